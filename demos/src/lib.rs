@@ -1,0 +1,1 @@
+//! Examples of `zookeeper-recipes` with heavy neighbours; see `src/bin`.

@@ -1,0 +1,1 @@
+//! Fair, blocking, distributed locks on ZooKeeper.

@@ -1,0 +1,4 @@
+//! What tests and benchmarks of locks on ZooKeeper stand on: real servers, ensembles whose links can be
+//! broken, a proxy that understands frames, and ledgers that remember who held what.
+//!
+//! It knows nothing of the library under test.

@@ -1,0 +1,2 @@
+//! The suite, on a real ZooKeeper.
+
