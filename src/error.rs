@@ -1,0 +1,118 @@
+//! Owns what can go wrong: [`Error`], and [`Loss`], the reasons for which a hold ends before it is released.
+
+use std::time::Duration;
+
+/// The result of an operation of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong. A variant exists where a caller would act on it.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An argument cannot be used; nothing was sent. Mend the argument.
+    #[error("invalid {what}: {reason}")]
+    InvalidInput {
+        /// Which argument.
+        what: &'static str,
+        /// What is wrong with it, and what would be right.
+        reason: String,
+    },
+
+    /// The server denies this session what the lock needs at `path`. Mend the ACLs or the session's credentials.
+    #[error("not authorized for {path}: a lock needs READ, CREATE and DELETE on its path")]
+    NoAuth {
+        /// The node that may not be used.
+        path: String,
+    },
+
+    /// Nobody could be asked within the time limit, so nothing is known of the lock. Try again later.
+    #[error("no answer from {hosts} within {after:?}")]
+    Unavailable {
+        /// The servers that the session was given.
+        hosts: String,
+        /// How long it was tried.
+        after: Duration,
+    },
+
+    /// Somebody deleted our node while it waited, so the place in the queue is gone.
+    #[error("node {node} was deleted by someone else while it waited")]
+    Evicted {
+        /// The node that was deleted.
+        node: String,
+    },
+
+    /// [`Session::close`](crate::Session::close) was called.
+    #[error("session was closed")]
+    Closed,
+
+    /// The ZooKeeper session is over and will not be renewed. Make a new [`Session`](crate::Session).
+    #[error("session is over and cannot be renewed: {reason}")]
+    SessionEnded {
+        /// Why it cannot be renewed.
+        reason: String,
+    },
+
+    /// One session would hold or watch too many nodes. Spread the locks over several sessions.
+    ///
+    /// All nodes of a session are removed in one transaction when it ends; a server whose log holds one of more
+    /// than a megabyte cannot be started again ([ZOOKEEPER-4306]).
+    ///
+    /// [ZOOKEEPER-4306]: https://issues.apache.org/jira/browse/ZOOKEEPER-4306
+    #[error("session is full: its {what} would take more than {limit} bytes; spread the locks over several sessions")]
+    SessionFull {
+        /// What there is too much of: `nodes` or `watches`.
+        what: &'static str,
+        /// The limit, in bytes of paths.
+        limit: usize,
+    },
+
+    /// The lock was lost before it was released. See [`Loss`].
+    #[error("lock was lost before it was released")]
+    Lost(#[from] Loss),
+
+    /// ZooKeeper refused a request for a reason that has no variant of its own.
+    #[error("cannot {action} {path}")]
+    Client {
+        /// What was tried.
+        action: &'static str,
+        /// The node it was tried on.
+        path: String,
+        /// What the server, or the client, said.
+        source: zookeeper_client::Error,
+    },
+}
+
+impl Error {
+    pub(crate) fn invalid(what: &'static str, reason: impl Into<String>) -> Self {
+        Self::InvalidInput { what, reason: reason.into() }
+    }
+
+    /// Gives a refusal by the server its place and, where a caller would act on it, its variant.
+    pub(crate) fn refused(action: &'static str, path: &str, source: zookeeper_client::Error) -> Self {
+        match source {
+            zookeeper_client::Error::NoAuth => Self::NoAuth { path: path.to_owned() },
+            source => Self::Client { action, path: path.to_owned(), source },
+        }
+    }
+}
+
+/// Why a hold ended before it was released.
+///
+/// Whatever the reason, somebody else may hold the lock from now on: stop, or let a store that checks
+/// [fencing tokens](crate::FencingToken) refuse what comes late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum Loss {
+    /// The session has expired, or nothing proves any more that it has not.
+    #[error("session has expired, or can no longer be trusted to live")]
+    Expired,
+    /// Somebody deleted the node that stands for the hold.
+    #[error("node was deleted by someone else")]
+    Deleted,
+    /// The session was closed under the hold.
+    #[error("session was closed")]
+    Closed,
+    /// The hold reached the longest time that its options allow.
+    #[error("hold reached its time limit")]
+    MaxHold,
+}

@@ -1,0 +1,396 @@
+//! Owns [`Hold`]: a lock that is held, from its admission to its release or loss. The body of every guard.
+//!
+//! 1. A hold is held, released or lost, and leaves the first of these for good, once.
+//! 2. Its stakes are taken out of it once: by the release, by the drop of the guard, or by the loss, whichever comes
+//!    first; so a hold that is lost while its session lives gives its node to clean-up at once.
+//! 3. What it says of itself is computed when it is asked, from a clock and from the client's own state, and never
+//!    from events that have yet to arrive: the first look after a pause tells the truth.
+
+pub(crate) mod token;
+mod watch;
+
+use std::fmt;
+use std::future::Future;
+use std::future::{pending, poll_fn};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use zookeeper_client::{CheckWriter, Client, SessionState};
+
+use crate::cleanup::{Deletion, Stake};
+use crate::error::{Error, Loss, Result};
+use crate::hold::token::FencingToken;
+use crate::options::Trust;
+use crate::path::LockPath;
+use crate::session::trust::Moment;
+use crate::session::{End, Interest, Link, Phase, Session};
+
+/// What a hold can say of itself at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HoldState {
+    /// The lock is held: connected, and trusted to be ours.
+    Held,
+    /// The lock is still trusted to be ours, but the connection is gone, or no answer has come for half a session
+    /// timeout. Begin nothing that takes long; it becomes `Held` again or `Lost`.
+    Suspended,
+    /// The lock is lost, for good. Somebody else may hold it.
+    Lost(Loss),
+}
+
+/// A lock that is held.
+///
+/// Every guard dereferences to one. While the process runs, a hold says that it is lost *before* the servers can give
+/// the lock to somebody else. A process that stands still cannot be told; that is what the
+/// [fencing token](Self::fencing_token) is for.
+pub struct Hold {
+    core: Arc<Core>,
+    /// For [`Hold::check_writer`], which borrows one.
+    client: OnceLock<Arc<Client>>,
+    /// A live guard keeps its session alive.
+    _session: Session,
+}
+
+/// Runs `future`; looks at `state` before every step of it, and is woken by `lost` when it takes no steps.
+pub(crate) async fn until_lost<F: Future>(
+    state: impl Fn() -> HoldState,
+    lost: impl Future<Output = Loss>,
+    future: F,
+) -> Result<F::Output, Loss> {
+    let (mut lost, mut future) = (pin!(lost), pin!(future));
+    poll_fn(|cx| {
+        if let HoldState::Lost(loss) = state() {
+            return Poll::Ready(Err(loss));
+        }
+        if let Poll::Ready(loss) = lost.as_mut().poll(cx) {
+            return Poll::Ready(Err(loss));
+        }
+        future.as_mut().poll(cx).map(Ok)
+    })
+    .await
+}
+
+/// What the guard, its futures and its background work share.
+struct Core {
+    link: Arc<Link>,
+    trust: Trust,
+    path: LockPath,
+    nodes: Vec<String>,
+    token: FencingToken,
+    stage: tokio::sync::watch::Sender<Stage>,
+    grip: Mutex<Option<Grip>>,
+    watch_wanted: Notify,
+}
+
+/// What a hold has to let go of.
+struct Grip {
+    stakes: Vec<Stake>,
+    _interest: Interest,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Held,
+    Released,
+    Lost(Loss),
+}
+
+impl Hold {
+    /// Turns stakes that have been admitted into a hold. All are of one session.
+    pub(crate) fn new(session: &Session, path: &LockPath, stakes: Vec<Stake>, trust: Trust, interest: Interest) -> Self {
+        let link = stakes[0].link().clone();
+        let czxid = stakes.iter().filter_map(Stake::created).map(|created| created.czxid).max();
+        let core = Arc::new(Core {
+            trust,
+            path: path.clone(),
+            nodes: stakes.iter().map(Stake::path).collect(),
+            token: FencingToken::new(czxid.expect("an admitted stake has a node"), 0),
+            stage: tokio::sync::watch::Sender::new(Stage::Held),
+            grip: Mutex::new(Some(Grip { stakes, _interest: interest })),
+            watch_wanted: Notify::new(),
+            link: link.clone(),
+        });
+        link.background(watch::guard(core.clone()).boxed());
+        Self { core, client: OnceLock::new(), _session: session.clone() }
+    }
+
+    /// The token of this hold: larger than that of every conflicting hold before it.
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.core.token
+    }
+
+    /// What can be said of the hold right now.
+    ///
+    /// It compares clocks and asks nobody, so it tells the truth at once after a pause of the process.
+    #[must_use]
+    pub fn state(&self) -> HoldState {
+        self.core.state()
+    }
+
+    /// Waits until the state is another than at the time of the call, and returns it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub async fn state_changed(&self) -> HoldState {
+        let state = self.state();
+        if let HoldState::Lost(_) = state {
+            // It is lost for good.
+            return pending().await;
+        }
+        self.core.watch_wanted.notify_one();
+        self.core.state_other_than(state).await
+    }
+
+    /// How long the hold is trusted from now on, if nothing more is heard from the servers. Zero when it is lost.
+    #[must_use]
+    pub fn valid_for(&self) -> Duration {
+        match self.state() {
+            HoldState::Lost(_) => Duration::ZERO,
+            HoldState::Held | HoldState::Suspended => self.core.trusted_until().since(Moment::now()),
+        }
+    }
+
+    /// Resolves when the lock is lost, before the servers can give it to somebody else, as long as the process runs.
+    ///
+    /// The future does not borrow the guard. Once the guard is released it never resolves.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing; each call gives one of its own.
+    pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static {
+        self.core.watch_wanted.notify_one();
+        let core = self.core.clone();
+        async move { core.lost().await }
+    }
+
+    /// Runs `future` for as long as the lock is held.
+    ///
+    /// Before every step of `future` it is asked whether the lock is still held, also right after a pause of the
+    /// process. A step itself is not interrupted.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future drops `future`. The guard stays.
+    ///
+    /// # Errors
+    ///
+    /// The [`Loss`], if it comes before `future` is done; `future` is dropped.
+    pub async fn run_until_lost<F: Future>(&self, future: F) -> Result<F::Output, Loss> {
+        until_lost(|| self.state(), self.lost(), future).await
+    }
+
+    /// The lock path; of a hold with several, the first.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.core.path.as_str()
+    }
+
+    /// The full paths of the nodes that stand for the hold.
+    #[must_use]
+    pub fn nodes(&self) -> &[String] {
+        &self.core.nodes
+    }
+
+    /// A transaction that only succeeds while every node of the hold exists.
+    ///
+    /// Data that lives in the same ZooKeeper needs no fencing token: a write through this fails when the lock is gone.
+    /// The client is kept until the guard is dropped, and with it the session, should it be closed.
+    ///
+    /// # Panics
+    ///
+    /// If the session was closed before the first call: there is no client any more then, and the hold says
+    /// [`Lost(Closed)`](Loss::Closed).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(guard: &zookeeper_recipes::MutexGuard) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut writer = guard.check_writer();
+    /// writer.add_set_data("/stock/item-7", b"41", None)?;
+    /// writer.commit().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn check_writer(&self) -> CheckWriter<'_> {
+        let client = self
+            .client
+            .get_or_init(|| self.core.link.requests.client().expect("session was closed before check_writer()"));
+        let (first, rest) = self.core.nodes.split_first().expect("a hold has a node");
+        let mut writer = client.new_check_writer(first, None).expect("the path of a node is valid");
+        for node in rest {
+            writer.add_check_version(node, -1).expect("the path of a node is valid");
+        }
+        writer
+    }
+
+    /// Deletes the nodes and waits until that is certain, or trust has ended.
+    pub(crate) async fn release(self) -> Result<()> {
+        if let HoldState::Lost(loss) = self.state() {
+            return Err(loss.into());
+        }
+        let Some(grip) = self.core.let_go(Stage::Released) else {
+            return Err(self.core.loss().unwrap_or(Loss::Expired).into());
+        };
+        // From here on clean-up sees to the nodes, whether anybody waits for it or not.
+        let deletions: Vec<_> = grip.stakes.into_iter().map(Stake::release).collect();
+        for deletion in deletions {
+            let deletion = tokio::select! {
+                biased;
+                loss = self.core.trust_ended() => return Err(loss.into()),
+                // The worker is gone only when the session is.
+                deletion = deletion => deletion.unwrap_or(Deletion::Over),
+            };
+            match deletion {
+                Deletion::Done => {}
+                Deletion::Absent => return Err(Loss::Deleted.into()),
+                Deletion::Over => return Err(self.core.untrusted().unwrap_or(Loss::Expired).into()),
+                Deletion::Refused(error) => return Err(Error::refused("delete a node of", self.path(), error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // Dropping the stakes sends the deletes.
+        drop(self.core.let_go(Stage::Released));
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold")
+            .field("nodes", &self.core.nodes)
+            .field("token", &self.core.token)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Core {
+    fn state(&self) -> HoldState {
+        if let Some(loss) = self.loss() {
+            return HoldState::Lost(loss);
+        }
+        if let Some(loss) = self.untrusted() {
+            self.lose(loss);
+            // Somebody may have been faster, with another reason.
+            return HoldState::Lost(self.loss().unwrap_or(loss));
+        }
+        let fresh = self.link.requests.ledger().is_fresh(Moment::now());
+        if fresh && self.link.requests.is_connected() { HoldState::Held } else { HoldState::Suspended }
+    }
+
+    /// The loss, if it was found already.
+    fn loss(&self) -> Option<Loss> {
+        match *self.stage.borrow() {
+            Stage::Lost(loss) => Some(loss),
+            Stage::Held | Stage::Released => None,
+        }
+    }
+
+    /// Why the hold cannot be trusted at this moment, if so.
+    fn untrusted(&self) -> Option<Loss> {
+        match self.link.phase() {
+            Phase::Closing | Phase::Over(End::Closed { .. }) => return Some(Loss::Closed),
+            Phase::Over(End::Expired | End::AuthFailed | End::Orphaned) => return Some(Loss::Expired),
+            Phase::Open => {}
+        }
+        match self.link.requests.state() {
+            SessionState::Expired | SessionState::AuthFailed => Some(Loss::Expired),
+            SessionState::Closed => Some(Loss::Closed),
+            _ => (self.trusted_until() <= Moment::now()).then_some(Loss::Expired),
+        }
+    }
+
+    fn trusted_until(&self) -> Moment {
+        self.link.requests.ledger().until(self.trust)
+    }
+
+    fn lose(&self, loss: Loss) {
+        drop(self.let_go(Stage::Lost(loss)));
+    }
+
+    /// Leaves the stage `Held`, once; what has to be let go of goes to whoever came first.
+    fn let_go(&self, to: Stage) -> Option<Grip> {
+        self.stage.send_if_modified(|stage| {
+            let held = *stage == Stage::Held;
+            if held {
+                *stage = to;
+            }
+            held
+        });
+        let first = *self.stage.borrow() == to;
+        first.then(|| self.grip.lock().unwrap_or_else(PoisonError::into_inner).take()).flatten()
+    }
+
+    async fn lost(&self) -> Loss {
+        self.watched(|| match self.unreleased_state()? {
+            HoldState::Lost(loss) => Some(loss),
+            HoldState::Held | HoldState::Suspended => None,
+        })
+        .await
+    }
+
+    async fn state_other_than(&self, before: HoldState) -> HoldState {
+        self.watched(|| self.unreleased_state().filter(|state| *state != before)).await
+    }
+
+    /// A released hold has no state any more.
+    fn unreleased_state(&self) -> Option<HoldState> {
+        let released = *self.stage.borrow() == Stage::Released;
+        (!released).then(|| self.state())
+    }
+
+    /// Waits until the hold cannot be trusted any more, also when it is being released.
+    async fn trust_ended(&self) -> Loss {
+        self.watched(|| self.untrusted()).await
+    }
+
+    /// Waits until `look` finds something: looks whenever something happened, or could have by the clock.
+    async fn watched<T>(&self, look: impl Fn() -> Option<T>) -> T {
+        let mut changes = self.link.changes();
+        let mut stage = self.stage.subscribe();
+        loop {
+            changes.mark_unchanged();
+            stage.mark_unchanged();
+            if let Some(found) = look() {
+                return found;
+            }
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() { return pending().await },
+                changed = stage.changed() => if changed.is_err() { return pending().await },
+                () = tokio::time::sleep_until(self.next_look()) => {}
+            }
+        }
+    }
+
+    fn next_look(&self) -> Instant {
+        let now = Moment::now();
+        let ledger = self.link.requests.ledger();
+        let end = ledger.until(self.trust).since(now);
+        let wait = if ledger.is_fresh(now) {
+            end.min(ledger.fresh_until().since(now))
+        } else {
+            // The next answer makes it fresh again, and is announced by nothing.
+            end.min(self.link.timeout() / 32)
+        };
+        // Timers tick in milliseconds; less would only spin.
+        Instant::now() + wait.max(Duration::from_millis(1))
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core").field("nodes", &self.nodes).field("stage", &*self.stage.borrow()).finish_non_exhaustive()
+    }
+}

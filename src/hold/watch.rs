@@ -1,0 +1,74 @@
+//! Owns the background of a hold: it notices the loss when nobody asks, and watches the hold's own nodes.
+
+use std::future::pending;
+use std::sync::Arc;
+
+use futures_util::future::select_all;
+use futures_util::FutureExt;
+
+use crate::error::Loss;
+use crate::hold::{Core, Stage};
+use crate::session::{Failure, Fired, Link};
+
+/// Stands behind a hold until it is released or lost.
+pub(super) async fn guard(core: Arc<Core>) {
+    let mut stage = core.stage.subscribe();
+    tokio::select! {
+        // The sender lives in `core`; an error cannot come.
+        _ = stage.wait_for(|stage| *stage != Stage::Held) => {}
+        _ = core.lost() => {}
+        () = deleted(&core) => core.lose(Loss::Deleted),
+    }
+}
+
+/// Waits until one of the hold's own nodes is gone while the session lives.
+async fn deleted(core: &Core) {
+    // A short hold is spared the watch, unless somebody asks to be told.
+    tokio::select! {
+        () = core.watch_wanted.notified() => {}
+        () = tokio::time::sleep(core.link.timeout() / 8) => {}
+    }
+    select_all(core.nodes.iter().map(|node| gone(&core.link, node).boxed())).await;
+}
+
+async fn gone(link: &Link, node: &str) {
+    // Watches are limited, and waiters cannot do without; a hold can look now and then.
+    let room = link.watches.reserve(link.cost(node.len()));
+    loop {
+        if link.connected().await.is_err() {
+            return pending().await;
+        }
+        let failure = match &room {
+            Ok(_) => match link.requests.watch(node).await {
+                Ok((_, watch)) => match watch.fired().await {
+                    Fired::Deleted => return,
+                    Fired::Changed => continue,
+                    Fired::SessionOver => return pending().await,
+                },
+                Err(failure) => failure,
+            },
+            Err(_) => match link.requests.check(node).await {
+                Ok(true) => {
+                    tokio::time::sleep(link.timeout() / 3).await;
+                    continue;
+                }
+                Ok(false) => return,
+                Err(failure) => failure,
+            },
+        };
+        match failure {
+            // The servers have seen its creation, since we have seen the answer; so it is gone.
+            Failure::Refused(zookeeper_client::Error::NoNode) => return,
+            Failure::Refused(error) => {
+                tracing::warn!(node, %error, "cannot watch the node of a hold; its deletion would not be noticed");
+                return pending().await;
+            }
+            Failure::Unknown => {
+                if link.settled().await.is_err() {
+                    return pending().await;
+                }
+            }
+            Failure::Over => return pending().await,
+        }
+    }
+}

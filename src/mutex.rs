@@ -1,0 +1,155 @@
+//! Owns [`Mutex`]: one holder at a time, in the order of arrival.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use crate::contender::{self, Contender};
+use crate::error::Result;
+use crate::hold::Hold;
+use crate::options::Options;
+use crate::queue::{Kind, Line};
+use crate::session::Session;
+
+/// A fair lock that one session at a time can hold. Compatible with Curator's `InterProcessMutex`.
+///
+/// It is a handle: making one sends nothing, and clones share nothing but the session. It is not re-entrant: a task
+/// that locks twice waits for itself.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(session: zookeeper_recipes::Session) -> Result<(), Box<dyn std::error::Error>> {
+/// use zookeeper_recipes::Mutex;
+///
+/// let mutex = Mutex::new(&session, "/locks/migration-42")?;
+/// let guard = mutex.lock().await?;
+/// let token = guard.fencing_token();
+/// guard.run_until_lost(async { /* the migration, which hands `token` to the store */ }).await?;
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Mutex {
+    line: Line,
+}
+
+impl Mutex {
+    /// Makes a handle of the lock at `path`, with the session's options. Sends nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`](crate::Error::InvalidInput) if `path` cannot be a lock path.
+    pub fn new(session: &Session, path: &str) -> Result<Self> {
+        Self::with_options(session, path, session.options().clone())
+    }
+
+    /// Makes a handle of the lock at `path` with options of its own. Sends nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`](crate::Error::InvalidInput) if `path` or `options` cannot be used.
+    pub fn with_options(session: &Session, path: &str, options: Options) -> Result<Self> {
+        Ok(Self { line: Line::new(session, path, Kind::Lock, &options)? })
+    }
+
+    /// Joins the queue and waits for the lock, for as long as it takes.
+    ///
+    /// A lost connection is no error: the place in the queue lives as long as the session. When the session ends, it
+    /// queues again at the tail in the renewed one.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the place in the queue; the node is deleted in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Evicted`](crate::Error::Evicted) if someone deletes our node while it waits,
+    /// [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs deny it,
+    /// [`Error::Closed`](crate::Error::Closed) and [`Error::SessionEnded`](crate::Error::SessionEnded) if there is no
+    /// session any more, [`Error::SessionFull`](crate::Error::SessionFull) if it has too many locks.
+    pub async fn lock(&self) -> Result<MutexGuard> {
+        self.line.hold().await.map(MutexGuard)
+    }
+
+    /// Takes the lock if it is free: `None` if a contender was seen ahead of us.
+    ///
+    /// On a lock that is held it takes one round trip and writes nothing.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock`](Self::lock).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`](crate::Error::Unavailable) if nobody could be asked within one session timeout; else as
+    /// [`lock`](Self::lock).
+    pub async fn try_lock(&self) -> Result<Option<MutexGuard>> {
+        Ok(self.line.try_hold().await?.map(MutexGuard))
+    }
+
+    /// Joins the queue and waits for the lock for at most `limit`, all requests included: `None` if a contender was
+    /// seen ahead of us.
+    ///
+    /// A limit of zero is a [`try_lock`](Self::try_lock); one too long for a clock is none.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock`](Self::lock).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`](crate::Error::Unavailable) if nobody could be asked within `limit`; else as
+    /// [`lock`](Self::lock).
+    pub async fn try_lock_for(&self, limit: Duration) -> Result<Option<MutexGuard>> {
+        Ok(self.line.try_hold_for(limit).await?.map(MutexGuard))
+    }
+
+    /// Lists who holds and who waits, in the order of the queue, the holder first.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`](crate::Error::Unavailable) if nobody could be asked within one session timeout,
+    /// [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs deny it.
+    pub async fn contenders(&self) -> Result<Vec<Contender>> {
+        contender::list(&self.line).await
+    }
+}
+
+/// A held [`Mutex`]. Dropping it releases the lock in the background.
+///
+/// What it can tell, it tells as a [`Hold`].
+#[derive(Debug)]
+#[must_use = "dropping the guard releases the lock"]
+pub struct MutexGuard(Hold);
+
+impl MutexGuard {
+    /// Releases the lock and waits until the servers have confirmed it.
+    ///
+    /// It ends when trust in the hold ends at the latest, so within one session timeout.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`](crate::Error::Lost) if the lock was lost before: somebody else may have held it meanwhile.
+    /// [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs let us create nodes but not delete them: the lock stays
+    /// held until the session ends.
+    pub async fn release(self) -> Result<()> {
+        self.0.release().await
+    }
+}
+
+impl Deref for MutexGuard {
+    type Target = Hold;
+
+    fn deref(&self) -> &Hold {
+        &self.0
+    }
+}

@@ -1,0 +1,126 @@
+//! Owns [`Options`]: what a user may choose for a lock.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use zookeeper_client::{Acl, Acls};
+
+use crate::error::{Error, Result};
+
+/// The data of a node is meant for people; a large one would not fit into a request.
+const MAX_IDENTIFIER_BYTES: usize = 64 * 1024;
+
+/// What a hold takes as proof that its session lives. See the crate's documentation on trust.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Trust {
+    /// A majority of the servers has answered a write: three small writes per session timeout and session with holds.
+    #[default]
+    Quorum,
+    /// The connected server has answered: no writes, but a server that is cut off from the others goes on answering
+    /// after the lock has been given away. Choose it only where the resource checks fencing tokens.
+    Connection,
+}
+
+/// Choices for one lock, or, with [`Session::with_options`](crate::Session::with_options), for all locks of a session.
+///
+/// # Examples
+///
+/// ```
+/// use zookeeper_recipes::Options;
+/// use zookeeper_recipes::zookeeper_client::Acls;
+///
+/// let options = Options::new().with_identifier("billing-7").with_acls(Acls::creator_all());
+/// ```
+#[derive(Clone, Default)]
+pub struct Options {
+    acls: Option<Arc<[Acl]>>,
+    identifier: Option<Arc<[u8]>>,
+    trust: Trust,
+    path_removal: bool,
+}
+
+impl Options {
+    /// The defaults: open to everyone, identified by host name and process id, trust by quorum.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the ACLs of all nodes that the lock makes, the missing ancestors of its path included.
+    #[must_use]
+    pub fn with_acls(mut self, acls: Acls<'_>) -> Self {
+        self.acls = Some(Arc::from(&*acls));
+        self
+    }
+
+    /// Sets the data of the lock's nodes, by which a person can tell who holds and who waits.
+    ///
+    /// The default is `host name/process id`. At most 64 KiB.
+    #[must_use]
+    pub fn with_identifier(mut self, identifier: impl AsRef<[u8]>) -> Self {
+        self.identifier = Some(Arc::from(identifier.as_ref()));
+        self
+    }
+
+    /// Sets what a hold takes as proof that its session lives.
+    #[must_use]
+    pub fn with_trust(mut self, trust: Trust) -> Self {
+        self.trust = trust;
+        self
+    }
+
+    /// Sets whether a release also deletes the lock's path when nobody else is in it.
+    ///
+    /// For a path per key: the server itself sweeps at most 10,000 empty containers a minute. The default is `false`.
+    #[must_use]
+    pub fn with_path_removal(mut self, removal: bool) -> Self {
+        self.path_removal = removal;
+        self
+    }
+
+    pub(crate) fn acls(&self) -> Acls<'_> {
+        self.acls.as_deref().map_or(Acls::anyone_all(), Acls::new)
+    }
+
+    pub(crate) fn identifier(&self) -> &[u8] {
+        self.identifier.as_deref().unwrap_or_else(|| default_identifier().as_bytes())
+    }
+
+    pub(crate) fn trust(&self) -> Trust {
+        self.trust
+    }
+
+    pub(crate) fn path_removal(&self) -> bool {
+        self.path_removal
+    }
+
+    pub(crate) fn validate(&self) -> Result<()> {
+        if self.acls.as_deref().is_some_and(<[Acl]>::is_empty) {
+            return Err(Error::invalid("acls", "there are none, so nobody could use the node; give at least one"));
+        }
+        match self.identifier.as_deref().map_or(0, <[u8]>::len) {
+            0..=MAX_IDENTIFIER_BYTES => Ok(()),
+            long => Err(Error::invalid("identifier", format!("it has {long} bytes; {MAX_IDENTIFIER_BYTES} are the most"))),
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("acls", &self.acls)
+            .field("identifier", &String::from_utf8_lossy(self.identifier()))
+            .field("trust", &self.trust)
+            .field("path_removal", &self.path_removal)
+            .finish()
+    }
+}
+
+fn default_identifier() -> &'static str {
+    static IDENTIFIER: OnceLock<String> = OnceLock::new();
+    IDENTIFIER.get_or_init(|| {
+        let uname = rustix::system::uname();
+        format!("{}/{}", uname.nodename().to_string_lossy(), std::process::id())
+    })
+}

@@ -1,0 +1,152 @@
+//! Owns lock paths: what may be one, how its ancestors are called, and [`segment`], which makes one of any key.
+
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+
+/// Longer paths would fill a session with a few locks, and the largest of requests with one.
+const MAX_BYTES: usize = 16 * 1024;
+
+/// Turns any text, an order number or a file name, into one segment of a path.
+///
+/// What a path may not hold (`/`, control characters, the names `.` and `..`, and `%` itself) is written as `%` and
+/// two hexadecimal digits a byte, so different keys give different segments.
+///
+/// # Examples
+///
+/// ```
+/// use zookeeper_recipes::path;
+///
+/// assert_eq!(path::segment("order-17"), "order-17");
+/// assert_eq!(path::segment("eu/west"), "eu%2Fwest");
+/// assert_eq!(path::segment(".."), "%2E%2E");
+/// ```
+#[must_use]
+pub fn segment(key: &str) -> String {
+    if key.is_empty() {
+        // No other key gives a lone `%`, because `%` itself is written out.
+        return "%".to_owned();
+    }
+    let only_dots = key == "." || key == "..";
+    let mut segment = String::with_capacity(key.len());
+    for c in key.chars() {
+        if c == '/' || c == '%' || is_forbidden(c) || only_dots {
+            let mut bytes = [0; 4];
+            for byte in c.encode_utf8(&mut bytes).bytes() {
+                write!(segment, "%{byte:02X}").expect("a string takes every write");
+            }
+        } else {
+            segment.push(c);
+        }
+    }
+    segment
+}
+
+/// A path that the server would take for a lock: absolute, not the root, at least one segment, none of them odd.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct LockPath(Arc<str>);
+
+impl LockPath {
+    pub(crate) fn new(path: &str) -> Result<Self> {
+        let invalid = |reason: String| Err(Error::invalid("lock path", reason));
+        if path.is_empty() {
+            return invalid("it is empty; it should look like /locks/name".to_owned());
+        }
+        if path == "/" {
+            return invalid("the root cannot be a lock; it should look like /locks/name".to_owned());
+        }
+        let Some(relative) = path.strip_prefix('/') else {
+            return invalid(format!("{path:?} is relative; it should begin with /"));
+        };
+        if path.len() > MAX_BYTES {
+            return invalid(format!("it has {} bytes; {MAX_BYTES} are the most", path.len()));
+        }
+        if path.ends_with('/') {
+            return invalid(format!("{path:?} ends with /; leave the last / out"));
+        }
+        for segment in relative.split('/') {
+            if segment.is_empty() {
+                return invalid(format!("{path:?} has an empty segment (//)"));
+            }
+            if segment == "." || segment == ".." {
+                return invalid(format!("{path:?} has the segment {segment:?}, which ZooKeeper does not resolve"));
+            }
+            if let Some(c) = segment.chars().find(|&c| is_forbidden(c)) {
+                return invalid(format!("{path:?} has the character {c:?}; see path::segment to escape it"));
+            }
+        }
+        Ok(Self(path.into()))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The path of the child `name`.
+    pub(crate) fn child(&self, name: &str) -> String {
+        format!("{}/{name}", self.0)
+    }
+
+    /// The paths from the topmost ancestor down to this one, itself included.
+    pub(crate) fn lineage(&self) -> impl Iterator<Item = &str> {
+        let ends = self.0.match_indices('/').skip(1).map(|(at, _)| at);
+        ends.chain(std::iter::once(self.0.len())).map(|end| &self.0[..end])
+    }
+}
+
+impl fmt::Debug for LockPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for LockPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The characters that ZooKeeper refuses in a path (`PathUtils.validatePath`).
+fn is_forbidden(c: char) -> bool {
+    matches!(c, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_what_the_server_takes() {
+        for path in ["/a", "/a/b/c", "/a/.b/..c/d.", "/路径/ü", "/a b/%2F"] {
+            assert_eq!(LockPath::new(path).expect(path).as_str(), path);
+        }
+    }
+
+    #[test]
+    fn refuses_what_the_server_refuses() {
+        for path in ["", "/", "a", "a/b", "//", "/a//b", "/a/", "/a/./b", "/a/..", "/.", "/a\0b", "/\u{7f}", "/\u{f000}"] {
+            let error = LockPath::new(path).expect_err(path);
+            assert!(matches!(error, Error::InvalidInput { what: "lock path", .. }), "{path:?}: {error}");
+        }
+        assert!(LockPath::new(&format!("/{}", "x".repeat(MAX_BYTES))).is_err());
+    }
+
+    #[test]
+    fn lineage_runs_from_the_top_down() {
+        let path = LockPath::new("/a/ü/c").expect("a path");
+        assert_eq!(path.lineage().collect::<Vec<_>>(), ["/a", "/a/ü", "/a/ü/c"]);
+        let path = LockPath::new("/a").expect("a path");
+        assert_eq!(path.lineage().collect::<Vec<_>>(), ["/a"]);
+    }
+
+    #[test]
+    fn segments_are_valid_and_distinct() {
+        let keys = ["", "%", ".", "..", "...", "a", "a/b", "a%2Fb", "\0", "\u{7f}", "ü", "\u{f000}", " "];
+        let segments: std::collections::HashSet<_> = keys.iter().map(|key| segment(key)).collect();
+        assert_eq!(segments.len(), keys.len());
+        for segment in segments {
+            LockPath::new(&format!("/locks/{segment}")).expect(&segment);
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Owns [`Place`]: a place in line, from before its node is created to its admission.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+
+use crate::cleanup::{self, Stake, find_guid};
+use crate::error::{Error, Result};
+use crate::path::LockPath;
+use crate::queue::admission::{Czxids, Verdict, contenders, judge};
+use crate::queue::{Interrupt, Line};
+use crate::session::{Answer, Created, Failure, Fired, Link};
+
+type ZkError = zookeeper_client::Error;
+
+/// Empty containers vanish at any moment, so a missing parent is made again; but not for ever.
+const MAX_ROUNDS: usize = 64;
+
+/// A place in line. Dropping it leaves the queue, whatever is under way.
+#[derive(Debug)]
+pub(super) struct Place<'a> {
+    line: &'a Line,
+    stake: Stake,
+    czxids: Czxids,
+}
+
+/// What the queue looks like from a place.
+#[derive(Debug)]
+pub(super) enum Outlook {
+    /// It is our turn.
+    Admitted,
+    /// This node is in front of us.
+    Behind(String),
+}
+
+impl<'a> Place<'a> {
+    /// Prepares a place; nothing is sent.
+    pub(super) fn new(link: &Arc<Link>, line: &'a Line) -> Result<Self> {
+        let stake = Stake::new(link, &line.path, line.kind.separator(), &line.options)?;
+        Ok(Self { line, stake, czxids: Czxids::new() })
+    }
+
+    pub(super) fn into_stake(self) -> Stake {
+        self.stake
+    }
+
+    fn link(&self) -> &Arc<Link> {
+        self.stake.link()
+    }
+
+    /// Creates the node and looks where it stands: one round trip, unless something is in the way.
+    ///
+    /// # Cancel safety
+    ///
+    /// What is under way belongs to the stake, which the place owns.
+    pub(super) async fn enter(&mut self) -> Result<Outlook, Interrupt> {
+        let link = self.link().clone();
+        let mut parents: Vec<(String, Answer<()>)> = Vec::new();
+        for _ in 0..MAX_ROUNDS {
+            link.connected().await?;
+            // Both in one burst: the listing is answered after the create, so it contains the node.
+            self.stake.send();
+            let listing = link.requests.list(self.line.path.as_str());
+            match self.stake.answer().await {
+                Ok(()) => return self.outlook(listing).await,
+                Err(Failure::Refused(ZkError::NoNode)) => {
+                    check_parents(&self.line.path, parents).await?;
+                    // The creates of the parents go out in one burst with the next attempt.
+                    parents = self.create_parents();
+                }
+                Err(Failure::Refused(ZkError::NoChildrenForEphemerals)) => {
+                    return Err(no_children(self.line.path.as_str()).into());
+                }
+                Err(Failure::Refused(error)) => {
+                    return Err(Error::refused("create a node under", self.line.path.as_str(), error).into());
+                }
+                Err(Failure::Unknown) => {
+                    link.settled().await?;
+                    if self.recover().await? {
+                        let listing = link.requests.list(self.line.path.as_str());
+                        return self.outlook(listing).await;
+                    }
+                }
+                Err(Failure::Over) => return Err(Interrupt::SessionOver),
+            }
+        }
+        Err(Error::refused("keep the parents of", self.line.path.as_str(), ZkError::NoNode).into())
+    }
+
+    fn create_parents(&self) -> Vec<(String, Answer<()>)> {
+        let create = |path: &str| (path.to_owned(), self.link().requests.create_container(path, &self.line.options));
+        self.line.path.lineage().map(create).collect()
+    }
+
+    /// After a create with an unknown outcome: searches for the node, and tells whether there is one.
+    async fn recover(&mut self) -> Result<bool, Interrupt> {
+        let (link, path) = (self.link().clone(), self.line.path.clone());
+        let mut ours: Vec<Created> = Vec::new();
+        for name in cleanup::find(&link, &path, self.stake.guid()).await? {
+            match self.read(&name).await? {
+                // A node of a dead session never counts as ours.
+                Some(node) if node.owner == link.id().0 => ours.push(Created { name, czxid: node.czxid }),
+                Some(_) => self.delete_in_background(&name),
+                None => {}
+            }
+        }
+        // Several creates may have been applied. The first of them keeps the best place.
+        ours.sort_by_key(|node| std::cmp::Reverse(node.czxid));
+        let first = ours.pop();
+        ours.iter().for_each(|node| self.delete_in_background(&node.name));
+        let found = first.is_some();
+        first.into_iter().for_each(|node| self.stake.adopt(node));
+        Ok(found)
+    }
+
+    /// Looks again where we stand.
+    pub(super) async fn look(&mut self) -> Result<Outlook, Interrupt> {
+        let link = self.link().clone();
+        link.connected().await?;
+        // A session that is not trusted yet proves itself in the same burst. If the check finds no node, the listing
+        // will not, either.
+        let proof = (!self.line.is_trusted(&link)).then(|| link.requests.check(&self.stake.path()));
+        let listing = link.requests.list(self.line.path.as_str());
+        if let Some(proof) = proof {
+            match proof.await {
+                Ok(_) | Err(Failure::Refused(_) | Failure::Unknown) => {}
+                Err(Failure::Over) => return Err(Interrupt::SessionOver),
+            }
+        }
+        self.outlook(listing).await
+    }
+
+    /// Judges a listing; asks again until there is one to judge.
+    async fn outlook(&mut self, mut listing: Answer<Vec<String>>) -> Result<Outlook, Interrupt> {
+        let link = self.link().clone();
+        loop {
+            match listing.await {
+                Ok(names) => {
+                    self.delete_strays(&names);
+                    if let Some(outlook) = self.judge(&names).await? {
+                        return Ok(outlook);
+                    }
+                }
+                Err(Failure::Unknown) => link.settled().await?,
+                Err(Failure::Over) => return Err(Interrupt::SessionOver),
+                Err(Failure::Refused(ZkError::NoNode)) => self.missing().await?,
+                Err(Failure::Refused(error)) => {
+                    return Err(Error::refused("list", self.line.path.as_str(), error).into());
+                }
+            }
+            listing = link.requests.list(self.line.path.as_str());
+        }
+    }
+
+    /// The verdict on a listing, or `None` if another listing is needed.
+    async fn judge(&mut self, names: &[String]) -> Result<Option<Outlook>, Interrupt> {
+        loop {
+            let mine = self.stake.created().map_or("", |created| created.name.as_str());
+            match judge(names, mine, &self.czxids) {
+                Verdict::Admit => return Ok(Some(Outlook::Admitted)),
+                Verdict::Wait(ahead) => return Ok(Some(Outlook::Behind(ahead))),
+                Verdict::Unordered(unknown) => {
+                    if !self.read_czxids(unknown).await? {
+                        return Ok(None);
+                    }
+                }
+                Verdict::Missing => {
+                    self.missing().await?;
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// Our node was not in a listing. That may be our own expiry, which we have not heard of, or a server that lags
+    /// behind; only an answer from a quorum tells.
+    async fn missing(&mut self) -> Result<(), Interrupt> {
+        let (link, guid) = (self.link().clone(), self.stake.guid());
+        if cleanup::find(&link, &self.line.path, guid).await?.is_empty() {
+            let node = self.stake.path();
+            self.stake.forget();
+            return Err(Error::Evicted { node }.into());
+        }
+        Ok(())
+    }
+
+    /// Reads what the order needs at the end of the counter; `false` if somebody has left in the meantime.
+    async fn read_czxids(&mut self, names: Vec<String>) -> Result<bool, Interrupt> {
+        let mut complete = true;
+        if let Some(created) = self.stake.created() {
+            self.czxids.insert(created.name.clone(), created.czxid);
+        }
+        // All in one burst.
+        let nodes = join_all(names.iter().map(|name| self.read(name))).await;
+        for (name, node) in names.into_iter().zip(nodes) {
+            match node? {
+                Some(node) => drop(self.czxids.insert(name, node.czxid)),
+                None => complete = false,
+            }
+        }
+        Ok(complete)
+    }
+
+    /// Reads a node of the line; `None` if it is gone.
+    async fn read(&self, name: &str) -> Result<Option<Node>, Interrupt> {
+        let path = self.line.path.child(name);
+        loop {
+            match self.link().requests.read(&path).await {
+                Ok((_, stat)) => return Ok(Some(Node { czxid: stat.czxid, owner: stat.ephemeral_owner })),
+                Err(Failure::Refused(ZkError::NoNode)) => return Ok(None),
+                Err(Failure::Refused(error)) => return Err(Error::refused("read", &path, error).into()),
+                Err(Failure::Unknown) => self.link().settled().await?,
+                Err(Failure::Over) => return Err(Interrupt::SessionOver),
+            }
+        }
+    }
+
+    /// Waits until the node in front of us changes, or may have.
+    pub(super) async fn wait_behind(&self, ahead: &str) -> Result<(), Interrupt> {
+        let (link, path) = (self.link(), self.line.path.child(ahead));
+        let _room = link.watches.reserve(link.cost(path.len()))?;
+        match link.requests.watch(&path).await {
+            Ok((stat, watch)) => {
+                if stat.ephemeral_owner == link.id().0 {
+                    tracing::debug!(path, "waiting behind a node of the same session");
+                }
+                match watch.fired().await {
+                    Fired::Deleted | Fired::Changed => Ok(()),
+                    Fired::SessionOver => Err(Interrupt::SessionOver),
+                }
+            }
+            Err(Failure::Refused(ZkError::NoNode)) => Ok(()),
+            Err(Failure::Refused(error)) => Err(Error::refused("watch", &path, error).into()),
+            Err(Failure::Unknown) => Ok(link.settled().await?),
+            Err(Failure::Over) => Err(Interrupt::SessionOver),
+        }
+    }
+
+    /// Deletes what is left of places that were given up, and doubles of our own node.
+    fn delete_strays(&self, names: &[String]) {
+        let link = self.link();
+        let guids = contenders(names).filter_map(|name| Some((name.guid()?, name.text)));
+        link.strays(guids).into_iter().for_each(|name| self.delete_in_background(name));
+        if let (Some(created), true) = (self.stake.created(), self.stake.is_uncertain()) {
+            let ours = find_guid(names, self.stake.guid());
+            ours.iter().filter(|name| **name != created.name).for_each(|name| self.delete_in_background(name));
+        }
+    }
+
+    fn delete_in_background(&self, name: &str) {
+        cleanup::delete_in_background(self.link(), self.line.path.child(name));
+    }
+}
+
+/// What is read of a node of the line.
+struct Node {
+    czxid: i64,
+    owner: i64,
+}
+
+/// Why the parents could not be made, if it is a reason to stop.
+async fn check_parents(path: &LockPath, parents: Vec<(String, Answer<()>)>) -> Result<(), Interrupt> {
+    for (index, (parent, answer)) in parents.into_iter().enumerate() {
+        match answer.await {
+            Ok(()) | Err(Failure::Unknown) => {}
+            Err(Failure::Over) => return Err(Interrupt::SessionOver),
+            Err(Failure::Refused(error)) => match error {
+                ZkError::NodeExists => {}
+                // The server checks the permission before it looks whether the node exists; the create of our own
+                // node decides.
+                ZkError::NoAuth => tracing::debug!(parent, "may not create an ancestor of the lock path"),
+                ZkError::NoNode if index == 0 => {
+                    let reason = format!("there is no parent for {parent}: the chroot of the session does not exist");
+                    return Err(Error::invalid("chroot", format!("{reason}; create it first")).into());
+                }
+                // It has vanished again; the next round makes it again.
+                ZkError::NoNode => {}
+                ZkError::NoChildrenForEphemerals => return Err(no_children(path.as_str()).into()),
+                ZkError::Unimplemented => {
+                    let action = "create a container (which needs ZooKeeper 3.5.3 or later) at";
+                    return Err(Error::refused(action, &parent, error).into());
+                }
+                error => return Err(Error::refused("create", &parent, error).into()),
+            },
+        }
+    }
+    Ok(())
+}
+
+fn no_children(path: &str) -> Error {
+    Error::invalid("lock path", format!("{path:?} or an ancestor of it is an ephemeral node, which can have no children"))
+}

@@ -1,0 +1,347 @@
+//! Owns [`Session`]: a ZooKeeper session that renews itself.
+
+mod budget;
+mod link;
+mod renewal;
+mod requests;
+pub(crate) mod trust;
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use zookeeper_client::{Client, Connector, SessionId, SessionState};
+
+use crate::error::{Error, Result};
+use crate::options::Options;
+use crate::session::renewal::Servers;
+
+pub(crate) use self::budget::Reserved;
+pub(crate) use self::link::{End, Interest, Link, LinkOver, Phase};
+pub(crate) use self::requests::{Answer, Created, Failure, Fired};
+
+/// A ZooKeeper session that locks are taken in, and that renews itself after it has expired.
+///
+/// Clones share the session. When the last of them is gone, and all locks and guards made from them, it is closed in
+/// the background; [`close`](Self::close) does that and waits for it. A program that simply ends leaves its nodes, and
+/// so its locks, until the server gives the session up.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> Result<(), zookeeper_recipes::Error> {
+/// use zookeeper_recipes::{Mutex, Session};
+///
+/// let session = Session::connect("localhost:2181").await?;
+/// let mutex = Mutex::new(&session, "/locks/nightly-report")?;
+/// let guard = mutex.lock().await?;
+/// println!("token {}", guard.fencing_token());
+/// guard.release().await?;
+/// session.close().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Session {
+    inner: Arc<Inner>,
+    options: Options,
+}
+
+struct Inner {
+    hosts: Arc<str>,
+    current: watch::Sender<Current>,
+}
+
+/// What stands for the session at the moment.
+#[derive(Clone)]
+enum Current {
+    /// A ZooKeeper session; it may be over, and then is about to be replaced.
+    Live(Arc<Link>),
+    /// None, until the servers are reached again; the last one is kept for its id.
+    Renewing(Arc<Link>),
+    /// None any more.
+    Ended(Arc<Link>, Error),
+}
+
+impl Current {
+    fn link(&self) -> &Arc<Link> {
+        match self {
+            Self::Live(link) | Self::Renewing(link) | Self::Ended(link, _) => link,
+        }
+    }
+}
+
+impl Session {
+    /// Connects to ZooKeeper, with the client's default session timeout of 6 s.
+    ///
+    /// `hosts` is a list like `zk1:2181,zk2:2181,zk3:2181/chroot`. A chroot has to exist. A server with the prefix
+    /// `tcp+tls://` is spoken to over TLS, which needs [`connect_with`](Self::connect_with).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives the attempt up; a session that was already made ends by itself.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`], naming the hosts, if none answers within about one session timeout;
+    /// [`Error::InvalidInput`] if `hosts` cannot be understood.
+    pub async fn connect(hosts: &str) -> Result<Self> {
+        Self::connect_with(Client::connector(), hosts).await
+    }
+
+    /// Connects with a connector that says how: session timeout, TLS, SASL, credentials.
+    ///
+    /// The connector is kept and used again to renew the session. All servers should have the same limits for session
+    /// timeouts: the one that is agreed upon now is relied on later.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect); [`Error::InvalidInput`] also if the connector carries an old session
+    /// (`with_session`) or leaves its session behind (`with_detached`); [`Error::Client`] if the credentials are refused.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), zookeeper_recipes::Error> {
+    /// use std::time::Duration;
+    ///
+    /// use zookeeper_recipes::Session;
+    /// use zookeeper_recipes::zookeeper_client::Client;
+    ///
+    /// let connector = Client::connector()
+    ///     .with_session_timeout(Duration::from_secs(10))
+    ///     .with_auth("digest", b"billing:secret");
+    /// let session = Session::connect_with(connector, "zk1:2181,zk2:2181,zk3:2181/billing").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect_with(connector: Connector, hosts: &str) -> Result<Self> {
+        let servers = Servers::new(connector, hosts)?;
+        let client = servers.connect().await?;
+        let session = Self::of(Link::new(client, true), servers.hosts().clone());
+        session.inner.current.borrow().link().start();
+        tokio::spawn(supervise(Arc::downgrade(&session.inner), servers));
+        Ok(session)
+    }
+
+    fn of(link: Arc<Link>, hosts: Arc<str>) -> Self {
+        let inner = Inner { hosts, current: watch::Sender::new(Current::Live(link)) };
+        Self { inner: Arc::new(inner), options: Options::new() }
+    }
+
+    /// Sets the options of the locks that are made from this value and given none of their own.
+    #[must_use]
+    pub fn with_options(mut self, options: Options) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// The present client, for other work in the same ZooKeeper session.
+    ///
+    /// After a renewal this is another one. While you keep a clone, [`close`](Self::close) cannot end the session; it
+    /// still gives up all locks.
+    ///
+    /// # Panics
+    ///
+    /// After [`close`](Self::close), when there is no client any more.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        let client = self.present().requests.client().expect("session is closed, so it has no client");
+        Client::clone(&client)
+    }
+
+    /// The id of the present ZooKeeper session. After a renewal it is another one.
+    #[must_use]
+    pub fn id(&self) -> SessionId {
+        self.present().id()
+    }
+
+    /// The state of the present ZooKeeper session, as its client has it.
+    #[must_use]
+    pub fn state(&self) -> SessionState {
+        match self.present().phase() {
+            Phase::Over(End::Closed { .. }) => SessionState::Closed,
+            Phase::Open | Phase::Closing | Phase::Over(_) => self.present().requests.state(),
+        }
+    }
+
+    /// Ends the session and with it all its locks.
+    ///
+    /// Holds become [`Lost(Closed)`](crate::Loss::Closed) at once and their nodes are deleted, waiters get
+    /// [`Error::Closed`], and then the ZooKeeper session is ended. Calling it again waits for the same end. It takes
+    /// one session timeout at most, which it takes in full while someone keeps a clone of [`client`](Self::client).
+    /// A session made [`From`] a client is not ended: only its locks are.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future stops the waiting; the session goes on ending.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if the servers could not be told in time: nodes may be left until the servers give the
+    /// session up by themselves, one session timeout after they last heard of it.
+    pub async fn close(&self) -> Result<()> {
+        let link = self.present();
+        let renewing = self.inner.end(Error::Closed);
+        link.close();
+        let end = match tokio::time::timeout(link.timeout(), link.over()).await {
+            Ok(end) => end,
+            Err(_) => {
+                let end = End::Closed { confirmed: false };
+                link.end(end);
+                end
+            }
+        };
+        match end {
+            End::Closed { confirmed: false } | End::Orphaned if !renewing => Err(self.unavailable(link.timeout())),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    pub(crate) fn unavailable(&self, after: Duration) -> Error {
+        Error::Unavailable { hosts: self.inner.hosts.to_string(), after }
+    }
+
+    /// The time within which every call ends that does not queue.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.present().timeout()
+    }
+
+    /// A ZooKeeper session to work in; waits while there is none.
+    pub(crate) async fn link(&self) -> Result<Arc<Link>> {
+        let mut changes = self.inner.current.subscribe();
+        loop {
+            let current = changes.borrow_and_update().clone();
+            match &current {
+                Current::Ended(_, error) => return Err(error.clone()),
+                Current::Live(link) => {
+                    link.start();
+                    match link.phase() {
+                        Phase::Open => return Ok(link.clone()),
+                        Phase::Closing | Phase::Over(End::Closed { .. }) => return Err(Error::Closed),
+                        Phase::Over(End::Orphaned) => return Err(ended("the runtime that it ran on is gone")),
+                        Phase::Over(End::Expired | End::AuthFailed) if &*self.inner.hosts == UNKNOWN_HOSTS => {
+                            return Err(ended("it has expired, and a session made from a client is not renewed"));
+                        }
+                        Phase::Over(End::Expired | End::AuthFailed) => {}
+                    }
+                }
+                Current::Renewing(_) => {}
+            }
+            if changes.changed().await.is_err() {
+                return Err(Error::Closed);
+            }
+        }
+    }
+
+    fn present(&self) -> Arc<Link> {
+        self.inner.current.borrow().link().clone()
+    }
+}
+
+/// What a session says of the hosts of a client that someone else has connected.
+const UNKNOWN_HOSTS: &str = "the servers of the given client";
+
+impl From<Client> for Session {
+    /// Wraps a client that someone else has connected. Such a session is not renewed when it expires, and closing it
+    /// gives up its locks but not the client's session.
+    fn from(client: Client) -> Self {
+        // The tasks start with the first use, which is on a runtime; this need not be.
+        Self::of(Link::new(client, false), UNKNOWN_HOSTS.into())
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hosts = &self.inner.hosts;
+        f.debug_struct("Session").field("hosts", hosts).field("link", &self.present()).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    /// Ends the renewals; tells whether one was under way, when there is no session to end.
+    fn end(&self, error: Error) -> bool {
+        let mut renewing = false;
+        self.current.send_if_modified(|current| {
+            renewing = matches!(current, Current::Renewing(_));
+            let ended = matches!(current, Current::Ended(..));
+            if !ended {
+                *current = Current::Ended(current.link().clone(), error);
+            }
+            !ended
+        });
+        renewing
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.current.borrow().link().close();
+    }
+}
+
+fn ended(reason: impl Into<String>) -> Error {
+    Error::SessionEnded { reason: reason.into() }
+}
+
+/// Renews the session whenever it has expired, for as long as somebody uses it.
+async fn supervise(session: Weak<Inner>, servers: Servers) {
+    loop {
+        let Some(link) = session.upgrade().map(|inner| inner.current.borrow().link().clone()) else { return };
+        let end = link.over().await;
+        let Some(old) = link.requests.client().filter(|_| end == End::Expired) else {
+            if let (End::AuthFailed, Some(inner)) = (end, session.upgrade()) {
+                inner.end(ended("the servers refuse its credentials"));
+            }
+            return;
+        };
+        tracing::warn!(session = %link.id(), "session has expired; its locks are lost, and a new one is made");
+        let replaced = session.upgrade().is_some_and(|inner| inner.replace(&link, Current::Renewing(link.clone())));
+        if !replaced {
+            return;
+        }
+        let wanted = || session.upgrade().is_some_and(|inner| matches!(&*inner.current.borrow(), Current::Renewing(_)));
+        let renewed = match servers.renew(old.session(), wanted).await {
+            None => return,
+            Some(renewed) => renewed,
+        };
+        let Some(inner) = session.upgrade() else { return };
+        match renewed {
+            Ok(client) => {
+                let next = Link::new(client, true);
+                tracing::info!(session = %next.id(), "session is renewed");
+                next.start();
+                if !inner.replace(&link, Current::Live(next.clone())) {
+                    next.close();
+                    return;
+                }
+            }
+            Err(error) => {
+                inner.end(ended(format!("connecting again failed: {error}")));
+                return;
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Puts `next` in the place of `link`, unless the session was closed in the meantime.
+    fn replace(&self, link: &Arc<Link>, next: Current) -> bool {
+        self.current.send_if_modified(|current| {
+            let open = !matches!(current, Current::Ended(..)) && Arc::ptr_eq(current.link(), link);
+            if open {
+                *current = next;
+            }
+            open
+        })
+    }
+}

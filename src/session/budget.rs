@@ -1,0 +1,88 @@
+//! Owns the count of what a session keeps on the server, and the limits past which the session would be in danger.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::error::{Error, Result};
+
+/// A count of bytes with a limit.
+#[derive(Clone, Debug)]
+pub(crate) struct Budget {
+    what: &'static str,
+    limit: usize,
+    warn_at: usize,
+    used: Arc<watch::Sender<usize>>,
+}
+
+/// Bytes that are in use until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    bytes: usize,
+    used: Arc<watch::Sender<usize>>,
+}
+
+impl Budget {
+    /// The paths of a session's nodes: when it ends, one transaction lists them all, and one of more than a megabyte
+    /// keeps a server from starting (ZOOKEEPER-4306).
+    pub(crate) fn of_nodes() -> Self {
+        Self::new("nodes", 900 * 1024, 512 * 1024)
+    }
+
+    /// The paths of a session's watches: after a reconnect the client sets them again in one request per 128 KiB, all
+    /// under one number, and the second of them ends the session.
+    pub(crate) fn of_watches() -> Self {
+        Self::new("watches", 100 * 1024, 80 * 1024)
+    }
+
+    fn new(what: &'static str, limit: usize, warn_at: usize) -> Self {
+        Self { what, limit, warn_at, used: Arc::new(watch::Sender::new(0)) }
+    }
+
+    pub(crate) fn reserve(&self, bytes: usize) -> Result<Reserved> {
+        let mut before = 0;
+        let fits = self.used.send_if_modified(|used| {
+            before = *used;
+            let fits = before + bytes <= self.limit;
+            if fits {
+                *used += bytes;
+            }
+            fits
+        });
+        if !fits {
+            return Err(Error::SessionFull { what: self.what, limit: self.limit });
+        }
+        if before < self.warn_at && before + bytes >= self.warn_at {
+            tracing::warn!(what = self.what, bytes = before + bytes, limit = self.limit, "session is filling up");
+        }
+        Ok(Reserved { bytes, used: self.used.clone() })
+    }
+
+    /// Waits until nothing is in use.
+    pub(crate) async fn emptied(&self) {
+        // The channel cannot be closed while `self` owns a sender.
+        let _ = self.used.subscribe().wait_for(|used| *used == 0).await;
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.used.send_modify(|used| *used -= self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gives_back_what_is_dropped() {
+        let budget = Budget::new("nodes", 100, 50);
+        let first = budget.reserve(60).expect("room");
+        assert!(matches!(budget.reserve(41), Err(Error::SessionFull { what: "nodes", limit: 100 })));
+        let second = budget.reserve(40).expect("room");
+        drop(first);
+        let _third = budget.reserve(60).expect("room again");
+        drop(second);
+    }
+}

@@ -1,0 +1,404 @@
+//! Owns one ZooKeeper session from its connection to its end: its phases, its keep-alive, and the work behind it.
+//!
+//! 1. Two tasks serve a link: the keeper (state of the connection, trust, orderly end) and the worker (whatever is
+//!    handed to [`Link::background`]). They run where the session was connected, and never keep a
+//!    [`Session`](crate::Session) alive.
+//! 2. The phase only moves forward: open, closing, over. Every change of the connection is announced on the same
+//!    channel, so that whoever waits looks at the client's own state again.
+//! 3. Nothing is sent while the connection is away: the client would keep it without bound, and send it later.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::pending;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::{Instant, MissedTickBehavior};
+use uuid::Uuid;
+use zookeeper_client::{Client, SessionId, SessionState};
+
+use crate::options::Trust;
+use crate::session::budget::Budget;
+use crate::session::requests::{Answer, Failure, Requests};
+use crate::session::trust::Moment;
+
+/// How long to wait before a failed request is sent again over a connection that seems to stand.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// How many given-up places with an uncertain create are remembered; older ones have been searched for long ago.
+const MAX_STRAYS: usize = 1024;
+
+/// Where a session stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// In use, connected or not.
+    Open,
+    /// Being closed: no new work, but what is there is tidied up.
+    Closing,
+    /// Over.
+    Over(End),
+}
+
+/// How a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The server, or the client on its behalf, has ended it.
+    Expired,
+    /// The server refuses its credentials.
+    AuthFailed,
+    /// It was closed; `confirmed` by the server or not.
+    Closed {
+        /// Whether the server has said that the session is gone.
+        confirmed: bool,
+    },
+    /// The runtime that it ran on is gone.
+    Orphaned,
+}
+
+/// The session is over or about to be: no more can come of waiting on it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LinkOver;
+
+pub(crate) struct Link {
+    pub(crate) requests: Requests,
+    pub(crate) nodes: Budget,
+    pub(crate) watches: Budget,
+    id: SessionId,
+    timeout: Duration,
+    root_bytes: usize,
+    /// Whether the session is ours to end.
+    owned: bool,
+    phase: watch::Sender<Phase>,
+    interest: [AtomicUsize; 2],
+    strays: Mutex<VecDeque<Uuid>>,
+    renewal_wanted: Notify,
+    close_wanted: Notify,
+    work: mpsc::UnboundedSender<BoxFuture<'static, ()>>,
+    not_started: Mutex<Option<mpsc::UnboundedReceiver<BoxFuture<'static, ()>>>>,
+}
+
+impl Link {
+    pub(crate) fn new(client: Client, owned: bool) -> Arc<Self> {
+        let (work, receiver) = mpsc::unbounded_channel();
+        Arc::new(Self {
+            nodes: Budget::of_nodes(),
+            watches: Budget::of_watches(),
+            id: client.session_id(),
+            timeout: client.session_timeout(),
+            root_bytes: client.path().len(),
+            owned,
+            requests: Requests::new(client),
+            phase: watch::Sender::new(Phase::Open),
+            interest: Default::default(),
+            strays: Mutex::default(),
+            renewal_wanted: Notify::new(),
+            close_wanted: Notify::new(),
+            work,
+            not_started: Mutex::new(Some(receiver)),
+        })
+    }
+
+    /// Starts the tasks on the present runtime, once.
+    pub(crate) fn start(self: &Arc<Self>) {
+        let receiver = self.not_started.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(receiver) = receiver {
+            tokio::spawn(keep(self.clone()));
+            tokio::spawn(work(self.clone(), receiver));
+        }
+    }
+
+    pub(crate) fn id(&self) -> SessionId {
+        self.id
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// The bytes that a node or a watch with this path costs the server, which sees the chroot too.
+    pub(crate) fn cost(&self, path_bytes: usize) -> usize {
+        self.root_bytes + path_bytes
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        *self.phase.borrow()
+    }
+
+    /// A receiver that is told of every change of the phase and of the connection.
+    pub(crate) fn changes(&self) -> watch::Receiver<Phase> {
+        self.phase.subscribe()
+    }
+
+    /// Waits until the session is no longer open.
+    pub(crate) async fn left_open(&self) -> Phase {
+        self.wait_for(|phase| phase != Phase::Open).await
+    }
+
+    /// Waits until the session is over.
+    pub(crate) async fn over(&self) -> End {
+        match self.wait_for(|phase| matches!(phase, Phase::Over(_))).await {
+            Phase::Over(end) => end,
+            Phase::Open | Phase::Closing => unreachable!("waited for the end"),
+        }
+    }
+
+    async fn wait_for(&self, condition: impl Fn(Phase) -> bool) -> Phase {
+        let mut changes = self.phase.subscribe();
+        let found = changes.wait_for(|phase| condition(*phase)).await.ok().map(|phase| *phase);
+        match found {
+            Some(phase) => phase,
+            // The sender lives in `self`.
+            None => pending().await,
+        }
+    }
+
+    /// Waits until requests can be sent.
+    pub(crate) async fn connected(&self) -> Result<(), LinkOver> {
+        let mut changes = self.phase.subscribe();
+        loop {
+            if let Phase::Over(_) = *changes.borrow_and_update() {
+                return Err(LinkOver);
+            }
+            if self.requests.is_connected() {
+                return Ok(());
+            }
+            if changes.changed().await.is_err() {
+                return Err(LinkOver);
+            }
+        }
+    }
+
+    /// Waits, after a request with an unknown outcome, until another can be sent.
+    pub(crate) async fn settled(&self) -> Result<(), LinkOver> {
+        if self.requests.is_connected() {
+            tokio::time::sleep(PAUSE).await;
+        }
+        self.connected().await
+    }
+
+    /// Runs `work` in the background, for as long as the session lives. Never blocks and never panics.
+    pub(crate) fn background(&self, work: BoxFuture<'static, ()>) {
+        // It fails when the session is over, and its nodes with it.
+        let _ = self.work.send(work);
+    }
+
+    /// Keeps trust up for as long as the value lives.
+    pub(crate) fn interest(self: &Arc<Self>, trust: Trust) -> Interest {
+        self.interest[trust as usize].fetch_add(1, Ordering::AcqRel);
+        self.renewal_wanted.notify_one();
+        Interest { link: self.clone(), trust }
+    }
+
+    /// Waits until the session is trusted at this moment; [`Interest`] must be there to make it so.
+    pub(crate) async fn trusted(&self, trust: Trust) -> Result<(), LinkOver> {
+        while self.requests.ledger().until(trust) <= Moment::now() {
+            if let Phase::Over(_) = self.phase() {
+                return Err(LinkOver);
+            }
+            // Rare (a first hold after a stall), so it is asked now and then.
+            tokio::time::sleep(PAUSE).await;
+        }
+        Ok(())
+    }
+
+    /// Remembers a place that was given up while one of its creates may be yet to be done.
+    pub(crate) fn remember_stray(&self, guid: Uuid) {
+        let mut strays = self.strays.lock().unwrap_or_else(PoisonError::into_inner);
+        if strays.len() == MAX_STRAYS {
+            strays.pop_front();
+        }
+        strays.push_back(guid);
+    }
+
+    /// Those of `guids` that were remembered as strays.
+    pub(crate) fn strays<'a>(&self, guids: impl Iterator<Item = (Uuid, &'a str)>) -> Vec<&'a str> {
+        let strays = self.strays.lock().unwrap_or_else(PoisonError::into_inner);
+        if strays.is_empty() {
+            return Vec::new();
+        }
+        guids.filter(|(guid, _)| strays.contains(guid)).map(|(_, name)| name).collect()
+    }
+
+    /// Begins an orderly end; [`Link::over`] tells when it has come.
+    pub(crate) fn close(&self) {
+        self.advance(Phase::Closing);
+        self.close_wanted.notify_one();
+        let not_started = self.not_started.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        if not_started {
+            self.end(End::Closed { confirmed: true });
+        }
+    }
+
+    /// Ends at once, whatever is under way.
+    pub(crate) fn end(&self, end: End) {
+        // An expired client is dead, and stays for whoever asks for the client of this session.
+        if self.advance(Phase::Over(end)) && end != End::Expired {
+            self.requests.give_up();
+        }
+    }
+
+    fn advance(&self, to: Phase) -> bool {
+        self.phase.send_if_modified(|phase| {
+            let forward = match (*phase, to) {
+                (Phase::Over(_), _) | (Phase::Closing, Phase::Open | Phase::Closing) => false,
+                (Phase::Open, to) => to != Phase::Open,
+                (Phase::Closing, Phase::Over(_)) => true,
+            };
+            if forward {
+                *phase = to;
+            }
+            forward
+        })
+    }
+
+    fn announce(&self) {
+        self.phase.send_modify(|_| {});
+    }
+
+    /// When trust has to be renewed next, and how.
+    fn renewal(&self) -> Option<(Trust, Moment)> {
+        let ledger = self.requests.ledger();
+        [Trust::Quorum, Trust::Connection]
+            .into_iter()
+            .filter(|&trust| self.interest[trust as usize].load(Ordering::Acquire) > 0)
+            .map(|trust| (trust, ledger.renewal_due(trust)))
+            .min_by_key(|&(_, due)| due)
+    }
+
+    fn renew(&self, trust: Trust) -> Answer<bool> {
+        match trust {
+            Trust::Quorum => self.requests.check("/"),
+            Trust::Connection => self.requests.ping(),
+        }
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("id", &self.id).field("phase", &self.phase()).finish_non_exhaustive()
+    }
+}
+
+/// A hold that needs its session to be trusted.
+#[derive(Debug)]
+pub(crate) struct Interest {
+    link: Arc<Link>,
+    trust: Trust,
+}
+
+impl Drop for Interest {
+    fn drop(&mut self) {
+        self.link.interest[self.trust as usize].fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Ends the link when the runtime drops the keeper.
+struct Keeper(Arc<Link>);
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.0.end(End::Orphaned);
+    }
+}
+
+async fn keep(link: Arc<Link>) {
+    let keeper = Keeper(link.clone());
+    let mut state = link.requests.state_watcher();
+    let mut beat = tokio::time::interval((link.timeout / 8).max(Duration::from_millis(1)));
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut renewal: Option<Answer<bool>> = None;
+    let mut not_before = Instant::now();
+    let mut ended = end_of(state.state());
+    while ended.is_none() {
+        tokio::select! {
+            changed = state.changed() => {
+                ended = end_of(changed);
+                link.announce();
+            }
+            () = link.close_wanted.notified() => {
+                renewal = None;
+                ended = Some(shut_down(&link).await);
+            }
+            _ = beat.tick() => link.requests.ledger().awake(Moment::now()),
+            () = link.renewal_wanted.notified() => {}
+            answer = answered(&mut renewal) => {
+                renewal = None;
+                if let Err(Failure::Unknown | Failure::Refused(_)) = answer {
+                    not_before = Instant::now() + PAUSE;
+                }
+            }
+            trust = due(&link, not_before), if renewal.is_none() && link.requests.is_connected() => {
+                renewal = Some(link.renew(trust));
+            }
+        }
+    }
+    link.end(ended.unwrap_or(End::Orphaned));
+    drop(keeper);
+}
+
+fn end_of(state: SessionState) -> Option<End> {
+    match state {
+        SessionState::Expired => Some(End::Expired),
+        SessionState::AuthFailed => Some(End::AuthFailed),
+        SessionState::Closed => Some(End::Closed { confirmed: true }),
+        SessionState::Disconnected | SessionState::SyncConnected | SessionState::ConnectedReadOnly => None,
+    }
+}
+
+async fn answered(renewal: &mut Option<Answer<bool>>) -> Result<bool, Failure> {
+    match renewal {
+        Some(answer) => answer.await,
+        None => pending().await,
+    }
+}
+
+/// Waits until trust has to be renewed.
+async fn due(link: &Link, not_before: Instant) -> Trust {
+    loop {
+        // Other requests renew trust as well, so what was due may not be any more.
+        let Some((trust, due)) = link.renewal() else {
+            return pending().await;
+        };
+        let wait = due.since(Moment::now());
+        if wait.is_zero() && not_before <= Instant::now() {
+            return trust;
+        }
+        tokio::time::sleep_until(not_before.max(Instant::now() + wait)).await;
+    }
+}
+
+/// Waits for what is still to be tidied up, then ends the session. Takes one session timeout at most.
+async fn shut_down(link: &Link) -> End {
+    let deadline = Instant::now() + link.timeout;
+    let tidied = tokio::time::timeout_at(deadline, link.nodes.emptied()).await.is_ok();
+    link.requests.give_up();
+    if !link.owned {
+        return End::Closed { confirmed: tidied };
+    }
+    let mut state = link.requests.state_watcher();
+    let ended = tokio::time::timeout_at(deadline, async {
+        while end_of(state.state()).is_none() {
+            state.changed().await;
+        }
+    });
+    // A clone of the client that somebody keeps also keeps the session; without nodes it holds no lock.
+    End::Closed { confirmed: ended.await.is_ok() || tidied }
+}
+
+/// Runs what is handed to the background, until the session is over.
+async fn work(link: Arc<Link>, mut receiver: mpsc::UnboundedReceiver<BoxFuture<'static, ()>>) {
+    let mut running = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            biased;
+            _ = link.over() => break,
+            Some(()) = running.next(), if !running.is_empty() => {}
+            Some(work) = receiver.recv() => running.push(work),
+        }
+    }
+}
