@@ -3,4 +3,6 @@
 //!
 //! It knows nothing of the library under test.
 
+pub mod expire;
+pub mod frames;
 pub mod ledger;
