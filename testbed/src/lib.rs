@@ -6,3 +6,4 @@
 pub mod expire;
 pub mod frames;
 pub mod ledger;
+pub mod proxy;
