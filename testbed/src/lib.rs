@@ -2,3 +2,8 @@
 //! broken, a proxy that understands frames, and ledgers that remember who held what.
 //!
 //! It knows nothing of the library under test.
+
+pub mod expire;
+pub mod frames;
+pub mod ledger;
+pub mod proxy;

@@ -1,0 +1,104 @@
+//! Ends a ZooKeeper session from outside, for real.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time;
+
+use crate::frames::{Frame, FrameReader, FromServer, RecordWriter};
+
+const LIMIT: Duration = Duration::from_secs(10);
+/// How long one server may take before the next is asked.
+const PATIENCE: Duration = Duration::from_secs(2);
+const CLOSE_SESSION: i32 = -11;
+const XID: i32 = 1;
+
+/// Ends the session with this id and password: moves it to a connection of its own, and closes it
+/// there.
+///
+/// `hosts` is `host:port`, or several with commas, with or without a chroot; they are asked in
+/// turn. When it returns, the session's ephemeral nodes are gone as of the leader, and its owner
+/// hears of the expiry as soon as it reconnects. A session that has ended before is no error;
+/// neither is a wrong password, which servers answer in the same way.
+///
+/// # Errors
+///
+/// If no server answers within ten seconds.
+pub async fn expire(hosts: &str, session: (i64, Vec<u8>)) -> io::Result<()> {
+    let (id, password) = session;
+    let ended = async {
+        let servers = hosts
+            .split_once('/')
+            .map_or(hosts, |(servers, _chroot)| servers);
+        for server in servers.split(',').cycle() {
+            // The owner may have taken the session back between our two requests: only an answer is
+            // proof.
+            if let Ok(Ok(Outcome::Ended)) =
+                time::timeout(PATIENCE, attempt(server.trim(), id, &password)).await
+            {
+                return;
+            }
+            time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    time::timeout(LIMIT, ended).await.map_err(|_| {
+        io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!("session {id:#x} could not be ended at {hosts} in {LIMIT:?}"),
+        )
+    })
+}
+
+enum Outcome {
+    Ended,
+    Unknown,
+}
+
+async fn attempt(server: &str, id: i64, password: &[u8]) -> io::Result<Outcome> {
+    let mut stream = TcpStream::connect(server).await?;
+    let (reader, mut writer) = stream.split();
+    let mut reader = FrameReader::new(reader);
+
+    writer
+        .write_all(connect_request(id, password).wire())
+        .await?;
+    let Some(response) = reader
+        .next()
+        .await?
+        .and_then(|frame| frame.connect_response())
+    else {
+        return Ok(Outcome::Unknown);
+    };
+    if response.session == 0 {
+        return Ok(Outcome::Ended);
+    }
+
+    let mut request = RecordWriter::default();
+    request.int(XID).int(CLOSE_SESSION);
+    writer.write_all(request.into_frame().wire()).await?;
+    while let Some(frame) = reader.next().await? {
+        if let Some(FromServer::Answer {
+            xid: XID, err: 0, ..
+        }) = frame.sent_by_server()
+        {
+            return Ok(Outcome::Ended);
+        }
+    }
+    Ok(Outcome::Unknown)
+}
+
+fn connect_request(id: i64, password: &[u8]) -> Frame {
+    let timeout_ms = 10_000;
+    let mut record = RecordWriter::default();
+    let (protocol_version, last_zxid, read_only) = (0, 0, false);
+    record
+        .int(protocol_version)
+        .long(last_zxid)
+        .int(timeout_ms)
+        .long(id)
+        .buffer(password)
+        .bool(read_only);
+    record.into_frame()
+}

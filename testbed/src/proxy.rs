@@ -1,0 +1,221 @@
+//! A proxy between ZooKeeper's clients and a server that counts requests and breaks connections at
+//! chosen frames.
+
+mod connection;
+mod faults;
+mod history;
+mod listener;
+mod shared;
+mod state;
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tokio::net;
+use tokio::sync::oneshot;
+
+use self::shared::Shared;
+
+pub use self::faults::{Closing, Cut, Verdict};
+pub use self::history::{Answer, Direction, Request, Uncounted};
+pub use crate::frames::{Kind, Op};
+
+/// Forwards the frames of any number of clients to one server, keeps a record of them, and makes
+/// faults on demand.
+///
+/// *Counted* are the requests that a client's user asked for, and their answers; pings,
+/// authentication, connect frames, watches that are set again and notifications are not
+/// ([`uncounted`](Self::uncounted) has them). `k` counts from 1, over all connections, since the
+/// start or the last [`reset`](Self::reset). It has a thread of its own, so it goes on while the
+/// test's runtime is busy, blocked or gone. Dropping it closes everything.
+pub struct Proxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Proxy {
+    /// Listens on a free port of 127.0.0.1 and forwards to `upstream`, one `host:port`, which is
+    /// resolved here and may be down for now.
+    ///
+    /// # Errors
+    ///
+    /// If the name cannot be resolved, or there is no port or thread to be had.
+    pub async fn start(upstream: &str) -> io::Result<Self> {
+        let upstream: Vec<_> = net::lookup_host(upstream).await?.collect();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared::new());
+        let (stop, stopped) = oneshot::channel();
+        let (report, started) = oneshot::channel();
+        let thread = thread::Builder::new()
+            .name("zookeeper-proxy".to_owned())
+            .spawn({
+                let shared = Arc::clone(&shared);
+                move || listener::run(listener, upstream, shared, stopped, report)
+            })?;
+        let proxy = Self {
+            address,
+            shared,
+            stop: Some(stop),
+            thread: Some(thread),
+        };
+        started
+            .await
+            .map_err(|_| io::Error::other("the proxy's thread ended before it listened"))??;
+        Ok(proxy)
+    }
+
+    /// The address for clients, `127.0.0.1:port`.
+    pub fn hosts(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// How many connections of clients are open now; the black-holed ones count until the client
+    /// closes them.
+    pub fn connections(&self) -> usize {
+        self.shared.state().open_connections()
+    }
+
+    /// Id and password of the session in the newest `ConnectResponse`.
+    pub fn session(&self) -> Option<(i64, Vec<u8>)> {
+        self.shared.state().session.clone()
+    }
+
+    /// The counted requests in the order of their arrival.
+    pub fn requests(&self) -> Vec<Request> {
+        self.shared.state().history.requests.clone()
+    }
+
+    /// What passed besides the counted requests and their answers, in order.
+    pub fn uncounted(&self) -> Vec<Uncounted> {
+        self.shared.state().history.uncounted.clone()
+    }
+
+    /// Forgets the record and starts all counts again. An armed fault stays armed, and counts from
+    /// here; an answer to a request from before is forwarded and not counted.
+    pub fn reset(&self) {
+        self.shared.state().reset();
+    }
+
+    /// In how many bursts the requests came: the largest [`Request::round`], 0 without requests.
+    ///
+    /// A client that is fast, or a proxy that is slow, can make one burst look like two, so hold
+    /// the answers back ([`hold_answers`](Self::hold_answers)) where the number matters.
+    pub fn round_trips(&self) -> usize {
+        self.shared
+            .state()
+            .history
+            .requests
+            .iter()
+            .map(|request| request.round)
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Delays every answer that arrives from now on by this much; zero for no delay. Requests are
+    /// not delayed. Their order is kept, so pings and notifications wait behind the answers before
+    /// them.
+    pub fn hold_answers(&self, by: Duration) {
+        self.shared.state().faults.delay = by;
+    }
+
+    /// Arms a cut, which happens once. It replaces an armed one.
+    pub fn cut(&self, at: Cut) {
+        self.shared.state().faults.arm(at);
+    }
+
+    /// Whether the cut that was armed last has happened; false again after [`reset`](Self::reset).
+    pub fn cut_fired(&self) -> bool {
+        self.shared.state().faults.cut_fired
+    }
+
+    /// How connections of clients are closed by cuts and by [`refuse`](Self::refuse) from now on;
+    /// at first [`Closing::Fin`].
+    pub fn close_by(&self, closing: Closing) {
+        self.shared.state().faults.closing = closing;
+    }
+
+    /// Closes all connections; new ones are accepted.
+    pub fn cut_now(&self) {
+        self.shared.order(|state| state.close_all());
+    }
+
+    /// Forwards nothing any more and closes nothing. Requests that arrive still count, as not
+    /// forwarded; new connections are accepted and stay silent.
+    pub fn black_hole(&self) {
+        self.shared.order(|state| state.black_hole());
+    }
+
+    /// A [`black_hole`](Self::black_hole) from the moment in which the `k`-th request was
+    /// forwarded: its answer is lost.
+    pub fn black_hole_after_request(&self, k: usize) {
+        self.shared.state().faults.hole_after = Some(k);
+    }
+
+    /// Closes all connections, and new ones at once.
+    pub fn refuse(&self) {
+        self.shared.order(|state| state.refuse());
+    }
+
+    /// Forwards again: closes the connections that were black-holed, sends on the requests that a
+    /// hook held, and disarms [`cut`](Self::cut) and
+    /// [`black_hole_after_request`](Self::black_hole_after_request). What
+    /// [`hold_answers`](Self::hold_answers) and [`on_request`](Self::on_request) said stays.
+    pub fn heal(&self) {
+        self.shared.order(|state| state.heal());
+    }
+
+    /// Asks `hook` about every counted request from now on; it replaces the hook before. It runs on
+    /// the proxy's thread, after the request was recorded and before it is forwarded, and may call
+    /// the proxy, but should not block.
+    pub fn on_request(&self, hook: impl Fn(&Request) -> Verdict + Send + Sync + 'static) {
+        self.shared.state().hook = Some(Arc::new(hook));
+    }
+
+    /// Waits until at least `n` counted requests have arrived. It has no time limit.
+    pub async fn wait_for_requests(&self, n: usize) {
+        self.shared
+            .wait_until(|state| (state.history.requests.len() >= n).then_some(()))
+            .await;
+    }
+
+    /// Waits for a request that matches, and returns the first. Requests are looked at again when
+    /// they are forwarded and when their answers come, so the predicate may ask for that too. It
+    /// has no time limit.
+    pub async fn wait_for(&self, predicate: impl Fn(&Request) -> bool) -> Request {
+        let find = |request: &&Request| predicate(request);
+        self.shared
+            .wait_until(|state| state.history.requests.iter().find(find).cloned())
+            .await
+    }
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Proxy")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self
+            .thread
+            .take()
+            .filter(|thread| thread.thread().id() != thread::current().id())
+        {
+            // A panic of the proxy's thread must not become an abort here; the test that needs it
+            // has failed already.
+            let _ = thread.join();
+        }
+    }
+}

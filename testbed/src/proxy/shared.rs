@@ -1,0 +1,184 @@
+//! What the proxy's thread and its handle share, and the decisions about each frame.
+
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use super::faults::{Cut, Verdict};
+use super::history::{Direction, Ticket};
+use super::state::{Fate, State};
+use crate::frames::{ConnectResponse, Kind, RequestFrame};
+
+/// What is to be done with a frame that arrived, or after one that was forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Forward,
+    Swallow,
+    Cut,
+    Hold,
+}
+
+/// The state, and the bells that ring when it changes.
+pub(super) struct Shared {
+    state: Mutex<State>,
+    /// Changes when connections have to look at their fate.
+    orders: watch::Sender<()>,
+    /// Changes when the record does.
+    news: watch::Sender<()>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    pub(super) fn new() -> Self {
+        Self {
+            state: Mutex::new(State::new()),
+            orders: watch::Sender::new(()),
+            news: watch::Sender::new(()),
+        }
+    }
+
+    /// A hook or predicate that panics fails its test, not all that share the proxy.
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state and has all connections look at it.
+    pub(super) fn order(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state());
+        self.orders.send_replace(());
+    }
+
+    pub(super) fn orders(&self) -> watch::Receiver<()> {
+        self.orders.subscribe()
+    }
+
+    /// Waits until `look` finds something.
+    pub(super) async fn wait_until<T>(&self, look: impl Fn(&State) -> Option<T>) -> T {
+        let mut news = self.news.subscribe();
+        loop {
+            if let Some(found) = look(&self.state()) {
+                return found;
+            }
+            news.changed()
+                .await
+                .expect("the sender lives as long as the borrow of it");
+        }
+    }
+
+    /// Takes a request into the record and says what to do with it.
+    pub(super) fn request_arrived(&self, link: usize, frame: RequestFrame) -> (Ticket, Step) {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let ticket = state.history.request(link, frame);
+        let number = state.history.requests.len();
+        let step = if state.fate(link) != Fate::Flows {
+            Step::Swallow
+        } else if state.faults.is_due(Cut::BeforeRequest(number)) {
+            Step::Cut
+        } else {
+            Step::Forward
+        };
+        let hook = state.hook.clone().filter(|_| step == Step::Forward);
+        let asked = hook.and_then(|hook| Some((hook, state.history.get(ticket)?.clone())));
+        drop(guard);
+        self.news.send_replace(());
+        // The hook may call the proxy, so the state is not locked here.
+        let step = asked.map_or(step, |(hook, request)| match hook(&request) {
+            Verdict::Forward => Step::Forward,
+            Verdict::Drop => Step::Swallow,
+            Verdict::Cut => Step::Cut,
+            Verdict::Hold => Step::Hold,
+        });
+        (ticket, step)
+    }
+
+    /// Marks a request that is about to be forwarded; false if it must not be any more.
+    pub(super) fn may_forward_request(&self, link: usize, xid: i32, ticket: Ticket) -> bool {
+        let mut guard = self.state();
+        if !guard.expect_answer(link, xid, ticket) {
+            return false;
+        }
+        if let Some(request) = guard.history.get(ticket) {
+            request.forwarded = Some(Instant::now());
+        }
+        drop(guard);
+        self.news.send_replace(());
+        true
+    }
+
+    /// What to do after a request was forwarded.
+    pub(super) fn request_forwarded(&self, ticket: Ticket) -> Step {
+        let mut guard = self.state();
+        let Some(number) = guard.history.get(ticket).map(|request| request.number) else {
+            return Step::Forward;
+        };
+        if guard.faults.is_due(Cut::AfterRequest(number)) {
+            return Step::Cut;
+        }
+        if guard.faults.hole_is_due(number) {
+            guard.black_hole();
+            drop(guard);
+            self.orders.send_replace(());
+        }
+        Step::Forward
+    }
+
+    /// Finds the request of an answer that arrived, and says how long to hold the answer back.
+    pub(super) fn answer_arrived(
+        &self,
+        link: usize,
+        xid: i32,
+        zxid: i64,
+        err: i32,
+    ) -> (Option<Ticket>, Duration) {
+        let mut state = self.state();
+        let ticket = state.answered(link, xid);
+        if let Some(ticket) = ticket {
+            state.history.answer(ticket, zxid, err);
+        }
+        let delay = state.faults.delay;
+        drop(state);
+        self.news.send_replace(());
+        (ticket, delay)
+    }
+
+    /// Says what to do with an answer whose time has come, and its number if it counts.
+    pub(super) fn answer_is_due(&self, link: usize, ticket: Ticket) -> (Step, Option<usize>) {
+        let mut guard = self.state();
+        if guard.fate(link) != Fate::Flows {
+            return (Step::Swallow, None);
+        }
+        let number = guard.history.count_answer(ticket);
+        if number.is_some_and(|number| guard.faults.is_due(Cut::BeforeAnswer(number))) {
+            return (Step::Cut, number);
+        }
+        guard.history.answer_forwarded(ticket);
+        drop(guard);
+        self.news.send_replace(());
+        (Step::Forward, number)
+    }
+
+    /// What to do after an answer was forwarded.
+    pub(super) fn answer_forwarded(&self, number: Option<usize>) -> Step {
+        let cut = number.is_some_and(|number| self.state().faults.is_due(Cut::AfterAnswer(number)));
+        if cut { Step::Cut } else { Step::Forward }
+    }
+
+    pub(super) fn connected(&self, response: ConnectResponse) {
+        if response.session != 0 {
+            self.state().session = Some((response.session, response.password));
+        }
+    }
+
+    pub(super) fn aside(&self, link: usize, direction: Direction, kind: Kind) {
+        self.state().history.aside(link, direction, kind);
+        self.news.send_replace(());
+    }
+}
