@@ -2,3 +2,9 @@
 //! broken, a proxy that understands frames, and ledgers that remember who held what.
 //!
 //! It knows nothing of the library under test.
+
+mod java;
+mod ports;
+mod server;
+
+pub use server::{Server, ServerBuilder, ServerError};
