@@ -3,8 +3,13 @@
 //!
 //! It knows nothing of the library under test.
 
+mod ensemble;
 mod java;
+mod link;
 mod ports;
+mod quorum_wire;
 mod server;
 
+pub use ensemble::{Ensemble, EnsembleBuilder};
+pub use link::Link;
 pub use server::{Server, ServerBuilder, ServerError};
