@@ -1,6 +1,7 @@
 //! Owns [`Contender`]: who holds and who waits, as an operator wants to know it.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::join_all;
@@ -84,19 +85,28 @@ impl fmt::Debug for Contender {
 
 /// Lists the contenders of a line, in its order.
 pub(crate) async fn list(line: &Line) -> Result<Vec<Contender>> {
-    line.within(line.each_session(async |link| {
-        let names = line.list(&link).await?;
-        let mut contenders = Vec::new();
-        for burst in names.chunks(BURST) {
-            let parsed: Vec<_> = burst.iter().filter_map(|text| Name::parse(text)).collect();
-            let nodes = join_all(parsed.iter().map(|name| read(line, &link, name))).await;
-            for (name, node) in parsed.into_iter().zip(nodes) {
-                contenders.extend(node?.map(|contender| (name, contender)));
+    line.within(async {
+        loop {
+            let link = line.session.link().await?;
+            if let Some(contenders) = line.attempt(&link, list_once(line, &link)).await? {
+                return Ok(contenders);
             }
         }
-        Ok(in_order(contenders))
-    }))
+    })
     .await
+}
+
+async fn list_once(line: &Line, link: &Arc<Link>) -> Result<Vec<Contender>, Interrupt> {
+    let names = line.list(link).await?;
+    let mut contenders = Vec::new();
+    for burst in names.chunks(BURST) {
+        let parsed: Vec<_> = burst.iter().filter_map(|text| Name::parse(text)).collect();
+        let nodes = join_all(parsed.iter().map(|name| read(line, link, name))).await;
+        for (name, node) in parsed.into_iter().zip(nodes) {
+            contenders.extend(node?.map(|contender| (name, contender)));
+        }
+    }
+    Ok(in_order(contenders))
 }
 
 async fn read(line: &Line, link: &Link, name: &Name<'_>) -> Result<Option<Contender>, Interrupt> {

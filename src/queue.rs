@@ -86,7 +86,15 @@ impl Line {
     /// Takes the lock if nobody is ahead of us.
     #[tracing::instrument(level = "debug", skip_all, fields(path = %self.path))]
     pub(crate) async fn try_hold(&self) -> Result<Option<Hold>> {
-        self.within(self.each_session(async |link| self.attempt_once(&link).await)).await
+        self.within(async {
+            loop {
+                let link = self.session.link().await?;
+                if let Some(hold) = self.attempt(&link, self.try_once(&link)).await? {
+                    return Ok(hold);
+                }
+            }
+        })
+        .await
     }
 
     /// Ends a request that does not queue within one session timeout.
@@ -95,46 +103,52 @@ impl Line {
         tokio::time::timeout(limit, request).await.unwrap_or_else(|_| Err(self.session.unavailable(limit)))
     }
 
-    /// Makes an attempt in the present session, and in the next if that one ends under it.
-    pub(crate) async fn each_session<T>(
+    /// Makes an attempt in the session of `link`; `None` if that ended under it, and there may be another.
+    ///
+    /// Dropping the attempt, as the end of the session does, gives up what it has.
+    pub(crate) async fn attempt<T>(
         &self,
-        attempt: impl AsyncFn(Arc<Link>) -> Result<T, Interrupt>,
-    ) -> Result<T> {
-        loop {
-            let link = self.session.link().await?;
-            let result = tokio::select! {
-                biased;
-                // Dropping the attempt gives up what it has.
-                _ = link.left_open() => Err(Interrupt::SessionOver),
-                result = attempt(link.clone()) => result,
-            };
-            match result {
-                Ok(done) => return Ok(done),
-                Err(Interrupt::Failed(error)) => return Err(error),
-                Err(Interrupt::SessionOver) => {
-                    tracing::debug!(session = %link.id(), "session is over; trying again in the next");
-                    link.left_open().await;
-                }
+        link: &Link,
+        attempt: impl Future<Output = Result<T, Interrupt>>,
+    ) -> Result<Option<T>> {
+        let result = tokio::select! {
+            biased;
+            _ = link.left_open() => Err(Interrupt::SessionOver),
+            result = attempt => result,
+        };
+        match result {
+            Ok(done) => Ok(Some(done)),
+            Err(Interrupt::Failed(error)) => Err(error),
+            Err(Interrupt::SessionOver) => {
+                tracing::debug!(session = %link.id(), "session is over; trying again in the next");
+                link.left_open().await;
+                Ok(None)
             }
         }
     }
 
     async fn queue(&self, ahead: &AtomicBool) -> Result<Hold> {
-        self.each_session(async |link| {
-            let mut place = Place::new(&link, self)?;
-            let mut outlook = place.enter().await?;
-            while let Outlook::Behind(node) = outlook {
-                ahead.store(true, Ordering::Relaxed);
-                tracing::debug!(behind = node, "waiting");
-                place.wait_behind(&node).await?;
-                outlook = place.look().await?;
+        loop {
+            let link = self.session.link().await?;
+            if let Some(hold) = self.attempt(&link, self.queue_once(&link, ahead)).await? {
+                return Ok(hold);
             }
-            self.admitted(place, &link).await
-        })
-        .await
+        }
     }
 
-    async fn attempt_once(&self, link: &Arc<Link>) -> Result<Option<Hold>, Interrupt> {
+    async fn queue_once(&self, link: &Arc<Link>, ahead: &AtomicBool) -> Result<Hold, Interrupt> {
+        let mut place = Place::new(link, self)?;
+        let mut outlook = place.enter().await?;
+        while let Outlook::Behind(node) = outlook {
+            ahead.store(true, Ordering::Relaxed);
+            tracing::debug!(behind = node, "waiting");
+            place.wait_behind(&node).await?;
+            outlook = place.look().await?;
+        }
+        self.admitted(place, link).await
+    }
+
+    async fn try_once(&self, link: &Arc<Link>) -> Result<Option<Hold>, Interrupt> {
         // Whoever is there came before us, so nothing need be written to know that.
         if self.is_blocked(link).await? {
             return Ok(None);

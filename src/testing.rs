@@ -139,10 +139,15 @@ impl LockGuard for LocalGuard {
     fn lost(&self) -> BoxFuture<'static, Loss> {
         let mut stage = self.stage.subscribe();
         async move {
-            match stage.wait_for(|stage| !matches!(stage, Stage::Held(_))).await.as_deref() {
-                Ok(Stage::Lost(loss)) => *loss,
+            let _ = stage.wait_for(|stage| !matches!(stage, Stage::Held(_))).await;
+            let loss = match *stage.borrow() {
+                Stage::Lost(loss) => Some(loss),
+                Stage::Held(_) | Stage::Released => None,
+            };
+            match loss {
+                Some(loss) => loss,
                 // It was released, so it cannot be lost any more.
-                Ok(Stage::Held(_) | Stage::Released) | Err(_) => pending().await,
+                None => pending().await,
             }
         }
         .boxed()

@@ -7,3 +7,13 @@ pub mod expire;
 pub mod frames;
 pub mod ledger;
 pub mod proxy;
+mod ensemble;
+mod java;
+mod link;
+mod ports;
+mod quorum_wire;
+mod server;
+
+pub use ensemble::{Ensemble, EnsembleBuilder};
+pub use link::Link;
+pub use server::{Server, ServerBuilder, ServerError};

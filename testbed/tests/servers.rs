@@ -1,0 +1,237 @@
+//! Servers, ensembles and their links do what tests of locks rely on.
+
+use std::path::Path;
+use std::time::Duration;
+
+use testbed::{Ensemble, Server};
+use tokio::time::{Instant, sleep};
+use zookeeper_client::{Acls, Client, CreateMode, SessionState};
+
+const SESSION: Duration = Duration::from_millis(1200);
+const POLL: Duration = Duration::from_millis(20);
+const LIMIT: Duration = Duration::from_secs(20);
+
+async fn connect(hosts: &str) -> Client {
+    Client::connector()
+        .with_session_timeout(SESSION)
+        .connect(hosts)
+        .await
+        .expect("the server answers")
+}
+
+async fn write(client: &Client) -> Result<(), zookeeper_client::Error> {
+    let mode = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    client.create("/written-", b"", &mode).await.map(drop)
+}
+
+/// Waits until server `i` takes no requests, or takes them again.
+async fn wait_until_serving(ensemble: &Ensemble, i: usize, serving: bool) {
+    let deadline = Instant::now() + LIMIT;
+    while ensemble.server(i).mode().await.is_some() != serving {
+        assert!(
+            Instant::now() < deadline,
+            "server {i} still has serving == {}",
+            !serving
+        );
+        sleep(POLL).await;
+    }
+}
+
+async fn wait_for_state(client: &Client, wanted: SessionState) {
+    let mut states = client.state_watcher();
+    let wait = async {
+        while client.state() != wanted {
+            states.changed().await;
+        }
+    };
+    tokio::time::timeout(LIMIT, wait)
+        .await
+        .expect("the session gets into the state in time");
+}
+
+#[tokio::test]
+async fn restarted_server_keeps_port_and_data() {
+    let mut server = Server::start().await.unwrap();
+    let mode = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    connect(&server.hosts())
+        .await
+        .create("/kept", b"", &mode)
+        .await
+        .unwrap();
+
+    server.kill();
+    assert!(server.four_letter_word("ruok").await.is_err());
+    server.restart().await.unwrap();
+
+    assert_eq!(server.mode().await.as_deref(), Some("standalone"));
+    assert!(
+        connect(&server.hosts())
+            .await
+            .check_stat("/kept")
+            .await
+            .unwrap()
+            .is_some()
+    );
+}
+
+#[tokio::test]
+async fn paused_server_is_silent_until_resumed() {
+    let server = Server::start().await.unwrap();
+    server.pause();
+    assert!(server.four_letter_word("ruok").await.is_err());
+    server.resume();
+    assert_eq!(server.four_letter_word("ruok").await.unwrap(), "imok");
+}
+
+#[tokio::test]
+async fn dropped_server_leaves_nothing() {
+    let server = Server::start().await.unwrap();
+    let folder = server.folder().to_owned();
+    let hosts = server.hosts();
+    drop(server);
+    assert!(!Path::exists(&folder));
+    assert!(tokio::net::TcpStream::connect(hosts).await.is_err());
+}
+
+#[tokio::test]
+async fn ensemble_has_one_leader_and_others_follow() {
+    let ensemble = Ensemble::start(3).await.unwrap();
+    let leader = ensemble.leader().await.unwrap();
+    let followers = ensemble.followers().await.unwrap();
+    assert_eq!(followers.len(), 2);
+    assert!(!followers.contains(&leader));
+    write(&connect(&ensemble.hosts()).await).await.unwrap();
+}
+
+#[tokio::test]
+async fn another_leads_when_leader_is_killed() {
+    let mut ensemble = Ensemble::start(3).await.unwrap();
+    let old = ensemble.leader().await.unwrap();
+    ensemble.server_mut(old).kill();
+
+    let new = ensemble.leader().await.unwrap();
+    assert_ne!(new, old);
+    write(&connect(&ensemble.server(new).hosts()).await)
+        .await
+        .unwrap();
+
+    ensemble.server_mut(old).restart().await.unwrap();
+    ensemble.settled().await.unwrap();
+}
+
+#[tokio::test]
+async fn isolated_follower_stops_serving_until_healed() {
+    let ensemble = Ensemble::start(3).await.unwrap();
+    let follower = ensemble.followers().await.unwrap()[0];
+    ensemble.isolate(follower);
+    wait_until_serving(&ensemble, follower, false).await;
+    write(&connect(&ensemble.server(ensemble.leader().await.unwrap()).hosts()).await)
+        .await
+        .unwrap();
+
+    ensemble.heal();
+    ensemble.settled().await.unwrap();
+    write(&connect(&ensemble.server(follower).hosts()).await)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn isolated_leader_is_replaced() {
+    let ensemble = Ensemble::start(3).await.unwrap();
+    let old = ensemble.leader().await.unwrap();
+    ensemble.isolate(old);
+    wait_until_serving(&ensemble, old, false).await;
+    assert_ne!(ensemble.leader().await.unwrap(), old);
+    ensemble.heal();
+    ensemble.settled().await.unwrap();
+}
+
+#[tokio::test]
+async fn short_black_hole_loses_no_request() {
+    let ensemble = Ensemble::start(3).await.unwrap();
+    let leader = ensemble.leader().await.unwrap();
+    let follower = ensemble.followers().await.unwrap()[0];
+    let client = Client::connector()
+        .with_session_timeout(Duration::from_secs(10))
+        .connect(&ensemble.server(follower).hosts())
+        .await
+        .unwrap();
+    let link = ensemble.link(follower, leader);
+
+    link.black_hole();
+    let write = write(&client);
+    tokio::pin!(write);
+    assert!(
+        tokio::time::timeout(Duration::from_millis(500), &mut write)
+            .await
+            .is_err()
+    );
+    link.heal();
+    write.await.unwrap();
+    assert_eq!(
+        ensemble.server(follower).mode().await.as_deref(),
+        Some("follower")
+    );
+}
+
+#[tokio::test]
+async fn cut_follower_stops_serving_at_once() {
+    let ensemble = Ensemble::start(3).await.unwrap();
+    let leader = ensemble.leader().await.unwrap();
+    let follower = ensemble.followers().await.unwrap()[0];
+    let started = Instant::now();
+    ensemble.link(follower, leader).cut();
+    wait_until_serving(&ensemble, follower, false).await;
+    // Well before the 4 s after which it gives up a silent leader.
+    assert!(
+        started.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        started.elapsed()
+    );
+    ensemble.heal();
+    ensemble.settled().await.unwrap();
+}
+
+#[tokio::test]
+async fn held_pings_expire_a_session_that_is_answered() {
+    let ensemble = Ensemble::start(3).await.unwrap();
+    let leader = ensemble.leader().await.unwrap();
+    let follower = ensemble.followers().await.unwrap()[0];
+    let client = connect(&ensemble.server(follower).hosts()).await;
+    let link = ensemble.link(follower, leader);
+
+    link.hold_pings();
+    let held = Instant::now();
+    let mut answered = held;
+    let failure = loop {
+        match write(&client).await {
+            Ok(()) => answered = Instant::now(),
+            Err(error) => break error,
+        }
+        assert!(held.elapsed() < LIMIT, "the session lives on");
+        sleep(POLL).await;
+    };
+    println!(
+        "last write answered after {:?}, failed {failure} after {:?}",
+        answered - held,
+        held.elapsed()
+    );
+    assert!(
+        answered - held > SESSION / 2,
+        "writes stopped after {:?}",
+        answered - held
+    );
+    wait_for_state(&client, SessionState::Expired).await;
+    println!("expired after {:?}", held.elapsed());
+    // It was the leader that forgot the session; the follower never left it.
+    assert_eq!(
+        ensemble.server(follower).mode().await.as_deref(),
+        Some("follower")
+    );
+
+    link.heal();
+    let client = connect(&ensemble.server(follower).hosts()).await;
+    sleep(2 * SESSION).await;
+    write(&client).await.unwrap();
+}
