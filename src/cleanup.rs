@@ -44,7 +44,9 @@ pub(crate) async fn delete(link: &Link, path: &str, first: Option<Answer<()>>) -
         if let Some(answer) = answer.take() {
             match answer.await {
                 Ok(()) => return Deletion::Done,
-                Err(Failure::Refused(zookeeper_client::Error::NoNode)) if tried => return Deletion::Done,
+                Err(Failure::Refused(zookeeper_client::Error::NoNode)) if tried => {
+                    return Deletion::Done;
+                }
                 Err(Failure::Refused(zookeeper_client::Error::NoNode)) => return Deletion::Absent,
                 Err(Failure::Refused(error)) => {
                     tracing::warn!(node = path, %error, "cannot delete a lock node; it stays until its session ends");
@@ -54,7 +56,11 @@ pub(crate) async fn delete(link: &Link, path: &str, first: Option<Answer<()>>) -
                 Err(Failure::Unknown) => tried = true,
             }
         }
-        let ready = if tried { link.settled().await } else { link.connected().await };
+        let ready = if tried {
+            link.settled().await
+        } else {
+            link.connected().await
+        };
         if ready.is_err() {
             return Deletion::Over;
         }
@@ -64,13 +70,22 @@ pub(crate) async fn delete(link: &Link, path: &str, first: Option<Answer<()>>) -
 
 /// Deletes `path` without anybody waiting for it.
 pub(crate) fn delete_in_background(link: &Arc<Link>, path: String) {
-    let first = link.requests.is_connected().then(|| link.requests.delete(&path));
+    let first = link
+        .requests
+        .is_connected()
+        .then(|| link.requests.delete(&path));
     let work = link.clone();
     link.background(async move { drop(delete(&work, &path, first).await) }.boxed());
 }
 
 /// Waits for the answer to a create that nobody wants any more, and deletes what came of it.
-async fn delete_created(link: &Arc<Link>, parent: &LockPath, guid: Uuid, create: Answer<Created>, uncertain: bool) {
+async fn delete_created(
+    link: &Arc<Link>,
+    parent: &LockPath,
+    guid: Uuid,
+    create: Answer<Created>,
+    uncertain: bool,
+) {
     let mut uncertain = uncertain;
     match create.await {
         Ok(created) => {
@@ -103,7 +118,11 @@ async fn search(link: &Link, parent: &LockPath, guid: Uuid) -> Result<(), LinkOv
 }
 
 /// The children of `parent` with our `guid`, as of now: behind a barrier, so that nothing sent before is missed.
-pub(crate) async fn find(link: &Link, parent: &LockPath, guid: Uuid) -> Result<Vec<String>, LinkOver> {
+pub(crate) async fn find(
+    link: &Link,
+    parent: &LockPath,
+    guid: Uuid,
+) -> Result<Vec<String>, LinkOver> {
     link.connected().await?;
     loop {
         let barrier = link.requests.check(parent.as_str());
@@ -112,7 +131,9 @@ pub(crate) async fn find(link: &Link, parent: &LockPath, guid: Uuid) -> Result<V
             (Err(Failure::Over), _) | (_, Err(Failure::Over)) => return Err(LinkOver),
             (Ok(_), Ok(names)) => return Ok(find_guid(&names, guid)),
             // Without a parent there is no child.
-            (Ok(_), Err(Failure::Refused(zookeeper_client::Error::NoNode))) => return Ok(Vec::new()),
+            (Ok(_), Err(Failure::Refused(zookeeper_client::Error::NoNode))) => {
+                return Ok(Vec::new());
+            }
             (Ok(_) | Err(Failure::Refused(_)), Err(Failure::Refused(error))) => {
                 tracing::warn!(path = %parent, %error, "cannot look for a lock node that may have been left");
                 return Ok(Vec::new());

@@ -58,7 +58,9 @@ pub enum Error {
     /// than a megabyte cannot be started again ([ZOOKEEPER-4306]).
     ///
     /// [ZOOKEEPER-4306]: https://issues.apache.org/jira/browse/ZOOKEEPER-4306
-    #[error("session is full: its {what} would take more than {limit} bytes; spread the locks over several sessions")]
+    #[error(
+        "session is full: its {what} would take more than {limit} bytes; spread the locks over several sessions"
+    )]
     SessionFull {
         /// What there is too much of: `nodes` or `watches`.
         what: &'static str,
@@ -84,14 +86,27 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn invalid(what: &'static str, reason: impl Into<String>) -> Self {
-        Self::InvalidInput { what, reason: reason.into() }
+        Self::InvalidInput {
+            what,
+            reason: reason.into(),
+        }
     }
 
     /// Gives a refusal by the server its place and, where a caller would act on it, its variant.
-    pub(crate) fn refused(action: &'static str, path: &str, source: zookeeper_client::Error) -> Self {
+    pub(crate) fn refused(
+        action: &'static str,
+        path: &str,
+        source: zookeeper_client::Error,
+    ) -> Self {
         match source {
-            zookeeper_client::Error::NoAuth => Self::NoAuth { path: path.to_owned() },
-            source => Self::Client { action, path: path.to_owned(), source },
+            zookeeper_client::Error::NoAuth => Self::NoAuth {
+                path: path.to_owned(),
+            },
+            source => Self::Client {
+                action,
+                path: path.to_owned(),
+                source,
+            },
         }
     }
 }

@@ -102,21 +102,38 @@ enum Stage {
 
 impl Hold {
     /// Turns stakes that have been admitted into a hold. All are of one session.
-    pub(crate) fn new(session: &Session, path: &LockPath, stakes: Vec<Stake>, trust: Trust, interest: Interest) -> Self {
+    pub(crate) fn new(
+        session: &Session,
+        path: &LockPath,
+        stakes: Vec<Stake>,
+        trust: Trust,
+        interest: Interest,
+    ) -> Self {
         let link = stakes[0].link().clone();
-        let czxid = stakes.iter().filter_map(Stake::created).map(|created| created.czxid).max();
+        let czxid = stakes
+            .iter()
+            .filter_map(Stake::created)
+            .map(|created| created.czxid)
+            .max();
         let core = Arc::new(Core {
             trust,
             path: path.clone(),
             nodes: stakes.iter().map(Stake::path).collect(),
             token: FencingToken::new(czxid.expect("an admitted stake has a node"), 0),
             stage: tokio::sync::watch::Sender::new(Stage::Held),
-            grip: Mutex::new(Some(Grip { stakes, _interest: interest })),
+            grip: Mutex::new(Some(Grip {
+                stakes,
+                _interest: interest,
+            })),
             watch_wanted: Notify::new(),
             link: link.clone(),
         });
         link.background(watch::guard(core.clone()).boxed());
-        Self { core, client: OnceLock::new(), _session: session.clone() }
+        Self {
+            core,
+            client: OnceLock::new(),
+            _session: session.clone(),
+        }
     }
 
     /// The token of this hold: larger than that of every conflicting hold before it.
@@ -153,7 +170,9 @@ impl Hold {
     pub fn valid_for(&self) -> Duration {
         match self.state() {
             HoldState::Lost(_) => Duration::ZERO,
-            HoldState::Held | HoldState::Suspended => self.core.trusted_until().since(Moment::now()),
+            HoldState::Held | HoldState::Suspended => {
+                self.core.trusted_until().since(Moment::now())
+            }
         }
     }
 
@@ -220,13 +239,21 @@ impl Hold {
     /// ```
     #[must_use]
     pub fn check_writer(&self) -> CheckWriter<'_> {
-        let client = self
-            .client
-            .get_or_init(|| self.core.link.requests.client().expect("session was closed before check_writer()"));
+        let client = self.client.get_or_init(|| {
+            self.core
+                .link
+                .requests
+                .client()
+                .expect("session was closed before check_writer()")
+        });
         let (first, rest) = self.core.nodes.split_first().expect("a hold has a node");
-        let mut writer = client.new_check_writer(first, None).expect("the path of a node is valid");
+        let mut writer = client
+            .new_check_writer(first, None)
+            .expect("the path of a node is valid");
         for node in rest {
-            writer.add_check_version(node, -1).expect("the path of a node is valid");
+            writer
+                .add_check_version(node, -1)
+                .expect("the path of a node is valid");
         }
         writer
     }
@@ -251,8 +278,12 @@ impl Hold {
             match deletion {
                 Deletion::Done => {}
                 Deletion::Absent => return Err(Loss::Deleted.into()),
-                Deletion::Over => return Err(self.core.untrusted().unwrap_or(Loss::Expired).into()),
-                Deletion::Refused(error) => return Err(Error::refused("delete a node of", self.path(), error)),
+                Deletion::Over => {
+                    return Err(self.core.untrusted().unwrap_or(Loss::Expired).into());
+                }
+                Deletion::Refused(error) => {
+                    return Err(Error::refused("delete a node of", self.path(), error));
+                }
             }
         }
         Ok(())
@@ -287,7 +318,11 @@ impl Core {
             return HoldState::Lost(self.loss().unwrap_or(loss));
         }
         let fresh = self.link.requests.ledger().is_fresh(Moment::now());
-        if fresh && self.link.requests.is_connected() { HoldState::Held } else { HoldState::Suspended }
+        if fresh && self.link.requests.is_connected() {
+            HoldState::Held
+        } else {
+            HoldState::Suspended
+        }
     }
 
     /// The loss, if it was found already.
@@ -302,7 +337,9 @@ impl Core {
     fn untrusted(&self) -> Option<Loss> {
         match self.link.phase() {
             Phase::Closing | Phase::Over(End::Closed { .. }) => return Some(Loss::Closed),
-            Phase::Over(End::Expired | End::AuthFailed | End::Orphaned) => return Some(Loss::Expired),
+            Phase::Over(End::Expired | End::AuthFailed | End::Orphaned) => {
+                return Some(Loss::Expired);
+            }
             Phase::Open => {}
         }
         match self.link.requests.state() {
@@ -330,7 +367,14 @@ impl Core {
             held
         });
         let first = *self.stage.borrow() == to;
-        first.then(|| self.grip.lock().unwrap_or_else(PoisonError::into_inner).take()).flatten()
+        first
+            .then(|| {
+                self.grip
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .take()
+            })
+            .flatten()
     }
 
     async fn lost(&self) -> Loss {
@@ -342,7 +386,8 @@ impl Core {
     }
 
     async fn state_other_than(&self, before: HoldState) -> HoldState {
-        self.watched(|| self.unreleased_state().filter(|state| *state != before)).await
+        self.watched(|| self.unreleased_state().filter(|state| *state != before))
+            .await
     }
 
     /// A released hold has no state any more.
@@ -391,6 +436,9 @@ impl Core {
 
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Core").field("nodes", &self.nodes).field("stage", &*self.stage.borrow()).finish_non_exhaustive()
+        f.debug_struct("Core")
+            .field("nodes", &self.nodes)
+            .field("stage", &*self.stage.borrow())
+            .finish_non_exhaustive()
     }
 }

@@ -58,9 +58,19 @@ impl From<LinkOver> for Interrupt {
 
 impl Line {
     /// Makes a line, if its path and options can be used.
-    pub(crate) fn new(session: &Session, path: &str, kind: Kind, options: &Options) -> Result<Self> {
+    pub(crate) fn new(
+        session: &Session,
+        path: &str,
+        kind: Kind,
+        options: &Options,
+    ) -> Result<Self> {
         options.validate()?;
-        Ok(Self { session: session.clone(), path: LockPath::new(path)?, kind, options: options.clone() })
+        Ok(Self {
+            session: session.clone(),
+            path: LockPath::new(path)?,
+            kind,
+            options: options.clone(),
+        })
     }
 
     /// Queues and waits for admission, for as long as it takes.
@@ -100,7 +110,9 @@ impl Line {
     /// Ends a request that does not queue within one session timeout.
     pub(crate) async fn within<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
         let limit = self.session.timeout();
-        tokio::time::timeout(limit, request).await.unwrap_or_else(|_| Err(self.session.unavailable(limit)))
+        tokio::time::timeout(limit, request)
+            .await
+            .unwrap_or_else(|_| Err(self.session.unavailable(limit)))
     }
 
     /// Makes an attempt in the session of `link`; `None` if that ended under it, and there may be another.
@@ -164,7 +176,9 @@ impl Line {
         let names = self.list(link).await?;
         let guids = contenders(&names).filter_map(|name| Some((name.guid()?, name.text)));
         let strays = link.strays(guids);
-        strays.iter().for_each(|stray| cleanup::delete_in_background(link, self.path.child(stray)));
+        strays
+            .iter()
+            .for_each(|stray| cleanup::delete_in_background(link, self.path.child(stray)));
         let mut blockers = contenders(&names).filter(|other| self.kind.waits_for(other.kind));
         Ok(blockers.any(|other| !strays.contains(&other.text)))
     }
@@ -176,7 +190,9 @@ impl Line {
             match link.requests.list(self.path.as_str()).await {
                 Ok(names) => return Ok(names),
                 Err(Failure::Refused(zookeeper_client::Error::NoNode)) => return Ok(Vec::new()),
-                Err(Failure::Refused(error)) => return Err(Error::refused("list", self.path.as_str(), error).into()),
+                Err(Failure::Refused(error)) => {
+                    return Err(Error::refused("list", self.path.as_str(), error).into());
+                }
                 Err(Failure::Unknown) => link.settled().await?,
                 Err(Failure::Over) => return Err(Interrupt::SessionOver),
             }
@@ -187,7 +203,13 @@ impl Line {
     async fn admitted(&self, place: Place<'_>, link: &Arc<Link>) -> Result<Hold, Interrupt> {
         let interest = link.interest(self.options.trust());
         link.trusted(self.options.trust()).await?;
-        let hold = Hold::new(&self.session, &self.path, vec![place.into_stake()], self.options.trust(), interest);
+        let hold = Hold::new(
+            &self.session,
+            &self.path,
+            vec![place.into_stake()],
+            self.options.trust(),
+            interest,
+        );
         tracing::debug!(node = hold.nodes()[0], token = %hold.fencing_token(), "held");
         Ok(hold)
     }

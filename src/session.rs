@@ -130,8 +130,14 @@ impl Session {
     }
 
     fn of(link: Arc<Link>, hosts: Arc<str>) -> Self {
-        let inner = Inner { hosts, current: watch::Sender::new(Current::Live(link)) };
-        Self { inner: Arc::new(inner), options: Options::new() }
+        let inner = Inner {
+            hosts,
+            current: watch::Sender::new(Current::Live(link)),
+        };
+        Self {
+            inner: Arc::new(inner),
+            options: Options::new(),
+        }
     }
 
     /// Sets the options of the locks that are made from this value and given none of their own.
@@ -151,7 +157,11 @@ impl Session {
     /// After [`close`](Self::close), when there is no client any more.
     #[must_use]
     pub fn client(&self) -> Client {
-        let client = self.present().requests.client().expect("session is closed, so it has no client");
+        let client = self
+            .present()
+            .requests
+            .client()
+            .expect("session is closed, so it has no client");
         Client::clone(&client)
     }
 
@@ -198,7 +208,9 @@ impl Session {
             }
         };
         match end {
-            End::Closed { confirmed: false } | End::Orphaned if !renewing => Err(self.unavailable(link.timeout())),
+            End::Closed { confirmed: false } | End::Orphaned if !renewing => {
+                Err(self.unavailable(link.timeout()))
+            }
             _ => Ok(()),
         }
     }
@@ -208,7 +220,10 @@ impl Session {
     }
 
     pub(crate) fn unavailable(&self, after: Duration) -> Error {
-        Error::Unavailable { hosts: self.inner.hosts.to_string(), after }
+        Error::Unavailable {
+            hosts: self.inner.hosts.to_string(),
+            after,
+        }
     }
 
     /// The time within which every call ends that does not queue.
@@ -227,10 +242,18 @@ impl Session {
                     link.start();
                     match link.phase() {
                         Phase::Open => return Ok(link.clone()),
-                        Phase::Closing | Phase::Over(End::Closed { .. }) => return Err(Error::Closed),
-                        Phase::Over(End::Orphaned) => return Err(ended("the runtime that it ran on is gone")),
-                        Phase::Over(End::Expired | End::AuthFailed) if &*self.inner.hosts == UNKNOWN_HOSTS => {
-                            return Err(ended("it has expired, and a session made from a client is not renewed"));
+                        Phase::Closing | Phase::Over(End::Closed { .. }) => {
+                            return Err(Error::Closed);
+                        }
+                        Phase::Over(End::Orphaned) => {
+                            return Err(ended("the runtime that it ran on is gone"));
+                        }
+                        Phase::Over(End::Expired | End::AuthFailed)
+                            if &*self.inner.hosts == UNKNOWN_HOSTS =>
+                        {
+                            return Err(ended(
+                                "it has expired, and a session made from a client is not renewed",
+                            ));
                         }
                         Phase::Over(End::Expired | End::AuthFailed) => {}
                     }
@@ -263,7 +286,10 @@ impl From<Client> for Session {
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hosts = &self.inner.hosts;
-        f.debug_struct("Session").field("hosts", hosts).field("link", &self.present()).finish_non_exhaustive()
+        f.debug_struct("Session")
+            .field("hosts", hosts)
+            .field("link", &self.present())
+            .finish_non_exhaustive()
     }
 }
 
@@ -290,13 +316,20 @@ impl Drop for Inner {
 }
 
 fn ended(reason: impl Into<String>) -> Error {
-    Error::SessionEnded { reason: reason.into() }
+    Error::SessionEnded {
+        reason: reason.into(),
+    }
 }
 
 /// Renews the session whenever it has expired, for as long as somebody uses it.
 async fn supervise(session: Weak<Inner>, servers: Servers) {
     loop {
-        let Some(link) = session.upgrade().map(|inner| inner.current.borrow().link().clone()) else { return };
+        let Some(link) = session
+            .upgrade()
+            .map(|inner| inner.current.borrow().link().clone())
+        else {
+            return;
+        };
         let end = link.over().await;
         let Some(old) = link.requests.client().filter(|_| end == End::Expired) else {
             if let (End::AuthFailed, Some(inner)) = (end, session.upgrade()) {
@@ -305,16 +338,24 @@ async fn supervise(session: Weak<Inner>, servers: Servers) {
             return;
         };
         tracing::warn!(session = %link.id(), "session has expired; its locks are lost, and a new one is made");
-        let replaced = session.upgrade().is_some_and(|inner| inner.replace(&link, Current::Renewing(link.clone())));
+        let replaced = session
+            .upgrade()
+            .is_some_and(|inner| inner.replace(&link, Current::Renewing(link.clone())));
         if !replaced {
             return;
         }
-        let wanted = || session.upgrade().is_some_and(|inner| matches!(&*inner.current.borrow(), Current::Renewing(_)));
+        let wanted = || {
+            session
+                .upgrade()
+                .is_some_and(|inner| matches!(&*inner.current.borrow(), Current::Renewing(_)))
+        };
         let renewed = match servers.renew(old.session(), wanted).await {
             None => return,
             Some(renewed) => renewed,
         };
-        let Some(inner) = session.upgrade() else { return };
+        let Some(inner) = session.upgrade() else {
+            return;
+        };
         match renewed {
             Ok(client) => {
                 let next = Link::new(client, true);

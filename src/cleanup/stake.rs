@@ -38,7 +38,12 @@ enum State {
 
 impl Stake {
     /// Prepares a node `_c_<guid><suffix><number>` under `parent`. Nothing is sent yet.
-    pub(crate) fn new(link: &Arc<Link>, parent: &LockPath, suffix: &str, options: &Options) -> Result<Self> {
+    pub(crate) fn new(
+        link: &Arc<Link>,
+        parent: &LockPath,
+        suffix: &str,
+        options: &Options,
+    ) -> Result<Self> {
         let guid = Uuid::new_v4();
         let prefix = format!("_c_{guid}{suffix}");
         let bytes = parent.as_str().len() + 1 + prefix.len() + 10;
@@ -56,10 +61,6 @@ impl Stake {
 
     pub(crate) fn link(&self) -> &Arc<Link> {
         &self.link
-    }
-
-    pub(crate) fn parent(&self) -> &LockPath {
-        &self.parent
     }
 
     pub(crate) fn guid(&self) -> Uuid {
@@ -81,12 +82,17 @@ impl Stake {
 
     /// The full path of the node, or of what it would begin with.
     pub(crate) fn path(&self) -> String {
-        self.parent.child(self.created().map_or(&self.prefix, |created| &created.name))
+        self.parent
+            .child(self.created().map_or(&self.prefix, |created| &created.name))
     }
 
     /// Sends the create.
     pub(crate) fn send(&mut self) {
-        self.state = State::Sent(self.link.requests.create(self.parent.as_str(), &self.prefix, &self.options));
+        self.state = State::Sent(self.link.requests.create(
+            self.parent.as_str(),
+            &self.prefix,
+            &self.options,
+        ));
     }
 
     /// Waits for the answer to the create.
@@ -186,12 +192,19 @@ impl Drop for Stake {
 
 impl fmt::Debug for Stake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stake").field("path", &self.path()).field("uncertain", &self.uncertain).finish_non_exhaustive()
+        f.debug_struct("Stake")
+            .field("path", &self.path())
+            .field("uncertain", &self.uncertain)
+            .finish_non_exhaustive()
     }
 }
 
 /// The names that carry `guid`.
 pub(crate) fn find_guid(names: &[String], guid: Uuid) -> Vec<String> {
     let prefix = format!("_c_{guid}");
-    names.iter().filter(|name| name.starts_with(&prefix)).cloned().collect()
+    names
+        .iter()
+        .filter(|name| name.starts_with(&prefix))
+        .cloned()
+        .collect()
 }

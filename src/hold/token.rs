@@ -52,8 +52,12 @@ mod tests {
 
     #[test]
     fn orders_by_czxid_and_then_by_pass() {
-        let tokens = [(7, 0), (7, 1), (8, 0), (i64::MAX, 0)].map(|(czxid, pass)| FencingToken::new(czxid, pass));
+        let tokens = [(7, 0), (7, 1), (8, 0), (i64::MAX, 0)]
+            .map(|(czxid, pass)| FencingToken::new(czxid, pass));
         assert!(tokens.is_sorted());
-        assert_eq!(tokens.map(|token| token.to_string()), ["7", "7.1", "8", "9223372036854775807"]);
+        assert_eq!(
+            tokens.map(|token| token.to_string()),
+            ["7", "7.1", "8", "9223372036854775807"]
+        );
     }
 }

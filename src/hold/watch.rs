@@ -3,8 +3,8 @@
 use std::future::pending;
 use std::sync::Arc;
 
-use futures_util::future::select_all;
 use futures_util::FutureExt;
+use futures_util::future::select_all;
 
 use crate::error::Loss;
 use crate::hold::{Core, Stage};

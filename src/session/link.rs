@@ -105,7 +105,11 @@ impl Link {
 
     /// Starts the tasks on the present runtime, once.
     pub(crate) fn start(self: &Arc<Self>) {
-        let receiver = self.not_started.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let receiver = self
+            .not_started
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(receiver) = receiver {
             tokio::spawn(keep(self.clone()));
             tokio::spawn(work(self.clone(), receiver));
@@ -149,7 +153,11 @@ impl Link {
 
     async fn wait_for(&self, condition: impl Fn(Phase) -> bool) -> Phase {
         let mut changes = self.phase.subscribe();
-        let found = changes.wait_for(|phase| condition(*phase)).await.ok().map(|phase| *phase);
+        let found = changes
+            .wait_for(|phase| condition(*phase))
+            .await
+            .ok()
+            .map(|phase| *phase);
         match found {
             Some(phase) => phase,
             // The sender lives in `self`.
@@ -191,7 +199,10 @@ impl Link {
     pub(crate) fn interest(self: &Arc<Self>, trust: Trust) -> Interest {
         self.interest[trust as usize].fetch_add(1, Ordering::AcqRel);
         self.renewal_wanted.notify_one();
-        Interest { link: self.clone(), trust }
+        Interest {
+            link: self.clone(),
+            trust,
+        }
     }
 
     /// Waits until the session is trusted at this moment; [`Interest`] must be there to make it so.
@@ -221,14 +232,21 @@ impl Link {
         if strays.is_empty() {
             return Vec::new();
         }
-        guids.filter(|(guid, _)| strays.contains(guid)).map(|(_, name)| name).collect()
+        guids
+            .filter(|(guid, _)| strays.contains(guid))
+            .map(|(_, name)| name)
+            .collect()
     }
 
     /// Begins an orderly end; [`Link::over`] tells when it has come.
     pub(crate) fn close(&self) {
         self.advance(Phase::Closing);
         self.close_wanted.notify_one();
-        let not_started = self.not_started.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        let not_started = self
+            .not_started
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_some();
         if not_started {
             self.end(End::Closed { confirmed: true });
         }
@@ -280,7 +298,10 @@ impl Link {
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("id", &self.id).field("phase", &self.phase()).finish_non_exhaustive()
+        f.debug_struct("Link")
+            .field("id", &self.id)
+            .field("phase", &self.phase())
+            .finish_non_exhaustive()
     }
 }
 
@@ -346,7 +367,9 @@ fn end_of(state: SessionState) -> Option<End> {
         SessionState::Expired => Some(End::Expired),
         SessionState::AuthFailed => Some(End::AuthFailed),
         SessionState::Closed => Some(End::Closed { confirmed: true }),
-        SessionState::Disconnected | SessionState::SyncConnected | SessionState::ConnectedReadOnly => None,
+        SessionState::Disconnected
+        | SessionState::SyncConnected
+        | SessionState::ConnectedReadOnly => None,
     }
 }
 
@@ -375,7 +398,9 @@ async fn due(link: &Link, not_before: Instant) -> Trust {
 /// Waits for what is still to be tidied up, then ends the session. Takes one session timeout at most.
 async fn shut_down(link: &Link) -> End {
     let deadline = Instant::now() + link.timeout;
-    let tidied = tokio::time::timeout_at(deadline, link.nodes.emptied()).await.is_ok();
+    let tidied = tokio::time::timeout_at(deadline, link.nodes.emptied())
+        .await
+        .is_ok();
     link.requests.give_up();
     if !link.owned {
         return End::Closed { confirmed: tidied };
@@ -387,7 +412,9 @@ async fn shut_down(link: &Link) -> End {
         }
     });
     // A clone of the client that somebody keeps also keeps the session; without nodes it holds no lock.
-    End::Closed { confirmed: ended.await.is_ok() || tidied }
+    End::Closed {
+        confirmed: ended.await.is_ok() || tidied,
+    }
 }
 
 /// Runs what is handed to the background, until the session is over.

@@ -17,7 +17,8 @@ use std::task::{Context, Poll, Waker};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use zookeeper_client::{
-    Client, CreateMode, EventType, MultiWriteError, OneshotWatcher, SessionState, Stat, StateWatcher,
+    Client, CreateMode, EventType, MultiWriteError, OneshotWatcher, SessionState, Stat,
+    StateWatcher,
 };
 
 use crate::options::Options;
@@ -41,7 +42,9 @@ impl Failure {
         match error {
             ZkError::SessionExpired | ZkError::ClientClosed | ZkError::AuthFailed => Self::Over,
             // The texts of a client whose runtime is gone: its task neither takes requests nor answers them.
-            ZkError::UnexpectedError(text) if text.starts_with("expect error state") || text.starts_with("BUG: ") => {
+            ZkError::UnexpectedError(text)
+                if text.starts_with("expect error state") || text.starts_with("BUG: ") =>
+            {
                 Self::Over
             }
             ZkError::NoNode
@@ -83,15 +86,14 @@ enum AnswerState<T> {
 }
 
 impl<T> Answer<T> {
-    /// When the request was sent.
-    pub(crate) fn sent(&self) -> Moment {
-        self.sent
-    }
-
     fn finish(&self, result: Result<T, ZkError>) -> Result<T, Failure> {
         let result = result.map_err(Failure::of);
         if !matches!(result, Err(Failure::Unknown | Failure::Over)) {
-            let exchange = Exchange { request: self.request, sent: self.sent, answered: Moment::now() };
+            let exchange = Exchange {
+                request: self.request,
+                sent: self.sent,
+                answered: Moment::now(),
+            };
             lock(&self.ledger).answered(exchange);
         }
         result
@@ -116,7 +118,10 @@ impl<T: Unpin> Future for Answer<T> {
 
 impl<T> fmt::Debug for Answer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Answer").field("request", &self.request).field("sent", &self.sent).finish_non_exhaustive()
+        f.debug_struct("Answer")
+            .field("request", &self.request)
+            .field("sent", &self.sent)
+            .finish_non_exhaustive()
     }
 }
 
@@ -143,7 +148,11 @@ pub(crate) enum Fired {
 impl Watch {
     pub(crate) async fn fired(self) -> Fired {
         // The client's watcher panics when the runtime of its session is dropped under it.
-        match AssertUnwindSafe(self.0.changed()).catch_unwind().await.map(|event| event.event_type) {
+        match AssertUnwindSafe(self.0.changed())
+            .catch_unwind()
+            .await
+            .map(|event| event.event_type)
+        {
             Ok(EventType::NodeDeleted) => Fired::Deleted,
             Ok(EventType::Session) | Err(_) => Fired::SessionOver,
             Ok(_) => Fired::Changed,
@@ -161,7 +170,11 @@ impl Requests {
     pub(crate) fn new(client: Client) -> Self {
         let ledger = Ledger::new(client.session_timeout(), Moment::now());
         let state = client.state_watcher();
-        Self { slot: Mutex::new(Some(Arc::new(client))), state, ledger: Arc::new(Mutex::new(ledger)) }
+        Self {
+            slot: Mutex::new(Some(Arc::new(client))),
+            state,
+            ledger: Arc::new(Mutex::new(ledger)),
+        }
     }
 
     /// The client, unless the session was closed.
@@ -194,12 +207,19 @@ impl Requests {
 
     /// Creates an ephemeral sequential child of `parent` whose name begins with `prefix`.
     pub(crate) fn create(&self, parent: &str, prefix: &str, options: &Options) -> Answer<Created> {
-        let (path, prefix, options) = (format!("{parent}/{prefix}"), prefix.to_owned(), options.clone());
+        let (path, prefix, options) = (
+            format!("{parent}/{prefix}"),
+            prefix.to_owned(),
+            options.clone(),
+        );
         self.send(Request::Write, move |client| {
             async move {
                 let mode = CreateMode::EphemeralSequential.with_acls(options.acls());
                 let (stat, sequence) = client.create(&path, options.identifier(), &mode).await?;
-                Ok(Created { name: format!("{prefix}{sequence}"), czxid: stat.czxid })
+                Ok(Created {
+                    name: format!("{prefix}{sequence}"),
+                    czxid: stat.czxid,
+                })
             }
             .boxed()
         })
@@ -210,7 +230,9 @@ impl Requests {
         let (path, options) = (path.to_owned(), options.clone());
         self.send(Request::Write, move |client| {
             async move {
-                client.create(&path, &[], &CreateMode::Container.with_acls(options.acls())).await?;
+                client
+                    .create(&path, &[], &CreateMode::Container.with_acls(options.acls()))
+                    .await?;
                 Ok(())
             }
             .boxed()
@@ -219,18 +241,24 @@ impl Requests {
 
     pub(crate) fn delete(&self, path: &str) -> Answer<()> {
         let path = path.to_owned();
-        self.send(Request::Write, move |client| async move { client.delete(&path, None).await }.boxed())
+        self.send(Request::Write, move |client| {
+            async move { client.delete(&path, None).await }.boxed()
+        })
     }
 
     /// The names of the children.
     pub(crate) fn list(&self, path: &str) -> Answer<Vec<String>> {
         let path = path.to_owned();
-        self.send(Request::Read, move |client| async move { client.list_children(&path).await }.boxed())
+        self.send(Request::Read, move |client| {
+            async move { client.list_children(&path).await }.boxed()
+        })
     }
 
     pub(crate) fn read(&self, path: &str) -> Answer<(Vec<u8>, Stat)> {
         let path = path.to_owned();
-        self.send(Request::Read, move |client| async move { client.get_data(&path).await }.boxed())
+        self.send(Request::Read, move |client| {
+            async move { client.get_data(&path).await }.boxed()
+        })
     }
 
     /// Watches a node that exists; unlike `exists`, it leaves no watch on one that does not.
@@ -256,7 +284,10 @@ impl Requests {
                 let mut writer = client.new_multi_writer();
                 writer.add_check_version(&path, -1)?;
                 match writer.commit().await {
-                    Err(MultiWriteError::OperationFailed { source: ZkError::NoNode, .. }) => Ok(false),
+                    Err(MultiWriteError::OperationFailed {
+                        source: ZkError::NoNode,
+                        ..
+                    }) => Ok(false),
                     // Whatever else the check stumbles on (it needs READ), a quorum has answered.
                     Ok(_) | Err(MultiWriteError::OperationFailed { .. }) => Ok(true),
                     Err(MultiWriteError::RequestFailed { source }) => Err(source),
@@ -268,7 +299,9 @@ impl Requests {
 
     /// Asks the connected server for a sign of life.
     pub(crate) fn ping(&self) -> Answer<bool> {
-        self.send(Request::Read, |client| async move { Ok(client.check_stat("/").await?.is_some()) }.boxed())
+        self.send(Request::Read, |client| {
+            async move { Ok(client.check_stat("/").await?.is_some()) }.boxed()
+        })
     }
 
     fn send<T: Unpin>(
@@ -282,19 +315,29 @@ impl Requests {
             Some(client) => {
                 let mut answer = call(client);
                 // The first poll calls the client, and so sends the request.
-                match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                match answer
+                    .as_mut()
+                    .poll(&mut Context::from_waker(Waker::noop()))
+                {
                     Poll::Ready(result) => AnswerState::Early(Some(result)),
                     Poll::Pending => AnswerState::Awaited(answer),
                 }
             }
         };
-        Answer { request, sent, ledger: self.ledger.clone(), state: Mutex::new(state) }
+        Answer {
+            request,
+            sent,
+            ledger: self.ledger.clone(),
+            state: Mutex::new(state),
+        }
     }
 }
 
 impl fmt::Debug for Requests {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Requests").field("state", &self.state()).finish_non_exhaustive()
+        f.debug_struct("Requests")
+            .field("state", &self.state())
+            .finish_non_exhaustive()
     }
 }
 

@@ -35,7 +35,10 @@ impl Moment {
         let clock = rustix::time::ClockId::Monotonic;
         let now = rustix::time::clock_gettime(clock);
         let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
-        Self(Duration::from_secs(seconds) + Duration::from_nanos(u64::try_from(now.tv_nsec).unwrap_or_default()))
+        Self(
+            Duration::from_secs(seconds)
+                + Duration::from_nanos(u64::try_from(now.tv_nsec).unwrap_or_default()),
+        )
     }
 
     pub(crate) fn since(self, earlier: Self) -> Duration {
@@ -126,11 +129,17 @@ impl Ledger {
 
     /// A write sent at `sent` was answered: what rode to the leader before it has arrived.
     fn prove(&mut self, sent: Moment) {
-        while let Some(candidate) = self.candidates.front().filter(|first| first.answered.plus(self.ride()) <= sent) {
+        while let Some(candidate) = self
+            .candidates
+            .front()
+            .filter(|first| first.answered.plus(self.ride()) <= sent)
+        {
             self.quorum_until = self.quorum_until.max(candidate.sent.plus(self.timeout));
             self.candidates.pop_front();
         }
-        let awake = self.stalled.is_none_or(|stalled| sent >= stalled.plus(self.timeout / 2));
+        let awake = self
+            .stalled
+            .is_none_or(|stalled| sent >= stalled.plus(self.timeout / 2));
         if awake {
             self.quorum_until = self.quorum_until.max(sent.plus(self.timeout / 2));
         }
@@ -142,7 +151,11 @@ impl Ledger {
         while self.candidates.front().is_some_and(stale) {
             self.candidates.pop_front();
         }
-        if self.candidates.back().is_none_or(|last| last.sent.plus(self.timeout / 64) <= exchange.sent) {
+        if self
+            .candidates
+            .back()
+            .is_none_or(|last| last.sent.plus(self.timeout / 64) <= exchange.sent)
+        {
             self.candidates.push_back(exchange);
         }
     }
@@ -199,12 +212,18 @@ mod tests {
     }
 
     fn exchange(request: Request, sent: u64, answered: u64) -> Exchange {
-        Exchange { request, sent: Moment::at(sent), answered: Moment::at(answered) }
+        Exchange {
+            request,
+            sent: Moment::at(sent),
+            answered: Moment::at(answered),
+        }
     }
 
     /// Keeps a ledger awake up to `end`.
     fn stay_awake(ledger: &mut Ledger, from: u64, end: u64) {
-        (from..=end).step_by(100).for_each(|now| ledger.awake(Moment::at(now)));
+        (from..=end)
+            .step_by(100)
+            .for_each(|now| ledger.awake(Moment::at(now)));
     }
 
     #[test]
@@ -230,7 +249,11 @@ mod tests {
         ledger.answered(exchange(Request::Write, 100, 110));
         stay_awake(&mut ledger, 100, 2_000);
         ledger.answered(exchange(Request::Write, 109 + T / 3, 2_120));
-        assert_eq!(ledger.until(Trust::Quorum), end(109 + T / 3 + T / 2), "a millisecond too early");
+        assert_eq!(
+            ledger.until(Trust::Quorum),
+            end(109 + T / 3 + T / 2),
+            "a millisecond too early"
+        );
         ledger.answered(exchange(Request::Write, 110 + T / 3, 2_120));
         assert_eq!(ledger.until(Trust::Quorum), end(100 + T));
     }
@@ -243,7 +266,11 @@ mod tests {
         assert_eq!(ledger.until(Trust::Quorum), end(0));
         stay_awake(&mut ledger, 5_600, 7_600);
         ledger.answered(exchange(Request::Write, 7_610, 7_620));
-        assert_eq!(ledger.until(Trust::Quorum), end(5_600 + T), "a pair still counts");
+        assert_eq!(
+            ledger.until(Trust::Quorum),
+            end(5_600 + T),
+            "a pair still counts"
+        );
         stay_awake(&mut ledger, 7_620, 8_500);
         ledger.answered(exchange(Request::Write, 8_700, 8_710));
         assert_eq!(ledger.until(Trust::Quorum), end(8_700 + T / 2));
@@ -262,9 +289,15 @@ mod tests {
                 });
                 let due = due.expect("a renewal comes due");
                 now = due + trip;
-                assert!(ledger.until(Trust::Quorum) > Moment::at(now), "lapsed at {now} with round trips of {trip}");
+                assert!(
+                    ledger.until(Trust::Quorum) > Moment::at(now),
+                    "lapsed at {now} with round trips of {trip}"
+                );
                 ledger.answered(exchange(Request::Write, due, now));
-                assert!(due + T / 3 + 1 >= now - trip, "writes no more often than needed");
+                assert!(
+                    due + T / 3 + 1 >= now - trip,
+                    "writes no more often than needed"
+                );
             }
         }
     }
@@ -278,11 +311,18 @@ mod tests {
             proven.then(|| first.sent.plus(timeout))
         });
         let cold = writes().filter_map(|write| {
-            let stall = stalls.iter().filter(|&&stall| stall <= write.answered).max();
+            let stall = stalls
+                .iter()
+                .filter(|&&stall| stall <= write.answered)
+                .max();
             let awake = stall.is_none_or(|stall| write.sent >= stall.plus(timeout / 2));
             awake.then(|| write.sent.plus(timeout / 2))
         });
-        pairs.chain(cold).max().unwrap_or(Moment::at(0)).minus(timeout / 64)
+        pairs
+            .chain(cold)
+            .max()
+            .unwrap_or(Moment::at(0))
+            .minus(timeout / 64)
     }
 
     #[test]
@@ -298,14 +338,24 @@ mod tests {
                     stalls.push(Moment::at(answered));
                 }
                 awake = answered;
-                let request = if random.bool() { Request::Read } else { Request::Write };
+                let request = if random.bool() {
+                    Request::Read
+                } else {
+                    Request::Write
+                };
                 let one = exchange(request, sent, answered);
                 ledger.answered(one);
                 history.push(one);
                 now = answered.max(sent);
                 let (found, most) = (ledger.until(Trust::Quorum), naive(&history, &stalls));
-                assert!(found <= most, "seed {seed}: {found:?} is more than {most:?}");
-                assert!(most.since(found) <= Duration::from_millis(T / 64), "seed {seed}: {found:?} of {most:?}");
+                assert!(
+                    found <= most,
+                    "seed {seed}: {found:?} is more than {most:?}"
+                );
+                assert!(
+                    most.since(found) <= Duration::from_millis(T / 64),
+                    "seed {seed}: {found:?} of {most:?}"
+                );
             }
         }
     }
@@ -330,22 +380,37 @@ mod tests {
             while now < breaks + T {
                 let trip = random.u64(2..400);
                 let (arrives, answered) = (now + trip / 2, now + trip);
-                let request = if random.u8(0..3) == 0 { Request::Read } else { Request::Write };
+                let request = if random.u8(0..3) == 0 {
+                    Request::Read
+                } else {
+                    Request::Write
+                };
                 touches.push(arrives);
                 // A write passes the link on its way there; a read is answered by the follower alone.
                 if request == Request::Read || arrives <= breaks {
                     ledger.answered(exchange(request, now, answered));
                 }
-                (now..answered).step_by(50).for_each(|at| ledger.awake(Moment::at(at)));
+                (now..answered)
+                    .step_by(50)
+                    .for_each(|at| ledger.awake(Moment::at(at)));
                 let pause = random.u64(1..T / 7);
-                (answered..answered + pause).step_by(50).for_each(|at| ledger.awake(Moment::at(at)));
+                (answered..answered + pause)
+                    .step_by(50)
+                    .for_each(|at| ledger.awake(Moment::at(at)));
                 now = answered + pause;
             }
             let heard = pings.iter().filter(|&&ping| ping <= breaks);
-            let newest = heard.filter_map(|&ping| touches.iter().filter(|&&touch| touch <= ping).max()).max();
+            let newest = heard
+                .filter_map(|&ping| touches.iter().filter(|&&touch| touch <= ping).max())
+                .max();
             let ends = newest.copied().unwrap_or(0) + T;
-            let trusted = ledger.until(Trust::Quorum).plus(Duration::from_millis(T / 64));
-            assert!(trusted <= Moment::at(ends), "seed {seed}: trusted until {trusted:?}, ended at {ends}");
+            let trusted = ledger
+                .until(Trust::Quorum)
+                .plus(Duration::from_millis(T / 64));
+            assert!(
+                trusted <= Moment::at(ends),
+                "seed {seed}: trusted until {trusted:?}, ended at {ends}"
+            );
             smallest = smallest.min(Moment::at(ends).since(trusted).as_millis() as u64);
         }
         assert!(smallest < T, "the model must come near the rule");

@@ -3,14 +3,14 @@
 //!
 //! It knows nothing of the library under test.
 
+mod ensemble;
 pub mod expire;
 pub mod frames;
-pub mod ledger;
-pub mod proxy;
-mod ensemble;
 mod java;
+pub mod ledger;
 mod link;
 mod ports;
+pub mod proxy;
 mod quorum_wire;
 mod server;
 

@@ -1,2 +1,4 @@
-//! The suite, on a real ZooKeeper.
+//! The suite, on a real ZooKeeper: `zk-docker/run cargo test`.
 
+mod contract;
+mod support;
