@@ -150,19 +150,21 @@ impl Hold {
         self.core.state()
     }
 
-    /// Waits until the state is another than at the time of the call, and returns it.
+    /// Resolves with the new state when it is another than at the time of the call; at once if the hold is lost, which
+    /// is for good.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
-    pub async fn state_changed(&self) -> HoldState {
-        let state = self.state();
-        if let HoldState::Lost(_) = state {
-            // It is lost for good.
-            return pending().await;
-        }
+    pub fn state_changed(&self) -> impl Future<Output = HoldState> + Send + use<'_> {
+        let before = self.state();
         self.core.watch_wanted.notify_one();
-        self.core.state_other_than(state).await
+        async move {
+            match before {
+                HoldState::Lost(_) => before,
+                HoldState::Held | HoldState::Suspended => self.core.state_other_than(before).await,
+            }
+        }
     }
 
     /// How long the hold is trusted from now on, if nothing more is heard from the servers. Zero when it is lost.

@@ -395,9 +395,9 @@ async fn due(link: &Link, not_before: Instant) -> Trust {
     }
 }
 
-/// Waits for what is still to be tidied up, then ends the session. Takes one session timeout at most.
+/// Waits for what is still to be tidied up, then ends the session. Takes less than one session timeout.
 async fn shut_down(link: &Link) -> End {
-    let deadline = Instant::now() + link.timeout;
+    let deadline = Instant::now() + link.timeout * 7 / 8;
     let tidied = tokio::time::timeout_at(deadline, link.nodes.emptied())
         .await
         .is_ok();

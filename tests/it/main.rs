@@ -1,4 +1,14 @@
 //! The suite, on a real ZooKeeper: `zk-docker/run cargo test`.
 
+mod cancel;
 mod contract;
+mod cut;
+mod ends;
+mod loss;
+mod nobody;
+mod paths;
+mod round_trips;
 mod support;
+mod traits;
+mod types;
+mod weather;

@@ -1,0 +1,225 @@
+//! The connection may be cut before and after any frame: acquire and release come to their end, one holder at a
+//! time, and nothing is left.
+
+use std::time::Duration;
+
+use testbed::ledger::Ledger;
+use testbed::proxy::{Closing, Cut};
+use zookeeper_recipes::{Error, LockGuard};
+
+use crate::support::{MUTEX, Recipe, TRUSTING_MUTEX, World, soon};
+
+/// Where a cut falls, relative to the k-th request or answer.
+type At = fn(usize) -> Cut;
+
+const CUTS: [(&str, At); 4] = [
+    ("before request", Cut::BeforeRequest),
+    ("after request", Cut::AfterRequest),
+    ("before answer", Cut::BeforeAnswer),
+    ("after answer", Cut::AfterAnswer),
+];
+
+/// Runs one acquire and release with a cut at the k-th frame, for every k until no cut falls into it any more.
+async fn sweep(recipe: &Recipe, at: At, closing: Closing, contended: bool) {
+    let world = World::new().await;
+    world.proxy.close_by(closing);
+    let (lock, other) = (
+        (recipe.lock)(&world.session, &world.path),
+        (recipe.lock)(&world.other().await, &world.path),
+    );
+    let ledger = Ledger::new();
+    for k in 1.. {
+        let ahead = if contended {
+            Some(soon("the other", other.lock()).await.expect("held"))
+        } else {
+            None
+        };
+        world.proxy.reset();
+        world.proxy.cut(at(k));
+        let acquire = async {
+            let guard = soon("an acquire over a cut", lock.lock())
+                .await
+                .expect("held");
+            ledger
+                .enter("the one that is cut", guard.fencing_token().get())
+                .leave();
+            guard
+        };
+        let give_way = async {
+            if let Some(guard) = ahead {
+                // It is in line, or has been cut on its way there.
+                let _ = tokio::time::timeout(
+                    Duration::from_millis(200),
+                    world.wait_children(2 * recipe.nodes),
+                )
+                .await;
+                ledger
+                    .enter("the one ahead", guard.fencing_token().get())
+                    .leave();
+                guard.release().await.expect("released");
+            }
+        };
+        let (guard, ()) = tokio::join!(acquire, give_way);
+        soon("a release over a cut", guard.release())
+            .await
+            .expect("released while it was trusted");
+        let fired = world.proxy.cut_fired();
+        world.proxy.heal();
+        world.wait_empty().await;
+        let guard = soon("another", other.lock()).await.expect("held");
+        ledger.enter("another", guard.fencing_token().get()).leave();
+        guard.release().await.expect("released");
+        if !fired {
+            assert!(k > 3, "frames were cut");
+            break;
+        }
+    }
+    ledger.assert_clean();
+    world.wait_empty().await;
+}
+
+/// Drops the future of an acquire when the cut falls, so that clean-up alone has to see to the node.
+async fn sweep_cancelled(recipe: &Recipe, at: At) {
+    let world = World::new().await;
+    for k in 1.. {
+        let lock = (recipe.lock)(&world.session, &world.path);
+        world.proxy.reset();
+        world.proxy.cut(at(k));
+        let acquire = async {
+            soon("an acquire over a cut", lock.lock())
+                .await
+                .expect("held")
+        };
+        let cut = async {
+            loop {
+                tokio::task::yield_now().await;
+                if world.proxy.cut_fired() {
+                    break;
+                }
+            }
+        };
+        let held: Option<Box<dyn LockGuard>> = tokio::select! {
+            () = cut => None,
+            guard = acquire => Some(guard),
+        };
+        let fired = world.proxy.cut_fired();
+        drop(held);
+        world.proxy.heal();
+        world.wait_empty().await;
+        let guard = soon(
+            "the next",
+            (recipe.lock)(&world.session, &world.path).lock(),
+        )
+        .await
+        .expect("held");
+        guard.release().await.expect("released");
+        if !fired {
+            return;
+        }
+    }
+}
+
+async fn sweep_try(recipe: &Recipe, at: At) {
+    let world = World::new().await;
+    for k in 1.. {
+        let lock = (recipe.lock)(&world.session, &world.path);
+        world.proxy.reset();
+        world.proxy.cut(at(k));
+        let guard = match soon("a try over a cut", lock.try_lock()).await {
+            Ok(Some(guard)) => guard,
+            Ok(None) => panic!("nobody else was there to be seen"),
+            Err(error) => panic!("reconnects well within the time limit: {error}"),
+        };
+        match soon("a release over a cut", guard.release()).await {
+            Ok(()) => {}
+            Err(error) => panic!("released while it was trusted: {error}"),
+        }
+        let fired = world.proxy.cut_fired();
+        world.proxy.heal();
+        world.wait_empty().await;
+        if !fired {
+            return;
+        }
+    }
+}
+
+macro_rules! sweeps {
+    ($($recipe:ident => $of:expr;)*) => {$(
+        mod $recipe {
+            use super::*;
+
+            #[tokio::test]
+            async fn free_lock() {
+                for (name, at) in CUTS {
+                    println!("cut {name}");
+                    sweep(&$of, at, Closing::Fin, false).await;
+                }
+            }
+
+            #[tokio::test]
+            async fn free_lock_by_reset() {
+                for (name, at) in CUTS {
+                    println!("cut {name}");
+                    sweep(&$of, at, Closing::Reset, false).await;
+                }
+            }
+
+            #[tokio::test]
+            async fn held_lock() {
+                for (name, at) in CUTS {
+                    println!("cut {name}");
+                    sweep(&$of, at, Closing::Fin, true).await;
+                }
+            }
+
+            #[tokio::test]
+            async fn cancelled_when_the_cut_falls() {
+                for (name, at) in CUTS {
+                    println!("cut {name}");
+                    sweep_cancelled(&$of, at).await;
+                }
+            }
+
+            #[tokio::test]
+            async fn try_lock() {
+                for (name, at) in CUTS {
+                    println!("cut {name}");
+                    sweep_try(&$of, at).await;
+                }
+            }
+        }
+    )*};
+}
+
+sweeps! {
+    mutex => MUTEX;
+    trusting_mutex => TRUSTING_MUTEX;
+}
+
+#[tokio::test]
+async fn answer_to_a_delete_that_is_lost_counts_as_a_release() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    world.proxy.reset();
+    world.proxy.cut(Cut::BeforeAnswer(1));
+    soon("the release", guard.release())
+        .await
+        .expect("our own delete, whose answer was lost");
+    assert!(world.proxy.cut_fired());
+}
+
+#[tokio::test]
+async fn node_that_someone_deleted_is_no_release() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    world
+        .admin
+        .delete(&guard.nodes()[0], None)
+        .await
+        .expect("deleted");
+    let error = guard.release().await.expect_err("lost before");
+    assert!(
+        matches!(error, Error::Lost(zookeeper_recipes::Loss::Deleted)),
+        "{error:?}"
+    );
+}

@@ -1,0 +1,274 @@
+//! How things end: guards dropped where nothing runs, programs with and without `close`, sessions closed under use.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Session};
+
+use crate::support::{TIMEOUT, World, connect, connect_for, hosts, soon, wait_children};
+
+#[tokio::test]
+async fn guard_dropped_on_a_plain_thread_releases() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    std::thread::spawn(move || drop(guard))
+        .join()
+        .expect("no panic");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn guard_dropped_by_a_panic_releases() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    let panicking = tokio::spawn(async move {
+        let _guard = guard;
+        panic!("on purpose");
+    });
+    assert!(panicking.await.expect_err("panics").is_panic());
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn guard_dropped_after_its_runtime_neither_panics_nor_claims_to_hold() {
+    let world = World::new().await;
+    let path = world.path.clone();
+    let guard = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        runtime.block_on(async {
+            let session = connect(&hosts()).await;
+            Mutex::new(&session, &path)
+                .expect("a mutex")
+                .lock()
+                .await
+                .expect("held")
+        })
+    })
+    .join()
+    .expect("no panic");
+    assert_eq!(
+        guard.state(),
+        HoldState::Lost(Loss::Expired),
+        "nobody keeps its session alive"
+    );
+    let mutex = world.mutex();
+    let next = tokio::spawn(async move { mutex.lock().await });
+    world.wait_children(2).await;
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
+    drop(guard);
+    let guard = soon("the next, by the end of the session", next)
+        .await
+        .expect("no panic")
+        .expect("held");
+    guard.release().await.expect("released");
+}
+
+#[tokio::test]
+async fn lock_on_a_session_whose_runtime_is_gone_fails() {
+    let path = World::new().await.path;
+    let session = std::thread::spawn(|| {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        runtime.block_on(connect(&hosts()))
+    })
+    .join()
+    .expect("no panic");
+    let mutex = Mutex::new(&session, &path).expect("a mutex");
+    let error = soon("an answer", mutex.lock())
+        .await
+        .expect_err("no session");
+    assert!(matches!(error, Error::SessionEnded { .. }), "{error:?}");
+    assert!(
+        soon("the end", session.close()).await.is_err(),
+        "nobody was told"
+    );
+}
+
+#[tokio::test]
+async fn runtime_dropped_under_a_waiter_elsewhere_ends_its_wait() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    let (send, receive) = std::sync::mpsc::channel();
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        send.send(runtime.block_on(connect(&hosts())))
+            .expect("received");
+        let _ = stopped.recv();
+    });
+    let session = receive.recv().expect("a session");
+    let mutex = Mutex::new(&session, &world.path).expect("a mutex");
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    world.wait_children(2).await;
+    stop.send(()).expect("received");
+    thread.join().expect("no panic");
+    let error = soon("the end", waiting)
+        .await
+        .expect("no panic")
+        .expect_err("no session");
+    assert!(matches!(error, Error::SessionEnded { .. }), "{error:?}");
+    guard.release().await.expect("released");
+}
+
+#[tokio::test]
+async fn last_handle_dropped_ends_the_session() {
+    let world = World::new().await;
+    let session = world.other().await;
+    let guard = Mutex::new(&session, &world.path)
+        .expect("a mutex")
+        .lock()
+        .await
+        .expect("held");
+    drop(session);
+    assert_eq!(guard.state(), HoldState::Held, "a guard keeps its session");
+    let owner = world.wait_children(1).await;
+    assert_eq!(owner.len(), 1);
+    drop(guard);
+    world.wait_empty().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn close_ends_guards_and_waiters_and_leaves_nothing() {
+    let world = World::new().await;
+    let mutex = world.mutex();
+    let guard = mutex.lock().await.expect("held");
+    let lost = guard.lost();
+    let waiters: Vec<_> = (0..5)
+        .map(|_| {
+            let mutex = mutex.clone();
+            tokio::spawn(async move { mutex.lock().await })
+        })
+        .collect();
+    world.wait_children(6).await;
+    let began = Instant::now();
+    let (first, second) = tokio::join!(world.session.close(), world.session.close());
+    first.expect("closed");
+    second.expect("closed");
+    assert!(began.elapsed() < TIMEOUT, "it took {:?}", began.elapsed());
+    assert!(
+        world.children().await.is_empty(),
+        "nothing is left when it returns"
+    );
+    assert_eq!(lost.await, Loss::Closed);
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Closed));
+    for waiter in waiters {
+        let error = soon("a waiter", waiter)
+            .await
+            .expect("no panic")
+            .expect_err("closed");
+        assert!(matches!(error, Error::Closed), "{error:?}");
+    }
+    assert!(matches!(
+        guard.release().await,
+        Err(Error::Lost(Loss::Closed))
+    ));
+    assert!(matches!(mutex.lock().await, Err(Error::Closed)));
+    assert!(matches!(mutex.try_lock().await, Err(Error::Closed)));
+    world.session.close().await.expect("still closed");
+}
+
+#[tokio::test]
+async fn close_with_the_server_away_is_bounded() {
+    let world = World::new().await;
+    let _guard = world.mutex().lock().await.expect("held");
+    world.proxy.black_hole();
+    let began = Instant::now();
+    let error = soon("the end", world.session.close())
+        .await
+        .expect_err("nobody was told");
+    assert!(
+        matches!(&error, Error::Unavailable { hosts, .. } if *hosts == world.proxy.hosts()),
+        "{error:?}"
+    );
+    assert!(
+        began.elapsed() < TIMEOUT + Duration::from_secs(1),
+        "it took {:?}",
+        began.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn close_leaves_the_session_of_a_given_client() {
+    let world = World::new().await;
+    let client = world.session.client();
+    let session = Session::from(client.clone());
+    let guard = Mutex::new(&session, &world.path)
+        .expect("a mutex")
+        .lock()
+        .await
+        .expect("held");
+    session.close().await.expect("closed");
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Closed));
+    world.wait_empty().await;
+    client.list_children("/").await.expect("the client lives");
+}
+
+/// What the child process below is asked for: hosts, path, and how it ends.
+const CHILD: &str = "ZK_RECIPES_ENDING";
+
+#[test]
+fn ending_child() {
+    let Ok(order) = std::env::var(CHILD) else {
+        return;
+    };
+    let (ending, rest) = order.split_once(' ').expect("an ending");
+    let (hosts, path) = rest.split_once(' ').expect("hosts and a path");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let session = connect(hosts).await;
+        let guard = Mutex::new(&session, path)
+            .expect("a mutex")
+            .lock()
+            .await
+            .expect("held");
+        if ending == "close" {
+            session.close().await.expect("closed");
+        }
+        std::mem::forget(guard);
+    });
+    std::process::exit(0);
+}
+
+async fn run_child(ending: &str, world: &World) {
+    let order = format!("{ending} {} {}", world.hosts, world.path);
+    let mut child = Command::new(std::env::current_exe().expect("a program"))
+        .args(["ends::ending_child", "--exact", "--nocapture"])
+        .env(CHILD, order)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("starts");
+    let status = tokio::task::spawn_blocking(move || child.wait())
+        .await
+        .expect("no panic")
+        .expect("ends");
+    assert!(status.success(), "{status}");
+}
+
+#[tokio::test]
+async fn main_that_closes_leaves_nothing() {
+    let world = World::new().await;
+    run_child("close", &world).await;
+    assert!(world.children().await.is_empty());
+}
+
+#[tokio::test]
+async fn main_that_does_not_close_leaves_its_node_until_the_session_ends() {
+    let world = World::new().await;
+    run_child("exit", &world).await;
+    assert_eq!(world.children().await.len(), 1);
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn clone_of_the_client_keeps_the_session_but_not_the_locks() {
+    let world = World::new().await;
+    let session = connect_for(&world.hosts, TIMEOUT).await;
+    let client = session.client();
+    let _guard = Mutex::new(&session, &world.path)
+        .expect("a mutex")
+        .lock()
+        .await
+        .expect("held");
+    session.close().await.expect("closed");
+    wait_children(&world.admin, &world.path, 0).await;
+    client.list_children("/").await.expect("the session lives");
+}

@@ -1,0 +1,259 @@
+//! Sessions that expire, nodes that operators delete, and partitions.
+
+use std::time::Instant;
+
+use testbed::frames::Op;
+use testbed::ledger::Ledger;
+use testbed::proxy::Verdict;
+use zookeeper_recipes::{Error, HoldState, Loss, Mutex};
+
+use crate::support::{PATIENCE, TIMEOUT, World, soon};
+
+#[tokio::test]
+async fn waiter_whose_session_expires_queues_again_at_the_tail() {
+    let world = World::new().await;
+    let ledger = Ledger::new();
+    let guard = world.other_mutex().await.lock().await.expect("held");
+    let mut waiters = Vec::new();
+    for (index, mutex) in [world.mutex(), world.other_mutex().await]
+        .into_iter()
+        .enumerate()
+    {
+        let ledger = ledger.clone();
+        waiters.push(tokio::spawn(async move {
+            let guard = mutex.lock().await.expect("held");
+            ledger
+                .enter(format!("waiter {index}"), guard.fencing_token().get())
+                .leave();
+            guard.release().await.expect("released");
+        }));
+        world.wait_children(index + 2).await;
+    }
+    let before = world.session.id();
+    world.expire().await;
+    // Gone, and back at the tail.
+    let names = world.wait_children(3).await;
+    assert_ne!(world.session.id(), before);
+    assert_eq!(guard.nodes()[0], format!("{}/{}", world.path, names[0]));
+    guard.release().await.expect("released");
+    for waiter in waiters {
+        soon("a waiter", waiter).await.expect("no panic");
+    }
+    let order: Vec<_> = ledger.grants().into_iter().map(|grant| grant.who).collect();
+    assert_eq!(order, ["waiter 1", "waiter 0"]);
+    ledger.assert_clean();
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn session_that_expires_as_its_turn_comes_is_not_admitted() {
+    let world = World::new().await;
+    let guard = world.other_mutex().await.lock().await.expect("held");
+    let mutex = world.mutex();
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    world
+        .proxy
+        .wait_for(|request| request.op == Op::GetData && request.answer.is_some())
+        .await;
+    let old = world.wait_children(2).await.remove(1);
+    // It hears of the release, but its listing does not get through before its session is over.
+    world.proxy.reset();
+    let connection = world.proxy.wait_for(|request| request.number == 1);
+    world.proxy.on_request(|request| {
+        if request.op == Op::GetChildren {
+            Verdict::Hold
+        } else {
+            Verdict::Forward
+        }
+    });
+    guard.release().await.expect("released");
+    let connection = soon("the listing", connection).await.connection;
+    world
+        .proxy
+        .on_request(move |request| match request.connection == connection {
+            true => Verdict::Hold,
+            false => Verdict::Forward,
+        });
+    assert_eq!(world.children().await, [old.as_str()], "its turn has come");
+    world.expire().await;
+    let guard = soon("its turn in the renewed session", waiting)
+        .await
+        .expect("no panic")
+        .expect("held");
+    assert_ne!(
+        guard.nodes()[0],
+        format!("{}/{old}", world.path),
+        "not on the node of a dead session"
+    );
+    assert_eq!(
+        guard.nodes()[0],
+        format!("{}/{}", world.path, world.wait_children(1).await[0])
+    );
+    guard.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn waiter_whose_node_is_deleted_is_evicted() {
+    let world = World::new().await;
+    let guard = world.other_mutex().await.lock().await.expect("held");
+    let mutex = world.mutex();
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    let names = world.wait_children(2).await;
+    let behind = world.other_mutex().await;
+    let behind = tokio::spawn(async move { behind.lock().await });
+    world.wait_children(3).await;
+    let node = format!("{}/{}", world.path, names[1]);
+    world.admin.delete(&node, None).await.expect("deleted");
+    guard.release().await.expect("released");
+    let guard = soon("the one behind", behind)
+        .await
+        .expect("no panic")
+        .expect("held");
+    match soon("the evicted one", waiting).await.expect("no panic") {
+        Err(Error::Evicted { node: evicted }) => assert_eq!(evicted, node),
+        other => panic!("not {other:?}"),
+    }
+    guard.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn holder_whose_node_is_deleted_is_told() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    let lost = guard.lost();
+    let changed = guard.state_changed();
+    world
+        .admin
+        .delete(&guard.nodes()[0], None)
+        .await
+        .expect("deleted");
+    assert_eq!(soon("the loss", lost).await, Loss::Deleted);
+    assert_eq!(
+        soon("the change", changed).await,
+        HoldState::Lost(Loss::Deleted)
+    );
+    assert_eq!(guard.valid_for(), std::time::Duration::ZERO);
+    assert!(matches!(
+        guard.release().await,
+        Err(Error::Lost(Loss::Deleted))
+    ));
+}
+
+#[tokio::test]
+async fn holder_that_asks_for_nothing_is_told_of_a_deletion() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    // Its watch is set by itself after a while.
+    world
+        .proxy
+        .wait_for(|request| request.op == Op::GetData && request.answer.is_some())
+        .await;
+    world
+        .admin
+        .delete(&guard.nodes()[0], None)
+        .await
+        .expect("deleted");
+    let told = async {
+        while guard.state() == HoldState::Held {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("the state", told).await;
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Deleted));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn partition_longer_than_the_session_is_told_before_the_next_grant() {
+    for trust in [
+        zookeeper_recipes::Trust::Quorum,
+        zookeeper_recipes::Trust::Connection,
+    ] {
+        let world = World::new().await;
+        let options = zookeeper_recipes::Options::new().with_trust(trust);
+        let mutex = Mutex::with_options(&world.session, &world.path, options).expect("a mutex");
+        let guard = mutex.lock().await.expect("held");
+        let next = world.other_mutex().await;
+        let next = tokio::spawn(async move {
+            let guard = next.lock().await.expect("held");
+            (Instant::now(), guard)
+        });
+        world.wait_children(2).await;
+        let lost = guard.lost();
+        let lost = tokio::spawn(async move { (lost.await, Instant::now()) });
+        world.proxy.black_hole();
+        let (granted, next) = soon("the next grant", next).await.expect("no panic");
+        assert_eq!(guard.state(), HoldState::Lost(Loss::Expired));
+        let (loss, told) = soon("the loss", lost).await.expect("no panic");
+        assert_eq!(loss, Loss::Expired);
+        assert!(
+            told < granted,
+            "told {:?} too late",
+            told.duration_since(granted)
+        );
+        assert!(guard.fencing_token() < next.fencing_token());
+        assert!(matches!(
+            guard.release().await,
+            Err(Error::Lost(Loss::Expired))
+        ));
+        next.release().await.expect("released");
+        world.proxy.heal();
+        world.wait_empty().await;
+        let guard = soon("the renewed session", mutex.lock())
+            .await
+            .expect("held");
+        guard.release().await.expect("released");
+    }
+}
+
+#[tokio::test]
+async fn hold_survives_a_disconnect_that_ends_within_its_trust() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    world.proxy.cut_now();
+    let mut seen = vec![guard.state()];
+    while seen.last() != Some(&HoldState::Held) || seen.len() < 3 {
+        seen.push(soon("a change", guard.state_changed()).await);
+    }
+    assert!(seen.contains(&HoldState::Suspended), "{seen:?}");
+    guard.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn hold_that_is_lost_while_its_session_lives_gives_up_its_node() {
+    // The connection is away for longer than trust lasts, but not for longer than the session.
+    let world = World::at(&crate::support::hosts(), 4 * TIMEOUT).await;
+    let guard = world.mutex().lock().await.expect("held");
+    let before = world.session.id();
+    world.proxy.refuse();
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
+    world.proxy.heal();
+    world.wait_empty().await;
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Expired), "for good");
+    if world.session.id() == before {
+        println!("the session lives");
+    }
+}
+
+#[tokio::test]
+async fn session_made_from_a_client_is_not_renewed() {
+    let world = World::new().await;
+    let connector =
+        zookeeper_recipes::zookeeper_client::Client::connector().with_session_timeout(TIMEOUT);
+    let client = connector
+        .connect(&world.proxy.hosts())
+        .await
+        .expect("connects");
+    let session = zookeeper_recipes::Session::from(client);
+    let mutex = Mutex::new(&session, &world.path).expect("a mutex");
+    let guard = mutex.lock().await.expect("held");
+    world.expire().await;
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
+    let error = tokio::time::timeout(PATIENCE, mutex.lock())
+        .await
+        .expect("no wait for ever")
+        .expect_err("no session");
+    assert!(matches!(error, Error::SessionEnded { .. }), "{error:?}");
+}

@@ -1,0 +1,177 @@
+//! Nobody to ask: every call that does not queue ends in time, and says whom it asked.
+
+use std::time::{Duration, Instant};
+
+use zookeeper_recipes::zookeeper_client::Client;
+use zookeeper_recipes::{Error, Loss, Session};
+
+use crate::support::{TIMEOUT, World, soon};
+
+/// For timers and a busy machine.
+const SLACK: Duration = Duration::from_secs(1);
+
+async fn ends_within<T>(limit: Duration, call: impl Future<Output = T>) -> T {
+    let began = Instant::now();
+    let result = soon("an end", call).await;
+    assert!(
+        began.elapsed() <= limit + SLACK,
+        "took {:?}, not {limit:?}",
+        began.elapsed()
+    );
+    result
+}
+
+fn assert_unavailable<T: std::fmt::Debug>(
+    result: Result<T, Error>,
+    world: &World,
+    limit: Duration,
+) {
+    match result {
+        Err(Error::Unavailable { hosts, after }) => {
+            assert_eq!(hosts, world.proxy.hosts());
+            assert!(after <= limit + SLACK, "says {after:?}");
+        }
+        other => panic!("not unavailable: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn try_lock_ends_within_a_session_timeout() {
+    let world = World::new().await;
+    world.proxy.black_hole();
+    assert_unavailable(
+        ends_within(TIMEOUT, world.mutex().try_lock()).await,
+        &world,
+        TIMEOUT,
+    );
+}
+
+#[tokio::test]
+async fn try_lock_for_ends_within_its_limit() {
+    let world = World::new().await;
+    world.proxy.black_hole();
+    for limit in [
+        Duration::from_nanos(1),
+        Duration::from_millis(10),
+        Duration::from_millis(400),
+    ] {
+        assert_unavailable(
+            ends_within(limit, world.mutex().try_lock_for(limit)).await,
+            &world,
+            limit,
+        );
+    }
+}
+
+#[tokio::test]
+async fn time_limit_that_ends_behind_a_contender_that_was_seen_is_none() {
+    let world = World::new().await;
+    let _guard = world.other_mutex().await.lock().await.expect("held");
+    let mutex = world.mutex();
+    let limit = Duration::from_millis(1500);
+    let waiting = tokio::spawn(async move { mutex.try_lock_for(limit).await });
+    world.wait_children(2).await;
+    world
+        .proxy
+        .wait_for(|request| request.watch && request.answer.is_some())
+        .await;
+    world.proxy.black_hole();
+    assert!(
+        ends_within(limit, waiting)
+            .await
+            .expect("no panic")
+            .expect("it was seen")
+            .is_none()
+    );
+}
+
+#[tokio::test]
+async fn contenders_ends_within_a_session_timeout() {
+    let world = World::new().await;
+    world.proxy.black_hole();
+    assert_unavailable(
+        ends_within(TIMEOUT, world.mutex().contenders()).await,
+        &world,
+        TIMEOUT,
+    );
+}
+
+#[tokio::test]
+async fn release_ends_with_trust() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    world.proxy.black_hole();
+    let limit = guard.valid_for();
+    let error = ends_within(limit, guard.release())
+        .await
+        .expect_err("nobody was told");
+    assert!(matches!(error, Error::Lost(Loss::Expired)), "{error:?}");
+}
+
+#[tokio::test]
+async fn lock_alone_waits() {
+    let world = World::new().await;
+    world.proxy.black_hole();
+    let mutex = world.mutex();
+    let mut waiting = tokio::spawn(async move { mutex.lock().await });
+    let early = tokio::time::timeout(2 * TIMEOUT, &mut waiting).await;
+    assert!(early.is_err(), "it waits for the servers as for the lock");
+    world.proxy.heal();
+    let guard = soon("the servers", waiting)
+        .await
+        .expect("no panic")
+        .expect("held");
+    guard.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn try_lock_while_the_session_is_being_renewed_is_bounded() {
+    let world = World::new().await;
+    world.proxy.black_hole();
+    let guard = world.mutex();
+    // The client gives the session up after 1.4 timeouts.
+    let watcher = world.session.client().state_watcher();
+    let expired = async {
+        let mut watcher = watcher;
+        while !watcher.state().is_terminated() {
+            watcher.changed().await;
+        }
+    };
+    soon("the expiry", expired).await;
+    assert_unavailable(
+        ends_within(TIMEOUT, guard.try_lock()).await,
+        &world,
+        TIMEOUT,
+    );
+    world
+        .session
+        .close()
+        .await
+        .expect("there is no session to end");
+}
+
+#[tokio::test]
+async fn connect_says_whom_it_asked() {
+    let world = World::new().await;
+    world.proxy.black_hole();
+    let silent = world.proxy.hosts();
+    // Nobody listens on port 1.
+    for hosts in [
+        silent.as_str(),
+        "127.0.0.1:1",
+        "no-such-host.invalid:2181",
+        "127.0.0.1:1,127.0.0.1:2/chroot",
+    ] {
+        let connector = Client::connector().with_session_timeout(TIMEOUT);
+        let result = ends_within(
+            TIMEOUT + TIMEOUT / 2,
+            Session::connect_with(connector, hosts),
+        )
+        .await;
+        match result {
+            Err(Error::Unavailable { hosts: named, .. }) => assert_eq!(named, hosts),
+            other => panic!("{hosts}: {other:?}"),
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! A service written against the traits runs with the real lock, the local one, and a fake of its own.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use zookeeper_recipes::testing::{LocalLock, LocalLocks};
+use zookeeper_recipes::{
+    DistributedLock, Error, FencingToken, HoldState, LockGuard, LockProvider, Loss, async_trait,
+};
+
+use crate::support::{World, soon};
+
+/// A service that wants to run a job in one place at a time.
+struct Service {
+    lock: Arc<dyn DistributedLock>,
+    runs: AtomicUsize,
+}
+
+impl Service {
+    fn new(locks: &dyn LockProvider, path: &str) -> Self {
+        Self {
+            lock: locks.lock_at(path).expect("a lock"),
+            runs: AtomicUsize::new(0),
+        }
+    }
+
+    async fn run(&self) -> Result<Option<FencingToken>, Error> {
+        let Some(guard) = self.lock.try_lock_for(Duration::from_millis(500)).await? else {
+            return Ok(None);
+        };
+        let token = guard.fencing_token();
+        guard
+            .run_until_lost(async { self.runs.fetch_add(1, Ordering::Relaxed) })
+            .await?;
+        guard.release().await?;
+        Ok(Some(token))
+    }
+}
+
+async fn serves(locks: &dyn LockProvider, path: &str) {
+    let service = Service::new(locks, path);
+    let first = service.run().await.expect("asked").expect("ran");
+    let second = service.run().await.expect("asked").expect("ran");
+    assert!(first < second);
+    let guard = service.lock.lock().await.expect("held");
+    assert_eq!(
+        service.run().await.expect("asked"),
+        None,
+        "another instance is at it"
+    );
+    guard.release().await.expect("released");
+    assert_eq!(service.runs.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
+async fn service_runs_with_the_real_lock() {
+    let world = World::new().await;
+    serves(&world.session, &world.path).await;
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn service_runs_with_the_local_lock() {
+    serves(&LocalLocks::new(), "/jobs/bills").await;
+}
+
+#[tokio::test]
+async fn service_runs_with_a_fake_of_its_own() {
+    serves(&Fakes::default(), "/jobs/bills").await;
+}
+
+/// A fake that a user would write.
+#[derive(Clone, Default)]
+struct Fakes {
+    is_held: Arc<AtomicBool>,
+    tokens: Arc<AtomicI64>,
+}
+
+#[derive(Debug)]
+struct FakeGuard {
+    token: i64,
+    is_held: Arc<AtomicBool>,
+}
+
+impl LockProvider for Fakes {
+    fn lock_at(&self, _: &str) -> Result<Arc<dyn DistributedLock>, Error> {
+        Ok(Arc::new(self.clone()))
+    }
+}
+
+#[async_trait]
+impl DistributedLock for Fakes {
+    async fn lock(&self) -> Result<Box<dyn LockGuard>, Error> {
+        self.try_lock().await?.ok_or(Error::Closed)
+    }
+
+    async fn try_lock(&self) -> Result<Option<Box<dyn LockGuard>>, Error> {
+        if self.is_held.swap(true, Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let token = self.tokens.fetch_add(1, Ordering::Relaxed);
+        Ok(Some(Box::new(FakeGuard {
+            token,
+            is_held: self.is_held.clone(),
+        })))
+    }
+
+    async fn try_lock_for(&self, _: Duration) -> Result<Option<Box<dyn LockGuard>>, Error> {
+        self.try_lock().await
+    }
+}
+
+#[async_trait]
+impl LockGuard for FakeGuard {
+    fn fencing_token(&self) -> FencingToken {
+        FencingToken::new(self.token, 0)
+    }
+
+    fn state(&self) -> HoldState {
+        HoldState::Held
+    }
+
+    fn lost(&self) -> BoxFuture<'static, Loss> {
+        pending().boxed()
+    }
+
+    async fn release(self: Box<Self>) -> Result<(), Error> {
+        self.is_held.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn local_lock_can_be_lost() {
+    let lock = LocalLock::new();
+    let guard = lock.lock().await.expect("held");
+    let lost = guard.lost();
+    let waiter = lock.clone();
+    let next = tokio::spawn(async move { waiter.lock().await.map(|guard| guard.fencing_token()) });
+    lock.lose();
+    assert_eq!(soon("the loss", lost).await, Loss::Expired);
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Expired));
+    assert_eq!(
+        guard.run_until_lost(async { panic!("not a step") }).await,
+        Err::<(), _>(Loss::Expired)
+    );
+    let token = guard.fencing_token();
+    assert!(matches!(
+        guard.release().await,
+        Err(Error::Lost(Loss::Expired))
+    ));
+    assert!(
+        token
+            < soon("the next", next)
+                .await
+                .expect("no panic")
+                .expect("held")
+    );
+    lock.lose();
+    assert!(
+        lock.try_lock().await.expect("asked").is_some(),
+        "free, and nothing to lose"
+    );
+}
+
+#[tokio::test]
+async fn local_lock_is_fair_and_released_by_drop() {
+    let lock = LocalLock::new();
+    let guard = lock.lock().await.expect("held");
+    let waiters: Vec<_> = (0..5)
+        .map(|_| {
+            let lock = lock.clone();
+            tokio::spawn(async move { lock.lock().await.map(|guard| guard.fencing_token()) })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    drop(guard);
+    let mut tokens = Vec::new();
+    for waiter in waiters {
+        tokens.push(
+            soon("a turn", waiter)
+                .await
+                .expect("no panic")
+                .expect("held"),
+        );
+    }
+    assert!(tokens.is_sorted(), "{tokens:?}");
+    assert!(
+        lock.try_lock_for(Duration::ZERO)
+            .await
+            .expect("asked")
+            .is_some()
+    );
+}

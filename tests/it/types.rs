@@ -1,0 +1,78 @@
+//! Public types and futures: `Send`, `Sync` and `'static`, as listed here.
+
+use std::time::Duration;
+
+use zookeeper_recipes::testing::{LocalLock, LocalLocks};
+use zookeeper_recipes::{
+    Contender, DistributedLock, Error, FencingToken, Hold, HoldState, LockGuard, LockProvider,
+    Loss, Mutex, MutexGuard, Options, Session, Trust,
+};
+
+fn is_all<T: Send + Sync + Unpin + 'static + std::fmt::Debug>() {}
+fn is_plain<T: Copy + Eq + std::hash::Hash>() {}
+fn is_error<T: std::error::Error + Clone + Send + Sync + 'static>() {}
+fn is_send<T: Send>(_: fn() -> T) {}
+fn is_send_static<T: Send + 'static>(_: &T) {}
+
+#[test]
+fn types_can_be_shared_and_sent() {
+    is_all::<Session>();
+    is_all::<Mutex>();
+    is_all::<MutexGuard>();
+    is_all::<Hold>();
+    is_all::<Options>();
+    is_all::<Contender>();
+    is_all::<Error>();
+    is_all::<LocalLock>();
+    is_all::<LocalLocks>();
+    is_all::<Box<dyn LockGuard>>();
+    is_plain::<FencingToken>();
+    is_plain::<HoldState>();
+    is_plain::<Loss>();
+    is_plain::<Trust>();
+    is_error::<Error>();
+    is_error::<Loss>();
+    is_send::<Box<dyn DistributedLock>>(|| unreachable!());
+    is_send::<std::sync::Arc<dyn LockProvider>>(|| unreachable!());
+}
+
+#[allow(dead_code, reason = "it only has to compile")]
+fn futures_can_be_sent(
+    session: &'static Session,
+    mutex: &'static Mutex,
+    guard: fn() -> &'static MutexGuard,
+) {
+    is_send_static(&Session::connect(""));
+    is_send_static(&session.close());
+    is_send_static(&mutex.lock());
+    is_send_static(&mutex.try_lock());
+    is_send_static(&mutex.try_lock_for(Duration::ZERO));
+    is_send_static(&mutex.contenders());
+    is_send_static(&guard().lost());
+    is_send_static(&guard().state_changed());
+    is_send_static(&guard().run_until_lost(async {}));
+}
+
+#[allow(dead_code, reason = "it only has to compile")]
+fn a_loss_signal_outlives_its_guard(
+    guard: MutexGuard,
+) -> impl Future<Output = Loss> + Send + 'static {
+    let lost = guard.lost();
+    let release: std::pin::Pin<Box<dyn Future<Output = Result<(), Error>> + Send>> =
+        Box::pin(guard.release());
+    drop(release);
+    lost
+}
+
+#[test]
+fn errors_say_what_and_where() {
+    let unavailable = Error::Unavailable {
+        hosts: "zk1:2181".to_owned(),
+        after: Duration::from_secs(6),
+    };
+    assert_eq!(unavailable.to_string(), "no answer from zk1:2181 within 6s");
+    let lost = Error::from(Loss::Deleted);
+    assert_eq!(lost.to_string(), "lock was lost before it was released");
+    let source = std::error::Error::source(&lost).expect("the loss");
+    assert_eq!(source.to_string(), "node was deleted by someone else");
+}
