@@ -6,29 +6,30 @@
 //! 3. What it says of itself is computed when it is asked, from a clock and from the client's own state, and never
 //!    from events that have yet to arrive: the first look after a pause tells the truth.
 
+mod core;
 pub(crate) mod token;
 mod watch;
 
 use std::fmt;
 use std::future::Future;
-use std::future::{pending, poll_fn};
+use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::Notify;
-use tokio::time::Instant;
-use zookeeper_client::{CheckWriter, Client, SessionState};
+use zookeeper_client::{CheckWriter, Client};
 
 use crate::cleanup::{Deletion, Stake};
 use crate::error::{Error, Loss, Result};
+use crate::hold::core::{Core, Grip, Stage};
 use crate::hold::token::FencingToken;
 use crate::options::Trust;
 use crate::path::LockPath;
-use crate::session::trust::Moment;
-use crate::session::{End, Interest, Link, Phase, Session};
+use crate::session::clock::Moment;
+use crate::session::{Interest, Session};
 
 /// What a hold can say of itself at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,31 +74,6 @@ pub(crate) async fn until_lost<F: Future>(
         future.as_mut().poll(cx).map(Ok)
     })
     .await
-}
-
-/// What the guard, its futures and its background work share.
-struct Core {
-    link: Arc<Link>,
-    trust: Trust,
-    path: LockPath,
-    nodes: Vec<String>,
-    token: FencingToken,
-    stage: tokio::sync::watch::Sender<Stage>,
-    grip: Mutex<Option<Grip>>,
-    watch_wanted: Notify,
-}
-
-/// What a hold has to let go of.
-struct Grip {
-    stakes: Vec<Stake>,
-    _interest: Interest,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Held,
-    Released,
-    Lost(Loss),
 }
 
 impl Hold {
@@ -305,142 +281,6 @@ impl fmt::Debug for Hold {
             .field("nodes", &self.core.nodes)
             .field("token", &self.core.token)
             .field("state", &self.state())
-            .finish_non_exhaustive()
-    }
-}
-
-impl Core {
-    fn state(&self) -> HoldState {
-        if let Some(loss) = self.loss() {
-            return HoldState::Lost(loss);
-        }
-        if let Some(loss) = self.untrusted() {
-            self.lose(loss);
-            // Somebody may have been faster, with another reason.
-            return HoldState::Lost(self.loss().unwrap_or(loss));
-        }
-        let fresh = self.link.requests.ledger().is_fresh(Moment::now());
-        if fresh && self.link.requests.is_connected() {
-            HoldState::Held
-        } else {
-            HoldState::Suspended
-        }
-    }
-
-    /// The loss, if it was found already.
-    fn loss(&self) -> Option<Loss> {
-        match *self.stage.borrow() {
-            Stage::Lost(loss) => Some(loss),
-            Stage::Held | Stage::Released => None,
-        }
-    }
-
-    /// Why the hold cannot be trusted at this moment, if so.
-    fn untrusted(&self) -> Option<Loss> {
-        match self.link.phase() {
-            Phase::Closing | Phase::Over(End::Closed { .. }) => return Some(Loss::Closed),
-            Phase::Over(End::Expired | End::AuthFailed | End::Orphaned) => {
-                return Some(Loss::Expired);
-            }
-            Phase::Open => {}
-        }
-        match self.link.requests.state() {
-            SessionState::Expired | SessionState::AuthFailed => Some(Loss::Expired),
-            SessionState::Closed => Some(Loss::Closed),
-            _ => (self.trusted_until() <= Moment::now()).then_some(Loss::Expired),
-        }
-    }
-
-    fn trusted_until(&self) -> Moment {
-        self.link.requests.ledger().until(self.trust)
-    }
-
-    fn lose(&self, loss: Loss) {
-        drop(self.let_go(Stage::Lost(loss)));
-    }
-
-    /// Leaves the stage `Held`, once; what has to be let go of goes to whoever came first.
-    fn let_go(&self, to: Stage) -> Option<Grip> {
-        self.stage.send_if_modified(|stage| {
-            let held = *stage == Stage::Held;
-            if held {
-                *stage = to;
-            }
-            held
-        });
-        let first = *self.stage.borrow() == to;
-        first
-            .then(|| {
-                self.grip
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .take()
-            })
-            .flatten()
-    }
-
-    async fn lost(&self) -> Loss {
-        self.watched(|| match self.unreleased_state()? {
-            HoldState::Lost(loss) => Some(loss),
-            HoldState::Held | HoldState::Suspended => None,
-        })
-        .await
-    }
-
-    async fn state_other_than(&self, before: HoldState) -> HoldState {
-        self.watched(|| self.unreleased_state().filter(|state| *state != before))
-            .await
-    }
-
-    /// A released hold has no state any more.
-    fn unreleased_state(&self) -> Option<HoldState> {
-        let released = *self.stage.borrow() == Stage::Released;
-        (!released).then(|| self.state())
-    }
-
-    /// Waits until the hold cannot be trusted any more, also when it is being released.
-    async fn trust_ended(&self) -> Loss {
-        self.watched(|| self.untrusted()).await
-    }
-
-    /// Waits until `look` finds something: looks whenever something happened, or could have by the clock.
-    async fn watched<T>(&self, look: impl Fn() -> Option<T>) -> T {
-        let mut changes = self.link.changes();
-        let mut stage = self.stage.subscribe();
-        loop {
-            changes.mark_unchanged();
-            stage.mark_unchanged();
-            if let Some(found) = look() {
-                return found;
-            }
-            tokio::select! {
-                changed = changes.changed() => if changed.is_err() { return pending().await },
-                changed = stage.changed() => if changed.is_err() { return pending().await },
-                () = tokio::time::sleep_until(self.next_look()) => {}
-            }
-        }
-    }
-
-    fn next_look(&self) -> Instant {
-        let now = Moment::now();
-        let ledger = self.link.requests.ledger();
-        let end = ledger.until(self.trust).since(now);
-        let wait = if ledger.is_fresh(now) {
-            end.min(ledger.fresh_until().since(now))
-        } else {
-            // The next answer makes it fresh again, and is announced by nothing.
-            end.min(self.link.timeout() / 32)
-        };
-        // Timers tick in milliseconds; less would only spin.
-        Instant::now() + wait.max(Duration::from_millis(1))
-    }
-}
-
-impl fmt::Debug for Core {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Core")
-            .field("nodes", &self.nodes)
-            .field("stage", &*self.stage.borrow())
             .finish_non_exhaustive()
     }
 }

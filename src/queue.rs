@@ -22,7 +22,7 @@ use crate::options::Options;
 use crate::path::LockPath;
 use crate::queue::admission::contenders;
 use crate::queue::place::{Outlook, Place};
-use crate::session::trust::Moment;
+use crate::session::clock::Moment;
 use crate::session::{Failure, Link, LinkOver, Session};
 
 pub(crate) use self::name::{Kind, Name, Ranked};

@@ -1,10 +1,12 @@
 //! Owns [`Session`]: a ZooKeeper session that renews itself.
 
 mod budget;
+pub(crate) mod clock;
+mod keeper;
 mod link;
 mod renewal;
 mod requests;
-pub(crate) mod trust;
+mod trust;
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -50,6 +52,8 @@ pub struct Session {
 
 struct Inner {
     hosts: Arc<str>,
+    /// Whether there will be another session when the present one has expired.
+    renews: bool,
     current: watch::Sender<Current>,
 }
 
@@ -123,15 +127,16 @@ impl Session {
     pub async fn connect_with(connector: Connector, hosts: &str) -> Result<Self> {
         let servers = Servers::new(connector, hosts)?;
         let client = servers.connect().await?;
-        let session = Self::of(Link::new(client, true), servers.hosts().clone());
-        session.inner.current.borrow().link().start();
+        let session = Self::of(Link::new(client, true), servers.hosts().clone(), true);
+        keeper::start(&session.present());
         tokio::spawn(supervise(Arc::downgrade(&session.inner), servers));
         Ok(session)
     }
 
-    fn of(link: Arc<Link>, hosts: Arc<str>) -> Self {
+    fn of(link: Arc<Link>, hosts: Arc<str>, renews: bool) -> Self {
         let inner = Inner {
             hosts,
+            renews,
             current: watch::Sender::new(Current::Live(link)),
         };
         Self {
@@ -239,7 +244,7 @@ impl Session {
             match &current {
                 Current::Ended(_, error) => return Err(error.clone()),
                 Current::Live(link) => {
-                    link.start();
+                    keeper::start(link);
                     match link.phase() {
                         Phase::Open => return Ok(link.clone()),
                         Phase::Closing | Phase::Over(End::Closed { .. }) => {
@@ -248,9 +253,7 @@ impl Session {
                         Phase::Over(End::Orphaned) => {
                             return Err(ended("the runtime that it ran on is gone"));
                         }
-                        Phase::Over(End::Expired | End::AuthFailed)
-                            if &*self.inner.hosts == UNKNOWN_HOSTS =>
-                        {
+                        Phase::Over(End::Expired | End::AuthFailed) if !self.inner.renews => {
                             return Err(ended(
                                 "it has expired, and a session made from a client is not renewed",
                             ));
@@ -271,15 +274,16 @@ impl Session {
     }
 }
 
-/// What a session says of the hosts of a client that someone else has connected.
-const UNKNOWN_HOSTS: &str = "the servers of the given client";
-
 impl From<Client> for Session {
     /// Wraps a client that someone else has connected. Such a session is not renewed when it expires, and closing it
     /// gives up its locks but not the client's session.
     fn from(client: Client) -> Self {
         // The tasks start with the first use, which is on a runtime; this need not be.
-        Self::of(Link::new(client, false), UNKNOWN_HOSTS.into())
+        Self::of(
+            Link::new(client, false),
+            "the servers of the given client".into(),
+            false,
+        )
     }
 }
 
@@ -349,9 +353,8 @@ async fn supervise(session: Weak<Inner>, servers: Servers) {
                 .upgrade()
                 .is_some_and(|inner| matches!(&*inner.current.borrow(), Current::Renewing(_)))
         };
-        let renewed = match servers.renew(old.session(), wanted).await {
-            None => return,
-            Some(renewed) => renewed,
+        let Some(renewed) = servers.renew(old.session(), wanted).await else {
+            return;
         };
         let Some(inner) = session.upgrade() else {
             return;
@@ -360,7 +363,7 @@ async fn supervise(session: Weak<Inner>, servers: Servers) {
             Ok(client) => {
                 let next = Link::new(client, true);
                 tracing::info!(session = %next.id(), "session is renewed");
-                next.start();
+                keeper::start(&next);
                 if !inner.replace(&link, Current::Live(next.clone())) {
                     next.close();
                     return;

@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use futures_util::future::select_all;
 
 use crate::error::Loss;
-use crate::hold::{Core, Stage};
+use crate::hold::core::{Core, Stage};
 use crate::session::{Failure, Fired, Link};
 
 /// Stands behind a hold until it is released or lost.

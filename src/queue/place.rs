@@ -75,6 +75,14 @@ impl<'a> Place<'a> {
                 Err(Failure::Refused(ZkError::NoChildrenForEphemerals)) => {
                     return Err(no_children(self.line.path.as_str()).into());
                 }
+                Err(Failure::Refused(ZkError::Unimplemented)) => {
+                    return Err(Error::refused(
+                        "create a node (which needs ZooKeeper 3.5.3 or later) under",
+                        self.line.path.as_str(),
+                        ZkError::Unimplemented,
+                    )
+                    .into());
+                }
                 Err(Failure::Refused(error)) => {
                     return Err(Error::refused(
                         "create a node under",

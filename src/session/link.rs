@@ -1,8 +1,6 @@
-//! Owns one ZooKeeper session from its connection to its end: its phases, its keep-alive, and the work behind it.
+//! Owns one ZooKeeper session from its connection to its end: its phases, what it remembers, and what it has room for.
 //!
-//! 1. Two tasks serve a link: the keeper (state of the connection, trust, orderly end) and the worker (whatever is
-//!    handed to [`Link::background`]). They run where the session was connected, and never keep a
-//!    [`Session`](crate::Session) alive.
+//! 1. The tasks that serve a link never keep a [`Session`](crate::Session) alive.
 //! 2. The phase only moves forward: open, closing, over. Every change of the connection is announced on the same
 //!    channel, so that whoever waits looks at the client's own state again.
 //! 3. Nothing is sent while the connection is away: the client would keep it without bound, and send it later.
@@ -14,24 +12,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::time::{Instant, MissedTickBehavior};
 use uuid::Uuid;
-use zookeeper_client::{Client, SessionId, SessionState};
+use zookeeper_client::{Client, SessionId};
 
 use crate::options::Trust;
 use crate::session::budget::Budget;
-use crate::session::requests::{Answer, Failure, Requests};
-use crate::session::trust::Moment;
+use crate::session::clock::Moment;
+use crate::session::requests::{Answer, Requests};
 
 /// How long to wait before a failed request is sent again over a connection that seems to stand.
-const PAUSE: Duration = Duration::from_millis(20);
+pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
 /// How many given-up places with an uncertain create are remembered; older ones have been searched for long ago.
 const MAX_STRAYS: usize = 1024;
+
+/// Something to be done in the background.
+pub(super) type Work = BoxFuture<'static, ()>;
 
 /// Where a session stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,17 +67,17 @@ pub(crate) struct Link {
     pub(crate) nodes: Budget,
     pub(crate) watches: Budget,
     id: SessionId,
-    timeout: Duration,
+    pub(super) timeout: Duration,
     root_bytes: usize,
     /// Whether the session is ours to end.
-    owned: bool,
+    pub(super) owned: bool,
     phase: watch::Sender<Phase>,
     interest: [AtomicUsize; 2],
     strays: Mutex<VecDeque<Uuid>>,
-    renewal_wanted: Notify,
-    close_wanted: Notify,
-    work: mpsc::UnboundedSender<BoxFuture<'static, ()>>,
-    not_started: Mutex<Option<mpsc::UnboundedReceiver<BoxFuture<'static, ()>>>>,
+    pub(super) renewal_wanted: Notify,
+    pub(super) close_wanted: Notify,
+    work: mpsc::UnboundedSender<Work>,
+    not_started: Mutex<Option<mpsc::UnboundedReceiver<Work>>>,
 }
 
 impl Link {
@@ -103,17 +101,12 @@ impl Link {
         })
     }
 
-    /// Starts the tasks on the present runtime, once.
-    pub(crate) fn start(self: &Arc<Self>) {
-        let receiver = self
-            .not_started
+    /// What is handed to [`background`](Self::background), for the one that runs it; nothing the second time.
+    pub(super) fn take_work(&self) -> Option<mpsc::UnboundedReceiver<Work>> {
+        self.not_started
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        if let Some(receiver) = receiver {
-            tokio::spawn(keep(self.clone()));
-            tokio::spawn(work(self.clone(), receiver));
-        }
+            .take()
     }
 
     pub(crate) fn id(&self) -> SessionId {
@@ -190,7 +183,7 @@ impl Link {
     }
 
     /// Runs `work` in the background, for as long as the session lives. Never blocks and never panics.
-    pub(crate) fn background(&self, work: BoxFuture<'static, ()>) {
+    pub(crate) fn background(&self, work: Work) {
         // It fails when the session is over, and its nodes with it.
         let _ = self.work.send(work);
     }
@@ -274,12 +267,12 @@ impl Link {
         })
     }
 
-    fn announce(&self) {
+    pub(super) fn announce(&self) {
         self.phase.send_modify(|_| {});
     }
 
     /// When trust has to be renewed next, and how.
-    fn renewal(&self) -> Option<(Trust, Moment)> {
+    pub(super) fn renewal(&self) -> Option<(Trust, Moment)> {
         let ledger = self.requests.ledger();
         [Trust::Quorum, Trust::Connection]
             .into_iter()
@@ -288,7 +281,7 @@ impl Link {
             .min_by_key(|&(_, due)| due)
     }
 
-    fn renew(&self, trust: Trust) -> Answer<bool> {
+    pub(super) fn renew(&self, trust: Trust) -> Answer<bool> {
         match trust {
             Trust::Quorum => self.requests.check("/"),
             Trust::Connection => self.requests.ping(),
@@ -315,117 +308,5 @@ pub(crate) struct Interest {
 impl Drop for Interest {
     fn drop(&mut self) {
         self.link.interest[self.trust as usize].fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// Ends the link when the runtime drops the keeper.
-struct Keeper(Arc<Link>);
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        self.0.end(End::Orphaned);
-    }
-}
-
-async fn keep(link: Arc<Link>) {
-    let keeper = Keeper(link.clone());
-    let mut state = link.requests.state_watcher();
-    let mut beat = tokio::time::interval((link.timeout / 8).max(Duration::from_millis(1)));
-    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut renewal: Option<Answer<bool>> = None;
-    let mut not_before = Instant::now();
-    let mut ended = end_of(state.state());
-    while ended.is_none() {
-        tokio::select! {
-            changed = state.changed() => {
-                ended = end_of(changed);
-                link.announce();
-            }
-            () = link.close_wanted.notified() => {
-                renewal = None;
-                ended = Some(shut_down(&link).await);
-            }
-            _ = beat.tick() => link.requests.ledger().awake(Moment::now()),
-            () = link.renewal_wanted.notified() => {}
-            answer = answered(&mut renewal) => {
-                renewal = None;
-                if let Err(Failure::Unknown | Failure::Refused(_)) = answer {
-                    not_before = Instant::now() + PAUSE;
-                }
-            }
-            trust = due(&link, not_before), if renewal.is_none() && link.requests.is_connected() => {
-                renewal = Some(link.renew(trust));
-            }
-        }
-    }
-    link.end(ended.unwrap_or(End::Orphaned));
-    drop(keeper);
-}
-
-fn end_of(state: SessionState) -> Option<End> {
-    match state {
-        SessionState::Expired => Some(End::Expired),
-        SessionState::AuthFailed => Some(End::AuthFailed),
-        SessionState::Closed => Some(End::Closed { confirmed: true }),
-        SessionState::Disconnected
-        | SessionState::SyncConnected
-        | SessionState::ConnectedReadOnly => None,
-    }
-}
-
-async fn answered(renewal: &mut Option<Answer<bool>>) -> Result<bool, Failure> {
-    match renewal {
-        Some(answer) => answer.await,
-        None => pending().await,
-    }
-}
-
-/// Waits until trust has to be renewed.
-async fn due(link: &Link, not_before: Instant) -> Trust {
-    loop {
-        // Other requests renew trust as well, so what was due may not be any more.
-        let Some((trust, due)) = link.renewal() else {
-            return pending().await;
-        };
-        let wait = due.since(Moment::now());
-        if wait.is_zero() && not_before <= Instant::now() {
-            return trust;
-        }
-        tokio::time::sleep_until(not_before.max(Instant::now() + wait)).await;
-    }
-}
-
-/// Waits for what is still to be tidied up, then ends the session. Takes less than one session timeout.
-async fn shut_down(link: &Link) -> End {
-    let deadline = Instant::now() + link.timeout * 7 / 8;
-    let tidied = tokio::time::timeout_at(deadline, link.nodes.emptied())
-        .await
-        .is_ok();
-    link.requests.give_up();
-    if !link.owned {
-        return End::Closed { confirmed: tidied };
-    }
-    let mut state = link.requests.state_watcher();
-    let ended = tokio::time::timeout_at(deadline, async {
-        while end_of(state.state()).is_none() {
-            state.changed().await;
-        }
-    });
-    // A clone of the client that somebody keeps also keeps the session; without nodes it holds no lock.
-    End::Closed {
-        confirmed: ended.await.is_ok() || tidied,
-    }
-}
-
-/// Runs what is handed to the background, until the session is over.
-async fn work(link: Arc<Link>, mut receiver: mpsc::UnboundedReceiver<BoxFuture<'static, ()>>) {
-    let mut running = FuturesUnordered::new();
-    loop {
-        tokio::select! {
-            biased;
-            _ = link.over() => break,
-            Some(()) = running.next(), if !running.is_empty() => {}
-            Some(work) = receiver.recv() => running.push(work),
-        }
     }
 }

@@ -96,8 +96,17 @@ impl Servers {
             }
             if buried {
                 match self.connect().await {
-                    Err(Error::Unavailable { .. }) => {}
-                    connected => return Some(connected),
+                    Ok(client) => return Some(Ok(client)),
+                    // Asking again with the same credentials would change nothing.
+                    Err(
+                        error @ Error::Client {
+                            source: zookeeper_client::Error::AuthFailed,
+                            ..
+                        },
+                    ) => return Some(Err(error)),
+                    Err(error) => {
+                        tracing::debug!(%error, "cannot connect again yet");
+                    }
                 }
             }
             tokio::time::sleep(pause).await;

@@ -22,7 +22,8 @@ use zookeeper_client::{
 };
 
 use crate::options::Options;
-use crate::session::trust::{Exchange, Ledger, Moment, Request};
+use crate::session::clock::Moment;
+use crate::session::trust::{Exchange, Ledger, Request};
 
 type ZkError = zookeeper_client::Error;
 

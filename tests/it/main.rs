@@ -4,6 +4,7 @@ mod cancel;
 mod contract;
 mod cut;
 mod ends;
+mod listing;
 mod loss;
 mod nobody;
 mod paths;

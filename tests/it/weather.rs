@@ -68,7 +68,6 @@ async fn release_without_the_permission_to_delete_says_so() {
 async fn ancestor_that_may_not_be_written_is_no_obstacle() {
     let world = World::new().await;
     let root = world.path.rsplit_once('/').expect("two levels").0;
-    let read_only = CreateMode::Persistent.with_acls(Acls::anyone_read());
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
     world.admin.create(root, b"", &open).await.expect("created");
     world
@@ -87,7 +86,6 @@ async fn ancestor_that_may_not_be_written_is_no_obstacle() {
         .await
         .expect("only its own parent matters");
     guard.release().await.expect("released");
-    drop(read_only);
 }
 
 #[tokio::test]

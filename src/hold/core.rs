@@ -1,0 +1,180 @@
+//! Owns the core of a hold: what the guard, its futures and its background work share.
+
+use std::fmt;
+use std::future::pending;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+use zookeeper_client::SessionState;
+
+use crate::cleanup::Stake;
+use crate::error::Loss;
+use crate::hold::HoldState;
+use crate::hold::token::FencingToken;
+use crate::options::Trust;
+use crate::path::LockPath;
+use crate::session::clock::Moment;
+use crate::session::{End, Interest, Link, Phase};
+
+/// What the guard, its futures and its background work share.
+pub(super) struct Core {
+    pub(super) link: Arc<Link>,
+    pub(super) trust: Trust,
+    pub(super) path: LockPath,
+    pub(super) nodes: Vec<String>,
+    pub(super) token: FencingToken,
+    pub(super) stage: watch::Sender<Stage>,
+    pub(super) grip: Mutex<Option<Grip>>,
+    pub(super) watch_wanted: Notify,
+}
+
+/// What a hold has to let go of.
+pub(super) struct Grip {
+    pub(super) stakes: Vec<Stake>,
+    pub(super) _interest: Interest,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Held,
+    Released,
+    Lost(Loss),
+}
+
+impl Core {
+    pub(super) fn state(&self) -> HoldState {
+        if let Some(loss) = self.loss() {
+            return HoldState::Lost(loss);
+        }
+        if let Some(loss) = self.untrusted() {
+            self.lose(loss);
+            // Somebody may have been faster, with another reason.
+            return HoldState::Lost(self.loss().unwrap_or(loss));
+        }
+        let fresh = self.link.requests.ledger().is_fresh(Moment::now());
+        if fresh && self.link.requests.is_connected() {
+            HoldState::Held
+        } else {
+            HoldState::Suspended
+        }
+    }
+
+    /// The loss, if it was found already.
+    pub(super) fn loss(&self) -> Option<Loss> {
+        match *self.stage.borrow() {
+            Stage::Lost(loss) => Some(loss),
+            Stage::Held | Stage::Released => None,
+        }
+    }
+
+    /// Why the hold cannot be trusted at this moment, if so.
+    pub(super) fn untrusted(&self) -> Option<Loss> {
+        match self.link.phase() {
+            Phase::Closing | Phase::Over(End::Closed { .. }) => return Some(Loss::Closed),
+            Phase::Over(End::Expired | End::AuthFailed | End::Orphaned) => {
+                return Some(Loss::Expired);
+            }
+            Phase::Open => {}
+        }
+        match self.link.requests.state() {
+            SessionState::Expired | SessionState::AuthFailed => Some(Loss::Expired),
+            SessionState::Closed => Some(Loss::Closed),
+            _ => (self.trusted_until() <= Moment::now()).then_some(Loss::Expired),
+        }
+    }
+
+    pub(super) fn trusted_until(&self) -> Moment {
+        self.link.requests.ledger().until(self.trust)
+    }
+
+    pub(super) fn lose(&self, loss: Loss) {
+        drop(self.let_go(Stage::Lost(loss)));
+    }
+
+    /// Leaves the stage `Held`, once; what has to be let go of goes to whoever came first.
+    pub(super) fn let_go(&self, to: Stage) -> Option<Grip> {
+        self.stage.send_if_modified(|stage| {
+            let held = *stage == Stage::Held;
+            if held {
+                *stage = to;
+            }
+            held
+        });
+        let first = *self.stage.borrow() == to;
+        first
+            .then(|| {
+                self.grip
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .take()
+            })
+            .flatten()
+    }
+
+    pub(super) async fn lost(&self) -> Loss {
+        self.watched(|| match self.unreleased_state()? {
+            HoldState::Lost(loss) => Some(loss),
+            HoldState::Held | HoldState::Suspended => None,
+        })
+        .await
+    }
+
+    pub(super) async fn state_other_than(&self, before: HoldState) -> HoldState {
+        self.watched(|| self.unreleased_state().filter(|state| *state != before))
+            .await
+    }
+
+    /// A released hold has no state any more.
+    pub(super) fn unreleased_state(&self) -> Option<HoldState> {
+        let released = *self.stage.borrow() == Stage::Released;
+        (!released).then(|| self.state())
+    }
+
+    /// Waits until the hold cannot be trusted any more, also when it is being released.
+    pub(super) async fn trust_ended(&self) -> Loss {
+        self.watched(|| self.untrusted()).await
+    }
+
+    /// Waits until `look` finds something: looks whenever something happened, or could have by the clock.
+    pub(super) async fn watched<T>(&self, look: impl Fn() -> Option<T>) -> T {
+        let mut changes = self.link.changes();
+        let mut stage = self.stage.subscribe();
+        loop {
+            changes.mark_unchanged();
+            stage.mark_unchanged();
+            if let Some(found) = look() {
+                return found;
+            }
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() { return pending().await },
+                changed = stage.changed() => if changed.is_err() { return pending().await },
+                () = tokio::time::sleep_until(self.next_look()) => {}
+            }
+        }
+    }
+
+    pub(super) fn next_look(&self) -> Instant {
+        let now = Moment::now();
+        let ledger = self.link.requests.ledger();
+        let end = ledger.until(self.trust).since(now);
+        let wait = if ledger.is_fresh(now) {
+            end.min(ledger.fresh_until().since(now))
+        } else {
+            // The next answer makes it fresh again, and is announced by nothing.
+            end.min(self.link.timeout() / 32)
+        };
+        // Timers tick in milliseconds; less would only spin.
+        Instant::now() + wait.max(Duration::from_millis(1))
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core")
+            .field("nodes", &self.nodes)
+            .field("stage", &*self.stage.borrow())
+            .finish_non_exhaustive()
+    }
+}

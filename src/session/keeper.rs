@@ -1,0 +1,137 @@
+//! Owns the tasks behind a session: the keeper, which keeps up trust and sees to an orderly end, and the worker, which
+//! runs what is handed to [`Link::background`].
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior};
+use zookeeper_client::SessionState;
+
+use crate::options::Trust;
+use crate::session::clock::Moment;
+use crate::session::link::{End, Link, PAUSE, Work};
+use crate::session::requests::{Answer, Failure};
+
+/// Starts both tasks on the present runtime, once.
+pub(super) fn start(link: &Arc<Link>) {
+    if let Some(receiver) = link.take_work() {
+        // The keeper is an argument, so that it is dropped with a task that never ran.
+        tokio::spawn(keep(Keeper(link.clone())));
+        tokio::spawn(work(link.clone(), receiver));
+    }
+}
+
+/// Ends the link when the runtime drops the keeper.
+struct Keeper(Arc<Link>);
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.0.end(End::Orphaned);
+    }
+}
+
+async fn keep(keeper: Keeper) {
+    let link = &keeper.0;
+    let mut state = link.requests.state_watcher();
+    let mut beat = tokio::time::interval((link.timeout / 8).max(Duration::from_millis(1)));
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut renewal: Option<Answer<bool>> = None;
+    let mut not_before = Instant::now();
+    let mut ended = end_of(state.state());
+    while ended.is_none() {
+        tokio::select! {
+            changed = state.changed() => {
+                ended = end_of(changed);
+                link.announce();
+            }
+            () = link.close_wanted.notified() => {
+                renewal = None;
+                ended = Some(shut_down(link).await);
+            }
+            _ = beat.tick() => link.requests.ledger().awake(Moment::now()),
+            () = link.renewal_wanted.notified() => {}
+            answer = answered(&mut renewal) => {
+                renewal = None;
+                if let Err(Failure::Unknown | Failure::Refused(_)) = answer {
+                    not_before = Instant::now() + PAUSE;
+                }
+            }
+            trust = due(link, not_before), if renewal.is_none() && link.requests.is_connected() => {
+                renewal = Some(link.renew(trust));
+            }
+        }
+    }
+    link.end(ended.unwrap_or(End::Orphaned));
+}
+
+fn end_of(state: SessionState) -> Option<End> {
+    match state {
+        SessionState::Expired => Some(End::Expired),
+        SessionState::AuthFailed => Some(End::AuthFailed),
+        SessionState::Closed => Some(End::Closed { confirmed: true }),
+        SessionState::Disconnected
+        | SessionState::SyncConnected
+        | SessionState::ConnectedReadOnly => None,
+    }
+}
+
+async fn answered(renewal: &mut Option<Answer<bool>>) -> Result<bool, Failure> {
+    match renewal {
+        Some(answer) => answer.await,
+        None => pending().await,
+    }
+}
+
+/// Waits until trust has to be renewed.
+async fn due(link: &Link, not_before: Instant) -> Trust {
+    loop {
+        // Other requests renew trust as well, so what was due may not be any more.
+        let Some((trust, due)) = link.renewal() else {
+            return pending().await;
+        };
+        let wait = due.since(Moment::now());
+        if wait.is_zero() && not_before <= Instant::now() {
+            return trust;
+        }
+        tokio::time::sleep_until(not_before.max(Instant::now() + wait)).await;
+    }
+}
+
+/// Waits for what is still to be tidied up, then ends the session. Takes less than one session timeout.
+async fn shut_down(link: &Link) -> End {
+    let deadline = Instant::now() + link.timeout * 7 / 8;
+    let tidied = tokio::time::timeout_at(deadline, link.nodes.emptied())
+        .await
+        .is_ok();
+    link.requests.give_up();
+    if !link.owned {
+        return End::Closed { confirmed: tidied };
+    }
+    let mut state = link.requests.state_watcher();
+    let ended = tokio::time::timeout_at(deadline, async {
+        while end_of(state.state()).is_none() {
+            state.changed().await;
+        }
+    });
+    // A clone of the client that somebody keeps also keeps the session; without nodes it holds no lock.
+    End::Closed {
+        confirmed: ended.await.is_ok() || tidied,
+    }
+}
+
+/// Runs what is handed to the background, until the session is over.
+async fn work(link: Arc<Link>, mut receiver: mpsc::UnboundedReceiver<Work>) {
+    let mut running = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            biased;
+            _ = link.over() => break,
+            Some(()) = running.next(), if !running.is_empty() => {}
+            Some(work) = receiver.recv() => running.push(work),
+        }
+    }
+}

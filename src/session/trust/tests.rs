@@ -1,0 +1,220 @@
+//! The rule of trust, by example, against a naive twin, and against a model of a leader and a follower.
+
+use super::*;
+
+/// A multiple of all the parts it is cut into.
+const T: u64 = 5_760;
+
+/// The end of trust that would be `at`, but for the timers.
+fn end(at: u64) -> Moment {
+    Moment::at(at.saturating_sub(T / 64))
+}
+
+fn ledger() -> Ledger {
+    Ledger::new(Duration::from_millis(T), Moment::at(0))
+}
+
+fn exchange(request: Request, sent: u64, answered: u64) -> Exchange {
+    Exchange {
+        request,
+        sent: Moment::at(sent),
+        answered: Moment::at(answered),
+    }
+}
+
+/// Keeps a ledger awake up to `end`.
+fn stay_awake(ledger: &mut Ledger, from: u64, end: u64) {
+    (from..=end)
+        .step_by(100)
+        .for_each(|now| ledger.awake(Moment::at(now)));
+}
+
+#[test]
+fn reads_alone_prove_nothing() {
+    let mut ledger = ledger();
+    for at in (0..20_000).step_by(500) {
+        ledger.answered(exchange(Request::Read, at, at + 1));
+    }
+    assert_eq!(ledger.until(Trust::Quorum), end(0));
+    assert_eq!(ledger.until(Trust::Connection), end(19_500 + T));
+}
+
+#[test]
+fn first_write_is_trusted_for_half_a_timeout() {
+    let mut ledger = ledger();
+    ledger.answered(exchange(Request::Write, 100, 110));
+    assert_eq!(ledger.until(Trust::Quorum), end(100 + T / 2));
+}
+
+#[test]
+fn second_write_proves_the_first_after_its_ride() {
+    let mut ledger = ledger();
+    ledger.answered(exchange(Request::Write, 100, 110));
+    stay_awake(&mut ledger, 100, 2_000);
+    ledger.answered(exchange(Request::Write, 109 + T / 3, 2_120));
+    assert_eq!(
+        ledger.until(Trust::Quorum),
+        end(109 + T / 3 + T / 2),
+        "a millisecond too early"
+    );
+    ledger.answered(exchange(Request::Write, 110 + T / 3, 2_120));
+    assert_eq!(ledger.until(Trust::Quorum), end(100 + T));
+}
+
+#[test]
+fn after_a_stall_half_a_timeout_is_not_given_away() {
+    let mut ledger = ledger();
+    ledger.awake(Moment::at(5_500));
+    ledger.answered(exchange(Request::Write, 5_600, 5_610));
+    assert_eq!(ledger.until(Trust::Quorum), end(0));
+    stay_awake(&mut ledger, 5_600, 7_600);
+    ledger.answered(exchange(Request::Write, 7_610, 7_620));
+    assert_eq!(
+        ledger.until(Trust::Quorum),
+        end(5_600 + T),
+        "a pair still counts"
+    );
+    stay_awake(&mut ledger, 7_620, 8_500);
+    ledger.answered(exchange(Request::Write, 8_700, 8_710));
+    assert_eq!(ledger.until(Trust::Quorum), end(8_700 + T / 2));
+}
+
+#[test]
+fn steady_renewal_never_lets_trust_lapse() {
+    for trip in [0, 20, 300, T / 14] {
+        let mut ledger = ledger();
+        ledger.answered(exchange(Request::Write, 0, trip));
+        let mut now = trip;
+        for _ in 0..50 {
+            let due = (now..).find(|&at| {
+                ledger.awake(Moment::at(at));
+                Moment::at(at) >= ledger.renewal_due(Trust::Quorum)
+            });
+            let due = due.expect("a renewal comes due");
+            now = due + trip;
+            assert!(
+                ledger.until(Trust::Quorum) > Moment::at(now),
+                "lapsed at {now} with round trips of {trip}"
+            );
+            ledger.answered(exchange(Request::Write, due, now));
+            assert!(
+                due + T / 3 + 1 >= now - trip,
+                "writes no more often than needed"
+            );
+        }
+    }
+}
+
+/// The rule as a sentence, over the whole history, without any bookkeeping.
+fn naive(history: &[Exchange], stalls: &[Moment]) -> Moment {
+    let timeout = Duration::from_millis(T);
+    let writes = || history.iter().filter(|one| one.request == Request::Write);
+    let pairs = history.iter().flat_map(|first| {
+        let proven = writes().any(|write| first.answered.plus(timeout / 3) <= write.sent);
+        proven.then(|| first.sent.plus(timeout))
+    });
+    let cold = writes().filter_map(|write| {
+        let stall = stalls
+            .iter()
+            .filter(|&&stall| stall <= write.answered)
+            .max();
+        let awake = stall.is_none_or(|stall| write.sent >= stall.plus(timeout / 2));
+        awake.then(|| write.sent.plus(timeout / 2))
+    });
+    pairs
+        .chain(cold)
+        .max()
+        .unwrap_or(Moment::at(0))
+        .minus(timeout / 64)
+}
+
+#[test]
+fn never_more_than_the_naive_rule_and_hardly_less() {
+    for seed in 0..500 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (mut ledger, mut history, mut stalls) = (ledger(), Vec::new(), Vec::new());
+        let (mut now, mut awake) = (0, 0);
+        for _ in 0..60 {
+            let sent = now + random.u64(0..1_200);
+            let answered = sent + random.u64(0..900);
+            if answered - awake > T / 4 {
+                stalls.push(Moment::at(answered));
+            }
+            awake = answered;
+            let request = if random.bool() {
+                Request::Read
+            } else {
+                Request::Write
+            };
+            let one = exchange(request, sent, answered);
+            ledger.answered(one);
+            history.push(one);
+            now = answered.max(sent);
+            let (found, most) = (ledger.until(Trust::Quorum), naive(&history, &stalls));
+            assert!(
+                found <= most,
+                "seed {seed}: {found:?} is more than {most:?}"
+            );
+            assert!(
+                most.since(found) <= Duration::from_millis(T / 64),
+                "seed {seed}: {found:?} of {most:?}"
+            );
+        }
+    }
+}
+
+/// A leader and a follower as rule 1 has them: the follower answers pings within a third of the timeout, until
+/// the link between the two breaks; writes need the link.
+#[test]
+fn trust_ends_before_the_leader_may_end_the_session() {
+    let mut smallest = u64::MAX;
+    for seed in 0..2_000 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let breaks = random.u64(T..4 * T);
+        let ride = random.u64(1..=T / 3);
+        let mut pings: Vec<u64> = vec![0];
+        while pings[pings.len() - 1] < breaks {
+            pings.push(pings[pings.len() - 1] + random.u64(1..=ride));
+        }
+        // What the leader heard: at each ping's answer, all touches until then.
+        let mut ledger = ledger();
+        let mut touches = vec![0];
+        let mut now = 0;
+        while now < breaks + T {
+            let trip = random.u64(2..400);
+            let (arrives, answered) = (now + trip / 2, now + trip);
+            let request = if random.u8(0..3) == 0 {
+                Request::Read
+            } else {
+                Request::Write
+            };
+            touches.push(arrives);
+            // A write passes the link on its way there; a read is answered by the follower alone.
+            if request == Request::Read || arrives <= breaks {
+                ledger.answered(exchange(request, now, answered));
+            }
+            (now..answered)
+                .step_by(50)
+                .for_each(|at| ledger.awake(Moment::at(at)));
+            let pause = random.u64(1..T / 7);
+            (answered..answered + pause)
+                .step_by(50)
+                .for_each(|at| ledger.awake(Moment::at(at)));
+            now = answered + pause;
+        }
+        let heard = pings.iter().filter(|&&ping| ping <= breaks);
+        let newest = heard
+            .filter_map(|&ping| touches.iter().filter(|&&touch| touch <= ping).max())
+            .max();
+        let ends = newest.copied().unwrap_or(0) + T;
+        let trusted = ledger
+            .until(Trust::Quorum)
+            .plus(Duration::from_millis(T / 64));
+        assert!(
+            trusted <= Moment::at(ends),
+            "seed {seed}: trusted until {trusted:?}, ended at {ends}"
+        );
+        smallest = smallest.min(Moment::at(ends).since(trusted).as_millis() as u64);
+    }
+    assert!(smallest < T, "the model must come near the rule");
+}
