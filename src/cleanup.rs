@@ -16,7 +16,7 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use crate::path::LockPath;
-use crate::session::{Answer, Created, Failure, Link, LinkOver};
+use crate::session::{Answer, Created, Failure, Link, LinkOver, Reserved};
 
 pub(crate) use self::stake::{Stake, find_guid};
 
@@ -85,6 +85,7 @@ async fn delete_created(
     guid: Uuid,
     create: Answer<Created>,
     uncertain: bool,
+    reserved: Option<Reserved>,
 ) {
     let mut uncertain = uncertain;
     match create.await {
@@ -96,15 +97,18 @@ async fn delete_created(
         Err(Failure::Over) => return,
     }
     if uncertain {
-        search_twice(link, parent, guid).await;
+        search_twice(link, parent, guid, reserved).await;
     }
 }
 
 /// Searches for the nodes of a place with an uncertain create, now and a little later, and deletes them.
-async fn search_twice(link: &Arc<Link>, parent: &LockPath, guid: Uuid) {
+async fn search_twice(link: &Arc<Link>, parent: &LockPath, guid: Uuid, reserved: Option<Reserved>) {
     // From now on every listing looks for it, too.
     link.remember_stray(guid);
-    if search(link, parent, guid).await.is_ok() {
+    let searched = search(link, parent, guid).await;
+    // What a second look finds is rare enough not to be waited for.
+    drop(reserved);
+    if searched.is_ok() {
         tokio::time::sleep(SECOND_LOOK).await;
         let _ = search(link, parent, guid).await;
     }

@@ -158,26 +158,20 @@ impl Stake {
                             let _ = report.send(deletion);
                         }
                         if uncertain {
-                            cleanup::search_twice(&link, &parent, guid).await;
+                            cleanup::search_twice(&link, &parent, guid, reserved).await;
                         }
-                        drop(reserved);
                     }
                     .boxed(),
                 );
             }
             State::Sent(create) => self.link.background(
                 async move {
-                    cleanup::delete_created(&link, &parent, guid, create, uncertain).await;
-                    drop(reserved);
+                    cleanup::delete_created(&link, &parent, guid, create, uncertain, reserved).await
                 }
                 .boxed(),
             ),
             State::Absent if uncertain => self.link.background(
-                async move {
-                    cleanup::search_twice(&link, &parent, guid).await;
-                    drop(reserved);
-                }
-                .boxed(),
+                async move { cleanup::search_twice(&link, &parent, guid, reserved).await }.boxed(),
             ),
             State::Absent => {}
         }

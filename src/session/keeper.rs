@@ -103,16 +103,24 @@ async fn due(link: &Link, not_before: Instant) -> Trust {
 
 /// Waits for what is still to be tidied up, then ends the session. Takes less than one session timeout.
 async fn shut_down(link: &Link) -> End {
-    let deadline = Instant::now() + link.timeout * 7 / 8;
-    let tidied = tokio::time::timeout_at(deadline, link.nodes.emptied())
+    let began = Instant::now();
+    // The end of a session of ours removes what is left, so there is no need to wait long.
+    let patience = if link.owned {
+        link.timeout / 2
+    } else {
+        link.timeout * 7 / 8
+    };
+    let tidied = tokio::time::timeout_at(began + patience, link.nodes.emptied())
         .await
         .is_ok();
+    // Nothing that is under way may keep a clone of the client.
+    link.work_over.notify_one();
     link.requests.give_up();
     if !link.owned {
         return End::Closed { confirmed: tidied };
     }
     let mut state = link.requests.state_watcher();
-    let ended = tokio::time::timeout_at(deadline, async {
+    let ended = tokio::time::timeout_at(began + link.timeout * 7 / 8, async {
         while end_of(state.state()).is_none() {
             state.changed().await;
         }
@@ -130,6 +138,7 @@ async fn work(link: Arc<Link>, mut receiver: mpsc::UnboundedReceiver<Work>) {
         tokio::select! {
             biased;
             _ = link.over() => break,
+            () = link.work_over.notified() => break,
             Some(()) = running.next(), if !running.is_empty() => {}
             Some(work) = receiver.recv() => running.push(work),
         }

@@ -76,6 +76,7 @@ pub(crate) struct Link {
     strays: Mutex<VecDeque<Uuid>>,
     pub(super) renewal_wanted: Notify,
     pub(super) close_wanted: Notify,
+    pub(super) work_over: Notify,
     work: mpsc::UnboundedSender<Work>,
     not_started: Mutex<Option<mpsc::UnboundedReceiver<Work>>>,
 }
@@ -96,6 +97,7 @@ impl Link {
             strays: Mutex::default(),
             renewal_wanted: Notify::new(),
             close_wanted: Notify::new(),
+            work_over: Notify::new(),
             work,
             not_started: Mutex::new(Some(receiver)),
         })

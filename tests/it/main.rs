@@ -9,6 +9,7 @@ mod loss;
 mod nobody;
 mod paths;
 mod round_trips;
+mod storm;
 mod support;
 mod traits;
 mod types;
