@@ -37,6 +37,25 @@ async fn acquire_takes_one_and_release_one() {
     );
 }
 
+/// The client leaves Nagle's algorithm on, so a request that is written by itself holds up the next one until the
+/// server has acknowledged it. What belongs together has to be written together, on every kind of runtime.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn burst_is_written_at_once_whatever_threads_there_are() {
+    let world = World::new().await;
+    world.make_path().await;
+    world.proxy.hold_answers(HOLD);
+    for round in 0..20 {
+        world.proxy.reset();
+        let mutex = world.mutex();
+        let guard = match round % 2 {
+            0 => mutex.lock().await,
+            _ => tokio::spawn(async move { mutex.lock().await }).await.expect("no panic"),
+        };
+        assert_eq!(world.proxy.round_trips(), 1, "round {round}");
+        guard.expect("held").release().await.expect("released");
+    }
+}
+
 #[tokio::test]
 async fn try_lock_of_a_held_lock_takes_one_without_a_write() {
     let world = World::new().await;
