@@ -1,4 +1,5 @@
 //! The suite, on a real ZooKeeper: `zk-docker/run cargo test`.
 
 mod contract;
+mod pause;
 mod support;
