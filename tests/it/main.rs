@@ -3,3 +3,4 @@
 mod contract;
 mod pause;
 mod support;
+mod trust;
