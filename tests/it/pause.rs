@@ -1,0 +1,303 @@
+//! The first look after a pause of the process tells of the loss, and a jump of the wall clock is not noticed.
+//!
+//! The holder is a process of its own: this binary again, with `PAUSE_CHILD` set.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::stdin;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::thread::park_timeout;
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::runtime::Runtime;
+use tokio::time::interval;
+use uuid::Uuid;
+use zookeeper_recipes::{HoldState, Mutex, MutexGuard, Options, Trust};
+
+use crate::support::{TIMEOUT, connect, hosts, soon, wait_children};
+
+/// What tells the child to be one: what it does (`pause`, `pause-connection` or `clock`), a space and a lock path.
+const CHILD: &str = "PAUSE_CHILD";
+
+/// Tells the child's lines from those of the test harness in it.
+const SAYS: &str = "child says ";
+
+/// The process was paused when its clock has gone on by this much at once.
+const GAP: Duration = Duration::from_secs(1);
+
+const HOUR: f64 = 3600.0;
+
+#[tokio::test]
+async fn first_look_after_a_pause_says_lost() {
+    assert_first_look_says_lost("pause").await;
+}
+
+#[tokio::test]
+async fn first_look_after_a_pause_says_lost_when_the_connection_is_trusted() {
+    assert_first_look_says_lost("pause-connection").await;
+}
+
+async fn assert_first_look_says_lost(role: &str) {
+    let path = some_path();
+    let mut holder = Holder::start(role, &path, []).await;
+    let session = connect(&hosts()).await;
+    let mutex = Mutex::new(&session, &path).expect("a mutex");
+    let next = tokio::spawn(async move { mutex.lock().await });
+    wait_children(&session.client(), &path, 2).await;
+
+    holder.signal(Signal::STOP);
+    let next = soon("the next grant", next).await.expect("does not panic");
+    holder.signal(Signal::CONT);
+
+    assert_eq!(holder.hear().await, "Lost(Expired), valid for 0ns");
+    assert_eq!(holder.hear().await, "Err(Lost(Expired)) when released");
+    holder.ended().await;
+    let next = next.expect("granted");
+    next.release().await.expect("still held");
+    wait_children(&session.client(), &path, 0).await;
+}
+
+#[tokio::test]
+async fn jump_of_the_wall_clock_is_not_noticed() {
+    let path = some_path();
+    let clock = FakeClock::new();
+    let mut holder = Holder::start("clock", &path, clock.environment()).await;
+    let mut beat = interval(TIMEOUT / 50);
+
+    for hours in [0, 1, 0, -1] {
+        clock.set(hours);
+        let jumped = Instant::now();
+        while jumped.elapsed() < TIMEOUT * 3 / 4 {
+            beat.tick().await;
+            holder.order("look").await;
+            let (off, state) = (holder.hear().await, holder.hear().await);
+            let off: f64 = off.parse::<f64>().expect("seconds") - wall_clock();
+            assert!(
+                (off - f64::from(hours) * HOUR).abs() < 60.0,
+                "told to be off by {hours} h, the clock is off by {off} s"
+            );
+            assert_eq!(state, "Held", "with a clock that is off by {off} s");
+        }
+    }
+
+    holder.order("release").await;
+    assert_eq!(holder.hear().await, "Ok(()) when released");
+    holder.ended().await;
+}
+
+/// Not a test but the child of one, unless nobody told it to be.
+#[test]
+fn child_holds_the_lock() {
+    let Ok(told) = std::env::var(CHILD) else {
+        return;
+    };
+    let (role, path) = told.split_once(' ').expect("a role and a path");
+    let trust = match role {
+        "pause-connection" => Trust::Connection,
+        _ => Trust::Quorum,
+    };
+    let runtime = Runtime::new().expect("a runtime");
+    let guard = runtime.block_on(async {
+        let session = connect(&hosts()).await;
+        let options = Options::new().with_trust(trust);
+        let mutex = Mutex::with_options(&session, path, options).expect("a mutex");
+        mutex.lock().await.expect("free")
+    });
+    assert_eq!(guard.state(), HoldState::Held);
+    say("holds");
+    match role {
+        "clock" => look_when_told(&guard),
+        _ => look_after_a_gap(&guard),
+    }
+    let released = runtime.block_on(guard.release());
+    say(&format!("{released:?} when released"));
+}
+
+fn look_after_a_gap(guard: &MutexGuard) {
+    let (mut before, mut now) = (Instant::now(), Instant::now());
+    while now - before < GAP {
+        park_timeout(Duration::from_millis(1));
+        (before, now) = (now, Instant::now());
+    }
+    let state = guard.state();
+    say(&format!("{state:?}, valid for {:?}", guard.valid_for()));
+}
+
+fn look_when_told(guard: &MutexGuard) {
+    for order in stdin().lines() {
+        if order.expect("text") == "release" {
+            return;
+        }
+        say(&wall_clock().to_string());
+        let (state, valid_for) = (guard.state(), guard.valid_for());
+        match valid_for {
+            Duration::ZERO => say(&format!("{state:?}, but not valid any more")),
+            _ => say(&format!("{state:?}")),
+        }
+    }
+}
+
+fn say(what: &str) {
+    println!("\n{SAYS}{what}");
+}
+
+/// Seconds since 1970, by the clock that anybody can set.
+fn wall_clock() -> f64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.expect("it is later than 1970").as_secs_f64()
+}
+
+fn some_path() -> String {
+    format!("/it-{}/lock", Uuid::new_v4().simple())
+}
+
+/// The child that holds the lock, seen by its parent. Dropping it kills it.
+struct Holder {
+    child: Child,
+    orders: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Holder {
+    /// Starts the child and waits until it holds the lock.
+    async fn start(
+        role: &str,
+        path: &str,
+        environment: impl IntoIterator<Item = (&'static str, OsString)>,
+    ) -> Self {
+        let mut child = Command::new(std::env::current_exe().expect("the path of this binary"))
+            .args(["--exact", "pause::child_holds_the_lock", "--nocapture"])
+            .env(CHILD, format!("{role} {path}"))
+            .envs(environment)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("this binary runs again");
+        let orders = child.stdin.take().expect("it is piped");
+        let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let mut holder = Self {
+            child,
+            orders,
+            lines,
+        };
+        assert_eq!(holder.hear().await, "holds");
+        holder
+    }
+
+    async fn order(&mut self, what: &str) {
+        let line = format!("{what}\n");
+        self.orders
+            .write_all(line.as_bytes())
+            .await
+            .expect("the child reads");
+    }
+
+    /// The next thing that the child says.
+    async fn hear(&mut self) -> String {
+        let said = async {
+            loop {
+                let line = self.lines.next_line().await.expect("text");
+                let line = line.expect("the child ended before it said what it was to say");
+                if let Some(said) = line.strip_prefix(SAYS) {
+                    return said.to_owned();
+                }
+            }
+        };
+        soon("a word of the child", said).await
+    }
+
+    /// Waits until the child has ended by itself, as the library that fakes its clock wants it to, to clean up.
+    async fn ended(mut self) {
+        let status = soon("the end of the child", self.child.wait()).await;
+        assert!(status.expect("it can be waited for").success());
+    }
+
+    fn signal(&self, signal: Signal) {
+        let id = self.child.id().and_then(|id| i32::try_from(id).ok());
+        let pid = id.and_then(Pid::from_raw).expect("the child still runs");
+        kill_process(pid, signal).expect("the child can be signalled");
+    }
+}
+
+/// A wall clock for one process, which is off by as much as it is told to be.
+struct FakeClock {
+    library: PathBuf,
+    folder: tempfile::TempDir,
+}
+
+impl FakeClock {
+    fn new() -> Self {
+        let clock = Self {
+            library: libfaketime(),
+            folder: tempfile::tempdir().expect("a temporary folder"),
+        };
+        clock.set(0);
+        clock
+    }
+
+    fn offset(&self) -> PathBuf {
+        self.folder.path().join("offset")
+    }
+
+    fn set(&self, hours: i32) {
+        // The file is read at every look at the clock, so it must be whole at any time.
+        let new = self.folder.path().join("new");
+        fs::write(&new, format!("{hours:+}h\n")).expect("can be written");
+        fs::rename(new, self.offset()).expect("can be renamed");
+    }
+
+    fn environment(&self) -> [(&'static str, OsString); 5] {
+        [
+            ("LD_PRELOAD", self.library.clone().into()),
+            ("FAKETIME_TIMESTAMP_FILE", self.offset().into()),
+            ("FAKETIME_NO_CACHE", "1".into()),
+            // The new name and the old one.
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1".into()),
+            ("DONT_FAKE_MONOTONIC", "1".into()),
+        ]
+    }
+}
+
+/// The library that fakes clocks; installs it where that is possible.
+fn libfaketime() -> PathBuf {
+    find_libfaketime()
+        .or_else(|| {
+            install_faketime();
+            find_libfaketime()
+        })
+        .expect("no libfaketimeMT.so.1 under /usr/lib: install Debian's package `faketime`")
+}
+
+fn find_libfaketime() -> Option<PathBuf> {
+    let lib = Path::new("/usr/lib");
+    let folders = fs::read_dir(lib).ok()?.flatten().map(|entry| entry.path());
+    folders
+        .chain([lib.to_owned()])
+        .map(|folder| folder.join("faketime/libfaketimeMT.so.1"))
+        .find(|library| library.exists())
+}
+
+fn install_faketime() {
+    if !geteuid().is_root() {
+        return;
+    }
+    // A new machine has no package lists yet.
+    apt_get(&["update"]);
+    apt_get(&["install", "--yes", "--no-install-recommends", "faketime"]);
+}
+
+fn apt_get(arguments: &[&str]) {
+    // Whether it worked shows in what is there afterwards.
+    let _ = std::process::Command::new("apt-get")
+        .args(["-qq", "-o", "DPkg::Lock::Timeout=120"])
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status();
+}

@@ -1,0 +1,173 @@
+//! The ground of the trust tests: an ensemble, and a lock that changes hands between its servers.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use testbed::Ensemble;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+use zookeeper_recipes::zookeeper_client::Client;
+use zookeeper_recipes::{Error, HoldState, Mutex, MutexGuard, Options, Session};
+
+use crate::support::{connect_for, soon, wait_children};
+
+const TICK: Duration = Duration::from_millis(200);
+
+/// The session timeout: shorter than any patience of the servers with each other.
+pub(super) const T: Duration = Duration::from_secs(2);
+
+/// One is work enough for a small machine.
+static ENSEMBLES: Semaphore = Semaphore::const_new(1);
+
+/// Lets time pass, so that a fault comes at any moment; never to wait for something.
+async fn pass(time: Duration) {
+    let _ = tokio::time::timeout(time, pending::<()>()).await;
+}
+
+/// Three servers, and a lock that changes hands between them.
+pub(super) struct Arena {
+    pub(super) ensemble: Ensemble,
+    /// What the random moments come from.
+    pub(super) seed: u64,
+    random: Rng,
+    pub(super) path: String,
+    /// The holder's.
+    pub(super) options: Options,
+    _permit: SemaphorePermit<'static>,
+}
+
+impl Arena {
+    pub(super) async fn start(sync_limit: u32) -> Self {
+        let seed = std::env::var("TRUST_SEED")
+            .map_or_else(|_| fastrand::u64(..), |seed| seed.parse().expect("a seed"));
+        let permit = ENSEMBLES.acquire().await.expect("never closed");
+        let ensemble = Ensemble::builder()
+            .tick(TICK)
+            .sync_limit(sync_limit)
+            .start()
+            .await
+            .unwrap_or_else(|error| panic!("{error}"));
+        ensemble.settled().await.expect("settles");
+        Self {
+            ensemble,
+            seed,
+            random: Rng::with_seed(seed),
+            path: format!("/it-{}/lock", Uuid::new_v4().simple()),
+            options: Options::new(),
+            _permit: permit,
+        }
+    }
+
+    pub(super) async fn leader_and_follower(&mut self) -> (usize, usize) {
+        let leader = self.ensemble.leader().await.expect("a leader");
+        (leader, self.other_than(leader))
+    }
+
+    fn other_than(&mut self, server: usize) -> usize {
+        (server + self.random.usize(1..=2)) % 3
+    }
+
+    /// A session that knows one server only.
+    pub(super) async fn session(&self, server: usize) -> Session {
+        connect_for(&self.ensemble.server(server).hosts(), T).await
+    }
+
+    pub(super) async fn client(&self, server: usize) -> Client {
+        Client::connector()
+            .with_session_timeout(T)
+            .connect(&self.ensemble.server(server).hosts())
+            .await
+            .expect("connects")
+    }
+
+    /// A holder on `server`, another contender behind it elsewhere, and a random part of a timeout that has passed.
+    pub(super) async fn round(&mut self, server: usize) -> Round {
+        let holds = self.session(server).await;
+        let elsewhere = self.other_than(server);
+        let next = self.session(elsewhere).await;
+        let holder = Mutex::with_options(&holds, &self.path, self.options.clone())
+            .expect("a mutex")
+            .lock()
+            .await
+            .expect("free");
+        let round = Round::new(holder, next, &self.path);
+        wait_children(&round.next.client(), &self.path, 2).await;
+        pass(T.mul_f64(self.random.f64())).await;
+        assert_eq!(round.holder.state(), HoldState::Held, "before any fault");
+        round
+    }
+
+    /// Releases everything, once the servers are together again.
+    pub(super) async fn end(&self, round: Round) {
+        self.ensemble.settled().await.expect("settles");
+        let holder = Arc::into_inner(round.holder).expect("nobody else has it");
+        let released = holder.release().await;
+        assert!(
+            matches!(released, Err(Error::Lost(_))),
+            "release said {released:?}"
+        );
+        let guard = round.granted.expect("it was granted");
+        guard.release().await.expect("it is held");
+        wait_children(&round.next.client(), &self.path, 0).await;
+        round.next.close().await.expect("closes");
+    }
+}
+
+/// A holder, and the contender that is to get the lock next.
+pub(super) struct Round {
+    pub(super) holder: Arc<MutexGuard>,
+    told: JoinHandle<Instant>,
+    pub(super) next: Session,
+    grant: JoinHandle<(Instant, HoldState, MutexGuard)>,
+    granted: Option<MutexGuard>,
+}
+
+/// The end of one hold and the beginning of the next.
+pub(super) struct Change {
+    pub(super) told: Instant,
+    pub(super) granted: Instant,
+    /// What the hold that was lost said of itself as soon as the next was granted.
+    pub(super) holder_at_grant: HoldState,
+}
+
+impl Round {
+    fn new(holder: MutexGuard, next: Session, path: &str) -> Self {
+        let holder = Arc::new(holder);
+        let held = holder.clone();
+        let told = tokio::spawn(async move {
+            let loss = held.lost().await;
+            assert_eq!(held.state(), HoldState::Lost(loss));
+            Instant::now()
+        });
+        let held = holder.clone();
+        let mutex = Mutex::new(&next, path).expect("a mutex");
+        let grant = tokio::spawn(async move {
+            let guard = mutex.lock().await.expect("waits as long as it takes");
+            (Instant::now(), held.state(), guard)
+        });
+        Self {
+            holder,
+            told,
+            next,
+            grant,
+            granted: None,
+        }
+    }
+
+    /// Waits until the lock is lost here and granted there.
+    pub(super) async fn change_hands(&mut self) -> Change {
+        let grant = soon("the next grant", &mut self.grant).await;
+        let (granted, holder_at_grant, guard) = grant.expect("does not panic");
+        assert!(guard.fencing_token() > self.holder.fencing_token());
+        self.granted = Some(guard);
+        let told = soon("the loss", &mut self.told).await;
+        Change {
+            told: told.expect("does not panic"),
+            granted,
+            holder_at_grant,
+        }
+    }
+}
