@@ -66,7 +66,14 @@ async fn main() -> Outcome {
             0 => ours(&through).await?,
             _ => client(&raw_through, &path).await?,
         }
-        if std::env::var_os("DBG").is_some() { for r in proxy.requests() { println!("{:?} {} round {} {:?} {:?}", r.op, r.path, r.round, r.arrived, r.answer); } }
+        if std::env::var_os("DBG").is_some() {
+            for r in proxy.requests() {
+                println!(
+                    "{:?} {} round {} {:?} {:?}",
+                    r.op, r.path, r.round, r.arrived, r.answer
+                );
+            }
+        }
         counts.push((proxy.round_trips(), proxy.requests().len()));
     }
     proxy.hold_answers(Duration::ZERO);

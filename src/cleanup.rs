@@ -114,7 +114,7 @@ async fn search_twice(link: &Arc<Link>, parent: &LockPath, guid: Uuid, reserved:
     }
 }
 
-async fn search(link: &Link, parent: &LockPath, guid: Uuid) -> Result<(), LinkOver> {
+async fn search(link: &Arc<Link>, parent: &LockPath, guid: Uuid) -> Result<(), LinkOver> {
     for name in find(link, parent, guid).await? {
         delete(link, &parent.child(&name), None).await;
     }
@@ -123,14 +123,18 @@ async fn search(link: &Link, parent: &LockPath, guid: Uuid) -> Result<(), LinkOv
 
 /// The children of `parent` with our `guid`, as of now: behind a barrier, so that nothing sent before is missed.
 pub(crate) async fn find(
-    link: &Link,
+    link: &Arc<Link>,
     parent: &LockPath,
     guid: Uuid,
 ) -> Result<Vec<String>, LinkOver> {
     link.connected().await?;
     loop {
-        let barrier = link.requests.check(parent.as_str());
-        let listing = link.requests.list(parent.as_str());
+        let ((check, barrier), (list, listing)) = (Answer::deferred(), Answer::deferred());
+        let path = parent.clone();
+        link.burst(move |requests| {
+            check.fill(requests.check(path.as_str()));
+            list.fill(requests.list(path.as_str()));
+        });
         match (barrier.await, listing.await) {
             (Err(Failure::Over), _) | (_, Err(Failure::Over)) => return Err(LinkOver),
             (Ok(_), Ok(names)) => return Ok(find_guid(&names, guid)),

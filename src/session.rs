@@ -21,7 +21,7 @@ use crate::session::renewal::Servers;
 
 pub(crate) use self::budget::Reserved;
 pub(crate) use self::link::{End, Interest, Link, LinkOver, Phase};
-pub(crate) use self::requests::{Answer, Created, Failure, Fired};
+pub(crate) use self::requests::{Answer, Created, Failure, Fired, Requests};
 
 /// A ZooKeeper session that locks are taken in, and that renews itself after it has expired.
 ///

@@ -11,7 +11,7 @@ use crate::cleanup::{self, Deletion};
 use crate::error::Result;
 use crate::options::Options;
 use crate::path::LockPath;
-use crate::session::{Answer, Created, Failure, Link, Reserved};
+use crate::session::{Answer, Created, Failure, Link, Requests, Reserved};
 
 /// One node of ours. Dropping it, at any moment, sees to the node's deletion.
 pub(crate) struct Stake {
@@ -86,13 +86,17 @@ impl Stake {
             .child(self.created().map_or(&self.prefix, |created| &created.name))
     }
 
-    /// Sends the create.
-    pub(crate) fn send(&mut self) {
-        self.state = State::Sent(self.link.requests.create(
-            self.parent.as_str(),
-            &self.prefix,
-            &self.options,
-        ));
+    /// Takes the answer to a create that the returned closure sends. Until it does, and after, the stake sees to the
+    /// node; if it never does, the session is over.
+    pub(crate) fn prepare(&mut self) -> impl FnOnce(&Requests) + Send + use<> {
+        let (slot, answer) = Answer::deferred();
+        self.state = State::Sent(answer);
+        let (parent, prefix, options) = (
+            self.parent.clone(),
+            self.prefix.clone(),
+            self.options.clone(),
+        );
+        move |requests| slot.fill(requests.create(parent.as_str(), &prefix, &options))
     }
 
     /// Waits for the answer to the create.

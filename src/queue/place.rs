@@ -59,18 +59,15 @@ impl<'a> Place<'a> {
     /// What is under way belongs to the stake, which the place owns.
     pub(super) async fn enter(&mut self) -> Result<Outlook, Interrupt> {
         let link = self.link().clone();
-        let mut parents: Vec<(String, Answer<()>)> = Vec::new();
+        let mut missing: Vec<String> = Vec::new();
         for _ in 0..MAX_ROUNDS {
             link.connected().await?;
-            // Both in one burst: the listing is answered after the create, so it contains the node.
-            self.stake.send();
-            let listing = link.requests.list(self.line.path.as_str());
+            let (parents, listing) = self.send(std::mem::take(&mut missing));
             match self.stake.answer().await {
                 Ok(()) => return self.outlook(listing).await,
                 Err(Failure::Refused(ZkError::NoNode)) => {
                     check_parents(&self.line.path, parents).await?;
-                    // The creates of the parents go out in one burst with the next attempt.
-                    parents = self.create_parents();
+                    missing = self.line.path.lineage().map(str::to_owned).collect();
                 }
                 Err(Failure::Refused(ZkError::NoChildrenForEphemerals)) => {
                     return Err(no_children(self.line.path.as_str()).into());
@@ -109,16 +106,27 @@ impl<'a> Place<'a> {
         .into())
     }
 
-    fn create_parents(&self) -> Vec<(String, Answer<()>)> {
-        let create = |path: &str| {
-            (
-                path.to_owned(),
-                self.link()
-                    .requests
-                    .create_container(path, &self.line.options),
-            )
-        };
-        self.line.path.lineage().map(create).collect()
+    /// Sends, in one burst, the creates of missing parents and of the node, and a listing, which is answered after the
+    /// create and so contains the node.
+    fn send(&mut self, missing: Vec<String>) -> (Vec<Parent>, Answer<Vec<String>>) {
+        let create = self.stake.prepare();
+        let (list, listing) = Answer::deferred();
+        let (makes, parents): (Vec<_>, Vec<_>) = missing
+            .into_iter()
+            .map(|path| {
+                let (slot, answer) = Answer::deferred();
+                ((path.clone(), slot), Parent { path, answer })
+            })
+            .unzip();
+        let (path, options) = (self.line.path.clone(), self.line.options.clone());
+        self.link().burst(move |requests| {
+            for (parent, slot) in makes {
+                slot.fill(requests.create_container(&parent, &options));
+            }
+            create(requests);
+            list.fill(requests.list(path.as_str()));
+        });
+        (parents, listing)
     }
 
     /// After a create with an unknown outcome: searches for the node, and tells whether there is one.
@@ -150,14 +158,21 @@ impl<'a> Place<'a> {
     pub(super) async fn look(&mut self) -> Result<Outlook, Interrupt> {
         let link = self.link().clone();
         link.connected().await?;
-        // A session that is not trusted yet proves itself in the same burst. If the check finds no node, the listing
-        // will not, either.
-        let proof = (!self.line.is_trusted(&link)).then(|| link.requests.check(&self.stake.path()));
-        let listing = link.requests.list(self.line.path.as_str());
-        if let Some(proof) = proof {
-            match proof.await {
-                Ok(_) | Err(Failure::Refused(_) | Failure::Unknown) => {}
-                Err(Failure::Over) => return Err(Interrupt::SessionOver),
+        let (list, listing) = Answer::deferred();
+        let path = self.line.path.clone();
+        if self.line.is_trusted(&link) {
+            link.burst(move |requests| list.fill(requests.list(path.as_str())));
+        } else {
+            // A session that is not trusted any more proves itself in the same burst. If the check finds no node, the
+            // listing will not, either.
+            let (slot, proof) = Answer::deferred();
+            let node = self.stake.path();
+            link.burst(move |requests| {
+                slot.fill(requests.check(&node));
+                list.fill(requests.list(path.as_str()));
+            });
+            if let Err(Failure::Over) = proof.await {
+                return Err(Interrupt::SessionOver);
             }
         }
         self.outlook(listing).await
@@ -308,12 +323,22 @@ struct Node {
     owner: i64,
 }
 
+/// An ancestor of the lock path that is being made.
+struct Parent {
+    path: String,
+    answer: Answer<()>,
+}
+
 /// Why the parents could not be made, if it is a reason to stop.
-async fn check_parents(
-    path: &LockPath,
-    parents: Vec<(String, Answer<()>)>,
-) -> Result<(), Interrupt> {
-    for (index, (parent, answer)) in parents.into_iter().enumerate() {
+async fn check_parents(path: &LockPath, parents: Vec<Parent>) -> Result<(), Interrupt> {
+    for (
+        index,
+        Parent {
+            path: parent,
+            answer,
+        },
+    ) in parents.into_iter().enumerate()
+    {
         match answer.await {
             Ok(()) | Err(Failure::Unknown) => {}
             Err(Failure::Over) => return Err(Interrupt::SessionOver),

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, mpsc, watch};
 use uuid::Uuid;
@@ -188,6 +189,16 @@ impl Link {
     pub(crate) fn background(&self, work: Work) {
         // It fails when the session is over, and its nodes with it.
         let _ = self.work.send(work);
+    }
+
+    /// Sends requests that belong together, in one write.
+    ///
+    /// The client leaves Nagle's algorithm on: when it writes the first request by itself, the others wait for the
+    /// server's acknowledgement, which costs the round trip that the burst is to save. Sent from one poll of a task of
+    /// the session's own runtime, all of them are there before the client's task looks.
+    pub(crate) fn burst(self: &Arc<Self>, send: impl FnOnce(&Requests) + Send + 'static) {
+        let link = self.clone();
+        self.background(async move { send(&link.requests) }.boxed());
     }
 
     /// Keeps trust up for as long as the value lives.

@@ -2,20 +2,21 @@
 //!
 //! 1. A request is sent when its method is called; the [`Answer`] only waits. Dropping an answer takes nothing back.
 //! 2. The answers of one session come in the order of the requests, so requests that do not need each other's answer
-//!    are sent in one burst.
+//!    are sent in one burst; see [`Link::burst`](crate::session::Link::burst).
 //! 3. Every answer is entered in the trust ledger, and every failure is told apart: refused (nothing was changed),
 //!    unknown (it may have been done, or may be yet), over (the session is).
 //! 4. The client lives in a slot that closing empties, because every clone of it keeps the session open.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use tokio::sync::oneshot;
 use zookeeper_client::{
     Client, CreateMode, EventType, MultiWriteError, OneshotWatcher, SessionState, Stat,
     StateWatcher,
@@ -71,33 +72,53 @@ impl Failure {
     }
 }
 
-/// The answer to a request that has been sent.
+/// The answer to a request that has been sent, or is about to be.
 #[must_use = "an answer that nobody waits for cannot tell what became of the request"]
-pub(crate) struct Answer<T> {
-    request: Request,
-    sent: Moment,
-    ledger: Arc<Mutex<Ledger>>,
+pub(crate) struct Answer<T>(
     /// Never locked, only owned: it makes the answer `Sync`, which its future is not.
-    state: Mutex<AnswerState<T>>,
-}
+    Mutex<AnswerState<T>>,
+);
 
 enum AnswerState<T> {
-    Early(Option<Result<T, ZkError>>),
-    Awaited(BoxFuture<'static, Result<T, ZkError>>),
+    /// The request goes out with a burst; see [`Slot`].
+    Deferred(oneshot::Receiver<Sent<T>>),
+    Sent(Sent<T>),
+}
+
+struct Sent<T> {
+    request: Request,
+    at: Moment,
+    ledger: Arc<Mutex<Ledger>>,
+    answer: BoxFuture<'static, Result<T, ZkError>>,
+    /// The answer, if it was there as soon as the request was sent.
+    early: Option<Result<T, ZkError>>,
+}
+
+/// The place of an answer whose request somebody else will send.
+pub(crate) struct Slot<T>(oneshot::Sender<Sent<T>>);
+
+impl<T> Slot<T> {
+    /// Puts the answer where it is waited for.
+    pub(crate) fn fill(self, answer: Answer<T>) {
+        if let AnswerState::Sent(sent) = answer
+            .0
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner)
+        {
+            // Whoever must not lose the answer keeps the other end.
+            let _ = self.0.send(sent);
+        }
+    }
 }
 
 impl<T> Answer<T> {
-    fn finish(&self, result: Result<T, ZkError>) -> Result<T, Failure> {
-        let result = result.map_err(Failure::of);
-        if !matches!(result, Err(Failure::Unknown | Failure::Over)) {
-            let exchange = Exchange {
-                request: self.request,
-                sent: self.sent,
-                answered: Moment::now(),
-            };
-            lock(&self.ledger).answered(exchange);
-        }
-        result
+    /// An answer to a request that is yet to be sent. If it never is, because the session is over, it says so.
+    pub(crate) fn deferred() -> (Slot<T>, Self) {
+        let (sender, receiver) = oneshot::channel();
+        (
+            Slot(sender),
+            Self(Mutex::new(AnswerState::Deferred(receiver))),
+        )
     }
 }
 
@@ -105,24 +126,41 @@ impl<T: Unpin> Future for Answer<T> {
     type Output = Result<T, Failure>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let result = match state {
-            AnswerState::Early(result) => result.take().expect("an answer is taken once"),
-            AnswerState::Awaited(answer) => match answer.as_mut().poll(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(result) => result,
-            },
+        let state = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match state {
+                AnswerState::Sent(sent) => return sent.poll(cx),
+                AnswerState::Deferred(receiver) => match ready!(Pin::new(receiver).poll(cx)) {
+                    Ok(sent) => *state = AnswerState::Sent(sent),
+                    Err(_) => return Poll::Ready(Err(Failure::Over)),
+                },
+            }
+        }
+    }
+}
+
+impl<T> Sent<T> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, Failure>> {
+        let result = match self.early.take() {
+            Some(result) => result,
+            None => ready!(self.answer.as_mut().poll(cx)),
         };
-        Poll::Ready(self.finish(result))
+        let result = result.map_err(Failure::of);
+        if !matches!(result, Err(Failure::Unknown | Failure::Over)) {
+            let exchange = Exchange {
+                request: self.request,
+                sent: self.at,
+                answered: Moment::now(),
+            };
+            lock(&self.ledger).answered(exchange);
+        }
+        Poll::Ready(result)
     }
 }
 
 impl<T> fmt::Debug for Answer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Answer")
-            .field("request", &self.request)
-            .field("sent", &self.sent)
-            .finish_non_exhaustive()
+        f.debug_struct("Answer").finish_non_exhaustive()
     }
 }
 
@@ -305,32 +343,34 @@ impl Requests {
         })
     }
 
-    fn send<T: Unpin>(
+    fn send<T>(
         &self,
         request: Request,
         call: impl FnOnce(Arc<Client>) -> BoxFuture<'static, Result<T, ZkError>>,
-    ) -> Answer<T> {
-        let sent = Moment::now();
-        let state = match self.client() {
-            None => AnswerState::Early(Some(Err(ZkError::ClientClosed))),
-            Some(client) => {
-                let mut answer = call(client);
-                // The first poll calls the client, and so sends the request.
-                match answer
-                    .as_mut()
-                    .poll(&mut Context::from_waker(Waker::noop()))
-                {
-                    Poll::Ready(result) => AnswerState::Early(Some(result)),
-                    Poll::Pending => AnswerState::Awaited(answer),
-                }
-            }
+    ) -> Answer<T>
+    where
+        T: Send + Unpin + 'static,
+    {
+        let at = Moment::now();
+        let mut answer = match self.client() {
+            None => ready(Err(ZkError::ClientClosed)).boxed(),
+            Some(client) => call(client),
         };
-        Answer {
+        // The first poll calls the client, and so sends the request.
+        let early = match answer
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+        {
+            Poll::Ready(result) => Some(result),
+            Poll::Pending => None,
+        };
+        Answer(Mutex::new(AnswerState::Sent(Sent {
             request,
-            sent,
+            at,
             ledger: self.ledger.clone(),
-            state: Mutex::new(state),
-        }
+            answer,
+            early,
+        })))
     }
 }
 

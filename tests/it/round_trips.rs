@@ -49,7 +49,9 @@ async fn burst_is_written_at_once_whatever_threads_there_are() {
         let mutex = world.mutex();
         let guard = match round % 2 {
             0 => mutex.lock().await,
-            _ => tokio::spawn(async move { mutex.lock().await }).await.expect("no panic"),
+            _ => tokio::spawn(async move { mutex.lock().await })
+                .await
+                .expect("no panic"),
         };
         assert_eq!(world.proxy.round_trips(), 1, "round {round}");
         guard.expect("held").release().await.expect("released");
