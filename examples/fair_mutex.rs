@@ -12,6 +12,7 @@ use tokio::time::{sleep, timeout};
 use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError, SessionInfo};
 use zookeeper_recipes::{FencingToken, Mutex, Options, Session};
 
+const NO_HOSTS: &str = "ZK_HOSTS is not set; try: zk-docker/run cargo run --example fair_mutex";
 const WORKERS: usize = 5;
 const TURNS: usize = 10;
 const WORK: Duration = Duration::from_millis(20);
@@ -31,19 +32,17 @@ async fn main() {
 }
 
 async fn run() -> Result<()> {
-    let hosts = std::env::var("ZK_HOSTS")
-        .map_err(|_| "ZK_HOSTS is not set; try: zk-docker/run cargo run --example fair_mutex")?;
+    let hosts = std::env::var("ZK_HOSTS").map_err(|_| NO_HOSTS)?;
     let path = format!("/fair-mutex-{}", std::process::id());
-    let mut sessions = Vec::new();
+    let (mut sessions, mut mutexes) = (Vec::new(), Vec::new());
     // Session 0 is the door's: it keeps the lock until all are in line.
     for worker in 0..=WORKERS {
         let connector = Client::connector().with_session_timeout(SESSION_TIMEOUT);
         let session = Session::connect_with(connector, &hosts).await?;
         let options = Options::new().with_identifier(format!("worker {worker}"));
-        sessions.push(session.with_options(options));
+        mutexes.push(Mutex::with_options(&session, &path, options)?);
+        sessions.push(session);
     }
-    let mutexes: Result<Vec<_>, _> = sessions.iter().map(|one| Mutex::new(one, &path)).collect();
-    let mutexes = mutexes?;
     println!("{WORKERS} workers, each in a session of its own, share the lock {path}\n");
     take_turns(&mutexes).await?;
     let victim = sessions[1].client().session().clone();
@@ -73,14 +72,10 @@ async fn take_turns(mutexes: &[Mutex]) -> Result<()> {
     let mut newest = None;
     for (turn, arrived) in (1..).zip(arrivals) {
         let (worker, token, waited) = turns.recv().await.ok_or("a turn is missing")?;
-        let waited = waited.as_millis();
-        println!("{turn:4}  {worker:6}  {:5}  {waited:5} ms", token.get());
-        if worker != arrived {
-            return Err(format!("unfair: it was worker {arrived}'s turn").into());
-        }
-        if newest.replace(token) >= Some(token) {
-            return Err("the token has not grown".into());
-        }
+        let (number, millis) = (token.get(), waited.as_millis());
+        println!("{turn:4}  {worker:6}  {number:5}  {millis:5} ms");
+        ensure(worker == arrived, "unfair: not the order of arrival")?;
+        ensure(newest.replace(token) < Some(token), "tokens must grow")?;
     }
     Ok(())
 }
@@ -109,7 +104,6 @@ async fn wait_in_line(mutex: &Mutex, worker: usize, count: usize) -> Result<()> 
 async fn kill_the_holder(mutexes: &[Mutex], victim: SessionInfo, hosts: &str) -> Result<()> {
     let (holder, next) = (&mutexes[1], mutexes[2].clone());
     let held = holder.lock().await?;
-    let lost = held.lost();
     let next = tokio::spawn(async move { next.lock().await.map(|guard| (guard, Instant::now())) });
     wait_in_line(holder, 2, 2).await?;
 
@@ -118,20 +112,19 @@ async fn kill_the_holder(mutexes: &[Mutex], victim: SessionInfo, hosts: &str) ->
     let killed = Instant::now();
     end_session(victim, hosts).await?;
     let (guard, granted) = next.await??;
-    let (second, granted) = (guard.fencing_token(), granted - killed);
-    println!("worker 2 has the lock with token {second} after {granted:.0?}");
-    println!("worker 1 is told: {}", lost.await);
+    let (second, wait) = (guard.fencing_token(), granted - killed);
+    println!("worker 2 has the lock with token {second} after {wait:.0?}");
+    println!("worker 1 is told: {}", held.lost().await);
     guard.release().await?;
     let third = holder.lock().await?.fencing_token();
     println!("worker 1 has the lock again with token {third}, in a new session");
 
-    if !(first < second && second < third) {
-        return Err("the token has not grown".into());
-    }
-    if granted > SESSION_TIMEOUT {
-        return Err(format!("{granted:?} is longer than the session timeout").into());
-    }
-    Ok(())
+    ensure(first < second && second < third, "tokens must grow")?;
+    ensure(wait <= SESSION_TIMEOUT, "that took too long")
+}
+
+fn ensure(holds: bool, otherwise: &str) -> Result<()> {
+    if holds { Ok(()) } else { Err(otherwise.into()) }
 }
 
 /// Ends a session from outside, by taking it over and closing it. Its owner may take it back first: only
