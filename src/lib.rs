@@ -1,4 +1,93 @@
-//! Fair, blocking, distributed locks on ZooKeeper.
+//! Fair, blocking, distributed locks on [ZooKeeper](https://zookeeper.apache.org), for tokio.
+//!
+//! What Curator's lock recipes are to Java services: one at a time across machines, in the order of arrival, on the
+//! same nodes as Curator, so both can share a lock path. Every hold has a fencing token, and is told when it is lost.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use zookeeper_recipes::{Mutex, Session};
+//!
+//! let session = Session::connect("zk1:2181,zk2:2181,zk3:2181").await?;
+//! let mutex = Mutex::new(&session, "/locks/nightly-report")?;
+//! let guard = mutex.lock().await?;
+//! let token = guard.fencing_token();
+//! guard.run_until_lost(async { /* the report; its store refuses tokens older than `token` */ }).await?;
+//! guard.release().await?;
+//! session.close().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Services are better written against [`DistributedLock`] and [`LockProvider`], so that their tests need no server.
+//!
+//! # What is promised
+//!
+//! * **Exclusion.** Two live sessions never hold the same lock at once.
+//! * **Fairness.** Holders follow each other in the order in which their nodes were created.
+//! * **No herd.** A waiter watches the one before it, so a release wakes one.
+//! * **Tokens grow** from each hold of a lock to the next, also after its path was deleted and made again.
+//! * **Loss is told in time.** While the process runs, a hold calls itself lost *before* the servers give the lock away
+//!   by themselves; after a pause the first look at [`Hold::state`] says so.
+//! * **Nothing is left behind** by a dropped future, a cut connection, a panic or a failed delete, once the servers can
+//!   be reached again.
+//! * **Time limits hold**, whether the servers answer or not. `None` means that somebody was seen ahead of us; if
+//!   nobody could be asked, it is [`Error::Unavailable`].
+//! * **A release is honest.** It is `Ok` only if the lock was still held.
+//!
+//! # What is not promised
+//!
+//! * *Exclusion at a resource that ignores tokens.* A process can be stopped between its last question and its write,
+//!   and continue when others hold the lock. No lock can prevent that; a resource that refuses old [`FencingToken`]s
+//!   can. Data in the same ZooKeeper is guarded by [`Hold::check_writer`] instead.
+//! * *A warning, if the node or the session of a hold is ended by someone else.* The lock is free at once then; the
+//!   hold is told as soon as the servers tell us.
+//! * *Fairness across the end of a session.* Who loses it while waiting queues again at the tail.
+//! * *Progress without a majority of the servers*, and *atomicity* of what a holder did before it lost the lock.
+//! * *Noticing that a virtual machine stood still*, if its clocks stood still too.
+//!
+//! Do not use it where a lock within one process would do ([`tokio::sync::Mutex`]), where the database that is to be
+//! guarded has locks of its own, or for thousands of locks a second on one path: each costs a write by a majority, and
+//! so does its release.
+//!
+//! # Trust
+//!
+//! The servers end a session one timeout *T* after their leader last heard of it; a client learns of that only later.
+//! So a hold does not wait for the news, but computes until when it can be sure:
+//!
+//! 1. It is trusted for *T* from the *sending* of an answered request, once a write sent *T*/3 after that answer has
+//!    been answered too. The first touched the session; the second proves that the leader has heard.
+//! 2. A new session is trusted for *T*/2 from the sending of its first write.
+//! 3. While there are holds, a small write that changes nothing is sent about every *T*/3. Trust never lapses while
+//!    writes are answered within *T*/14.
+//! 4. [`Hold::state`] compares the end of trust with the system's boot time, so no event has to arrive first. It is
+//!    [`Suspended`](HoldState::Suspended) while disconnected, [`Lost`](HoldState::Lost) for good when trust ends.
+//!
+//! It is assumed that a follower answers its leader's pings within *T*/3, and that all servers have the same limits for
+//! session timeouts. The cost is about three small writes per *T* and session with holds, however many these are;
+//! [`Trust::Connection`] saves them and promises less.
+//!
+//! # Cancel safety
+//!
+//! Every future here can be dropped at any point. One that waits gives up its place, and its node is deleted in the
+//! background; one that releases goes on releasing there. A guard's drop sends the delete before it returns, on any
+//! thread, and does not wait for the answer.
+//!
+//! # Sessions
+//!
+//! A [`Session`] renews itself after it has expired: its holds are lost for good, its waiters queue again. All locks
+//! made from it share it, so a process needs one. A task that locks the same [`Mutex`] twice waits for itself.
+//!
+//! Call [`Session::close`] before the program ends. A `main` that simply ends may leave its nodes, and so its locks,
+//! until the servers give the session up.
+//!
+//! # Features
+//!
+//! None is on by default.
+//!
+//! * `testing`: `testing::LocalLock`, a lock within the process, whose holder can be made to lose it.
+//! * `tls`, `sasl-digest-md5`, `sasl-gssapi`: those of [`zookeeper_client`]. The last needs the C library libgssapi.
+//!
+//! ZooKeeper 3.5.3 or later is needed, for container nodes. [`zookeeper_client`] is part of this API and exported.
 
 mod cleanup;
 mod contender;

@@ -1,0 +1,147 @@
+//! Five workers share one lock in the order in which they came; then the session of the holder is killed.
+//!
+//! ```console
+//! $ zk-docker/run cargo run --example fair_mutex
+//! ```
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::time::{sleep, timeout};
+use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError, SessionInfo};
+use zookeeper_recipes::{FencingToken, Mutex, Options, Session};
+
+const NO_HOSTS: &str = "ZK_HOSTS is not set; try: zk-docker/run cargo run --example fair_mutex";
+const WORKERS: usize = 5;
+const TURNS: usize = 10;
+const WORK: Duration = Duration::from_millis(20);
+const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
+
+type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
+/// Who had the lock, with which token, after how long a wait.
+type Turn = (usize, FencingToken, Duration);
+
+#[tokio::main]
+async fn main() {
+    let shown = timeout(Duration::from_secs(60), run()).await;
+    if let Err(error) = shown.unwrap_or_else(|late| Err(late.into())) {
+        eprintln!("fair_mutex: {error}");
+        std::process::exit(1);
+    }
+}
+
+async fn run() -> Result<()> {
+    let hosts = std::env::var("ZK_HOSTS").map_err(|_| NO_HOSTS)?;
+    let path = format!("/fair-mutex-{}", std::process::id());
+    let (mut sessions, mut mutexes) = (Vec::new(), Vec::new());
+    // Session 0 is the door's: it keeps the lock until all are in line.
+    for worker in 0..=WORKERS {
+        let connector = Client::connector().with_session_timeout(SESSION_TIMEOUT);
+        let session = Session::connect_with(connector, &hosts).await?;
+        let options = Options::new().with_identifier(format!("worker {worker}"));
+        mutexes.push(Mutex::with_options(&session, &path, options)?);
+        sessions.push(session);
+    }
+    println!("{WORKERS} workers, each in a session of its own, share the lock {path}\n");
+    take_turns(&mutexes).await?;
+    let victim = sessions[1].client().session().clone();
+    kill_the_holder(&mutexes, victim, &hosts).await?;
+    for session in &sessions {
+        session.close().await?;
+    }
+    Ok(())
+}
+
+async fn take_turns(mutexes: &[Mutex]) -> Result<()> {
+    let door = mutexes[0].lock().await?;
+    let (send, mut turns) = unbounded_channel();
+    let arrivals = (0..TURNS).map(|i| 1 + i * 2 % WORKERS);
+    let mut tasks = Vec::new();
+    for worker in arrivals.clone() {
+        let turn = take_turn(mutexes[worker].clone(), worker, send.clone());
+        tasks.push(tokio::spawn(turn));
+        wait_in_line(&mutexes[0], worker, 1 + tasks.len()).await?;
+    }
+    door.release().await?;
+    for task in tasks {
+        task.await??;
+    }
+
+    println!("turn  worker  token    waited");
+    let mut newest = None;
+    for (turn, arrived) in (1..).zip(arrivals) {
+        let (worker, token, waited) = turns.recv().await.ok_or("a turn is missing")?;
+        let (number, millis) = (token.get(), waited.as_millis());
+        println!("{turn:4}  {worker:6}  {number:5}  {millis:5} ms");
+        ensure(worker == arrived, "unfair: not the order of arrival")?;
+        ensure(newest.replace(token) < Some(token), "tokens must grow")?;
+    }
+    Ok(())
+}
+
+async fn take_turn(mutex: Mutex, worker: usize, turns: UnboundedSender<Turn>) -> Result<()> {
+    let joined = Instant::now();
+    let guard = mutex.lock().await?;
+    turns.send((worker, guard.fencing_token(), joined.elapsed()))?;
+    guard.run_until_lost(sleep(WORK)).await?;
+    Ok(guard.release().await?)
+}
+
+/// Waits until there are `count` contenders, and `worker` is the last of them.
+async fn wait_in_line(mutex: &Mutex, worker: usize, count: usize) -> Result<()> {
+    let identifier = format!("worker {worker}");
+    loop {
+        let line = mutex.contenders().await?;
+        let last = line.last().map(|last| last.identifier());
+        if line.len() == count && last == Some(identifier.as_bytes()) {
+            return Ok(());
+        }
+        sleep(WORK / 4).await;
+    }
+}
+
+async fn kill_the_holder(mutexes: &[Mutex], victim: SessionInfo, hosts: &str) -> Result<()> {
+    let (holder, next) = (&mutexes[1], mutexes[2].clone());
+    let held = holder.lock().await?;
+    let next = tokio::spawn(async move { next.lock().await.map(|guard| (guard, Instant::now())) });
+    wait_in_line(holder, 2, 2).await?;
+
+    let first = held.fencing_token();
+    println!("\nworker 1 has the lock with token {first}, worker 2 waits; 1's session is killed");
+    let killed = Instant::now();
+    end_session(victim, hosts).await?;
+    let (guard, granted) = next.await??;
+    let (second, wait) = (guard.fencing_token(), granted - killed);
+    println!("worker 2 has the lock with token {second} after {wait:.0?}");
+    println!("worker 1 is told: {}", held.lost().await);
+    guard.release().await?;
+    let third = holder.lock().await?.fencing_token();
+    println!("worker 1 has the lock again with token {third}, in a new session");
+
+    ensure(first < second && second < third, "tokens must grow")?;
+    ensure(wait <= SESSION_TIMEOUT, "that took too long")
+}
+
+fn ensure(holds: bool, otherwise: &str) -> Result<()> {
+    if holds { Ok(()) } else { Err(otherwise.into()) }
+}
+
+/// Ends a session from outside, by taking it over and closing it. Its owner may take it back first: only
+/// `SessionExpired` is proof.
+async fn end_session(session: SessionInfo, hosts: &str) -> Result<()> {
+    loop {
+        let thief = Client::connector().with_session(session.clone());
+        match thief.with_fail_eagerly().connect(hosts).await {
+            Err(ZkError::SessionExpired) => return Ok(()),
+            // The owner has just taken it back.
+            Err(ZkError::NoHosts | ZkError::ConnectionLoss) => {}
+            Err(error) => return Err(error.into()),
+            Ok(client) => {
+                let mut state = client.state_watcher();
+                drop(client);
+                let _ = timeout(Duration::from_millis(100), state.changed()).await;
+            }
+        }
+    }
+}
