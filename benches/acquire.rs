@@ -32,8 +32,7 @@ async fn client(client: &Client, path: &str) -> Outcome {
 
 #[tokio::main]
 async fn main() -> Outcome {
-    let hosts = std::env::var("ZK_HOSTS")
-        .map_err(|_| "no ZK_HOSTS: run it as `zk-docker/run cargo bench`")?;
+    let hosts = std::env::var("ZK_HOSTS").map_err(|_| "no ZK_HOSTS: run it as `zk-docker/run cargo bench`")?;
     let proxy = Proxy::start(&hosts).await?;
     let path = format!("/bench-{}", std::process::id());
     let direct = Session::connect(&hosts).await?;
@@ -66,12 +65,9 @@ async fn main() -> Outcome {
             0 => ours(&through).await?,
             _ => client(&raw_through, &path).await?,
         }
-        if std::env::var_os("DBG").is_some() {
+
             for r in proxy.requests() {
-                println!(
-                    "{:?} {} round {} {:?} {:?}",
-                    r.op, r.path, r.round, r.arrived, r.answer
-                );
+                println!("{:?} {} round {} {:?} {:?}", r.op, r.path, r.round, r.arrived, r.answer);
             }
         }
         counts.push((proxy.round_trips(), proxy.requests().len()));
@@ -82,16 +78,11 @@ async fn main() -> Outcome {
         "{:<26} {:>12} {:>12} {:>12} {:>10}",
         "acquire and release", "median", "fastest", "round trips", "requests"
     );
-    for (name, (mut times, (trips, requests))) in ["zookeeper-recipes", "zookeeper-client's lock"]
-        .into_iter()
-        .zip(times.into_iter().zip(counts))
+    for (name, (mut times, (trips, requests))) in
+        ["zookeeper-recipes", "zookeeper-client's lock"].into_iter().zip(times.into_iter().zip(counts))
     {
         times.sort();
-        println!(
-            "{name:<26} {:>12.1?} {:>12.1?} {trips:>12} {requests:>10}",
-            times[times.len() / 2],
-            times[0]
-        );
+        println!("{name:<26} {:>12.1?} {:>12.1?} {trips:>12} {requests:>10}", times[times.len() / 2], times[0]);
     }
     drop((raw, raw_through));
     counted.close().await?;

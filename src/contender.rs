@@ -138,20 +138,10 @@ async fn read(line: &Line, link: &Link, name: &Name<'_>) -> Result<Option<Conten
 fn in_order(contenders: Vec<(Name<'_>, Contender)>) -> Vec<Contender> {
     let mut line: Vec<_> = contenders
         .into_iter()
-        .map(|(name, contender)| {
-            (
-                Ranked {
-                    name,
-                    czxid: Some(contender.czxid),
-                },
-                contender,
-            )
-        })
+        .map(|(name, contender)| (Ranked { name, czxid: Some(contender.czxid) }, contender))
         .collect();
-    let last = line
-        .iter()
-        .map(|(ranked, _)| *ranked)
-        .reduce(|last, one| if last.precedes(&one) { one } else { last });
+    let last =
+        line.iter().map(|(ranked, _)| *ranked).reduce(|last, one| if last.precedes(&one) { one } else { last });
     if let Some(last) = last {
         line.sort_by(|(one, _), (other, _)| one.cmp_before(other, last.name.number));
     }
@@ -185,31 +175,15 @@ mod tests {
             (Name::parse(text).expect("a contender's name"), contender)
         });
         let line = in_order(contenders.collect());
-        line.into_iter()
-            .map(|contender| (contender.name.split_at(1).0.to_owned(), contender.is_holder))
-            .collect()
+        line.into_iter().map(|contender| (contender.name.split_at(1).0.to_owned(), contender.is_holder)).collect()
     }
 
     #[test]
     fn holders_come_first() {
-        let line = order(&[
-            ("c-lock-0000000012", 9),
-            ("a-lock-0000000002", 4),
-            ("b-lock-0000000010", 7),
-        ]);
-        assert_eq!(
-            line,
-            [("a", true), ("b", false), ("c", false)].map(|(name, holds)| (name.to_owned(), holds))
-        );
-        let line = order(&[
-            ("c__WRIT__0000000003", 3),
-            ("b__READ__0000000002", 2),
-            ("a__READ__0000000001", 1),
-        ]);
-        assert_eq!(
-            line,
-            [("a", true), ("b", true), ("c", false)].map(|(name, holds)| (name.to_owned(), holds))
-        );
+        let line = order(&[("c-lock-0000000012", 9), ("a-lock-0000000002", 4), ("b-lock-0000000010", 7)]);
+        assert_eq!(line, [("a", true), ("b", false), ("c", false)].map(|(name, holds)| (name.to_owned(), holds)));
+        let line = order(&[("c__WRIT__0000000003", 3), ("b__READ__0000000002", 2), ("a__READ__0000000001", 1)]);
+        assert_eq!(line, [("a", true), ("b", true), ("c", false)].map(|(name, holds)| (name.to_owned(), holds)));
     }
 
     #[test]
@@ -221,11 +195,6 @@ mod tests {
             ("b-lock--2147483640", 3),
             ("e-lock-2147483647", 9),
         ]);
-        assert_eq!(
-            line.iter()
-                .map(|(name, _)| name.as_str())
-                .collect::<String>(),
-            "abcde"
-        );
+        assert_eq!(line.iter().map(|(name, _)| name.as_str()).collect::<String>(), "abcde");
     }
 }

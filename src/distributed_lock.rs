@@ -105,15 +105,11 @@ impl DistributedLock for Mutex {
     }
 
     async fn try_lock(&self) -> Result<Option<Box<dyn LockGuard>>> {
-        Ok(Self::try_lock(self)
-            .await?
-            .map(|guard| Box::new(guard) as _))
+        Ok(Self::try_lock(self).await?.map(|guard| Box::new(guard) as _))
     }
 
     async fn try_lock_for(&self, limit: Duration) -> Result<Option<Box<dyn LockGuard>>> {
-        Ok(Self::try_lock_for(self, limit)
-            .await?
-            .map(|guard| Box::new(guard) as _))
+        Ok(Self::try_lock_for(self, limit).await?.map(|guard| Box::new(guard) as _))
     }
 }
 

@@ -26,7 +26,7 @@ pub enum Error {
     },
 
     /// Nobody could be asked within the time limit, so nothing is known of the lock. Try again later.
-    #[error("no answer from {hosts} within {after:?}")]
+    #[error("no answer from {hosts} within {after:.1?}")]
     Unavailable {
         /// The servers that the session was given.
         hosts: String,
@@ -86,27 +86,14 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn invalid(what: &'static str, reason: impl Into<String>) -> Self {
-        Self::InvalidInput {
-            what,
-            reason: reason.into(),
-        }
+        Self::InvalidInput { what, reason: reason.into() }
     }
 
     /// Gives a refusal by the server its place and, where a caller would act on it, its variant.
-    pub(crate) fn refused(
-        action: &'static str,
-        path: &str,
-        source: zookeeper_client::Error,
-    ) -> Self {
+    pub(crate) fn refused(action: &'static str, path: &str, source: zookeeper_client::Error) -> Self {
         match source {
-            zookeeper_client::Error::NoAuth => Self::NoAuth {
-                path: path.to_owned(),
-            },
-            source => Self::Client {
-                action,
-                path: path.to_owned(),
-                source,
-            },
+            zookeeper_client::Error::NoAuth => Self::NoAuth { path: path.to_owned() },
+            source => Self::Client { action, path: path.to_owned(), source },
         }
     }
 }
@@ -121,8 +108,9 @@ pub enum Loss {
     /// The session has expired, or nothing proves any more that it has not.
     #[error("session has expired, or can no longer be trusted to live")]
     Expired,
-    /// Somebody deleted the node that stands for the hold.
-    #[error("node was deleted by someone else")]
+    /// The node that stands for the hold was deleted: by a person, or by the servers together with its session, if that
+    /// is what we heard of first.
+    #[error("node was deleted")]
     Deleted,
     /// The session was closed under the hold.
     #[error("session was closed")]

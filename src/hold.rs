@@ -7,6 +7,7 @@
 //!    from events that have yet to arrive: the first look after a pause tells the truth.
 
 mod core;
+mod state;
 pub(crate) mod token;
 mod watch;
 
@@ -31,18 +32,7 @@ use crate::path::LockPath;
 use crate::session::clock::Moment;
 use crate::session::{Interest, Session};
 
-/// What a hold can say of itself at a moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum HoldState {
-    /// The lock is held: connected, and trusted to be ours.
-    Held,
-    /// The lock is still trusted to be ours, but the connection is gone, or no answer has come for half a session
-    /// timeout. Begin nothing that takes long; it becomes `Held` again or `Lost`.
-    Suspended,
-    /// The lock is lost, for good. Somebody else may hold it.
-    Lost(Loss),
-}
+pub use self::state::HoldState;
 
 /// A lock that is held.
 ///
@@ -86,30 +76,19 @@ impl Hold {
         interest: Interest,
     ) -> Self {
         let link = stakes[0].link().clone();
-        let czxid = stakes
-            .iter()
-            .filter_map(Stake::created)
-            .map(|created| created.czxid)
-            .max();
+        let czxid = stakes.iter().filter_map(Stake::created).map(|created| created.czxid).max();
         let core = Arc::new(Core {
             trust,
             path: path.clone(),
             nodes: stakes.iter().map(Stake::path).collect(),
             token: FencingToken::new(czxid.expect("an admitted stake has a node"), 0),
             stage: tokio::sync::watch::Sender::new(Stage::Held),
-            grip: Mutex::new(Some(Grip {
-                stakes,
-                _interest: interest,
-            })),
+            grip: Mutex::new(Some(Grip { stakes, _interest: interest })),
             watch_wanted: Notify::new(),
             link: link.clone(),
         });
         link.background(watch::guard(core.clone()).boxed());
-        Self {
-            core,
-            client: OnceLock::new(),
-            _session: session.clone(),
-        }
+        Self { core, client: OnceLock::new(), _session: session.clone() }
     }
 
     /// The token of this hold: larger than that of every conflicting hold before it.
@@ -148,9 +127,7 @@ impl Hold {
     pub fn valid_for(&self) -> Duration {
         match self.state() {
             HoldState::Lost(_) => Duration::ZERO,
-            HoldState::Held | HoldState::Suspended => {
-                self.core.trusted_until().since(Moment::now())
-            }
+            HoldState::Held | HoldState::Suspended => self.core.trusted_until().since(Moment::now()),
         }
     }
 
@@ -217,21 +194,13 @@ impl Hold {
     /// ```
     #[must_use]
     pub fn check_writer(&self) -> CheckWriter<'_> {
-        let client = self.client.get_or_init(|| {
-            self.core
-                .link
-                .requests
-                .client()
-                .expect("session was closed before check_writer()")
-        });
+        let client = self
+            .client
+            .get_or_init(|| self.core.link.requests.client().expect("session was closed before check_writer()"));
         let (first, rest) = self.core.nodes.split_first().expect("a hold has a node");
-        let mut writer = client
-            .new_check_writer(first, None)
-            .expect("the path of a node is valid");
+        let mut writer = client.new_check_writer(first, None).expect("the path of a node is valid");
         for node in rest {
-            writer
-                .add_check_version(node, -1)
-                .expect("the path of a node is valid");
+            writer.add_check_version(node, -1).expect("the path of a node is valid");
         }
         writer
     }

@@ -50,9 +50,7 @@ impl Mutex {
     ///
     /// [`Error::InvalidInput`](crate::Error::InvalidInput) if `path` or `options` cannot be used.
     pub fn with_options(session: &Session, path: &str, options: Options) -> Result<Self> {
-        Ok(Self {
-            line: Line::new(session, path, Kind::Lock, &options)?,
-        })
+        Ok(Self { line: Line::new(session, path, Kind::Lock, &options)? })
     }
 
     /// Joins the queue and waits for the lock, for as long as it takes.

@@ -84,9 +84,7 @@ impl Options {
     }
 
     pub(crate) fn identifier(&self) -> &[u8] {
-        self.identifier
-            .as_deref()
-            .unwrap_or_else(|| default_identifier().as_bytes())
+        self.identifier.as_deref().unwrap_or_else(|| default_identifier().as_bytes())
     }
 
     pub(crate) fn trust(&self) -> Trust {
@@ -99,10 +97,7 @@ impl Options {
 
     pub(crate) fn validate(&self) -> Result<()> {
         if self.acls.as_deref().is_some_and(<[Acl]>::is_empty) {
-            return Err(Error::invalid(
-                "acls",
-                "there are none, so nobody could use the node; give at least one",
-            ));
+            return Err(Error::invalid("acls", "there are none, so nobody could use the node; give at least one"));
         }
         match self.identifier.as_deref().map_or(0, <[u8]>::len) {
             0..=MAX_IDENTIFIER_BYTES => Ok(()),
@@ -129,10 +124,6 @@ fn default_identifier() -> &'static str {
     static IDENTIFIER: OnceLock<String> = OnceLock::new();
     IDENTIFIER.get_or_init(|| {
         let uname = rustix::system::uname();
-        format!(
-            "{}/{}",
-            uname.nodename().to_string_lossy(),
-            std::process::id()
-        )
+        format!("{}/{}", uname.nodename().to_string_lossy(), std::process::id())
     })
 }

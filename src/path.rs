@@ -54,18 +54,13 @@ impl LockPath {
             return invalid("it is empty; it should look like /locks/name".to_owned());
         }
         if path == "/" {
-            return invalid(
-                "the root cannot be a lock; it should look like /locks/name".to_owned(),
-            );
+            return invalid("the root cannot be a lock; it should look like /locks/name".to_owned());
         }
         let Some(relative) = path.strip_prefix('/') else {
             return invalid(format!("{path:?} is relative; it should begin with /"));
         };
         if path.len() > MAX_BYTES {
-            return invalid(format!(
-                "it has {} bytes; {MAX_BYTES} are the most",
-                path.len()
-            ));
+            return invalid(format!("it has {} bytes; {MAX_BYTES} are the most", path.len()));
         }
         if path.ends_with('/') {
             return invalid(format!("{path:?} ends with /; leave the last / out"));
@@ -75,14 +70,10 @@ impl LockPath {
                 return invalid(format!("{path:?} has an empty segment (//)"));
             }
             if segment == "." || segment == ".." {
-                return invalid(format!(
-                    "{path:?} has the segment {segment:?}, which ZooKeeper does not resolve"
-                ));
+                return invalid(format!("{path:?} has the segment {segment:?}, which ZooKeeper does not resolve"));
             }
             if let Some(c) = segment.chars().find(|&c| is_forbidden(c)) {
-                return invalid(format!(
-                    "{path:?} has the character {c:?}; see path::segment to escape it"
-                ));
+                return invalid(format!("{path:?} has the character {c:?}; see path::segment to escape it"));
             }
         }
         Ok(Self(path.into()))
@@ -100,8 +91,7 @@ impl LockPath {
     /// The paths from the topmost ancestor down to this one, itself included.
     pub(crate) fn lineage(&self) -> impl Iterator<Item = &str> {
         let ends = self.0.match_indices('/').skip(1).map(|(at, _)| at);
-        ends.chain(std::iter::once(self.0.len()))
-            .map(|end| &self.0[..end])
+        ends.chain(std::iter::once(self.0.len())).map(|end| &self.0[..end])
     }
 }
 
@@ -135,32 +125,11 @@ mod tests {
 
     #[test]
     fn refuses_what_the_server_refuses() {
-        for path in [
-            "",
-            "/",
-            "a",
-            "a/b",
-            "//",
-            "/a//b",
-            "/a/",
-            "/a/./b",
-            "/a/..",
-            "/.",
-            "/a\0b",
-            "/\u{7f}",
-            "/\u{f000}",
-        ] {
+        for path in
+            ["", "/", "a", "a/b", "//", "/a//b", "/a/", "/a/./b", "/a/..", "/.", "/a\0b", "/\u{7f}", "/\u{f000}"]
+        {
             let error = LockPath::new(path).expect_err(path);
-            assert!(
-                matches!(
-                    error,
-                    Error::InvalidInput {
-                        what: "lock path",
-                        ..
-                    }
-                ),
-                "{path:?}: {error}"
-            );
+            assert!(matches!(error, Error::InvalidInput { what: "lock path", .. }), "{path:?}: {error}");
         }
         assert!(LockPath::new(&format!("/{}", "x".repeat(MAX_BYTES))).is_err());
     }
@@ -175,9 +144,7 @@ mod tests {
 
     #[test]
     fn segments_are_valid_and_distinct() {
-        let keys = [
-            "", "%", ".", "..", "...", "a", "a/b", "a%2Fb", "\0", "\u{7f}", "ü", "\u{f000}", " ",
-        ];
+        let keys = ["", "%", ".", "..", "...", "a", "a/b", "a%2Fb", "\0", "\u{7f}", "ü", "\u{f000}", " "];
         let segments: std::collections::HashSet<_> = keys.iter().map(|key| segment(key)).collect();
         assert_eq!(segments.len(), keys.len());
         for segment in segments {

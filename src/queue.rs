@@ -7,72 +7,25 @@
 //! 4. A hold whose trust has passed is never returned.
 
 mod admission;
+mod line;
 mod name;
 mod place;
 
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::cleanup;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::hold::Hold;
-use crate::options::Options;
-use crate::path::LockPath;
 use crate::queue::admission::contenders;
 use crate::queue::place::{Outlook, Place};
-use crate::session::clock::Moment;
-use crate::session::{Failure, Link, LinkOver, Session};
+use crate::session::Link;
 
+pub(crate) use self::line::{Interrupt, Line};
 pub(crate) use self::name::{Kind, Name, Ranked};
 
-/// What a recipe queues for: where, as what, and how.
-#[derive(Clone, Debug)]
-pub(crate) struct Line {
-    pub(crate) session: Session,
-    pub(crate) path: LockPath,
-    pub(crate) kind: Kind,
-    pub(crate) options: Options,
-}
-
-/// Why an attempt in one ZooKeeper session ended without a hold.
-#[derive(Debug)]
-pub(crate) enum Interrupt {
-    /// The session is over; there may be another.
-    SessionOver,
-    Failed(Error),
-}
-
-impl From<Error> for Interrupt {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl From<LinkOver> for Interrupt {
-    fn from(LinkOver: LinkOver) -> Self {
-        Self::SessionOver
-    }
-}
-
 impl Line {
-    /// Makes a line, if its path and options can be used.
-    pub(crate) fn new(
-        session: &Session,
-        path: &str,
-        kind: Kind,
-        options: &Options,
-    ) -> Result<Self> {
-        options.validate()?;
-        Ok(Self {
-            session: session.clone(),
-            path: LockPath::new(path)?,
-            kind,
-            options: options.clone(),
-        })
-    }
-
     /// Queues and waits for admission, for as long as it takes.
     #[tracing::instrument(level = "debug", skip_all, fields(path = %self.path))]
     pub(crate) async fn hold(&self) -> Result<Hold> {
@@ -105,38 +58,6 @@ impl Line {
             }
         })
         .await
-    }
-
-    /// Ends a request that does not queue within one session timeout.
-    pub(crate) async fn within<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
-        let limit = self.session.timeout();
-        tokio::time::timeout(limit, request)
-            .await
-            .unwrap_or_else(|_| Err(self.session.unavailable(limit)))
-    }
-
-    /// Makes an attempt in the session of `link`; `None` if that ended under it, and there may be another.
-    ///
-    /// Dropping the attempt, as the end of the session does, gives up what it has.
-    pub(crate) async fn attempt<T>(
-        &self,
-        link: &Link,
-        attempt: impl Future<Output = Result<T, Interrupt>>,
-    ) -> Result<Option<T>> {
-        let result = tokio::select! {
-            biased;
-            _ = link.left_open() => Err(Interrupt::SessionOver),
-            result = attempt => result,
-        };
-        match result {
-            Ok(done) => Ok(Some(done)),
-            Err(Interrupt::Failed(error)) => Err(error),
-            Err(Interrupt::SessionOver) => {
-                tracing::debug!(session = %link.id(), "session is over; trying again in the next");
-                link.left_open().await;
-                Ok(None)
-            }
-        }
     }
 
     async fn queue(&self, ahead: &AtomicBool) -> Result<Hold> {
@@ -176,47 +97,17 @@ impl Line {
         let names = self.list(link).await?;
         let guids = contenders(&names).filter_map(|name| Some((name.guid()?, name.text)));
         let strays = link.strays(guids);
-        strays
-            .iter()
-            .for_each(|stray| cleanup::delete_in_background(link, self.path.child(stray)));
+        strays.iter().for_each(|stray| cleanup::delete_in_background(link, self.path.child(stray)));
         let mut blockers = contenders(&names).filter(|other| self.kind.waits_for(other.kind));
         Ok(blockers.any(|other| !strays.contains(&other.text)))
-    }
-
-    /// The names under the path, none if it does not exist.
-    pub(crate) async fn list(&self, link: &Arc<Link>) -> Result<Vec<String>, Interrupt> {
-        link.connected().await?;
-        loop {
-            match link.requests.list(self.path.as_str()).await {
-                Ok(names) => return Ok(names),
-                Err(Failure::Refused(zookeeper_client::Error::NoNode)) => return Ok(Vec::new()),
-                Err(Failure::Refused(error)) => {
-                    return Err(Error::refused("list", self.path.as_str(), error).into());
-                }
-                Err(Failure::Unknown) => link.settled().await?,
-                Err(Failure::Over) => return Err(Interrupt::SessionOver),
-            }
-        }
     }
 
     /// Turns an admitted place into a hold, as soon as the session is trusted.
     async fn admitted(&self, place: Place<'_>, link: &Arc<Link>) -> Result<Hold, Interrupt> {
         let interest = link.interest(self.options.trust());
         link.trusted(self.options.trust()).await?;
-        let hold = Hold::new(
-            &self.session,
-            &self.path,
-            vec![place.into_stake()],
-            self.options.trust(),
-            interest,
-        );
+        let hold = Hold::new(&self.session, &self.path, vec![place.into_stake()], self.options.trust(), interest);
         tracing::debug!(node = hold.nodes()[0], token = %hold.fencing_token(), "held");
         Ok(hold)
-    }
-
-    /// Whether a hold that began now would be trusted long enough to be kept up.
-    fn is_trusted(&self, link: &Link) -> bool {
-        let needed = Moment::now().plus(link.timeout() / 3);
-        link.requests.ledger().until(self.options.trust()) > needed
     }
 }

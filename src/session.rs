@@ -134,15 +134,8 @@ impl Session {
     }
 
     fn of(link: Arc<Link>, hosts: Arc<str>, renews: bool) -> Self {
-        let inner = Inner {
-            hosts,
-            renews,
-            current: watch::Sender::new(Current::Live(link)),
-        };
-        Self {
-            inner: Arc::new(inner),
-            options: Options::new(),
-        }
+        let inner = Inner { hosts, renews, current: watch::Sender::new(Current::Live(link)) };
+        Self { inner: Arc::new(inner), options: Options::new() }
     }
 
     /// Sets the options of the locks that are made from this value and given none of their own.
@@ -162,11 +155,7 @@ impl Session {
     /// After [`close`](Self::close), when there is no client any more.
     #[must_use]
     pub fn client(&self) -> Client {
-        let client = self
-            .present()
-            .requests
-            .client()
-            .expect("session is closed, so it has no client");
+        let client = self.present().requests.client().expect("session is closed, so it has no client");
         Client::clone(&client)
     }
 
@@ -213,9 +202,7 @@ impl Session {
             }
         };
         match end {
-            End::Closed { confirmed: false } | End::Orphaned if !renewing => {
-                Err(self.unavailable(link.timeout()))
-            }
+            End::Closed { confirmed: false } | End::Orphaned if !renewing => Err(self.unavailable(link.timeout())),
             _ => Ok(()),
         }
     }
@@ -225,10 +212,7 @@ impl Session {
     }
 
     pub(crate) fn unavailable(&self, after: Duration) -> Error {
-        Error::Unavailable {
-            hosts: self.inner.hosts.to_string(),
-            after,
-        }
+        Error::Unavailable { hosts: self.inner.hosts.to_string(), after }
     }
 
     /// The time within which every call ends that does not queue.
@@ -254,9 +238,7 @@ impl Session {
                             return Err(ended("the runtime that it ran on is gone"));
                         }
                         Phase::Over(End::Expired | End::AuthFailed) if !self.inner.renews => {
-                            return Err(ended(
-                                "it has expired, and a session made from a client is not renewed",
-                            ));
+                            return Err(ended("it has expired, and a session made from a client is not renewed"));
                         }
                         Phase::Over(End::Expired | End::AuthFailed) => {}
                     }
@@ -279,21 +261,14 @@ impl From<Client> for Session {
     /// gives up its locks but not the client's session.
     fn from(client: Client) -> Self {
         // The tasks start with the first use, which is on a runtime; this need not be.
-        Self::of(
-            Link::new(client, false),
-            "the servers of the given client".into(),
-            false,
-        )
+        Self::of(Link::new(client, false), "the servers of the given client".into(), false)
     }
 }
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hosts = &self.inner.hosts;
-        f.debug_struct("Session")
-            .field("hosts", hosts)
-            .field("link", &self.present())
-            .finish_non_exhaustive()
+        f.debug_struct("Session").field("hosts", hosts).field("link", &self.present()).finish_non_exhaustive()
     }
 }
 
@@ -320,18 +295,13 @@ impl Drop for Inner {
 }
 
 fn ended(reason: impl Into<String>) -> Error {
-    Error::SessionEnded {
-        reason: reason.into(),
-    }
+    Error::SessionEnded { reason: reason.into() }
 }
 
 /// Renews the session whenever it has expired, for as long as somebody uses it.
 async fn supervise(session: Weak<Inner>, servers: Servers) {
     loop {
-        let Some(link) = session
-            .upgrade()
-            .map(|inner| inner.current.borrow().link().clone())
-        else {
+        let Some(link) = session.upgrade().map(|inner| inner.current.borrow().link().clone()) else {
             return;
         };
         let end = link.over().await;
@@ -342,17 +312,13 @@ async fn supervise(session: Weak<Inner>, servers: Servers) {
             return;
         };
         tracing::warn!(session = %link.id(), "session has expired; its locks are lost, and a new one is made");
-        let replaced = session
-            .upgrade()
-            .is_some_and(|inner| inner.replace(&link, Current::Renewing(link.clone())));
+        let replaced =
+            session.upgrade().is_some_and(|inner| inner.replace(&link, Current::Renewing(link.clone())));
         if !replaced {
             return;
         }
-        let wanted = || {
-            session
-                .upgrade()
-                .is_some_and(|inner| matches!(&*inner.current.borrow(), Current::Renewing(_)))
-        };
+        let wanted =
+            || session.upgrade().is_some_and(|inner| matches!(&*inner.current.borrow(), Current::Renewing(_)));
         let Some(renewed) = servers.renew(old.session(), wanted).await else {
             return;
         };

@@ -55,21 +55,13 @@ impl LocalLock {
     /// Makes a lock that is free.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            turn: Arc::new(Semaphore::new(1)),
-            tokens: Arc::default(),
-            holder: Arc::default(),
-        }
+        Self { turn: Arc::new(Semaphore::new(1)), tokens: Arc::default(), holder: Arc::default() }
     }
 
     /// Takes the lock away from its holder, if there is one, as the end of a session does: the hold says
     /// [`Loss::Expired`], and the next in line has the lock.
     pub fn lose(&self) {
-        let holder = self
-            .holder
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(holder) = holder {
             holder.send_if_modified(|stage| {
                 let held = matches!(stage, Stage::Held(_));
@@ -85,10 +77,7 @@ impl LocalLock {
         let stage = watch::Sender::new(Stage::Held(permit));
         *self.holder.lock().unwrap_or_else(PoisonError::into_inner) = Some(stage.clone());
         let czxid = self.tokens.fetch_add(1, Ordering::Relaxed) + 1;
-        Box::new(LocalGuard {
-            token: FencingToken::new(czxid, 0),
-            stage,
-        })
+        Box::new(LocalGuard { token: FencingToken::new(czxid, 0), stage })
     }
 }
 
@@ -100,41 +89,26 @@ impl Default for LocalLock {
 
 impl fmt::Debug for LocalLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalLock")
-            .field("is_held", &(self.turn.available_permits() == 0))
-            .finish_non_exhaustive()
+        f.debug_struct("LocalLock").field("is_held", &(self.turn.available_permits() == 0)).finish_non_exhaustive()
     }
 }
 
 #[async_trait]
 impl DistributedLock for LocalLock {
     async fn lock(&self) -> Result<Box<dyn LockGuard>> {
-        let permit = self
-            .turn
-            .clone()
-            .acquire_owned()
-            .await
-            .expect("the semaphore is never closed");
+        let permit = self.turn.clone().acquire_owned().await.expect("the semaphore is never closed");
         Ok(self.hold(permit))
     }
 
     async fn try_lock(&self) -> Result<Option<Box<dyn LockGuard>>> {
-        Ok(self
-            .turn
-            .clone()
-            .try_acquire_owned()
-            .ok()
-            .map(|permit| self.hold(permit)))
+        Ok(self.turn.clone().try_acquire_owned().ok().map(|permit| self.hold(permit)))
     }
 
     async fn try_lock_for(&self, limit: Duration) -> Result<Option<Box<dyn LockGuard>>> {
         if limit.is_zero() {
             return self.try_lock().await;
         }
-        tokio::time::timeout(limit, self.lock())
-            .await
-            .ok()
-            .transpose()
+        tokio::time::timeout(limit, self.lock()).await.ok().transpose()
     }
 }
 
@@ -165,9 +139,7 @@ impl LockGuard for LocalGuard {
     fn lost(&self) -> BoxFuture<'static, Loss> {
         let mut stage = self.stage.subscribe();
         async move {
-            let _ = stage
-                .wait_for(|stage| !matches!(stage, Stage::Held(_)))
-                .await;
+            let _ = stage.wait_for(|stage| !matches!(stage, Stage::Held(_))).await;
             let loss = match *stage.borrow() {
                 Stage::Lost(loss) => Some(loss),
                 Stage::Held(_) | Stage::Released => None,
@@ -203,10 +175,7 @@ impl Drop for LocalGuard {
 
 impl fmt::Debug for LocalGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalGuard")
-            .field("token", &self.token)
-            .field("state", &self.state())
-            .finish()
+        f.debug_struct("LocalGuard").field("token", &self.token).field("state", &self.state()).finish()
     }
 }
 
@@ -226,12 +195,7 @@ impl LocalLocks {
     /// The lock at `path`, for [`LocalLock::lose`].
     #[must_use]
     pub fn get(&self, path: &str) -> LocalLock {
-        self.locks
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .entry(path.to_owned())
-            .or_default()
-            .clone()
+        self.locks.lock().unwrap_or_else(PoisonError::into_inner).entry(path.to_owned()).or_default().clone()
     }
 }
 

@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use crate::cleanup::{self, Deletion};
+use crate::cleanup::deletion::{self, Deletion};
 use crate::error::Result;
 use crate::options::Options;
 use crate::path::LockPath;
@@ -38,12 +38,7 @@ enum State {
 
 impl Stake {
     /// Prepares a node `_c_<guid><suffix><number>` under `parent`. Nothing is sent yet.
-    pub(crate) fn new(
-        link: &Arc<Link>,
-        parent: &LockPath,
-        suffix: &str,
-        options: &Options,
-    ) -> Result<Self> {
+    pub(crate) fn new(link: &Arc<Link>, parent: &LockPath, suffix: &str, options: &Options) -> Result<Self> {
         let guid = Uuid::new_v4();
         let prefix = format!("_c_{guid}{suffix}");
         let bytes = parent.as_str().len() + 1 + prefix.len() + 10;
@@ -82,8 +77,7 @@ impl Stake {
 
     /// The full path of the node, or of what it would begin with.
     pub(crate) fn path(&self) -> String {
-        self.parent
-            .child(self.created().map_or(&self.prefix, |created| &created.name))
+        self.parent.child(self.created().map_or(&self.prefix, |created| &created.name))
     }
 
     /// Takes the answer to a create that the returned closure sends. Until it does, and after, the stake sees to the
@@ -91,11 +85,7 @@ impl Stake {
     pub(crate) fn prepare(&mut self) -> impl FnOnce(&Requests) + Send + use<> {
         let (slot, answer) = Answer::deferred();
         self.state = State::Sent(answer);
-        let (parent, prefix, options) = (
-            self.parent.clone(),
-            self.prefix.clone(),
-            self.options.clone(),
-        );
+        let (parent, prefix, options) = (self.parent.clone(), self.prefix.clone(), self.options.clone());
         move |requests| slot.fill(requests.create(parent.as_str(), &prefix, &options))
     }
 
@@ -156,27 +146,25 @@ impl Stake {
                 }
                 self.link.background(
                     async move {
-                        let deletion = cleanup::delete(&link, &path, first).await;
+                        let deletion = deletion::delete(&link, &path, first).await;
                         if let Some(report) = report {
                             // Nobody may be waiting any more.
                             let _ = report.send(deletion);
                         }
                         if uncertain {
-                            cleanup::search_twice(&link, &parent, guid, reserved).await;
+                            deletion::search_twice(&link, &parent, guid, reserved).await;
                         }
                     }
                     .boxed(),
                 );
             }
             State::Sent(create) => self.link.background(
-                async move {
-                    cleanup::delete_created(&link, &parent, guid, create, uncertain, reserved).await
-                }
-                .boxed(),
+                async move { deletion::delete_created(&link, &parent, guid, create, uncertain, reserved).await }
+                    .boxed(),
             ),
-            State::Absent if uncertain => self.link.background(
-                async move { cleanup::search_twice(&link, &parent, guid, reserved).await }.boxed(),
-            ),
+            State::Absent if uncertain => self
+                .link
+                .background(async move { deletion::search_twice(&link, &parent, guid, reserved).await }.boxed()),
             State::Absent => {}
         }
     }
@@ -195,14 +183,4 @@ impl fmt::Debug for Stake {
             .field("uncertain", &self.uncertain)
             .finish_non_exhaustive()
     }
-}
-
-/// The names that carry `guid`.
-pub(crate) fn find_guid(names: &[String], guid: Uuid) -> Vec<String> {
-    let prefix = format!("_c_{guid}");
-    names
-        .iter()
-        .filter(|name| name.starts_with(&prefix))
-        .cloned()
-        .collect()
 }

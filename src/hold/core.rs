@@ -11,7 +11,7 @@ use zookeeper_client::SessionState;
 
 use crate::cleanup::Stake;
 use crate::error::Loss;
-use crate::hold::HoldState;
+use crate::hold::state::HoldState;
 use crate::hold::token::FencingToken;
 use crate::options::Trust;
 use crate::path::LockPath;
@@ -54,11 +54,7 @@ impl Core {
             return HoldState::Lost(self.loss().unwrap_or(loss));
         }
         let fresh = self.link.requests.ledger().is_fresh(Moment::now());
-        if fresh && self.link.requests.is_connected() {
-            HoldState::Held
-        } else {
-            HoldState::Suspended
-        }
+        if fresh && self.link.requests.is_connected() { HoldState::Held } else { HoldState::Suspended }
     }
 
     /// The loss, if it was found already.
@@ -103,14 +99,7 @@ impl Core {
             held
         });
         let first = *self.stage.borrow() == to;
-        first
-            .then(|| {
-                self.grip
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .take()
-            })
-            .flatten()
+        first.then(|| self.grip.lock().unwrap_or_else(PoisonError::into_inner).take()).flatten()
     }
 
     pub(super) async fn lost(&self) -> Loss {
@@ -122,8 +111,7 @@ impl Core {
     }
 
     pub(super) async fn state_other_than(&self, before: HoldState) -> HoldState {
-        self.watched(|| self.unreleased_state().filter(|state| *state != before))
-            .await
+        self.watched(|| self.unreleased_state().filter(|state| *state != before)).await
     }
 
     /// A released hold has no state any more.

@@ -40,8 +40,8 @@ impl FencingToken {
 impl fmt::Display for FencingToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.pass {
-            0 => write!(f, "{}", self.czxid),
-            pass => write!(f, "{}.{pass}", self.czxid),
+            0 => fmt::Display::fmt(&self.czxid, f),
+            pass => f.pad(&format!("{}.{pass}", self.czxid)),
         }
     }
 }
@@ -52,12 +52,8 @@ mod tests {
 
     #[test]
     fn orders_by_czxid_and_then_by_pass() {
-        let tokens = [(7, 0), (7, 1), (8, 0), (i64::MAX, 0)]
-            .map(|(czxid, pass)| FencingToken::new(czxid, pass));
+        let tokens = [(7, 0), (7, 1), (8, 0), (i64::MAX, 0)].map(|(czxid, pass)| FencingToken::new(czxid, pass));
         assert!(tokens.is_sorted());
-        assert_eq!(
-            tokens.map(|token| token.to_string()),
-            ["7", "7.1", "8", "9223372036854775807"]
-        );
+        assert_eq!(tokens.map(|token| token.to_string()), ["7", "7.1", "8", "9223372036854775807"]);
     }
 }

@@ -22,11 +22,7 @@ pub(crate) enum Verdict {
 
 /// Judges `listing` for the contender `mine`.
 pub(crate) fn judge(listing: &[String], mine: &str, czxids: &Czxids) -> Verdict {
-    let Some(me) = listing
-        .iter()
-        .find(|text| *text == mine)
-        .and_then(|text| Name::parse(text))
-    else {
+    let Some(me) = listing.iter().find(|text| *text == mine).and_then(|text| Name::parse(text)) else {
         return Verdict::Missing;
     };
     let me = rank(me, czxids);
@@ -45,9 +41,7 @@ pub(crate) fn judge(listing: &[String], mine: &str, czxids: &Czxids) -> Verdict 
     ahead
         .iter()
         .max_by(|one, other| one.cmp_before(other, me.name.number))
-        .map_or(Verdict::Admit, |nearest| {
-            Verdict::Wait(nearest.name.text.to_owned())
-        })
+        .map_or(Verdict::Admit, |nearest| Verdict::Wait(nearest.name.text.to_owned()))
 }
 
 /// Those in the zone at the end of the counter whose `czxid` is not known, if there are others to compare them with.
@@ -56,9 +50,7 @@ fn unordered<'a>(contenders: impl Iterator<Item = &'a Ranked<'a>> + Clone) -> Ve
     if zone.clone().count() < 2 {
         return Vec::new();
     }
-    zone.filter(|one| one.czxid.is_none())
-        .map(|one| one.name.text.to_owned())
-        .collect()
+    zone.filter(|one| one.czxid.is_none()).map(|one| one.name.text.to_owned()).collect()
 }
 
 /// The names in a listing that are contenders'.
@@ -67,10 +59,7 @@ pub(crate) fn contenders(listing: &[String]) -> impl Iterator<Item = Name<'_>> {
 }
 
 pub(crate) fn rank<'a>(name: Name<'a>, czxids: &Czxids) -> Ranked<'a> {
-    Ranked {
-        name,
-        czxid: czxids.get(name.text).copied(),
-    }
+    Ranked { name, czxid: czxids.get(name.text).copied() }
 }
 
 #[cfg(test)]
@@ -93,9 +82,7 @@ mod tests {
             .iter()
             .rev()
             .find(excludes)
-            .map_or(Verdict::Admit, |nearest| {
-                Verdict::Wait(nearest.text.clone())
-            })
+            .map_or(Verdict::Admit, |nearest| Verdict::Wait(nearest.text.clone()))
     }
 
     /// A line of contenders in the order of their creation, with the numbers that servers give out around `start`:
@@ -115,12 +102,7 @@ mod tests {
                 };
                 let kind = kinds[random.usize(..kinds.len())];
                 let text = format!("_c_{index:036}{}{number:010}", kind.separator());
-                Truth {
-                    text,
-                    kind,
-                    czxid,
-                    zone: number == i32::MAX || number < 0,
-                }
+                Truth { text, kind, czxid, zone: number == i32::MAX || number < 0 }
             })
             .collect()
     }
@@ -144,14 +126,8 @@ mod tests {
                         Verdict::Unordered(names) => {
                             assert!(!names.is_empty(), "asks for something");
                             for name in names {
-                                let node = line
-                                    .iter()
-                                    .find(|one| one.text == name)
-                                    .expect("asks for a contender");
-                                assert!(
-                                    node.zone,
-                                    "seed {seed}: asks for {name}, whose number tells enough"
-                                );
+                                let node = line.iter().find(|one| one.text == name).expect("asks for a contender");
+                                assert!(node.zone, "seed {seed}: asks for {name}, whose number tells enough");
                                 assert!(czxids.insert(name, node.czxid).is_none(), "asks once");
                             }
                         }
@@ -174,49 +150,31 @@ mod tests {
             };
             let (one, other) = (number(&mut random), number(&mut random));
             // Half the circle apart neither comes before the other; no two live nodes are.
-            if one.wrapping_sub(other) == i32::MIN || (one == other && one >= 0 && one != i32::MAX)
-            {
+            if one.wrapping_sub(other) == i32::MIN || (one == other && one >= 0 && one != i32::MAX) {
                 continue;
             }
             let names = [format!("a-lock-{one:010}"), format!("b-lock-{other:010}")];
             let czxids = Czxids::from([(names[0].clone(), 5), (names[1].clone(), 6)]);
             let verdicts = [0, 1].map(|me| judge(&names, &names[me], &czxids));
-            let admitted = verdicts
-                .iter()
-                .filter(|&verdict| *verdict == Verdict::Admit)
-                .count();
+            let admitted = verdicts.iter().filter(|&verdict| *verdict == Verdict::Admit).count();
             assert_eq!(admitted, 1, "{names:?}: {verdicts:?}");
         }
     }
 
     #[test]
     fn reader_watches_nearest_writer() {
-        let listing: Vec<_> = [
-            "a__WRIT__0000000001",
-            "b__WRIT__0000000002",
-            "c__READ__0000000003",
-            "d__READ__0000000004",
-        ]
-        .map(String::from)
-        .to_vec();
-        assert_eq!(
-            judge(&listing, &listing[3], &Czxids::new()),
-            Verdict::Wait(listing[1].clone())
-        );
-        assert_eq!(
-            judge(&listing[2..], &listing[3], &Czxids::new()),
-            Verdict::Admit
-        );
+        let listing: Vec<_> =
+            ["a__WRIT__0000000001", "b__WRIT__0000000002", "c__READ__0000000003", "d__READ__0000000004"]
+                .map(String::from)
+                .to_vec();
+        assert_eq!(judge(&listing, &listing[3], &Czxids::new()), Verdict::Wait(listing[1].clone()));
+        assert_eq!(judge(&listing[2..], &listing[3], &Czxids::new()), Verdict::Admit);
     }
 
     #[test]
     fn missing_when_not_listed() {
         assert_eq!(
-            judge(
-                &["a-lock-0000000001".to_owned()],
-                "b-lock-0000000002",
-                &Czxids::new()
-            ),
+            judge(&["a-lock-0000000001".to_owned()], "b-lock-0000000002", &Czxids::new()),
             Verdict::Missing
         );
     }

@@ -65,11 +65,7 @@ impl<'a> Name<'a> {
         // A guid holds no separator, so the last one that is followed by a number, and nothing else, is the right one.
         SEPARATORS.iter().find_map(|&(separator, kind)| {
             let (_, number) = text.rsplit_once(separator)?;
-            Some(Self {
-                text,
-                kind,
-                number: parse_number(number)?,
-            })
+            Some(Self { text, kind, number: parse_number(number)? })
         })
     }
 
@@ -87,13 +83,8 @@ impl<'a> Name<'a> {
 
 fn parse_number(text: &str) -> Option<i32> {
     let digits = text.strip_prefix('-').unwrap_or(text);
-    let lengths = if digits.len() == text.len() {
-        10..=10
-    } else {
-        9..=10
-    };
-    let well_formed =
-        lengths.contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let lengths = if digits.len() == text.len() { 10..=10 } else { 9..=10 };
+    let well_formed = lengths.contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
     well_formed.then(|| text.parse().ok()).flatten()
 }
 
@@ -119,22 +110,10 @@ impl Ranked<'_> {
     /// Unlike [`precedes`](Self::precedes) this is a total order, because all distances are taken from one point. The
     /// zone counts as one point, where the counter ends or, for those behind it, just before it begins anew.
     pub(crate) fn cmp_before(&self, other: &Self, pivot: i32) -> Ordering {
-        let zone = if (0..i32::MAX / 2).contains(&pivot) {
-            -1
-        } else {
-            i32::MAX
-        };
-        let distance = |one: &Self| {
-            pivot.wrapping_sub(if one.name.is_in_zone() {
-                zone
-            } else {
-                one.name.number
-            })
-        };
+        let zone = if (0..i32::MAX / 2).contains(&pivot) { -1 } else { i32::MAX };
+        let distance = |one: &Self| pivot.wrapping_sub(if one.name.is_in_zone() { zone } else { one.name.number });
         let nearness = distance(other).cmp(&distance(self));
-        nearness
-            .then(self.czxid.cmp(&other.czxid))
-            .then_with(|| self.name.text.cmp(other.name.text))
+        nearness.then(self.czxid.cmp(&other.czxid)).then_with(|| self.name.text.cmp(other.name.text))
     }
 }
 
@@ -151,27 +130,11 @@ mod tests {
             (format!("_c_{GUID}-lock--000000005"), Kind::Lock, -5),
             (format!("_c_{GUID}-lock--2147483648"), Kind::Lock, i32::MIN),
             (format!("_c_{GUID}-__READ__0000000000"), Kind::Read, 0),
-            (
-                format!("_c_{GUID}-__WRIT__2147483647"),
-                Kind::Write,
-                i32::MAX,
-            ),
+            (format!("_c_{GUID}-__WRIT__2147483647"), Kind::Write, i32::MAX),
             (format!("_c_{GUID}-latch-0000000001"), Kind::Latch, 1),
-            (
-                "0123456789abcdef0123456789abcdef__lock__0000000003".to_owned(),
-                Kind::Lock,
-                3,
-            ),
-            (
-                "0123456789abcdef0123456789abcdef__rlock__0000000004".to_owned(),
-                Kind::Read,
-                4,
-            ),
-            (
-                "_c_0123456789abcdef0123456789abcdef-lock-0000000005".to_owned(),
-                Kind::Lock,
-                5,
-            ),
+            ("0123456789abcdef0123456789abcdef__lock__0000000003".to_owned(), Kind::Lock, 3),
+            ("0123456789abcdef0123456789abcdef__rlock__0000000004".to_owned(), Kind::Read, 4),
+            ("_c_0123456789abcdef0123456789abcdef-lock-0000000005".to_owned(), Kind::Lock, 5),
             ("ü-lock-x-lock-0000000006".to_owned(), Kind::Lock, 6),
         ];
         for (text, kind, number) in &names {
@@ -211,32 +174,20 @@ mod tests {
     fn guid_is_that_of_a_curator_name() {
         let text = format!("_c_{GUID}-lock-0000000017");
         let name = Name::parse(&text).expect("a name");
-        assert_eq!(
-            name.guid().map(|guid| guid.to_string()).as_deref(),
-            Some(GUID)
-        );
-        assert_eq!(
-            Name::parse("_c_üüüüüüüüüüüüüüüüüüüüüüüü-lock-0000000017").and_then(|name| name.guid()),
-            None
-        );
+        assert_eq!(name.guid().map(|guid| guid.to_string()).as_deref(), Some(GUID));
+        assert_eq!(Name::parse("_c_üüüüüüüüüüüüüüüüüüüüüüüü-lock-0000000017").and_then(|name| name.guid()), None);
     }
 
     #[test]
     fn numbers_wrap() {
-        let ranked = |text: &'static str, czxid| Ranked {
-            name: Name::parse(text).expect(text),
-            czxid,
-        };
+        let ranked = |text: &'static str, czxid| Ranked { name: Name::parse(text).expect(text), czxid };
         let old = ranked("a-lock-2147483640", None);
         let stuck = ranked("a-lock-2147483647", Some(7));
         let negative = ranked("a-lock--2147483600", Some(6));
         let last = ranked("a-lock--000000001", Some(8));
         let young = ranked("a-lock-0000000003", None);
         assert!(old.precedes(&stuck) && old.precedes(&negative) && !stuck.precedes(&old));
-        assert!(
-            negative.precedes(&stuck) && !stuck.precedes(&negative),
-            "by czxid, not by number"
-        );
+        assert!(negative.precedes(&stuck) && !stuck.precedes(&negative), "by czxid, not by number");
         assert!(last.precedes(&young) && !young.precedes(&last));
     }
 }

@@ -8,7 +8,7 @@ use crate::cleanup::{self, Stake, find_guid};
 use crate::error::{Error, Result};
 use crate::path::LockPath;
 use crate::queue::admission::{Czxids, Verdict, contenders, judge};
-use crate::queue::{Interrupt, Line};
+use crate::queue::line::{Interrupt, Line};
 use crate::session::{Answer, Created, Failure, Fired, Link};
 
 type ZkError = zookeeper_client::Error;
@@ -37,11 +37,7 @@ impl<'a> Place<'a> {
     /// Prepares a place; nothing is sent.
     pub(super) fn new(link: &Arc<Link>, line: &'a Line) -> Result<Self> {
         let stake = Stake::new(link, &line.path, line.kind.separator(), &line.options)?;
-        Ok(Self {
-            line,
-            stake,
-            czxids: Czxids::new(),
-        })
+        Ok(Self { line, stake, czxids: Czxids::new() })
     }
 
     pub(super) fn into_stake(self) -> Stake {
@@ -81,12 +77,7 @@ impl<'a> Place<'a> {
                     .into());
                 }
                 Err(Failure::Refused(error)) => {
-                    return Err(Error::refused(
-                        "create a node under",
-                        self.line.path.as_str(),
-                        error,
-                    )
-                    .into());
+                    return Err(Error::refused("create a node under", self.line.path.as_str(), error).into());
                 }
                 Err(Failure::Unknown) => {
                     link.settled().await?;
@@ -98,12 +89,7 @@ impl<'a> Place<'a> {
                 Err(Failure::Over) => return Err(Interrupt::SessionOver),
             }
         }
-        Err(Error::refused(
-            "keep the parents of",
-            self.line.path.as_str(),
-            ZkError::NoNode,
-        )
-        .into())
+        Err(Error::refused("keep the parents of", self.line.path.as_str(), ZkError::NoNode).into())
     }
 
     /// Sends, in one burst, the creates of missing parents and of the node, and a listing, which is answered after the
@@ -136,10 +122,7 @@ impl<'a> Place<'a> {
         for name in cleanup::find(&link, &path, self.stake.guid()).await? {
             match self.read(&name).await? {
                 // A node of a dead session never counts as ours.
-                Some(node) if node.owner == link.id().0 => ours.push(Created {
-                    name,
-                    czxid: node.czxid,
-                }),
+                Some(node) if node.owner == link.id().0 => ours.push(Created { name, czxid: node.czxid }),
                 Some(_) => self.delete_in_background(&name),
                 None => {}
             }
@@ -147,8 +130,7 @@ impl<'a> Place<'a> {
         // Several creates may have been applied. The first of them keeps the best place.
         ours.sort_by_key(|node| std::cmp::Reverse(node.czxid));
         let first = ours.pop();
-        ours.iter()
-            .for_each(|node| self.delete_in_background(&node.name));
+        ours.iter().for_each(|node| self.delete_in_background(&node.name));
         let found = first.is_some();
         first.into_iter().for_each(|node| self.stake.adopt(node));
         Ok(found)
@@ -203,10 +185,7 @@ impl<'a> Place<'a> {
     /// The verdict on a listing, or `None` if another listing is needed.
     async fn judge(&mut self, names: &[String]) -> Result<Option<Outlook>, Interrupt> {
         loop {
-            let mine = self
-                .stake
-                .created()
-                .map_or("", |created| created.name.as_str());
+            let mine = self.stake.created().map_or("", |created| created.name.as_str());
             match judge(names, mine, &self.czxids) {
                 Verdict::Admit => return Ok(Some(Outlook::Admitted)),
                 Verdict::Wait(ahead) => return Ok(Some(Outlook::Behind(ahead))),
@@ -227,10 +206,7 @@ impl<'a> Place<'a> {
     /// behind; only an answer from a quorum tells.
     async fn missing(&mut self) -> Result<(), Interrupt> {
         let (link, guid) = (self.link().clone(), self.stake.guid());
-        if cleanup::find(&link, &self.line.path, guid)
-            .await?
-            .is_empty()
-        {
+        if cleanup::find(&link, &self.line.path, guid).await?.is_empty() {
             let node = self.stake.path();
             self.stake.forget();
             return Err(Error::Evicted { node }.into());
@@ -261,10 +237,7 @@ impl<'a> Place<'a> {
         loop {
             match self.link().requests.read(&path).await {
                 Ok((_, stat)) => {
-                    return Ok(Some(Node {
-                        czxid: stat.czxid,
-                        owner: stat.ephemeral_owner,
-                    }));
+                    return Ok(Some(Node { czxid: stat.czxid, owner: stat.ephemeral_owner }));
                 }
                 Err(Failure::Refused(ZkError::NoNode)) => return Ok(None),
                 Err(Failure::Refused(error)) => {
@@ -301,14 +274,10 @@ impl<'a> Place<'a> {
     fn delete_strays(&self, names: &[String]) {
         let link = self.link();
         let guids = contenders(names).filter_map(|name| Some((name.guid()?, name.text)));
-        link.strays(guids)
-            .into_iter()
-            .for_each(|name| self.delete_in_background(name));
+        link.strays(guids).into_iter().for_each(|name| self.delete_in_background(name));
         if let (Some(created), true) = (self.stake.created(), self.stake.is_uncertain()) {
             let ours = find_guid(names, self.stake.guid());
-            ours.iter()
-                .filter(|name| **name != created.name)
-                .for_each(|name| self.delete_in_background(name));
+            ours.iter().filter(|name| **name != created.name).for_each(|name| self.delete_in_background(name));
         }
     }
 
@@ -331,14 +300,7 @@ struct Parent {
 
 /// Why the parents could not be made, if it is a reason to stop.
 async fn check_parents(path: &LockPath, parents: Vec<Parent>) -> Result<(), Interrupt> {
-    for (
-        index,
-        Parent {
-            path: parent,
-            answer,
-        },
-    ) in parents.into_iter().enumerate()
-    {
+    for (index, Parent { path: parent, answer }) in parents.into_iter().enumerate() {
         match answer.await {
             Ok(()) | Err(Failure::Unknown) => {}
             Err(Failure::Over) => return Err(Interrupt::SessionOver),
@@ -350,12 +312,9 @@ async fn check_parents(path: &LockPath, parents: Vec<Parent>) -> Result<(), Inte
                     tracing::debug!(parent, "may not create an ancestor of the lock path")
                 }
                 ZkError::NoNode if index == 0 => {
-                    let reason = format!(
-                        "there is no parent for {parent}: the chroot of the session does not exist"
-                    );
-                    return Err(
-                        Error::invalid("chroot", format!("{reason}; create it first")).into(),
-                    );
+                    let reason =
+                        format!("there is no parent for {parent}: the chroot of the session does not exist");
+                    return Err(Error::invalid("chroot", format!("{reason}; create it first")).into());
                 }
                 // It has vanished again; the next round makes it again.
                 ZkError::NoNode => {}

@@ -36,12 +36,7 @@ impl Budget {
     }
 
     fn new(what: &'static str, limit: usize, warn_at: usize) -> Self {
-        Self {
-            what,
-            limit,
-            warn_at,
-            used: Arc::new(watch::Sender::new(0)),
-        }
+        Self { what, limit, warn_at, used: Arc::new(watch::Sender::new(0)) }
     }
 
     pub(crate) fn reserve(&self, bytes: usize) -> Result<Reserved> {
@@ -55,23 +50,12 @@ impl Budget {
             fits
         });
         if !fits {
-            return Err(Error::SessionFull {
-                what: self.what,
-                limit: self.limit,
-            });
+            return Err(Error::SessionFull { what: self.what, limit: self.limit });
         }
         if before < self.warn_at && before + bytes >= self.warn_at {
-            tracing::warn!(
-                what = self.what,
-                bytes = before + bytes,
-                limit = self.limit,
-                "session is filling up"
-            );
+            tracing::warn!(what = self.what, bytes = before + bytes, limit = self.limit, "session is filling up");
         }
-        Ok(Reserved {
-            bytes,
-            used: self.used.clone(),
-        })
+        Ok(Reserved { bytes, used: self.used.clone() })
     }
 
     /// Waits until nothing is in use.
@@ -95,13 +79,7 @@ mod tests {
     fn gives_back_what_is_dropped() {
         let budget = Budget::new("nodes", 100, 50);
         let first = budget.reserve(60).expect("room");
-        assert!(matches!(
-            budget.reserve(41),
-            Err(Error::SessionFull {
-                what: "nodes",
-                limit: 100
-            })
-        ));
+        assert!(matches!(budget.reserve(41), Err(Error::SessionFull { what: "nodes", limit: 100 })));
         let second = budget.reserve(40).expect("room");
         drop(first);
         let _third = budget.reserve(60).expect("room again");

@@ -15,10 +15,7 @@ impl Moment {
         let clock = rustix::time::ClockId::Monotonic;
         let now = rustix::time::clock_gettime(clock);
         let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
-        Self(
-            Duration::from_secs(seconds)
-                + Duration::from_nanos(u64::try_from(now.tv_nsec).unwrap_or_default()),
-        )
+        Self(Duration::from_secs(seconds) + Duration::from_nanos(u64::try_from(now.tv_nsec).unwrap_or_default()))
     }
 
     pub(crate) fn since(self, earlier: Self) -> Duration {

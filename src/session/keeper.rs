@@ -2,6 +2,7 @@
 //! runs what is handed to [`Link::background`].
 
 use std::future::pending;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use zookeeper_client::SessionState;
 
 use crate::options::Trust;
 use crate::session::clock::Moment;
-use crate::session::link::{End, Link, PAUSE, Work};
+use crate::session::link::{End, Link, PAUSE, Phase, Work};
 use crate::session::requests::{Answer, Failure};
 
 /// Starts both tasks on the present runtime, once.
@@ -41,17 +42,22 @@ async fn keep(keeper: Keeper) {
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut renewal: Option<Answer<bool>> = None;
     let mut not_before = Instant::now();
+    let mut closing = pin!(async {
+        link.close_wanted.notified().await;
+        shut_down(link).await
+    });
     let mut ended = end_of(state.state());
     while ended.is_none() {
+        if link.phase() != Phase::Open {
+            // Nothing that is under way may keep a clone of the client.
+            renewal = None;
+        }
         tokio::select! {
             changed = state.changed() => {
                 ended = end_of(changed);
                 link.announce();
             }
-            () = link.close_wanted.notified() => {
-                renewal = None;
-                ended = Some(shut_down(link).await);
-            }
+            end = &mut closing => ended = Some(end),
             _ = beat.tick() => link.requests.ledger().awake(Moment::now()),
             () = link.renewal_wanted.notified() => {}
             answer = answered(&mut renewal) => {
@@ -60,7 +66,7 @@ async fn keep(keeper: Keeper) {
                     not_before = Instant::now() + PAUSE;
                 }
             }
-            trust = due(link, not_before), if renewal.is_none() && link.requests.is_connected() => {
+            trust = due(link, not_before), if renewal.is_none() && link.wants_renewal() => {
                 renewal = Some(link.renew(trust));
             }
         }
@@ -73,9 +79,7 @@ fn end_of(state: SessionState) -> Option<End> {
         SessionState::Expired => Some(End::Expired),
         SessionState::AuthFailed => Some(End::AuthFailed),
         SessionState::Closed => Some(End::Closed { confirmed: true }),
-        SessionState::Disconnected
-        | SessionState::SyncConnected
-        | SessionState::ConnectedReadOnly => None,
+        SessionState::Disconnected | SessionState::SyncConnected | SessionState::ConnectedReadOnly => None,
     }
 }
 
@@ -105,14 +109,8 @@ async fn due(link: &Link, not_before: Instant) -> Trust {
 async fn shut_down(link: &Link) -> End {
     let began = Instant::now();
     // The end of a session of ours removes what is left, so there is no need to wait long.
-    let patience = if link.owned {
-        link.timeout / 2
-    } else {
-        link.timeout * 7 / 8
-    };
-    let tidied = tokio::time::timeout_at(began + patience, link.nodes.emptied())
-        .await
-        .is_ok();
+    let patience = if link.owned { link.timeout / 2 } else { link.timeout * 7 / 8 };
+    let tidied = tokio::time::timeout_at(began + patience, link.nodes.emptied()).await.is_ok();
     // Nothing that is under way may keep a clone of the client.
     link.work_over.notify_one();
     link.requests.give_up();
@@ -126,9 +124,7 @@ async fn shut_down(link: &Link) -> End {
         }
     });
     // A clone of the client that somebody keeps also keeps the session; without nodes it holds no lock.
-    End::Closed {
-        confirmed: ended.await.is_ok() || tidied,
-    }
+    End::Closed { confirmed: ended.await.is_ok() || tidied }
 }
 
 /// Runs what is handed to the background, until the session is over.

@@ -106,10 +106,7 @@ impl Link {
 
     /// What is handed to [`background`](Self::background), for the one that runs it; nothing the second time.
     pub(super) fn take_work(&self) -> Option<mpsc::UnboundedReceiver<Work>> {
-        self.not_started
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
+        self.not_started.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     pub(crate) fn id(&self) -> SessionId {
@@ -149,11 +146,7 @@ impl Link {
 
     async fn wait_for(&self, condition: impl Fn(Phase) -> bool) -> Phase {
         let mut changes = self.phase.subscribe();
-        let found = changes
-            .wait_for(|phase| condition(*phase))
-            .await
-            .ok()
-            .map(|phase| *phase);
+        let found = changes.wait_for(|phase| condition(*phase)).await.ok().map(|phase| *phase);
         match found {
             Some(phase) => phase,
             // The sender lives in `self`.
@@ -205,10 +198,7 @@ impl Link {
     pub(crate) fn interest(self: &Arc<Self>, trust: Trust) -> Interest {
         self.interest[trust as usize].fetch_add(1, Ordering::AcqRel);
         self.renewal_wanted.notify_one();
-        Interest {
-            link: self.clone(),
-            trust,
-        }
+        Interest { link: self.clone(), trust }
     }
 
     /// Waits until the session is trusted at this moment; [`Interest`] must be there to make it so.
@@ -238,21 +228,16 @@ impl Link {
         if strays.is_empty() {
             return Vec::new();
         }
-        guids
-            .filter(|(guid, _)| strays.contains(guid))
-            .map(|(_, name)| name)
-            .collect()
+        guids.filter(|(guid, _)| strays.contains(guid)).map(|(_, name)| name).collect()
     }
 
     /// Begins an orderly end; [`Link::over`] tells when it has come.
     pub(crate) fn close(&self) {
         self.advance(Phase::Closing);
         self.close_wanted.notify_one();
-        let not_started = self
-            .not_started
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_some();
+        // The keeper looks at the phase when it is woken.
+        self.renewal_wanted.notify_one();
+        let not_started = self.not_started.lock().unwrap_or_else(PoisonError::into_inner).is_some();
         if not_started {
             self.end(End::Closed { confirmed: true });
         }
@@ -284,6 +269,11 @@ impl Link {
         self.phase.send_modify(|_| {});
     }
 
+    /// Whether trust can be renewed at this moment.
+    pub(super) fn wants_renewal(&self) -> bool {
+        self.phase() == Phase::Open && self.requests.is_connected()
+    }
+
     /// When trust has to be renewed next, and how.
     pub(super) fn renewal(&self) -> Option<(Trust, Moment)> {
         let ledger = self.requests.ledger();
@@ -304,10 +294,7 @@ impl Link {
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link")
-            .field("id", &self.id)
-            .field("phase", &self.phase())
-            .finish_non_exhaustive()
+        f.debug_struct("Link").field("id", &self.id).field("phase", &self.phase()).finish_non_exhaustive()
     }
 }
 

@@ -37,10 +37,7 @@ impl Servers {
                 "it is detached, so its session and all nodes would outlive close(); leave out with_detached",
             ));
         }
-        Ok(Self {
-            connector,
-            hosts: hosts.into(),
-        })
+        Ok(Self { connector, hosts: hosts.into() })
     }
 
     pub(crate) fn hosts(&self) -> &Arc<str> {
@@ -50,44 +47,26 @@ impl Servers {
     /// Connects with a new session.
     pub(crate) async fn connect(&self) -> Result<Client> {
         let began = Instant::now();
-        self.connector
-            .clone()
-            .connect(&self.hosts)
-            .await
-            .map_err(|error| match error {
-                zookeeper_client::Error::BadArguments(reason) => Error::invalid(
-                    "hosts",
-                    format!(
-                        "{:?}: {reason}; it should look like host:2181,host:2181/chroot",
-                        self.hosts
-                    ),
-                ),
-                zookeeper_client::Error::AuthFailed => Error::Client {
-                    action: "authenticate at",
-                    path: self.hosts.to_string(),
-                    source: error,
-                },
-                zookeeper_client::Error::Timeout
-                | zookeeper_client::Error::NoHosts
-                | zookeeper_client::Error::ConnectionLoss
-                | zookeeper_client::Error::Custom(_) => Error::Unavailable {
-                    hosts: self.hosts.to_string(),
-                    after: began.elapsed(),
-                },
-                source => Error::Client {
-                    action: "connect to",
-                    path: self.hosts.to_string(),
-                    source,
-                },
-            })
+        self.connector.clone().connect(&self.hosts).await.map_err(|error| match error {
+            zookeeper_client::Error::BadArguments(reason) => Error::invalid(
+                "hosts",
+                format!("{:?}: {reason}; it should look like host:2181,host:2181/chroot", self.hosts),
+            ),
+            zookeeper_client::Error::AuthFailed => {
+                Error::Client { action: "authenticate at", path: self.hosts.to_string(), source: error }
+            }
+            zookeeper_client::Error::Timeout
+            | zookeeper_client::Error::NoHosts
+            | zookeeper_client::Error::ConnectionLoss
+            | zookeeper_client::Error::Custom(_) => {
+                Error::Unavailable { hosts: self.hosts.to_string(), after: began.elapsed() }
+            }
+            source => Error::Client { action: "connect to", path: self.hosts.to_string(), source },
+        })
     }
 
     /// Makes sure that an old session is gone and connects with a new one; tries for as long as `wanted`.
-    pub(crate) async fn renew(
-        &self,
-        old: &SessionInfo,
-        wanted: impl Fn() -> bool,
-    ) -> Option<Result<Client>> {
+    pub(crate) async fn renew(&self, old: &SessionInfo, wanted: impl Fn() -> bool) -> Option<Result<Client>> {
         let mut pause = FIRST_PAUSE;
         let mut buried = old.is_readonly();
         while wanted() {
@@ -98,12 +77,9 @@ impl Servers {
                 match self.connect().await {
                     Ok(client) => return Some(Ok(client)),
                     // Asking again with the same credentials would change nothing.
-                    Err(
-                        error @ Error::Client {
-                            source: zookeeper_client::Error::AuthFailed,
-                            ..
-                        },
-                    ) => return Some(Err(error)),
+                    Err(error @ Error::Client { source: zookeeper_client::Error::AuthFailed, .. }) => {
+                        return Some(Err(error));
+                    }
                     Err(error) => {
                         tracing::debug!(%error, "cannot connect again yet");
                     }
@@ -117,16 +93,10 @@ impl Servers {
 
     /// Whether the old session is certainly gone.
     async fn bury(&self, old: &SessionInfo) -> bool {
-        let connector = self
-            .connector
-            .clone()
-            .with_session(old.clone())
-            .with_fail_eagerly();
+        let connector = self.connector.clone().with_session(old.clone()).with_fail_eagerly();
         match connector.connect(&self.hosts).await {
             // Without credentials there will be no new session either, and connecting says so.
-            Err(zookeeper_client::Error::SessionExpired | zookeeper_client::Error::AuthFailed) => {
-                true
-            }
+            Err(zookeeper_client::Error::SessionExpired | zookeeper_client::Error::AuthFailed) => true,
             Err(error) => {
                 tracing::debug!(session = %old.id(), %error, "cannot tell yet whether the old session is gone");
                 false

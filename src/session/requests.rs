@@ -18,8 +18,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 use zookeeper_client::{
-    Client, CreateMode, EventType, MultiWriteError, OneshotWatcher, SessionState, Stat,
-    StateWatcher,
+    Client, CreateMode, EventType, MultiWriteError, OneshotWatcher, SessionState, Stat, StateWatcher,
 };
 
 use crate::options::Options;
@@ -100,11 +99,7 @@ pub(crate) struct Slot<T>(oneshot::Sender<Sent<T>>);
 impl<T> Slot<T> {
     /// Puts the answer where it is waited for.
     pub(crate) fn fill(self, answer: Answer<T>) {
-        if let AnswerState::Sent(sent) = answer
-            .0
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner)
-        {
+        if let AnswerState::Sent(sent) = answer.0.into_inner().unwrap_or_else(PoisonError::into_inner) {
             // Whoever must not lose the answer keeps the other end.
             let _ = self.0.send(sent);
         }
@@ -115,10 +110,7 @@ impl<T> Answer<T> {
     /// An answer to a request that is yet to be sent. If it never is, because the session is over, it says so.
     pub(crate) fn deferred() -> (Slot<T>, Self) {
         let (sender, receiver) = oneshot::channel();
-        (
-            Slot(sender),
-            Self(Mutex::new(AnswerState::Deferred(receiver))),
-        )
+        (Slot(sender), Self(Mutex::new(AnswerState::Deferred(receiver))))
     }
 }
 
@@ -147,11 +139,7 @@ impl<T> Sent<T> {
         };
         let result = result.map_err(Failure::of);
         if !matches!(result, Err(Failure::Unknown | Failure::Over)) {
-            let exchange = Exchange {
-                request: self.request,
-                sent: self.at,
-                answered: Moment::now(),
-            };
+            let exchange = Exchange { request: self.request, sent: self.at, answered: Moment::now() };
             lock(&self.ledger).answered(exchange);
         }
         Poll::Ready(result)
@@ -187,11 +175,7 @@ pub(crate) enum Fired {
 impl Watch {
     pub(crate) async fn fired(self) -> Fired {
         // The client's watcher panics when the runtime of its session is dropped under it.
-        match AssertUnwindSafe(self.0.changed())
-            .catch_unwind()
-            .await
-            .map(|event| event.event_type)
-        {
+        match AssertUnwindSafe(self.0.changed()).catch_unwind().await.map(|event| event.event_type) {
             Ok(EventType::NodeDeleted) => Fired::Deleted,
             Ok(EventType::Session) | Err(_) => Fired::SessionOver,
             Ok(_) => Fired::Changed,
@@ -209,11 +193,7 @@ impl Requests {
     pub(crate) fn new(client: Client) -> Self {
         let ledger = Ledger::new(client.session_timeout(), Moment::now());
         let state = client.state_watcher();
-        Self {
-            slot: Mutex::new(Some(Arc::new(client))),
-            state,
-            ledger: Arc::new(Mutex::new(ledger)),
-        }
+        Self { slot: Mutex::new(Some(Arc::new(client))), state, ledger: Arc::new(Mutex::new(ledger)) }
     }
 
     /// The client, unless the session was closed.
@@ -246,19 +226,12 @@ impl Requests {
 
     /// Creates an ephemeral sequential child of `parent` whose name begins with `prefix`.
     pub(crate) fn create(&self, parent: &str, prefix: &str, options: &Options) -> Answer<Created> {
-        let (path, prefix, options) = (
-            format!("{parent}/{prefix}"),
-            prefix.to_owned(),
-            options.clone(),
-        );
+        let (path, prefix, options) = (format!("{parent}/{prefix}"), prefix.to_owned(), options.clone());
         self.send(Request::Write, move |client| {
             async move {
                 let mode = CreateMode::EphemeralSequential.with_acls(options.acls());
                 let (stat, sequence) = client.create(&path, options.identifier(), &mode).await?;
-                Ok(Created {
-                    name: format!("{prefix}{sequence}"),
-                    czxid: stat.czxid,
-                })
+                Ok(Created { name: format!("{prefix}{sequence}"), czxid: stat.czxid })
             }
             .boxed()
         })
@@ -269,9 +242,7 @@ impl Requests {
         let (path, options) = (path.to_owned(), options.clone());
         self.send(Request::Write, move |client| {
             async move {
-                client
-                    .create(&path, &[], &CreateMode::Container.with_acls(options.acls()))
-                    .await?;
+                client.create(&path, &[], &CreateMode::Container.with_acls(options.acls())).await?;
                 Ok(())
             }
             .boxed()
@@ -280,24 +251,18 @@ impl Requests {
 
     pub(crate) fn delete(&self, path: &str) -> Answer<()> {
         let path = path.to_owned();
-        self.send(Request::Write, move |client| {
-            async move { client.delete(&path, None).await }.boxed()
-        })
+        self.send(Request::Write, move |client| async move { client.delete(&path, None).await }.boxed())
     }
 
     /// The names of the children.
     pub(crate) fn list(&self, path: &str) -> Answer<Vec<String>> {
         let path = path.to_owned();
-        self.send(Request::Read, move |client| {
-            async move { client.list_children(&path).await }.boxed()
-        })
+        self.send(Request::Read, move |client| async move { client.list_children(&path).await }.boxed())
     }
 
     pub(crate) fn read(&self, path: &str) -> Answer<(Vec<u8>, Stat)> {
         let path = path.to_owned();
-        self.send(Request::Read, move |client| {
-            async move { client.get_data(&path).await }.boxed()
-        })
+        self.send(Request::Read, move |client| async move { client.get_data(&path).await }.boxed())
     }
 
     /// Watches a node that exists; unlike `exists`, it leaves no watch on one that does not.
@@ -323,10 +288,7 @@ impl Requests {
                 let mut writer = client.new_multi_writer();
                 writer.add_check_version(&path, -1)?;
                 match writer.commit().await {
-                    Err(MultiWriteError::OperationFailed {
-                        source: ZkError::NoNode,
-                        ..
-                    }) => Ok(false),
+                    Err(MultiWriteError::OperationFailed { source: ZkError::NoNode, .. }) => Ok(false),
                     // Whatever else the check stumbles on (it needs READ), a quorum has answered.
                     Ok(_) | Err(MultiWriteError::OperationFailed { .. }) => Ok(true),
                     Err(MultiWriteError::RequestFailed { source }) => Err(source),
@@ -338,9 +300,7 @@ impl Requests {
 
     /// Asks the connected server for a sign of life.
     pub(crate) fn ping(&self) -> Answer<bool> {
-        self.send(Request::Read, |client| {
-            async move { Ok(client.check_stat("/").await?.is_some()) }.boxed()
-        })
+        self.send(Request::Read, |client| async move { Ok(client.check_stat("/").await?.is_some()) }.boxed())
     }
 
     fn send<T>(
@@ -357,28 +317,17 @@ impl Requests {
             Some(client) => call(client),
         };
         // The first poll calls the client, and so sends the request.
-        let early = match answer
-            .as_mut()
-            .poll(&mut Context::from_waker(Waker::noop()))
-        {
+        let early = match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(result) => Some(result),
             Poll::Pending => None,
         };
-        Answer(Mutex::new(AnswerState::Sent(Sent {
-            request,
-            at,
-            ledger: self.ledger.clone(),
-            answer,
-            early,
-        })))
+        Answer(Mutex::new(AnswerState::Sent(Sent { request, at, ledger: self.ledger.clone(), answer, early })))
     }
 }
 
 impl fmt::Debug for Requests {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Requests")
-            .field("state", &self.state())
-            .finish_non_exhaustive()
+        f.debug_struct("Requests").field("state", &self.state()).finish_non_exhaustive()
     }
 }
 

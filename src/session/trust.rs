@@ -93,17 +93,13 @@ impl Ledger {
 
     /// A write sent at `sent` was answered: what rode to the leader before it has arrived.
     fn prove(&mut self, sent: Moment) {
-        while let Some(candidate) = self
-            .candidates
-            .front()
-            .filter(|first| first.answered.plus(self.ride()) <= sent)
+        while let Some(candidate) =
+            self.candidates.front().filter(|first| first.answered.plus(self.ride()) <= sent)
         {
             self.quorum_until = self.quorum_until.max(candidate.sent.plus(self.timeout));
             self.candidates.pop_front();
         }
-        let awake = self
-            .stalled
-            .is_none_or(|stalled| sent >= stalled.plus(self.timeout / 2));
+        let awake = self.stalled.is_none_or(|stalled| sent >= stalled.plus(self.timeout / 2));
         if awake {
             self.quorum_until = self.quorum_until.max(sent.plus(self.timeout / 2));
         }
@@ -115,11 +111,7 @@ impl Ledger {
         while self.candidates.front().is_some_and(stale) {
             self.candidates.pop_front();
         }
-        if self
-            .candidates
-            .back()
-            .is_none_or(|last| last.sent.plus(self.timeout / 64) <= exchange.sent)
-        {
+        if self.candidates.back().is_none_or(|last| last.sent.plus(self.timeout / 64) <= exchange.sent) {
             self.candidates.push_back(exchange);
         }
     }

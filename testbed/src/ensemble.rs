@@ -48,11 +48,7 @@ impl Ensemble {
 
     /// All servers, separated by commas, for clients.
     pub fn hosts(&self) -> String {
-        self.servers
-            .iter()
-            .map(Server::hosts)
-            .collect::<Vec<_>>()
-            .join(",")
+        self.servers.iter().map(Server::hosts).collect::<Vec<_>>().join(",")
     }
 
     /// Server `i`.
@@ -80,9 +76,7 @@ impl Ensemble {
                 return Ok(leader);
             }
             if Instant::now() > deadline {
-                return Err(ServerError::new(format!(
-                    "no single leader within {LIMIT:?}: {modes:?}"
-                )));
+                return Err(ServerError::new(format!("no single leader within {LIMIT:?}: {modes:?}")));
             }
             sleep(POLL).await;
         }
@@ -111,9 +105,7 @@ impl Ensemble {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                return Err(ServerError::new(format!(
-                    "not settled within {LIMIT:?}: {modes:?}"
-                )));
+                return Err(ServerError::new(format!("not settled within {LIMIT:?}: {modes:?}")));
             }
             sleep(POLL).await;
         }
@@ -125,9 +117,7 @@ impl Ensemble {
     ///
     /// If both are the same.
     pub fn link(&self, from: usize, to: usize) -> &Link {
-        self.links[from][to]
-            .as_ref()
-            .expect("a server has no link to itself")
+        self.links[from][to].as_ref().expect("a server has no link to itself")
     }
 
     /// Black-holes every link from and to server `i`. Clients still reach it.
@@ -170,9 +160,7 @@ impl Ensemble {
 }
 
 fn with_mode(modes: &[Option<String>], wanted: &str) -> Vec<usize> {
-    (0..modes.len())
-        .filter(|&i| modes[i].as_deref() == Some(wanted))
-        .collect()
+    (0..modes.len()).filter(|&i| modes[i].as_deref() == Some(wanted)).collect()
 }
 
 /// What an [`Ensemble`] is started with.
@@ -234,29 +222,19 @@ impl EnsembleBuilder {
                 result => return result.map(|()| ensemble),
             }
         }
-        Err(ServerError::new(
-            "ports that were free a moment before were taken when the servers bound them",
-        ))
+        Err(ServerError::new("ports that were free a moment before were taken when the servers bound them"))
     }
 
     async fn launch(&self) -> Result<Ensemble, ServerError> {
         let ports: Vec<Ports> = (0..self.servers).map(|_| Ports::take()).collect();
-        let (links, proxies) =
-            link_up(&ports).map_err(|error| ServerError::new(format!("no links: {error}")))?;
+        let (links, proxies) = link_up(&ports).map_err(|error| ServerError::new(format!("no links: {error}")))?;
         let mut servers = Vec::new();
         for (i, own) in ports.iter().enumerate() {
-            let mut server = self
-                .member(i, own, &links[i])
-                .prepare_member(own.client, i + 1)
-                .await?;
+            let mut server = self.member(i, own, &links[i]).prepare_member(own.client, i + 1).await?;
             server.launch()?;
             servers.push(server);
         }
-        Ok(Ensemble {
-            servers,
-            links,
-            _proxies: proxies,
-        })
+        Ok(Ensemble { servers, links, _proxies: proxies })
     }
 
     /// The configuration of server `i`: its own ports as they are, those of the others through the links.
@@ -276,10 +254,7 @@ impl EnsembleBuilder {
                 None => (own.quorum, own.election),
             };
             debug_assert_eq!(link.is_none(), i == j);
-            server.config(
-                format!("server.{}", j + 1),
-                format!("127.0.0.1:{quorum}:{election}"),
-            )
+            server.config(format!("server.{}", j + 1), format!("127.0.0.1:{quorum}:{election}"))
         })
     }
 }
@@ -294,11 +269,7 @@ struct Ports {
 
 impl Ports {
     fn take() -> Self {
-        Self {
-            client: free_port(),
-            quorum: free_port(),
-            election: free_port(),
-        }
+        Self { client: free_port(), quorum: free_port(), election: free_port() }
     }
 }
 

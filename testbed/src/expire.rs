@@ -29,15 +29,11 @@ const XID: i32 = 1;
 pub async fn expire(hosts: &str, session: (i64, Vec<u8>)) -> io::Result<()> {
     let (id, password) = session;
     let ended = async {
-        let servers = hosts
-            .split_once('/')
-            .map_or(hosts, |(servers, _chroot)| servers);
+        let servers = hosts.split_once('/').map_or(hosts, |(servers, _chroot)| servers);
         for server in servers.split(',').cycle() {
             // The owner may have taken the session back between our two requests: only an answer is
             // proof.
-            if let Ok(Ok(Outcome::Ended)) =
-                time::timeout(PATIENCE, attempt(server.trim(), id, &password)).await
-            {
+            if let Ok(Ok(Outcome::Ended)) = time::timeout(PATIENCE, attempt(server.trim(), id, &password)).await {
                 return;
             }
             time::sleep(Duration::from_millis(20)).await;
@@ -61,14 +57,8 @@ async fn attempt(server: &str, id: i64, password: &[u8]) -> io::Result<Outcome> 
     let (reader, mut writer) = stream.split();
     let mut reader = FrameReader::new(reader);
 
-    writer
-        .write_all(connect_request(id, password).wire())
-        .await?;
-    let Some(response) = reader
-        .next()
-        .await?
-        .and_then(|frame| frame.connect_response())
-    else {
+    writer.write_all(connect_request(id, password).wire()).await?;
+    let Some(response) = reader.next().await?.and_then(|frame| frame.connect_response()) else {
         return Ok(Outcome::Unknown);
     };
     if response.session == 0 {
@@ -79,10 +69,7 @@ async fn attempt(server: &str, id: i64, password: &[u8]) -> io::Result<Outcome> 
     request.int(XID).int(CLOSE_SESSION);
     writer.write_all(request.into_frame().wire()).await?;
     while let Some(frame) = reader.next().await? {
-        if let Some(FromServer::Answer {
-            xid: XID, err: 0, ..
-        }) = frame.sent_by_server()
-        {
+        if let Some(FromServer::Answer { xid: XID, err: 0, .. }) = frame.sent_by_server() {
             return Ok(Outcome::Ended);
         }
     }
@@ -93,12 +80,6 @@ fn connect_request(id: i64, password: &[u8]) -> Frame {
     let timeout_ms = 10_000;
     let mut record = RecordWriter::default();
     let (protocol_version, last_zxid, read_only) = (0, 0, false);
-    record
-        .int(protocol_version)
-        .long(last_zxid)
-        .int(timeout_ms)
-        .long(id)
-        .buffer(password)
-        .bool(read_only);
+    record.int(protocol_version).long(last_zxid).int(timeout_ms).long(id).buffer(password).bool(read_only);
     record.into_frame()
 }

@@ -121,9 +121,7 @@ impl Frame {
         Some(match (xid, op) {
             (PING_XID, _) | (_, Op::Ping) => FromClient::Aside(Kind::Ping),
             (AUTH_XID, _) | (_, Op::Auth) => FromClient::Aside(Kind::Auth),
-            (SET_WATCHES_XID, _) | (_, Op::SetWatches | Op::SetWatches2) => {
-                FromClient::Aside(Kind::SetWatches)
-            }
+            (SET_WATCHES_XID, _) | (_, Op::SetWatches | Op::SetWatches2) => FromClient::Aside(Kind::SetWatches),
             (_, Op::Sasl) => FromClient::Aside(Kind::Sasl),
             _ => FromClient::Request(RequestFrame::read(xid, op, &mut fields)),
         })
@@ -152,10 +150,7 @@ impl Frame {
         let mut fields = self.fields();
         let _protocol_version = fields.int()?;
         let _timeout = fields.int()?;
-        Some(ConnectResponse {
-            session: fields.long()?,
-            password: fields.buffer()?.to_vec(),
-        })
+        Some(ConnectResponse { session: fields.long()?, password: fields.buffer()?.to_vec() })
     }
 }
 
@@ -163,26 +158,14 @@ impl RequestFrame {
     /// Reads the body as far as it can be understood: a body that is cut short leaves the rest
     /// empty.
     fn read(xid: i32, op: Op, fields: &mut Fields<'_>) -> Self {
-        let mut request = Self {
-            xid,
-            op,
-            path: String::new(),
-            watch: false,
-            parts: Vec::new(),
-        };
+        let mut request = Self { xid, op, path: String::new(), watch: false, parts: Vec::new() };
         if matches!(op, Op::Multi | Op::MultiRead) {
             request.parts = multi::read_parts(fields);
-            request.path = request
-                .parts
-                .first()
-                .map(|(_, path)| path.clone())
-                .unwrap_or_default();
+            request.path = request.parts.first().map(|(_, path)| path.clone()).unwrap_or_default();
         } else if op.has_path() {
             request.path = fields.string().unwrap_or_default();
             request.watch = match op {
-                Op::Exists | Op::GetData | Op::GetChildren | Op::GetChildren2 => {
-                    fields.bool().unwrap_or(false)
-                }
+                Op::Exists | Op::GetData | Op::GetChildren | Op::GetChildren2 => fields.bool().unwrap_or(false),
                 Op::AddWatch => true,
                 _ => false,
             };
@@ -215,33 +198,19 @@ mod tests {
             record.buffer(b"/a/b").bool(true);
         });
         let read = read(&frame);
-        assert_eq!(
-            (read.xid, read.op, read.path.as_str(), read.watch),
-            (7, Op::GetData, "/a/b", true)
-        );
+        assert_eq!((read.xid, read.op, read.path.as_str(), read.watch), (7, Op::GetData, "/a/b", true));
     }
 
     #[test]
     fn multi_names_its_operations() {
         let frame = request(9, 14, |record| {
             record.int(15).bool(false).int(-1);
-            record
-                .buffer(b"/new")
-                .buffer(b"data")
-                .int(1)
-                .int(31)
-                .buffer(b"world")
-                .buffer(b"anyone")
-                .int(3);
+            record.buffer(b"/new").buffer(b"data").int(1).int(31).buffer(b"world").buffer(b"anyone").int(3);
             record.int(13).bool(false).int(-1).buffer(b"/seen").int(4);
             record.int(2).bool(false).int(-1).buffer(b"/old").int(-1);
             record.int(-1).bool(true).int(-1);
         });
-        let parts = [
-            (Op::Create2, "/new"),
-            (Op::Check, "/seen"),
-            (Op::Delete, "/old"),
-        ];
+        let parts = [(Op::Create2, "/new"), (Op::Check, "/seen"), (Op::Delete, "/old")];
         let read = read(&frame);
         assert_eq!(read.parts, parts.map(|(op, path)| (op, path.to_owned())));
         assert_eq!(read.path, "/new");
@@ -254,11 +223,7 @@ mod tests {
         });
         for length in 0..whole.wire().len() - 4 {
             let frame = Frame::new(&whole.wire()[4..4 + length]);
-            let _ = (
-                frame.sent_by_client(),
-                frame.sent_by_server(),
-                frame.connect_response(),
-            );
+            let _ = (frame.sent_by_client(), frame.sent_by_server(), frame.connect_response());
         }
         let negative = request(1, 1, |record| {
             record.int(-5);
@@ -268,16 +233,10 @@ mod tests {
 
     #[test]
     fn pings_auth_and_watches_are_no_requests() {
-        for (xid, code, kind) in [
-            (-2, 11, Kind::Ping),
-            (-4, 100, Kind::Auth),
-            (-8, 101, Kind::SetWatches),
-            (3, 102, Kind::Sasl),
-        ] {
-            assert_eq!(
-                request(xid, code, |_| ()).sent_by_client(),
-                Some(FromClient::Aside(kind))
-            );
+        for (xid, code, kind) in
+            [(-2, 11, Kind::Ping), (-4, 100, Kind::Auth), (-8, 101, Kind::SetWatches), (3, 102, Kind::Sasl)]
+        {
+            assert_eq!(request(xid, code, |_| ()).sent_by_client(), Some(FromClient::Aside(kind)));
         }
     }
 
@@ -285,30 +244,11 @@ mod tests {
     fn answer_and_notification_are_told_apart() {
         let mut answer = RecordWriter::default();
         answer.int(5).long(77).int(-101);
-        assert_eq!(
-            answer.into_frame().sent_by_server(),
-            Some(FromServer::Answer {
-                xid: 5,
-                zxid: 77,
-                err: -101
-            })
-        );
+        assert_eq!(answer.into_frame().sent_by_server(), Some(FromServer::Answer { xid: 5, zxid: 77, err: -101 }));
 
         let mut notification = RecordWriter::default();
-        notification
-            .int(-1)
-            .long(-1)
-            .int(0)
-            .int(2)
-            .int(3)
-            .buffer(b"/gone");
-        let kind = Kind::Notification {
-            event: 2,
-            path: "/gone".to_owned(),
-        };
-        assert_eq!(
-            notification.into_frame().sent_by_server(),
-            Some(FromServer::Aside(kind))
-        );
+        notification.int(-1).long(-1).int(0).int(2).int(3).buffer(b"/gone");
+        let kind = Kind::Notification { event: 2, path: "/gone".to_owned() };
+        assert_eq!(notification.into_frame().sent_by_server(), Some(FromServer::Aside(kind)));
     }
 }

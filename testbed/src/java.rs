@@ -38,10 +38,9 @@ impl Installation {
             .map_err(|error| ServerError::new(format!("cannot run {FINDER}: {error}")))?;
         let stdout = String::from_utf8_lossy(&output.stdout);
         match (output.status.success(), stdout.trim_end().split_once('\n')) {
-            (true, Some((java, class_path))) => Ok(Self {
-                java: java.to_owned(),
-                class_path: class_path.to_owned(),
-            }),
+            (true, Some((java, class_path))) => {
+                Ok(Self { java: java.to_owned(), class_path: class_path.to_owned() })
+            }
             _ => Err(ServerError::new(format!(
                 "this test starts servers of its own and needs ZooKeeper and Java on this machine: {}",
                 String::from_utf8_lossy(&output.stderr).trim()
@@ -72,25 +71,12 @@ impl Java {
         program: &Program,
         folder: &Path,
     ) -> Result<Self, ServerError> {
-        let failed =
-            |error| ServerError::new(format!("cannot start {}: {error}", installation.java));
-        let log = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(folder.join("server.log"))
-            .map_err(failed)?;
+        let failed = |error| ServerError::new(format!("cannot start {}: {error}", installation.java));
+        let log = OpenOptions::new().create(true).append(true).open(folder.join("server.log")).map_err(failed)?;
         let mut child = Command::new(&installation.java)
             .args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
-            .args([
-                "-Dzookeeper.preAllocSize=1024",
-                "-Dzookeeper.jmx.log4j.disable=true",
-            ])
-            .args(
-                program
-                    .properties
-                    .iter()
-                    .map(|(key, value)| format!("-D{key}={value}")),
-            )
+            .args(["-Dzookeeper.preAllocSize=1024", "-Dzookeeper.jmx.log4j.disable=true"])
+            .args(program.properties.iter().map(|(key, value)| format!("-D{key}={value}")))
             .arg("-cp")
             .arg(program.join_class_path(installation))
             .args([program.main_class.as_str(), "zoo.cfg"])

@@ -53,10 +53,7 @@ pub struct Entry {
 
 impl Ledger {
     /// Makes a record that allows one holder at a time, each with a token above all tokens before.
-    #[allow(
-        clippy::new_without_default,
-        reason = "what a ledger allows is said by its constructor"
-    )]
+    #[allow(clippy::new_without_default, reason = "what a ledger allows is said by its constructor")]
     pub fn new() -> Self {
         Self::with_rule(Rule::OneWithGrowingTokens)
     }
@@ -67,25 +64,14 @@ impl Ledger {
     }
 
     fn with_rule(rule: Rule) -> Self {
-        let book = Book {
-            rule,
-            grants: Vec::new(),
-            violations: Vec::new(),
-            top: None,
-            open: Vec::new(),
-        };
-        Self {
-            book: Arc::new(Mutex::new(book)),
-        }
+        let book = Book { rule, grants: Vec::new(), violations: Vec::new(), top: None, open: Vec::new() };
+        Self { book: Arc::new(Mutex::new(book)) }
     }
 
     /// Records that `who` entered with `token`. A breach is noted, and never panics.
     pub fn enter(&self, who: impl Into<String>, token: i64) -> Entry {
         let index = lock(&self.book).enter(who.into(), token);
-        Entry {
-            book: Arc::clone(&self.book),
-            index,
-        }
+        Entry { book: Arc::clone(&self.book), index }
     }
 
     /// All grants in the order in which they were entered.
@@ -106,12 +92,7 @@ impl Ledger {
     #[track_caller]
     pub fn assert_clean(&self) {
         let violations = self.violations();
-        assert!(
-            violations.is_empty(),
-            "{} violations:\n{}",
-            violations.len(),
-            violations.join("\n")
-        );
+        assert!(violations.is_empty(), "{} violations:\n{}", violations.len(), violations.join("\n"));
     }
 }
 
@@ -132,15 +113,9 @@ impl Book {
     fn enter(&mut self, who: String, token: i64) -> usize {
         let limit = match self.rule {
             Rule::OneWithGrowingTokens => {
-                if let Some(last) = self
-                    .top
-                    .map(|top| &self.grants[top])
-                    .filter(|last| token <= last.token)
-                {
-                    let breach = format!(
-                        "{who} entered with token {token}, not above {} of {}",
-                        last.token, last.who
-                    );
+                if let Some(last) = self.top.map(|top| &self.grants[top]).filter(|last| token <= last.token) {
+                    let breach =
+                        format!("{who} entered with token {token}, not above {} of {}", last.token, last.who);
                     self.violations.push(breach);
                 }
                 1
@@ -149,13 +124,8 @@ impl Book {
         };
         if self.open.len() >= limit {
             let inside = self.open.iter().map(|index| &self.grants[*index]);
-            let inside: Vec<_> = inside
-                .map(|grant| format!("{} (token {})", grant.who, grant.token))
-                .collect();
-            let breach = format!(
-                "{who} (token {token}) entered while inside: {}",
-                inside.join(", ")
-            );
+            let inside: Vec<_> = inside.map(|grant| format!("{} (token {})", grant.who, grant.token)).collect();
+            let breach = format!("{who} (token {token}) entered while inside: {}", inside.join(", "));
             self.violations.push(breach);
         }
         let index = self.grants.len();
@@ -163,12 +133,7 @@ impl Book {
             self.top = Some(index);
         }
         self.open.push(index);
-        self.grants.push(Grant {
-            who,
-            token,
-            entered: Instant::now(),
-            left: None,
-        });
+        self.grants.push(Grant { who, token, entered: Instant::now(), left: None });
         index
     }
 }
@@ -189,13 +154,7 @@ mod tests {
         drop(ledger.clone().enter("b", 2));
         ledger.assert_clean();
         let grants = ledger.grants();
-        assert_eq!(
-            grants
-                .iter()
-                .map(|grant| grant.who.as_str())
-                .collect::<Vec<_>>(),
-            ["a", "b"]
-        );
+        assert_eq!(grants.iter().map(|grant| grant.who.as_str()).collect::<Vec<_>>(), ["a", "b"]);
         assert!(grants[0].left.is_some_and(|left| left <= grants[1].entered));
     }
 
@@ -213,10 +172,7 @@ mod tests {
         let ledger = Ledger::new();
         let _a = ledger.enter("a", 1);
         let _b = ledger.enter("b", 2);
-        assert_eq!(
-            ledger.violations(),
-            ["b (token 2) entered while inside: a (token 1)"]
-        );
+        assert_eq!(ledger.violations(), ["b (token 2) entered while inside: a (token 1)"]);
     }
 
     #[test]

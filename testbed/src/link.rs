@@ -98,11 +98,7 @@ impl Link {
         };
         let (quorum, quorum_port) = bind()?;
         let (election, election_port) = bind()?;
-        let link = Self {
-            flow: watch::Sender::new(Flow::Forward),
-            quorum_port,
-            election_port,
-        };
+        let link = Self { flow: watch::Sender::new(Flow::Forward), quorum_port, election_port };
         Ok((link, Sockets { quorum, election }))
     }
 }
@@ -115,36 +111,22 @@ pub(crate) struct Proxies {
 }
 
 impl Proxies {
-    pub(crate) fn start<'a>(
-        links: impl Iterator<Item = (&'a Link, Sockets, Target)>,
-    ) -> io::Result<Self> {
-        let runtime = runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
+    pub(crate) fn start<'a>(links: impl Iterator<Item = (&'a Link, Sockets, Target)>) -> io::Result<Self> {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         {
             let _context = runtime.enter();
             for (link, sockets, target) in links {
                 let quorum = TcpListener::from_std(sockets.quorum)?;
                 runtime.spawn(accept(quorum, Role::Quorum, target, link.flow.subscribe()));
                 let election = TcpListener::from_std(sockets.election)?;
-                runtime.spawn(accept(
-                    election,
-                    Role::Election,
-                    target,
-                    link.flow.subscribe(),
-                ));
+                runtime.spawn(accept(election, Role::Election, target, link.flow.subscribe()));
             }
         }
         let (stop, stopped) = oneshot::channel();
-        let thread = thread::Builder::new()
-            .name("quorum links".to_owned())
-            .spawn(move || {
-                let _ = runtime.block_on(stopped);
-            })?;
-        Ok(Self {
-            stop: Some(stop),
-            thread: Some(thread),
-        })
+        let thread = thread::Builder::new().name("quorum links".to_owned()).spawn(move || {
+            let _ = runtime.block_on(stopped);
+        })?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
 }
 
@@ -233,11 +215,7 @@ async fn send_on(
     }
 }
 
-async fn copy(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
-    mut flow: watch::Receiver<Flow>,
-) -> io::Result<()> {
+async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut flow: watch::Receiver<Flow>) -> io::Result<()> {
     let mut buffer = vec![0; 1 << 16];
     loop {
         passing(&mut flow).await?;
@@ -276,17 +254,9 @@ async fn copy_packets(
         }
         packets.push(&buffer[..length]);
         let holds = passing(&mut flow).await? == Flow::HoldPings;
-        let mut passed = if holds {
-            Vec::new()
-        } else {
-            std::mem::take(&mut held)
-        };
+        let mut passed = if holds { Vec::new() } else { std::mem::take(&mut held) };
         while let Some(packet) = packets.pop()? {
-            let side = if holds && packet.is_ping() {
-                &mut held
-            } else {
-                &mut passed
-            };
+            let side = if holds && packet.is_ping() { &mut held } else { &mut passed };
             side.extend_from_slice(&packet.0);
         }
         to.write_all(&passed).await?;
@@ -297,8 +267,5 @@ async fn copy_packets(
 async fn passing(flow: &mut watch::Receiver<Flow>) -> io::Result<Flow> {
     let passes = |flow: &Flow| matches!(flow, Flow::Forward | Flow::HoldPings);
     // The sender is gone when the ensemble is.
-    flow.wait_for(passes)
-        .await
-        .map(|flow| *flow)
-        .map_err(|_| io::ErrorKind::ConnectionAborted.into())
+    flow.wait_for(passes).await.map(|flow| *flow).map_err(|_| io::ErrorKind::ConnectionAborted.into())
 }

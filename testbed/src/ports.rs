@@ -12,8 +12,7 @@ const COUNT: u64 = 17_000;
 // Below the range from which Linux takes the ports of outgoing connections (32768 and up): while its server is
 // down, such a port would be given to any client, or a client that reconnects would even connect to itself.
 pub(crate) fn free_port() -> u16 {
-    static NEXT: LazyLock<AtomicU64> =
-        LazyLock::new(|| AtomicU64::new(RandomState::new().hash_one(())));
+    static NEXT: LazyLock<AtomicU64> = LazyLock::new(|| AtomicU64::new(RandomState::new().hash_one(())));
     loop {
         let number = FIRST + NEXT.fetch_add(1, Ordering::Relaxed) % COUNT;
         let port = u16::try_from(number).expect("the range ends below 65536");

@@ -54,21 +54,12 @@ impl Proxy {
         let shared = Arc::new(Shared::new());
         let (stop, stopped) = oneshot::channel();
         let (report, started) = oneshot::channel();
-        let thread = thread::Builder::new()
-            .name("zookeeper-proxy".to_owned())
-            .spawn({
-                let shared = Arc::clone(&shared);
-                move || listener::run(listener, upstream, shared, stopped, report)
-            })?;
-        let proxy = Self {
-            address,
-            shared,
-            stop: Some(stop),
-            thread: Some(thread),
-        };
-        started
-            .await
-            .map_err(|_| io::Error::other("the proxy's thread ended before it listened"))??;
+        let thread = thread::Builder::new().name("zookeeper-proxy".to_owned()).spawn({
+            let shared = Arc::clone(&shared);
+            move || listener::run(listener, upstream, shared, stopped, report)
+        })?;
+        let proxy = Self { address, shared, stop: Some(stop), thread: Some(thread) };
+        started.await.map_err(|_| io::Error::other("the proxy's thread ended before it listened"))??;
         Ok(proxy)
     }
 
@@ -109,14 +100,7 @@ impl Proxy {
     /// A client that is fast, or a proxy that is slow, can make one burst look like two, so hold
     /// the answers back ([`hold_answers`](Self::hold_answers)) where the number matters.
     pub fn round_trips(&self) -> usize {
-        self.shared
-            .state()
-            .history
-            .requests
-            .iter()
-            .map(|request| request.round)
-            .max()
-            .unwrap_or(0)
+        self.shared.state().history.requests.iter().map(|request| request.round).max().unwrap_or(0)
     }
 
     /// Delays every answer that arrives from now on by this much; zero for no delay. Requests are
@@ -181,9 +165,7 @@ impl Proxy {
 
     /// Waits until at least `n` counted requests have arrived. It has no time limit.
     pub async fn wait_for_requests(&self, n: usize) {
-        self.shared
-            .wait_until(|state| (state.history.requests.len() >= n).then_some(()))
-            .await;
+        self.shared.wait_until(|state| (state.history.requests.len() >= n).then_some(())).await;
     }
 
     /// Waits for a request that matches, and returns the first. Requests are looked at again when
@@ -191,28 +173,20 @@ impl Proxy {
     /// has no time limit.
     pub async fn wait_for(&self, predicate: impl Fn(&Request) -> bool) -> Request {
         let find = |request: &&Request| predicate(request);
-        self.shared
-            .wait_until(|state| state.history.requests.iter().find(find).cloned())
-            .await
+        self.shared.wait_until(|state| state.history.requests.iter().find(find).cloned()).await
     }
 }
 
 impl fmt::Debug for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Proxy")
-            .field("address", &self.address)
-            .finish_non_exhaustive()
+        f.debug_struct("Proxy").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
         drop(self.stop.take());
-        if let Some(thread) = self
-            .thread
-            .take()
-            .filter(|thread| thread.thread().id() != thread::current().id())
-        {
+        if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id()) {
             // A panic of the proxy's thread must not become an abort here; the test that needs it
             // has failed already.
             let _ = thread.join();

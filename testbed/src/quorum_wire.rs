@@ -33,10 +33,7 @@ impl Packets {
 
     /// The next packet, once all of it has been pushed.
     pub(crate) fn pop(&mut self) -> io::Result<Option<Packet>> {
-        let mut cursor = Cursor {
-            bytes: &self.unread,
-            at: 12,
-        };
+        let mut cursor = Cursor { bytes: &self.unread, at: 12 };
         match cursor.skip_rest() {
             Some(Ok(length)) => Ok(Some(Packet(self.unread.drain(..length).collect()))),
             Some(Err(error)) => Err(error),
@@ -81,20 +78,14 @@ impl Cursor<'_> {
         Some(match usize::try_from(number) {
             Ok(count) if count <= LONGEST => Ok(count),
             _ if number == -1 => Ok(0),
-            _ => Err(io::Error::new(
-                ErrorKind::InvalidData,
-                format!("not a quorum packet: length {number}"),
-            )),
+            _ => Err(io::Error::new(ErrorKind::InvalidData, format!("not a quorum packet: length {number}"))),
         })
     }
 }
 
 /// Reads how a server introduces itself on an election connection, and replaces the address at which it wants to be
 /// called back: the true one would lead around the links.
-pub(crate) async fn read_introduction(
-    from: &mut (impl AsyncRead + Unpin),
-    port: u16,
-) -> io::Result<Vec<u8>> {
+pub(crate) async fn read_introduction(from: &mut (impl AsyncRead + Unpin), port: u16) -> io::Result<Vec<u8>> {
     let version = from.read_i64().await?;
     if !INITIAL_MESSAGE.contains(&version) {
         return Err(io::Error::new(
@@ -105,9 +96,7 @@ pub(crate) async fn read_introduction(
     let server = from.read_i64().await?;
     let length = from.read_i32().await?;
     let length = usize::try_from(length).map_err(|_| ErrorKind::InvalidData)?;
-    from.take(length as u64)
-        .read_to_end(&mut Vec::new())
-        .await?;
+    from.take(length as u64).read_to_end(&mut Vec::new()).await?;
 
     let address = format!("127.0.0.1:{port}");
     let mut message = Vec::new();
@@ -152,11 +141,7 @@ mod tests {
             packet(11, Some(b"0123456789"), None),
             packet(5, Some(b""), None),
             packet(3, None, None),
-            packet(
-                1,
-                Some(b"request"),
-                Some(&[("ip", "127.0.0.1"), ("digest", "")]),
-            ),
+            packet(1, Some(b"request"), Some(&[("ip", "127.0.0.1"), ("digest", "")])),
             packet(5, Some(b"touched"), Some(&[])),
         ];
         let stream = sent.concat();

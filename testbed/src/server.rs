@@ -127,11 +127,7 @@ impl Server {
     }
 
     pub(crate) fn launch(&mut self) -> Result<(), ServerError> {
-        self.java = Some(Java::launch(
-            self.installation,
-            &self.program,
-            self.folder.path(),
-        )?);
+        self.java = Some(Java::launch(self.installation, &self.program, self.folder.path())?);
         Ok(())
     }
 
@@ -141,15 +137,8 @@ impl Server {
 
     /// Whether this server, and not another that took its port, takes requests.
     pub(crate) async fn serves(&self) -> bool {
-        let name = self
-            .folder
-            .path()
-            .file_name()
-            .expect("a temporary folder has a name")
-            .to_string_lossy();
-        ask(self.port, "conf")
-            .await
-            .is_ok_and(|answer| answer.contains(&*name))
+        let name = self.folder.path().file_name().expect("a temporary folder has a name").to_string_lossy();
+        ask(self.port, "conf").await.is_ok_and(|answer| answer.contains(&*name))
     }
 
     pub(crate) fn log(&self) -> String {
@@ -165,10 +154,7 @@ impl Server {
         let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
         let tail = lines[lines.len().saturating_sub(20)..].join("\n");
-        ServerError::new(format!(
-            "the server on port {} did not start; the end of its log:\n{tail}",
-            self.port
-        ))
+        ServerError::new(format!("the server on port {} did not start; the end of its log:\n{tail}", self.port))
     }
 
     async fn wait_until_up(&mut self) -> Result<(), ServerError> {
@@ -184,9 +170,7 @@ impl Server {
 
     async fn is_up(&self) -> bool {
         if self.is_member {
-            return ask(self.port, "ruok")
-                .await
-                .is_ok_and(|answer| answer == "imok");
+            return ask(self.port, "ruok").await.is_ok_and(|answer| answer == "imok");
         }
         self.serves().await
     }
@@ -208,16 +192,9 @@ pub struct ServerBuilder {
 
 impl ServerBuilder {
     fn new() -> Self {
-        let program = Program {
-            class_path: Vec::new(),
-            properties: Vec::new(),
-            main_class: MAIN_CLASS.to_owned(),
-        };
-        Self {
-            tick: Duration::from_millis(500),
-            config: Vec::new(),
-            program,
-        }
+        let program =
+            Program { class_path: Vec::new(), properties: Vec::new(), main_class: MAIN_CLASS.to_owned() };
+        Self { tick: Duration::from_millis(500), config: Vec::new(), program }
     }
 
     /// Sets the length of a tick, in whole milliseconds. The shortest session is two ticks.
@@ -265,9 +242,7 @@ impl ServerBuilder {
                 result => return result.map(|()| server),
             }
         }
-        Err(ServerError::new(
-            "every port that was free a moment before was taken when the server bound it",
-        ))
+        Err(ServerError::new("every port that was free a moment before was taken when the server bound it"))
     }
 
     /// A member of an ensemble, not yet launched.
@@ -282,28 +257,16 @@ impl ServerBuilder {
     pub(crate) fn overlaid_by(mut self, other: &Self) -> Self {
         self.tick = other.tick;
         self.config.extend(other.config.iter().cloned());
-        self.program
-            .properties
-            .extend(other.program.properties.iter().cloned());
+        self.program.properties.extend(other.program.properties.iter().cloned());
         self
     }
 
     async fn prepare(&self, port: u16) -> Result<Server, ServerError> {
         let installation = Installation::find().await?;
-        let folder = tempfile::Builder::new()
-            .prefix("testbed-server.")
-            .tempdir()
-            .map_err(cannot_write)?;
+        let folder = tempfile::Builder::new().prefix("testbed-server.").tempdir().map_err(cannot_write)?;
         fs::create_dir(folder.path().join("data")).map_err(cannot_write)?;
         fs::write(folder.path().join("zoo.cfg"), self.zoo_cfg(port)).map_err(cannot_write)?;
-        Ok(Server {
-            java: None,
-            folder,
-            port,
-            program: self.program.clone(),
-            installation,
-            is_member: false,
-        })
+        Ok(Server { java: None, folder, port, program: self.program.clone(), installation, is_member: false })
     }
 
     fn zoo_cfg(&self, port: u16) -> String {
@@ -331,19 +294,14 @@ async fn ask(port: u16, word: &str) -> Result<String, ServerError> {
     match timeout(ANSWER_LIMIT, exchange).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(ServerError::new(format!("{word} to port {port}: {error}"))),
-        Err(_) => Err(ServerError::new(format!(
-            "{word} to port {port}: no answer within {ANSWER_LIMIT:?}"
-        ))),
+        Err(_) => Err(ServerError::new(format!("{word} to port {port}: no answer within {ANSWER_LIMIT:?}"))),
     }
 }
 
 /// What the server on `port` says that it is, if it takes requests.
 pub(crate) async fn mode(port: u16) -> Option<String> {
     let answer = ask(port, "srvr").await.ok()?;
-    answer
-        .lines()
-        .find_map(|line| line.strip_prefix("Mode: "))
-        .map(str::to_owned)
+    answer.lines().find_map(|line| line.strip_prefix("Mode: ")).map(str::to_owned)
 }
 
 fn cannot_write(error: std::io::Error) -> ServerError {

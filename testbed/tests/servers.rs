@@ -12,11 +12,7 @@ const POLL: Duration = Duration::from_millis(20);
 const LIMIT: Duration = Duration::from_secs(20);
 
 async fn connect(hosts: &str) -> Client {
-    Client::connector()
-        .with_session_timeout(SESSION)
-        .connect(hosts)
-        .await
-        .expect("the server answers")
+    Client::connector().with_session_timeout(SESSION).connect(hosts).await.expect("the server answers")
 }
 
 async fn write(client: &Client) -> Result<(), zookeeper_client::Error> {
@@ -28,11 +24,7 @@ async fn write(client: &Client) -> Result<(), zookeeper_client::Error> {
 async fn wait_until_serving(ensemble: &Ensemble, i: usize, serving: bool) {
     let deadline = Instant::now() + LIMIT;
     while ensemble.server(i).mode().await.is_some() != serving {
-        assert!(
-            Instant::now() < deadline,
-            "server {i} still has serving == {}",
-            !serving
-        );
+        assert!(Instant::now() < deadline, "server {i} still has serving == {}", !serving);
         sleep(POLL).await;
     }
 }
@@ -44,34 +36,21 @@ async fn wait_for_state(client: &Client, wanted: SessionState) {
             states.changed().await;
         }
     };
-    tokio::time::timeout(LIMIT, wait)
-        .await
-        .expect("the session gets into the state in time");
+    tokio::time::timeout(LIMIT, wait).await.expect("the session gets into the state in time");
 }
 
 #[tokio::test]
 async fn restarted_server_keeps_port_and_data() {
     let mut server = Server::start().await.unwrap();
     let mode = CreateMode::Persistent.with_acls(Acls::anyone_all());
-    connect(&server.hosts())
-        .await
-        .create("/kept", b"", &mode)
-        .await
-        .unwrap();
+    connect(&server.hosts()).await.create("/kept", b"", &mode).await.unwrap();
 
     server.kill();
     assert!(server.four_letter_word("ruok").await.is_err());
     server.restart().await.unwrap();
 
     assert_eq!(server.mode().await.as_deref(), Some("standalone"));
-    assert!(
-        connect(&server.hosts())
-            .await
-            .check_stat("/kept")
-            .await
-            .unwrap()
-            .is_some()
-    );
+    assert!(connect(&server.hosts()).await.check_stat("/kept").await.unwrap().is_some());
 }
 
 #[tokio::test]
@@ -111,9 +90,7 @@ async fn another_leads_when_leader_is_killed() {
 
     let new = ensemble.leader().await.unwrap();
     assert_ne!(new, old);
-    write(&connect(&ensemble.server(new).hosts()).await)
-        .await
-        .unwrap();
+    write(&connect(&ensemble.server(new).hosts()).await).await.unwrap();
 
     ensemble.server_mut(old).restart().await.unwrap();
     ensemble.settled().await.unwrap();
@@ -125,15 +102,11 @@ async fn isolated_follower_stops_serving_until_healed() {
     let follower = ensemble.followers().await.unwrap()[0];
     ensemble.isolate(follower);
     wait_until_serving(&ensemble, follower, false).await;
-    write(&connect(&ensemble.server(ensemble.leader().await.unwrap()).hosts()).await)
-        .await
-        .unwrap();
+    write(&connect(&ensemble.server(ensemble.leader().await.unwrap()).hosts()).await).await.unwrap();
 
     ensemble.heal();
     ensemble.settled().await.unwrap();
-    write(&connect(&ensemble.server(follower).hosts()).await)
-        .await
-        .unwrap();
+    write(&connect(&ensemble.server(follower).hosts()).await).await.unwrap();
 }
 
 #[tokio::test]
@@ -162,17 +135,10 @@ async fn short_black_hole_loses_no_request() {
     link.black_hole();
     let write = write(&client);
     tokio::pin!(write);
-    assert!(
-        tokio::time::timeout(Duration::from_millis(500), &mut write)
-            .await
-            .is_err()
-    );
+    assert!(tokio::time::timeout(Duration::from_millis(500), &mut write).await.is_err());
     link.heal();
     write.await.unwrap();
-    assert_eq!(
-        ensemble.server(follower).mode().await.as_deref(),
-        Some("follower")
-    );
+    assert_eq!(ensemble.server(follower).mode().await.as_deref(), Some("follower"));
 }
 
 #[tokio::test]
@@ -184,11 +150,7 @@ async fn cut_follower_stops_serving_at_once() {
     ensemble.link(follower, leader).cut();
     wait_until_serving(&ensemble, follower, false).await;
     // Well before the 4 s after which it gives up a silent leader.
-    assert!(
-        started.elapsed() < Duration::from_secs(2),
-        "{:?}",
-        started.elapsed()
-    );
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
     ensemble.heal();
     ensemble.settled().await.unwrap();
 }
@@ -212,23 +174,12 @@ async fn held_pings_expire_a_session_that_is_answered() {
         assert!(held.elapsed() < LIMIT, "the session lives on");
         sleep(POLL).await;
     };
-    println!(
-        "last write answered after {:?}, failed {failure} after {:?}",
-        answered - held,
-        held.elapsed()
-    );
-    assert!(
-        answered - held > SESSION / 2,
-        "writes stopped after {:?}",
-        answered - held
-    );
+    println!("last write answered after {:?}, failed {failure} after {:?}", answered - held, held.elapsed());
+    assert!(answered - held > SESSION / 2, "writes stopped after {:?}", answered - held);
     wait_for_state(&client, SessionState::Expired).await;
     println!("expired after {:?}", held.elapsed());
     // It was the leader that forgot the session; the follower never left it.
-    assert_eq!(
-        ensemble.server(follower).mode().await.as_deref(),
-        Some("follower")
-    );
+    assert_eq!(ensemble.server(follower).mode().await.as_deref(), Some("follower"));
 
     link.heal();
     let client = connect(&ensemble.server(follower).hosts()).await;

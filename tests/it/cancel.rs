@@ -54,10 +54,7 @@ async fn call(recipe: &Recipe, world: &World, call: Call) -> Outcome {
 async fn free(recipe: &Recipe, how: Call) {
     let world = World::new().await;
     for polls in 1.. {
-        let cancelled = Polls {
-            future: Box::pin(call(recipe, &world, how)),
-            left: polls,
-        };
+        let cancelled = Polls { future: Box::pin(call(recipe, &world, how)), left: polls };
         let done = soon("polls", cancelled).await;
         let completed = done.is_some();
         drop(done);
@@ -79,10 +76,7 @@ async fn contended(recipe: &Recipe, how: Call) {
     let holder = (recipe.lock)(&world.other().await, &world.path);
     for polls in 1.. {
         let guard = holder.lock().await.expect("held");
-        let mut cancelled = pin!(Polls {
-            future: Box::pin(call(recipe, &world, how)),
-            left: polls
-        });
+        let mut cancelled = pin!(Polls { future: Box::pin(call(recipe, &world, how)), left: polls });
         // It waits for the holder when it has been polled as often as it will be.
         let waiting = tokio::time::timeout(Duration::from_millis(300), &mut cancelled).await;
         let completed = match waiting {
@@ -92,10 +86,7 @@ async fn contended(recipe: &Recipe, how: Call) {
                 let done = soon("the waiter's turn", cancelled.as_mut()).await;
                 let completed = done.is_some();
                 drop(done);
-                cancelled.set(Polls {
-                    future: Box::pin(call(recipe, &world, how)),
-                    left: 0,
-                });
+                cancelled.set(Polls { future: Box::pin(call(recipe, &world, how)), left: 0 });
                 finish(recipe, &world).await;
                 if completed {
                     return;
@@ -103,10 +94,7 @@ async fn contended(recipe: &Recipe, how: Call) {
                 continue;
             }
         };
-        cancelled.set(Polls {
-            future: Box::pin(call(recipe, &world, how)),
-            left: 0,
-        });
+        cancelled.set(Polls { future: Box::pin(call(recipe, &world, how)), left: 0 });
         world.wait_children(recipe.nodes).await;
         guard.release().await.expect("released");
         finish(recipe, &world).await;
@@ -173,23 +161,14 @@ async fn two_hundred_cancelled_acquires_leave_nothing() {
     for round in 0..200 {
         // Every possible number of polls, over and over.
         let polls = 1 + round % 8;
-        let done = Polls {
-            future: Box::pin(call(&MUTEX, &world, Call::Lock)),
-            left: polls,
-        }
-        .await;
+        let done = Polls { future: Box::pin(call(&MUTEX, &world, Call::Lock)), left: polls }.await;
         if done.is_none() {
             most = most.max(polls);
         }
     }
     assert!(most >= 2, "cancelled under way, at up to {most} polls");
     world.wait_empty().await;
-    let guard = world
-        .mutex()
-        .try_lock()
-        .await
-        .expect("asked")
-        .expect("free");
+    let guard = world.mutex().try_lock().await.expect("asked").expect("free");
     guard.release().await.expect("released");
 }
 
@@ -198,11 +177,7 @@ async fn release_goes_on_when_its_future_is_dropped() {
     let world = World::new().await;
     for polls in 0..4 {
         let guard = world.mutex().lock().await.expect("held");
-        let done = Polls {
-            future: Box::pin(guard.release()),
-            left: polls,
-        }
-        .await;
+        let done = Polls { future: Box::pin(guard.release()), left: polls }.await;
         drop(done);
         world.wait_empty().await;
     }

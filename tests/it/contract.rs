@@ -84,16 +84,10 @@ async fn queues_in_order(recipe: &Recipe) {
     let order = Arc::new(StdMutex::new(Vec::new()));
     let mut waiters = Vec::new();
     for waiter in 0..6 {
-        let (lock, order) = (
-            (recipe.lock)(&world.other().await, &world.path),
-            order.clone(),
-        );
+        let (lock, order) = ((recipe.lock)(&world.other().await, &world.path), order.clone());
         waiters.push(tokio::spawn(async move {
             let guard = lock.lock().await.expect("held");
-            order
-                .lock()
-                .expect("unpoisoned")
-                .push((waiter, guard.fencing_token()));
+            order.lock().expect("unpoisoned").push((waiter, guard.fencing_token()));
             guard.release().await.expect("released");
         }));
         // The next one joins when this one is in line.
@@ -104,10 +98,7 @@ async fn queues_in_order(recipe: &Recipe) {
         soon("a waiter's turn", waiter).await.expect("no panic");
     }
     let order = order.lock().expect("unpoisoned");
-    assert!(
-        order.is_sorted(),
-        "in order of arrival, with growing tokens: {order:?}"
-    );
+    assert!(order.is_sorted(), "in order of arrival, with growing tokens: {order:?}");
     assert_eq!(order.len(), 6);
 }
 
@@ -118,11 +109,7 @@ async fn hands_over(recipe: &Recipe) {
     let mut token = None;
     let mut guard = lock.lock().await.expect("held");
     for turn in 0..10 {
-        let (from, to) = if turn % 2 == 0 {
-            (&guard, &other)
-        } else {
-            (&guard, &lock)
-        };
+        let (from, to) = if turn % 2 == 0 { (&guard, &other) } else { (&guard, &lock) };
         assert!(token < Some(from.fencing_token()), "tokens grow");
         token = Some(from.fencing_token());
         let mut next = std::pin::pin!(to.lock());
@@ -143,19 +130,9 @@ async fn tries(recipe: &Recipe) {
     let world = World::new().await;
     let lock = (recipe.lock)(&world.session, &world.path);
     let other = (recipe.lock)(&world.other().await, &world.path);
-    let guard = lock
-        .try_lock()
-        .await
-        .expect("asked")
-        .expect("free, though the path did not exist");
-    assert!(
-        other.try_lock().await.expect("asked").is_none(),
-        "held by another session"
-    );
-    assert!(
-        lock.try_lock().await.expect("asked").is_none(),
-        "held by the same session"
-    );
+    let guard = lock.try_lock().await.expect("asked").expect("free, though the path did not exist");
+    assert!(other.try_lock().await.expect("asked").is_none(), "held by another session");
+    assert!(lock.try_lock().await.expect("asked").is_none(), "held by the same session");
     guard.release().await.expect("released");
     let guard = other.try_lock().await.expect("asked").expect("free again");
     guard.release().await.expect("released");
@@ -166,32 +143,17 @@ async fn limits_time(recipe: &Recipe) {
     let world = World::new().await;
     let lock = (recipe.lock)(&world.session, &world.path);
     let other = (recipe.lock)(&world.other().await, &world.path);
-    let guard = lock
-        .try_lock_for(Duration::MAX)
-        .await
-        .expect("asked")
-        .expect("free");
+    let guard = lock.try_lock_for(Duration::MAX).await.expect("asked").expect("free");
     for limit in [Duration::ZERO, Duration::from_millis(300)] {
-        assert!(
-            other.try_lock_for(limit).await.expect("asked").is_none(),
-            "held for longer than {limit:?}"
-        );
+        assert!(other.try_lock_for(limit).await.expect("asked").is_none(), "held for longer than {limit:?}");
     }
     world.wait_children(recipe.nodes).await;
     let waiting = tokio::spawn(async move { other.try_lock_for(Duration::from_secs(50)).await });
     world.wait_children(2 * recipe.nodes).await;
     guard.release().await.expect("released");
-    let guard = soon("the wait", waiting)
-        .await
-        .expect("no panic")
-        .expect("asked")
-        .expect("in time");
+    let guard = soon("the wait", waiting).await.expect("no panic").expect("asked").expect("in time");
     guard.release().await.expect("released");
-    let guard = lock
-        .try_lock_for(Duration::ZERO)
-        .await
-        .expect("asked")
-        .expect("free");
+    let guard = lock.try_lock_for(Duration::ZERO).await.expect("asked").expect("free");
     guard.release().await.expect("released");
     world.wait_empty().await;
 }
@@ -203,14 +165,10 @@ async fn releases_when_dropped(recipe: &Recipe) {
     // The delete was sent before this create.
     let guard = lock.try_lock().await.expect("asked").expect("free");
     let waiting = (recipe.lock)(&world.other().await, &world.path);
-    let waiting =
-        tokio::spawn(async move { waiting.lock().await.map(|guard| guard.fencing_token()) });
+    let waiting = tokio::spawn(async move { waiting.lock().await.map(|guard| guard.fencing_token()) });
     world.wait_children(2 * recipe.nodes).await;
     drop(guard);
-    soon("the waiter", waiting)
-        .await
-        .expect("no panic")
-        .expect("held");
+    soon("the waiter", waiting).await.expect("no panic").expect("held");
     world.wait_empty().await;
 }
 
@@ -224,17 +182,9 @@ async fn tells_of_its_hold(recipe: &Recipe) {
     world.expire().await;
     assert_eq!(soon("the loss", lost).await, Loss::Expired);
     assert_eq!(guard.state(), HoldState::Lost(Loss::Expired));
-    assert_eq!(
-        guard.run_until_lost(std::future::pending::<()>()).await,
-        Err(Loss::Expired)
-    );
-    assert!(matches!(
-        guard.release().await,
-        Err(Error::Lost(Loss::Expired))
-    ));
-    let guard = soon("a new session", lock.lock())
-        .await
-        .expect("held in the renewed session");
+    assert_eq!(guard.run_until_lost(std::future::pending::<()>()).await, Err(Loss::Expired));
+    assert!(matches!(guard.release().await, Err(Error::Lost(Loss::Expired))));
+    let guard = soon("a new session", lock.lock()).await.expect("held in the renewed session");
     guard.release().await.expect("released");
     world.wait_empty().await;
 }

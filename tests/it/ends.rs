@@ -3,6 +3,8 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use testbed::frames::Op;
+use zookeeper_recipes::zookeeper_client::SessionState;
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Session};
 
 use crate::support::{TIMEOUT, World, connect, connect_for, hosts, soon, wait_children};
@@ -11,9 +13,7 @@ use crate::support::{TIMEOUT, World, connect, connect_for, hosts, soon, wait_chi
 async fn guard_dropped_on_a_plain_thread_releases() {
     let world = World::new().await;
     let guard = world.mutex().lock().await.expect("held");
-    std::thread::spawn(move || drop(guard))
-        .join()
-        .expect("no panic");
+    std::thread::spawn(move || drop(guard)).join().expect("no panic");
     world.wait_empty().await;
 }
 
@@ -37,29 +37,15 @@ async fn guard_dropped_after_its_runtime_neither_panics_nor_claims_to_hold() {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         runtime.block_on(async {
             let session = connect(&hosts()).await;
-            Mutex::new(&session, &path)
-                .expect("a mutex")
-                .lock()
-                .await
-                .expect("held")
+            Mutex::new(&session, &path).expect("a mutex").lock().await.expect("held")
         })
     })
     .join()
     .expect("no panic");
-    assert_eq!(
-        guard.state(),
-        HoldState::Lost(Loss::Expired),
-        "nobody keeps its session alive"
-    );
-    let mutex = world.mutex();
-    let next = tokio::spawn(async move { mutex.lock().await });
-    world.wait_children(2).await;
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Expired), "nobody keeps its session alive");
     assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
     drop(guard);
-    let guard = soon("the next, by the end of the session", next)
-        .await
-        .expect("no panic")
-        .expect("held");
+    let guard = soon("the next, by the end of the session", world.mutex().lock()).await.expect("held");
     guard.release().await.expect("released");
 }
 
@@ -73,14 +59,9 @@ async fn lock_on_a_session_whose_runtime_is_gone_fails() {
     .join()
     .expect("no panic");
     let mutex = Mutex::new(&session, &path).expect("a mutex");
-    let error = soon("an answer", mutex.lock())
-        .await
-        .expect_err("no session");
+    let error = soon("an answer", mutex.lock()).await.expect_err("no session");
     assert!(matches!(error, Error::SessionEnded { .. }), "{error:?}");
-    assert!(
-        soon("the end", session.close()).await.is_err(),
-        "nobody was told"
-    );
+    assert!(soon("the end", session.close()).await.is_err(), "nobody was told");
 }
 
 #[tokio::test]
@@ -91,8 +72,7 @@ async fn runtime_dropped_under_a_waiter_elsewhere_ends_its_wait() {
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
     let thread = std::thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-        send.send(runtime.block_on(connect(&hosts())))
-            .expect("received");
+        send.send(runtime.block_on(connect(&hosts()))).expect("received");
         let _ = stopped.recv();
     });
     let session = receive.recv().expect("a session");
@@ -101,10 +81,7 @@ async fn runtime_dropped_under_a_waiter_elsewhere_ends_its_wait() {
     world.wait_children(2).await;
     stop.send(()).expect("received");
     thread.join().expect("no panic");
-    let error = soon("the end", waiting)
-        .await
-        .expect("no panic")
-        .expect_err("no session");
+    let error = soon("the end", waiting).await.expect("no panic").expect_err("no session");
     assert!(matches!(error, Error::SessionEnded { .. }), "{error:?}");
     guard.release().await.expect("released");
 }
@@ -113,11 +90,7 @@ async fn runtime_dropped_under_a_waiter_elsewhere_ends_its_wait() {
 async fn last_handle_dropped_ends_the_session() {
     let world = World::new().await;
     let session = world.other().await;
-    let guard = Mutex::new(&session, &world.path)
-        .expect("a mutex")
-        .lock()
-        .await
-        .expect("held");
+    let guard = Mutex::new(&session, &world.path).expect("a mutex").lock().await.expect("held");
     drop(session);
     assert_eq!(guard.state(), HoldState::Held, "a guard keeps its session");
     let owner = world.wait_children(1).await;
@@ -144,23 +117,14 @@ async fn close_ends_guards_and_waiters_and_leaves_nothing() {
     first.expect("closed");
     second.expect("closed");
     assert!(began.elapsed() < TIMEOUT, "it took {:?}", began.elapsed());
-    assert!(
-        world.children().await.is_empty(),
-        "nothing is left when it returns"
-    );
+    assert!(world.children().await.is_empty(), "nothing is left when it returns");
     assert_eq!(lost.await, Loss::Closed);
     assert_eq!(guard.state(), HoldState::Lost(Loss::Closed));
     for waiter in waiters {
-        let error = soon("a waiter", waiter)
-            .await
-            .expect("no panic")
-            .expect_err("closed");
+        let error = soon("a waiter", waiter).await.expect("no panic").expect_err("closed");
         assert!(matches!(error, Error::Closed), "{error:?}");
     }
-    assert!(matches!(
-        guard.release().await,
-        Err(Error::Lost(Loss::Closed))
-    ));
+    assert!(matches!(guard.release().await, Err(Error::Lost(Loss::Closed))));
     assert!(matches!(mutex.lock().await, Err(Error::Closed)));
     assert!(matches!(mutex.try_lock().await, Err(Error::Closed)));
     world.session.close().await.expect("still closed");
@@ -172,18 +136,26 @@ async fn close_with_the_server_away_is_bounded() {
     let _guard = world.mutex().lock().await.expect("held");
     world.proxy.black_hole();
     let began = Instant::now();
-    let error = soon("the end", world.session.close())
-        .await
-        .expect_err("nobody was told");
-    assert!(
-        matches!(&error, Error::Unavailable { hosts, .. } if *hosts == world.proxy.hosts()),
-        "{error:?}"
-    );
-    assert!(
-        began.elapsed() < TIMEOUT + Duration::from_secs(1),
-        "it took {:?}",
-        began.elapsed()
-    );
+    let error = soon("the end", world.session.close()).await.expect_err("nobody was told");
+    assert!(matches!(&error, Error::Unavailable { hosts, .. } if *hosts == world.proxy.hosts()), "{error:?}");
+    assert!(began.elapsed() < TIMEOUT + Duration::from_secs(1), "it took {:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn close_under_a_disconnect_tidies_up_as_soon_as_it_is_over() {
+    let world = World::new().await;
+    let _guard = world.mutex().lock().await.expect("held");
+    let mut state = world.session.client().state_watcher();
+    world.proxy.refuse();
+    assert_eq!(soon("a disconnect", state.changed()).await, SessionState::Disconnected);
+    world.proxy.reset();
+    let session = world.session.clone();
+    let close = tokio::spawn(async move { session.close().await });
+    tokio::task::yield_now().await;
+    world.proxy.heal();
+    soon("the end", close).await.expect("no panic").expect("closed");
+    let ops: Vec<_> = world.proxy.requests().iter().map(|request| request.op).collect();
+    assert_eq!(ops, [Op::Delete, Op::CloseSession], "it does not wait for anything else");
 }
 
 #[tokio::test]
@@ -191,11 +163,7 @@ async fn close_leaves_the_session_of_a_given_client() {
     let world = World::new().await;
     let client = world.session.client();
     let session = Session::from(client.clone());
-    let guard = Mutex::new(&session, &world.path)
-        .expect("a mutex")
-        .lock()
-        .await
-        .expect("held");
+    let guard = Mutex::new(&session, &world.path).expect("a mutex").lock().await.expect("held");
     session.close().await.expect("closed");
     assert_eq!(guard.state(), HoldState::Lost(Loss::Closed));
     world.wait_empty().await;
@@ -215,11 +183,7 @@ fn ending_child() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let session = connect(hosts).await;
-        let guard = Mutex::new(&session, path)
-            .expect("a mutex")
-            .lock()
-            .await
-            .expect("held");
+        let guard = Mutex::new(&session, path).expect("a mutex").lock().await.expect("held");
         if ending == "close" {
             session.close().await.expect("closed");
         }
@@ -236,10 +200,7 @@ async fn run_child(ending: &str, world: &World) {
         .stdout(Stdio::null())
         .spawn()
         .expect("starts");
-    let status = tokio::task::spawn_blocking(move || child.wait())
-        .await
-        .expect("no panic")
-        .expect("ends");
+    let status = tokio::task::spawn_blocking(move || child.wait()).await.expect("no panic").expect("ends");
     assert!(status.success(), "{status}");
 }
 
@@ -263,11 +224,7 @@ async fn clone_of_the_client_keeps_the_session_but_not_the_locks() {
     let world = World::new().await;
     let session = connect_for(&world.hosts, TIMEOUT).await;
     let client = session.client();
-    let _guard = Mutex::new(&session, &world.path)
-        .expect("a mutex")
-        .lock()
-        .await
-        .expect("held");
+    let _guard = Mutex::new(&session, &world.path).expect("a mutex").lock().await.expect("held");
     session.close().await.expect("closed");
     wait_children(&world.admin, &world.path, 0).await;
     client.list_children("/").await.expect("the session lives");

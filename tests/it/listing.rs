@@ -10,63 +10,32 @@ use crate::support::{TIMEOUT, World, soon};
 #[tokio::test]
 async fn contenders_are_listed_holder_first() {
     let world = World::new().await;
-    assert!(
-        world.mutex().contenders().await.expect("listed").is_empty(),
-        "nobody, on a path that does not exist"
-    );
+    assert!(world.mutex().contenders().await.expect("listed").is_empty(), "nobody, on a path that does not exist");
     let guard = world.mutex().lock().await.expect("held");
     let other = world.other().await;
-    let named = Mutex::with_options(
-        &other,
-        &world.path,
-        Options::new().with_identifier("billing-7"),
-    )
-    .expect("a mutex");
+    let named =
+        Mutex::with_options(&other, &world.path, Options::new().with_identifier("billing-7")).expect("a mutex");
     let waiting = tokio::spawn(async move { named.lock().await });
     let names = world.wait_children(2).await;
     // What is no contender is not listed.
     let stranger = format!("{}/readme", world.path);
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
-    world
-        .admin
-        .create(&stranger, b"", &open)
-        .await
-        .expect("created");
+    world.admin.create(&stranger, b"", &open).await.expect("created");
     let contenders = world.mutex().contenders().await.expect("listed");
-    assert_eq!(
-        contenders
-            .iter()
-            .map(|one| one.name().to_owned())
-            .collect::<Vec<_>>(),
-        names
-    );
-    assert_eq!(
-        contenders
-            .iter()
-            .map(|one| one.is_holder())
-            .collect::<Vec<_>>(),
-        [true, false]
-    );
+    assert_eq!(contenders.iter().map(|one| one.name().to_owned()).collect::<Vec<_>>(), names);
+    assert_eq!(contenders.iter().map(|one| one.is_holder()).collect::<Vec<_>>(), [true, false]);
     assert_eq!(contenders[0].token(), guard.fencing_token());
     assert_eq!(contenders[0].session_id(), world.session.id());
     assert_eq!(contenders[1].session_id(), other.id());
     assert_eq!(contenders[1].identifier(), b"billing-7");
     assert_eq!(contenders[1].sequence(), contenders[0].sequence() + 1);
     let identifier = String::from_utf8(contenders[0].identifier().to_vec()).expect("text");
-    assert!(
-        identifier.ends_with(&format!("/{}", std::process::id())),
-        "host and process: {identifier}"
-    );
-    let age = SystemTime::now()
-        .duration_since(contenders[0].since())
-        .unwrap_or_default();
+    assert!(identifier.ends_with(&format!("/{}", std::process::id())), "host and process: {identifier}");
+    let age = SystemTime::now().duration_since(contenders[0].since()).unwrap_or_default();
     assert!(age < Duration::from_secs(600), "{age:?}");
     world.admin.delete(&stranger, None).await.expect("deleted");
     guard.release().await.expect("released");
-    let guard = soon("the waiter", waiting)
-        .await
-        .expect("no panic")
-        .expect("held");
+    let guard = soon("the waiter", waiting).await.expect("no panic").expect("held");
     guard.release().await.expect("released");
 }
 
@@ -75,32 +44,15 @@ async fn foreign_contenders_are_respected() {
     let world = World::new().await;
     world.make_path().await;
     let ephemeral = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
-    for name in [
-        "_c_0123456789abcdef0123456789abcdef-lock-",
-        "0123456789abcdef0123456789abcdef__lock__",
-    ] {
+    for name in ["_c_0123456789abcdef0123456789abcdef-lock-", "0123456789abcdef0123456789abcdef__lock__"] {
         let prefix = format!("{}/{name}", world.path);
-        let (_, sequence) = world
-            .admin
-            .create(&prefix, b"10.0.0.1", &ephemeral)
-            .await
-            .expect("created");
-        assert!(
-            world.mutex().try_lock().await.expect("asked").is_none(),
-            "{name} is ahead"
-        );
+        let (_, sequence) = world.admin.create(&prefix, b"10.0.0.1", &ephemeral).await.expect("created");
+        assert!(world.mutex().try_lock().await.expect("asked").is_none(), "{name} is ahead");
         let mutex = world.mutex();
         let waiting = tokio::spawn(async move { mutex.lock().await });
         world.wait_children(2).await;
-        world
-            .admin
-            .delete(&format!("{prefix}{sequence}"), None)
-            .await
-            .expect("deleted");
-        let guard = soon("our turn", waiting)
-            .await
-            .expect("no panic")
-            .expect("held");
+        world.admin.delete(&format!("{prefix}{sequence}"), None).await.expect("deleted");
+        let guard = soon("our turn", waiting).await.expect("no panic").expect("held");
         guard.release().await.expect("released");
     }
     world.wait_empty().await;
@@ -112,18 +64,9 @@ async fn what_is_no_contender_is_no_obstacle() {
     world.make_path().await;
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
     for name in ["readme", "x-lock-1", "leases", "ü", "-lock-00000000001"] {
-        world
-            .admin
-            .create(&format!("{}/{name}", world.path), b"", &open)
-            .await
-            .expect("created");
+        world.admin.create(&format!("{}/{name}", world.path), b"", &open).await.expect("created");
     }
-    let guard = world
-        .mutex()
-        .try_lock()
-        .await
-        .expect("asked")
-        .expect("free");
+    let guard = world.mutex().try_lock().await.expect("asked").expect("free");
     guard.release().await.expect("released");
     let guard = soon("our turn", world.mutex().lock()).await.expect("held");
     guard.release().await.expect("released");
@@ -138,18 +81,11 @@ async fn checked_writes_fail_when_the_lock_is_gone() {
     let mut writer = guard.check_writer();
     writer.add_create(&data, b"1", &open).expect("fits");
     writer.commit().await.expect("the lock is held");
-    world
-        .admin
-        .delete(&guard.nodes()[0], None)
-        .await
-        .expect("deleted");
+    world.admin.delete(&guard.nodes()[0], None).await.expect("deleted");
     let mut writer = guard.check_writer();
     writer.add_set_data(&data, b"2", None).expect("fits");
     let error = writer.commit().await.expect_err("the lock is gone");
-    assert!(
-        matches!(error, CheckWriteError::CheckFailed { .. }),
-        "{error:?}"
-    );
+    assert!(matches!(error, CheckWriteError::CheckFailed { .. }), "{error:?}");
     assert_eq!(world.admin.get_data(&data).await.expect("read").0, b"1");
 }
 
@@ -158,15 +94,8 @@ async fn path_and_nodes_and_token_are_those_of_the_servers() {
     let world = World::new().await;
     let guard = world.mutex().lock().await.expect("held");
     assert_eq!(guard.path(), world.path);
-    let [node] = guard.nodes() else {
-        panic!("one node, not {:?}", guard.nodes())
-    };
-    let stat = world
-        .admin
-        .check_stat(node)
-        .await
-        .expect("asked")
-        .expect("there");
+    let [node] = guard.nodes() else { panic!("one node, not {:?}", guard.nodes()) };
+    let stat = world.admin.check_stat(node).await.expect("asked").expect("there");
     assert_eq!(guard.fencing_token(), FencingToken::new(stat.czxid, 0));
     assert_eq!(stat.ephemeral_owner, world.session.id().0);
     assert!(guard.valid_for() > Duration::ZERO && guard.valid_for() <= TIMEOUT);

@@ -15,16 +15,11 @@ async fn waiter_whose_session_expires_queues_again_at_the_tail() {
     let ledger = Ledger::new();
     let guard = world.other_mutex().await.lock().await.expect("held");
     let mut waiters = Vec::new();
-    for (index, mutex) in [world.mutex(), world.other_mutex().await]
-        .into_iter()
-        .enumerate()
-    {
+    for (index, mutex) in [world.mutex(), world.other_mutex().await].into_iter().enumerate() {
         let ledger = ledger.clone();
         waiters.push(tokio::spawn(async move {
             let guard = mutex.lock().await.expect("held");
-            ledger
-                .enter(format!("waiter {index}"), guard.fencing_token().get())
-                .leave();
+            ledger.enter(format!("waiter {index}"), guard.fencing_token().get()).leave();
             guard.release().await.expect("released");
         }));
         world.wait_children(index + 2).await;
@@ -51,44 +46,19 @@ async fn session_that_expires_as_its_turn_comes_is_not_admitted() {
     let guard = world.other_mutex().await.lock().await.expect("held");
     let mutex = world.mutex();
     let waiting = tokio::spawn(async move { mutex.lock().await });
-    world
-        .proxy
-        .wait_for(|request| request.op == Op::GetData && request.answer.is_some())
-        .await;
+    world.proxy.wait_for(|request| request.op == Op::GetData && request.answer.is_some()).await;
     let old = world.wait_children(2).await.remove(1);
     // It hears of the release, but its listing does not get through before its session is over.
+    world.proxy.on_request(|request| if request.op == Op::GetChildren { Verdict::Hold } else { Verdict::Forward });
     world.proxy.reset();
-    let connection = world.proxy.wait_for(|request| request.number == 1);
-    world.proxy.on_request(|request| {
-        if request.op == Op::GetChildren {
-            Verdict::Hold
-        } else {
-            Verdict::Forward
-        }
-    });
     guard.release().await.expect("released");
-    let connection = soon("the listing", connection).await.connection;
-    world
-        .proxy
-        .on_request(move |request| match request.connection == connection {
-            true => Verdict::Hold,
-            false => Verdict::Forward,
-        });
+    soon("the listing", world.proxy.wait_for(|request| request.op == Op::GetChildren)).await;
+    world.proxy.on_request(|_| Verdict::Forward);
     assert_eq!(world.children().await, [old.as_str()], "its turn has come");
     world.expire().await;
-    let guard = soon("its turn in the renewed session", waiting)
-        .await
-        .expect("no panic")
-        .expect("held");
-    assert_ne!(
-        guard.nodes()[0],
-        format!("{}/{old}", world.path),
-        "not on the node of a dead session"
-    );
-    assert_eq!(
-        guard.nodes()[0],
-        format!("{}/{}", world.path, world.wait_children(1).await[0])
-    );
+    let guard = soon("its turn in the renewed session", waiting).await.expect("no panic").expect("held");
+    assert_ne!(guard.nodes()[0], format!("{}/{old}", world.path), "not on the node of a dead session");
+    assert_eq!(guard.nodes()[0], format!("{}/{}", world.path, world.wait_children(1).await[0]));
     guard.release().await.expect("released");
     world.wait_empty().await;
 }
@@ -106,10 +76,7 @@ async fn waiter_whose_node_is_deleted_is_evicted() {
     let node = format!("{}/{}", world.path, names[1]);
     world.admin.delete(&node, None).await.expect("deleted");
     guard.release().await.expect("released");
-    let guard = soon("the one behind", behind)
-        .await
-        .expect("no panic")
-        .expect("held");
+    let guard = soon("the one behind", behind).await.expect("no panic").expect("held");
     match soon("the evicted one", waiting).await.expect("no panic") {
         Err(Error::Evicted { node: evicted }) => assert_eq!(evicted, node),
         other => panic!("not {other:?}"),
@@ -124,21 +91,11 @@ async fn holder_whose_node_is_deleted_is_told() {
     let guard = world.mutex().lock().await.expect("held");
     let lost = guard.lost();
     let changed = guard.state_changed();
-    world
-        .admin
-        .delete(&guard.nodes()[0], None)
-        .await
-        .expect("deleted");
+    world.admin.delete(&guard.nodes()[0], None).await.expect("deleted");
     assert_eq!(soon("the loss", lost).await, Loss::Deleted);
-    assert_eq!(
-        soon("the change", changed).await,
-        HoldState::Lost(Loss::Deleted)
-    );
+    assert_eq!(soon("the change", changed).await, HoldState::Lost(Loss::Deleted));
     assert_eq!(guard.valid_for(), std::time::Duration::ZERO);
-    assert!(matches!(
-        guard.release().await,
-        Err(Error::Lost(Loss::Deleted))
-    ));
+    assert!(matches!(guard.release().await, Err(Error::Lost(Loss::Deleted))));
 }
 
 #[tokio::test]
@@ -146,15 +103,8 @@ async fn holder_that_asks_for_nothing_is_told_of_a_deletion() {
     let world = World::new().await;
     let guard = world.mutex().lock().await.expect("held");
     // Its watch is set by itself after a while.
-    world
-        .proxy
-        .wait_for(|request| request.op == Op::GetData && request.answer.is_some())
-        .await;
-    world
-        .admin
-        .delete(&guard.nodes()[0], None)
-        .await
-        .expect("deleted");
+    world.proxy.wait_for(|request| request.op == Op::GetData && request.answer.is_some()).await;
+    world.admin.delete(&guard.nodes()[0], None).await.expect("deleted");
     let told = async {
         while guard.state() == HoldState::Held {
             tokio::task::yield_now().await;
@@ -166,10 +116,7 @@ async fn holder_that_asks_for_nothing_is_told_of_a_deletion() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn partition_longer_than_the_session_is_told_before_the_next_grant() {
-    for trust in [
-        zookeeper_recipes::Trust::Quorum,
-        zookeeper_recipes::Trust::Connection,
-    ] {
+    for trust in [zookeeper_recipes::Trust::Quorum, zookeeper_recipes::Trust::Connection] {
         let world = World::new().await;
         let options = zookeeper_recipes::Options::new().with_trust(trust);
         let mutex = Mutex::with_options(&world.session, &world.path, options).expect("a mutex");
@@ -187,22 +134,13 @@ async fn partition_longer_than_the_session_is_told_before_the_next_grant() {
         assert_eq!(guard.state(), HoldState::Lost(Loss::Expired));
         let (loss, told) = soon("the loss", lost).await.expect("no panic");
         assert_eq!(loss, Loss::Expired);
-        assert!(
-            told < granted,
-            "told {:?} too late",
-            told.duration_since(granted)
-        );
+        assert!(told < granted, "told {:?} too late", told.duration_since(granted));
         assert!(guard.fencing_token() < next.fencing_token());
-        assert!(matches!(
-            guard.release().await,
-            Err(Error::Lost(Loss::Expired))
-        ));
+        assert!(matches!(guard.release().await, Err(Error::Lost(Loss::Expired))));
         next.release().await.expect("released");
         world.proxy.heal();
         world.wait_empty().await;
-        let guard = soon("the renewed session", mutex.lock())
-            .await
-            .expect("held");
+        let guard = soon("the renewed session", mutex.lock()).await.expect("held");
         guard.release().await.expect("released");
     }
 }
@@ -240,20 +178,14 @@ async fn hold_that_is_lost_while_its_session_lives_gives_up_its_node() {
 #[tokio::test]
 async fn session_made_from_a_client_is_not_renewed() {
     let world = World::new().await;
-    let connector =
-        zookeeper_recipes::zookeeper_client::Client::connector().with_session_timeout(TIMEOUT);
-    let client = connector
-        .connect(&world.proxy.hosts())
-        .await
-        .expect("connects");
+    let connector = zookeeper_recipes::zookeeper_client::Client::connector().with_session_timeout(TIMEOUT);
+    let client = connector.connect(&world.proxy.hosts()).await.expect("connects");
     let session = zookeeper_recipes::Session::from(client);
     let mutex = Mutex::new(&session, &world.path).expect("a mutex");
     let guard = mutex.lock().await.expect("held");
     world.expire().await;
     assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
-    let error = tokio::time::timeout(PATIENCE, mutex.lock())
-        .await
-        .expect("no wait for ever")
-        .expect_err("no session");
+    let error =
+        tokio::time::timeout(PATIENCE, mutex.lock()).await.expect("no wait for ever").expect_err("no session");
     assert!(matches!(error, Error::SessionEnded { .. }), "{error:?}");
 }

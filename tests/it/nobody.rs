@@ -13,19 +13,11 @@ const SLACK: Duration = Duration::from_secs(1);
 async fn ends_within<T>(limit: Duration, call: impl Future<Output = T>) -> T {
     let began = Instant::now();
     let result = soon("an end", call).await;
-    assert!(
-        began.elapsed() <= limit + SLACK,
-        "took {:?}, not {limit:?}",
-        began.elapsed()
-    );
+    assert!(began.elapsed() <= limit + SLACK, "took {:?}, not {limit:?}", began.elapsed());
     result
 }
 
-fn assert_unavailable<T: std::fmt::Debug>(
-    result: Result<T, Error>,
-    world: &World,
-    limit: Duration,
-) {
+fn assert_unavailable<T: std::fmt::Debug>(result: Result<T, Error>, world: &World, limit: Duration) {
     match result {
         Err(Error::Unavailable { hosts, after }) => {
             assert_eq!(hosts, world.proxy.hosts());
@@ -39,27 +31,15 @@ fn assert_unavailable<T: std::fmt::Debug>(
 async fn try_lock_ends_within_a_session_timeout() {
     let world = World::new().await;
     world.proxy.black_hole();
-    assert_unavailable(
-        ends_within(TIMEOUT, world.mutex().try_lock()).await,
-        &world,
-        TIMEOUT,
-    );
+    assert_unavailable(ends_within(TIMEOUT, world.mutex().try_lock()).await, &world, TIMEOUT);
 }
 
 #[tokio::test]
 async fn try_lock_for_ends_within_its_limit() {
     let world = World::new().await;
     world.proxy.black_hole();
-    for limit in [
-        Duration::from_nanos(1),
-        Duration::from_millis(10),
-        Duration::from_millis(400),
-    ] {
-        assert_unavailable(
-            ends_within(limit, world.mutex().try_lock_for(limit)).await,
-            &world,
-            limit,
-        );
+    for limit in [Duration::from_nanos(1), Duration::from_millis(10), Duration::from_millis(400)] {
+        assert_unavailable(ends_within(limit, world.mutex().try_lock_for(limit)).await, &world, limit);
     }
 }
 
@@ -71,29 +51,16 @@ async fn time_limit_that_ends_behind_a_contender_that_was_seen_is_none() {
     let limit = Duration::from_millis(1500);
     let waiting = tokio::spawn(async move { mutex.try_lock_for(limit).await });
     world.wait_children(2).await;
-    world
-        .proxy
-        .wait_for(|request| request.watch && request.answer.is_some())
-        .await;
+    world.proxy.wait_for(|request| request.watch && request.answer.is_some()).await;
     world.proxy.black_hole();
-    assert!(
-        ends_within(limit, waiting)
-            .await
-            .expect("no panic")
-            .expect("it was seen")
-            .is_none()
-    );
+    assert!(ends_within(limit, waiting).await.expect("no panic").expect("it was seen").is_none());
 }
 
 #[tokio::test]
 async fn contenders_ends_within_a_session_timeout() {
     let world = World::new().await;
     world.proxy.black_hole();
-    assert_unavailable(
-        ends_within(TIMEOUT, world.mutex().contenders()).await,
-        &world,
-        TIMEOUT,
-    );
+    assert_unavailable(ends_within(TIMEOUT, world.mutex().contenders()).await, &world, TIMEOUT);
 }
 
 #[tokio::test]
@@ -102,9 +69,7 @@ async fn release_ends_with_trust() {
     let guard = world.mutex().lock().await.expect("held");
     world.proxy.black_hole();
     let limit = guard.valid_for();
-    let error = ends_within(limit, guard.release())
-        .await
-        .expect_err("nobody was told");
+    let error = ends_within(limit, guard.release()).await.expect_err("nobody was told");
     assert!(matches!(error, Error::Lost(Loss::Expired)), "{error:?}");
 }
 
@@ -117,10 +82,7 @@ async fn lock_alone_waits() {
     let early = tokio::time::timeout(2 * TIMEOUT, &mut waiting).await;
     assert!(early.is_err(), "it waits for the servers as for the lock");
     world.proxy.heal();
-    let guard = soon("the servers", waiting)
-        .await
-        .expect("no panic")
-        .expect("held");
+    let guard = soon("the servers", waiting).await.expect("no panic").expect("held");
     guard.release().await.expect("released");
     world.wait_empty().await;
 }
@@ -139,16 +101,8 @@ async fn try_lock_while_the_session_is_being_renewed_is_bounded() {
         }
     };
     soon("the expiry", expired).await;
-    assert_unavailable(
-        ends_within(TIMEOUT, guard.try_lock()).await,
-        &world,
-        TIMEOUT,
-    );
-    world
-        .session
-        .close()
-        .await
-        .expect("there is no session to end");
+    assert_unavailable(ends_within(TIMEOUT, guard.try_lock()).await, &world, TIMEOUT);
+    world.session.close().await.expect("there is no session to end");
 }
 
 #[tokio::test]
@@ -157,18 +111,9 @@ async fn connect_says_whom_it_asked() {
     world.proxy.black_hole();
     let silent = world.proxy.hosts();
     // Nobody listens on port 1.
-    for hosts in [
-        silent.as_str(),
-        "127.0.0.1:1",
-        "no-such-host.invalid:2181",
-        "127.0.0.1:1,127.0.0.1:2/chroot",
-    ] {
+    for hosts in [silent.as_str(), "127.0.0.1:1", "no-such-host.invalid:2181", "127.0.0.1:1,127.0.0.1:2/chroot"] {
         let connector = Client::connector().with_session_timeout(TIMEOUT);
-        let result = ends_within(
-            TIMEOUT + TIMEOUT / 2,
-            Session::connect_with(connector, hosts),
-        )
-        .await;
+        let result = ends_within(TIMEOUT + TIMEOUT / 2, Session::connect_with(connector, hosts)).await;
         match result {
             Err(Error::Unavailable { hosts: named, .. }) => assert_eq!(named, hosts),
             other => panic!("{hosts}: {other:?}"),

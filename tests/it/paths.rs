@@ -14,31 +14,14 @@ async fn odd_paths_are_refused_and_nothing_is_sent() {
     let world = World::new().await;
     world.proxy.reset();
     let long = format!("/{}", "x".repeat(1 << 20));
-    for path in [
-        "",
-        "/",
-        "relative",
-        "//",
-        "/a//b",
-        "/a/",
-        "/a/./b",
-        "/a/../b",
-        "/a\0b",
-        "/a\u{1}",
-        long.as_str(),
-    ] {
+    for path in ["", "/", "relative", "//", "/a//b", "/a/", "/a/./b", "/a/../b", "/a\0b", "/a\u{1}", long.as_str()]
+    {
         let error = Mutex::new(&world.session, path).expect_err("refused");
-        assert!(
-            matches!(error, Error::InvalidInput { .. }),
-            "{path:?}: {error:?}"
-        );
+        assert!(matches!(error, Error::InvalidInput { .. }), "{path:?}: {error:?}");
         assert!(world.session.lock_at(path).is_err());
     }
     let big = vec![b'x'; 1 << 20];
-    for options in [
-        Options::new().with_acls(Acls::new(&[])),
-        Options::new().with_identifier(big),
-    ] {
+    for options in [Options::new().with_acls(Acls::new(&[])), Options::new().with_identifier(big)] {
         let error = Mutex::with_options(&world.session, "/a", options).expect_err("refused");
         assert!(matches!(error, Error::InvalidInput { .. }), "{error:?}");
     }
@@ -47,42 +30,16 @@ async fn odd_paths_are_refused_and_nothing_is_sent() {
 
 #[tokio::test]
 async fn odd_hosts_and_connectors_are_refused() {
-    for hosts in [
-        "",
-        "host:port",
-        ":2181",
-        "host:2181/chroot/",
-        "host:2181,,host:2182",
-        "host:2181//a",
-        "host:0",
-    ] {
-        let error = soon("a refusal", Session::connect(hosts))
-            .await
-            .expect_err("refused");
-        assert!(
-            matches!(error, Error::InvalidInput { what: "hosts", .. }),
-            "{hosts:?}: {error:?}"
-        );
+    for hosts in ["", "host:port", ":2181", "host:2181/chroot/", "host:2181,,host:2182", "host:2181//a", "host:0"]
+    {
+        let error = soon("a refusal", Session::connect(hosts)).await.expect_err("refused");
+        assert!(matches!(error, Error::InvalidInput { what: "hosts", .. }), "{hosts:?}: {error:?}");
     }
     let world = World::new().await;
     let old = world.session.client().session().clone();
-    for connector in [
-        Client::connector().with_session(old),
-        Client::connector().with_detached(),
-    ] {
-        let error = Session::connect_with(connector, &world.hosts)
-            .await
-            .expect_err("refused");
-        assert!(
-            matches!(
-                error,
-                Error::InvalidInput {
-                    what: "connector",
-                    ..
-                }
-            ),
-            "{error:?}"
-        );
+    for connector in [Client::connector().with_session(old), Client::connector().with_detached()] {
+        let error = Session::connect_with(connector, &world.hosts).await.expect_err("refused");
+        assert!(matches!(error, Error::InvalidInput { what: "connector", .. }), "{error:?}");
     }
 }
 
@@ -90,13 +47,7 @@ async fn odd_hosts_and_connectors_are_refused() {
 async fn paths_that_the_server_takes_can_be_locked() {
     let world = World::new().await;
     let root = world.path.rsplit_once('/').expect("two levels").0;
-    for segment in [
-        "ü",
-        "a b",
-        "-lock-0000000001",
-        "%",
-        &zookeeper_recipes::path::segment("a/../b\0"),
-    ] {
+    for segment in ["ü", "a b", "-lock-0000000001", "%", &zookeeper_recipes::path::segment("a/../b\0")] {
         let mutex = Mutex::new(&world.session, &format!("{root}/{segment}")).expect("a mutex");
         let guard = soon(segment, mutex.lock()).await.expect("held");
         guard.release().await.expect("released");
@@ -111,16 +62,10 @@ async fn missing_parents_become_containers() {
     let guard = mutex.lock().await.expect("held");
     guard.release().await.expect("released");
     let requests = world.proxy.requests();
-    let made: Vec<_> = requests
-        .iter()
-        .filter(|request| request.op == Op::CreateContainer)
-        .collect();
+    let made: Vec<_> = requests.iter().filter(|request| request.op == Op::CreateContainer).collect();
     let made: Vec<_> = made.iter().map(|request| request.path.as_str()).collect();
     let root = world.path.rsplit_once('/').expect("two levels").0;
-    assert_eq!(
-        made,
-        [root, &world.path, &format!("{}/deep", world.path), &path]
-    );
+    assert_eq!(made, [root, &world.path, &format!("{}/deep", world.path), &path]);
 }
 
 #[tokio::test]
@@ -133,19 +78,11 @@ async fn path_removal_takes_the_path_along() {
     let waiting = tokio::spawn(async move { other.lock().await });
     world.wait_children(2).await;
     guard.release().await.expect("released");
-    let guard = soon("the waiter", waiting)
-        .await
-        .expect("no panic")
-        .expect("held, and its parent is there");
+    let guard = soon("the waiter", waiting).await.expect("no panic").expect("held, and its parent is there");
     guard.release().await.expect("released");
     drop(mutex.lock().await.expect("held"));
     let gone = async {
-        while let (Some(_), watcher) = world
-            .admin
-            .check_and_watch_stat(&world.path)
-            .await
-            .expect("asked")
-        {
+        while let (Some(_), watcher) = world.admin.check_and_watch_stat(&world.path).await.expect("asked") {
             watcher.changed().await;
         }
     };
@@ -158,19 +95,11 @@ async fn tokens_grow_when_the_path_is_made_anew() {
     let mut last = None;
     for _ in 0..3 {
         let guard = world.mutex().lock().await.expect("held");
-        assert!(
-            guard.nodes()[0].ends_with("-lock-0000000000"),
-            "{:?}",
-            guard.nodes()
-        );
+        assert!(guard.nodes()[0].ends_with("-lock-0000000000"), "{:?}", guard.nodes());
         assert!(last < Some(guard.fencing_token()));
         last = Some(guard.fencing_token());
         guard.release().await.expect("released");
-        world
-            .admin
-            .delete(&world.path, None)
-            .await
-            .expect("deleted");
+        world.admin.delete(&world.path, None).await.expect("deleted");
     }
 }
 
@@ -196,12 +125,10 @@ async fn parents_may_vanish_between_any_two_requests() {
         for k in 1.. {
             vanish(&world).await;
             world.proxy.reset();
-            world
-                .proxy
-                .on_request(move |request| match request.number == k {
-                    true => Verdict::Hold,
-                    false => Verdict::Forward,
-                });
+            world.proxy.on_request(move |request| match request.number == k {
+                true => Verdict::Hold,
+                false => Verdict::Forward,
+            });
             let mutex = world.mutex();
             let acquire = tokio::spawn(async move {
                 match attempt {
@@ -210,17 +137,11 @@ async fn parents_may_vanish_between_any_two_requests() {
                 }
             });
             let held_up = world.proxy.wait_for(|request| request.number == k);
-            let held_up = tokio::time::timeout(Duration::from_millis(500), held_up)
-                .await
-                .is_ok();
+            let held_up = tokio::time::timeout(Duration::from_millis(500), held_up).await.is_ok();
             let refused = vanish(&world).await;
             world.proxy.on_request(|_| Verdict::Forward);
             world.proxy.heal();
-            let guard = soon("an acquire", acquire)
-                .await
-                .expect("no panic")
-                .expect("held")
-                .expect("free");
+            let guard = soon("an acquire", acquire).await.expect("no panic").expect("held").expect("free");
             guard.release().await.expect("released");
             world.wait_empty().await;
             if !held_up {
@@ -236,17 +157,12 @@ async fn parents_may_vanish_between_any_two_requests() {
 async fn chroot_that_does_not_exist_is_named() {
     let world = World::new().await;
     let connector = Client::connector().with_session_timeout(TIMEOUT);
-    let session = Session::connect_with(connector, &format!("{}/no/such/chroot", world.hosts))
-        .await
-        .expect("connects");
+    let session =
+        Session::connect_with(connector, &format!("{}/no/such/chroot", world.hosts)).await.expect("connects");
     let mutex = Mutex::new(&session, &world.path).expect("a mutex");
     for error in [
-        soon("a refusal", mutex.lock())
-            .await
-            .expect_err("no chroot"),
-        soon("a refusal", mutex.try_lock())
-            .await
-            .expect_err("no chroot"),
+        soon("a refusal", mutex.lock()).await.expect_err("no chroot"),
+        soon("a refusal", mutex.try_lock()).await.expect_err("no chroot"),
     ] {
         assert!(error.to_string().contains("chroot"), "{error}");
         assert!(matches!(error, Error::InvalidInput { .. }), "{error:?}");
@@ -260,9 +176,7 @@ async fn chroot_is_the_root_of_lock_paths() {
     let root = world.path.rsplit_once('/').expect("two levels").0;
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
     world.admin.create(root, b"", &open).await.expect("created");
-    let session = Session::connect(&format!("{}{root}", world.hosts))
-        .await
-        .expect("connects");
+    let session = Session::connect(&format!("{}{root}", world.hosts)).await.expect("connects");
     let mutex = Mutex::new(&session, "/lock").expect("a mutex");
     let guard = mutex.lock().await.expect("held");
     assert_eq!(guard.path(), "/lock");
@@ -282,16 +196,10 @@ async fn ephemeral_parent_is_refused() {
     let world = World::new().await;
     let root = world.path.rsplit_once('/').expect("two levels").0;
     let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
-    world
-        .admin
-        .create(root, b"", &ephemeral)
-        .await
-        .expect("created");
+    world.admin.create(root, b"", &ephemeral).await.expect("created");
     for path in [root.to_owned(), world.path.clone()] {
         let mutex = Mutex::new(&world.session, &path).expect("a mutex");
-        let error = soon("a refusal", mutex.lock())
-            .await
-            .expect_err("no children");
+        let error = soon("a refusal", mutex.lock()).await.expect_err("no children");
         assert!(
             matches!(error, Error::InvalidInput { .. }) && error.to_string().contains("ephemeral"),
             "{error:?}"

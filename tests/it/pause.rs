@@ -180,21 +180,14 @@ impl Holder {
             .expect("this binary runs again");
         let orders = child.stdin.take().expect("it is piped");
         let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-        let mut holder = Self {
-            child,
-            orders,
-            lines,
-        };
+        let mut holder = Self { child, orders, lines };
         assert_eq!(holder.hear().await, "holds");
         holder
     }
 
     async fn order(&mut self, what: &str) {
         let line = format!("{what}\n");
-        self.orders
-            .write_all(line.as_bytes())
-            .await
-            .expect("the child reads");
+        self.orders.write_all(line.as_bytes()).await.expect("the child reads");
     }
 
     /// The next thing that the child says.
@@ -232,10 +225,7 @@ struct FakeClock {
 
 impl FakeClock {
     fn new() -> Self {
-        let clock = Self {
-            library: libfaketime(),
-            folder: tempfile::tempdir().expect("a temporary folder"),
-        };
+        let clock = Self { library: libfaketime(), folder: tempfile::tempdir().expect("a temporary folder") };
         clock.set(0);
         clock
     }

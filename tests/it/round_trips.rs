@@ -10,12 +10,7 @@ use crate::support::{TIMEOUT, World};
 const HOLD: Duration = Duration::from_millis(50);
 
 fn ops(world: &World) -> Vec<Op> {
-    world
-        .proxy
-        .requests()
-        .iter()
-        .map(|request| request.op)
-        .collect()
+    world.proxy.requests().iter().map(|request| request.op).collect()
 }
 
 #[tokio::test]
@@ -25,16 +20,10 @@ async fn acquire_takes_one_and_release_one() {
     world.proxy.hold_answers(HOLD);
     world.proxy.reset();
     let guard = world.mutex().lock().await.expect("held");
-    assert_eq!(
-        (world.proxy.round_trips(), ops(&world)),
-        (1, vec![Op::Create2, Op::GetChildren])
-    );
+    assert_eq!((world.proxy.round_trips(), ops(&world)), (1, vec![Op::Create2, Op::GetChildren]));
     world.proxy.reset();
     guard.release().await.expect("released");
-    assert_eq!(
-        (world.proxy.round_trips(), ops(&world)),
-        (1, vec![Op::Delete])
-    );
+    assert_eq!((world.proxy.round_trips(), ops(&world)), (1, vec![Op::Delete]));
 }
 
 /// The client leaves Nagle's algorithm on, so a request that is written by itself holds up the next one until the
@@ -49,9 +38,7 @@ async fn burst_is_written_at_once_whatever_threads_there_are() {
         let mutex = world.mutex();
         let guard = match round % 2 {
             0 => mutex.lock().await,
-            _ => tokio::spawn(async move { mutex.lock().await })
-                .await
-                .expect("no panic"),
+            _ => tokio::spawn(async move { mutex.lock().await }).await.expect("no panic"),
         };
         assert_eq!(world.proxy.round_trips(), 1, "round {round}");
         guard.expect("held").release().await.expect("released");
@@ -65,10 +52,7 @@ async fn try_lock_of_a_held_lock_takes_one_without_a_write() {
     world.proxy.hold_answers(HOLD);
     world.proxy.reset();
     assert!(world.mutex().try_lock().await.expect("asked").is_none());
-    assert_eq!(
-        (world.proxy.round_trips(), ops(&world)),
-        (1, vec![Op::GetChildren])
-    );
+    assert_eq!((world.proxy.round_trips(), ops(&world)), (1, vec![Op::GetChildren]));
 }
 
 #[tokio::test]
@@ -77,12 +61,7 @@ async fn try_lock_of_a_free_lock_takes_two() {
     world.make_path().await;
     world.proxy.hold_answers(HOLD);
     world.proxy.reset();
-    let _guard = world
-        .mutex()
-        .try_lock()
-        .await
-        .expect("asked")
-        .expect("free");
+    let _guard = world.mutex().try_lock().await.expect("asked").expect("free");
     assert_eq!(world.proxy.round_trips(), 2);
     assert_eq!(ops(&world), [Op::GetChildren, Op::Create2, Op::GetChildren]);
 }
@@ -103,28 +82,18 @@ async fn handover_wakes_one_waiter_with_one_watch() {
     let waiter = world.mutex();
     let first = tokio::spawn(async move { waiter.lock().await });
     world.wait_children(2).await;
-    world
-        .proxy
-        .wait_for(|request| request.op == Op::GetData && request.answer.is_some())
-        .await;
+    world.proxy.wait_for(|request| request.op == Op::GetData && request.answer.is_some()).await;
     // More waiters, in one session through another proxy: none of them may hear of the release.
     let crowd = World::new().await;
     let mut others = Vec::new();
     for count in 3..13 {
         let mutex = zookeeper_recipes::Mutex::new(&crowd.session, &world.path).expect("a mutex");
-        others.push(tokio::spawn(async move {
-            mutex.lock().await.map(|guard| guard.fencing_token())
-        }));
+        others.push(tokio::spawn(async move { mutex.lock().await.map(|guard| guard.fencing_token()) }));
         world.wait_children(count).await;
     }
     let watching = |request: &testbed::proxy::Request| request.watch && request.answer.is_some();
     crowd.proxy.wait_for_requests(30).await;
-    let watches = crowd
-        .proxy
-        .requests()
-        .iter()
-        .filter(|request| watching(request))
-        .count();
+    let watches = crowd.proxy.requests().iter().filter(|request| watching(request)).count();
     assert!(watches <= 10, "one watch a waiter, not {watches}");
     world.proxy.reset();
     crowd.proxy.reset();
@@ -132,10 +101,7 @@ async fn handover_wakes_one_waiter_with_one_watch() {
     guard.release().await.expect("released");
     let guard = first.await.expect("no panic").expect("held");
     // Its create was answered a moment ago, which is proof enough that its session lives.
-    assert_eq!(
-        (world.proxy.round_trips(), ops(&world)),
-        (1, vec![Op::GetChildren])
-    );
+    assert_eq!((world.proxy.round_trips(), ops(&world)), (1, vec![Op::GetChildren]));
     assert!(crowd.proxy.requests().is_empty(), "nobody else was woken");
     guard.release().await.expect("released");
     for other in others {
@@ -150,25 +116,15 @@ async fn handover_after_a_long_wait_proves_the_session_in_the_same_round_trip() 
     let guard = world.other_mutex().await.lock().await.expect("held");
     let waiter = world.mutex();
     let waiting = tokio::spawn(async move { waiter.lock().await });
-    world
-        .proxy
-        .wait_for(|request| request.op == Op::GetData && request.answer.is_some())
-        .await;
+    world.proxy.wait_for(|request| request.op == Op::GetData && request.answer.is_some()).await;
     let early = tokio::time::timeout(TIMEOUT, guard.lost()).await;
     assert!(early.is_err(), "a healthy hold is not lost");
     world.proxy.hold_answers(HOLD);
     world.proxy.reset();
     guard.release().await.expect("released");
     let guard = waiting.await.expect("no panic").expect("held");
-    assert_eq!(
-        (world.proxy.round_trips(), ops(&world)),
-        (1, vec![Op::Multi, Op::GetChildren])
-    );
-    assert!(
-        guard.valid_for() > TIMEOUT / 3,
-        "trusted for {:?}",
-        guard.valid_for()
-    );
+    assert_eq!((world.proxy.round_trips(), ops(&world)), (1, vec![Op::Multi, Op::GetChildren]));
+    assert!(guard.valid_for() > TIMEOUT / 3, "trusted for {:?}", guard.valid_for());
     guard.release().await.expect("released");
 }
 
@@ -183,19 +139,10 @@ async fn trust_costs_three_writes_per_session_timeout() {
         }
     };
     // Three session timeouts; the hold is kept up all the while.
-    let lost =
-        tokio::time::timeout(3 * TIMEOUT, async { tokio::join!(guard.lost(), renewals) }).await;
+    let lost = tokio::time::timeout(3 * TIMEOUT, async { tokio::join!(guard.lost(), renewals) }).await;
     assert!(lost.is_err(), "a healthy hold is not lost");
-    let writes = world
-        .proxy
-        .requests()
-        .iter()
-        .filter(|request| request.is_write())
-        .count();
-    assert!(
-        (6..=10).contains(&writes),
-        "three writes a timeout, not {writes} in three"
-    );
+    let writes = world.proxy.requests().iter().filter(|request| request.is_write()).count();
+    assert!((6..=10).contains(&writes), "three writes a timeout, not {writes} in three");
     assert_eq!(guard.state(), zookeeper_recipes::HoldState::Held);
     guard.release().await.expect("released");
 }

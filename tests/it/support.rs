@@ -25,9 +25,7 @@ pub(crate) async fn connect(hosts: &str) -> Session {
 
 pub(crate) async fn connect_for(hosts: &str, timeout: Duration) -> Session {
     let connector = Client::connector().with_session_timeout(timeout);
-    Session::connect_with(connector, hosts)
-        .await
-        .expect("connects")
+    Session::connect_with(connector, hosts).await.expect("connects")
 }
 
 /// Fails the test when `future` takes longer than anything should.
@@ -53,19 +51,11 @@ impl World {
     }
 
     pub(crate) async fn at(hosts: &str, timeout: Duration) -> Self {
-        let proxy = Proxy::start(hosts.split(',').next().expect("a host"))
-            .await
-            .expect("a proxy");
+        let proxy = Proxy::start(hosts.split(',').next().expect("a host")).await.expect("a proxy");
         let session = connect_for(&proxy.hosts(), timeout).await;
         let admin = Client::connect(hosts).await.expect("connects");
         let path = format!("/it-{}/lock", Uuid::new_v4().simple());
-        Self {
-            session,
-            proxy,
-            admin,
-            path,
-            hosts: hosts.to_owned(),
-        }
+        Self { session, proxy, admin, path, hosts: hosts.to_owned() }
     }
 
     pub(crate) fn mutex(&self) -> Mutex {
@@ -104,13 +94,11 @@ impl World {
 
     /// Ends the present session, for real, behind the library's back.
     pub(crate) async fn expire(&self) {
-        let session = self
-            .proxy
-            .session()
-            .expect("a session went through the proxy");
-        testbed::expire::expire(&self.hosts, session)
-            .await
-            .expect("expires");
+        let session = self.proxy.session().expect("a session went through the proxy");
+        // The client would take its session back while it is being ended.
+        self.proxy.refuse();
+        testbed::expire::expire(&self.hosts, session).await.expect("expires");
+        self.proxy.heal();
     }
 }
 
@@ -140,10 +128,7 @@ pub(crate) async fn wait_children(admin: &Client, path: &str, count: usize) -> V
     };
     match tokio::time::timeout(PATIENCE, counted).await {
         Ok(names) => names,
-        Err(_) => panic!(
-            "waited in vain for {count} nodes: {:?}",
-            children(admin, path).await
-        ),
+        Err(_) => panic!("waited in vain for {count} nodes: {:?}", children(admin, path).await),
     }
 }
 
@@ -159,10 +144,7 @@ pub(crate) struct Recipe {
     pub(crate) nodes: usize,
 }
 
-pub(crate) const MUTEX: Recipe = Recipe {
-    lock: |session, path| lock_of(Mutex::new(session, path)),
-    nodes: 1,
-};
+pub(crate) const MUTEX: Recipe = Recipe { lock: |session, path| lock_of(Mutex::new(session, path)), nodes: 1 };
 
 /// The same lock with the weaker trust, which must make no difference while nothing fails.
 pub(crate) const TRUSTING_MUTEX: Recipe = Recipe {

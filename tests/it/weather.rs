@@ -13,41 +13,22 @@ async fn restricted(world: &World, permission: Permission) {
     world.admin.create(root, b"", &open).await.expect("created");
     let acls = [Acl::new(permission, AuthId::anyone())];
     let mode = CreateMode::Persistent.with_acls(Acls::new(&acls));
-    world
-        .admin
-        .create(&world.path, b"", &mode)
-        .await
-        .expect("created");
+    world.admin.create(&world.path, b"", &mode).await.expect("created");
 }
 
 #[tokio::test]
 async fn missing_permission_surfaces_at_once() {
-    for permission in [
-        Permission::READ,
-        Permission::CREATE,
-        Permission::WRITE | Permission::ADMIN,
-    ] {
+    for permission in [Permission::READ, Permission::CREATE, Permission::WRITE | Permission::ADMIN] {
         let world = World::new().await;
         restricted(&world, permission).await;
         world.proxy.reset();
         for error in [
-            soon("a refusal", world.mutex().lock())
-                .await
-                .expect_err("not allowed"),
-            soon("a refusal", world.mutex().try_lock())
-                .await
-                .expect_err("not allowed"),
+            soon("a refusal", world.mutex().lock()).await.expect_err("not allowed"),
+            soon("a refusal", world.mutex().try_lock()).await.expect_err("not allowed"),
         ] {
-            assert!(
-                matches!(&error, Error::NoAuth { path } if path.starts_with(&world.path)),
-                "{error:?}"
-            );
+            assert!(matches!(&error, Error::NoAuth { path } if path.starts_with(&world.path)), "{error:?}");
         }
-        assert!(
-            world.proxy.requests().len() < 10,
-            "no loop: {:?}",
-            world.proxy.requests()
-        );
+        assert!(world.proxy.requests().len() < 10, "no loop: {:?}", world.proxy.requests());
     }
 }
 
@@ -56,9 +37,7 @@ async fn release_without_the_permission_to_delete_says_so() {
     let world = World::new().await;
     restricted(&world, Permission::READ | Permission::CREATE).await;
     let guard = world.mutex().lock().await.expect("held");
-    let error = soon("a refusal", guard.release())
-        .await
-        .expect_err("not allowed");
+    let error = soon("a refusal", guard.release()).await.expect_err("not allowed");
     assert!(matches!(error, Error::NoAuth { .. }), "{error:?}");
     world.session.close().await.expect("closed");
     world.wait_empty().await;
@@ -70,48 +49,24 @@ async fn ancestor_that_may_not_be_written_is_no_obstacle() {
     let root = world.path.rsplit_once('/').expect("two levels").0;
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
     world.admin.create(root, b"", &open).await.expect("created");
-    world
-        .admin
-        .create(&world.path, b"", &open)
-        .await
-        .expect("created");
+    world.admin.create(&world.path, b"", &open).await.expect("created");
     let lock = format!("{}/lock", world.path);
-    world
-        .admin
-        .set_acl(root, Acls::anyone_read().as_ref(), None)
-        .await
-        .expect("restricted");
+    world.admin.set_acl(root, Acls::anyone_read().as_ref(), None).await.expect("restricted");
     let mutex = Mutex::new(&world.session, &lock).expect("a mutex");
-    let guard = soon("a lock", mutex.lock())
-        .await
-        .expect("only its own parent matters");
+    let guard = soon("a lock", mutex.lock()).await.expect("only its own parent matters");
     guard.release().await.expect("released");
 }
 
 #[tokio::test]
 async fn credentials_of_the_connector_open_what_they_protect() {
     let world = World::new().await;
-    let connector = Client::connector()
-        .with_session_timeout(TIMEOUT)
-        .with_auth("digest", b"user:secret");
-    let session = Session::connect_with(connector, &world.hosts)
-        .await
-        .expect("connects");
-    let session = session.with_options(
-        Options::new()
-            .with_acls(Acls::creator_all())
-            .with_identifier("the owner"),
-    );
+    let connector = Client::connector().with_session_timeout(TIMEOUT).with_auth("digest", b"user:secret");
+    let session = Session::connect_with(connector, &world.hosts).await.expect("connects");
+    let session = session.with_options(Options::new().with_acls(Acls::creator_all()).with_identifier("the owner"));
     let mutex = Mutex::new(&session, &world.path).expect("a mutex");
     let guard = mutex.lock().await.expect("held");
-    assert!(
-        matches!(world.mutex().try_lock().await, Err(Error::NoAuth { .. })),
-        "a stranger is refused"
-    );
-    assert_eq!(
-        mutex.contenders().await.expect("listed")[0].identifier(),
-        b"the owner"
-    );
+    assert!(matches!(world.mutex().try_lock().await, Err(Error::NoAuth { .. })), "a stranger is refused");
+    assert_eq!(mutex.contenders().await.expect("listed")[0].identifier(), b"the owner");
     guard.release().await.expect("released");
 }
 
@@ -122,22 +77,15 @@ async fn server_that_is_restarted_while_twenty_wait() {
     let other = connect_for(&server.hosts(), TIMEOUT * 3).await;
     let admin = Client::connect(&server.hosts()).await.expect("connects");
     let (ledger, path) = (Ledger::new(), "/weather");
-    let guard = Mutex::new(&session, path)
-        .expect("a mutex")
-        .lock()
-        .await
-        .expect("held");
+    let guard = Mutex::new(&session, path).expect("a mutex").lock().await.expect("held");
     let entry = ledger.enter("the first", guard.fencing_token().get());
     let waiters: Vec<_> = (0..20)
         .map(|waiter| {
-            let mutex =
-                Mutex::new(if waiter % 2 == 0 { &session } else { &other }, path).expect("a mutex");
+            let mutex = Mutex::new(if waiter % 2 == 0 { &session } else { &other }, path).expect("a mutex");
             let ledger = ledger.clone();
             tokio::spawn(async move {
                 let guard = mutex.lock().await.expect("held");
-                ledger
-                    .enter(format!("waiter {waiter}"), guard.fencing_token().get())
-                    .leave();
+                ledger.enter(format!("waiter {waiter}"), guard.fencing_token().get()).leave();
                 guard.release().await.expect("released");
             })
         })

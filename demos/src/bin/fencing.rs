@@ -56,9 +56,8 @@ async fn main() -> ExitCode {
 }
 
 fn hosts() -> Result<String> {
-    std::env::var("ZK_HOSTS").map_err(|_| {
-        "ZK_HOSTS is not set; try: zk-docker/run cargo run -p demos --bin fencing".into()
-    })
+    std::env::var("ZK_HOSTS")
+        .map_err(|_| "ZK_HOSTS is not set; try: zk-docker/run cargo run -p demos --bin fencing".into())
 }
 
 async fn supervise() -> Result<()> {
@@ -67,10 +66,7 @@ async fn supervise() -> Result<()> {
     let unchecked = compete("unchecked", folder.path()).await?;
     let checked = compete("checked", folder.path()).await?;
 
-    println!(
-        "{:<10}{:>14}{:>9}{:>6}",
-        "tokens", "acknowledged", "counted", "lost"
-    );
+    println!("{:<10}{:>14}{:>9}{:>6}", "tokens", "acknowledged", "counted", "lost");
     for (tokens, counted) in [("unchecked", unchecked), ("checked", checked)] {
         let acknowledged = WORKERS * UPDATES;
         let lost = acknowledged.saturating_sub(counted);
@@ -174,10 +170,7 @@ async fn work(number: &str, check: &str, store: &str, lock: &str) -> Result<()> 
         let accepted = store.write(count + 1, token)?;
         if late {
             let answer = if accepted { "takes it" } else { "refuses it" };
-            println!(
-                "writes {} with token {token}; the store {answer}",
-                count + 1
-            );
+            println!("writes {} with token {token}; the store {answer}", count + 1);
         }
         if accepted {
             acknowledged += 1;
@@ -211,9 +204,7 @@ impl Store {
 
     fn count(&self) -> Result<usize> {
         let count = |row: &rusqlite::Row<'_>| row.get(0);
-        Ok(self
-            .connection
-            .query_row("SELECT count FROM counter", [], count)?)
+        Ok(self.connection.query_row("SELECT count FROM counter", [], count)?)
     }
 
     /// The count; `None` if the token is too old.
@@ -224,9 +215,7 @@ impl Store {
             return self.count().map(Some);
         }
         let statement = "UPDATE counter SET token = ?1 WHERE token <= ?1 RETURNING count";
-        let count = self
-            .connection
-            .query_row(statement, params![token.get()], |row| row.get(0));
+        let count = self.connection.query_row(statement, params![token.get()], |row| row.get(0));
         Ok(count.optional()?)
     }
 
@@ -237,9 +226,6 @@ impl Store {
         } else {
             "UPDATE counter SET count = ?1, token = ?2"
         };
-        Ok(self
-            .connection
-            .execute(statement, params![count, token.get()])?
-            == 1)
+        Ok(self.connection.execute(statement, params![count, token.get()])? == 1)
     }
 }

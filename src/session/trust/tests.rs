@@ -15,18 +15,12 @@ fn ledger() -> Ledger {
 }
 
 fn exchange(request: Request, sent: u64, answered: u64) -> Exchange {
-    Exchange {
-        request,
-        sent: Moment::at(sent),
-        answered: Moment::at(answered),
-    }
+    Exchange { request, sent: Moment::at(sent), answered: Moment::at(answered) }
 }
 
 /// Keeps a ledger awake up to `end`.
 fn stay_awake(ledger: &mut Ledger, from: u64, end: u64) {
-    (from..=end)
-        .step_by(100)
-        .for_each(|now| ledger.awake(Moment::at(now)));
+    (from..=end).step_by(100).for_each(|now| ledger.awake(Moment::at(now)));
 }
 
 #[test]
@@ -52,11 +46,7 @@ fn second_write_proves_the_first_after_its_ride() {
     ledger.answered(exchange(Request::Write, 100, 110));
     stay_awake(&mut ledger, 100, 2_000);
     ledger.answered(exchange(Request::Write, 109 + T / 3, 2_120));
-    assert_eq!(
-        ledger.until(Trust::Quorum),
-        end(109 + T / 3 + T / 2),
-        "a millisecond too early"
-    );
+    assert_eq!(ledger.until(Trust::Quorum), end(109 + T / 3 + T / 2), "a millisecond too early");
     ledger.answered(exchange(Request::Write, 110 + T / 3, 2_120));
     assert_eq!(ledger.until(Trust::Quorum), end(100 + T));
 }
@@ -69,11 +59,7 @@ fn after_a_stall_half_a_timeout_is_not_given_away() {
     assert_eq!(ledger.until(Trust::Quorum), end(0));
     stay_awake(&mut ledger, 5_600, 7_600);
     ledger.answered(exchange(Request::Write, 7_610, 7_620));
-    assert_eq!(
-        ledger.until(Trust::Quorum),
-        end(5_600 + T),
-        "a pair still counts"
-    );
+    assert_eq!(ledger.until(Trust::Quorum), end(5_600 + T), "a pair still counts");
     stay_awake(&mut ledger, 7_620, 8_500);
     ledger.answered(exchange(Request::Write, 8_700, 8_710));
     assert_eq!(ledger.until(Trust::Quorum), end(8_700 + T / 2));
@@ -92,15 +78,9 @@ fn steady_renewal_never_lets_trust_lapse() {
             });
             let due = due.expect("a renewal comes due");
             now = due + trip;
-            assert!(
-                ledger.until(Trust::Quorum) > Moment::at(now),
-                "lapsed at {now} with round trips of {trip}"
-            );
+            assert!(ledger.until(Trust::Quorum) > Moment::at(now), "lapsed at {now} with round trips of {trip}");
             ledger.answered(exchange(Request::Write, due, now));
-            assert!(
-                due + T / 3 + 1 >= now - trip,
-                "writes no more often than needed"
-            );
+            assert!(due + T / 3 + 1 >= now - trip, "writes no more often than needed");
         }
     }
 }
@@ -114,18 +94,11 @@ fn naive(history: &[Exchange], stalls: &[Moment]) -> Moment {
         proven.then(|| first.sent.plus(timeout))
     });
     let cold = writes().filter_map(|write| {
-        let stall = stalls
-            .iter()
-            .filter(|&&stall| stall <= write.answered)
-            .max();
+        let stall = stalls.iter().filter(|&&stall| stall <= write.answered).max();
         let awake = stall.is_none_or(|stall| write.sent >= stall.plus(timeout / 2));
         awake.then(|| write.sent.plus(timeout / 2))
     });
-    pairs
-        .chain(cold)
-        .max()
-        .unwrap_or(Moment::at(0))
-        .minus(timeout / 64)
+    pairs.chain(cold).max().unwrap_or(Moment::at(0)).minus(timeout / 64)
 }
 
 #[test]
@@ -141,24 +114,14 @@ fn never_more_than_the_naive_rule_and_hardly_less() {
                 stalls.push(Moment::at(answered));
             }
             awake = answered;
-            let request = if random.bool() {
-                Request::Read
-            } else {
-                Request::Write
-            };
+            let request = if random.bool() { Request::Read } else { Request::Write };
             let one = exchange(request, sent, answered);
             ledger.answered(one);
             history.push(one);
             now = answered.max(sent);
             let (found, most) = (ledger.until(Trust::Quorum), naive(&history, &stalls));
-            assert!(
-                found <= most,
-                "seed {seed}: {found:?} is more than {most:?}"
-            );
-            assert!(
-                most.since(found) <= Duration::from_millis(T / 64),
-                "seed {seed}: {found:?} of {most:?}"
-            );
+            assert!(found <= most, "seed {seed}: {found:?} is more than {most:?}");
+            assert!(most.since(found) <= Duration::from_millis(T / 64), "seed {seed}: {found:?} of {most:?}");
         }
     }
 }
@@ -183,37 +146,22 @@ fn trust_ends_before_the_leader_may_end_the_session() {
         while now < breaks + T {
             let trip = random.u64(2..400);
             let (arrives, answered) = (now + trip / 2, now + trip);
-            let request = if random.u8(0..3) == 0 {
-                Request::Read
-            } else {
-                Request::Write
-            };
+            let request = if random.u8(0..3) == 0 { Request::Read } else { Request::Write };
             touches.push(arrives);
             // A write passes the link on its way there; a read is answered by the follower alone.
             if request == Request::Read || arrives <= breaks {
                 ledger.answered(exchange(request, now, answered));
             }
-            (now..answered)
-                .step_by(50)
-                .for_each(|at| ledger.awake(Moment::at(at)));
+            (now..answered).step_by(50).for_each(|at| ledger.awake(Moment::at(at)));
             let pause = random.u64(1..T / 7);
-            (answered..answered + pause)
-                .step_by(50)
-                .for_each(|at| ledger.awake(Moment::at(at)));
+            (answered..answered + pause).step_by(50).for_each(|at| ledger.awake(Moment::at(at)));
             now = answered + pause;
         }
         let heard = pings.iter().filter(|&&ping| ping <= breaks);
-        let newest = heard
-            .filter_map(|&ping| touches.iter().filter(|&&touch| touch <= ping).max())
-            .max();
+        let newest = heard.filter_map(|&ping| touches.iter().filter(|&&touch| touch <= ping).max()).max();
         let ends = newest.copied().unwrap_or(0) + T;
-        let trusted = ledger
-            .until(Trust::Quorum)
-            .plus(Duration::from_millis(T / 64));
-        assert!(
-            trusted <= Moment::at(ends),
-            "seed {seed}: trusted until {trusted:?}, ended at {ends}"
-        );
+        let trusted = ledger.until(Trust::Quorum).plus(Duration::from_millis(T / 64));
+        assert!(trusted <= Moment::at(ends), "seed {seed}: trusted until {trusted:?}, ended at {ends}");
         smallest = smallest.min(Moment::at(ends).since(trusted).as_millis() as u64);
     }
     assert!(smallest < T, "the model must come near the rule");

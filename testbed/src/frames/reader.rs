@@ -28,11 +28,7 @@ pub(crate) struct FrameReader<R> {
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
     pub(crate) fn new(stream: R) -> Self {
-        Self {
-            stream,
-            buffer: Vec::new(),
-            consumed: 0,
-        }
+        Self { stream, buffer: Vec::new(), consumed: 0 }
     }
 
     /// Looks at the first four bytes and leaves them where they are. Cancel safe.
@@ -41,11 +37,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             if let Some(head) = self.head() {
                 // As a length the letters would be above one gigabyte.
                 let is_command = head.iter().all(u8::is_ascii_alphabetic);
-                return Ok(if is_command {
-                    Opening::Command
-                } else {
-                    Opening::Frames
-                });
+                return Ok(if is_command { Opening::Command } else { Opening::Frames });
             }
             if self.fill().await? == 0 {
                 return Ok(Opening::Nothing);
@@ -91,9 +83,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         let Some(head) = self.head() else {
             return Ok(None);
         };
-        let length = usize::try_from(i32::from_be_bytes(head))
-            .ok()
-            .filter(|length| *length <= MAX_FRAME);
+        let length = usize::try_from(i32::from_be_bytes(head)).ok().filter(|length| *length <= MAX_FRAME);
         let Some(length) = length else {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
@@ -104,9 +94,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         let Some(bytes) = self.buffer.get(self.consumed..end) else {
             return Ok(None);
         };
-        let frame = Frame {
-            bytes: bytes.to_vec(),
-        };
+        let frame = Frame { bytes: bytes.to_vec() };
         self.consumed = end;
         Ok(Some(frame))
     }
@@ -138,13 +126,8 @@ mod tests {
         let (mut near, far) = tokio::io::duplex(1);
         let frame = Frame::new(&vec![7; 1 << 10]);
         let sent = frame.clone();
-        tokio::spawn(
-            async move { tokio::io::AsyncWriteExt::write_all(&mut near, sent.wire()).await },
-        );
-        assert_eq!(
-            FrameReader::new(far).next().await.expect("a frame"),
-            Some(frame)
-        );
+        tokio::spawn(async move { tokio::io::AsyncWriteExt::write_all(&mut near, sent.wire()).await });
+        assert_eq!(FrameReader::new(far).next().await.expect("a frame"), Some(frame));
     }
 
     #[tokio::test]
@@ -159,10 +142,7 @@ mod tests {
     async fn command_is_recognised_and_not_eaten() {
         let mut bytes: &[u8] = b"isro";
         let mut reader = FrameReader::new(&mut bytes);
-        assert_eq!(
-            reader.opening().await.expect("an opening"),
-            Opening::Command
-        );
+        assert_eq!(reader.opening().await.expect("an opening"), Opening::Command);
         assert_eq!(reader.chunk().await.expect("bytes"), b"isro");
         assert_eq!(reader.chunk().await.expect("the end"), b"");
     }

@@ -73,10 +73,7 @@ impl Link {
             if let Fate::Closes(closing) = self.fate() {
                 return closing;
             }
-            orders
-                .changed()
-                .await
-                .expect("the sender lives in what the link owns");
+            orders.changed().await.expect("the sender lives in what the link owns");
         }
     }
 
@@ -97,8 +94,7 @@ impl Link {
                 () = self.answers(from_server, to_client) => (),
             },
             Ok(Opening::Command) => {
-                self.shared
-                    .aside(self.id, Direction::ToServer, Kind::Command);
+                self.shared.aside(self.id, Direction::ToServer, Kind::Command);
                 tokio::select! {
                     () = self.bytes(from_client, to_server) => (),
                     () = self.bytes(from_server, to_client) => (),
@@ -147,11 +143,7 @@ impl Link {
 
     /// The other side has closed, which shows when it is written to.
     fn failed(&self) -> Step {
-        if self.fate() == Fate::Holed {
-            Step::Swallow
-        } else {
-            Step::Cut
-        }
+        if self.fate() == Fate::Holed { Step::Swallow } else { Step::Cut }
     }
 }
 

@@ -56,13 +56,7 @@ pub(super) struct Faults {
 
 impl Faults {
     pub(super) fn new() -> Self {
-        Self {
-            cut_fired: false,
-            hole_after: None,
-            delay: Duration::ZERO,
-            closing: Closing::Fin,
-            cut: None,
-        }
+        Self { cut_fired: false, hole_after: None, delay: Duration::ZERO, closing: Closing::Fin, cut: None }
     }
 
     pub(super) fn arm(&mut self, at: Cut) {

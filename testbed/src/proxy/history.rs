@@ -97,20 +97,11 @@ pub(super) struct History {
 
 impl History {
     pub(super) fn reset(&mut self) {
-        *self = Self {
-            epoch: self.epoch + 1,
-            ..Self::default()
-        };
+        *self = Self { epoch: self.epoch + 1, ..Self::default() };
     }
 
     pub(super) fn request(&mut self, connection: usize, frame: RequestFrame) -> Ticket {
-        let RequestFrame {
-            xid,
-            op,
-            path,
-            watch,
-            parts,
-        } = frame;
+        let RequestFrame { xid, op, path, watch, parts } = frame;
         let index = self.requests.len();
         self.requests.push(Request {
             connection,
@@ -125,36 +116,21 @@ impl History {
             forwarded: None,
             answer: None,
         });
-        Ticket {
-            epoch: self.epoch,
-            index,
-        }
+        Ticket { epoch: self.epoch, index }
     }
 
     pub(super) fn aside(&mut self, connection: usize, direction: Direction, kind: Kind) {
-        self.uncounted.push(Uncounted {
-            connection,
-            direction,
-            kind,
-            arrived: Instant::now(),
-        });
+        self.uncounted.push(Uncounted { connection, direction, kind, arrived: Instant::now() });
     }
 
     /// The request, `None` if it is from before the last reset.
     pub(super) fn get(&mut self, ticket: Ticket) -> Option<&mut Request> {
-        self.requests
-            .get_mut(ticket.index)
-            .filter(|_| ticket.epoch == self.epoch)
+        self.requests.get_mut(ticket.index).filter(|_| ticket.epoch == self.epoch)
     }
 
     pub(super) fn answer(&mut self, ticket: Ticket, zxid: i64, err: i32) {
         if let Some(request) = self.get(ticket) {
-            request.answer = Some(Answer {
-                zxid,
-                err,
-                arrived: Instant::now(),
-                forwarded: None,
-            });
+            request.answer = Some(Answer { zxid, err, arrived: Instant::now(), forwarded: None });
         }
     }
 
@@ -182,13 +158,7 @@ mod tests {
     use super::*;
 
     fn arrive(history: &mut History) -> Ticket {
-        let frame = RequestFrame {
-            xid: 1,
-            op: Op::Sync,
-            path: "/".to_owned(),
-            watch: false,
-            parts: Vec::new(),
-        };
+        let frame = RequestFrame { xid: 1, op: Op::Sync, path: "/".to_owned(), watch: false, parts: Vec::new() };
         history.request(1, frame)
     }
 
@@ -202,8 +172,7 @@ mod tests {
         let fourth = arrive(&mut history);
         history.answer_forwarded(third);
         let fifth = arrive(&mut history);
-        let rounds = [first, second, third, fourth, fifth]
-            .map(|ticket| history.get(ticket).map(|r| r.round));
+        let rounds = [first, second, third, fourth, fifth].map(|ticket| history.get(ticket).map(|r| r.round));
         assert_eq!(rounds, [1, 1, 2, 2, 3].map(Some));
     }
 
@@ -216,11 +185,7 @@ mod tests {
         history.answer(old, 1, 0);
         assert!(history.count_answer(old).is_none());
         history.answer_forwarded(old);
-        assert!(
-            history
-                .get(new)
-                .is_some_and(|request| request.answer.is_none())
-        );
+        assert!(history.get(new).is_some_and(|request| request.answer.is_none()));
         let next = arrive(&mut history);
         assert_eq!(history.get(next).map(|request| request.round), Some(1));
         assert_eq!(history.count_answer(new), Some(1));

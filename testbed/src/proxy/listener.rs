@@ -35,11 +35,7 @@ pub(super) fn run(
         loop {
             match listener.accept().await {
                 Ok((client, _)) => {
-                    tokio::spawn(connection::serve(
-                        Arc::clone(&shared),
-                        client,
-                        Arc::clone(&upstream),
-                    ));
+                    tokio::spawn(connection::serve(Arc::clone(&shared), client, Arc::clone(&upstream)));
                 }
                 // Most likely there are too many open files, and a moment later there may not be.
                 Err(_) => time::sleep(Duration::from_millis(10)).await,

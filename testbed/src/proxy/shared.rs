@@ -37,11 +37,7 @@ impl fmt::Debug for Shared {
 
 impl Shared {
     pub(super) fn new() -> Self {
-        Self {
-            state: Mutex::new(State::new()),
-            orders: watch::Sender::new(()),
-            news: watch::Sender::new(()),
-        }
+        Self { state: Mutex::new(State::new()), orders: watch::Sender::new(()), news: watch::Sender::new(()) }
     }
 
     /// A hook or predicate that panics fails its test, not all that share the proxy.
@@ -66,9 +62,7 @@ impl Shared {
             if let Some(found) = look(&self.state()) {
                 return found;
             }
-            news.changed()
-                .await
-                .expect("the sender lives as long as the borrow of it");
+            news.changed().await.expect("the sender lives as long as the borrow of it");
         }
     }
 
@@ -131,13 +125,7 @@ impl Shared {
     }
 
     /// Finds the request of an answer that arrived, and says how long to hold the answer back.
-    pub(super) fn answer_arrived(
-        &self,
-        link: usize,
-        xid: i32,
-        zxid: i64,
-        err: i32,
-    ) -> (Option<Ticket>, Duration) {
+    pub(super) fn answer_arrived(&self, link: usize, xid: i32, zxid: i64, err: i32) -> (Option<Ticket>, Duration) {
         let mut state = self.state();
         let ticket = state.answered(link, xid);
         if let Some(ticket) = ticket {

@@ -66,14 +66,7 @@ impl State {
             Mode::Refuse => Fate::Closes(self.faults.closing),
         };
         self.last_link += 1;
-        self.links.insert(
-            self.last_link,
-            Link {
-                fate,
-                client_is_gone: false,
-                pending: VecDeque::new(),
-            },
-        );
+        self.links.insert(self.last_link, Link { fate, client_is_gone: false, pending: VecDeque::new() });
         self.last_link
     }
 
@@ -82,20 +75,13 @@ impl State {
     }
 
     pub(super) fn fate(&self, link: usize) -> Fate {
-        self.links
-            .get(&link)
-            .map_or(Fate::Closes(self.faults.closing), |entry| entry.fate)
+        self.links.get(&link).map_or(Fate::Closes(self.faults.closing), |entry| entry.fate)
     }
 
     /// Notes that the server has the request; false if it must not get it any more.
     pub(super) fn expect_answer(&mut self, link: usize, xid: i32, ticket: Ticket) -> bool {
-        let flowing = self
-            .links
-            .get_mut(&link)
-            .filter(|entry| entry.fate == Fate::Flows);
-        flowing
-            .map(|entry| entry.pending.push_back((xid, ticket)))
-            .is_some()
+        let flowing = self.links.get_mut(&link).filter(|entry| entry.fate == Fate::Flows);
+        flowing.map(|entry| entry.pending.push_back((xid, ticket))).is_some()
     }
 
     /// The request that an answer belongs to.
@@ -112,8 +98,7 @@ impl State {
     }
 
     pub(super) fn open_connections(&self) -> usize {
-        let is_open =
-            |entry: &&Link| !entry.client_is_gone && !matches!(entry.fate, Fate::Closes(_));
+        let is_open = |entry: &&Link| !entry.client_is_gone && !matches!(entry.fate, Fate::Closes(_));
         self.links.values().filter(is_open).count()
     }
 
@@ -128,9 +113,7 @@ impl State {
 
     pub(super) fn close_all(&mut self) {
         let closing = self.faults.closing;
-        self.links
-            .values_mut()
-            .for_each(|entry| entry.fate = Fate::Closes(closing));
+        self.links.values_mut().for_each(|entry| entry.fate = Fate::Closes(closing));
     }
 
     pub(super) fn black_hole(&mut self) {
@@ -151,10 +134,7 @@ impl State {
         self.heals += 1;
         self.faults.disarm();
         let closing = self.faults.closing;
-        let holed = self
-            .links
-            .values_mut()
-            .filter(|entry| entry.fate == Fate::Holed);
+        let holed = self.links.values_mut().filter(|entry| entry.fate == Fate::Holed);
         holed.for_each(|entry| entry.fate = Fate::Closes(closing));
     }
 }

@@ -26,23 +26,26 @@ async fn cut_before_request_keeps_it_from_the_server() {
     .await;
 }
 
+/// A server may also drop what comes from a connection that is gone by the time it looks
+/// (`zookeeper.request_stale_connection_check`), so one cut proves nothing.
 #[tokio::test]
-async fn cut_after_request_loses_only_the_answer() {
+async fn cut_after_request_loses_the_answer_and_mostly_not_the_request() {
     limited(async {
         for closing in CLOSINGS {
-            let bench = Bench::new().await;
-            bench.proxy.close_by(closing);
-            bench.client.check_stat("/").await.expect("an answer");
-            bench.proxy.cut(Cut::AfterRequest(2));
-            bench.create().await.expect_err("the connection was cut");
-            assert!(bench.proxy.cut_fired());
-            let create = &bench.proxy.requests()[1];
-            assert!(
-                create.forwarded.is_some() && create.answer.is_none(),
-                "{create:?}"
-            );
-            while !bench.exists().await {}
-            bench.reconnected().await;
+            let mut executed = 0;
+            for _ in 0..5 {
+                let bench = Bench::new().await;
+                bench.proxy.close_by(closing);
+                bench.client.check_stat("/").await.expect("an answer");
+                bench.proxy.cut(Cut::AfterRequest(2));
+                bench.create().await.expect_err("the connection was cut");
+                assert!(bench.proxy.cut_fired());
+                let create = &bench.proxy.requests()[1];
+                assert!(create.forwarded.is_some() && create.answer.is_none(), "{create:?}");
+                bench.reconnected().await;
+                executed += usize::from(bench.exists().await);
+            }
+            assert!(executed > 0, "{closing:?}: none of 5 requests reached the server");
         }
     })
     .await;

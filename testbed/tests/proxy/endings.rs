@@ -30,9 +30,7 @@ async fn drop_closes_the_port() {
         let hosts = bench.proxy.hosts();
         let mut states = bench.client.state_watcher();
         drop(bench.proxy);
-        tokio::net::TcpStream::connect(&hosts)
-            .await
-            .expect_err("nobody listens");
+        tokio::net::TcpStream::connect(&hosts).await.expect_err("nobody listens");
         assert_eq!(states.changed().await, SessionState::Disconnected);
     })
     .await;
@@ -40,12 +38,7 @@ async fn drop_closes_the_port() {
 
 #[test]
 fn proxy_goes_on_when_the_runtime_is_gone() {
-    let runtime = || {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime")
-    };
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let first = runtime();
     let proxy = first.block_on(Proxy::start(&server())).expect("a proxy");
     drop(first);
@@ -57,10 +50,5 @@ fn proxy_goes_on_when_the_runtime_is_gone() {
             states.changed().await;
         }
     }));
-    assert!(
-        proxy
-            .requests()
-            .iter()
-            .any(|request| request.op == Op::CloseSession)
-    );
+    assert!(proxy.requests().iter().any(|request| request.op == Op::CloseSession));
 }

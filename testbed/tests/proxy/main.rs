@@ -32,11 +32,7 @@ fn fresh_path() -> String {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let nanos = since.expect("a clock after 1970").as_nanos();
-    format!(
-        "/proxy-{}-{nanos}-{}",
-        std::process::id(),
-        NEXT.fetch_add(1, Ordering::Relaxed)
-    )
+    format!("/proxy-{}-{nanos}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 async fn connect(hosts: &str) -> Client {
@@ -67,19 +63,11 @@ impl Bench {
         let client = connect(&proxy.hosts()).await;
         let direct = connect(&server).await;
         proxy.reset();
-        Self {
-            proxy,
-            client,
-            direct,
-            path: fresh_path(),
-        }
+        Self { proxy, client, direct, path: fresh_path() }
     }
 
     async fn create(&self) -> Result<(), Error> {
-        self.client
-            .create(&self.path, b"", &ephemeral())
-            .await
-            .map(|_| ())
+        self.client.create(&self.path, b"", &ephemeral()).await.map(|_| ())
     }
 
     /// Waits until the client has a connection again that answers.
@@ -91,19 +79,13 @@ impl Bench {
     /// Whether the node is there, as of the leader's last word.
     async fn exists(&self) -> bool {
         self.direct.sync("/").await.expect("a direct answer");
-        self.direct
-            .check_stat(&self.path)
-            .await
-            .expect("a direct answer")
-            .is_some()
+        self.direct.check_stat(&self.path).await.expect("a direct answer").is_some()
     }
 }
 
 /// Every test has a limit, so that a fault of the proxy fails it instead of keeping it.
 async fn limited(test: impl Future<Output = ()>) {
-    time::timeout(Duration::from_secs(30), test)
-        .await
-        .expect("the test ends in 30 s");
+    time::timeout(Duration::from_secs(30), test).await.expect("the test ends in 30 s");
 }
 
 fn ops(requests: &[Request]) -> Vec<Op> {

@@ -55,12 +55,7 @@ async fn black_hole_after_request_loses_its_answer() {
         bench.create().await.expect_err("nobody answers");
         assert!(bench.exists().await);
         let create = &bench.proxy.requests()[0];
-        assert!(
-            create
-                .answer
-                .is_none_or(|answer| answer.forwarded.is_none()),
-            "{create:?}"
-        );
+        assert!(create.answer.is_none_or(|answer| answer.forwarded.is_none()), "{create:?}");
         bench.proxy.heal();
         bench.reconnected().await;
     })
@@ -76,10 +71,7 @@ async fn refused_client_comes_back_when_healed() {
         assert_eq!(states.changed().await, SessionState::Disconnected);
         let connector = Client::connector().with_session_timeout(SESSION_TIMEOUT);
         let connector = connector.with_fail_eagerly();
-        connector
-            .connect(&bench.proxy.hosts())
-            .await
-            .expect_err("refused");
+        connector.connect(&bench.proxy.hosts()).await.expect_err("refused");
         assert_eq!(bench.proxy.connections(), 0);
         bench.proxy.heal();
         assert_eq!(states.changed().await, SessionState::SyncConnected);
@@ -92,23 +84,11 @@ async fn hook_drops_cuts_and_holds() {
     limited(async {
         let bench = Bench::new().await;
         let path = bench.path.clone();
-        bench.proxy.on_request(move |request| {
-            if request.path == path {
-                Verdict::Cut
-            } else {
-                Verdict::Forward
-            }
-        });
+        bench.proxy.on_request(move |request| if request.path == path { Verdict::Cut } else { Verdict::Forward });
         bench.create().await.expect_err("cut");
         bench.reconnected().await;
 
-        bench.proxy.on_request(|request| {
-            if request.is_write() {
-                Verdict::Hold
-            } else {
-                Verdict::Forward
-            }
-        });
+        bench.proxy.on_request(|request| if request.is_write() { Verdict::Hold } else { Verdict::Forward });
         bench.proxy.reset();
         let options = ephemeral();
         let create = bench.client.create(&bench.path, b"", &options);
@@ -117,32 +97,16 @@ async fn hook_drops_cuts_and_holds() {
         // Longer than a silent connection is left open: pings pass by what is held.
         time::sleep(SESSION_TIMEOUT).await;
         assert_eq!(bench.client.state(), SessionState::SyncConnected);
-        assert!(
-            bench
-                .proxy
-                .requests()
-                .iter()
-                .all(|request| request.forwarded.is_none())
-        );
+        assert!(bench.proxy.requests().iter().all(|request| request.forwarded.is_none()));
         assert!(!bench.exists().await);
         bench.proxy.heal();
         create.await.expect("created");
         list.await.expect("listed");
 
-        bench.proxy.on_request(|request| {
-            if request.op == Op::Sync {
-                Verdict::Drop
-            } else {
-                Verdict::Forward
-            }
-        });
+        bench.proxy.on_request(|request| if request.op == Op::Sync { Verdict::Drop } else { Verdict::Forward });
         let sync = bench.client.sync("/");
         bench.proxy.wait_for(|request| request.op == Op::Sync).await;
-        assert!(
-            time::timeout(Duration::from_millis(100), sync)
-                .await
-                .is_err()
-        );
+        assert!(time::timeout(Duration::from_millis(100), sync).await.is_err());
     })
     .await;
 }

@@ -10,29 +10,16 @@ use crate::{Bench, ephemeral, limited, ops, persistent, server};
 #[tokio::test]
 async fn requests_are_recorded() {
     limited(async {
-        let Bench {
-            proxy,
-            client,
-            path,
-            ..
-        } = Bench::new().await;
-        client
-            .create(&path, b"data", &persistent())
-            .await
-            .expect("created");
+        let Bench { proxy, client, path, .. } = Bench::new().await;
+        client.create(&path, b"data", &persistent()).await.expect("created");
         let (_, _, watcher) = client.get_and_watch_data(&path).await.expect("read");
         client.list_children(&path).await.expect("listed");
-        client
-            .set_data(&path, b"more", None)
-            .await
-            .expect("written");
+        client.set_data(&path, b"more", None).await.expect("written");
         watcher.changed().await;
         assert_eq!(client.delete(&path, Some(77)).await, Err(Error::BadVersion));
         let mut multi = client.new_multi_writer();
         let child = format!("{path}/child");
-        multi
-            .add_create(&child, b"", &persistent())
-            .expect("a valid create");
+        multi.add_create(&child, b"", &persistent()).expect("a valid create");
         multi.add_delete(&child, None).expect("a valid delete");
         multi.add_delete(&path, None).expect("a valid delete");
         multi.commit().await.expect("committed");
@@ -40,20 +27,9 @@ async fn requests_are_recorded() {
         let requests = proxy.requests();
         let create = requests[0].op;
         assert!(matches!(create, Op::Create | Op::Create2), "{create:?}");
-        let rest = [
-            Op::GetData,
-            Op::GetChildren,
-            Op::SetData,
-            Op::Delete,
-            Op::Multi,
-        ];
+        let rest = [Op::GetData, Op::GetChildren, Op::SetData, Op::Delete, Op::Multi];
         assert_eq!(ops(&requests)[1..], rest);
-        assert!(
-            requests
-                .iter()
-                .all(|request| request.path.starts_with(&path)),
-            "{requests:?}"
-        );
+        assert!(requests.iter().all(|request| request.path.starts_with(&path)), "{requests:?}");
         let watching = requests.iter().filter(|request| request.watch);
         assert_eq!(watching.map(|r| r.number).collect::<Vec<_>>(), [2]);
         let writes = requests.iter().filter(|request| request.is_write());
@@ -63,14 +39,9 @@ async fn requests_are_recorded() {
         let parts: Vec<_> = parts.map(|(op, path)| (*op, path.as_str())).collect();
         assert!(matches!(parts[0].0, Op::Create | Op::Create2), "{parts:?}");
         assert_eq!(parts[0].1, child);
-        assert_eq!(
-            parts[1..],
-            [(Op::Delete, child.as_str()), (Op::Delete, path.as_str())]
-        );
+        assert_eq!(parts[1..], [(Op::Delete, child.as_str()), (Op::Delete, path.as_str())]);
         let notified = proxy.uncounted().into_iter().any(|frame| match frame.kind {
-            Kind::Notification {
-                event, path: at, ..
-            } => event == 3 && at == path,
+            Kind::Notification { event, path: at, .. } => event == 3 && at == path,
             _ => false,
         });
         assert!(notified, "{:?}", proxy.uncounted());
@@ -84,27 +55,14 @@ async fn requests_are_recorded() {
 #[tokio::test]
 async fn requests_back_to_back_are_one_round_trip() {
     limited(async {
-        let Bench {
-            proxy,
-            client,
-            path,
-            ..
-        } = Bench::new().await;
+        let Bench { proxy, client, path, .. } = Bench::new().await;
         proxy.hold_answers(Duration::from_millis(50));
         let began = Instant::now();
         let options = ephemeral();
-        let (create, list) = (
-            client.create(&path, b"", &options),
-            client.list_children("/"),
-        );
+        let (create, list) = (client.create(&path, b"", &options), client.list_children("/"));
         let (created, listed) = tokio::join!(create, list);
         created.expect("created");
-        assert!(
-            listed
-                .expect("listed")
-                .iter()
-                .any(|name| path.ends_with(name.as_str()))
-        );
+        assert!(listed.expect("listed").iter().any(|name| path.ends_with(name.as_str())));
         assert_eq!((proxy.requests().len(), proxy.round_trips()), (2, 1));
         assert!(began.elapsed() >= Duration::from_millis(50));
 
@@ -112,10 +70,7 @@ async fn requests_back_to_back_are_one_round_trip() {
         assert_eq!(proxy.round_trips(), 2);
         proxy.hold_answers(Duration::ZERO);
         client.list_children("/").await.expect("listed");
-        assert_eq!(
-            proxy.requests().iter().map(|r| r.round).collect::<Vec<_>>(),
-            [1, 1, 2, 3]
-        );
+        assert_eq!(proxy.requests().iter().map(|r| r.round).collect::<Vec<_>>(), [1, 1, 2, 3]);
     })
     .await;
 }
@@ -132,15 +87,9 @@ async fn held_answers_keep_their_order() {
         let (first, second) = tokio::join!(first, second);
         first.expect("listed");
         second.expect("listed");
-        let forwarded: Vec<_> = proxy
-            .requests()
-            .iter()
-            .map(|r| r.answer.and_then(|answer| answer.forwarded))
-            .collect();
-        assert!(
-            forwarded[0].is_some() && forwarded[0] <= forwarded[1],
-            "{forwarded:?}"
-        );
+        let forwarded: Vec<_> =
+            proxy.requests().iter().map(|r| r.answer.and_then(|answer| answer.forwarded)).collect();
+        assert!(forwarded[0].is_some() && forwarded[0] <= forwarded[1], "{forwarded:?}");
     })
     .await;
 }
@@ -151,23 +100,10 @@ async fn waiting_sees_earlier_and_later_requests() {
         let bench = Bench::new().await;
         bench.proxy.wait_for_requests(0).await;
         let stat = bench.client.check_stat(&bench.path);
-        let asked = bench
-            .proxy
-            .wait_for(|request| request.answer.is_some())
-            .await;
-        assert_eq!(
-            (asked.op, asked.path.as_str()),
-            (Op::Exists, bench.path.as_str())
-        );
+        let asked = bench.proxy.wait_for(|request| request.answer.is_some()).await;
+        assert_eq!((asked.op, asked.path.as_str()), (Op::Exists, bench.path.as_str()));
         stat.await.expect("an answer");
-        assert_eq!(
-            bench
-                .proxy
-                .wait_for(|request| request.op == Op::Exists)
-                .await
-                .number,
-            1
-        );
+        assert_eq!(bench.proxy.wait_for(|request| request.op == Op::Exists).await.number, 1);
     })
     .await;
 }
@@ -177,11 +113,7 @@ async fn large_frames_pass_both_ways() {
     limited(async {
         let bench = Bench::new().await;
         let data = vec![7; (1 << 20) - 1024];
-        bench
-            .client
-            .create(&bench.path, &data, &ephemeral())
-            .await
-            .expect("created");
+        bench.client.create(&bench.path, &data, &ephemeral()).await.expect("created");
         let (read, _) = bench.client.get_data(&bench.path).await.expect("read");
         assert_eq!(read, data);
     })
@@ -193,19 +125,12 @@ async fn four_letter_words_pass() {
     limited(async {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let proxy = Proxy::start(&server()).await.expect("a proxy");
-        let mut stream = tokio::net::TcpStream::connect(proxy.hosts())
-            .await
-            .expect("a connection");
+        let mut stream = tokio::net::TcpStream::connect(proxy.hosts()).await.expect("a connection");
         stream.write_all(b"srvr").await.expect("sent");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.expect("an answer");
         assert!(!answer.is_empty());
-        assert!(
-            proxy
-                .uncounted()
-                .iter()
-                .any(|frame| frame.kind == Kind::Command)
-        );
+        assert!(proxy.uncounted().iter().any(|frame| frame.kind == Kind::Command));
         assert!(proxy.requests().is_empty());
     })
     .await;

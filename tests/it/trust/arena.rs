@@ -41,8 +41,8 @@ pub(super) struct Arena {
 
 impl Arena {
     pub(super) async fn start(sync_limit: u32) -> Self {
-        let seed = std::env::var("TRUST_SEED")
-            .map_or_else(|_| fastrand::u64(..), |seed| seed.parse().expect("a seed"));
+        let seed =
+            std::env::var("TRUST_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().expect("a seed"));
         let permit = ENSEMBLES.acquire().await.expect("never closed");
         let ensemble = Ensemble::builder()
             .tick(TICK)
@@ -105,10 +105,7 @@ impl Arena {
         self.ensemble.settled().await.expect("settles");
         let holder = Arc::into_inner(round.holder).expect("nobody else has it");
         let released = holder.release().await;
-        assert!(
-            matches!(released, Err(Error::Lost(_))),
-            "release said {released:?}"
-        );
+        assert!(matches!(released, Err(Error::Lost(_))), "release said {released:?}");
         let guard = round.granted.expect("it was granted");
         guard.release().await.expect("it is held");
         wait_children(&round.next.client(), &self.path, 0).await;
@@ -148,13 +145,7 @@ impl Round {
             let guard = mutex.lock().await.expect("waits as long as it takes");
             (Instant::now(), held.state(), guard)
         });
-        Self {
-            holder,
-            told,
-            next,
-            grant,
-            granted: None,
-        }
+        Self { holder, told, next, grant, granted: None }
     }
 
     /// Waits until the lock is lost here and granted there.
@@ -164,10 +155,6 @@ impl Round {
         assert!(guard.fencing_token() > self.holder.fencing_token());
         self.granted = Some(guard);
         let told = soon("the loss", &mut self.told).await;
-        Change {
-            told: told.expect("does not panic"),
-            granted,
-            holder_at_grant,
-        }
+        Change { told: told.expect("does not panic"), granted, holder_at_grant }
     }
 }

@@ -32,22 +32,13 @@ impl Link {
         }
     }
 
-    async fn collect(
-        &self,
-        mut reader: FrameReader<ReadHalf<'_>>,
-        queue: mpsc::UnboundedSender<Parcel>,
-    ) {
+    async fn collect(&self, mut reader: FrameReader<ReadHalf<'_>>, queue: mpsc::UnboundedSender<Parcel>) {
         let mut is_first = true;
         while let Ok(Some(frame)) = reader.next().await {
-            let mut parcel = Parcel {
-                frame,
-                ticket: None,
-                due: Instant::now(),
-            };
+            let mut parcel = Parcel { frame, ticket: None, due: Instant::now() };
             if is_first {
                 is_first = false;
-                self.shared
-                    .aside(self.id, Direction::ToClient, Kind::Connect);
+                self.shared.aside(self.id, Direction::ToClient, Kind::Connect);
                 if let Some(response) = parcel.frame.connect_response() {
                     self.shared.connected(response);
                 }
@@ -58,9 +49,7 @@ impl Link {
                         parcel.ticket = ticket;
                         parcel.due += delay;
                     }
-                    Some(FromServer::Aside(kind)) => {
-                        self.shared.aside(self.id, Direction::ToClient, kind)
-                    }
+                    Some(FromServer::Aside(kind)) => self.shared.aside(self.id, Direction::ToClient, kind),
                     None => return,
                 }
             }
@@ -70,11 +59,7 @@ impl Link {
         }
     }
 
-    async fn deliver(
-        &self,
-        mut parcels: mpsc::UnboundedReceiver<Parcel>,
-        mut writer: WriteHalf<'_>,
-    ) {
+    async fn deliver(&self, mut parcels: mpsc::UnboundedReceiver<Parcel>, mut writer: WriteHalf<'_>) {
         while let Some(Parcel { frame, ticket, due }) = parcels.recv().await {
             // A timer rounds up to milliseconds, even one that is due.
             if due > Instant::now() {

@@ -10,11 +10,7 @@ use crate::frames::{Frame, FrameReader, FromClient, Kind};
 
 impl Link {
     /// Forwards what the client sends.
-    pub(super) async fn requests(
-        &self,
-        mut reader: FrameReader<ReadHalf<'_>>,
-        mut writer: WriteHalf<'_>,
-    ) {
+    pub(super) async fn requests(&self, mut reader: FrameReader<ReadHalf<'_>>, mut writer: WriteHalf<'_>) {
         let mut orders = self.shared.orders();
         let mut heals = self.shared.state().heals();
         let mut held: Vec<(Frame, i32, Ticket)> = Vec::new();
@@ -39,11 +35,7 @@ impl Link {
             let Ok(Some(frame)) = frame else {
                 return self.end(Direction::ToServer).await;
             };
-            let read = if is_first {
-                Some(FromClient::Aside(Kind::Connect))
-            } else {
-                frame.sent_by_client()
-            };
+            let read = if is_first { Some(FromClient::Aside(Kind::Connect)) } else { frame.sent_by_client() };
             is_first = false;
             let step = match read {
                 Some(FromClient::Request(request)) => {
@@ -72,13 +64,7 @@ impl Link {
         }
     }
 
-    async fn send_request(
-        &self,
-        writer: &mut WriteHalf<'_>,
-        frame: &Frame,
-        xid: i32,
-        ticket: Ticket,
-    ) -> Step {
+    async fn send_request(&self, writer: &mut WriteHalf<'_>, frame: &Frame, xid: i32, ticket: Ticket) -> Step {
         if !self.shared.may_forward_request(self.id, xid, ticket) {
             return Step::Swallow;
         }
