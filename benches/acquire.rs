@@ -65,11 +65,6 @@ async fn main() -> Outcome {
             0 => ours(&through).await?,
             _ => client(&raw_through, &path).await?,
         }
-
-            for r in proxy.requests() {
-                println!("{:?} {} round {} {:?} {:?}", r.op, r.path, r.round, r.arrived, r.answer);
-            }
-        }
         counts.push((proxy.round_trips(), proxy.requests().len()));
     }
     proxy.hold_answers(Duration::ZERO);
