@@ -40,7 +40,7 @@ async fn keep(keeper: Keeper) {
     let mut state = link.requests.state_watcher();
     let mut beat = tokio::time::interval((link.timeout / 8).max(Duration::from_millis(1)));
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut renewal: Option<Answer<bool>> = None;
+    let mut renewal: Option<Renewal> = None;
     let mut not_before = Instant::now();
     let mut closing = pin!(async {
         link.close_wanted.notified().await;
@@ -67,7 +67,7 @@ async fn keep(keeper: Keeper) {
                 }
             }
             trust = due(link, not_before), if renewal.is_none() && link.wants_renewal() => {
-                renewal = Some(link.renew(trust));
+                renewal = Some(Renewal::send(link, trust));
             }
         }
     }
@@ -83,9 +83,35 @@ fn end_of(state: SessionState) -> Option<End> {
     }
 }
 
-async fn answered(renewal: &mut Option<Answer<bool>>) -> Result<bool, Failure> {
+/// What was sent to renew trust: a read, and a write unless reads are trusted.
+struct Renewal {
+    read: Option<Answer<bool>>,
+    write: Option<Answer<bool>>,
+}
+
+impl Renewal {
+    fn send(link: &Link, trust: Trust) -> Self {
+        let read = link.requests.ping();
+        let write = (trust == Trust::Quorum).then(|| link.requests.check("/"));
+        Self { read: Some(read), write }
+    }
+
+    /// Waits for the answers, each of which counts as soon as it has come.
+    async fn answered(&mut self) -> Result<(), Failure> {
+        for answer in [&mut self.read, &mut self.write] {
+            if let Some(waiting) = answer {
+                let result = waiting.await;
+                *answer = None;
+                result?;
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn answered(renewal: &mut Option<Renewal>) -> Result<(), Failure> {
     match renewal {
-        Some(answer) => answer.await,
+        Some(renewal) => renewal.answered().await,
         None => pending().await,
     }
 }

@@ -21,7 +21,7 @@ use zookeeper_client::{Client, SessionId};
 use crate::options::Trust;
 use crate::session::budget::Budget;
 use crate::session::clock::Moment;
-use crate::session::requests::{Answer, Requests};
+use crate::session::requests::Requests;
 
 /// How long to wait before a failed request is sent again over a connection that seems to stand.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
@@ -282,13 +282,6 @@ impl Link {
             .filter(|&trust| self.interest[trust as usize].load(Ordering::Acquire) > 0)
             .map(|trust| (trust, ledger.renewal_due(trust)))
             .min_by_key(|&(_, due)| due)
-    }
-
-    pub(super) fn renew(&self, trust: Trust) -> Answer<bool> {
-        match trust {
-            Trust::Quorum => self.requests.check("/"),
-            Trust::Connection => self.requests.ping(),
-        }
     }
 }
 

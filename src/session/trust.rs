@@ -13,8 +13,10 @@
 //!    every `0.15 T`, so some ping was on its way to the leader at most `0.5 T` before the write. This needs a process
 //!    that was awake all the time; after a stall only rule 2 counts, until `T/2` have passed.
 //! 4. Trust ends `T/64` before it could, so that a timer that is a little late is not too late.
-//! 5. So trust never lapses while writes are answered within `T/14` (of rule 3's `T/2`, rule 2 takes `T/3` and rule 4
-//!    its share; two round trips have to fit into the rest).
+//! 5. A renewal is a read and a write, in this order: the read is answered at once, however long writes take, and so
+//!    soon becomes the first exchange of a pair. It is due a third of a timeout before the end, or when the ride of the
+//!    first exchange is over, if that leaves the write a quarter. So trust does not lapse while writes are answered
+//!    within `T/5`.
 //! 6. Instants are of a clock that runs on while the machine sleeps, and never of the wall clock.
 
 use std::collections::VecDeque;
@@ -49,6 +51,7 @@ pub(crate) struct Ledger {
     quorum_until: Moment,
     connection_until: Moment,
     newest_answer: Moment,
+    newest_proof: Moment,
     last_awake: Moment,
     stalled: Option<Moment>,
 }
@@ -62,6 +65,7 @@ impl Ledger {
             quorum_until: now,
             connection_until: now,
             newest_answer: now,
+            newest_proof: now,
             last_awake: now,
             stalled: None,
         }
@@ -86,6 +90,7 @@ impl Ledger {
         self.newest_answer = self.newest_answer.max(exchange.answered);
         self.connection_until = self.connection_until.max(exchange.sent.plus(self.timeout));
         if exchange.request == Request::Write {
+            self.newest_proof = self.newest_proof.max(exchange.answered);
             self.prove(exchange.sent);
         }
         self.keep(exchange);
@@ -99,10 +104,14 @@ impl Ledger {
             self.quorum_until = self.quorum_until.max(candidate.sent.plus(self.timeout));
             self.candidates.pop_front();
         }
-        let awake = self.stalled.is_none_or(|stalled| sent >= stalled.plus(self.timeout / 2));
-        if awake {
+        if self.was_awake_before(sent) {
             self.quorum_until = self.quorum_until.max(sent.plus(self.timeout / 2));
         }
+    }
+
+    /// Whether the process was awake for half a timeout before `moment`, as far as is known.
+    fn was_awake_before(&self, moment: Moment) -> bool {
+        self.stalled.is_none_or(|stalled| moment >= stalled.plus(self.timeout / 2))
     }
 
     fn keep(&mut self, exchange: Exchange) {
@@ -138,16 +147,28 @@ impl Ledger {
     /// When the next request is due that keeps up trust.
     pub(crate) fn renewal_due(&self, trust: Trust) -> Moment {
         match trust {
-            // A write proves the candidates that have had their ride; one a third of a timeout before the end will do.
-            Trust::Quorum => match self.candidates.front() {
-                None => self.last_awake,
-                Some(first) => {
-                    let spare = self.quorum_until.minus(self.ride());
-                    spare.max(first.answered.plus(self.ride()))
-                }
-            },
+            Trust::Quorum => self.proof_due(),
             Trust::Connection => self.connection_until.minus(self.timeout * 2 / 3),
         }
+    }
+
+    /// When the next write is due: a third of a timeout before the end, and no sooner than it proves something.
+    fn proof_due(&self) -> Moment {
+        let spare = self.quorum_until.minus(self.timeout / 3);
+        let latest = self.quorum_until.minus(self.timeout / 4);
+        let mut rides = self.candidates.iter().map(|candidate| candidate.answered.plus(self.ride()));
+        let Some(first) = rides.next() else {
+            return self.last_awake;
+        };
+        if first <= latest {
+            // Waiting for a little longer may prove a younger exchange.
+            return rides.take_while(|ride| *ride <= latest).last().unwrap_or(first).max(spare);
+        }
+        if self.was_awake_before(self.last_awake) {
+            // By rule 3 a write gains something all the same, but it should not have to do so all the time.
+            return spare.max(self.newest_proof.plus(self.timeout / 12));
+        }
+        spare.max(first)
     }
 }
 
