@@ -56,13 +56,15 @@ impl<'a> Place<'a> {
     pub(super) async fn enter(&mut self) -> Result<Outlook, Interrupt> {
         let link = self.link().clone();
         let mut missing: Vec<String> = Vec::new();
-        for _ in 0..MAX_ROUNDS {
+        let mut rounds = 0;
+        while rounds < MAX_ROUNDS {
             link.connected().await?;
             let (parents, listing) = self.send(std::mem::take(&mut missing));
             match self.stake.answer().await {
                 Ok(()) => return self.outlook(listing).await,
                 Err(Failure::Refused(ZkError::NoNode)) => {
                     check_parents(&self.line.path, parents).await?;
+                    rounds += 1;
                     missing = self.line.path.lineage().map(str::to_owned).collect();
                 }
                 Err(Failure::Refused(ZkError::NoChildrenForEphemerals)) => {
@@ -300,17 +302,17 @@ struct Parent {
 
 /// Why the parents could not be made, if it is a reason to stop.
 async fn check_parents(path: &LockPath, parents: Vec<Parent>) -> Result<(), Interrupt> {
+    // The server checks the permission before it looks whether the node exists. So a refusal means something only if
+    // what stands below it could not be made either.
+    let mut denied = None;
     for (index, Parent { path: parent, answer }) in parents.into_iter().enumerate() {
         match answer.await {
-            Ok(()) | Err(Failure::Unknown) => {}
+            Err(Failure::Unknown) => {}
+            Ok(()) => denied = None,
             Err(Failure::Over) => return Err(Interrupt::SessionOver),
             Err(Failure::Refused(error)) => match error {
-                ZkError::NodeExists => {}
-                // The server checks the permission before it looks whether the node exists; the create of our own
-                // node decides.
-                ZkError::NoAuth => {
-                    tracing::debug!(parent, "may not create an ancestor of the lock path")
-                }
+                ZkError::NodeExists => denied = None,
+                ZkError::NoAuth => denied = Some(parent),
                 ZkError::NoNode if index == 0 => {
                     let reason =
                         format!("there is no parent for {parent}: the chroot of the session does not exist");
@@ -327,7 +329,10 @@ async fn check_parents(path: &LockPath, parents: Vec<Parent>) -> Result<(), Inte
             },
         }
     }
-    Ok(())
+    match denied {
+        Some(path) => Err(Error::NoAuth { path }.into()),
+        None => Ok(()),
+    }
 }
 
 fn no_children(path: &str) -> Error {

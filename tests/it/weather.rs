@@ -1,7 +1,11 @@
 //! Bad weather: permissions that are missing, servers that come and go.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use testbed::Server;
+use testbed::frames::Op;
 use testbed::ledger::Ledger;
+use testbed::proxy::Verdict;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 use zookeeper_recipes::{Error, Mutex, Options, Session};
 
@@ -30,6 +34,32 @@ async fn missing_permission_surfaces_at_once() {
         }
         assert!(world.proxy.requests().len() < 10, "no loop: {:?}", world.proxy.requests());
     }
+}
+
+#[tokio::test]
+async fn missing_permission_to_make_the_path_surfaces_at_once() {
+    let world = World::new().await;
+    restricted(&world, Permission::READ).await;
+    let path = format!("{}/deep/lock", world.path);
+    let mutex = Mutex::new(&world.session, &path).expect("a mutex");
+    world.proxy.reset();
+    let error = soon("a refusal", mutex.lock()).await.expect_err("not allowed");
+    assert!(matches!(&error, Error::NoAuth { path } if path.starts_with(&world.path)), "{error:?}");
+    assert!(world.proxy.requests().len() < 15, "no loop: {:?}", world.proxy.requests());
+}
+
+#[tokio::test]
+async fn connection_that_never_lets_a_create_through_is_no_error() {
+    let world = World::new().await;
+    world.make_path().await;
+    let cuts = AtomicUsize::new(0);
+    world.proxy.on_request(move |request| match request.op {
+        Op::Create2 if cuts.fetch_add(1, Ordering::Relaxed) < 80 => Verdict::Cut,
+        _ => Verdict::Forward,
+    });
+    let guard = soon("the eighty-first", world.mutex().lock()).await.expect("held");
+    guard.release().await.expect("released");
+    world.wait_empty().await;
 }
 
 #[tokio::test]
