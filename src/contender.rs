@@ -109,10 +109,11 @@ async fn list_once(line: &Line, link: &Arc<Link>) -> Result<Vec<Contender>, Inte
     Ok(in_order(contenders))
 }
 
-async fn read(line: &Line, link: &Link, name: &Name<'_>) -> Result<Option<Contender>, Interrupt> {
+async fn read(line: &Line, link: &Arc<Link>, name: &Name<'_>) -> Result<Option<Contender>, Interrupt> {
     let path = line.path.child(name.text);
     loop {
-        match link.requests.read(&path).await {
+        let node = path.clone();
+        match link.ask(move |requests| requests.read(&node)).await {
             Ok((identifier, stat)) => {
                 let millis = Duration::from_millis(stat.ctime.try_into().unwrap_or_default());
                 return Ok(Some(Contender {

@@ -13,7 +13,7 @@ mod watch;
 
 use std::fmt;
 use std::future::Future;
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Poll;
@@ -117,7 +117,11 @@ impl Hold {
         async move {
             match before {
                 HoldState::Lost(_) => before,
-                HoldState::Held | HoldState::Suspended => self.core.state_other_than(before).await,
+                HoldState::Held | HoldState::Suspended => match self.core.state_other_than(before).await {
+                    Some(state) => state,
+                    // Unreachable while the guard that is borrowed here exists.
+                    None => pending().await,
+                },
             }
         }
     }
@@ -141,7 +145,16 @@ impl Hold {
     pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static {
         self.core.watch_wanted.notify_one();
         let core = self.core.clone();
-        async move { core.lost().await }
+        async move {
+            match core.lost().await {
+                Some(loss) => loss,
+                None => {
+                    // Nothing is kept for a signal that will not come.
+                    drop(core);
+                    pending().await
+                }
+            }
+        }
     }
 
     /// Runs `future` for as long as the lock is held.

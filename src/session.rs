@@ -20,8 +20,8 @@ use crate::options::Options;
 use crate::session::renewal::Servers;
 
 pub(crate) use self::budget::Reserved;
-pub(crate) use self::link::{End, Interest, Link, LinkOver, Phase};
-pub(crate) use self::requests::{Answer, Created, Failure, Fired, Requests};
+pub(crate) use self::link::{End, Interest, Link, LinkOver, Phase, Work};
+pub(crate) use self::requests::{Answer, Created, Failure, Fired, Requests, Slot};
 
 /// A ZooKeeper session that locks are taken in, and that renews itself after it has expired.
 ///
@@ -97,7 +97,8 @@ impl Session {
     /// Connects with a connector that says how: session timeout, TLS, SASL, credentials.
     ///
     /// The connector is kept and used again to renew the session. All servers should have the same limits for session
-    /// timeouts: the one that is agreed upon now is relied on later.
+    /// timeouts: the one that is agreed upon now is relied on later. Leave the connection timeout as it is: how often
+    /// the client pings follows from it, and trust counts on that.
     ///
     /// # Cancel safety
     ///
@@ -106,7 +107,8 @@ impl Session {
     /// # Errors
     ///
     /// As [`connect`](Self::connect); [`Error::InvalidInput`] also if the connector carries an old session
-    /// (`with_session`) or leaves its session behind (`with_detached`); [`Error::Client`] if the credentials are refused.
+    /// (`with_session`), leaves its session behind (`with_detached`) or makes do with servers that cannot take a lock
+    /// (`with_readonly`); [`Error::Client`] if the credentials are refused.
     ///
     /// # Examples
     ///
@@ -129,7 +131,7 @@ impl Session {
         let client = servers.connect().await?;
         let session = Self::of(Link::new(client, true), servers.hosts().clone(), true);
         keeper::start(&session.present());
-        tokio::spawn(supervise(Arc::downgrade(&session.inner), servers));
+        tokio::spawn(supervise(Supervisor(Arc::downgrade(&session.inner)), servers));
         Ok(session)
     }
 
@@ -190,14 +192,16 @@ impl Session {
     /// [`Error::Unavailable`] if the servers could not be told in time: nodes may be left until the servers give the
     /// session up by themselves, one session timeout after they last heard of it.
     pub async fn close(&self) -> Result<()> {
-        let link = self.present();
-        let renewing = self.inner.end(Error::Closed);
+        let (link, renewing) = self.inner.end(Error::Closed);
         link.close();
         let end = match tokio::time::timeout(link.timeout(), link.over()).await {
             Ok(end) => end,
             Err(_) => {
                 let end = End::Closed { confirmed: false };
-                link.end(end);
+                // The session of a given client goes on, and with it the tidying up.
+                if link.is_owned() {
+                    link.end(end);
+                }
                 end
             }
         };
@@ -259,9 +263,15 @@ impl Session {
 impl From<Client> for Session {
     /// Wraps a client that someone else has connected. Such a session is not renewed when it expires, and closing it
     /// gives up its locks but not the client's session.
+    ///
+    /// It lives on the runtime that it is made on, or else first used on; that should be the client's.
     fn from(client: Client) -> Self {
-        // The tasks start with the first use, which is on a runtime; this need not be.
-        Self::of(Link::new(client, false), "the servers of the given client".into(), false)
+        let session = Self::of(Link::new(client, false), "the servers of the given client".into(), false);
+        // Elsewhere the tasks start with the first use.
+        if tokio::runtime::Handle::try_current().is_ok() {
+            keeper::start(&session.present());
+        }
+        session
     }
 }
 
@@ -273,18 +283,20 @@ impl fmt::Debug for Session {
 }
 
 impl Inner {
-    /// Ends the renewals; tells whether one was under way, when there is no session to end.
-    fn end(&self, error: Error) -> bool {
-        let mut renewing = false;
+    /// Ends the renewals. Returns the last link, and whether a renewal was under way, when there is no session to end.
+    fn end(&self, error: Error) -> (Arc<Link>, bool) {
+        let mut last = None;
         self.current.send_if_modified(|current| {
-            renewing = matches!(current, Current::Renewing(_));
+            let renewing = matches!(current, Current::Renewing(_));
             let ended = matches!(current, Current::Ended(..));
+            let link = current.link().clone();
+            last = Some((link.clone(), renewing));
             if !ended {
-                *current = Current::Ended(current.link().clone(), error);
+                *current = Current::Ended(link, error);
             }
             !ended
         });
-        renewing
+        last.expect("the closure was called")
     }
 }
 
@@ -298,8 +310,22 @@ fn ended(reason: impl Into<String>) -> Error {
     Error::SessionEnded { reason: reason.into() }
 }
 
+/// Ends a session whose runtime is dropped while it is being renewed.
+struct Supervisor(Weak<Inner>);
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        if let Some(inner) = self.0.upgrade()
+            && matches!(&*inner.current.borrow(), Current::Renewing(_))
+        {
+            inner.end(ended("the runtime that it ran on is gone"));
+        }
+    }
+}
+
 /// Renews the session whenever it has expired, for as long as somebody uses it.
-async fn supervise(session: Weak<Inner>, servers: Servers) {
+async fn supervise(supervisor: Supervisor, servers: Servers) {
+    let session = &supervisor.0;
     loop {
         let Some(link) = session.upgrade().map(|inner| inner.current.borrow().link().clone()) else {
             return;

@@ -12,6 +12,9 @@ use crate::session::{Answer, Created, Failure, Link, LinkOver, Reserved};
 /// How long after the first search a create of a lost connection may still come to be applied.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
 
+/// How often a delete is sent again after an error that is not known.
+const MAX_ODD: usize = 50;
+
 /// How a deletion ended.
 #[derive(Debug)]
 pub(crate) enum Deletion {
@@ -28,7 +31,7 @@ pub(crate) enum Deletion {
 /// Deletes `path`; `first` is the answer to a delete that is under way.
 pub(super) async fn delete(link: &Link, path: &str, first: Option<Answer<()>>) -> Deletion {
     let mut answer = first;
-    let mut tried = false;
+    let (mut tried, mut odd) = (false, 0);
     loop {
         if let Some(answer) = answer.take() {
             match answer.await {
@@ -37,6 +40,9 @@ pub(super) async fn delete(link: &Link, path: &str, first: Option<Answer<()>>) -
                     return Deletion::Done;
                 }
                 Err(Failure::Refused(zookeeper_client::Error::NoNode)) => return Deletion::Absent,
+                Err(Failure::Refused(error)) if !Failure::is_certain(&error) && odd < MAX_ODD => {
+                    (tried, odd) = (true, odd + 1);
+                }
                 Err(Failure::Refused(error)) => {
                     tracing::warn!(node = path, %error, "cannot delete a lock node; it stays until its session ends");
                     return Deletion::Refused(error);
@@ -88,8 +94,8 @@ pub(super) async fn search_twice(link: &Arc<Link>, parent: &LockPath, guid: Uuid
     // From now on every listing looks for it, too.
     link.remember_stray(guid);
     let searched = search(link, parent, guid).await;
-    // What a second look finds is rare enough not to be waited for.
-    drop(reserved);
+    // What a second look finds is rare, and the end of a session of ours removes it, so closing need not wait for it.
+    let _reserved = reserved.filter(|_| !link.is_owned());
     if searched.is_ok() {
         tokio::time::sleep(SECOND_LOOK).await;
         let _ = search(link, parent, guid).await;
@@ -110,8 +116,7 @@ pub(crate) async fn find(link: &Arc<Link>, parent: &LockPath, guid: Uuid) -> Res
         let ((check, barrier), (list, listing)) = (Answer::deferred(), Answer::deferred());
         let path = parent.clone();
         link.burst(move |requests| {
-            check.fill(requests.check(path.as_str()));
-            list.fill(requests.list(path.as_str()));
+            vec![check.fill(requests.check(path.as_str())), list.fill(requests.list(path.as_str()))]
         });
         match (barrier.await, listing.await) {
             (Err(Failure::Over), _) | (_, Err(Failure::Over)) => return Err(LinkOver),

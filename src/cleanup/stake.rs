@@ -11,7 +11,7 @@ use crate::cleanup::deletion::{self, Deletion};
 use crate::error::Result;
 use crate::options::Options;
 use crate::path::LockPath;
-use crate::session::{Answer, Created, Failure, Link, Requests, Reserved};
+use crate::session::{Answer, Created, Failure, Link, Requests, Reserved, Work};
 
 /// One node of ours. Dropping it, at any moment, sees to the node's deletion.
 pub(crate) struct Stake {
@@ -82,7 +82,7 @@ impl Stake {
 
     /// Takes the answer to a create that the returned closure sends. Until it does, and after, the stake sees to the
     /// node; if it never does, the session is over.
-    pub(crate) fn prepare(&mut self) -> impl FnOnce(&Requests) + Send + use<> {
+    pub(crate) fn prepare(&mut self) -> impl FnOnce(&Requests) -> Work + Send + use<> {
         let (slot, answer) = Answer::deferred();
         self.state = State::Sent(answer);
         let (parent, prefix, options) = (self.parent.clone(), self.prefix.clone(), self.options.clone());

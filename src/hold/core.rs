@@ -102,16 +102,23 @@ impl Core {
         first.then(|| self.grip.lock().unwrap_or_else(PoisonError::into_inner).take()).flatten()
     }
 
-    pub(super) async fn lost(&self) -> Loss {
-        self.watched(|| match self.unreleased_state()? {
-            HoldState::Lost(loss) => Some(loss),
-            HoldState::Held | HoldState::Suspended => None,
+    /// Waits for the loss; `None` once the hold is released and cannot be lost any more.
+    pub(super) async fn lost(&self) -> Option<Loss> {
+        self.watched(|| match self.unreleased_state() {
+            None => Some(None),
+            Some(HoldState::Lost(loss)) => Some(Some(loss)),
+            Some(HoldState::Held | HoldState::Suspended) => None,
         })
         .await
     }
 
-    pub(super) async fn state_other_than(&self, before: HoldState) -> HoldState {
-        self.watched(|| self.unreleased_state().filter(|state| *state != before)).await
+    /// Waits for another state; `None` once the hold is released and has none any more.
+    pub(super) async fn state_other_than(&self, before: HoldState) -> Option<HoldState> {
+        self.watched(|| match self.unreleased_state() {
+            Some(state) if state == before => None,
+            other => Some(other),
+        })
+        .await
     }
 
     /// A released hold has no state any more.

@@ -33,13 +33,13 @@ async fn deleted(core: &Core) {
 
 async fn gone(link: &Link, node: &str) {
     // Watches are limited, and waiters cannot do without; a hold can look now and then.
-    let room = link.watches.reserve(link.cost(node.len()));
+    let room = link.watches.reserve_spare(link.cost(node.len()));
     loop {
         if link.connected().await.is_err() {
             return pending().await;
         }
         let failure = match &room {
-            Ok(_) => match link.requests.watch(node).await {
+            Some(_) => match link.requests.watch(node).await {
                 Ok((_, watch)) => match watch.fired().await {
                     Fired::Deleted => return,
                     Fired::Changed => continue,
@@ -47,7 +47,7 @@ async fn gone(link: &Link, node: &str) {
                 },
                 Err(failure) => failure,
             },
-            Err(_) => match link.requests.check(node).await {
+            None => match link.requests.check(node).await {
                 Ok(true) => {
                     tokio::time::sleep(link.timeout() / 3).await;
                     continue;

@@ -70,6 +70,7 @@ impl Line {
             Err(Interrupt::Failed(error)) => Err(error),
             Err(Interrupt::SessionOver) => {
                 tracing::debug!(session = %link.id(), "session is over; trying again in the next");
+                link.found_over();
                 link.left_open().await;
                 Ok(None)
             }
@@ -80,7 +81,8 @@ impl Line {
     pub(crate) async fn list(&self, link: &Arc<Link>) -> Result<Vec<String>, Interrupt> {
         link.connected().await?;
         loop {
-            match link.requests.list(self.path.as_str()).await {
+            let path = self.path.clone();
+            match link.ask(move |requests| requests.list(path.as_str())).await {
                 Ok(names) => return Ok(names),
                 Err(Failure::Refused(zookeeper_client::Error::NoNode)) => return Ok(Vec::new()),
                 Err(Failure::Refused(error)) => {

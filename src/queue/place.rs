@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::path::LockPath;
 use crate::queue::admission::{Czxids, Verdict, contenders, judge};
 use crate::queue::line::{Interrupt, Line};
-use crate::session::{Answer, Created, Failure, Fired, Link};
+use crate::session::{Answer, Created, Failure, Fired, Link, Slot};
 
 type ZkError = zookeeper_client::Error;
 
@@ -84,8 +84,7 @@ impl<'a> Place<'a> {
                 Err(Failure::Unknown) => {
                     link.settled().await?;
                     if self.recover().await? {
-                        let listing = link.requests.list(self.line.path.as_str());
-                        return self.outlook(listing).await;
+                        return self.outlook(self.list()).await;
                     }
                 }
                 Err(Failure::Over) => return Err(Interrupt::SessionOver),
@@ -108,11 +107,12 @@ impl<'a> Place<'a> {
             .unzip();
         let (path, options) = (self.line.path.clone(), self.line.options.clone());
         self.link().burst(move |requests| {
-            for (parent, slot) in makes {
-                slot.fill(requests.create_container(&parent, &options));
-            }
-            create(requests);
-            list.fill(requests.list(path.as_str()));
+            let make =
+                |(parent, slot): (String, Slot<()>)| slot.fill(requests.create_container(&parent, &options));
+            let mut answers: Vec<_> = makes.into_iter().map(make).collect();
+            answers.push(create(requests));
+            answers.push(list.fill(requests.list(path.as_str())));
+            answers
         });
         (parents, listing)
     }
@@ -142,22 +142,18 @@ impl<'a> Place<'a> {
     pub(super) async fn look(&mut self) -> Result<Outlook, Interrupt> {
         let link = self.link().clone();
         link.connected().await?;
-        let (list, listing) = Answer::deferred();
-        let path = self.line.path.clone();
         if self.line.is_trusted(&link) {
-            link.burst(move |requests| list.fill(requests.list(path.as_str())));
-        } else {
-            // A session that is not trusted any more proves itself in the same burst. If the check finds no node, the
-            // listing will not, either.
-            let (slot, proof) = Answer::deferred();
-            let node = self.stake.path();
-            link.burst(move |requests| {
-                slot.fill(requests.check(&node));
-                list.fill(requests.list(path.as_str()));
-            });
-            if let Err(Failure::Over) = proof.await {
-                return Err(Interrupt::SessionOver);
-            }
+            return self.outlook(self.list()).await;
+        }
+        // A session that is not trusted any more proves itself in the same burst. If the check finds no node, the
+        // listing will not, either.
+        let ((check, proof), (list, listing)) = (Answer::deferred(), Answer::deferred());
+        let (node, path) = (self.stake.path(), self.line.path.clone());
+        link.burst(move |requests| {
+            vec![check.fill(requests.check(&node)), list.fill(requests.list(path.as_str()))]
+        });
+        if let Err(Failure::Over) = proof.await {
+            return Err(Interrupt::SessionOver);
         }
         self.outlook(listing).await
     }
@@ -180,8 +176,13 @@ impl<'a> Place<'a> {
                     return Err(Error::refused("list", self.line.path.as_str(), error).into());
                 }
             }
-            listing = link.requests.list(self.line.path.as_str());
+            listing = self.list();
         }
+    }
+
+    fn list(&self) -> Answer<Vec<String>> {
+        let path = self.line.path.clone();
+        self.link().ask(move |requests| requests.list(path.as_str()))
     }
 
     /// The verdict on a listing, or `None` if another listing is needed.
@@ -237,7 +238,8 @@ impl<'a> Place<'a> {
     async fn read(&self, name: &str) -> Result<Option<Node>, Interrupt> {
         let path = self.line.path.child(name);
         loop {
-            match self.link().requests.read(&path).await {
+            let node = path.clone();
+            match self.link().ask(move |requests| requests.read(&node)).await {
                 Ok((_, stat)) => {
                     return Ok(Some(Node { czxid: stat.czxid, owner: stat.ephemeral_owner }));
                 }
@@ -255,7 +257,8 @@ impl<'a> Place<'a> {
     pub(super) async fn wait_behind(&self, ahead: &str) -> Result<(), Interrupt> {
         let (link, path) = (self.link(), self.line.path.child(ahead));
         let _room = link.watches.reserve(link.cost(path.len()))?;
-        match link.requests.watch(&path).await {
+        let node = path.clone();
+        match link.ask(move |requests| requests.watch(&node)).await {
             Ok((stat, watch)) => {
                 if stat.ephemeral_owner == link.id().0 {
                     tracing::debug!(path, "waiting behind a node of the same session");

@@ -58,6 +58,12 @@ impl Budget {
         Ok(Reserved { bytes, used: self.used.clone() })
     }
 
+    /// Reserves from the first half only, for those who can do without.
+    pub(crate) fn reserve_spare(&self, bytes: usize) -> Option<Reserved> {
+        let roomy = *self.used.borrow() + bytes <= self.limit / 2;
+        roomy.then(|| self.reserve(bytes).ok()).flatten()
+    }
+
     /// Waits until nothing is in use.
     pub(crate) async fn emptied(&self) {
         // The channel cannot be closed while `self` owns a sender.
@@ -84,5 +90,15 @@ mod tests {
         drop(first);
         let _third = budget.reserve(60).expect("room again");
         drop(second);
+    }
+
+    #[test]
+    fn leaves_half_to_those_who_cannot_do_without() {
+        let budget = Budget::new("watches", 100, 80);
+        let spare = budget.reserve_spare(50).expect("room");
+        assert!(budget.reserve_spare(1).is_none());
+        let _needed = budget.reserve(50).expect("room");
+        drop(spare);
+        assert!(budget.reserve_spare(1).is_none());
     }
 }

@@ -62,8 +62,13 @@ async fn keep(keeper: Keeper) {
             () = link.renewal_wanted.notified() => {}
             answer = answered(&mut renewal) => {
                 renewal = None;
-                if let Err(Failure::Unknown | Failure::Refused(_)) = answer {
-                    not_before = Instant::now() + PAUSE;
+                match answer {
+                    Ok(()) => {}
+                    Err(Failure::Unknown | Failure::Refused(_)) => not_before = Instant::now() + PAUSE,
+                    Err(Failure::Over) => {
+                        link.found_over();
+                        ended = end_of(state.state()).or(Some(End::Orphaned));
+                    }
                 }
             }
             trust = due(link, not_before), if renewal.is_none() && link.wants_renewal() => {
@@ -131,18 +136,20 @@ async fn due(link: &Link, not_before: Instant) -> Trust {
     }
 }
 
-/// Waits for what is still to be tidied up, then ends the session. Takes less than one session timeout.
+/// Waits for what is still to be tidied up, then ends the session, in less than one session timeout if it is ours.
 async fn shut_down(link: &Link) -> End {
+    if !link.is_owned() {
+        // The session goes on, so nothing else would remove what is left.
+        link.nodes.emptied().await;
+        link.requests.give_up();
+        return End::Closed { confirmed: true };
+    }
     let began = Instant::now();
-    // The end of a session of ours removes what is left, so there is no need to wait long.
-    let patience = if link.owned { link.timeout / 2 } else { link.timeout * 7 / 8 };
-    let tidied = tokio::time::timeout_at(began + patience, link.nodes.emptied()).await.is_ok();
+    // The end of the session removes what is left, so there is no need to wait long.
+    let tidied = tokio::time::timeout_at(began + link.timeout / 4, link.nodes.emptied()).await.is_ok();
     // Nothing that is under way may keep a clone of the client.
     link.work_over.notify_one();
     link.requests.give_up();
-    if !link.owned {
-        return End::Closed { confirmed: tidied };
-    }
     let mut state = link.requests.state_watcher();
     let ended = tokio::time::timeout_at(began + link.timeout * 7 / 8, async {
         while end_of(state.state()).is_none() {

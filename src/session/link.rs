@@ -5,7 +5,7 @@
 //!    channel, so that whoever waits looks at the client's own state again.
 //! 3. Nothing is sent while the connection is away: the client would keep it without bound, and send it later.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::future::pending;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join_all};
 use tokio::sync::{Notify, mpsc, watch};
 use uuid::Uuid;
 use zookeeper_client::{Client, SessionId};
@@ -21,7 +21,7 @@ use zookeeper_client::{Client, SessionId};
 use crate::options::Trust;
 use crate::session::budget::Budget;
 use crate::session::clock::Moment;
-use crate::session::requests::Requests;
+use crate::session::requests::{Answer, Requests};
 
 /// How long to wait before a failed request is sent again over a connection that seems to stand.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
@@ -30,7 +30,7 @@ pub(super) const PAUSE: Duration = Duration::from_millis(20);
 const MAX_STRAYS: usize = 1024;
 
 /// Something to be done in the background.
-pub(super) type Work = BoxFuture<'static, ()>;
+pub(crate) type Work = BoxFuture<'static, ()>;
 
 /// Where a session stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +63,13 @@ pub(crate) enum End {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkOver;
 
+/// Places that were given up, oldest first.
+#[derive(Default)]
+struct Strays {
+    order: VecDeque<Uuid>,
+    guids: HashSet<Uuid>,
+}
+
 pub(crate) struct Link {
     pub(crate) requests: Requests,
     pub(crate) nodes: Budget,
@@ -74,7 +81,7 @@ pub(crate) struct Link {
     pub(super) owned: bool,
     phase: watch::Sender<Phase>,
     interest: [AtomicUsize; 2],
-    strays: Mutex<VecDeque<Uuid>>,
+    strays: Mutex<Strays>,
     pub(super) renewal_wanted: Notify,
     pub(super) close_wanted: Notify,
     pub(super) work_over: Notify,
@@ -189,9 +196,29 @@ impl Link {
     /// The client leaves Nagle's algorithm on: when it writes the first request by itself, the others wait for the
     /// server's acknowledgement, which costs the round trip that the burst is to save. Sent from one poll of a task of
     /// the session's own runtime, all of them are there before the client's task looks.
-    pub(crate) fn burst(self: &Arc<Self>, send: impl FnOnce(&Requests) + Send + 'static) {
+    ///
+    /// What `send` returns waits for the answers, and is run in the background.
+    pub(crate) fn burst(self: &Arc<Self>, send: impl FnOnce(&Requests) -> Vec<Work> + Send + 'static) {
         let link = self.clone();
-        self.background(async move { send(&link.requests) }.boxed());
+        self.background(
+            async move {
+                let answers = send(&link.requests);
+                drop(link);
+                join_all(answers).await;
+            }
+            .boxed(),
+        );
+    }
+
+    /// Sends one request for a future of a user, which may be kept without being polled; see
+    /// [`Slot`](crate::session::requests::Slot).
+    pub(crate) fn ask<T: Send + Unpin + 'static>(
+        self: &Arc<Self>,
+        send: impl FnOnce(&Requests) -> Answer<T> + Send + 'static,
+    ) -> Answer<T> {
+        let (slot, answer) = Answer::deferred();
+        self.burst(move |requests| vec![slot.fill(send(requests))]);
+        answer
     }
 
     /// Keeps trust up for as long as the value lives.
@@ -216,19 +243,23 @@ impl Link {
     /// Remembers a place that was given up while one of its creates may be yet to be done.
     pub(crate) fn remember_stray(&self, guid: Uuid) {
         let mut strays = self.strays.lock().unwrap_or_else(PoisonError::into_inner);
-        if strays.len() == MAX_STRAYS {
-            strays.pop_front();
+        if strays.guids.insert(guid) {
+            strays.order.push_back(guid);
         }
-        strays.push_back(guid);
+        if strays.order.len() > MAX_STRAYS
+            && let Some(oldest) = strays.order.pop_front()
+        {
+            strays.guids.remove(&oldest);
+        }
     }
 
     /// Those of `guids` that were remembered as strays.
     pub(crate) fn strays<'a>(&self, guids: impl Iterator<Item = (Uuid, &'a str)>) -> Vec<&'a str> {
         let strays = self.strays.lock().unwrap_or_else(PoisonError::into_inner);
-        if strays.is_empty() {
+        if strays.guids.is_empty() {
             return Vec::new();
         }
-        guids.filter(|(guid, _)| strays.contains(guid)).map(|(_, name)| name).collect()
+        guids.filter(|(guid, _)| strays.guids.contains(guid)).map(|(_, name)| name).collect()
     }
 
     /// Begins an orderly end; [`Link::over`] tells when it has come.
@@ -245,10 +276,24 @@ impl Link {
 
     /// Ends at once, whatever is under way.
     pub(crate) fn end(&self, end: End) {
-        // An expired client is dead, and stays for whoever asks for the client of this session.
-        if self.advance(Phase::Over(end)) && end != End::Expired {
+        // An expired client is dead, and stays for whoever asks for the client of this session. One that is not ours
+        // lives on, and can still take a delete from a `Drop`.
+        let keep = end == End::Expired || (end == End::Orphaned && !self.owned);
+        if self.advance(Phase::Over(end)) && !keep {
             self.requests.give_up();
         }
+    }
+
+    /// A request said that the session is over. If the client does not know that yet, its runtime is gone.
+    pub(crate) fn found_over(&self) {
+        if !self.requests.state().is_terminated() {
+            self.end(End::Orphaned);
+        }
+    }
+
+    /// Whether the session is ours to end.
+    pub(crate) fn is_owned(&self) -> bool {
+        self.owned
     }
 
     fn advance(&self, to: Phase) -> bool {

@@ -37,6 +37,12 @@ impl Servers {
                 "it is detached, so its session and all nodes would outlive close(); leave out with_detached",
             ));
         }
+        if carries.contains("readonly: true") {
+            return Err(Error::invalid(
+                "connector",
+                "it allows read-only servers, on which no lock can be taken; leave out with_readonly",
+            ));
+        }
         Ok(Self { connector, hosts: hosts.into() })
     }
 
@@ -68,7 +74,7 @@ impl Servers {
     /// Makes sure that an old session is gone and connects with a new one; tries for as long as `wanted`.
     pub(crate) async fn renew(&self, old: &SessionInfo, wanted: impl Fn() -> bool) -> Option<Result<Client>> {
         let mut pause = FIRST_PAUSE;
-        let mut buried = old.is_readonly();
+        let mut buried = false;
         while wanted() {
             if !buried {
                 buried = self.bury(old).await;

@@ -79,8 +79,8 @@ pub(crate) struct Answer<T>(
 );
 
 enum AnswerState<T> {
-    /// The request goes out with a burst; see [`Slot`].
-    Deferred(oneshot::Receiver<Sent<T>>),
+    /// Somebody else sends the request and waits for its answer; see [`Slot`].
+    Deferred(oneshot::Receiver<Result<T, Failure>>),
     Sent(Sent<T>),
 }
 
@@ -93,16 +93,21 @@ struct Sent<T> {
     early: Option<Result<T, ZkError>>,
 }
 
-/// The place of an answer whose request somebody else will send.
-pub(crate) struct Slot<T>(oneshot::Sender<Sent<T>>);
+/// The place of an answer that somebody else will send for and wait for.
+///
+/// While a request is under way its future owns a clone of the client, which keeps the session open. The futures of
+/// users may be kept without being polled; so they own deferred answers only.
+pub(crate) struct Slot<T>(oneshot::Sender<Result<T, Failure>>);
 
-impl<T> Slot<T> {
-    /// Puts the answer where it is waited for.
-    pub(crate) fn fill(self, answer: Answer<T>) {
-        if let AnswerState::Sent(sent) = answer.0.into_inner().unwrap_or_else(PoisonError::into_inner) {
+impl<T: Send + Unpin + 'static> Slot<T> {
+    /// The work of waiting for `answer` and handing it on.
+    pub(crate) fn fill(self, answer: Answer<T>) -> BoxFuture<'static, ()> {
+        async move {
+            let result = answer.await;
             // Whoever must not lose the answer keeps the other end.
-            let _ = self.0.send(sent);
+            let _ = self.0.send(result);
         }
+        .boxed()
     }
 }
 
@@ -118,14 +123,10 @@ impl<T: Unpin> Future for Answer<T> {
     type Output = Result<T, Failure>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let state = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            match state {
-                AnswerState::Sent(sent) => return sent.poll(cx),
-                AnswerState::Deferred(receiver) => match ready!(Pin::new(receiver).poll(cx)) {
-                    Ok(sent) => *state = AnswerState::Sent(sent),
-                    Err(_) => return Poll::Ready(Err(Failure::Over)),
-                },
+        match self.0.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            AnswerState::Sent(sent) => sent.poll(cx),
+            AnswerState::Deferred(receiver) => {
+                Poll::Ready(ready!(Pin::new(receiver).poll(cx)).unwrap_or(Err(Failure::Over)))
             }
         }
     }

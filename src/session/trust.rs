@@ -9,14 +9,15 @@
 //!    assumed that a follower answers a ping of the leader within `T/3`; so `T/3` after the first exchange was
 //!    *answered*, the touch is on its way to the leader. A write that is sent after that and answered proves that the
 //!    leader has it: both travel on one connection, in order. Hence: trusted for `T` from the sending of the first.
-//! 3. A session without such a pair yet is trusted for `T/2` from the sending of an answered write: the client pings
-//!    every `0.15 T`, so some ping was on its way to the leader at most `0.5 T` before the write. This needs a process
-//!    that was awake all the time; after a stall only rule 2 counts, until `T/2` have passed.
+//! 3. A session without such a pair yet is trusted for `0.45 T` from the sending of an answered write: the client pings
+//!    every `0.2 T`, so the leader's last word is at most `0.2 T` and a ride old when the write is sent. This needs a
+//!    process that was awake all the time, and pings that were not held up on their way; after a stall only rule 2
+//!    counts, until `T/2` have passed.
 //! 4. Trust ends `T/64` before it could, so that a timer that is a little late is not too late.
 //! 5. A renewal is a read and a write, in this order: the read is answered at once, however long writes take, and so
 //!    soon becomes the first exchange of a pair. It is due a third of a timeout before the end, or when the ride of the
 //!    first exchange is over, if that leaves the write a quarter. So trust does not lapse while writes are answered
-//!    within `T/5`.
+//!    within `T/6`.
 //! 6. Instants are of a clock that runs on while the machine sleeps, and never of the wall clock.
 
 use std::collections::VecDeque;
@@ -76,6 +77,11 @@ impl Ledger {
         self.timeout / 3
     }
 
+    /// How long an answered write alone is trusted.
+    fn cold(&self) -> Duration {
+        self.timeout * 9 / 20
+    }
+
     /// Notes that the process is running; called often, so that a stall shows as a gap.
     pub(crate) fn awake(&mut self, now: Moment) {
         if now.since(self.last_awake) > self.timeout / 4 {
@@ -105,7 +111,7 @@ impl Ledger {
             self.candidates.pop_front();
         }
         if self.was_awake_before(sent) {
-            self.quorum_until = self.quorum_until.max(sent.plus(self.timeout / 2));
+            self.quorum_until = self.quorum_until.max(sent.plus(self.cold()));
         }
     }
 

@@ -4,6 +4,7 @@ mod cancel;
 mod contract;
 mod cut;
 mod ends;
+mod given;
 mod listing;
 mod loss;
 mod nobody;

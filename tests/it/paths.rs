@@ -37,7 +37,11 @@ async fn odd_hosts_and_connectors_are_refused() {
     }
     let world = World::new().await;
     let old = world.session.client().session().clone();
-    for connector in [Client::connector().with_session(old), Client::connector().with_detached()] {
+    for connector in [
+        Client::connector().with_session(old),
+        Client::connector().with_detached(),
+        Client::connector().with_readonly(true),
+    ] {
         let error = Session::connect_with(connector, &world.hosts).await.expect_err("refused");
         assert!(matches!(error, Error::InvalidInput { what: "connector", .. }), "{error:?}");
     }

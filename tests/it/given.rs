@@ -1,0 +1,177 @@
+//! Sessions made from a client that someone else has connected, and futures and runtimes that are kept or dropped at
+//! odd moments.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+use zookeeper_recipes::zookeeper_client::{Client, SessionState};
+use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Session};
+
+use crate::support::{TIMEOUT, World, connect, hosts, soon};
+
+async fn pass(time: Duration) {
+    let _ = tokio::time::timeout(time, std::future::pending::<()>()).await;
+}
+
+async fn client(hosts: &str) -> Client {
+    Client::connector().with_session_timeout(TIMEOUT).connect(hosts).await.expect("connects")
+}
+
+fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guard_dropped_while_disconnected_leaves_nothing_though_all_handles_are_gone() {
+    let world = World::new().await;
+    world.make_path().await;
+    let client = client(&world.proxy.hosts()).await;
+    let session = Session::from(client.clone());
+    let guard = Mutex::new(&session, &world.path).expect("a mutex").lock().await.expect("held");
+    let mut state = client.state_watcher();
+    world.proxy.refuse();
+    assert_eq!(soon("a disconnect", state.changed()).await, SessionState::Disconnected);
+    drop(guard);
+    drop(session);
+    // Later than anybody would wait for an answer, but in time for the session.
+    pass(TIMEOUT * 15 / 16).await;
+    world.proxy.heal();
+    world.wait_empty().await;
+}
+
+#[test]
+fn guard_of_a_given_client_releases_after_the_runtime_of_its_first_use() {
+    let (clients, first) = (runtime(), runtime());
+    let world = clients.block_on(World::new());
+    let client = clients.block_on(client(&hosts()));
+    let session = Session::from(client.clone());
+    let mutex = Mutex::new(&session, &world.path).expect("a mutex");
+    let guard = first.block_on(mutex.lock()).expect("held");
+    drop(first);
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Expired), "nobody keeps up its trust");
+    drop(guard);
+    clients.block_on(world.wait_empty());
+    let error = clients.block_on(soon("an answer", mutex.lock())).expect_err("it was bound to that runtime");
+    assert!(matches!(error, Error::SessionEnded { .. }), "{error:?}");
+    assert_eq!(client.state(), SessionState::SyncConnected);
+}
+
+#[test]
+fn runtime_of_the_client_dropped_under_a_hold_elsewhere_is_a_loss() {
+    let (clients, holders) = (runtime(), Builder::new_current_thread().enable_all().build().expect("a runtime"));
+    let world = holders.block_on(World::new());
+    let session = Session::from(clients.block_on(client(&hosts())));
+    let guard = holders.block_on(Mutex::new(&session, &world.path).expect("a mutex").lock()).expect("held");
+    clients.shutdown_background();
+    // The runtime of the hold goes on, whatever the client says.
+    assert_eq!(holders.block_on(soon("the loss", guard.lost())), Loss::Expired);
+    holders.block_on(pass(TIMEOUT));
+    let mutex = Mutex::new(&session, &world.path).expect("a mutex");
+    assert!(holders.block_on(soon("an answer", mutex.lock())).is_err());
+}
+
+#[tokio::test]
+async fn first_lock_of_a_given_client_may_come_late() {
+    let world = World::new().await;
+    world.make_path().await;
+    let session = Session::from(client(&hosts()).await);
+    pass(TIMEOUT / 2).await;
+    let mutex = Mutex::new(&session, &world.path).expect("a mutex");
+    let guard = mutex.try_lock_for(TIMEOUT / 4).await.expect("asked").expect("free");
+    guard.release().await.expect("released");
+}
+
+#[test]
+fn runtime_dropped_during_a_renewal_ends_the_session() {
+    let (users, sessions) = (runtime(), runtime());
+    let world = users.block_on(World::new());
+    let session = sessions.block_on(connect(&world.proxy.hosts()));
+    let password = world.proxy.session().expect("a session");
+    world.proxy.refuse();
+    users.block_on(testbed::expire::expire(&hosts(), password)).expect("expires");
+    let mutex = Mutex::new(&session, &world.path).expect("a mutex");
+    let expired = async {
+        while session.state() != SessionState::Expired {
+            tokio::task::yield_now().await;
+        }
+    };
+    // It hears of the end, and then of nothing more.
+    world.proxy.heal();
+    users.block_on(soon("the end", expired));
+    world.proxy.refuse();
+    drop(sessions);
+    match users.block_on(soon("an answer", mutex.lock())) {
+        Err(Error::SessionEnded { .. }) => {}
+        other => panic!("there is nobody to renew it: {other:?}"),
+    }
+}
+
+/// The usual way to stop: the future is pinned outside of `select!`, and kept.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn future_that_is_kept_does_not_keep_the_session() {
+    for polls in 1..6 {
+        let world = World::new().await;
+        world.make_path().await;
+        let mutex = world.mutex();
+        let mut kept = pin!(mutex.lock());
+        for _ in 0..polls {
+            if futures_util::poll!(&mut kept).is_ready() {
+                break;
+            }
+            pass(Duration::from_millis(2)).await;
+        }
+        soon("the end", world.session.close()).await.expect("closed");
+        let guard = soon("another", world.other_mutex().await.lock()).await.expect("held");
+        guard.release().await.expect("released");
+        world.wait_empty().await;
+    }
+}
+
+#[tokio::test]
+async fn loss_signal_of_a_released_guard_is_quiet() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    let (lost, polls) = (guard.lost(), Arc::new(AtomicUsize::new(0)));
+    let count = polls.clone();
+    let signal = tokio::spawn(async move {
+        let mut lost = pin!(lost);
+        std::future::poll_fn(|cx| {
+            count.fetch_add(1, Ordering::Relaxed);
+            lost.as_mut().poll(cx)
+        })
+        .await
+    });
+    tokio::task::yield_now().await;
+    guard.release().await.expect("released");
+    pass(2 * TIMEOUT).await;
+    assert!(!signal.is_finished(), "it was released, not lost");
+    assert!(polls.load(Ordering::Relaxed) < 10, "{} polls", polls.load(Ordering::Relaxed));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_holds_leave_room_for_a_waiter() {
+    let world = World::new().await;
+    let path = |number: usize| format!("{}/{}{number}", world.path, "x".repeat(600));
+    let ahead = Mutex::new(&world.other().await, &path(1000)).expect("a mutex").lock().await.expect("held");
+    let mut holds = Vec::new();
+    for number in 0..170 {
+        holds.push(Mutex::new(&world.session, &path(number)).expect("a mutex").lock().await.expect("held"));
+    }
+    // By now all of them watch their nodes, or look after them otherwise.
+    pass(TIMEOUT / 2).await;
+    let mutex = Mutex::new(&world.session, &path(1000)).expect("a mutex");
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    crate::support::wait_children(&world.admin, &path(1000), 2).await;
+    ahead.release().await.expect("released");
+    let guard = soon("a turn", waiting).await.expect("no panic").expect("held");
+    assert!(holds.iter().all(|hold| hold.state() == HoldState::Held));
+    let last = holds.pop().expect("a hold");
+    world.admin.delete(&last.nodes()[0], None).await.expect("deleted");
+    assert_eq!(soon("the loss of a hold without a watch", last.lost()).await, Loss::Deleted);
+    guard.release().await.expect("released");
+    world.session.close().await.expect("closed");
+}
