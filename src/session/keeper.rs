@@ -62,13 +62,11 @@ async fn keep(keeper: Keeper) {
             () = link.renewal_wanted.notified() => {}
             answer = answered(&mut renewal) => {
                 renewal = None;
-                match answer {
-                    Ok(()) => {}
-                    Err(Failure::Unknown | Failure::Refused(_)) => not_before = Instant::now() + PAUSE,
-                    Err(Failure::Over) => {
-                        link.found_over();
-                        ended = end_of(state.state()).or(Some(End::Orphaned));
-                    }
+                if answer.is_err() {
+                    not_before = Instant::now() + PAUSE;
+                }
+                if link.requests.is_orphaned() {
+                    ended = Some(End::Orphaned);
                 }
             }
             trust = due(link, not_before), if renewal.is_none() && link.wants_renewal() => {

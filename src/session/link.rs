@@ -284,9 +284,10 @@ impl Link {
         }
     }
 
-    /// A request said that the session is over. If the client does not know that yet, its runtime is gone.
+    /// A request or a watch said that the session is over. The keeper hears of it from the client, unless the client's
+    /// runtime is gone.
     pub(crate) fn found_over(&self) {
-        if !self.requests.state().is_terminated() {
+        if self.requests.is_orphaned() {
             self.end(End::Orphaned);
         }
     }

@@ -11,6 +11,7 @@ use std::fmt;
 use std::future::{Future, ready};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
@@ -71,6 +72,12 @@ impl Failure {
     }
 }
 
+/// What a client says whose runtime is gone: its task takes no requests, and its state stays what it was. A request that
+/// was under way is merely lost, with a text that it also has for requests lost in a SASL handshake.
+fn is_orphaned(error: &ZkError) -> bool {
+    matches!(error, ZkError::UnexpectedError(text) if text.starts_with("expect error state"))
+}
+
 /// The answer to a request that has been sent, or is about to be.
 #[must_use = "an answer that nobody waits for cannot tell what became of the request"]
 pub(crate) struct Answer<T>(
@@ -88,6 +95,7 @@ struct Sent<T> {
     request: Request,
     at: Moment,
     ledger: Arc<Mutex<Ledger>>,
+    orphaned: Arc<AtomicBool>,
     answer: BoxFuture<'static, Result<T, ZkError>>,
     /// The answer, if it was there as soon as the request was sent.
     early: Option<Result<T, ZkError>>,
@@ -138,6 +146,9 @@ impl<T> Sent<T> {
             Some(result) => result,
             None => ready!(self.answer.as_mut().poll(cx)),
         };
+        if result.as_ref().is_err_and(is_orphaned) {
+            self.orphaned.store(true, Ordering::Release);
+        }
         let result = result.map_err(Failure::of);
         if !matches!(result, Err(Failure::Unknown | Failure::Over)) {
             let exchange = Exchange { request: self.request, sent: self.at, answered: Moment::now() };
@@ -163,7 +174,10 @@ pub(crate) struct Created {
 
 /// A one-shot watch on one node. Dropping it takes it back.
 #[derive(Debug)]
-pub(crate) struct Watch(OneshotWatcher);
+pub(crate) struct Watch {
+    watcher: OneshotWatcher,
+    orphaned: Arc<AtomicBool>,
+}
 
 /// What a watch has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,10 +190,14 @@ pub(crate) enum Fired {
 impl Watch {
     pub(crate) async fn fired(self) -> Fired {
         // The client's watcher panics when the runtime of its session is dropped under it.
-        match AssertUnwindSafe(self.0.changed()).catch_unwind().await.map(|event| event.event_type) {
+        match AssertUnwindSafe(self.watcher.changed()).catch_unwind().await.map(|event| event.event_type) {
             Ok(EventType::NodeDeleted) => Fired::Deleted,
-            Ok(EventType::Session) | Err(_) => Fired::SessionOver,
+            Ok(EventType::Session) => Fired::SessionOver,
             Ok(_) => Fired::Changed,
+            Err(_) => {
+                self.orphaned.store(true, Ordering::Release);
+                Fired::SessionOver
+            }
         }
     }
 }
@@ -188,13 +206,20 @@ pub(crate) struct Requests {
     slot: Mutex<Option<Arc<Client>>>,
     state: StateWatcher,
     ledger: Arc<Mutex<Ledger>>,
+    /// Whether a request or a watch has found that the client's runtime is gone.
+    orphaned: Arc<AtomicBool>,
 }
 
 impl Requests {
     pub(crate) fn new(client: Client) -> Self {
         let ledger = Ledger::new(client.session_timeout(), Moment::now());
         let state = client.state_watcher();
-        Self { slot: Mutex::new(Some(Arc::new(client))), state, ledger: Arc::new(Mutex::new(ledger)) }
+        Self {
+            slot: Mutex::new(Some(Arc::new(client))),
+            state,
+            ledger: Arc::new(Mutex::new(ledger)),
+            orphaned: Arc::default(),
+        }
     }
 
     /// The client, unless the session was closed.
@@ -218,6 +243,10 @@ impl Requests {
 
     pub(crate) fn state_watcher(&self) -> StateWatcher {
         self.state.clone()
+    }
+
+    pub(crate) fn is_orphaned(&self) -> bool {
+        self.orphaned.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_connected(&self) -> bool {
@@ -268,11 +297,11 @@ impl Requests {
 
     /// Watches a node that exists; unlike `exists`, it leaves no watch on one that does not.
     pub(crate) fn watch(&self, path: &str) -> Answer<(Stat, Watch)> {
-        let path = path.to_owned();
+        let (path, orphaned) = (path.to_owned(), self.orphaned.clone());
         self.send(Request::Read, move |client| {
             async move {
                 let (_, stat, watcher) = client.get_and_watch_data(&path).await?;
-                Ok((stat, Watch(watcher)))
+                Ok((stat, Watch { watcher, orphaned }))
             }
             .boxed()
         })
@@ -322,7 +351,14 @@ impl Requests {
             Poll::Ready(result) => Some(result),
             Poll::Pending => None,
         };
-        Answer(Mutex::new(AnswerState::Sent(Sent { request, at, ledger: self.ledger.clone(), answer, early })))
+        Answer(Mutex::new(AnswerState::Sent(Sent {
+            request,
+            at,
+            ledger: self.ledger.clone(),
+            orphaned: self.orphaned.clone(),
+            answer,
+            early,
+        })))
     }
 }
 
