@@ -1,7 +1,7 @@
 //! What an acquire and its release cost, beside the lock of `zookeeper-client`: `zk-docker/run cargo bench`.
 //!
-//! Times depend on the machine, so both run in turns in one run; round trips and requests do not, and are counted by a
-//! proxy that holds every answer back.
+//! Times depend on the machine, so both run in turns in one run; round trips (requests that wait for an answer) and
+//! requests do not, and are counted by a proxy that holds every answer back.
 
 use std::time::{Duration, Instant};
 
@@ -57,7 +57,7 @@ async fn main() -> Outcome {
     let counted = Session::connect(&proxy.hosts()).await?;
     let through = Mutex::new(&counted, &path)?;
     let raw_through = counted.client();
-    proxy.hold_answers(Duration::from_millis(20));
+    proxy.hold_answers(Duration::from_millis(50));
     let mut counts = Vec::new();
     for peer in 0..2 {
         proxy.reset();

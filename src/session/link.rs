@@ -191,11 +191,11 @@ impl Link {
         let _ = self.work.send(work);
     }
 
-    /// Sends requests that belong together, in one write.
+    /// Sends requests that belong together.
     ///
-    /// The client leaves Nagle's algorithm on: when it writes the first request by itself, the others wait for the
-    /// server's acknowledgement, which costs the round trip that the burst is to save. Sent from one poll of a task of
-    /// the session's own runtime, all of them are there before the client's task looks.
+    /// From one poll of a task of the session's own runtime, so that all of them are there before the client's task
+    /// looks, which then can write them in one segment. (It does so half the time. The client leaves Nagle's algorithm
+    /// on, so a second segment waits for the acknowledgement of the first.)
     ///
     /// What `send` returns waits for the answers, and is run in the background.
     pub(crate) fn burst(self: &Arc<Self>, send: impl FnOnce(&Requests) -> Vec<Work> + Send + 'static) {
