@@ -67,7 +67,7 @@ pub trait LockGuard: Debug + Send + Sync {
     async fn release(self: Box<Self>) -> Result<()>;
 }
 
-impl dyn LockGuard {
+impl dyn LockGuard + '_ {
     /// Runs `future` for as long as the lock is held. See [`Hold::run_until_lost`](crate::Hold::run_until_lost).
     ///
     /// # Cancel safety

@@ -76,11 +76,13 @@ impl Hold {
         interest: Interest,
     ) -> Self {
         let link = stakes[0].link().clone();
-        let czxid = stakes.iter().filter_map(Stake::created).map(|created| created.czxid).max();
+        let czxids: Vec<_> = stakes.iter().filter_map(Stake::created).map(|created| created.czxid).collect();
+        let czxid = czxids.iter().copied().max();
         let core = Arc::new(Core {
             trust,
             path: path.clone(),
             nodes: stakes.iter().map(Stake::path).collect(),
+            czxids,
             token: FencingToken::new(czxid.expect("an admitted stake has a node"), 0),
             stage: tokio::sync::watch::Sender::new(Stage::Held),
             grip: Mutex::new(Some(Grip { stakes, _interest: interest })),

@@ -91,8 +91,6 @@ pub(super) async fn delete_created(
 
 /// Searches for the nodes of a place with an uncertain create, now and a little later, and deletes them.
 pub(super) async fn search_twice(link: &Arc<Link>, parent: &LockPath, guid: Uuid, reserved: Option<Reserved>) {
-    // From now on every listing looks for it, too.
-    link.remember_stray(guid);
     let searched = search(link, parent, guid).await;
     // What a second look finds is rare, and the end of a session of ours removes it, so closing need not wait for it.
     let _reserved = reserved.filter(|_| !link.is_owned());

@@ -135,7 +135,12 @@ impl Stake {
     fn give_up(&mut self, report: Option<oneshot::Sender<Deletion>>) {
         let (link, parent, guid) = (self.link.clone(), self.parent.clone(), self.guid);
         let (uncertain, reserved) = (std::mem::take(&mut self.uncertain), self.reserved.take());
-        match std::mem::replace(&mut self.state, State::Absent) {
+        let state = std::mem::replace(&mut self.state, State::Absent);
+        if uncertain || !matches!(state, State::Absent) {
+            // From now on it stands in nobody's way, and every listing that shows it deletes it.
+            link.remember_stray(guid);
+        }
+        match state {
             State::Known(created) => {
                 let path = parent.child(&created.name);
                 let connected = link.requests.is_connected();

@@ -24,6 +24,8 @@ pub(super) struct Core {
     pub(super) trust: Trust,
     pub(super) path: LockPath,
     pub(super) nodes: Vec<String>,
+    /// What created each of the nodes.
+    pub(super) czxids: Vec<i64>,
     pub(super) token: FencingToken,
     pub(super) stage: watch::Sender<Stage>,
     pub(super) grip: Mutex<Option<Grip>>,

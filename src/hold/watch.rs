@@ -28,47 +28,42 @@ async fn deleted(core: &Core) {
         () = core.watch_wanted.notified() => {}
         () = tokio::time::sleep(core.link.timeout() / 8) => {}
     }
-    select_all(core.nodes.iter().map(|node| gone(&core.link, node).boxed())).await;
+    select_all(core.nodes.iter().zip(&core.czxids).map(|(node, &czxid)| gone(&core.link, node, czxid).boxed()))
+        .await;
 }
 
-async fn gone(link: &Link, node: &str) {
+/// Waits until the node that was created by the transaction `czxid` is gone; another of its name is not ours.
+async fn gone(link: &Link, node: &str, czxid: i64) {
     // Watches are limited, and waiters cannot do without; a hold can look now and then.
     let room = link.watches.reserve_spare(link.cost(node.len()));
     loop {
         if link.connected().await.is_err() {
             return pending().await;
         }
-        let failure = match &room {
-            Some(_) => match link.requests.watch(node).await {
-                Ok((_, watch)) => match watch.fired().await {
-                    Fired::Deleted => return,
-                    Fired::Changed => continue,
-                    Fired::SessionOver => return pending().await,
-                },
-                Err(failure) => failure,
-            },
-            None => match link.requests.check(node).await {
-                Ok(true) => {
-                    tokio::time::sleep(link.timeout() / 3).await;
-                    continue;
-                }
-                Ok(false) => return,
-                Err(failure) => failure,
-            },
+        let looked = match &room {
+            Some(_) => link.requests.watch(node).await.map(|(stat, watch)| (stat, Some(watch))),
+            None => link.requests.read(node).await.map(|(_, stat)| (stat, None)),
         };
-        match failure {
+        match looked {
+            Ok((stat, _)) if stat.czxid != czxid => return,
+            Ok((_, Some(watch))) => match watch.fired().await {
+                Fired::Deleted => return,
+                Fired::Changed => {}
+                Fired::SessionOver => return pending().await,
+            },
+            Ok((_, None)) => tokio::time::sleep(link.timeout() / 3).await,
             // The servers have seen its creation, since we have seen the answer; so it is gone.
-            Failure::Refused(zookeeper_client::Error::NoNode) => return,
-            Failure::Refused(error) => {
+            Err(Failure::Refused(zookeeper_client::Error::NoNode)) => return,
+            Err(Failure::Refused(error)) => {
                 tracing::warn!(node, %error, "cannot watch the node of a hold; its deletion would not be noticed");
                 return pending().await;
             }
-            Failure::Unknown => {
+            Err(Failure::Unknown) => {
                 if link.settled().await.is_err() {
                     return pending().await;
                 }
             }
-            Failure::Over => return pending().await,
+            Err(Failure::Over) => return pending().await,
         }
     }
 }

@@ -163,8 +163,8 @@ impl<'a> Place<'a> {
         let link = self.link().clone();
         loop {
             match listing.await {
-                Ok(names) => {
-                    self.delete_strays(&names);
+                Ok(mut names) => {
+                    self.delete_strays(&mut names);
                     if let Some(outlook) = self.judge(&names).await? {
                         return Ok(outlook);
                     }
@@ -275,15 +275,17 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Deletes what is left of places that were given up, and doubles of our own node.
-    fn delete_strays(&self, names: &[String]) {
-        let link = self.link();
+    /// Deletes what is left of places that were given up, and doubles of our own node, and takes them out of a listing:
+    /// nobody waits behind a node that no one owns.
+    fn delete_strays(&self, names: &mut Vec<String>) {
         let guids = contenders(names).filter_map(|name| Some((name.guid()?, name.text)));
-        link.strays(guids).into_iter().for_each(|name| self.delete_in_background(name));
+        let mut strays: Vec<_> = self.link().strays(guids).into_iter().map(str::to_owned).collect();
         if let (Some(created), true) = (self.stake.created(), self.stake.is_uncertain()) {
             let ours = find_guid(names, self.stake.guid());
-            ours.iter().filter(|name| **name != created.name).for_each(|name| self.delete_in_background(name));
+            strays.extend(ours.into_iter().filter(|name| *name != created.name));
         }
+        strays.iter().for_each(|name| self.delete_in_background(name));
+        names.retain(|name| !strays.contains(name));
     }
 
     fn delete_in_background(&self, name: &str) {

@@ -26,7 +26,7 @@ use crate::session::requests::{Answer, Requests};
 /// How long to wait before a failed request is sent again over a connection that seems to stand.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
-/// How many given-up places with an uncertain create are remembered; older ones have been searched for long ago.
+/// How many places that were given up are remembered; older ones are gone, or have been searched for long ago.
 const MAX_STRAYS: usize = 1024;
 
 /// Something to be done in the background.
@@ -240,7 +240,7 @@ impl Link {
         Ok(())
     }
 
-    /// Remembers a place that was given up while one of its creates may be yet to be done.
+    /// Remembers a place that was given up: a listing that is under way may still show its node.
     pub(crate) fn remember_stray(&self, guid: Uuid) {
         let mut strays = self.strays.lock().unwrap_or_else(PoisonError::into_inner);
         if strays.guids.insert(guid) {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
-use zookeeper_recipes::zookeeper_client::{Client, SessionState};
+use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, SessionState};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Session};
 
 use crate::support::{TIMEOUT, World, connect, hosts, soon};
@@ -174,4 +174,46 @@ async fn many_holds_leave_room_for_a_waiter() {
     assert_eq!(soon("the loss of a hold without a watch", last.lost()).await, Loss::Deleted);
     guard.release().await.expect("released");
     world.session.close().await.expect("closed");
+}
+
+#[tokio::test]
+async fn place_that_was_given_up_is_no_obstacle_to_its_session() {
+    let world = World::new().await;
+    world.make_path().await;
+    for round in 0..20 {
+        {
+            let mutex = world.mutex();
+            let mut cancelled = pin!(mutex.lock());
+            let _ = futures_util::poll!(&mut cancelled);
+        }
+        let guard = world.mutex().try_lock().await.expect("asked");
+        let guard = guard.unwrap_or_else(|| panic!("round {round}: nobody else is there"));
+        guard.release().await.expect("released");
+    }
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn node_of_the_same_name_is_not_the_one_that_was_created() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    let [node] = guard.nodes() else { panic!("one node") };
+    world.admin.delete(node, None).await.expect("deleted");
+    let mode = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    world.admin.create(node, b"", &mode).await.expect("created");
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::Deleted);
+    assert!(guard.release().await.is_err());
+}
+
+/// A thread that stands still for longer than the first write of a session would be trusted.
+#[tokio::test]
+async fn guard_that_is_returned_after_a_stall_is_held() {
+    let world = World::new().await;
+    world.make_path().await;
+    let (_keep, never) = std::sync::mpsc::channel::<()>();
+    let _ = never.recv_timeout(TIMEOUT / 3);
+    let guard = soon("a hold", world.mutex().lock()).await.expect("held");
+    assert_eq!(guard.state(), HoldState::Held);
+    assert!(guard.valid_for() > TIMEOUT / 4, "trusted for {:?}", guard.valid_for());
+    guard.release().await.expect("released");
 }

@@ -122,6 +122,16 @@ impl LockGuard for FakeGuard {
     }
 }
 
+async fn works_on_a_borrowed_guard(guard: &dyn LockGuard) -> Result<u8, Loss> {
+    guard.run_until_lost(async { 1 }).await
+}
+
+#[tokio::test]
+async fn borrowed_guard_runs_until_lost() {
+    let guard = LocalLock::new().lock().await.expect("held");
+    assert_eq!(works_on_a_borrowed_guard(&*guard).await, Ok(1));
+}
+
 #[tokio::test]
 async fn local_lock_can_be_lost() {
     let lock = LocalLock::new();
