@@ -56,14 +56,14 @@
 //!
 //! 1. It is trusted for *T* from the *sending* of an answered request, once a write sent *T*/3 after that answer has
 //!    been answered too. The first touched the session; the second proves that the leader has heard.
-//! 2. A new session is trusted for *T*/2 from the sending of its first write.
-//! 3. While there are holds, a small write that changes nothing is sent about every *T*/3. Trust never lapses while
-//!    writes are answered within *T*/14.
+//! 2. A new session is trusted for 0.45 *T* from the sending of its first write.
+//! 3. While there are holds, a small read and a small write that changes nothing are sent about every *T*/3. Trust never
+//!    lapses while writes are answered within *T*/6.
 //! 4. [`Hold::state`] compares the end of trust with the system's boot time, so no event has to arrive first. It is
 //!    [`Suspended`](HoldState::Suspended) while disconnected, [`Lost`](HoldState::Lost) for good when trust ends.
 //!
-//! It is assumed that a follower answers its leader's pings within *T*/3, and that all servers have the same limits for
-//! session timeouts. The cost is about three small writes per *T* and session with holds, however many these are;
+//! It is assumed that a follower answers its leader's pings within *T*/3, that the client's own pings are not held up on
+//! their way, and that all servers have the same limits for session timeouts. The cost is about three small writes per *T* and session with holds, however many these are;
 //! [`Trust::Connection`] saves them and promises less.
 //!
 //! # Cancel safety
@@ -75,7 +75,7 @@
 //! # Sessions
 //!
 //! A [`Session`] renews itself after it has expired: its holds are lost for good, its waiters queue again. All locks
-//! made from it share it, so a process needs one. A task that locks the same [`Mutex`] twice waits for itself.
+//! made from it share it, so a process needs one. It lives on the runtime that it was connected on. A task that locks the same [`Mutex`] twice waits for itself.
 //!
 //! Call [`Session::close`] before the program ends. A `main` that simply ends may leave its nodes, and so its locks,
 //! until the servers give the session up.

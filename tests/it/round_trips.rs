@@ -6,9 +6,9 @@ use testbed::frames::Op;
 
 use crate::support::{TIMEOUT, World};
 
-/// Answers are held back, so that whatever waits for one shows as a round trip of its own. It is longer than a kernel
+/// Answers are held back, so that whatever waits for one shows as a round trip of its own. It is much longer than a kernel
 /// puts off an acknowledgement (40 ms): the client leaves Nagle's algorithm on, which may hold a second segment up.
-const HOLD: Duration = Duration::from_millis(50);
+const HOLD: Duration = Duration::from_millis(200);
 
 fn ops(world: &World) -> Vec<Op> {
     world.proxy.requests().iter().map(|request| request.op).collect()
@@ -32,7 +32,7 @@ async fn burst_waits_for_no_answer_whatever_threads_there_are() {
     let world = World::new().await;
     world.make_path().await;
     world.proxy.hold_answers(HOLD);
-    for round in 0..20 {
+    for round in 0..10 {
         world.proxy.reset();
         let mutex = world.mutex();
         let guard = match round % 2 {

@@ -138,7 +138,7 @@ async fn faults_at_random_never_let_two_hold_nor_leave_a_node() {
         let floor = floor.lock().expect("unpoisoned");
         println!("storm: {} grants and {} losses under {faults} faults", floor.grants, floor.losses);
         assert!(floor.violations.is_empty(), "{:#?}", floor.violations);
-        assert!(floor.grants > 20, "{} grants", floor.grants);
+        assert!(floor.grants > 5, "{} grants", floor.grants);
     }
     crate::support::wait_children(&worlds[0].admin, &path, 0).await;
     for world in worlds {
