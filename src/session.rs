@@ -181,7 +181,8 @@ impl Session {
     /// Holds become [`Lost(Closed)`](crate::Loss::Closed) at once and their nodes are deleted, waiters get
     /// [`Error::Closed`], and then the ZooKeeper session is ended. Calling it again waits for the same end. It takes
     /// one session timeout at most, which it takes in full while someone keeps a clone of [`client`](Self::client).
-    /// A session made [`From`] a client is not ended: only its locks are.
+    /// A session made [`From`] a client is not ended: only its locks are. While a renewal is under way there is nothing
+    /// to end, because the old session has expired.
     ///
     /// # Cancel safety
     ///
