@@ -5,6 +5,7 @@ use std::time::Instant;
 use testbed::frames::Op;
 use testbed::ledger::Ledger;
 use testbed::proxy::Verdict;
+use zookeeper_recipes::zookeeper_client::{Client, SessionState};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex};
 
 use crate::support::{PATIENCE, TIMEOUT, World, soon};
@@ -175,10 +176,47 @@ async fn hold_that_is_lost_while_its_session_lives_gives_up_its_node() {
     }
 }
 
+/// The client gives a session up by its own clock; the servers may keep it, and its nodes, for longer.
+#[tokio::test]
+async fn renewed_session_does_not_wait_behind_the_node_of_the_old_one() {
+    let world = World::new().await;
+    let mutex = world.mutex();
+    let guard = mutex.lock().await.expect("held");
+    let old = world.session.client().session().clone();
+    world.proxy.black_hole();
+    // Somebody keeps the session alive where the library cannot see it.
+    let keeper =
+        Client::connector().with_session(old).with_detached().connect(&world.hosts).await.expect("attaches");
+    let expired = async {
+        while world.session.state() != SessionState::Expired {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("the client's own end of the session", expired).await;
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Expired));
+    assert_eq!(world.children().await.len(), 1, "its node is there");
+    // It lets go of the session without ending it.
+    let mut state = keeper.state_watcher();
+    drop(keeper);
+    while !state.state().is_terminated() {
+        state.changed().await;
+    }
+    world.proxy.reset();
+    world.proxy.heal();
+    let guard = soon("a lock in the renewed session", mutex.lock()).await.expect("held");
+    assert_eq!(guard.nodes()[0], format!("{}/{}", world.path, world.wait_children(1).await[0]));
+    assert_eq!(
+        world.proxy.requests()[0].op,
+        Op::CloseSession,
+        "the old session is ended before the new one is used"
+    );
+    guard.release().await.expect("released");
+}
+
 #[tokio::test]
 async fn session_made_from_a_client_is_not_renewed() {
     let world = World::new().await;
-    let connector = zookeeper_recipes::zookeeper_client::Client::connector().with_session_timeout(TIMEOUT);
+    let connector = Client::connector().with_session_timeout(TIMEOUT);
     let client = connector.connect(&world.proxy.hosts()).await.expect("connects");
     let session = zookeeper_recipes::Session::from(client);
     let mutex = Mutex::new(&session, &world.path).expect("a mutex");
