@@ -7,10 +7,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use futures_util::future::join_all;
 use zookeeper_client::SessionId;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::hold::token::FencingToken;
 use crate::queue::{Interrupt, Kind, Line, Name, Ranked};
-use crate::session::{Failure, Link};
+use crate::session::Link;
 
 /// How many nodes are read at a time.
 const BURST: usize = 500;
@@ -109,30 +109,18 @@ async fn list_once(line: &Line, link: &Arc<Link>) -> Result<Vec<Contender>, Inte
     Ok(in_order(contenders))
 }
 
+/// A contender, or `None` if it has left since it was listed.
 async fn read(line: &Line, link: &Arc<Link>, name: &Name<'_>) -> Result<Option<Contender>, Interrupt> {
-    let path = line.path.child(name.text);
-    loop {
-        let node = path.clone();
-        match link.ask(move |requests| requests.read(&node)).await {
-            Ok((identifier, stat)) => {
-                let millis = Duration::from_millis(stat.ctime.try_into().unwrap_or_default());
-                return Ok(Some(Contender {
-                    name: name.text.to_owned(),
-                    sequence: name.number,
-                    czxid: stat.czxid,
-                    is_holder: false,
-                    session_id: stat.ephemeral_owner,
-                    identifier,
-                    since: UNIX_EPOCH + millis,
-                }));
-            }
-            // It has left since it was listed.
-            Err(Failure::Refused(zookeeper_client::Error::NoNode)) => return Ok(None),
-            Err(Failure::Refused(error)) => return Err(Error::refused("read", &path, error).into()),
-            Err(Failure::Unknown) => link.settled().await?,
-            Err(Failure::Over) => return Err(Interrupt::SessionOver),
-        }
-    }
+    let found = line.read(link, name.text).await?;
+    Ok(found.map(|(identifier, stat)| Contender {
+        name: name.text.to_owned(),
+        sequence: name.number,
+        czxid: stat.czxid,
+        is_holder: false,
+        session_id: stat.ephemeral_owner,
+        identifier,
+        since: UNIX_EPOCH + Duration::from_millis(stat.ctime.try_into().unwrap_or_default()),
+    }))
 }
 
 /// Puts contenders in line, and tells who of them hold.

@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::cleanup;
 use crate::error::Result;
 use crate::hold::Hold;
 use crate::queue::admission::contenders;
@@ -94,12 +93,9 @@ impl Line {
     }
 
     async fn is_blocked(&self, link: &Arc<Link>) -> Result<bool, Interrupt> {
-        let names = self.list(link).await?;
-        let guids = contenders(&names).filter_map(|name| Some((name.guid()?, name.text)));
-        let strays = link.strays(guids);
-        strays.iter().for_each(|stray| cleanup::delete_in_background(link, self.path.child(stray)));
-        let mut blockers = contenders(&names).filter(|other| self.kind.waits_for(other.kind));
-        Ok(blockers.any(|other| !strays.contains(&other.text)))
+        let mut names = self.list(link).await?;
+        self.clear_strays(link, &mut names);
+        Ok(contenders(&names).any(|other| self.kind.waits_for(other.kind)))
     }
 
     /// Turns an admitted place into a hold, as soon as the session is trusted.

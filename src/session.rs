@@ -299,6 +299,17 @@ impl Inner {
         });
         last.expect("the closure was called")
     }
+
+    /// Puts `next` in the place of `link`, unless the session was closed in the meantime.
+    fn replace(&self, link: &Arc<Link>, next: Current) -> bool {
+        self.current.send_if_modified(|current| {
+            let open = !matches!(current, Current::Ended(..)) && Arc::ptr_eq(current.link(), link);
+            if open {
+                *current = next;
+            }
+            open
+        })
+    }
 }
 
 impl Drop for Inner {
@@ -367,18 +378,5 @@ async fn supervise(supervisor: Supervisor, servers: Servers) {
                 return;
             }
         }
-    }
-}
-
-impl Inner {
-    /// Puts `next` in the place of `link`, unless the session was closed in the meantime.
-    fn replace(&self, link: &Arc<Link>, next: Current) -> bool {
-        self.current.send_if_modified(|current| {
-            let open = !matches!(current, Current::Ended(..)) && Arc::ptr_eq(current.link(), link);
-            if open {
-                *current = next;
-            }
-            open
-        })
     }
 }

@@ -3,9 +3,13 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use zookeeper_client::Stat;
+
+use crate::cleanup;
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::path::LockPath;
+use crate::queue::admission::contenders;
 use crate::queue::name::Kind;
 use crate::session::clock::Moment;
 use crate::session::{Failure, Link, LinkOver, Session};
@@ -92,6 +96,35 @@ impl Line {
                 Err(Failure::Over) => return Err(Interrupt::SessionOver),
             }
         }
+    }
+
+    /// The data and the stat of the node `name` of the line; `None` if it is gone.
+    pub(crate) async fn read(&self, link: &Arc<Link>, name: &str) -> Result<Option<(Vec<u8>, Stat)>, Interrupt> {
+        let path = self.path.child(name);
+        loop {
+            let node = path.clone();
+            match link.ask(move |requests| requests.read(&node)).await {
+                Ok(found) => return Ok(Some(found)),
+                Err(Failure::Refused(zookeeper_client::Error::NoNode)) => return Ok(None),
+                Err(Failure::Refused(error)) => return Err(Error::refused("read", &path, error).into()),
+                Err(Failure::Unknown) => link.settled().await?,
+                Err(Failure::Over) => return Err(Interrupt::SessionOver),
+            }
+        }
+    }
+
+    /// Takes what is left of places that were given up out of a listing, and deletes it: nobody waits behind a node
+    /// that no one owns.
+    pub(super) fn clear_strays(&self, link: &Arc<Link>, names: &mut Vec<String>) {
+        let guids = contenders(names).filter_map(|name| Some((name.guid()?, name.text)));
+        let strays: Vec<_> = link.strays(guids).into_iter().map(str::to_owned).collect();
+        self.clear(link, names, &strays);
+    }
+
+    /// Takes nodes of ours that nobody wants out of a listing, and deletes them.
+    pub(super) fn clear(&self, link: &Arc<Link>, names: &mut Vec<String>, unwanted: &[String]) {
+        unwanted.iter().for_each(|name| cleanup::delete_in_background(link, self.path.child(name)));
+        names.retain(|name| !unwanted.contains(name));
     }
 
     /// Whether a hold that began now would be trusted long enough to be kept up.

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use crate::cleanup::{self, Stake, find_guid};
 use crate::error::{Error, Result};
 use crate::path::LockPath;
-use crate::queue::admission::{Czxids, Verdict, contenders, judge};
+use crate::queue::admission::{Czxids, Verdict, judge};
 use crate::queue::line::{Interrupt, Line};
 use crate::session::{Answer, Created, Failure, Fired, Link, Slot};
 
@@ -122,9 +122,11 @@ impl<'a> Place<'a> {
         let (link, path) = (self.link().clone(), self.line.path.clone());
         let mut ours: Vec<Created> = Vec::new();
         for name in cleanup::find(&link, &path, self.stake.guid()).await? {
-            match self.read(&name).await? {
+            match self.line.read(&link, &name).await? {
                 // A node of a dead session never counts as ours.
-                Some(node) if node.owner == link.id().0 => ours.push(Created { name, czxid: node.czxid }),
+                Some((_, stat)) if stat.ephemeral_owner == link.id().0 => {
+                    ours.push(Created { name, czxid: stat.czxid });
+                }
                 Some(_) => self.delete_in_background(&name),
                 None => {}
             }
@@ -224,33 +226,14 @@ impl<'a> Place<'a> {
             self.czxids.insert(created.name.clone(), created.czxid);
         }
         // All in one burst.
-        let nodes = join_all(names.iter().map(|name| self.read(name))).await;
+        let nodes = join_all(names.iter().map(|name| self.line.read(self.link(), name))).await;
         for (name, node) in names.into_iter().zip(nodes) {
             match node? {
-                Some(node) => drop(self.czxids.insert(name, node.czxid)),
+                Some((_, stat)) => drop(self.czxids.insert(name, stat.czxid)),
                 None => complete = false,
             }
         }
         Ok(complete)
-    }
-
-    /// Reads a node of the line; `None` if it is gone.
-    async fn read(&self, name: &str) -> Result<Option<Node>, Interrupt> {
-        let path = self.line.path.child(name);
-        loop {
-            let node = path.clone();
-            match self.link().ask(move |requests| requests.read(&node)).await {
-                Ok((_, stat)) => {
-                    return Ok(Some(Node { czxid: stat.czxid, owner: stat.ephemeral_owner }));
-                }
-                Err(Failure::Refused(ZkError::NoNode)) => return Ok(None),
-                Err(Failure::Refused(error)) => {
-                    return Err(Error::refused("read", &path, error).into());
-                }
-                Err(Failure::Unknown) => self.link().settled().await?,
-                Err(Failure::Over) => return Err(Interrupt::SessionOver),
-            }
-        }
     }
 
     /// Waits until the node in front of us changes, or may have.
@@ -275,28 +258,19 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Deletes what is left of places that were given up, and doubles of our own node, and takes them out of a listing:
-    /// nobody waits behind a node that no one owns.
+    /// Clears a listing of what is left of places that were given up, and of doubles of our own node.
     fn delete_strays(&self, names: &mut Vec<String>) {
-        let guids = contenders(names).filter_map(|name| Some((name.guid()?, name.text)));
-        let mut strays: Vec<_> = self.link().strays(guids).into_iter().map(str::to_owned).collect();
+        self.line.clear_strays(self.link(), names);
         if let (Some(created), true) = (self.stake.created(), self.stake.is_uncertain()) {
-            let ours = find_guid(names, self.stake.guid());
-            strays.extend(ours.into_iter().filter(|name| *name != created.name));
+            let mut doubles = find_guid(names, self.stake.guid());
+            doubles.retain(|name| *name != created.name);
+            self.line.clear(self.link(), names, &doubles);
         }
-        strays.iter().for_each(|name| self.delete_in_background(name));
-        names.retain(|name| !strays.contains(name));
     }
 
     fn delete_in_background(&self, name: &str) {
         cleanup::delete_in_background(self.link(), self.line.path.child(name));
     }
-}
-
-/// What is read of a node of the line.
-struct Node {
-    czxid: i64,
-    owner: i64,
 }
 
 /// An ancestor of the lock path that is being made.

@@ -78,7 +78,7 @@ pub(crate) struct Link {
     pub(super) timeout: Duration,
     root_bytes: usize,
     /// Whether the session is ours to end.
-    pub(super) owned: bool,
+    owned: bool,
     phase: watch::Sender<Phase>,
     interest: [AtomicUsize; 2],
     strays: Mutex<Strays>,
