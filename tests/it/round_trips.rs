@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use testbed::frames::Op;
+use testbed::frames::{Kind, Op};
+use testbed::proxy::Direction;
 
 use crate::support::{TIMEOUT, World};
 
@@ -144,4 +145,19 @@ async fn trust_costs_three_writes_per_session_timeout() {
     assert!((6..=10).contains(&writes), "three writes a timeout, not {writes} in three");
     assert_eq!(guard.state(), zookeeper_recipes::HoldState::Held);
     guard.release().await.expect("released");
+}
+
+/// What trust in the first write of a session counts on.
+#[tokio::test]
+async fn client_of_an_idle_session_pings_every_fifth_of_its_timeout() {
+    let world = World::new().await;
+    let _ = tokio::time::timeout(3 * TIMEOUT, std::future::pending::<()>()).await;
+    let frames = world.proxy.uncounted();
+    let pings = frames.iter().filter(|frame| frame.kind == Kind::Ping && frame.direction == Direction::ToServer);
+    let sent: Vec<_> = pings.map(|ping| ping.arrived).collect();
+    let mut gaps: Vec<_> = sent.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    gaps.sort();
+    let median = gaps[gaps.len() / 2].as_secs_f64() / TIMEOUT.as_secs_f64();
+    println!("pings: every {median:.3} timeouts");
+    assert!((0.14..0.215).contains(&median), "a ping every {median:.3} timeouts");
 }
