@@ -9,6 +9,8 @@
 
 mod deletion;
 mod stake;
+mod stakes;
 
-pub(crate) use self::deletion::{Deletion, delete_in_background, find, find_guid};
+pub(crate) use self::deletion::{Deletion, delete_in_background, find_all, find_guid};
 pub(crate) use self::stake::Stake;
+pub(crate) use self::stakes::Stakes;

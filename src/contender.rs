@@ -4,13 +4,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
-use zookeeper_client::SessionId;
+use zookeeper_client::{SessionId, Stat};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::hold::REVOKE;
 use crate::hold::token::FencingToken;
-use crate::queue::{Interrupt, Kind, Line, Name, Ranked};
-use crate::session::Link;
+use crate::path::LockPath;
+use crate::queue::{Interrupt, Kind, Line, Name, Queue, Ranked, Spot, attempt, within};
+use crate::session::{Answer, Failure, Link, Requests};
+
+type ZkError = zookeeper_client::Error;
 
 /// How many nodes are read at a time.
 const BURST: usize = 500;
@@ -19,7 +24,9 @@ const BURST: usize = 500;
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Contender {
+    path: LockPath,
     name: String,
+    kind: Kind,
     sequence: i32,
     czxid: i64,
     is_holder: bool,
@@ -29,10 +36,40 @@ pub struct Contender {
 }
 
 impl Contender {
-    /// The name of its node within the lock path.
+    pub(crate) fn new(line: &Line, name: &Name<'_>, identifier: Vec<u8>, stat: &Stat) -> Self {
+        Self {
+            path: line.path.clone(),
+            name: name.text.to_owned(),
+            kind: name.kind,
+            sequence: name.number,
+            czxid: stat.czxid,
+            is_holder: false,
+            session_id: stat.ephemeral_owner,
+            identifier,
+            since: UNIX_EPOCH + Duration::from_millis(stat.ctime.try_into().unwrap_or_default()),
+        }
+    }
+
+    pub(crate) fn holding(self) -> Self {
+        Self { is_holder: true, ..self }
+    }
+
+    /// The path that its node is in.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.path.as_str()
+    }
+
+    /// The name of its node within [`path`](Self::path).
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What its node stands for.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// The sequence number of its node. It wraps, and starts over with the path; see [`token`](Self::token).
@@ -41,7 +78,7 @@ impl Contender {
         self.sequence
     }
 
-    /// Whether it holds the lock.
+    /// Whether it holds the lock, or waits for it.
     #[must_use]
     pub fn is_holder(&self) -> bool {
         self.is_holder
@@ -65,7 +102,7 @@ impl Contender {
         self.since
     }
 
-    /// The fencing token that it has, or will have.
+    /// The fencing token that it has, or will have. (A writer that has become a reader keeps an older one.)
     #[must_use]
     pub fn token(&self) -> FencingToken {
         FencingToken::new(self.czxid, 0)
@@ -75,6 +112,7 @@ impl Contender {
 impl fmt::Debug for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Contender")
+            .field("path", &self.path)
             .field("name", &self.name)
             .field("is_holder", &self.is_holder)
             .field("session_id", &self.session_id())
@@ -83,44 +121,205 @@ impl fmt::Debug for Contender {
     }
 }
 
-/// Lists the contenders of a line, in its order.
-pub(crate) async fn list(line: &Line) -> Result<Vec<Contender>> {
-    line.within(async {
-        loop {
-            let link = line.session.link().await?;
-            if let Some(contenders) = line.attempt(&link, list_once(line, &link)).await? {
-                return Ok(contenders);
+/// Gives a recipe what operators need; the recipe says which queue it is about.
+macro_rules! for_operators {
+    ($recipe:ident: |$this:ident| $queue:expr) => {
+        impl $recipe {
+            /// Lists who holds and who waits, the holders first, then the others in the order of the queue.
+            ///
+            /// # Cancel safety
+            ///
+            /// Dropping the future changes nothing.
+            ///
+            /// # Errors
+            ///
+            /// [`Error::Unavailable`](crate::Error::Unavailable) if nobody could be asked within one session timeout,
+            /// [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs deny it.
+            pub async fn contenders(&self) -> crate::error::Result<Vec<crate::contender::Contender>> {
+                let $this = self;
+                crate::contender::list($queue).await
+            }
+
+            /// Deletes the node of a contender, and no other: its name and its creation must be what they were. Tells
+            /// whether it was there.
+            ///
+            /// For operators, when nothing else helps: a holder is told that it lost the lock, but not before somebody
+            /// else may have it. A waiter gets [`Error::Evicted`](crate::Error::Evicted), or queues again if it had
+            /// several places.
+            ///
+            /// # Cancel safety
+            ///
+            /// After dropping the future the node may be deleted or not.
+            ///
+            /// # Errors
+            ///
+            /// [`Error::InvalidInput`](crate::Error::InvalidInput) if the contender is one of another lock; else as
+            /// [`contenders`](Self::contenders).
+            pub async fn break_lock(&self, contender: &crate::contender::Contender) -> crate::error::Result<bool> {
+                let $this = self;
+                crate::contender::break_lock($queue, contender).await
+            }
+
+            /// Asks a contender to let go, as Curator's `Revoker` does; tells whether it was there to be asked.
+            ///
+            /// It is a request: a hold offers [`revoke_requested`](crate::Hold::revoke_requested), and Curator's locks
+            /// `makeRevocable`. The request takes the place of the contender's identifier.
+            ///
+            /// # Cancel safety
+            ///
+            /// After dropping the future it may have been asked or not.
+            ///
+            /// # Errors
+            ///
+            /// As [`break_lock`](Self::break_lock).
+            pub async fn revoke(&self, contender: &crate::contender::Contender) -> crate::error::Result<bool> {
+                let $this = self;
+                crate::contender::revoke($queue, contender).await
             }
         }
-    })
-    .await
+    };
 }
 
-async fn list_once(line: &Line, link: &Arc<Link>) -> Result<Vec<Contender>, Interrupt> {
+pub(crate) use for_operators;
+
+/// Lists the contenders of a queue, line by line, in the order of each.
+pub(crate) async fn list(queue: &Queue) -> Result<Vec<Contender>> {
+    within(&queue.session, attempt(&queue.session, |link| list_once(queue, link).boxed())).await
+}
+
+async fn list_once(queue: &Queue, link: Arc<Link>) -> Result<Vec<Contender>, Interrupt> {
+    let (kept, passed) = queue.kept_and_passed();
+    let mut all = Vec::new();
+    for line in kept {
+        all.extend(list_line(line, &link).await?);
+    }
+    for line in passed {
+        let turns = list_line(line, &link).await?.into_iter();
+        all.extend(turns.map(|turn| Contender { is_holder: false, ..turn }));
+    }
+    Ok(all)
+}
+
+/// The contender whose turn it is in a queue of one line.
+pub(crate) async fn first(queue: &Queue) -> Result<Option<Contender>> {
+    let first = attempt(&queue.session, |link| {
+        async move {
+            let line = queue.lines().next().expect("a queue has a line");
+            loop {
+                let names = line.list(&link).await?;
+                let Some(name) = first_name(line, &link, &names).await? else {
+                    return Ok(None);
+                };
+                // Who is gone since the listing was the first no more.
+                if let Some((data, stat)) = line.read(&link, name.text).await? {
+                    return Ok(Some(Contender::new(line, &name, data, &stat).holding()));
+                }
+            }
+        }
+        .boxed()
+    });
+    within(&queue.session, first).await
+}
+
+/// The name among `names` whose turn it is.
+pub(crate) async fn first_name<'a>(
+    line: &Line,
+    link: &Arc<Link>,
+    names: &'a [String],
+) -> Result<Option<Name<'a>>, Interrupt> {
+    let parsed: Vec<_> = names.iter().filter_map(|text| Name::parse(text)).collect();
+    let mut ranked = Vec::new();
+    for &name in &parsed {
+        // At the end of the counter the number does not tell.
+        let czxid = match name.is_in_zone() {
+            true => match line.read(link, name.text).await? {
+                Some((_, stat)) => Some(stat.czxid),
+                None => continue,
+            },
+            false => None,
+        };
+        ranked.push(Ranked { name, czxid });
+    }
+    Ok(ranked.into_iter().reduce(|first, one| if one.precedes(&first) { one } else { first }).map(|one| one.name))
+}
+
+pub(crate) async fn break_lock(queue: &Queue, contender: &Contender) -> Result<bool> {
+    change(queue, contender, |requests, node, version| requests.delete_version(node, Some(version))).await
+}
+
+pub(crate) async fn revoke(queue: &Queue, contender: &Contender) -> Result<bool> {
+    change(queue, contender, |requests, node, version| requests.write(node, REVOKE.to_vec(), Some(version))).await
+}
+
+/// Changes the node of a contender, if it is still the same one; tells whether it was.
+async fn change(
+    queue: &Queue,
+    contender: &Contender,
+    send: fn(&Requests, &str, i32) -> Answer<()>,
+) -> Result<bool> {
+    let Some(line) = queue.lines().find(|line| line.path.as_str() == contender.path()) else {
+        let reason = format!("it is one of {}, not of {}", contender.path(), queue.path);
+        return Err(Error::invalid("contender", reason));
+    };
+    let changed = attempt(&queue.session, |link| change_once(line, contender, link, send).boxed());
+    within(&queue.session, changed).await
+}
+
+async fn change_once(
+    line: &Line,
+    contender: &Contender,
+    link: Arc<Link>,
+    send: fn(&Requests, &str, i32) -> Answer<()>,
+) -> Result<bool, Interrupt> {
+    let node = line.path.child(&contender.name);
+    let mut tried = false;
+    loop {
+        let version = match line.read(&link, &contender.name).await? {
+            Some((_, stat)) if stat.czxid == contender.czxid => stat.version,
+            // An attempt whose answer was lost may have deleted it.
+            Some(_) | None => return Ok(tried),
+        };
+        let path = node.clone();
+        match link.ask(move |requests| send(requests, &path, version)).await {
+            Ok(()) => return Ok(true),
+            Err(Failure::Refused(ZkError::BadVersion | ZkError::NoNode)) => {}
+            Err(Failure::Refused(error)) => return Err(Error::refused("change", &node, error).into()),
+            Err(Failure::Unknown) => {
+                tried = true;
+                link.settled().await?;
+            }
+            Err(Failure::Over) => return Err(Interrupt::SessionOver),
+        }
+    }
+}
+
+/// Lists the contenders of a line, in its order.
+async fn list_line(line: &Line, link: &Arc<Link>) -> Result<Vec<Contender>, Interrupt> {
     let names = line.list(link).await?;
     let mut contenders = Vec::new();
     for burst in names.chunks(BURST) {
         let parsed: Vec<_> = burst.iter().filter_map(|text| Name::parse(text)).collect();
-        let nodes = join_all(parsed.iter().map(|name| read(line, link, name))).await;
+        let nodes = join_all(parsed.iter().map(|name| line.read(link, name.text))).await;
         for (name, node) in parsed.into_iter().zip(nodes) {
-            contenders.extend(node?.map(|contender| (name, contender)));
+            // Who is gone has left since the listing.
+            contenders.extend(node?.map(|(data, stat)| (name, Contender::new(line, &name, data, &stat))));
         }
     }
-    Ok(in_order(contenders))
+    Ok(match line.spot {
+        Spot::InLine(_) => in_order(contenders),
+        Spot::Room { permits, .. } => with_room(contenders, permits as usize),
+    })
 }
 
-/// A contender, or `None` if it has left since it was listed.
-async fn read(line: &Line, link: &Arc<Link>, name: &Name<'_>) -> Result<Option<Contender>, Interrupt> {
-    let found = line.read(link, name.text).await?;
-    Ok(found.map(|(identifier, stat)| Contender {
-        name: name.text.to_owned(),
-        sequence: name.number,
-        czxid: stat.czxid,
-        is_holder: false,
-        session_id: stat.ephemeral_owner,
-        identifier,
-        since: UNIX_EPOCH + Duration::from_millis(stat.ctime.try_into().unwrap_or_default()),
-    }))
+/// Puts leases in the order of their creation. Those made at once hold if there is room for all of them.
+fn with_room(contenders: Vec<(Name<'_>, Contender)>, permits: usize) -> Vec<Contender> {
+    let mut leases: Vec<_> = contenders.into_iter().map(|(_, lease)| lease).collect();
+    leases.sort_by_key(|lease| (lease.czxid, lease.sequence));
+    let czxids: Vec<_> = leases.iter().map(|lease| lease.czxid).collect();
+    for lease in &mut leases {
+        lease.is_holder = czxids.partition_point(|czxid| *czxid <= lease.czxid) <= permits;
+    }
+    leases
 }
 
 /// Puts contenders in line, and tells who of them hold.
@@ -153,7 +352,9 @@ mod tests {
     fn order(names: &[(&str, i64)]) -> Vec<(String, bool)> {
         let contenders = names.iter().map(|&(text, czxid)| {
             let contender = Contender {
+                path: LockPath::new("/lock").expect("a path"),
                 name: text.to_owned(),
+                kind: Kind::Lock,
                 sequence: 0,
                 czxid,
                 is_holder: false,

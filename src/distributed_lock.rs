@@ -9,10 +9,15 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
+use crate::election::Leadership;
 use crate::error::{Loss, Result};
 use crate::hold::token::FencingToken;
 use crate::hold::{HoldState, until_lost};
+use crate::multi_lock::{MultiLock, MultiLockGuard};
 use crate::mutex::{Mutex, MutexGuard};
+use crate::reentrant::ReentrantMutexGuard;
+use crate::rwlock::{RwLockReadGuard, RwLockWriteGuard};
+use crate::semaphore::SemaphorePermit;
 use crate::session::Session;
 
 /// A lock that one holder at a time can hold. Object safe: keep an `Arc<dyn DistributedLock>`.
@@ -98,36 +103,56 @@ impl LockProvider for Session {
     }
 }
 
-#[async_trait]
-impl DistributedLock for Mutex {
-    async fn lock(&self) -> Result<Box<dyn LockGuard>> {
-        Ok(Box::new(Self::lock(self).await?))
-    }
+macro_rules! locks {
+    ($($lock:ty),*) => {$(
+        #[async_trait]
+        impl DistributedLock for $lock {
+            async fn lock(&self) -> Result<Box<dyn LockGuard>> {
+                Ok(Box::new(Self::lock(self).await?))
+            }
 
-    async fn try_lock(&self) -> Result<Option<Box<dyn LockGuard>>> {
-        Ok(Self::try_lock(self).await?.map(|guard| Box::new(guard) as _))
-    }
+            async fn try_lock(&self) -> Result<Option<Box<dyn LockGuard>>> {
+                Ok(Self::try_lock(self).await?.map(|guard| Box::new(guard) as _))
+            }
 
-    async fn try_lock_for(&self, limit: Duration) -> Result<Option<Box<dyn LockGuard>>> {
-        Ok(Self::try_lock_for(self, limit).await?.map(|guard| Box::new(guard) as _))
-    }
+            async fn try_lock_for(&self, limit: Duration) -> Result<Option<Box<dyn LockGuard>>> {
+                Ok(Self::try_lock_for(self, limit).await?.map(|guard| Box::new(guard) as _))
+            }
+        }
+    )*};
 }
 
-#[async_trait]
-impl LockGuard for MutexGuard {
-    fn fencing_token(&self) -> FencingToken {
-        (**self).fencing_token()
-    }
+locks!(Mutex, MultiLock);
 
-    fn state(&self) -> HoldState {
-        (**self).state()
-    }
+macro_rules! guards {
+    ($($guard:ty: $release:ident),*) => {$(
+        #[async_trait]
+        impl LockGuard for $guard {
+            fn fencing_token(&self) -> FencingToken {
+                (**self).fencing_token()
+            }
 
-    fn lost(&self) -> BoxFuture<'static, Loss> {
-        (**self).lost().boxed()
-    }
+            fn state(&self) -> HoldState {
+                (**self).state()
+            }
 
-    async fn release(self: Box<Self>) -> Result<()> {
-        Self::release(*self).await
-    }
+            fn lost(&self) -> BoxFuture<'static, Loss> {
+                (**self).lost().boxed()
+            }
+
+            async fn release(self: Box<Self>) -> Result<()> {
+                Self::$release(*self).await
+            }
+        }
+    )*};
+}
+
+guards! {
+    MutexGuard: release,
+    ReentrantMutexGuard: release,
+    RwLockReadGuard: release,
+    RwLockWriteGuard: release,
+    SemaphorePermit: release,
+    MultiLockGuard: release,
+    Leadership: resign
 }

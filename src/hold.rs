@@ -6,7 +6,9 @@
 //! 3. What it says of itself is computed when it is asked, from a clock and from the client's own state, and never
 //!    from events that have yet to arrive: the first look after a pause tells the truth.
 
+mod change;
 mod core;
+pub(crate) mod guard;
 mod state;
 pub(crate) mod token;
 mod watch;
@@ -23,16 +25,18 @@ use futures_util::FutureExt;
 use tokio::sync::Notify;
 use zookeeper_client::{CheckWriter, Client};
 
-use crate::cleanup::{Deletion, Stake};
+use crate::cleanup::{Deletion, Stakes};
 use crate::error::{Error, Loss, Result};
 use crate::hold::core::{Core, Grip, Stage};
 use crate::hold::token::FencingToken;
-use crate::options::Trust;
+use crate::options::Options;
 use crate::path::LockPath;
 use crate::session::clock::Moment;
-use crate::session::{Interest, Session};
+use crate::session::{Failure, Interest, LinkOver, Session};
 
 pub use self::state::HoldState;
+pub(crate) use self::state::REVOKE;
+pub(crate) use self::watch::any_gone;
 
 /// A lock that is held.
 ///
@@ -41,6 +45,10 @@ pub use self::state::HoldState;
 /// [fencing token](Self::fencing_token) is for.
 pub struct Hold {
     core: Arc<Core>,
+    /// The full paths of the nodes.
+    nodes: Vec<String>,
+    /// What created each of them.
+    czxids: Vec<i64>,
     /// For [`Hold::check_writer`], which borrows one.
     client: OnceLock<Arc<Client>>,
     /// A live guard keeps its session alive.
@@ -67,30 +75,32 @@ pub(crate) async fn until_lost<F: Future>(
 }
 
 impl Hold {
-    /// Turns stakes that have been admitted into a hold. All are of one session.
+    /// Turns stakes that have been admitted into a hold of the lock at `path`.
     pub(crate) fn new(
         session: &Session,
         path: &LockPath,
-        stakes: Vec<Stake>,
-        trust: Trust,
+        options: &Options,
+        stakes: Stakes,
         interest: Interest,
     ) -> Self {
-        let link = stakes[0].link().clone();
-        let czxids: Vec<_> = stakes.iter().filter_map(Stake::created).map(|created| created.czxid).collect();
-        let czxid = czxids.iter().copied().max();
+        let nodes = stakes.nodes();
+        // Nodes of one transaction have one number. Of several, the smallest is the one that no later holder of any
+        // of the paths has surpassed before us.
+        let token = nodes.iter().map(|(_, czxid)| *czxid).min().expect("an admitted stake has a node");
         let core = Arc::new(Core {
-            trust,
+            trust: options.trust(),
+            limit: options.max_hold().map(|limit| Moment::now().plus(limit)),
             path: path.clone(),
-            nodes: stakes.iter().map(Stake::path).collect(),
-            czxids,
-            token: FencingToken::new(czxid.expect("an admitted stake has a node"), 0),
-            stage: tokio::sync::watch::Sender::new(Stage::Held),
-            grip: Mutex::new(Some(Grip { stakes, _interest: interest })),
+            token: FencingToken::new(token, 0),
+            stage: tokio::sync::watch::Sender::new(Stage::Held(0)),
+            link: stakes.link().clone(),
+            grip: Mutex::new(Some(Grip { stakes, interest })),
             watch_wanted: Notify::new(),
-            link: link.clone(),
+            revoked: tokio::sync::watch::Sender::new(false),
         });
-        link.background(watch::guard(core.clone()).boxed());
-        Self { core, client: OnceLock::new(), _session: session.clone() }
+        core.link.background(watch::guard(core.clone()).boxed());
+        let (nodes, czxids) = nodes.into_iter().unzip();
+        Self { core, nodes, czxids, client: OnceLock::new(), _session: session.clone() }
     }
 
     /// The token of this hold: larger than that of every conflicting hold before it.
@@ -175,6 +185,57 @@ impl Hold {
         until_lost(|| self.state(), self.lost(), future).await
     }
 
+    /// Resolves when somebody asks for the lock back, with `revoke` or with Curator's `Revoker`. To let go or not is up to
+    /// the holder.
+    ///
+    /// The future does not borrow the guard. Once the guard is released, or the hold is lost, it never resolves.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing; each call gives one of its own, which resolves also if somebody has asked
+    /// before.
+    pub fn revoke_requested(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.core.watch_wanted.notify_one();
+        let mut revoked = self.core.revoked.subscribe();
+        let core = Arc::downgrade(&self.core);
+        async move {
+            let asked = revoked.wait_for(|revoked| *revoked).await.is_ok();
+            let held =
+                core.upgrade().is_some_and(|core| core.loss().is_none() && core.unreleased_state().is_some());
+            if !(asked && held) {
+                pending().await
+            }
+        }
+    }
+
+    /// What runs a future for as long as the lock is held, without owning the hold.
+    pub(crate) fn leash(&self) -> Leash {
+        Leash(self.core.clone())
+    }
+
+    /// Sets the data of the hold's first node.
+    pub(crate) async fn write(&self, data: Vec<u8>) -> Result<()> {
+        let link = &self.core.link;
+        let written = async {
+            link.connected().await.map_err(|LinkOver| Loss::Expired)?;
+            loop {
+                let (node, data) = (self.nodes[0].clone(), data.clone());
+                match link.ask(move |requests| requests.write(&node, data, None)).await {
+                    Ok(()) => return Ok(()),
+                    Err(Failure::Refused(zookeeper_client::Error::NoNode)) => return Err(Loss::Deleted.into()),
+                    Err(Failure::Refused(error)) => return Err(Error::refused("write", &self.nodes[0], error)),
+                    Err(Failure::Unknown) => link.settled().await.map_err(|LinkOver| Loss::Expired)?,
+                    Err(Failure::Over) => return Err(Loss::Expired.into()),
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            loss = self.lost() => Err(loss.into()),
+            written = written => written,
+        }
+    }
+
     /// The lock path; of a hold with several, the first.
     #[must_use]
     pub fn path(&self) -> &str {
@@ -184,7 +245,13 @@ impl Hold {
     /// The full paths of the nodes that stand for the hold.
     #[must_use]
     pub fn nodes(&self) -> &[String] {
-        &self.core.nodes
+        &self.nodes
+    }
+
+    /// The nodes, each with the token that it would give alone.
+    pub(crate) fn members(&self) -> impl Iterator<Item = (&str, FencingToken)> {
+        let tokens = self.czxids.iter().map(|&czxid| FencingToken::new(czxid, 0));
+        self.nodes.iter().map(String::as_str).zip(tokens)
     }
 
     /// A transaction that only succeeds while every node of the hold exists.
@@ -212,7 +279,7 @@ impl Hold {
         let client = self
             .client
             .get_or_init(|| self.core.link.requests.client().expect("session was closed before check_writer()"));
-        let (first, rest) = self.core.nodes.split_first().expect("a hold has a node");
+        let (first, rest) = self.nodes.split_first().expect("a hold has a node");
         let mut writer = client.new_check_writer(first, None).expect("the path of a node is valid");
         for node in rest {
             writer.add_check_version(node, -1).expect("the path of a node is valid");
@@ -229,26 +296,34 @@ impl Hold {
             return Err(self.core.loss().unwrap_or(Loss::Expired).into());
         };
         // From here on clean-up sees to the nodes, whether anybody waits for it or not.
-        let deletions: Vec<_> = grip.stakes.into_iter().map(Stake::release).collect();
-        for deletion in deletions {
-            let deletion = tokio::select! {
-                biased;
-                loss = self.core.trust_ended() => return Err(loss.into()),
-                // The worker is gone only when the session is.
-                deletion = deletion => deletion.unwrap_or(Deletion::Over),
-            };
-            match deletion {
-                Deletion::Done => {}
-                Deletion::Absent => return Err(Loss::Deleted.into()),
-                Deletion::Over => {
-                    return Err(self.core.untrusted().unwrap_or(Loss::Expired).into());
-                }
-                Deletion::Refused(error) => {
-                    return Err(Error::refused("delete a node of", self.path(), error));
-                }
-            }
+        let deletion = grip.stakes.release();
+        let deletion = tokio::select! {
+            biased;
+            loss = self.core.trust_ended() => return Err(loss.into()),
+            deletion = deletion => deletion,
+        };
+        match deletion {
+            Deletion::Done => Ok(()),
+            Deletion::Absent => Err(Loss::Deleted.into()),
+            Deletion::Over => Err(self.core.untrusted().unwrap_or(Loss::Expired).into()),
+            Deletion::Refused(error) => Err(Error::refused("delete a node of", self.path(), error)),
         }
-        Ok(())
+    }
+}
+
+/// Watches over a hold that somebody else owns.
+pub(crate) struct Leash(Arc<Core>);
+
+impl Leash {
+    /// Runs `future` until it is done or the hold is lost; a hold that was released cannot be lost any more.
+    pub(crate) async fn run_until_lost<F: Future>(&self, future: F) -> Result<F::Output, Loss> {
+        let lost = async {
+            match self.0.lost().await {
+                Some(loss) => loss,
+                None => pending().await,
+            }
+        };
+        until_lost(|| self.0.unreleased_state().unwrap_or(HoldState::Held), lost, future).await
     }
 }
 
@@ -262,7 +337,7 @@ impl Drop for Hold {
 impl fmt::Debug for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hold")
-            .field("nodes", &self.core.nodes)
+            .field("nodes", &self.nodes)
             .field("token", &self.core.token)
             .field("state", &self.state())
             .finish_non_exhaustive()

@@ -92,12 +92,18 @@
 mod cleanup;
 mod contender;
 mod distributed_lock;
+mod election;
 mod error;
 mod hold;
+mod multi_lock;
 mod mutex;
 mod options;
+mod owner;
 pub mod path;
 mod queue;
+mod reentrant;
+mod rwlock;
+mod semaphore;
 mod session;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -107,9 +113,16 @@ pub use zookeeper_client;
 
 pub use crate::contender::Contender;
 pub use crate::distributed_lock::{DistributedLock, LockGuard, LockProvider};
+pub use crate::election::{Election, Leadership, Observer};
 pub use crate::error::{Error, Loss, Result};
 pub use crate::hold::token::FencingToken;
 pub use crate::hold::{Hold, HoldState};
+pub use crate::multi_lock::{Member, MultiLock, MultiLockBuilder, MultiLockGuard};
 pub use crate::mutex::{Mutex, MutexGuard};
 pub use crate::options::{Options, Trust};
+pub use crate::owner::Owner;
+pub use crate::queue::{ContenderKind, Waiting};
+pub use crate::reentrant::{ReentrantMutex, ReentrantMutexGuard};
+pub use crate::rwlock::{DowngradeError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use crate::semaphore::{Semaphore, SemaphorePermit};
 pub use crate::session::Session;

@@ -1,13 +1,12 @@
 //! Owns [`Mutex`]: one holder at a time, in the order of arrival.
 
-use std::ops::Deref;
 use std::time::Duration;
 
-use crate::contender::{self, Contender};
+use crate::contender::for_operators;
 use crate::error::Result;
-use crate::hold::Hold;
+use crate::hold::guard::guard;
 use crate::options::Options;
-use crate::queue::{Kind, Line};
+use crate::queue::{Kind, Queue, Waiting};
 use crate::session::Session;
 
 /// A fair lock that one session at a time can hold. Compatible with Curator's `InterProcessMutex`.
@@ -31,7 +30,7 @@ use crate::session::Session;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Mutex {
-    line: Line,
+    queue: Queue,
 }
 
 impl Mutex {
@@ -50,7 +49,7 @@ impl Mutex {
     ///
     /// [`Error::InvalidInput`](crate::Error::InvalidInput) if `path` or `options` cannot be used.
     pub fn with_options(session: &Session, path: &str, options: Options) -> Result<Self> {
-        Ok(Self { line: Line::new(session, path, Kind::Lock, &options)? })
+        Ok(Self { queue: Queue::of_one(session, path, Kind::Lock, &options)? })
     }
 
     /// Joins the queue and waits for the lock, for as long as it takes.
@@ -69,7 +68,7 @@ impl Mutex {
     /// [`Error::Closed`](crate::Error::Closed) and [`Error::SessionEnded`](crate::Error::SessionEnded) if there is no
     /// session any more, [`Error::SessionFull`](crate::Error::SessionFull) if it has too many locks.
     pub async fn lock(&self) -> Result<MutexGuard> {
-        self.line.hold().await.map(MutexGuard)
+        self.queue.hold().await.map(MutexGuard)
     }
 
     /// Takes the lock if it is free: `None` if a contender was seen ahead of us.
@@ -85,7 +84,7 @@ impl Mutex {
     /// [`Error::Unavailable`](crate::Error::Unavailable) if nobody could be asked within one session timeout; else as
     /// [`lock`](Self::lock).
     pub async fn try_lock(&self) -> Result<Option<MutexGuard>> {
-        Ok(self.line.try_hold().await?.map(MutexGuard))
+        Ok(self.queue.try_hold().await?.map(MutexGuard))
     }
 
     /// Joins the queue and waits for the lock for at most `limit`, all requests included: `None` if a contender was
@@ -102,54 +101,39 @@ impl Mutex {
     /// [`Error::Unavailable`](crate::Error::Unavailable) if nobody could be asked within `limit`; else as
     /// [`lock`](Self::lock).
     pub async fn try_lock_for(&self, limit: Duration) -> Result<Option<MutexGuard>> {
-        Ok(self.line.try_hold_for(limit).await?.map(MutexGuard))
+        Ok(self.queue.try_hold_for(limit).await?.map(MutexGuard))
     }
 
-    /// Lists who holds and who waits, in the order of the queue, the holder first.
+    /// Joins the queue and comes back with the place, to be awaited for the guard.
+    ///
+    /// [`lock`](Self::lock) is the two in one.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future changes nothing.
+    /// As [`lock`](Self::lock).
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable) if nobody could be asked within one session timeout,
-    /// [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs deny it.
-    pub async fn contenders(&self) -> Result<Vec<Contender>> {
-        contender::list(&self.line).await
+    /// As [`lock`](Self::lock).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(mutex: zookeeper_recipes::Mutex) -> Result<(), zookeeper_recipes::Error> {
+    /// let waiting = mutex.enqueue().await?;
+    /// println!("{} are ahead", waiting.position());
+    /// let guard = waiting.await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn enqueue(&self) -> Result<Waiting<MutexGuard>> {
+        Waiting::enqueue(self.queue.clone(), MutexGuard).await
     }
 }
 
-/// A held [`Mutex`]. Dropping it releases the lock in the background.
-///
-/// What it can tell, it tells as a [`Hold`].
-#[derive(Debug)]
-#[must_use = "dropping the guard releases the lock"]
-pub struct MutexGuard(Hold);
+for_operators!(Mutex: |mutex| &mutex.queue);
 
-impl MutexGuard {
-    /// Releases the lock and waits until the servers have confirmed it.
-    ///
-    /// It ends when trust in the hold ends at the latest, so within one session timeout.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future releases in the background.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Lost`](crate::Error::Lost) if the lock was lost before: somebody else may have held it meanwhile.
-    /// [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs let us create nodes but not delete them: the lock stays
-    /// held until the session ends.
-    pub async fn release(self) -> Result<()> {
-        self.0.release().await
-    }
-}
-
-impl Deref for MutexGuard {
-    type Target = Hold;
-
-    fn deref(&self) -> &Hold {
-        &self.0
-    }
+guard! {
+    /// A held [`Mutex`]. Dropping it releases the lock in the background.
+    MutexGuard
 }

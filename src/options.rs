@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use zookeeper_client::{Acl, Acls};
 
@@ -38,6 +39,7 @@ pub struct Options {
     identifier: Option<Arc<[u8]>>,
     trust: Trust,
     path_removal: bool,
+    max_hold: Option<Duration>,
 }
 
 impl Options {
@@ -79,6 +81,17 @@ impl Options {
         self
     }
 
+    /// Sets how long a hold lasts at most. Then it gives its nodes up by itself and says
+    /// [`Lost(MaxHold)`](crate::Loss::MaxHold), as locks with a time to live do. The default is no limit.
+    ///
+    /// The holder keeps the time, not the servers: in a process that stands still it is up when the process goes on, or
+    /// when its session expires. A duration too long for a clock is no limit.
+    #[must_use]
+    pub fn with_max_hold(mut self, limit: Duration) -> Self {
+        self.max_hold = Some(limit);
+        self
+    }
+
     pub(crate) fn acls(&self) -> Acls<'_> {
         self.acls.as_deref().map_or(Acls::anyone_all(), Acls::new)
     }
@@ -95,7 +108,26 @@ impl Options {
         self.path_removal
     }
 
+    pub(crate) fn max_hold(&self) -> Option<Duration> {
+        self.max_hold
+    }
+
+    /// About how many bytes a request to create a node takes, beyond its path.
+    pub(crate) fn request_bytes(&self) -> usize {
+        let acls: usize = self.acls().iter().map(|acl| acl.scheme().len() + acl.id().len() + 12).sum();
+        self.identifier().len() + acls + 40
+    }
+
     pub(crate) fn validate(&self) -> Result<()> {
+        if self.max_hold.is_some_and(|limit| limit.is_zero()) {
+            return Err(Error::invalid(
+                "max_hold",
+                "it is zero, so every hold would be lost at once; give a longer one",
+            ));
+        }
+        if self.identifier() == b"__REVOKE__" {
+            return Err(Error::invalid("identifier", "__REVOKE__ asks a holder to let go; give another one"));
+        }
         if self.acls.as_deref().is_some_and(<[Acl]>::is_empty) {
             return Err(Error::invalid("acls", "there are none, so nobody could use the node; give at least one"));
         }
@@ -116,6 +148,7 @@ impl fmt::Debug for Options {
             .field("identifier", &String::from_utf8_lossy(self.identifier()))
             .field("trust", &self.trust)
             .field("path_removal", &self.path_removal)
+            .field("max_hold", &self.max_hold)
             .finish()
     }
 }

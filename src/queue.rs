@@ -1,46 +1,156 @@
 //! Owns the queue: enter it, wait for admission, come out with a [`Hold`].
 //!
-//! 1. One acquisition is one node. Its place is owned by a value with `Drop` before the create is sent, so the future
-//!    may be dropped anywhere.
-//! 2. A waiter watches one node, the nearest that excludes it, with one watch.
+//! 1. One acquisition goes through one or several steps; each is a place in one line or in several at once. A recipe
+//!    says which. A place is owned by a value with `Drop` before its nodes are created, so the future may be dropped
+//!    anywhere.
+//! 2. A waiter watches one node, the nearest that excludes it, with one watch. One that has several nodes also watches
+//!    these: the loss of one is the loss of all.
 //! 3. When the session ends, the waiter queues again, at the tail, in the renewed one.
 //! 4. A hold whose trust has passed is never returned.
 
 mod admission;
+mod attempt;
 mod line;
 mod name;
+mod parents;
 mod place;
+mod progress;
+mod wait;
+mod waiting;
 
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::error::Result;
-use crate::hold::Hold;
-use crate::queue::admission::contenders;
+use futures_util::FutureExt;
+use futures_util::future::try_join_all;
+
+use crate::error::{Error, Result};
+use crate::hold::{Hold, any_gone};
+use crate::options::Options;
+use crate::path::LockPath;
 use crate::queue::place::{Outlook, Place};
-use crate::session::Link;
+use crate::session::{Answer, Link, Session};
 
-pub(crate) use self::line::{Interrupt, Line};
+pub use self::name::Kind as ContenderKind;
+pub use self::waiting::Waiting;
+
+pub(crate) use self::attempt::{Interrupt, attempt, within};
+pub(crate) use self::line::{Line, Spot};
 pub(crate) use self::name::{Kind, Name, Ranked};
+pub(crate) use self::progress::Progress;
 
-impl Line {
+/// A request to a server may have a megabyte (`jute.maxbuffer`), less what surrounds it.
+const MAX_REQUEST_BYTES: usize = 1_000_000;
+
+/// What an acquisition goes through.
+#[derive(Clone, Debug)]
+pub(crate) struct Queue {
+    pub(crate) session: Session,
+    /// What the lock is called.
+    pub(crate) path: LockPath,
+    pub(crate) options: Options,
+    steps: Arc<[Step]>,
+}
+
+/// A part of the way to a hold.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    /// A turn that is needed on the way, and given up at its end.
+    Pass([Line; 1]),
+    /// Places that are taken in one transaction, and become the hold.
+    Keep(Vec<Line>),
+}
+
+impl Step {
+    fn lines(&self) -> &[Line] {
+        match self {
+            Self::Pass(line) => line,
+            Self::Keep(lines) => lines,
+        }
+    }
+}
+
+impl Queue {
+    /// Makes a queue of several steps. `what` is the argument that makes a request too large, if one is.
+    pub(crate) fn new(
+        session: &Session,
+        path: &LockPath,
+        options: &Options,
+        steps: Vec<Step>,
+        what: &'static str,
+    ) -> Result<Self> {
+        options.validate()?;
+        for step in &steps {
+            let per_node = options.request_bytes() + 60;
+            let cost = |line: &Line| line.width().saturating_mul(line.path.as_str().len() + per_node);
+            let bytes = step.lines().iter().map(cost).fold(0, usize::saturating_add);
+            let nodes = step.lines().iter().map(Line::width).fold(0, usize::saturating_add);
+            if nodes > 1 && bytes > MAX_REQUEST_BYTES {
+                let reason = format!(
+                    "{nodes} nodes are created in one request, of about {bytes} bytes; {MAX_REQUEST_BYTES} are the most \
+                     (a server's jute.maxbuffer)"
+                );
+                return Err(Error::invalid(what, reason));
+            }
+        }
+        Ok(Self { session: session.clone(), path: path.clone(), options: options.clone(), steps: steps.into() })
+    }
+
+    /// Makes a queue of one line.
+    pub(crate) fn of_one(session: &Session, path: &str, kind: Kind, options: &Options) -> Result<Self> {
+        let path = LockPath::new(path)?;
+        let line = Line { path: path.clone(), spot: Spot::InLine(kind) };
+        Self::new(session, &path, options, vec![Step::Keep(vec![line])], "lock path")
+    }
+
+    /// The same lines, each a step of its own, in the order of their paths.
+    pub(crate) fn one_by_one(&self) -> Self {
+        let mut lines: Vec<_> = self.lines().cloned().collect();
+        lines.sort_by(|one, other| one.path.as_str().cmp(other.path.as_str()));
+        let path = lines[0].path.clone();
+        let steps = lines.into_iter().map(|line| Step::Keep(vec![line])).collect();
+        Self { session: self.session.clone(), options: self.options.clone(), path, steps }
+    }
+
+    pub(crate) fn lines(&self) -> impl Iterator<Item = &Line> {
+        self.steps.iter().flat_map(Step::lines)
+    }
+
+    /// The lines in which a place is a hold, and those in which it is only a turn.
+    pub(crate) fn kept_and_passed(&self) -> (Vec<&Line>, Vec<&Line>) {
+        let (kept, passed): (Vec<_>, Vec<_>) = self.steps.iter().partition(|step| matches!(step, Step::Keep(_)));
+        (kept.into_iter().flat_map(Step::lines).collect(), passed.into_iter().flat_map(Step::lines).collect())
+    }
+
     /// Queues and waits for admission, for as long as it takes.
-    #[tracing::instrument(level = "debug", skip_all, fields(path = %self.path))]
     pub(crate) async fn hold(&self) -> Result<Hold> {
-        self.queue(&AtomicBool::new(false)).await
+        self.hold_with(&Progress::new()).await
+    }
+
+    /// Queues and waits for admission; tells of the progress.
+    #[tracing::instrument(level = "debug", skip_all, fields(path = %self.path))]
+    pub(crate) async fn hold_with(&self, progress: &Progress) -> Result<Hold> {
+        loop {
+            match attempt(&self.session, |link| self.queue_once(link, progress).boxed()).await {
+                // Who loses one place of several takes all of them anew.
+                Err(Error::Evicted { node }) if self.retakes() => {
+                    tracing::debug!(node, "lost one of several places; taking all anew");
+                }
+                held => return held,
+            }
+        }
     }
 
     /// Queues and waits for admission; `None` if somebody was ahead of us to the end of the time limit.
-    #[tracing::instrument(level = "debug", skip_all, fields(path = %self.path))]
     pub(crate) async fn try_hold_for(&self, limit: Duration) -> Result<Option<Hold>> {
         if limit.is_zero() {
             return self.try_hold().await;
         }
-        let ahead = AtomicBool::new(false);
-        match tokio::time::timeout(limit, self.queue(&ahead)).await {
+        let progress = Progress::new();
+        match tokio::time::timeout(limit, self.hold_with(&progress)).await {
             Ok(hold) => hold.map(Some),
-            Err(_) if ahead.load(Ordering::Relaxed) => Ok(None),
+            Err(_) if progress.last().is_some() => Ok(None),
             Err(_) => Err(self.session.unavailable(limit)),
         }
     }
@@ -48,62 +158,117 @@ impl Line {
     /// Takes the lock if nobody is ahead of us.
     #[tracing::instrument(level = "debug", skip_all, fields(path = %self.path))]
     pub(crate) async fn try_hold(&self) -> Result<Option<Hold>> {
-        self.within(async {
-            loop {
-                let link = self.session.link().await?;
-                if let Some(hold) = self.attempt(&link, self.try_once(&link)).await? {
-                    return Ok(hold);
+        within(&self.session, attempt(&self.session, |link| self.try_once(link).boxed())).await
+    }
+
+    /// How many nodes there are where a place is a hold.
+    pub(crate) async fn occupancy(&self) -> Result<usize> {
+        let counted = attempt(&self.session, |link| {
+            async move {
+                let mut count = 0;
+                for line in self.kept_and_passed().0 {
+                    let mut names = line.list(&link).await?;
+                    line.clear_strays(&link, &mut names);
+                    count += names.len();
                 }
+                Ok(count)
             }
-        })
-        .await
+            .boxed()
+        });
+        within(&self.session, counted).await
     }
 
-    async fn queue(&self, ahead: &AtomicBool) -> Result<Hold> {
-        loop {
-            let link = self.session.link().await?;
-            if let Some(hold) = self.attempt(&link, self.queue_once(&link, ahead)).await? {
-                return Ok(hold);
+    /// Whether a waiter that was evicted from one line queues again in all of them.
+    fn retakes(&self) -> bool {
+        self.lines().filter(|line| matches!(line.spot, Spot::InLine(_))).count() > 1
+    }
+
+    async fn queue_once(&self, link: Arc<Link>, progress: &Progress) -> Result<Hold, Interrupt> {
+        let link = &link;
+        let mut places: Vec<(&Step, Place<'_>)> = Vec::new();
+        let mut waited = false;
+        for step in self.steps.iter() {
+            let mut place = Place::new(link, step.lines(), &self.options)?;
+            let mut outlook = place.enter().await?;
+            let nodes: Vec<_> =
+                places.iter().map(|(_, place)| place).chain([&place]).flat_map(Place::nodes).collect();
+            // A waiter with one node will hear of its loss when it is woken.
+            let watched = if nodes.len() > 1 { &nodes[..] } else { &[] };
+            let mut lost = pin!(any_gone(link, watched, |_| {}));
+            while outlook != Outlook::Admitted {
+                waited = true;
+                progress.ahead(place.ahead());
+                tracing::debug!(?outlook, "waiting");
+                tokio::select! {
+                    biased;
+                    node = &mut lost => return Err(Error::Evicted { node }.into()),
+                    woken = place.wait(&outlook) => woken?,
+                }
+                outlook = place.look().await?;
             }
+            places.push((step, place));
         }
+        if waited {
+            self.check_all(link, &places).await?;
+        }
+        self.admitted(places, link).await
     }
 
-    async fn queue_once(&self, link: &Arc<Link>, ahead: &AtomicBool) -> Result<Hold, Interrupt> {
-        let mut place = Place::new(link, self)?;
-        let mut outlook = place.enter().await?;
-        while let Outlook::Behind(node) = outlook {
-            ahead.store(true, Ordering::Relaxed);
-            tracing::debug!(behind = node, "waiting");
-            place.wait_behind(&node).await?;
-            outlook = place.look().await?;
-        }
-        self.admitted(place, link).await
-    }
-
-    async fn try_once(&self, link: &Arc<Link>) -> Result<Option<Hold>, Interrupt> {
+    async fn try_once(&self, link: Arc<Link>) -> Result<Option<Hold>, Interrupt> {
+        let link = &link;
         // Whoever is there came before us, so nothing need be written to know that.
-        if self.is_blocked(link).await? {
+        let blocked = self.lines().map(async |line| {
+            let mut names = line.list(link).await?;
+            line.clear_strays(link, &mut names);
+            Ok::<_, Interrupt>(line.is_blocked(&names))
+        });
+        if try_join_all(blocked).await?.contains(&true) {
             return Ok(None);
         }
-        let mut place = Place::new(link, self)?;
-        match place.enter().await? {
-            Outlook::Behind(_) => Ok(None),
-            Outlook::Admitted => self.admitted(place, link).await.map(Some),
+        let mut places = Vec::new();
+        for step in self.steps.iter() {
+            let mut place = Place::new(link, step.lines(), &self.options)?;
+            if place.enter().await? != Outlook::Admitted {
+                return Ok(None);
+            }
+            places.push((step, place));
+        }
+        self.admitted(places, link).await.map(Some)
+    }
+
+    /// Asks whether all nodes are still there, after a wait in which one of several may have been deleted.
+    async fn check_all(&self, link: &Arc<Link>, places: &[(&Step, Place<'_>)]) -> Result<(), Interrupt> {
+        let nodes: Vec<_> = places.iter().flat_map(|(_, place)| place.nodes()).map(|(node, _)| node).collect();
+        if nodes.len() < 2 {
+            return Ok(());
+        }
+        let (check, checked) = Answer::deferred();
+        let all = nodes.clone();
+        link.burst(move |requests| vec![check.fill(requests.check_all(all))]);
+        match checked.await {
+            Ok(false) => Err(Error::Evicted { node: nodes.join(" or ") }.into()),
+            // Without an answer the watch of the hold will tell.
+            Ok(true) | Err(_) => Ok(()),
         }
     }
 
-    async fn is_blocked(&self, link: &Arc<Link>) -> Result<bool, Interrupt> {
-        let mut names = self.list(link).await?;
-        self.clear_strays(link, &mut names);
-        Ok(contenders(&names).any(|other| self.kind.waits_for(other.kind)))
-    }
-
-    /// Turns an admitted place into a hold, as soon as the session is trusted.
-    async fn admitted(&self, place: Place<'_>, link: &Arc<Link>) -> Result<Hold, Interrupt> {
+    /// Turns admitted places into a hold, as soon as the session is trusted.
+    async fn admitted(&self, places: Vec<(&Step, Place<'_>)>, link: &Arc<Link>) -> Result<Hold, Interrupt> {
         let interest = link.interest(self.options.trust());
         link.trusted(self.options.trust()).await?;
-        let hold = Hold::new(&self.session, &self.path, vec![place.into_stake()], self.options.trust(), interest);
+        let (mut passed, mut kept) = (Vec::new(), None);
+        for (step, place) in places {
+            match (step, &mut kept) {
+                (Step::Pass(_), _) => passed.push(place),
+                (Step::Keep(_), None) => kept = Some(place.into_stakes()),
+                (Step::Keep(_), Some(stakes)) => stakes.join(place.into_stakes()),
+            }
+        }
+        let stakes = kept.expect("a queue has a step to keep");
+        let hold = Hold::new(&self.session, &self.path, &self.options, stakes, interest);
         tracing::debug!(node = hold.nodes()[0], token = %hold.fencing_token(), "held");
+        // The next in turn may go, now that the leases count.
+        drop(passed);
         Ok(hold)
     }
 }

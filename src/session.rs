@@ -1,11 +1,13 @@
 //! Owns [`Session`]: a ZooKeeper session that renews itself.
 
+mod answer;
 mod budget;
 pub(crate) mod clock;
 mod keeper;
 mod link;
 mod renewal;
 mod requests;
+mod transactions;
 mod trust;
 
 use std::fmt;
@@ -19,9 +21,11 @@ use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::session::renewal::Servers;
 
+pub(crate) use self::answer::{Answer, Failure, Slot};
 pub(crate) use self::budget::Reserved;
 pub(crate) use self::link::{End, Interest, Link, LinkOver, Phase, Work};
-pub(crate) use self::requests::{Answer, Created, Failure, Fired, Requests, Slot};
+pub(crate) use self::requests::{Created, Draft, Fired, Requests, Watch};
+pub(crate) use self::transactions::Refusal;
 
 /// A ZooKeeper session that locks are taken in, and that renews itself after it has expired.
 ///
@@ -210,6 +214,11 @@ impl Session {
             End::Closed { confirmed: false } | End::Orphaned if !renewing => Err(self.unavailable(link.timeout())),
             _ => Ok(()),
         }
+    }
+
+    /// What tells this session, with its clones, from others for as long as it lives.
+    pub(crate) fn identity(&self) -> usize {
+        Arc::as_ptr(&self.inner).addr()
     }
 
     pub(crate) fn options(&self) -> &Options {

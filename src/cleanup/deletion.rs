@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use crate::path::LockPath;
-use crate::session::{Answer, Created, Failure, Link, LinkOver, Reserved};
+use crate::session::{Answer, Created, Failure, Link, LinkOver, Refusal, Reserved};
 
 /// How long after the first search a create of a lost connection may still come to be applied.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
@@ -26,6 +26,43 @@ pub(crate) enum Deletion {
     Refused(zookeeper_client::Error),
     /// The session is over, and the node goes with it.
     Over,
+}
+
+impl Deletion {
+    /// Orders the ends of several deletions by how much they tell about all.
+    pub(super) fn badness(&self) -> usize {
+        match self {
+            Self::Done => 0,
+            Self::Absent => 1,
+            Self::Over => 2,
+            Self::Refused(_) => 3,
+        }
+    }
+}
+
+/// Sends what deletes `paths`; of several, one transaction, which fails if one of them cannot be deleted. Then the others
+/// are said to be unknown, and are deleted one by one.
+pub(super) fn send_all(link: &Arc<Link>, paths: Vec<String>) -> Vec<Answer<()>> {
+    if let [path] = &paths[..] {
+        return vec![link.requests.delete(path)];
+    }
+    let (slots, answers): (Vec<_>, Vec<_>) = paths.iter().map(|_| Answer::deferred()).unzip();
+    let all = link.requests.delete_all(paths);
+    link.background(
+        async move {
+            let result = all.await;
+            for (at, slot) in slots.into_iter().enumerate() {
+                slot.put(match &result {
+                    Ok(Ok(())) => Ok(()),
+                    Ok(Err(Refusal { index, error })) if *index == at => Err(Failure::Refused(error.clone())),
+                    Ok(Err(_)) => Err(Failure::Unknown),
+                    Err(failure) => Err(failure.clone()),
+                });
+            }
+        }
+        .boxed(),
+    );
+    answers
 }
 
 /// Deletes `path`; `first` is the answer to a delete that is under way.
@@ -107,28 +144,44 @@ async fn search(link: &Arc<Link>, parent: &LockPath, guid: Uuid) -> Result<(), L
     Ok(())
 }
 
-/// The children of `parent` with our `guid`, as of now: behind a barrier, so that nothing sent before is missed.
+/// The children of `parent` with our `guid`, as of now. See [`find_all`].
 pub(crate) async fn find(link: &Arc<Link>, parent: &LockPath, guid: Uuid) -> Result<Vec<String>, LinkOver> {
+    Ok(find_all(link, &[(parent.clone(), guid)]).await?.swap_remove(0))
+}
+
+/// The children of each parent with the guid beside it, as of now: behind a barrier, so that nothing sent before is
+/// missed.
+pub(crate) async fn find_all(link: &Arc<Link>, wanted: &[(LockPath, Uuid)]) -> Result<Vec<Vec<String>>, LinkOver> {
     link.connected().await?;
-    loop {
-        let ((check, barrier), (list, listing)) = (Answer::deferred(), Answer::deferred());
-        let path = parent.clone();
+    'again: loop {
+        let (check, barrier) = Answer::deferred();
+        let (slots, listings): (Vec<_>, Vec<_>) = wanted.iter().map(|_| Answer::deferred()).unzip();
+        let parents: Vec<_> = wanted.iter().map(|(parent, _)| parent.clone()).collect();
         link.burst(move |requests| {
-            vec![check.fill(requests.check(path.as_str())), list.fill(requests.list(path.as_str()))]
+            let mut answers = vec![check.fill(requests.check(parents[0].as_str()))];
+            let lists = slots.into_iter().zip(&parents);
+            answers.extend(lists.map(|(slot, parent)| slot.fill(requests.list(parent.as_str()))));
+            answers
         });
-        match (barrier.await, listing.await) {
-            (Err(Failure::Over), _) | (_, Err(Failure::Over)) => return Err(LinkOver),
-            (Ok(_), Ok(names)) => return Ok(find_guid(&names, guid)),
-            // Without a parent there is no child.
-            (Ok(_), Err(Failure::Refused(zookeeper_client::Error::NoNode))) => {
-                return Ok(Vec::new());
+        let barrier = barrier.await;
+        let mut found = Vec::new();
+        for (listing, (parent, guid)) in listings.into_iter().zip(wanted) {
+            match (&barrier, listing.await) {
+                (Err(Failure::Over), _) | (_, Err(Failure::Over)) => return Err(LinkOver),
+                (Ok(_), Ok(names)) => found.push(find_guid(&names, *guid)),
+                // Without a parent there is no child.
+                (Ok(_), Err(Failure::Refused(zookeeper_client::Error::NoNode))) => found.push(Vec::new()),
+                (Ok(_) | Err(Failure::Refused(_)), Err(Failure::Refused(error))) => {
+                    tracing::warn!(path = %parent, %error, "cannot look for a lock node that may have been left");
+                    found.push(Vec::new());
+                }
+                (Err(_), _) | (_, Err(Failure::Unknown)) => {
+                    link.settled().await?;
+                    continue 'again;
+                }
             }
-            (Ok(_) | Err(Failure::Refused(_)), Err(Failure::Refused(error))) => {
-                tracing::warn!(path = %parent, %error, "cannot look for a lock node that may have been left");
-                return Ok(Vec::new());
-            }
-            (Err(_), _) | (_, Err(Failure::Unknown)) => link.settled().await?,
         }
+        return Ok(found);
     }
 }
 

@@ -1,6 +1,8 @@
 //! Owns [`Stake`]: one node of ours, from before its create is sent until it is certainly gone.
 
+use std::collections::HashSet;
 use std::fmt;
+use std::slice;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -11,16 +13,13 @@ use crate::cleanup::deletion::{self, Deletion};
 use crate::error::Result;
 use crate::options::Options;
 use crate::path::LockPath;
-use crate::session::{Answer, Created, Failure, Link, Requests, Reserved, Work};
+use crate::session::{Answer, Created, Draft, Failure, Link, Reserved, Slot};
 
 /// One node of ours. Dropping it, at any moment, sees to the node's deletion.
 pub(crate) struct Stake {
     link: Arc<Link>,
-    parent: LockPath,
     guid: Uuid,
-    /// The name up to the sequence number.
-    prefix: String,
-    options: Options,
+    draft: Draft,
     state: State,
     /// Whether a create had an unknown outcome, so that a second node of ours may turn up.
     uncertain: bool,
@@ -39,16 +38,29 @@ enum State {
 impl Stake {
     /// Prepares a node `_c_<guid><suffix><number>` under `parent`. Nothing is sent yet.
     pub(crate) fn new(link: &Arc<Link>, parent: &LockPath, suffix: &str, options: &Options) -> Result<Self> {
+        Self::of(link, parent, suffix, options, true)
+    }
+
+    /// Prepares the node that takes the place of this one: same parent, a suffix that says all, number included.
+    pub(crate) fn successor(&self, suffix: &str) -> Result<Self> {
+        Self::of(&self.link, &self.draft.parent, suffix, &self.draft.options, false)
+    }
+
+    fn of(
+        link: &Arc<Link>,
+        parent: &LockPath,
+        suffix: &str,
+        options: &Options,
+        is_sequential: bool,
+    ) -> Result<Self> {
         let guid = Uuid::new_v4();
-        let prefix = format!("_c_{guid}{suffix}");
-        let bytes = parent.as_str().len() + 1 + prefix.len() + 10;
+        let name = format!("_c_{guid}{suffix}");
+        let bytes = parent.as_str().len() + 1 + name.len() + if is_sequential { 10 } else { 0 };
         Ok(Self {
             reserved: Some(link.nodes.reserve(link.cost(bytes))?),
             link: link.clone(),
-            parent: parent.clone(),
             guid,
-            prefix,
-            options: options.clone(),
+            draft: Draft { parent: parent.clone(), name, is_sequential, options: options.clone() },
             state: State::Absent,
             uncertain: false,
         })
@@ -60,6 +72,10 @@ impl Stake {
 
     pub(crate) fn guid(&self) -> Uuid {
         self.guid
+    }
+
+    pub(crate) fn parent(&self) -> &LockPath {
+        &self.draft.parent
     }
 
     /// Whether a second node of ours may turn up.
@@ -77,16 +93,15 @@ impl Stake {
 
     /// The full path of the node, or of what it would begin with.
     pub(crate) fn path(&self) -> String {
-        self.parent.child(self.created().map_or(&self.prefix, |created| &created.name))
+        self.draft.parent.child(self.created().map_or(&self.draft.name, |created| &created.name))
     }
 
-    /// Takes the answer to a create that the returned closure sends. Until it does, and after, the stake sees to the
-    /// node; if it never does, the session is over.
-    pub(crate) fn prepare(&mut self) -> impl FnOnce(&Requests) -> Work + Send + use<> {
+    /// Takes the answer to a create of this draft that somebody is about to send. From now on the stake sees to the
+    /// node; if it is never sent, the session is over.
+    pub(crate) fn expect(&mut self) -> (Draft, Slot<Created>) {
         let (slot, answer) = Answer::deferred();
         self.state = State::Sent(answer);
-        let (parent, prefix, options) = (self.parent.clone(), self.prefix.clone(), self.options.clone());
-        move |requests| slot.fill(requests.create(parent.as_str(), &prefix, &options))
+        (self.draft.clone(), slot)
     }
 
     /// Waits for the answer to the create.
@@ -125,15 +140,9 @@ impl Stake {
         self.state = State::Absent;
     }
 
-    /// Deletes the node; the receiver is told how that ended. Dropping the receiver stops nothing.
-    pub(crate) fn release(mut self) -> oneshot::Receiver<Deletion> {
-        let (report, receiver) = oneshot::channel();
-        self.give_up(Some(report));
-        receiver
-    }
-
-    fn give_up(&mut self, report: Option<oneshot::Sender<Deletion>>) {
-        let (link, parent, guid) = (self.link.clone(), self.parent.clone(), self.guid);
+    /// Sees to the end of the node; `first` is the answer to a delete that is under way.
+    fn give_up(&mut self, first: Option<Answer<()>>, report: Option<oneshot::Sender<Deletion>>) {
+        let (link, parent, guid) = (self.link.clone(), self.draft.parent.clone(), self.guid);
         let (uncertain, reserved) = (std::mem::take(&mut self.uncertain), self.reserved.take());
         let state = std::mem::replace(&mut self.state, State::Absent);
         if uncertain || !matches!(state, State::Absent) {
@@ -143,12 +152,6 @@ impl Stake {
         match state {
             State::Known(created) => {
                 let path = parent.child(&created.name);
-                let connected = link.requests.is_connected();
-                let first = connected.then(|| link.requests.delete(&path));
-                if connected && self.options.path_removal() {
-                    // It fails, as it should, while others are in the queue.
-                    drop(link.requests.delete(parent.as_str()));
-                }
                 self.link.background(
                     async move {
                         let deletion = deletion::delete(&link, &path, first).await;
@@ -175,9 +178,35 @@ impl Stake {
     }
 }
 
+/// Gives up stakes of one session: sends what deletes their nodes, all in one transaction if there are several, and
+/// leaves the rest to the background. The receivers are told how it ended; dropping them stops nothing.
+pub(super) fn give_up_all(stakes: &mut [Stake]) -> Vec<oneshot::Receiver<Deletion>> {
+    let Some(link) = stakes.first().map(|stake| stake.link.clone()) else {
+        return Vec::new();
+    };
+    let known: Vec<_> = stakes.iter().filter(|stake| stake.created().is_some()).map(Stake::path).collect();
+    let connected = !known.is_empty() && link.requests.is_connected();
+    let mut firsts = if connected { deletion::send_all(&link, known) } else { Vec::new() }.into_iter();
+    if connected {
+        // It fails, as it should, while others are in the queue.
+        let known = stakes.iter().filter(|stake| stake.created().is_some());
+        let removed = known.filter(|stake| stake.draft.options.path_removal()).map(Stake::parent);
+        removed.collect::<HashSet<_>>().into_iter().for_each(|parent| drop(link.requests.delete(parent.as_str())));
+    }
+    stakes
+        .iter_mut()
+        .map(|stake| {
+            let (report, receiver) = oneshot::channel();
+            let first = if stake.created().is_some() { firsts.next() } else { None };
+            stake.give_up(first, Some(report));
+            receiver
+        })
+        .collect()
+}
+
 impl Drop for Stake {
     fn drop(&mut self) {
-        self.give_up(None);
+        drop(give_up_all(slice::from_mut(self)));
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::fmt;
 use std::future::pending;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use zookeeper_client::SessionState;
 
-use crate::cleanup::Stake;
+use crate::cleanup::Stakes;
 use crate::error::Loss;
 use crate::hold::state::HoldState;
 use crate::hold::token::FencingToken;
@@ -22,25 +22,29 @@ use crate::session::{End, Interest, Link, Phase};
 pub(super) struct Core {
     pub(super) link: Arc<Link>,
     pub(super) trust: Trust,
+    /// When the hold gives itself up, if it does.
+    pub(super) limit: Option<Moment>,
     pub(super) path: LockPath,
-    pub(super) nodes: Vec<String>,
-    /// What created each of the nodes.
-    pub(super) czxids: Vec<i64>,
     pub(super) token: FencingToken,
     pub(super) stage: watch::Sender<Stage>,
     pub(super) grip: Mutex<Option<Grip>>,
     pub(super) watch_wanted: Notify,
+    /// Whether somebody has asked for the lock back.
+    pub(super) revoked: watch::Sender<bool>,
 }
 
 /// What a hold has to let go of.
 pub(super) struct Grip {
-    pub(super) stakes: Vec<Stake>,
-    pub(super) _interest: Interest,
+    pub(super) stakes: Stakes,
+    pub(super) interest: Interest,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    Held,
+    /// The grip is there; the number tells one grip from the next.
+    Held(u32),
+    /// Other nodes are taking the place of those that stand for the hold.
+    Changing(u32),
     Released,
     Lost(Loss),
 }
@@ -63,7 +67,7 @@ impl Core {
     pub(super) fn loss(&self) -> Option<Loss> {
         match *self.stage.borrow() {
             Stage::Lost(loss) => Some(loss),
-            Stage::Held | Stage::Released => None,
+            Stage::Held(_) | Stage::Changing(_) | Stage::Released => None,
         }
     }
 
@@ -79,29 +83,72 @@ impl Core {
         match self.link.requests.state() {
             SessionState::Expired | SessionState::AuthFailed => Some(Loss::Expired),
             SessionState::Closed => Some(Loss::Closed),
-            _ => (self.trusted_until() <= Moment::now()).then_some(Loss::Expired),
+            _ => {
+                let now = Moment::now();
+                let over = self.limit.is_some_and(|limit| limit <= now).then_some(Loss::MaxHold);
+                if self.link.requests.ledger().until(self.trust) <= now { Some(Loss::Expired) } else { over }
+            }
         }
     }
 
     pub(super) fn trusted_until(&self) -> Moment {
-        self.link.requests.ledger().until(self.trust)
+        let until = self.link.requests.ledger().until(self.trust);
+        self.limit.map_or(until, |limit| until.min(limit))
     }
 
     pub(super) fn lose(&self, loss: Loss) {
         drop(self.let_go(Stage::Lost(loss)));
     }
 
-    /// Leaves the stage `Held`, once; what has to be let go of goes to whoever came first.
+    /// Leaves the stage `Held` for good; what has to be let go of goes to whoever came first.
     pub(super) fn let_go(&self, to: Stage) -> Option<Grip> {
-        self.stage.send_if_modified(|stage| {
-            let held = *stage == Stage::Held;
-            if held {
-                *stage = to;
-            }
-            held
+        let held = |stage: Stage| matches!(stage, Stage::Held(_) | Stage::Changing(_));
+        self.advance(|stage| held(stage).then_some(to)).then(|| self.take_grip()).flatten()
+    }
+
+    /// Lends the grip to somebody who puts other nodes in the place of these; `None` if the hold is not held any more.
+    pub(super) fn lend(&self) -> Option<Grip> {
+        let lent = self.advance(|stage| match stage {
+            Stage::Held(turn) => Some(Stage::Changing(turn)),
+            Stage::Changing(_) | Stage::Released | Stage::Lost(_) => None,
         });
-        let first = *self.stage.borrow() == to;
-        first.then(|| self.grip.lock().unwrap_or_else(PoisonError::into_inner).take()).flatten()
+        lent.then(|| self.take_grip()).flatten()
+    }
+
+    /// Takes a grip back, unless the hold was lost in the meantime.
+    pub(super) fn give_back(&self, grip: Grip) {
+        let before = self.lock_grip().replace(grip);
+        debug_assert!(before.is_none(), "it was lent");
+        let held = self.advance(|stage| match stage {
+            Stage::Changing(turn) => Some(Stage::Held(turn.wrapping_add(1))),
+            Stage::Held(_) | Stage::Released | Stage::Lost(_) => None,
+        });
+        if !held {
+            drop(self.take_grip());
+        }
+    }
+
+    fn advance(&self, next: impl FnOnce(Stage) -> Option<Stage>) -> bool {
+        self.stage.send_if_modified(|stage| match next(*stage) {
+            Some(next) => {
+                *stage = next;
+                true
+            }
+            None => false,
+        })
+    }
+
+    fn take_grip(&self) -> Option<Grip> {
+        self.lock_grip().take()
+    }
+
+    /// The nodes that stand for the hold, and the transactions that created them; none while it does not hold.
+    pub(super) fn nodes(&self) -> Vec<(String, i64)> {
+        self.lock_grip().as_ref().map_or_else(Vec::new, |grip| grip.stakes.nodes())
+    }
+
+    fn lock_grip(&self) -> MutexGuard<'_, Option<Grip>> {
+        self.grip.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for the loss; `None` once the hold is released and cannot be lost any more.
@@ -155,7 +202,8 @@ impl Core {
     pub(super) fn next_look(&self) -> Instant {
         let now = Moment::now();
         let ledger = self.link.requests.ledger();
-        let end = ledger.until(self.trust).since(now);
+        let until = ledger.until(self.trust);
+        let end = self.limit.map_or(until, |limit| until.min(limit)).since(now);
         let wait = if ledger.is_fresh(now) {
             end.min(ledger.fresh_until().since(now))
         } else {
@@ -170,7 +218,7 @@ impl Core {
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Core")
-            .field("nodes", &self.nodes)
+            .field("path", &self.path)
             .field("stage", &*self.stage.borrow())
             .finish_non_exhaustive()
     }

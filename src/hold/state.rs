@@ -2,6 +2,9 @@
 
 use crate::error::Loss;
 
+/// What Curator's `Revoker` writes into a node to ask its holder for the lock.
+pub(crate) const REVOKE: &[u8] = b"__REVOKE__";
+
 /// What a hold can say of itself at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -5,53 +5,89 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::select_all;
+use tokio::time::sleep;
 
 use crate::error::Loss;
 use crate::hold::core::{Core, Stage};
+use crate::hold::state::REVOKE;
 use crate::session::{Failure, Fired, Link};
 
 /// Stands behind a hold until it is released or lost.
 pub(super) async fn guard(core: Arc<Core>) {
-    let mut stage = core.stage.subscribe();
-    tokio::select! {
-        // The sender lives in `core`; an error cannot come.
-        _ = stage.wait_for(|stage| *stage != Stage::Held) => {}
-        _ = core.lost() => {}
-        () = deleted(&core) => core.lose(Loss::Deleted),
+    let mut stages = core.stage.subscribe();
+    loop {
+        let stage = *stages.borrow_and_update();
+        let left = async {
+            // The sender lives in `core`; an error cannot come.
+            let _ = stages.wait_for(|now| *now != stage).await;
+        };
+        tokio::select! {
+            () = left => {}
+            _ = core.lost() => return,
+            () = deleted(&core), if matches!(stage, Stage::Held(_)) => return core.lose(Loss::Deleted),
+        }
+        if matches!(stage, Stage::Released | Stage::Lost(_)) {
+            return;
+        }
     }
 }
 
 /// Waits until one of the hold's own nodes is gone while the session lives.
 async fn deleted(core: &Core) {
+    let nodes = core.nodes();
     // A short hold is spared the watch, unless somebody asks to be told.
     tokio::select! {
         () = core.watch_wanted.notified() => {}
-        () = tokio::time::sleep(core.link.timeout() / 8) => {}
+        () = sleep(core.link.timeout() / 8) => {}
     }
-    select_all(core.nodes.iter().zip(&core.czxids).map(|(node, &czxid)| gone(&core.link, node, czxid).boxed()))
-        .await;
+    let revoked = |data: &[u8]| {
+        core.revoked
+            .send_if_modified(|revoked| !std::mem::replace(revoked, *revoked || data == REVOKE) && *revoked);
+    };
+    any_gone(&core.link, &nodes, revoked).await;
+}
+
+/// Waits until one of `nodes` (paths, and the transactions that created them) is gone while the session lives; tells
+/// which. Hands out the data of each whenever it may have changed.
+pub(crate) async fn any_gone(link: &Arc<Link>, nodes: &[(String, i64)], seen: impl Fn(&[u8]) + Sync) -> String {
+    if nodes.is_empty() {
+        return pending().await;
+    }
+    let seen = &seen;
+    let watches = nodes.iter().map(|(node, czxid)| gone(link, node, *czxid, seen).boxed());
+    let ((), index, _) = select_all(watches).await;
+    nodes[index].0.clone()
 }
 
 /// Waits until the node that was created by the transaction `czxid` is gone; another of its name is not ours.
-async fn gone(link: &Link, node: &str, czxid: i64) {
+async fn gone(link: &Arc<Link>, node: &str, czxid: i64, seen: &(impl Fn(&[u8]) + Sync)) {
     // Watches are limited, and waiters cannot do without; a hold can look now and then.
     let room = link.watches.reserve_spare(link.cost(node.len()));
+    let watches = room.is_some();
     loop {
         if link.connected().await.is_err() {
             return pending().await;
         }
-        let looked = match &room {
-            Some(_) => link.requests.watch(node).await.map(|(stat, watch)| (stat, Some(watch))),
-            None => link.requests.read(node).await.map(|(_, stat)| (stat, None)),
+        let path = node.to_owned();
+        let looked = if watches {
+            let answer = link.ask(move |requests| requests.watch(&path)).await;
+            answer.map(|(data, stat, watch)| (data, stat, Some(watch)))
+        } else {
+            link.ask(move |requests| requests.read(&path)).await.map(|(data, stat)| (data, stat, None))
         };
         match looked {
-            Ok((stat, _)) if stat.czxid != czxid => return,
-            Ok((_, Some(watch))) => match watch.fired().await {
-                Fired::Deleted => return,
-                Fired::Changed => {}
-                Fired::SessionOver => return pending().await,
-            },
-            Ok((_, None)) => tokio::time::sleep(link.timeout() / 3).await,
+            Ok((_, stat, _)) if stat.czxid != czxid => return,
+            Ok((data, _, watch)) => {
+                seen(&data);
+                match watch {
+                    Some(watch) => match watch.fired().await {
+                        Fired::Deleted => return,
+                        Fired::Changed => {}
+                        Fired::SessionOver => return pending().await,
+                    },
+                    None => sleep(link.timeout() / 3).await,
+                }
+            }
             // The servers have seen its creation, since we have seen the answer; so it is gone.
             Err(Failure::Refused(zookeeper_client::Error::NoNode)) => return,
             Err(Failure::Refused(error)) => {

@@ -12,8 +12,8 @@ pub(crate) type Czxids = HashMap<String, i64>;
 pub(crate) enum Verdict {
     /// It holds.
     Admit,
-    /// It waits for this node.
-    Wait(String),
+    /// It waits for the node `name`, the last of `ahead` that it has to wait for.
+    Wait { name: String, ahead: usize },
     /// It is not in the listing.
     Missing,
     /// The numbers do not tell the order: these `czxid`s are needed first.
@@ -41,7 +41,7 @@ pub(crate) fn judge(listing: &[String], mine: &str, czxids: &Czxids) -> Verdict 
     ahead
         .iter()
         .max_by(|one, other| one.cmp_before(other, me.name.number))
-        .map_or(Verdict::Admit, |nearest| Verdict::Wait(nearest.name.text.to_owned()))
+        .map_or(Verdict::Admit, |nearest| Verdict::Wait { name: nearest.name.text.to_owned(), ahead: ahead.len() })
 }
 
 /// Those in the zone at the end of the counter whose `czxid` is not known, if there are others to compare them with.
@@ -78,11 +78,10 @@ mod tests {
     /// The rule as a sentence: the nearest of those in line before me that exclude me.
     fn naive(line: &[Truth], me: usize) -> Verdict {
         let excludes = |other: &&Truth| line[me].kind != Kind::Read || other.kind == Kind::Write;
-        line[..me]
-            .iter()
-            .rev()
-            .find(excludes)
-            .map_or(Verdict::Admit, |nearest| Verdict::Wait(nearest.text.clone()))
+        let ahead: Vec<_> = line[..me].iter().filter(excludes).collect();
+        ahead
+            .last()
+            .map_or(Verdict::Admit, |nearest| Verdict::Wait { name: nearest.text.clone(), ahead: ahead.len() })
     }
 
     /// A line of contenders in the order of their creation, with the numbers that servers give out around `start`:
@@ -167,7 +166,10 @@ mod tests {
             ["a__WRIT__0000000001", "b__WRIT__0000000002", "c__READ__0000000003", "d__READ__0000000004"]
                 .map(String::from)
                 .to_vec();
-        assert_eq!(judge(&listing, &listing[3], &Czxids::new()), Verdict::Wait(listing[1].clone()));
+        assert_eq!(
+            judge(&listing, &listing[3], &Czxids::new()),
+            Verdict::Wait { name: listing[1].clone(), ahead: 2 }
+        );
         assert_eq!(judge(&listing[2..], &listing[3], &Czxids::new()), Verdict::Admit);
     }
 

@@ -1,92 +1,67 @@
-//! Owns [`Line`]: what a recipe queues for, and how its requests end when there is nobody to ask, or no session.
+//! Owns [`Line`]: what is queued for at one path, and what can be asked there.
 
-use std::future::Future;
 use std::sync::Arc;
 
 use zookeeper_client::Stat;
 
 use crate::cleanup;
 use crate::error::{Error, Result};
-use crate::options::Options;
 use crate::path::LockPath;
 use crate::queue::admission::contenders;
+use crate::queue::attempt::Interrupt;
 use crate::queue::name::Kind;
-use crate::session::clock::Moment;
-use crate::session::{Failure, Link, LinkOver, Session};
+use crate::session::{Answer, Failure, Link};
 
-/// What a recipe queues for: where, as what, and how.
+/// What is queued for at one path.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
-    pub(crate) session: Session,
     pub(crate) path: LockPath,
-    pub(crate) kind: Kind,
-    pub(crate) options: Options,
+    pub(crate) spot: Spot,
 }
 
-/// Why an attempt in one ZooKeeper session ended without a hold.
-#[derive(Debug)]
-pub(crate) enum Interrupt {
-    /// The session is over; there may be another.
-    SessionOver,
-    Failed(Error),
-}
-
-impl From<Error> for Interrupt {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl From<LinkOver> for Interrupt {
-    fn from(LinkOver: LinkOver) -> Self {
-        Self::SessionOver
-    }
+/// As what one stands in a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spot {
+    /// Behind whoever came before and excludes us.
+    InLine(Kind),
+    /// Among the first to fit: with so many nodes, where so many have room.
+    Room { leases: u32, permits: u32 },
 }
 
 impl Line {
-    /// Makes a line, if its path and options can be used.
-    pub(crate) fn new(session: &Session, path: &str, kind: Kind, options: &Options) -> Result<Self> {
-        options.validate()?;
-        Ok(Self { session: session.clone(), path: LockPath::new(path)?, kind, options: options.clone() })
-    }
-
-    /// Ends a request that does not queue within one session timeout.
-    pub(crate) async fn within<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
-        let limit = self.session.timeout();
-        tokio::time::timeout(limit, request).await.unwrap_or_else(|_| Err(self.session.unavailable(limit)))
-    }
-
-    /// Makes an attempt in the session of `link`; `None` if that ended under it, and there may be another.
-    ///
-    /// Dropping the attempt, as the end of the session does, gives up what it has.
-    pub(crate) async fn attempt<T>(
-        &self,
-        link: &Link,
-        attempt: impl Future<Output = Result<T, Interrupt>>,
-    ) -> Result<Option<T>> {
-        let result = tokio::select! {
-            biased;
-            _ = link.left_open() => Err(Interrupt::SessionOver),
-            result = attempt => result,
-        };
-        match result {
-            Ok(done) => Ok(Some(done)),
-            Err(Interrupt::Failed(error)) => Err(error),
-            Err(Interrupt::SessionOver) => {
-                tracing::debug!(session = %link.id(), "session is over; trying again in the next");
-                link.found_over();
-                link.left_open().await;
-                Ok(None)
-            }
+    pub(crate) fn kind(&self) -> Kind {
+        match self.spot {
+            Spot::InLine(kind) => kind,
+            Spot::Room { .. } => Kind::Lease,
         }
+    }
+
+    /// How many nodes one contender has here.
+    pub(crate) fn width(&self) -> usize {
+        match self.spot {
+            Spot::InLine(_) => 1,
+            Spot::Room { leases, .. } => leases as usize,
+        }
+    }
+
+    /// Whether somebody who joined now would have to wait.
+    pub(crate) fn is_blocked(&self, names: &[String]) -> bool {
+        match self.spot {
+            Spot::InLine(kind) => contenders(names).any(|other| kind.waits_for(other.kind)),
+            Spot::Room { permits, .. } => names.len() + self.width() > permits as usize,
+        }
+    }
+
+    /// Whether there are more than there is room for.
+    pub(crate) fn is_full(&self, names: &[String]) -> bool {
+        matches!(self.spot, Spot::Room { permits, .. } if names.len() > permits as usize)
     }
 
     /// The names under the path, none if it does not exist.
     pub(crate) async fn list(&self, link: &Arc<Link>) -> Result<Vec<String>, Interrupt> {
         link.connected().await?;
         loop {
-            let path = self.path.clone();
-            match link.ask(move |requests| requests.list(path.as_str())).await {
+            match self.listing(link).await {
                 Ok(names) => return Ok(names),
                 Err(Failure::Refused(zookeeper_client::Error::NoNode)) => return Ok(Vec::new()),
                 Err(Failure::Refused(error)) => {
@@ -96,6 +71,11 @@ impl Line {
                 Err(Failure::Over) => return Err(Interrupt::SessionOver),
             }
         }
+    }
+
+    pub(super) fn listing(&self, link: &Arc<Link>) -> Answer<Vec<String>> {
+        let path = self.path.clone();
+        link.ask(move |requests| requests.list(path.as_str()))
     }
 
     /// The data and the stat of the node `name` of the line; `None` if it is gone.
@@ -115,7 +95,7 @@ impl Line {
 
     /// Takes what is left of places that were given up out of a listing, and deletes it: nobody waits behind a node
     /// that no one owns.
-    pub(super) fn clear_strays(&self, link: &Arc<Link>, names: &mut Vec<String>) {
+    pub(crate) fn clear_strays(&self, link: &Arc<Link>, names: &mut Vec<String>) {
         let guids = contenders(names).filter_map(|name| Some((name.guid()?, name.text)));
         let strays: Vec<_> = link.strays(guids).into_iter().map(str::to_owned).collect();
         self.clear(link, names, &strays);
@@ -123,13 +103,11 @@ impl Line {
 
     /// Takes nodes of ours that nobody wants out of a listing, and deletes them.
     pub(super) fn clear(&self, link: &Arc<Link>, names: &mut Vec<String>, unwanted: &[String]) {
-        unwanted.iter().for_each(|name| cleanup::delete_in_background(link, self.path.child(name)));
+        unwanted.iter().for_each(|name| self.delete(link, name));
         names.retain(|name| !unwanted.contains(name));
     }
 
-    /// Whether a hold that began now would be trusted long enough to be kept up.
-    pub(super) fn is_trusted(&self, link: &Link) -> bool {
-        let needed = Moment::now().plus(link.timeout() / 3);
-        link.requests.ledger().until(self.options.trust()) > needed
+    pub(super) fn delete(&self, link: &Arc<Link>, name: &str) {
+        cleanup::delete_in_background(link, self.path.child(name));
     }
 }

@@ -11,26 +11,30 @@ use std::cmp::Ordering;
 
 use uuid::Uuid;
 
-/// What a node stands for.
+/// What the node of a contender stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
-    /// Excludes everybody.
+#[non_exhaustive]
+pub enum Kind {
+    /// A mutex, or the turn of somebody who wants permits of a semaphore. Excludes everybody.
     Lock,
-    /// Excludes writers.
+    /// A reader. Excludes all but readers.
     Read,
-    /// Excludes everybody.
+    /// A writer. Excludes everybody.
     Write,
-    /// A candidate for leadership.
+    /// A permit of a semaphore. Excludes nobody, while there is room.
+    Lease,
+    /// A candidate for leadership. Excludes everybody.
     Latch,
 }
 
 /// All separators that are known, of Curator and kazoo; ours are Curator's.
-const SEPARATORS: [(&str, Kind); 6] = [
+const SEPARATORS: [(&str, Kind); 7] = [
     ("-lock-", Kind::Lock),
     ("__lock__", Kind::Lock),
     ("__READ__", Kind::Read),
     ("__rlock__", Kind::Read),
     ("__WRIT__", Kind::Write),
+    ("-lease-", Kind::Lease),
     ("-latch-", Kind::Latch),
 ];
 
@@ -41,6 +45,7 @@ impl Kind {
             Self::Lock => "-lock-",
             Self::Read => "-__READ__",
             Self::Write => "-__WRIT__",
+            Self::Lease => "-lease-",
             Self::Latch => "-latch-",
         }
     }

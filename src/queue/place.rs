@@ -1,322 +1,358 @@
-//! Owns [`Place`]: a place in line, from before its node is created to its admission.
+//! Owns [`Place`]: a place in one line or in several at once, from before its nodes are created to its admission.
 
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use crate::cleanup::{self, Stake, find_guid};
+use crate::cleanup::{self, Stake, Stakes, find_guid};
 use crate::error::{Error, Result};
+use crate::options::Options;
 use crate::path::LockPath;
 use crate::queue::admission::{Czxids, Verdict, judge};
-use crate::queue::line::{Interrupt, Line};
-use crate::session::{Answer, Created, Failure, Fired, Link, Slot};
+use crate::queue::attempt::Interrupt;
+use crate::queue::line::{Line, Spot};
+use crate::queue::parents::{Parents, no_children};
+use crate::queue::wait;
+use crate::session::clock::Moment;
+use crate::session::{Answer, Created, Failure, Link};
 
 type ZkError = zookeeper_client::Error;
 
 /// Empty containers vanish at any moment, so a missing parent is made again; but not for ever.
 const MAX_ROUNDS: usize = 64;
 
-/// A place in line. Dropping it leaves the queue, whatever is under way.
+/// A place in line, in each of several lines if there are several. Dropping it leaves the queue, whatever is under way.
 #[derive(Debug)]
 pub(super) struct Place<'a> {
-    line: &'a Line,
-    stake: Stake,
+    lines: &'a [Line],
+    options: &'a Options,
+    stakes: Stakes,
+    views: Vec<View>,
+}
+
+/// What is known of one of the lines.
+#[derive(Debug)]
+struct View {
+    outlook: Option<Outlook>,
     czxids: Czxids,
 }
 
-/// What the queue looks like from a place.
-#[derive(Debug)]
+/// What a line looks like from a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outlook {
     /// It is our turn.
     Admitted,
-    /// This node is in front of us.
-    Behind(String),
+    /// This node is in front of us, the last of `ahead` that are.
+    Behind { node: String, ahead: usize },
+    /// There are so many more than there is room for.
+    Full { excess: usize },
 }
 
 impl<'a> Place<'a> {
     /// Prepares a place; nothing is sent.
-    pub(super) fn new(link: &Arc<Link>, line: &'a Line) -> Result<Self> {
-        let stake = Stake::new(link, &line.path, line.kind.separator(), &line.options)?;
-        Ok(Self { line, stake, czxids: Czxids::new() })
+    pub(super) fn new(link: &Arc<Link>, lines: &'a [Line], options: &'a Options) -> Result<Self> {
+        let all = lines.iter().flat_map(|line| std::iter::repeat_n(line, line.width()));
+        let stakes = all.map(|line| Stake::new(link, &line.path, line.kind().separator(), options));
+        let stakes = Stakes::new(stakes.collect::<Result<_>>()?);
+        let views = lines.iter().map(|_| View { outlook: None, czxids: Czxids::new() }).collect();
+        Ok(Self { lines, options, stakes, views })
     }
 
-    pub(super) fn into_stake(self) -> Stake {
-        self.stake
+    pub(super) fn into_stakes(self) -> Stakes {
+        self.stakes
+    }
+
+    /// The nodes, and the transactions that created them.
+    pub(super) fn nodes(&self) -> Vec<(String, i64)> {
+        self.stakes.nodes()
     }
 
     fn link(&self) -> &Arc<Link> {
-        self.stake.link()
+        self.stakes.link()
     }
 
-    /// Creates the node and looks where it stands: one round trip, unless something is in the way.
+    /// The stakes in the line `index`, as a range.
+    fn range(&self, index: usize) -> std::ops::Range<usize> {
+        let start = self.lines[..index].iter().map(Line::width).sum();
+        start..start + self.lines[index].width()
+    }
+
+    fn own(&self, index: usize) -> &[Stake] {
+        &self.stakes.all()[self.range(index)]
+    }
+
+    fn line_of(&self, stake: usize) -> usize {
+        (0..self.lines.len()).find(|&index| self.range(index).contains(&stake)).unwrap_or_default()
+    }
+
+    /// Creates the nodes and looks where they stand: one round trip, unless something is in the way.
     ///
     /// # Cancel safety
     ///
-    /// What is under way belongs to the stake, which the place owns.
+    /// What is under way belongs to the stakes, which the place owns.
     pub(super) async fn enter(&mut self) -> Result<Outlook, Interrupt> {
         let link = self.link().clone();
-        let mut missing: Vec<String> = Vec::new();
+        let mut missing: Vec<LockPath> = Vec::new();
         let mut rounds = 0;
         while rounds < MAX_ROUNDS {
             link.connected().await?;
-            let (parents, listing) = self.send(std::mem::take(&mut missing));
-            match self.stake.answer().await {
-                Ok(()) => return self.outlook(listing).await,
-                Err(Failure::Refused(ZkError::NoNode)) => {
-                    check_parents(&self.line.path, parents).await?;
-                    rounds += 1;
-                    missing = self.line.path.lineage().map(str::to_owned).collect();
-                }
-                Err(Failure::Refused(ZkError::NoChildrenForEphemerals)) => {
-                    return Err(no_children(self.line.path.as_str()).into());
-                }
-                Err(Failure::Refused(ZkError::Unimplemented)) => {
-                    return Err(Error::refused(
-                        "create a node (which needs ZooKeeper 3.5.3 or later) under",
-                        self.line.path.as_str(),
-                        ZkError::Unimplemented,
-                    )
-                    .into());
-                }
-                Err(Failure::Refused(error)) => {
-                    return Err(Error::refused("create a node under", self.line.path.as_str(), error).into());
-                }
-                Err(Failure::Unknown) => {
+            let (parents, listings) = self.send(std::mem::take(&mut missing));
+            let (refused, error) = match self.stakes.answer().await {
+                Ok(()) => return self.look_into(listings).await,
+                Err((_, Failure::Over)) => return Err(Interrupt::SessionOver),
+                Err((_, Failure::Unknown)) => {
                     link.settled().await?;
                     if self.recover().await? {
-                        return self.outlook(self.list()).await;
+                        return self.look_into(Vec::new()).await;
+                    }
+                    continue;
+                }
+                Err((stake, Failure::Refused(error))) => (self.line_of(stake), error),
+            };
+            let path = &self.lines[refused].path;
+            match error {
+                ZkError::NoNode => {
+                    parents.check().await?;
+                    rounds += 1;
+                    missing.push(path.clone());
+                    for (index, listing) in listings {
+                        if index != refused && matches!(listing.await, Err(Failure::Refused(ZkError::NoNode))) {
+                            missing.push(self.lines[index].path.clone());
+                        }
                     }
                 }
-                Err(Failure::Over) => return Err(Interrupt::SessionOver),
+                ZkError::NoChildrenForEphemerals => return Err(no_children(path).into()),
+                ZkError::Unimplemented => {
+                    let action = "create a node (which needs ZooKeeper 3.5.3 or later) under";
+                    return Err(Error::refused(action, path.as_str(), error).into());
+                }
+                error => return Err(Error::refused("create a node under", path.as_str(), error).into()),
             }
         }
-        Err(Error::refused("keep the parents of", self.line.path.as_str(), ZkError::NoNode).into())
+        Err(Error::refused("keep the parents of", self.lines[0].path.as_str(), ZkError::NoNode).into())
     }
 
-    /// Sends, in one burst, the creates of missing parents and of the node, and a listing, which is answered after the
-    /// create and so contains the node.
-    fn send(&mut self, missing: Vec<String>) -> (Vec<Parent>, Answer<Vec<String>>) {
-        let create = self.stake.prepare();
-        let (list, listing) = Answer::deferred();
-        let (makes, parents): (Vec<_>, Vec<_>) = missing
-            .into_iter()
-            .map(|path| {
+    /// Sends, in one burst, the creates of missing parents and of the nodes, and listings, which are answered after the
+    /// creates and so contain the nodes.
+    fn send(&mut self, missing: Vec<LockPath>) -> (Parents, Listings) {
+        let (parents, make) = Parents::of(missing, self.options);
+        let create = self.stakes.prepare();
+        let (slots, listings): (Vec<_>, Listings) = (0..self.lines.len())
+            .map(|index| {
                 let (slot, answer) = Answer::deferred();
-                ((path.clone(), slot), Parent { path, answer })
+                (slot, (index, answer))
             })
             .unzip();
-        let (path, options) = (self.line.path.clone(), self.line.options.clone());
+        let paths: Vec<_> = self.lines.iter().map(|line| line.path.clone()).collect();
         self.link().burst(move |requests| {
-            let make =
-                |(parent, slot): (String, Slot<()>)| slot.fill(requests.create_container(&parent, &options));
-            let mut answers: Vec<_> = makes.into_iter().map(make).collect();
+            let mut answers = make(requests);
             answers.push(create(requests));
-            answers.push(list.fill(requests.list(path.as_str())));
+            let lists = slots.into_iter().zip(paths);
+            answers.extend(lists.map(|(slot, path)| slot.fill(requests.list(path.as_str()))));
             answers
         });
-        (parents, listing)
+        (parents, listings)
     }
 
-    /// After a create with an unknown outcome: searches for the node, and tells whether there is one.
+    /// After a create with an unknown outcome: searches for the nodes, and tells whether they are there.
     async fn recover(&mut self) -> Result<bool, Interrupt> {
-        let (link, path) = (self.link().clone(), self.line.path.clone());
-        let mut ours: Vec<Created> = Vec::new();
-        for name in cleanup::find(&link, &path, self.stake.guid()).await? {
-            match self.line.read(&link, &name).await? {
-                // A node of a dead session never counts as ours.
-                Some((_, stat)) if stat.ephemeral_owner == link.id().0 => {
-                    ours.push(Created { name, czxid: stat.czxid });
+        let link = self.link().clone();
+        let wanted: Vec<_> =
+            self.stakes.all().iter().map(|stake| (stake.parent().clone(), stake.guid())).collect();
+        let mut ours: Vec<Vec<Created>> = Vec::new();
+        for (stake, names) in cleanup::find_all(&link, &wanted).await?.into_iter().enumerate() {
+            let line = &self.lines[self.line_of(stake)];
+            let mut mine = Vec::new();
+            for name in names {
+                match line.read(&link, &name).await? {
+                    // A node of a dead session never counts as ours.
+                    Some((_, stat)) if stat.ephemeral_owner == link.id().0 => {
+                        mine.push(Created { name, czxid: stat.czxid });
+                    }
+                    Some(_) => line.delete(&link, &name),
+                    None => {}
                 }
-                Some(_) => self.delete_in_background(&name),
-                None => {}
+            }
+            ours.push(mine);
+        }
+        // Several creates may have been applied. The first of them that is there in full keeps the best place.
+        let transactions = ours[0].iter().map(|node| node.czxid);
+        let whole = |czxid: &i64| ours.iter().all(|mine| mine.iter().any(|node| node.czxid == *czxid));
+        let first = transactions.filter(whole).min();
+        for (stake, mine) in ours.into_iter().enumerate() {
+            for node in mine {
+                if Some(node.czxid) == first {
+                    self.stakes.all_mut()[stake].adopt(node);
+                } else {
+                    self.lines[self.line_of(stake)].delete(&link, &node.name);
+                }
             }
         }
-        // Several creates may have been applied. The first of them keeps the best place.
-        ours.sort_by_key(|node| std::cmp::Reverse(node.czxid));
-        let first = ours.pop();
-        ours.iter().for_each(|node| self.delete_in_background(&node.name));
-        let found = first.is_some();
-        first.into_iter().for_each(|node| self.stake.adopt(node));
-        Ok(found)
+        Ok(first.is_some())
     }
 
-    /// Looks again where we stand.
+    /// Looks again where we stand, in the lines in which it was not our turn yet.
     pub(super) async fn look(&mut self) -> Result<Outlook, Interrupt> {
         let link = self.link().clone();
+        for view in &mut self.views {
+            view.outlook.take_if(|outlook| *outlook != Outlook::Admitted);
+        }
         link.connected().await?;
-        if self.line.is_trusted(&link) {
-            return self.outlook(self.list()).await;
+        // Whether a hold that began now would be trusted long enough to be kept up.
+        let needed = Moment::now().plus(link.timeout() / 3);
+        if link.requests.ledger().until(self.options.trust()) > needed {
+            return self.look_into(Vec::new()).await;
         }
         // A session that is not trusted any more proves itself in the same burst. If the check finds no node, the
         // listing will not, either.
-        let ((check, proof), (list, listing)) = (Answer::deferred(), Answer::deferred());
-        let (node, path) = (self.stake.path(), self.line.path.clone());
-        link.burst(move |requests| {
-            vec![check.fill(requests.check(&node)), list.fill(requests.list(path.as_str()))]
-        });
+        let (check, proof) = Answer::deferred();
+        let node = self.stakes.all()[0].path();
+        link.burst(move |requests| vec![check.fill(requests.check(&node))]);
+        let listings = self.list();
         if let Err(Failure::Over) = proof.await {
             return Err(Interrupt::SessionOver);
         }
-        self.outlook(listing).await
+        self.look_into(listings).await
     }
 
-    /// Judges a listing; asks again until there is one to judge.
-    async fn outlook(&mut self, mut listing: Answer<Vec<String>>) -> Result<Outlook, Interrupt> {
+    /// Judges listings; asks again until every line has been judged.
+    async fn look_into(&mut self, mut listings: Listings) -> Result<Outlook, Interrupt> {
         let link = self.link().clone();
         loop {
-            match listing.await {
-                Ok(mut names) => {
-                    self.delete_strays(&mut names);
-                    if let Some(outlook) = self.judge(&names).await? {
-                        return Ok(outlook);
+            for (index, listing) in listings {
+                match listing.await {
+                    Ok(mut names) => {
+                        self.delete_strays(index, &mut names);
+                        self.views[index].outlook = self.judge(index, &names).await?;
+                    }
+                    Err(Failure::Unknown) => link.settled().await?,
+                    Err(Failure::Over) => return Err(Interrupt::SessionOver),
+                    Err(Failure::Refused(ZkError::NoNode)) => self.missing(index).await?,
+                    Err(Failure::Refused(error)) => {
+                        return Err(Error::refused("list", self.lines[index].path.as_str(), error).into());
                     }
                 }
-                Err(Failure::Unknown) => link.settled().await?,
-                Err(Failure::Over) => return Err(Interrupt::SessionOver),
-                Err(Failure::Refused(ZkError::NoNode)) => self.missing().await?,
-                Err(Failure::Refused(error)) => {
-                    return Err(Error::refused("list", self.line.path.as_str(), error).into());
-                }
             }
-            listing = self.list();
+            listings = self.list();
+            if listings.is_empty() {
+                return Ok(self.outlook());
+            }
         }
     }
 
-    fn list(&self) -> Answer<Vec<String>> {
-        let path = self.line.path.clone();
-        self.link().ask(move |requests| requests.list(path.as_str()))
+    /// Asks for the listings of the lines of which nothing is known.
+    fn list(&self) -> Listings {
+        let unknown = self.views.iter().enumerate().filter(|(_, view)| view.outlook.is_none());
+        unknown.map(|(index, _)| (index, self.lines[index].listing(self.link()))).collect()
+    }
+
+    /// The first line in which it is not our turn.
+    fn outlook(&self) -> Outlook {
+        let outlooks = self.views.iter().filter_map(|view| view.outlook.clone());
+        outlooks.into_iter().find(|outlook| *outlook != Outlook::Admitted).unwrap_or(Outlook::Admitted)
+    }
+
+    /// How many stand before us where most do.
+    pub(super) fn ahead(&self) -> usize {
+        let ahead = self.views.iter().map(|view| match view.outlook {
+            Some(Outlook::Behind { ahead, .. }) => ahead,
+            Some(Outlook::Full { excess }) => excess,
+            Some(Outlook::Admitted) | None => 0,
+        });
+        ahead.max().unwrap_or_default()
     }
 
     /// The verdict on a listing, or `None` if another listing is needed.
-    async fn judge(&mut self, names: &[String]) -> Result<Option<Outlook>, Interrupt> {
+    async fn judge(&mut self, index: usize, names: &[String]) -> Result<Option<Outlook>, Interrupt> {
+        let mine: Vec<_> = self.own(index).iter().filter_map(Stake::created).cloned().collect();
+        if let Spot::Room { permits, .. } = self.lines[index].spot {
+            if mine.iter().any(|node| !names.contains(&node.name)) {
+                self.missing(index).await?;
+                return Ok(None);
+            }
+            let excess = names.len().saturating_sub(permits as usize);
+            return Ok(Some(if excess == 0 { Outlook::Admitted } else { Outlook::Full { excess } }));
+        }
         loop {
-            let mine = self.stake.created().map_or("", |created| created.name.as_str());
-            match judge(names, mine, &self.czxids) {
+            let name = mine.first().map_or("", |created| &created.name);
+            match judge(names, name, &self.views[index].czxids) {
                 Verdict::Admit => return Ok(Some(Outlook::Admitted)),
-                Verdict::Wait(ahead) => return Ok(Some(Outlook::Behind(ahead))),
+                Verdict::Wait { name, ahead } => {
+                    return Ok(Some(Outlook::Behind { node: self.lines[index].path.child(&name), ahead }));
+                }
                 Verdict::Unordered(unknown) => {
-                    if !self.read_czxids(unknown).await? {
+                    if !self.read_czxids(index, unknown).await? {
                         return Ok(None);
                     }
                 }
                 Verdict::Missing => {
-                    self.missing().await?;
+                    self.missing(index).await?;
                     return Ok(None);
                 }
             }
         }
     }
 
-    /// Our node was not in a listing. That may be our own expiry, which we have not heard of, or a server that lags
+    /// A node of ours was not in a listing. That may be our own expiry, which we have not heard of, or a server that lags
     /// behind; only an answer from a quorum tells.
-    async fn missing(&mut self) -> Result<(), Interrupt> {
-        let (link, guid) = (self.link().clone(), self.stake.guid());
-        if cleanup::find(&link, &self.line.path, guid).await?.is_empty() {
-            let node = self.stake.path();
-            self.stake.forget();
-            return Err(Error::Evicted { node }.into());
+    async fn missing(&mut self, index: usize) -> Result<(), Interrupt> {
+        let (link, range) = (self.link().clone(), self.range(index));
+        let wanted: Vec<_> = self.own(index).iter().map(|stake| (stake.parent().clone(), stake.guid())).collect();
+        let found = cleanup::find_all(&link, &wanted).await?;
+        for (stake, names) in self.stakes.all_mut()[range].iter_mut().zip(found) {
+            if names.is_empty() {
+                let node = stake.path();
+                stake.forget();
+                return Err(Error::Evicted { node }.into());
+            }
         }
         Ok(())
     }
 
     /// Reads what the order needs at the end of the counter; `false` if somebody has left in the meantime.
-    async fn read_czxids(&mut self, names: Vec<String>) -> Result<bool, Interrupt> {
+    async fn read_czxids(&mut self, index: usize, names: Vec<String>) -> Result<bool, Interrupt> {
         let mut complete = true;
-        if let Some(created) = self.stake.created() {
-            self.czxids.insert(created.name.clone(), created.czxid);
-        }
+        let own: Vec<_> = self.own(index).iter().filter_map(Stake::created).cloned().collect();
+        let (line, link) = (&self.lines[index], self.link().clone());
+        let czxids = &mut self.views[index].czxids;
+        czxids.extend(own.into_iter().map(|created| (created.name, created.czxid)));
         // All in one burst.
-        let nodes = join_all(names.iter().map(|name| self.line.read(self.link(), name))).await;
+        let nodes = join_all(names.iter().map(|name| line.read(&link, name))).await;
         for (name, node) in names.into_iter().zip(nodes) {
             match node? {
-                Some((_, stat)) => drop(self.czxids.insert(name, stat.czxid)),
+                Some((_, stat)) => drop(czxids.insert(name, stat.czxid)),
                 None => complete = false,
             }
         }
         Ok(complete)
     }
 
-    /// Waits until the node in front of us changes, or may have.
-    pub(super) async fn wait_behind(&self, ahead: &str) -> Result<(), Interrupt> {
-        let (link, path) = (self.link(), self.line.path.child(ahead));
-        let _room = link.watches.reserve(link.cost(path.len()))?;
-        let node = path.clone();
-        match link.ask(move |requests| requests.watch(&node)).await {
-            Ok((stat, watch)) => {
-                if stat.ephemeral_owner == link.id().0 {
-                    tracing::debug!(path, "waiting behind a node of the same session");
-                }
-                match watch.fired().await {
-                    Fired::Deleted | Fired::Changed => Ok(()),
-                    Fired::SessionOver => Err(Interrupt::SessionOver),
-                }
+    /// Waits until what is in the way changes, or may have.
+    pub(super) async fn wait(&self, outlook: &Outlook) -> Result<(), Interrupt> {
+        match outlook {
+            Outlook::Admitted => Ok(()),
+            Outlook::Behind { node, .. } => wait::behind(self.link(), node).await,
+            Outlook::Full { .. } => {
+                let full = |view: &View| matches!(view.outlook, Some(Outlook::Full { .. }));
+                let index = self.views.iter().position(full).unwrap_or_default();
+                wait::for_room(self.link(), &self.lines[index]).await
             }
-            Err(Failure::Refused(ZkError::NoNode)) => Ok(()),
-            Err(Failure::Refused(error)) => Err(Error::refused("watch", &path, error).into()),
-            Err(Failure::Unknown) => Ok(link.settled().await?),
-            Err(Failure::Over) => Err(Interrupt::SessionOver),
         }
     }
 
-    /// Clears a listing of what is left of places that were given up, and of doubles of our own node.
-    fn delete_strays(&self, names: &mut Vec<String>) {
-        self.line.clear_strays(self.link(), names);
-        if let (Some(created), true) = (self.stake.created(), self.stake.is_uncertain()) {
-            let mut doubles = find_guid(names, self.stake.guid());
-            doubles.retain(|name| *name != created.name);
-            self.line.clear(self.link(), names, &doubles);
+    /// Clears a listing of what is left of places that were given up, and of doubles of our own nodes.
+    fn delete_strays(&self, index: usize, names: &mut Vec<String>) {
+        let line = &self.lines[index];
+        line.clear_strays(self.link(), names);
+        for stake in self.own(index).iter().filter(|stake| stake.is_uncertain()) {
+            if let Some(created) = stake.created() {
+                let mut doubles = find_guid(names, stake.guid());
+                doubles.retain(|name| *name != created.name);
+                line.clear(self.link(), names, &doubles);
+            }
         }
     }
-
-    fn delete_in_background(&self, name: &str) {
-        cleanup::delete_in_background(self.link(), self.line.path.child(name));
-    }
 }
 
-/// An ancestor of the lock path that is being made.
-struct Parent {
-    path: String,
-    answer: Answer<()>,
-}
-
-/// Why the parents could not be made, if it is a reason to stop.
-async fn check_parents(path: &LockPath, parents: Vec<Parent>) -> Result<(), Interrupt> {
-    // The server checks the permission before it looks whether the node exists. So a refusal means something only if
-    // what stands below it could not be made either.
-    let mut denied = None;
-    for (index, Parent { path: parent, answer }) in parents.into_iter().enumerate() {
-        match answer.await {
-            Err(Failure::Unknown) => {}
-            Ok(()) => denied = None,
-            Err(Failure::Over) => return Err(Interrupt::SessionOver),
-            Err(Failure::Refused(error)) => match error {
-                ZkError::NodeExists => denied = None,
-                ZkError::NoAuth => denied = Some(parent),
-                ZkError::NoNode if index == 0 => {
-                    let reason =
-                        format!("there is no parent for {parent}: the chroot of the session does not exist");
-                    return Err(Error::invalid("chroot", format!("{reason}; create it first")).into());
-                }
-                // It has vanished again; the next round makes it again.
-                ZkError::NoNode => {}
-                ZkError::NoChildrenForEphemerals => return Err(no_children(path.as_str()).into()),
-                ZkError::Unimplemented => {
-                    let action = "create a container (which needs ZooKeeper 3.5.3 or later) at";
-                    return Err(Error::refused(action, &parent, error).into());
-                }
-                error => return Err(Error::refused("create", &parent, error).into()),
-            },
-        }
-    }
-    match denied {
-        Some(path) => Err(Error::NoAuth { path }.into()),
-        None => Ok(()),
-    }
-}
-
-fn no_children(path: &str) -> Error {
-    Error::invalid(
-        "lock path",
-        format!("{path:?} or an ancestor of it is an ephemeral node, which can have no children"),
-    )
-}
+/// Listings that are under way, each with the index of its line.
+type Listings = Vec<(usize, Answer<Vec<String>>)>;

@@ -13,9 +13,9 @@ use tokio::time::{Instant, MissedTickBehavior};
 use zookeeper_client::SessionState;
 
 use crate::options::Trust;
+use crate::session::answer::{Answer, Failure};
 use crate::session::clock::Moment;
 use crate::session::link::{End, Link, PAUSE, Phase, Work};
-use crate::session::requests::{Answer, Failure};
 
 /// Starts both tasks on the present runtime, once.
 pub(super) fn start(link: &Arc<Link>) {

@@ -19,9 +19,10 @@ use uuid::Uuid;
 use zookeeper_client::{Client, SessionId};
 
 use crate::options::Trust;
+use crate::session::answer::Answer;
 use crate::session::budget::Budget;
 use crate::session::clock::Moment;
-use crate::session::requests::{Answer, Requests};
+use crate::session::requests::Requests;
 
 /// How long to wait before a failed request is sent again over a connection that seems to stand.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
@@ -211,7 +212,7 @@ impl Link {
     }
 
     /// Sends one request for a future of a user, which may be kept without being polled; see
-    /// [`Slot`](crate::session::requests::Slot).
+    /// [`Slot`](crate::session::answer::Slot).
     pub(crate) fn ask<T: Send + Unpin + 'static>(
         self: &Arc<Self>,
         send: impl FnOnce(&Requests) -> Answer<T> + Send + 'static,

@@ -1,166 +1,49 @@
-//! Owns the requests of one ZooKeeper session: the only file that calls the client.
+//! Owns the requests of one ZooKeeper session. Only this file and its transactions call the client.
 //!
 //! 1. A request is sent when its method is called; the [`Answer`] only waits. Dropping an answer takes nothing back.
 //! 2. The answers of one session come in the order of the requests, so requests that do not need each other's answer
 //!    are sent in one burst; see [`Link::burst`](crate::session::Link::burst).
-//! 3. Every answer is entered in the trust ledger, and every failure is told apart: refused (nothing was changed),
-//!    unknown (it may have been done, or may be yet), over (the session is).
-//! 4. The client lives in a slot that closing empties, because every clone of it keeps the session open.
+//! 3. The client lives in a slot that closing empties, because every clone of it keeps the session open.
 
 use std::fmt;
-use std::future::{Future, ready};
+use std::future::ready;
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Waker};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use tokio::sync::oneshot;
 use zookeeper_client::{
-    Client, CreateMode, EventType, MultiWriteError, OneshotWatcher, SessionState, Stat, StateWatcher,
+    Client, CreateMode, CreateOptions, EventType, MultiWriter, OneshotWatcher, SessionState, Stat, StateWatcher,
 };
 
 use crate::options::Options;
+use crate::path::LockPath;
+use crate::session::answer::{Answer, Sent};
 use crate::session::clock::Moment;
-use crate::session::trust::{Exchange, Ledger, Request};
+use crate::session::trust::{Ledger, Request};
 
 type ZkError = zookeeper_client::Error;
 
-/// Why a request came to nothing.
+/// An ephemeral node that is to be created.
 #[derive(Clone, Debug)]
-pub(crate) enum Failure {
-    /// The server said no; see [`Failure::is_certain`] for whether nothing was done.
-    Refused(ZkError),
-    /// The connection was lost, or the server was; what became of the request is not known.
-    Unknown,
-    /// The session is over.
-    Over,
+pub(crate) struct Draft {
+    pub(crate) parent: LockPath,
+    /// The name; the server adds a number to it if it is a sequential node.
+    pub(crate) name: String,
+    pub(crate) is_sequential: bool,
+    pub(crate) options: Options,
 }
 
-impl Failure {
-    fn of(error: ZkError) -> Self {
-        match error {
-            ZkError::SessionExpired | ZkError::ClientClosed | ZkError::AuthFailed => Self::Over,
-            // The texts of a client whose runtime is gone: its task neither takes requests nor answers them.
-            ZkError::UnexpectedError(text)
-                if text.starts_with("expect error state") || text.starts_with("BUG: ") =>
-            {
-                Self::Over
-            }
-            ZkError::NoNode
-            | ZkError::NoAuth
-            | ZkError::BadVersion
-            | ZkError::BadArguments(_)
-            | ZkError::NoChildrenForEphemerals
-            | ZkError::NodeExists
-            | ZkError::NotEmpty
-            | ZkError::InvalidAcl
-            | ZkError::QuotaExceeded
-            | ZkError::Unimplemented
-            | ZkError::UnexpectedErrorCode(_) => Self::Refused(error),
-            // What remains is a lost connection under its many names; a marshalling error may follow a write that was
-            // done; and a throttled or read-only server is asked again like one that is away.
-            _ => Self::Unknown,
-        }
+impl Draft {
+    fn mode(&self) -> CreateOptions<'_> {
+        let mode = if self.is_sequential { CreateMode::EphemeralSequential } else { CreateMode::Ephemeral };
+        mode.with_acls(self.options.acls())
     }
 
-    /// Whether a refused request has certainly changed nothing.
-    pub(crate) fn is_certain(error: &ZkError) -> bool {
-        !matches!(error, ZkError::UnexpectedErrorCode(_))
-    }
-}
-
-/// What a client says whose runtime is gone: its task takes no requests, and its state stays what it was. A request that
-/// was under way is merely lost, with a text that it also has for requests lost in a SASL handshake.
-fn is_orphaned(error: &ZkError) -> bool {
-    matches!(error, ZkError::UnexpectedError(text) if text.starts_with("expect error state"))
-}
-
-/// The answer to a request that has been sent, or is about to be.
-#[must_use = "an answer that nobody waits for cannot tell what became of the request"]
-pub(crate) struct Answer<T>(
-    /// Never locked, only owned: it makes the answer `Sync`, which its future is not.
-    Mutex<AnswerState<T>>,
-);
-
-enum AnswerState<T> {
-    /// Somebody else sends the request and waits for its answer; see [`Slot`].
-    Deferred(oneshot::Receiver<Result<T, Failure>>),
-    Sent(Sent<T>),
-}
-
-struct Sent<T> {
-    request: Request,
-    at: Moment,
-    ledger: Arc<Mutex<Ledger>>,
-    orphaned: Arc<AtomicBool>,
-    answer: BoxFuture<'static, Result<T, ZkError>>,
-    /// The answer, if it was there as soon as the request was sent.
-    early: Option<Result<T, ZkError>>,
-}
-
-/// The place of an answer that somebody else will send for and wait for.
-///
-/// While a request is under way its future owns a clone of the client, which keeps the session open. The futures of
-/// users may be kept without being polled; so they own deferred answers only.
-pub(crate) struct Slot<T>(oneshot::Sender<Result<T, Failure>>);
-
-impl<T: Send + Unpin + 'static> Slot<T> {
-    /// The work of waiting for `answer` and handing it on.
-    pub(crate) fn fill(self, answer: Answer<T>) -> BoxFuture<'static, ()> {
-        async move {
-            let result = answer.await;
-            // Whoever must not lose the answer keeps the other end.
-            let _ = self.0.send(result);
-        }
-        .boxed()
-    }
-}
-
-impl<T> Answer<T> {
-    /// An answer to a request that is yet to be sent. If it never is, because the session is over, it says so.
-    pub(crate) fn deferred() -> (Slot<T>, Self) {
-        let (sender, receiver) = oneshot::channel();
-        (Slot(sender), Self(Mutex::new(AnswerState::Deferred(receiver))))
-    }
-}
-
-impl<T: Unpin> Future for Answer<T> {
-    type Output = Result<T, Failure>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.0.get_mut().unwrap_or_else(PoisonError::into_inner) {
-            AnswerState::Sent(sent) => sent.poll(cx),
-            AnswerState::Deferred(receiver) => {
-                Poll::Ready(ready!(Pin::new(receiver).poll(cx)).unwrap_or(Err(Failure::Over)))
-            }
-        }
-    }
-}
-
-impl<T> Sent<T> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, Failure>> {
-        let result = match self.early.take() {
-            Some(result) => result,
-            None => ready!(self.answer.as_mut().poll(cx)),
-        };
-        if result.as_ref().is_err_and(is_orphaned) {
-            self.orphaned.store(true, Ordering::Release);
-        }
-        let result = result.map_err(Failure::of);
-        if !matches!(result, Err(Failure::Unknown | Failure::Over)) {
-            let exchange = Exchange { request: self.request, sent: self.at, answered: Moment::now() };
-            lock(&self.ledger).answered(exchange);
-        }
-        Poll::Ready(result)
-    }
-}
-
-impl<T> fmt::Debug for Answer<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Answer").finish_non_exhaustive()
+    pub(super) fn add_to(&self, writer: &mut MultiWriter<'_>) -> Result<(), ZkError> {
+        writer.add_create(&self.parent.child(&self.name), self.options.identifier(), &self.mode())
     }
 }
 
@@ -254,14 +137,13 @@ impl Requests {
         self.state() == SessionState::SyncConnected
     }
 
-    /// Creates an ephemeral sequential child of `parent` whose name begins with `prefix`.
-    pub(crate) fn create(&self, parent: &str, prefix: &str, options: &Options) -> Answer<Created> {
-        let (path, prefix, options) = (format!("{parent}/{prefix}"), prefix.to_owned(), options.clone());
+    pub(crate) fn create(&self, draft: Draft) -> Answer<Created> {
         self.send(Request::Write, move |client| {
             async move {
-                let mode = CreateMode::EphemeralSequential.with_acls(options.acls());
-                let (stat, sequence) = client.create(&path, options.identifier(), &mode).await?;
-                Ok(Created { name: format!("{prefix}{sequence}"), czxid: stat.czxid })
+                let path = draft.parent.child(&draft.name);
+                let (stat, sequence) = client.create(&path, draft.options.identifier(), &draft.mode()).await?;
+                let name = if draft.is_sequential { format!("{}{sequence}", draft.name) } else { draft.name };
+                Ok(Created { name, czxid: stat.czxid })
             }
             .boxed()
         })
@@ -280,8 +162,13 @@ impl Requests {
     }
 
     pub(crate) fn delete(&self, path: &str) -> Answer<()> {
+        self.delete_version(path, None)
+    }
+
+    /// Deletes a node, if it still has this version.
+    pub(crate) fn delete_version(&self, path: &str, version: Option<i32>) -> Answer<()> {
         let path = path.to_owned();
-        self.send(Request::Write, move |client| async move { client.delete(&path, None).await }.boxed())
+        self.send(Request::Write, move |client| async move { client.delete(&path, version).await }.boxed())
     }
 
     /// The names of the children.
@@ -295,36 +182,47 @@ impl Requests {
         self.send(Request::Read, move |client| async move { client.get_data(&path).await }.boxed())
     }
 
-    /// Watches a node that exists; unlike `exists`, it leaves no watch on one that does not.
-    pub(crate) fn watch(&self, path: &str) -> Answer<(Stat, Watch)> {
+    /// Reads a node that exists, and watches it; unlike `exists`, it leaves no watch on one that does not.
+    pub(crate) fn watch(&self, path: &str) -> Answer<(Vec<u8>, Stat, Watch)> {
         let (path, orphaned) = (path.to_owned(), self.orphaned.clone());
         self.send(Request::Read, move |client| {
             async move {
-                let (_, stat, watcher) = client.get_and_watch_data(&path).await?;
-                Ok((stat, Watch { watcher, orphaned }))
+                let (data, stat, watcher) = client.get_and_watch_data(&path).await?;
+                Ok((data, stat, Watch { watcher, orphaned }))
             }
             .boxed()
         })
     }
 
-    /// Asks a quorum whether a node exists: a transaction of one check, which changes nothing and wakes no watch.
-    ///
-    /// It needs a quorum either way, so it is a barrier for all that was sent before it, which `sync` is not: a leader
-    /// that was deposed without noticing answers `sync`.
-    pub(crate) fn check(&self, path: &str) -> Answer<bool> {
-        let path = path.to_owned();
-        self.send(Request::Write, move |client| {
+    /// Lists the children of a node that exists, and watches for others.
+    pub(crate) fn watch_children(&self, path: &str) -> Answer<(Vec<String>, Watch)> {
+        let (path, orphaned) = (path.to_owned(), self.orphaned.clone());
+        self.send(Request::Read, move |client| {
             async move {
-                let mut writer = client.new_multi_writer();
-                writer.add_check_version(&path, -1)?;
-                match writer.commit().await {
-                    Err(MultiWriteError::OperationFailed { source: ZkError::NoNode, .. }) => Ok(false),
-                    // Whatever else the check stumbles on (it needs READ), a quorum has answered.
-                    Ok(_) | Err(MultiWriteError::OperationFailed { .. }) => Ok(true),
-                    Err(MultiWriteError::RequestFailed { source }) => Err(source),
-                }
+                let (names, watcher) = client.list_and_watch_children(&path).await?;
+                Ok((names, Watch { watcher, orphaned }))
             }
             .boxed()
+        })
+    }
+
+    /// Watches a node that may not exist yet; tells whether it does.
+    pub(crate) fn watch_existence(&self, path: &str) -> Answer<(bool, Watch)> {
+        let (path, orphaned) = (path.to_owned(), self.orphaned.clone());
+        self.send(Request::Read, move |client| {
+            async move {
+                let (stat, watcher) = client.check_and_watch_stat(&path).await?;
+                Ok((stat.is_some(), Watch { watcher, orphaned }))
+            }
+            .boxed()
+        })
+    }
+
+    /// Sets the data of a node, if it still has this version.
+    pub(crate) fn write(&self, path: &str, data: Vec<u8>, version: Option<i32>) -> Answer<()> {
+        let path = path.to_owned();
+        self.send(Request::Write, move |client| {
+            async move { client.set_data(&path, &data, version).await.map(drop) }.boxed()
         })
     }
 
@@ -333,7 +231,7 @@ impl Requests {
         self.send(Request::Read, |client| async move { Ok(client.check_stat("/").await?.is_some()) }.boxed())
     }
 
-    fn send<T>(
+    pub(super) fn send<T>(
         &self,
         request: Request,
         call: impl FnOnce(Arc<Client>) -> BoxFuture<'static, Result<T, ZkError>>,
@@ -351,14 +249,14 @@ impl Requests {
             Poll::Ready(result) => Some(result),
             Poll::Pending => None,
         };
-        Answer(Mutex::new(AnswerState::Sent(Sent {
+        Answer::sent(Sent {
             request,
             at,
             ledger: self.ledger.clone(),
             orphaned: self.orphaned.clone(),
             answer,
             early,
-        })))
+        })
     }
 }
 

@@ -1,0 +1,109 @@
+//! Owns [`Observer`]: who sees every leader that stays, without standing.
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+
+use crate::contender::{Contender, first_name};
+use crate::error::{Error, Result};
+use crate::queue::{Interrupt, Line, Name, Queue, attempt};
+use crate::session::{Failure, Fired, Link, Watch};
+
+type ZkError = zookeeper_client::Error;
+
+/// Sees who leads; made by [`Election::observe`](crate::Election::observe).
+///
+/// It sees every leader that stays, also over lost connections and sessions. One that is gone again before it could be
+/// looked at may go unseen.
+pub struct Observer {
+    queue: Queue,
+    /// What was told last.
+    told: Option<Option<Contender>>,
+}
+
+impl Observer {
+    pub(super) fn new(queue: Queue) -> Self {
+        Self { queue, told: None }
+    }
+
+    /// Waits until there is another leader than was told last, or none, or the same one proclaims something else. The
+    /// first time it tells at once.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoAuth`] if the ACLs deny it; [`Error::Closed`] and [`Error::SessionEnded`] if there is no session any
+    /// more; [`Error::SessionFull`] if it has too many watches.
+    pub async fn changed(&mut self) -> Result<Option<Contender>> {
+        let (queue, told) = (&self.queue, &self.told);
+        let leader = attempt(&queue.session, |link| other_than(queue, told, link).boxed()).await?;
+        self.told = Some(leader.clone());
+        Ok(leader)
+    }
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observer").field("path", &self.queue.path).field("told", &self.told).finish()
+    }
+}
+
+/// Waits for a leader other than `told`.
+async fn other_than(
+    queue: &Queue,
+    told: &Option<Option<Contender>>,
+    link: Arc<Link>,
+) -> Result<Option<Contender>, Interrupt> {
+    let line = queue.lines().next().expect("an election has a line");
+    loop {
+        link.connected().await?;
+        let names = line.list(&link).await?;
+        let name = first_name(line, &link, &names).await?;
+        let room = name.map_or(line.path.as_str().len(), |name| line.path.as_str().len() + 1 + name.text.len());
+        let _room = link.watches.reserve(link.cost(room))?;
+        let seen = match name {
+            Some(name) => watch_leader(line, &name, &link).await,
+            None => watch_for_any(line, &link).await,
+        };
+        match seen {
+            Ok(Some((leader, _))) if told.as_ref() != Some(&leader) => return Ok(leader),
+            Ok(Some((_, watch))) => {
+                if watch.fired().await == Fired::SessionOver {
+                    return Err(Interrupt::SessionOver);
+                }
+            }
+            // It has changed since the listing.
+            Ok(None) | Err(Failure::Refused(ZkError::NoNode)) => {}
+            Err(Failure::Refused(error)) => return Err(Error::refused("watch", line.path.as_str(), error).into()),
+            Err(Failure::Unknown) => link.settled().await?,
+            Err(Failure::Over) => return Err(Interrupt::SessionOver),
+        }
+    }
+}
+
+/// What is seen, and the watch that tells when it is so no more.
+type Seen = Option<(Option<Contender>, Watch)>;
+
+async fn watch_leader(line: &Line, name: &Name<'_>, link: &Arc<Link>) -> Result<Seen, Failure> {
+    let path = line.path.child(name.text);
+    let (data, stat, watch) = link.ask(move |requests| requests.watch(&path)).await?;
+    Ok(Some((Some(Contender::new(line, name, data, &stat).holding()), watch)))
+}
+
+/// Nobody stands: waits for a first candidate, or for the path to be made.
+async fn watch_for_any(line: &Line, link: &Arc<Link>) -> Result<Seen, Failure> {
+    let path = line.path.clone();
+    match link.ask(move |requests| requests.watch_children(path.as_str())).await {
+        Ok((names, watch)) => Ok(names.is_empty().then_some((None, watch))),
+        Err(Failure::Refused(ZkError::NoNode)) => {
+            let path = line.path.clone();
+            let (exists, watch) = link.ask(move |requests| requests.watch_existence(path.as_str())).await?;
+            Ok((!exists).then_some((None, watch)))
+        }
+        Err(failure) => Err(failure),
+    }
+}

@@ -1,0 +1,222 @@
+//! Owns [`MultiLock`]: several locks as one, taken at once.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use crate::contender::for_operators;
+use crate::error::{Error, Result};
+use crate::hold::guard::guard;
+use crate::hold::token::FencingToken;
+use crate::options::Options;
+use crate::path::LockPath;
+use crate::queue::{Kind, Line, Queue, Spot, Step, Waiting};
+use crate::session::Session;
+
+/// Several locks that are taken together, or not at all.
+///
+/// All places in all queues are taken in one transaction, so their order is the same in every queue, and no two
+/// multi-locks can wait for each other, whatever order their paths are named in. N free locks cost one write.
+///
+/// That does not hold beside code that takes several locks one after the other, such as Curator's
+/// `InterProcessMultiLock`: there, see [`sequential`](Self::sequential).
+///
+/// The loss of one member is the loss of all.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(session: zookeeper_recipes::Session) -> Result<(), Box<dyn std::error::Error>> {
+/// use zookeeper_recipes::MultiLock;
+///
+/// let accounts = MultiLock::new(&session, ["/accounts/alice", "/accounts/bob"])?;
+/// let guard = accounts.lock().await?;
+/// // Move the money.
+/// guard.release().await?;
+///
+/// // One writes, two are read.
+/// let report = MultiLock::builder(&session)
+///     .write("/reports/today")
+///     .read("/accounts/alice")
+///     .read("/accounts/bob")
+///     .build()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct MultiLock {
+    queue: Queue,
+}
+
+impl MultiLock {
+    /// Makes a handle of the mutexes at `paths` together, with the session's options. Sends nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if there are no paths, one cannot be a lock path or is named twice, or there are more than
+    /// fit into one request to a server: with paths of 40 bytes about 5,000.
+    pub fn new(session: &Session, paths: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
+        paths.into_iter().fold(Self::builder(session), |builder, path| builder.lock(path.as_ref())).build()
+    }
+
+    /// Begins a multi-lock with members of several kinds, or with options of its own.
+    pub fn builder(session: &Session) -> MultiLockBuilder {
+        MultiLockBuilder { session: session.clone(), options: session.options().clone(), members: Vec::new() }
+    }
+
+    /// Takes the members one after the other, in the order of their paths, instead of at once.
+    ///
+    /// For fleets in which others, too, take several of these locks one after the other: if all do so in the same
+    /// order, nobody waits in a circle. It costs a round trip for each member, and has no token that is good for all:
+    /// see [`MultiLockGuard::members`].
+    #[must_use]
+    pub fn sequential(self) -> Self {
+        Self { queue: self.queue.one_by_one() }
+    }
+
+    /// Joins all queues and waits for all locks, for as long as it takes.
+    ///
+    /// If one of its places is lost while it waits, all are given up and taken anew, at the tail.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up all places; the nodes are deleted in the background.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::lock`](crate::Mutex::lock), but never [`Error::Evicted`].
+    pub async fn lock(&self) -> Result<MultiLockGuard> {
+        self.queue.hold().await.map(MultiLockGuard)
+    }
+
+    /// Takes the locks if all are free: `None` if a contender was seen ahead of us in one of them.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock`](Self::lock).
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::try_lock`](crate::Mutex::try_lock).
+    pub async fn try_lock(&self) -> Result<Option<MultiLockGuard>> {
+        Ok(self.queue.try_hold().await?.map(MultiLockGuard))
+    }
+
+    /// Joins all queues and waits for all locks for at most `limit`, all requests included: `None` if a contender was
+    /// seen ahead of us in one of them.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock`](Self::lock).
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
+    pub async fn try_lock_for(&self, limit: Duration) -> Result<Option<MultiLockGuard>> {
+        Ok(self.queue.try_hold_for(limit).await?.map(MultiLockGuard))
+    }
+
+    /// Joins all queues, and comes back with the places, to be awaited for the guard. (A sequential one comes back when
+    /// it has to wait for the first time.)
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock`](Self::lock).
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock).
+    pub async fn enqueue(&self) -> Result<Waiting<MultiLockGuard>> {
+        Waiting::enqueue(self.queue.clone(), MultiLockGuard).await
+    }
+}
+
+for_operators!(MultiLock: |lock| &lock.queue);
+
+/// The members of a [`MultiLock`] to be.
+#[derive(Clone, Debug)]
+#[must_use = "it does nothing until it is built"]
+pub struct MultiLockBuilder {
+    session: Session,
+    options: Options,
+    members: Vec<(String, Kind)>,
+}
+
+impl MultiLockBuilder {
+    /// Adds the [`Mutex`](crate::Mutex) at `path`.
+    pub fn lock(self, path: &str) -> Self {
+        self.member(path, Kind::Lock)
+    }
+
+    /// Adds the [`RwLock`](crate::RwLock) at `path`, for writing.
+    pub fn write(self, path: &str) -> Self {
+        self.member(path, Kind::Write)
+    }
+
+    /// Adds the [`RwLock`](crate::RwLock) at `path`, for reading.
+    pub fn read(self, path: &str) -> Self {
+        self.member(path, Kind::Read)
+    }
+
+    /// Sets options other than the session's.
+    pub fn with_options(mut self, options: Options) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Makes the handle. Sends nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`MultiLock::new`].
+    pub fn build(self) -> Result<MultiLock> {
+        let mut lines = Vec::new();
+        let mut named = HashSet::new();
+        for (path, kind) in self.members {
+            let path = LockPath::new(&path)?;
+            if !named.insert(path.clone()) {
+                let reason = format!("{path} is named twice, and would wait for itself; name it once");
+                return Err(Error::invalid("paths", reason));
+            }
+            lines.push(Line { path, spot: Spot::InLine(kind) });
+        }
+        let Some(first) = lines.first().map(|line| line.path.clone()) else {
+            return Err(Error::invalid("paths", "there are none; name at least one"));
+        };
+        let queue = Queue::new(&self.session, &first, &self.options, vec![Step::Keep(lines)], "paths")?;
+        Ok(MultiLock { queue })
+    }
+
+    fn member(mut self, path: &str, kind: Kind) -> Self {
+        self.members.push((path.to_owned(), kind));
+        self
+    }
+}
+
+guard! {
+    /// A held [`MultiLock`]. Dropping it releases all members in the background.
+    MultiLockGuard
+}
+
+/// One of the locks that a [`MultiLockGuard`] holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Member<'a> {
+    /// The lock path.
+    pub path: &'a str,
+    /// The full path of the node that stands for the hold there.
+    pub node: &'a str,
+    /// The token of the hold there. It is that of the guard, unless the lock is [sequential](MultiLock::sequential): then
+    /// a store that is guarded by this member compares this one.
+    pub fencing_token: FencingToken,
+}
+
+impl MultiLockGuard {
+    /// The locks that are held, in the order in which they were named; of a [sequential](MultiLock::sequential) one in
+    /// the order of their paths.
+    pub fn members(&self) -> impl Iterator<Item = Member<'_>> {
+        self.0.members().map(|(node, fencing_token)| {
+            let path = node.rsplit_once('/').map_or("", |(path, _)| path);
+            Member { path, node, fencing_token }
+        })
+    }
+}

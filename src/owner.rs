@@ -1,0 +1,115 @@
+//! Owns [`Owner`]: who can lock again, and what it holds or waits for.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared, WeakShared};
+
+use crate::error::Result;
+use crate::hold::Hold;
+use crate::path::LockPath;
+use crate::queue::{Progress, Queue};
+
+/// Who holds a [`ReentrantMutex`](crate::ReentrantMutex). Clones are the same owner.
+#[derive(Clone, Default)]
+pub struct Owner(Arc<Register>);
+
+/// What one owner holds or waits for, by session and path. It keeps none of it alive.
+#[derive(Default)]
+struct Register(Mutex<HashMap<(usize, LockPath), Entry>>);
+
+enum Entry {
+    Acquiring(WeakShared<Acquiring>, Arc<Progress>),
+    Held(Weak<Hold>),
+}
+
+type Acquiring = BoxFuture<'static, Result<Option<Arc<Hold>>>>;
+
+/// What a call to lock comes upon.
+pub(crate) enum Way {
+    Held(Arc<Hold>),
+    Acquiring(Shared<Acquiring>, Arc<Progress>),
+}
+
+/// How a lock is acquired when the owner neither holds it nor waits for it.
+#[derive(Clone, Copy)]
+pub(crate) enum How {
+    Wait,
+    Try,
+}
+
+impl Owner {
+    /// Makes an owner that holds nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What the owner has of this lock; begins to acquire it if that is nothing.
+    pub(crate) fn way(&self, queue: &Queue, how: How) -> Way {
+        let key = (queue.session.identity(), queue.path.clone());
+        let mut entries = self.0.entries();
+        // What is over has no place here.
+        entries.retain(|_, entry| match entry {
+            Entry::Held(hold) => hold.strong_count() > 0,
+            Entry::Acquiring(acquiring, _) => acquiring.upgrade().is_some(),
+        });
+        match entries.get(&key) {
+            Some(Entry::Held(hold)) => {
+                if let Some(hold) = hold.upgrade() {
+                    return Way::Held(hold);
+                }
+            }
+            Some(Entry::Acquiring(acquiring, progress)) => {
+                if let Some(acquiring) = acquiring.upgrade() {
+                    return Way::Acquiring(acquiring, progress.clone());
+                }
+            }
+            None => {}
+        }
+        let progress = Arc::new(Progress::new());
+        let acquiring = acquire(queue.clone(), how, progress.clone(), self.0.clone(), key.clone()).shared();
+        if let Some(weak) = acquiring.downgrade() {
+            entries.insert(key, Entry::Acquiring(weak, progress.clone()));
+        }
+        Way::Acquiring(acquiring, progress)
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owner").finish_non_exhaustive()
+    }
+}
+
+impl Register {
+    fn entries(&self) -> MutexGuard<'_, HashMap<(usize, LockPath), Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Acquires the lock for all calls of one owner that wait for it, and enters the hold in its register.
+fn acquire(
+    queue: Queue,
+    how: How,
+    progress: Arc<Progress>,
+    register: Arc<Register>,
+    key: (usize, LockPath),
+) -> Acquiring {
+    async move {
+        let hold = match how {
+            How::Wait => queue.hold_with(&progress).await.map(Some),
+            How::Try => queue.try_hold().await,
+        };
+        let hold = hold.map(|hold| hold.map(Arc::new));
+        let mut entries = register.entries();
+        match &hold {
+            Ok(Some(hold)) => drop(entries.insert(key, Entry::Held(Arc::downgrade(hold)))),
+            Ok(None) | Err(_) => drop(entries.remove(&key)),
+        }
+        hold
+    }
+    .boxed()
+}

@@ -1,0 +1,65 @@
+//! Owns what a waiter waits for: one watch on what is in its way.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::queue::attempt::Interrupt;
+use crate::queue::line::Line;
+use crate::session::{Answer, Failure, Fired, Link, Requests, Watch};
+
+type ZkError = zookeeper_client::Error;
+
+/// Waits until the node in front of us is gone, or may be.
+pub(super) async fn behind(link: &Arc<Link>, path: &str) -> Result<(), Interrupt> {
+    let id = link.id().0;
+    watch(
+        link,
+        path,
+        move |requests, path| requests.watch(path),
+        |(_, stat, watch)| {
+            if stat.ephemeral_owner == id {
+                tracing::debug!(path, "waiting behind a node of the same session");
+            }
+            Some(watch)
+        },
+    )
+    .await
+}
+
+/// Waits until there may be room in a line.
+pub(super) async fn for_room(link: &Arc<Link>, line: &Line) -> Result<(), Interrupt> {
+    watch(
+        link,
+        line.path.as_str(),
+        move |requests, path| requests.watch_children(path),
+        |(mut names, watch)| {
+            line.clear_strays(link, &mut names);
+            line.is_full(&names).then_some(watch)
+        },
+    )
+    .await
+}
+
+/// Sends a request that sets a watch, and waits for that if `choose` finds nothing that speaks against it.
+async fn watch<T: Send + Unpin + 'static>(
+    link: &Arc<Link>,
+    path: &str,
+    send: impl FnOnce(&Requests, &str) -> Answer<T> + Send + 'static,
+    choose: impl FnOnce(T) -> Option<Watch>,
+) -> Result<(), Interrupt> {
+    let _room = link.watches.reserve(link.cost(path.len()))?;
+    let node = path.to_owned();
+    match link.ask(move |requests| send(requests, &node)).await {
+        Ok(seen) => match choose(seen) {
+            Some(watch) => match watch.fired().await {
+                Fired::Deleted | Fired::Changed => Ok(()),
+                Fired::SessionOver => Err(Interrupt::SessionOver),
+            },
+            None => Ok(()),
+        },
+        Err(Failure::Refused(ZkError::NoNode)) => Ok(()),
+        Err(Failure::Refused(error)) => Err(Error::refused("watch", path, error).into()),
+        Err(Failure::Unknown) => Ok(link.settled().await?),
+        Err(Failure::Over) => Err(Interrupt::SessionOver),
+    }
+}

@@ -1,0 +1,92 @@
+//! Owns [`Waiting`]: a place in the queue, to be awaited for the hold.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+use crate::error::Result;
+use crate::hold::Hold;
+use crate::queue::Queue;
+use crate::queue::progress::Progress;
+
+/// A place in a queue. Await it for the guard `G`; drop it to leave the queue.
+///
+/// It moves on only while it is awaited: a place whose turn has come keeps the others waiting until somebody awaits it,
+/// as a guard would.
+///
+/// # Cancel safety
+///
+/// It can be awaited by reference (`&mut waiting`), again and again, without losing the place.
+#[must_use = "dropping it leaves the queue"]
+pub struct Waiting<G> {
+    way: Way,
+    progress: Arc<Progress>,
+    guard: fn(Hold) -> G,
+}
+
+enum Way {
+    Queued(BoxFuture<'static, Result<Hold>>),
+    /// It was our turn before anybody asked.
+    Admitted(Hold),
+    Done,
+}
+
+impl<G> Waiting<G> {
+    /// Takes a place in `queue`; comes back when it is known.
+    pub(crate) async fn enqueue(queue: Queue, guard: fn(Hold) -> G) -> Result<Self> {
+        let progress = Arc::new(Progress::new());
+        let shared = progress.clone();
+        let mut queued = async move { queue.hold_with(&shared).await }.boxed();
+        let way = tokio::select! {
+            biased;
+            hold = &mut queued => Way::Admitted(hold?),
+            () = progress.known() => Way::Queued(queued),
+        };
+        Ok(Self { way, progress, guard })
+    }
+
+    /// How many are ahead and have to leave first, as of the last time that it was woken; 0 when it is our turn.
+    ///
+    /// Of a place in several queues it is the longest of them. Of one that waits for permits it is the number of
+    /// callers ahead, and once there are none, of the permits that have to be given back.
+    #[must_use]
+    pub fn position(&self) -> usize {
+        match self.way {
+            Way::Queued(_) => self.progress.last().unwrap_or_default(),
+            Way::Admitted(_) | Way::Done => 0,
+        }
+    }
+}
+
+impl<G> Future for Waiting<G> {
+    type Output = Result<G>;
+
+    /// # Panics
+    ///
+    /// If it is polled again after it has come to its end.
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let guard = self.guard;
+        match std::mem::replace(&mut self.way, Way::Done) {
+            Way::Queued(mut queued) => match queued.as_mut().poll(cx) {
+                Poll::Ready(hold) => Poll::Ready(hold.map(guard)),
+                Poll::Pending => {
+                    self.way = Way::Queued(queued);
+                    Poll::Pending
+                }
+            },
+            Way::Admitted(hold) => Poll::Ready(Ok(guard(hold))),
+            Way::Done => panic!("a place in the queue was awaited again after its end"),
+        }
+    }
+}
+
+impl<G> fmt::Debug for Waiting<G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting").field("position", &self.position()).finish_non_exhaustive()
+    }
+}

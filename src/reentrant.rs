@@ -1,0 +1,196 @@
+//! Owns [`ReentrantMutex`]: a mutex that its owner can lock again.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::contender::for_operators;
+use crate::error::Result;
+use crate::hold::{Hold, HoldState};
+use crate::options::Options;
+use crate::owner::{How, Owner, Way};
+use crate::queue::{Kind, Queue, within};
+use crate::session::Session;
+
+/// A fair lock that its owner can lock again while it holds it. On the servers it is a [`Mutex`](crate::Mutex), and
+/// compatible with Curator's `InterProcessMutex`.
+///
+/// Who the owner is, is said by an explicit [`Owner`], because a task is not: two branches of one `join!` share theirs.
+/// Two handles of one path in one session know each other's owners.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(session: zookeeper_recipes::Session) -> Result<(), Box<dyn std::error::Error>> {
+/// use zookeeper_recipes::{Owner, ReentrantMutex};
+///
+/// let mutex = ReentrantMutex::new(&session, "/locks/ledger")?;
+/// let owner = Owner::new();
+/// let outer = mutex.lock(&owner).await?;
+/// // Costs no request, and has the same token.
+/// let inner = mutex.lock(&owner).await?;
+/// assert_eq!(inner.fencing_token(), outer.fencing_token());
+/// inner.release().await?;
+/// outer.release().await?; // The last one releases the lock.
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct ReentrantMutex {
+    queue: Queue,
+}
+
+impl ReentrantMutex {
+    /// Makes a handle of the lock at `path`, with the session's options. Sends nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`](crate::Error::InvalidInput) if `path` cannot be a lock path.
+    pub fn new(session: &Session, path: &str) -> Result<Self> {
+        Self::with_options(session, path, session.options().clone())
+    }
+
+    /// Makes a handle of the lock at `path` with options of its own. Sends nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`](crate::Error::InvalidInput) if `path` or `options` cannot be used.
+    pub fn with_options(session: &Session, path: &str, options: Options) -> Result<Self> {
+        Ok(Self { queue: Queue::of_one(session, path, Kind::Lock, &options)? })
+    }
+
+    /// Locks again, without a request, if `owner` holds the lock; shares its place if it waits already; else joins the
+    /// queue. Waits for as long as it takes.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the place in the queue, unless another call of the same owner shares it; the node is
+    /// deleted in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`](crate::Error::Lost) if the owner's hold was lost and it still has guards of it: drop these before
+    /// it can lock anew. Else as [`Mutex::lock`](crate::Mutex::lock).
+    pub async fn lock(&self, owner: &Owner) -> Result<ReentrantMutexGuard> {
+        loop {
+            match owner.way(&self.queue, How::Wait) {
+                Way::Held(hold) => return again(hold),
+                Way::Acquiring(acquiring, _) => {
+                    // What comes to nothing was an attempt only, of another call.
+                    if let Some(hold) = acquiring.await? {
+                        return Ok(ReentrantMutexGuard(hold));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Locks if `owner` holds the lock already, or it is free: `None` if a contender was seen ahead.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock`](Self::lock).
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock) and [`Mutex::try_lock`](crate::Mutex::try_lock).
+    pub async fn try_lock(&self, owner: &Owner) -> Result<Option<ReentrantMutexGuard>> {
+        match owner.way(&self.queue, How::Try) {
+            Way::Held(hold) => again(hold).map(Some),
+            Way::Acquiring(acquiring, progress) => {
+                let tried = async {
+                    tokio::select! {
+                        biased;
+                        hold = acquiring => hold,
+                        // Another call of this owner waits, so somebody is ahead.
+                        () = progress.known() => Ok(None),
+                    }
+                };
+                Ok(within(&self.queue.session, tried).await?.map(ReentrantMutexGuard))
+            }
+        }
+    }
+
+    /// Locks as [`lock`](Self::lock) does, for at most `limit`: `None` if a contender was seen ahead.
+    ///
+    /// A limit of zero is a [`try_lock`](Self::try_lock); one too long for a clock is none.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock`](Self::lock).
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock) and [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
+    pub async fn try_lock_for(&self, owner: &Owner, limit: Duration) -> Result<Option<ReentrantMutexGuard>> {
+        if limit.is_zero() {
+            return self.try_lock(owner).await;
+        }
+        let mut ahead = None;
+        let locked = async {
+            loop {
+                match owner.way(&self.queue, How::Wait) {
+                    Way::Held(hold) => return again(hold),
+                    Way::Acquiring(acquiring, progress) => {
+                        ahead = Some(progress);
+                        if let Some(hold) = acquiring.await? {
+                            return Ok(ReentrantMutexGuard(hold));
+                        }
+                    }
+                }
+            }
+        };
+        match tokio::time::timeout(limit, locked).await {
+            Ok(guard) => guard.map(Some),
+            Err(_) if ahead.is_some_and(|progress| progress.last().is_some()) => Ok(None),
+            Err(_) => Err(self.queue.session.unavailable(limit)),
+        }
+    }
+}
+
+/// Another guard of a hold, unless that is lost.
+fn again(hold: Arc<Hold>) -> Result<ReentrantMutexGuard> {
+    match hold.state() {
+        HoldState::Lost(loss) => Err(loss.into()),
+        HoldState::Held | HoldState::Suspended => Ok(ReentrantMutexGuard(hold)),
+    }
+}
+
+for_operators!(ReentrantMutex: |mutex| &mutex.queue);
+
+/// One of the guards of a held [`ReentrantMutex`]. When the last of them is dropped, the lock is released in the
+/// background.
+///
+/// What it can tell, it tells as a [`Hold`], which all guards of one owner share.
+#[derive(Debug)]
+#[must_use = "dropping the last guard releases the lock"]
+pub struct ReentrantMutexGuard(Arc<Hold>);
+
+impl ReentrantMutexGuard {
+    /// Gives up this guard; the last one releases the lock and waits until the servers have confirmed it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases in the background, if it was the last guard.
+    ///
+    /// # Errors
+    ///
+    /// As [`MutexGuard::release`](crate::MutexGuard::release); a lost lock is told to every guard.
+    pub async fn release(self) -> Result<()> {
+        if let HoldState::Lost(loss) = self.0.state() {
+            return Err(loss.into());
+        }
+        match Arc::into_inner(self.0) {
+            Some(hold) => hold.release().await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Deref for ReentrantMutexGuard {
+    type Target = Hold;
+
+    fn deref(&self) -> &Hold {
+        &self.0
+    }
+}

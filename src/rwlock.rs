@@ -1,0 +1,231 @@
+//! Owns [`RwLock`]: one writer, or any number of readers, in the order of arrival.
+
+use std::time::Duration;
+
+use crate::contender::for_operators;
+use crate::error::{Error, Result};
+use crate::hold::guard::guard;
+use crate::options::Options;
+use crate::queue::{Kind, Name, Queue, Waiting};
+use crate::session::Session;
+
+/// A fair lock that one writer can hold, or any number of readers. Compatible with Curator's
+/// `InterProcessReadWriteLock`.
+///
+/// A reader waits for the nearest writer before it, a writer for whoever is before it. So the readers behind one writer
+/// are admitted together, and a stream of readers cannot keep a writer out. It is not re-entrant, and a reader cannot
+/// become a writer: a task that holds one and waits for the other waits for itself.
+///
+/// A store that checks [fencing tokens](crate::FencingToken) compares with the largest token of a *writer*: the tokens of
+/// readers order nothing among themselves.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(session: zookeeper_recipes::Session) -> Result<(), Box<dyn std::error::Error>> {
+/// use zookeeper_recipes::RwLock;
+///
+/// let prices = RwLock::new(&session, "/locks/prices")?;
+/// let writing = prices.write().await?;
+/// // Load the new prices, then go on reading them, without a gap in which somebody else could write.
+/// let reading = writing.downgrade().await?;
+/// reading.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct RwLock {
+    read: Queue,
+    write: Queue,
+}
+
+impl RwLock {
+    /// Makes a handle of the lock at `path`, with the session's options. Sends nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if `path` cannot be a lock path.
+    pub fn new(session: &Session, path: &str) -> Result<Self> {
+        Self::with_options(session, path, session.options().clone())
+    }
+
+    /// Makes a handle of the lock at `path` with options of its own. Sends nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if `path` or `options` cannot be used.
+    pub fn with_options(session: &Session, path: &str, options: Options) -> Result<Self> {
+        let queue = |kind| Queue::of_one(session, path, kind, &options);
+        Ok(Self { read: queue(Kind::Read)?, write: queue(Kind::Write)? })
+    }
+
+    /// Joins the queue and waits to read, for as long as it takes: until no writer is ahead.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the place in the queue; the node is deleted in the background.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::lock`](crate::Mutex::lock).
+    pub async fn read(&self) -> Result<RwLockReadGuard> {
+        self.read.hold().await.map(RwLockReadGuard)
+    }
+
+    /// Joins the queue and waits to write, for as long as it takes: until nobody is ahead.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::lock`](crate::Mutex::lock).
+    pub async fn write(&self) -> Result<RwLockWriteGuard> {
+        self.write.hold().await.map(RwLockWriteGuard)
+    }
+
+    /// Reads if no writer holds the lock or waits for it: `None` if one was seen ahead of us.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::try_lock`](crate::Mutex::try_lock).
+    pub async fn try_read(&self) -> Result<Option<RwLockReadGuard>> {
+        Ok(self.read.try_hold().await?.map(RwLockReadGuard))
+    }
+
+    /// Writes if nobody holds the lock or waits for it: `None` if somebody was seen ahead of us.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::try_lock`](crate::Mutex::try_lock).
+    pub async fn try_write(&self) -> Result<Option<RwLockWriteGuard>> {
+        Ok(self.write.try_hold().await?.map(RwLockWriteGuard))
+    }
+
+    /// Joins the queue and waits to read for at most `limit`, all requests included: `None` if a writer was seen ahead.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
+    pub async fn try_read_for(&self, limit: Duration) -> Result<Option<RwLockReadGuard>> {
+        Ok(self.read.try_hold_for(limit).await?.map(RwLockReadGuard))
+    }
+
+    /// Joins the queue and waits to write for at most `limit`, all requests included: `None` if somebody was seen ahead.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
+    pub async fn try_write_for(&self, limit: Duration) -> Result<Option<RwLockWriteGuard>> {
+        Ok(self.write.try_hold_for(limit).await?.map(RwLockWriteGuard))
+    }
+
+    /// Joins the queue to read, and comes back with the place, to be awaited for the guard.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    pub async fn enqueue_read(&self) -> Result<Waiting<RwLockReadGuard>> {
+        Waiting::enqueue(self.read.clone(), RwLockReadGuard).await
+    }
+
+    /// Joins the queue to write, and comes back with the place, to be awaited for the guard.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write).
+    pub async fn enqueue_write(&self) -> Result<Waiting<RwLockWriteGuard>> {
+        Waiting::enqueue(self.write.clone(), RwLockWriteGuard).await
+    }
+}
+
+for_operators!(RwLock: |lock| &lock.write);
+
+guard! {
+    /// An [`RwLock`] held for reading, maybe together with others. Dropping it releases the lock in the background.
+    RwLockReadGuard
+}
+
+guard! {
+    /// An [`RwLock`] held for writing. Dropping it releases the lock in the background.
+    RwLockWriteGuard
+}
+
+impl RwLockWriteGuard {
+    /// Goes on as a reader, without a gap in which another writer could get in. Readers that wait right behind are
+    /// admitted.
+    ///
+    /// The token stays that of the writer: a new one would outrun those of the writers that wait already. It is one
+    /// transaction, as in Curator, and ends when trust in the hold ends at the latest.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases the lock in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`DowngradeError`], which gives this guard back: still held, unless its [`state`](crate::Hold::state) says that the
+    /// lock was lost.
+    pub async fn downgrade(self) -> Result<RwLockReadGuard, DowngradeError> {
+        match self.0.nodes().first().and_then(|node| Name::parse(node)) {
+            // There the order is that of creation, which would put the reader behind the writers that wait.
+            Some(name) if name.is_in_zone() => {
+                let reason = "the lock's sequence numbers are at their end (2147483647), where a reader cannot take the \
+                              place of a writer; release it and read instead";
+                Err(DowngradeError { guard: self, source: Error::invalid("downgrade", reason) })
+            }
+            Some(name) => {
+                let suffix = format!("{}{:010}", Kind::Read.separator(), name.number);
+                let changed = self.0.change(&suffix).await;
+                changed.map(RwLockReadGuard).map_err(|(hold, source)| DowngradeError { guard: Self(hold), source })
+            }
+            None => {
+                let reason = "the node of the lock has no sequence number";
+                Err(DowngradeError { guard: self, source: Error::invalid("downgrade", reason) })
+            }
+        }
+    }
+}
+
+/// A writer that could not become a reader, with its guard.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot go on as a reader")]
+#[non_exhaustive]
+pub struct DowngradeError {
+    /// The guard as it was, or lost.
+    pub guard: RwLockWriteGuard,
+    /// What went wrong.
+    pub source: Error,
+}
+
+impl From<DowngradeError> for Error {
+    /// Gives up the guard.
+    fn from(error: DowngradeError) -> Self {
+        error.source
+    }
+}

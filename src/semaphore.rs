@@ -1,0 +1,227 @@
+//! Owns [`Semaphore`]: a number of permits, given out in the order of arrival.
+
+use std::time::Duration;
+
+use crate::contender::{Contender, for_operators};
+use crate::error::{Error, Result};
+use crate::hold::guard::guard;
+use crate::options::Options;
+use crate::path::LockPath;
+use crate::queue::{Kind, Line, Queue, Spot, Step, Waiting};
+use crate::session::Session;
+
+/// A number of permits, of which everybody can take some. Compatible with Curator's `InterProcessSemaphoreV2`.
+///
+/// Whoever wants permits first takes a turn, in the order of arrival, and keeps it until all that it wants are there. So
+/// nobody sits on half of what it needs, and small wants do not overtake large ones.
+///
+/// How many permits there are is said by every client, and not stored. Should they disagree, each takes permits only
+/// while no more than *its* number are in use, its own included; with its turn, who allows fewer also keeps those behind
+/// it waiting, until enough are given back.
+///
+/// The [tokens](crate::FencingToken) of permits that are held at the same time order nothing.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(session: zookeeper_recipes::Session) -> Result<(), Box<dyn std::error::Error>> {
+/// use zookeeper_recipes::Semaphore;
+///
+/// let api = Semaphore::new(&session, "/limits/geocoder", 10)?;
+/// let permit = api.acquire().await?;
+/// // At most ten calls at a time, in the whole fleet.
+/// permit.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Semaphore {
+    /// The queue for one permit.
+    one: Queue,
+    turns: LockPath,
+    leases: LockPath,
+    permits: u32,
+}
+
+impl Semaphore {
+    /// Makes a handle of the semaphore at `path`, of which `permits` may be in use at once. Sends nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if `path` cannot be a lock path, or `permits` is zero.
+    pub fn new(session: &Session, path: &str, permits: u32) -> Result<Self> {
+        Self::with_options(session, path, permits, session.options().clone())
+    }
+
+    /// Makes a handle of the semaphore at `path` with options of its own. Sends nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if `path` or `options` cannot be used, or `permits` is zero.
+    pub fn with_options(session: &Session, path: &str, permits: u32, options: Options) -> Result<Self> {
+        if permits == 0 {
+            return Err(Error::invalid("permits", "with none, nobody could ever acquire one; give at least one"));
+        }
+        let path = LockPath::new(path)?;
+        let turns = LockPath::new(&path.child("locks"))?;
+        let leases = LockPath::new(&path.child("leases"))?;
+        let one = Queue::new(session, &path, &options, steps(&turns, &leases, 1, permits), "permits")?;
+        Ok(Self { one, turns, leases, permits })
+    }
+
+    /// Joins the queue and waits for one permit, for as long as it takes.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the place in the queue; the nodes are deleted in the background.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::lock`](crate::Mutex::lock).
+    pub async fn acquire(&self) -> Result<SemaphorePermit> {
+        self.one.hold().await.map(SemaphorePermit)
+    }
+
+    /// Joins the queue and waits for `count` permits, for as long as it takes: all of them, or none.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if `count` is zero or more than there are, at once; else as [`acquire`](Self::acquire).
+    pub async fn acquire_many(&self, count: u32) -> Result<SemaphorePermit> {
+        self.queue(count)?.hold().await.map(SemaphorePermit)
+    }
+
+    /// Takes one permit if one is free: `None` if there is none, or somebody is ahead in the queue.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::try_lock`](crate::Mutex::try_lock).
+    pub async fn try_acquire(&self) -> Result<Option<SemaphorePermit>> {
+        Ok(self.one.try_hold().await?.map(SemaphorePermit))
+    }
+
+    /// Takes `count` permits if so many are free: `None` if there are not, or somebody is ahead in the queue.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if `count` is zero or more than there are; else as
+    /// [`Mutex::try_lock`](crate::Mutex::try_lock).
+    pub async fn try_acquire_many(&self, count: u32) -> Result<Option<SemaphorePermit>> {
+        Ok(self.queue(count)?.try_hold().await?.map(SemaphorePermit))
+    }
+
+    /// Joins the queue and waits for one permit for at most `limit`, all requests included.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
+    pub async fn try_acquire_for(&self, limit: Duration) -> Result<Option<SemaphorePermit>> {
+        Ok(self.one.try_hold_for(limit).await?.map(SemaphorePermit))
+    }
+
+    /// Joins the queue and waits for `count` permits for at most `limit`, all requests included.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if `count` is zero or more than there are; else as
+    /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
+    pub async fn try_acquire_many_for(&self, count: u32, limit: Duration) -> Result<Option<SemaphorePermit>> {
+        Ok(self.queue(count)?.try_hold_for(limit).await?.map(SemaphorePermit))
+    }
+
+    /// Joins the queue for `count` permits, and comes back with the place, to be awaited for the permits.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire_many`](Self::acquire_many).
+    pub async fn enqueue(&self, count: u32) -> Result<Waiting<SemaphorePermit>> {
+        Waiting::enqueue(self.queue(count)?, SemaphorePermit).await
+    }
+
+    /// How many permits were free a moment ago. Those that somebody is about to get count as taken.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`contenders`](Self::contenders).
+    pub async fn available_permits(&self) -> Result<u32> {
+        let leases = self.one.occupancy().await?;
+        Ok(self.permits.saturating_sub(u32::try_from(leases).unwrap_or(u32::MAX)))
+    }
+
+    /// Lists the permits that are held, the oldest first: a contender each.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`contenders`](Self::contenders).
+    pub async fn holders(&self) -> Result<Vec<Contender>> {
+        let mut all = self.contenders().await?;
+        all.retain(Contender::is_holder);
+        Ok(all)
+    }
+
+    fn queue(&self, count: u32) -> Result<Queue> {
+        let reason = match count {
+            0 => "none would be acquired; give at least one".to_owned(),
+            count if count > self.permits => format!("{count} are wanted, and there are only {}", self.permits),
+            count => {
+                let steps = steps(&self.turns, &self.leases, count, self.permits);
+                return Queue::new(&self.one.session, &self.one.path, &self.one.options, steps, "permits");
+            }
+        };
+        Err(Error::invalid("permits", reason))
+    }
+}
+
+/// The turn is kept until all leases fit, and given up as soon as they do.
+fn steps(turns: &LockPath, leases: &LockPath, count: u32, permits: u32) -> Vec<Step> {
+    let turn = Line { path: turns.clone(), spot: Spot::InLine(Kind::Lock) };
+    let leases = Line { path: leases.clone(), spot: Spot::Room { leases: count, permits } };
+    vec![Step::Pass([turn]), Step::Keep(vec![leases])]
+}
+
+for_operators!(Semaphore: |semaphore| &semaphore.one);
+
+guard! {
+    /// One or several permits of a [`Semaphore`]. Dropping it gives them back in the background.
+    SemaphorePermit
+}
+
+impl SemaphorePermit {
+    /// How many permits these are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.nodes().len()
+    }
+}
