@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use zookeeper_recipes::{Error, LockGuard};
 
-use crate::support::{MUTEX, Recipe, TRUSTING_MUTEX, World, soon};
+use crate::recipes::*;
+use crate::support::{World, soon};
 
 /// Polls a future a number of times at most, as its wakers ask for it; `None` if it is not done by then.
 struct Polls<F> {
@@ -52,7 +53,7 @@ async fn call(recipe: &Recipe, world: &World, call: Call) -> Outcome {
 
 /// Drops a call on a free lock after 1, 2, 3… polls, until it completes.
 async fn free(recipe: &Recipe, how: Call) {
-    let world = World::new().await;
+    let world = World::of(recipe).await;
     for polls in 1.. {
         let cancelled = Polls { future: Box::pin(call(recipe, &world, how)), left: polls };
         let done = soon("polls", cancelled).await;
@@ -72,8 +73,8 @@ async fn free(recipe: &Recipe, how: Call) {
 
 /// Drops a call on a lock that is held after 1, 2, 3… polls, until no more polls come; then releases under it.
 async fn contended(recipe: &Recipe, how: Call) {
-    let world = World::new().await;
-    let holder = (recipe.lock)(&world.other().await, &world.path);
+    let world = World::of(recipe).await;
+    let holder = (recipe.other)(&world.other().await, &world.path);
     for polls in 1.. {
         let guard = holder.lock().await.expect("held");
         let mut cancelled = pin!(Polls { future: Box::pin(call(recipe, &world, how)), left: polls });
@@ -95,7 +96,7 @@ async fn contended(recipe: &Recipe, how: Call) {
             }
         };
         cancelled.set(Polls { future: Box::pin(call(recipe, &world, how)), left: 0 });
-        world.wait_children(recipe.nodes).await;
+        world.wait_children((recipe.nodes)(0)).await;
         guard.release().await.expect("released");
         finish(recipe, &world).await;
         if completed {
@@ -149,10 +150,7 @@ macro_rules! sweep {
     )*};
 }
 
-sweep! {
-    mutex => MUTEX;
-    trusting_mutex => TRUSTING_MUTEX;
-}
+for_all_recipes!(sweep);
 
 #[tokio::test]
 async fn two_hundred_cancelled_acquires_leave_nothing() {

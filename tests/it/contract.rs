@@ -6,7 +6,8 @@ use std::time::Duration;
 use testbed::ledger::Ledger;
 use zookeeper_recipes::{Error, HoldState, Loss};
 
-use crate::support::{MUTEX, Recipe, TRUSTING_MUTEX, World, soon};
+use crate::recipes::*;
+use crate::support::{World, soon};
 
 macro_rules! contract {
     ($($recipe:ident => $of:expr;)*) => {$(
@@ -51,17 +52,14 @@ macro_rules! contract {
     )*};
 }
 
-contract! {
-    mutex => MUTEX;
-    trusting_mutex => TRUSTING_MUTEX;
-}
+for_all_recipes!(contract);
 
 async fn excludes(recipe: &Recipe) {
-    let world = World::new().await;
+    let world = World::of(recipe).await;
     let ledger = Ledger::new();
     let workers = (0..5).map(async |worker| {
         let session = world.other().await;
-        let lock = (recipe.lock)(&session, &world.path);
+        let lock = if worker == 0 { recipe.lock } else { recipe.other }(&session, &world.path);
         for _ in 0..10 {
             let guard = lock.lock().await.expect("held");
             let entry = ledger.enter(format!("worker {worker}"), guard.fencing_token().get());
@@ -78,20 +76,21 @@ async fn excludes(recipe: &Recipe) {
 }
 
 async fn queues_in_order(recipe: &Recipe) {
-    let world = World::new().await;
+    let world = World::of(recipe).await;
     let lock = (recipe.lock)(&world.session, &world.path);
     let guard = lock.lock().await.expect("held");
     let order = Arc::new(StdMutex::new(Vec::new()));
     let mut waiters = Vec::new();
     for waiter in 0..6 {
-        let (lock, order) = ((recipe.lock)(&world.other().await, &world.path), order.clone());
+        let lock = if waiter % 2 == 0 { recipe.other } else { recipe.lock };
+        let (lock, order) = (lock(&world.other().await, &world.path), order.clone());
         waiters.push(tokio::spawn(async move {
             let guard = lock.lock().await.expect("held");
             order.lock().expect("unpoisoned").push((waiter, guard.fencing_token()));
             guard.release().await.expect("released");
         }));
         // The next one joins when this one is in line.
-        world.wait_children((waiter + 2) * recipe.nodes).await;
+        world.wait_children((recipe.nodes)(waiter + 1)).await;
     }
     guard.release().await.expect("released");
     for waiter in waiters {
@@ -103,9 +102,9 @@ async fn queues_in_order(recipe: &Recipe) {
 }
 
 async fn hands_over(recipe: &Recipe) {
-    let world = World::new().await;
+    let world = World::of(recipe).await;
     let lock = (recipe.lock)(&world.session, &world.path);
-    let other = (recipe.lock)(&world.other().await, &world.path);
+    let other = (recipe.other)(&world.other().await, &world.path);
     let mut token = None;
     let mut guard = lock.lock().await.expect("held");
     for turn in 0..10 {
@@ -117,7 +116,7 @@ async fn hands_over(recipe: &Recipe) {
         // Its node is in line before the release.
         tokio::select! {
             _ = &mut next => panic!("two holders"),
-            _ = world.wait_children(2 * recipe.nodes) => {}
+            _ = world.wait_children((recipe.nodes)(1)) => {}
         }
         guard.release().await.expect("released");
         guard = soon("the next turn", next).await.expect("held");
@@ -127,12 +126,13 @@ async fn hands_over(recipe: &Recipe) {
 }
 
 async fn tries(recipe: &Recipe) {
-    let world = World::new().await;
+    let world = World::of(recipe).await;
     let lock = (recipe.lock)(&world.session, &world.path);
-    let other = (recipe.lock)(&world.other().await, &world.path);
+    let other = (recipe.other)(&world.other().await, &world.path);
     let guard = lock.try_lock().await.expect("asked").expect("free, though the path did not exist");
     assert!(other.try_lock().await.expect("asked").is_none(), "held by another session");
-    assert!(lock.try_lock().await.expect("asked").is_none(), "held by the same session");
+    let same = (recipe.other)(&world.session, &world.path);
+    assert!(same.try_lock().await.expect("asked").is_none(), "held by the same session");
     guard.release().await.expect("released");
     let guard = other.try_lock().await.expect("asked").expect("free again");
     guard.release().await.expect("released");
@@ -140,16 +140,16 @@ async fn tries(recipe: &Recipe) {
 }
 
 async fn limits_time(recipe: &Recipe) {
-    let world = World::new().await;
+    let world = World::of(recipe).await;
     let lock = (recipe.lock)(&world.session, &world.path);
-    let other = (recipe.lock)(&world.other().await, &world.path);
+    let other = (recipe.other)(&world.other().await, &world.path);
     let guard = lock.try_lock_for(Duration::MAX).await.expect("asked").expect("free");
     for limit in [Duration::ZERO, Duration::from_millis(300)] {
         assert!(other.try_lock_for(limit).await.expect("asked").is_none(), "held for longer than {limit:?}");
     }
-    world.wait_children(recipe.nodes).await;
+    world.wait_children((recipe.nodes)(0)).await;
     let waiting = tokio::spawn(async move { other.try_lock_for(Duration::from_secs(50)).await });
-    world.wait_children(2 * recipe.nodes).await;
+    world.wait_children((recipe.nodes)(1)).await;
     guard.release().await.expect("released");
     let guard = soon("the wait", waiting).await.expect("no panic").expect("asked").expect("in time");
     guard.release().await.expect("released");
@@ -159,21 +159,21 @@ async fn limits_time(recipe: &Recipe) {
 }
 
 async fn releases_when_dropped(recipe: &Recipe) {
-    let world = World::new().await;
+    let world = World::of(recipe).await;
     let lock = (recipe.lock)(&world.session, &world.path);
     drop(lock.lock().await.expect("held"));
     // The delete was sent before this create.
     let guard = lock.try_lock().await.expect("asked").expect("free");
-    let waiting = (recipe.lock)(&world.other().await, &world.path);
+    let waiting = (recipe.other)(&world.other().await, &world.path);
     let waiting = tokio::spawn(async move { waiting.lock().await.map(|guard| guard.fencing_token()) });
-    world.wait_children(2 * recipe.nodes).await;
+    world.wait_children((recipe.nodes)(1)).await;
     drop(guard);
     soon("the waiter", waiting).await.expect("no panic").expect("held");
     world.wait_empty().await;
 }
 
 async fn tells_of_its_hold(recipe: &Recipe) {
-    let world = World::new().await;
+    let world = World::of(recipe).await;
     let lock = (recipe.lock)(&world.session, &world.path);
     let guard = lock.lock().await.expect("held");
     assert_eq!(guard.state(), HoldState::Held);

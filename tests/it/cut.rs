@@ -7,7 +7,8 @@ use testbed::ledger::Ledger;
 use testbed::proxy::{Closing, Cut};
 use zookeeper_recipes::{Error, LockGuard};
 
-use crate::support::{MUTEX, Recipe, TRUSTING_MUTEX, World, soon};
+use crate::recipes::*;
+use crate::support::{World, soon};
 
 /// Where a cut falls, relative to the k-th request or answer.
 type At = fn(usize) -> Cut;
@@ -21,10 +22,10 @@ const CUTS: [(&str, At); 4] = [
 
 /// Runs one acquire and release with a cut at the k-th frame, for every k until no cut falls into it any more.
 async fn sweep(recipe: &Recipe, at: At, closing: Closing, contended: bool) {
-    let world = World::new().await;
+    let world = World::of(recipe).await;
     world.proxy.close_by(closing);
     let (lock, other) =
-        ((recipe.lock)(&world.session, &world.path), (recipe.lock)(&world.other().await, &world.path));
+        ((recipe.lock)(&world.session, &world.path), (recipe.other)(&world.other().await, &world.path));
     let ledger = Ledger::new();
     for k in 1.. {
         let ahead = if contended { Some(soon("the other", other.lock()).await.expect("held")) } else { None };
@@ -39,7 +40,7 @@ async fn sweep(recipe: &Recipe, at: At, closing: Closing, contended: bool) {
             if let Some(guard) = ahead {
                 // It is in line, or has been cut on its way there.
                 let _ =
-                    tokio::time::timeout(Duration::from_millis(200), world.wait_children(2 * recipe.nodes)).await;
+                    tokio::time::timeout(Duration::from_millis(200), world.wait_children((recipe.nodes)(1))).await;
                 ledger.enter("the one ahead", guard.fencing_token().get()).leave();
                 guard.release().await.expect("released");
             }
@@ -64,7 +65,7 @@ async fn sweep(recipe: &Recipe, at: At, closing: Closing, contended: bool) {
 
 /// Drops the future of an acquire when the cut falls, so that clean-up alone has to see to the node.
 async fn sweep_cancelled(recipe: &Recipe, at: At) {
-    let world = World::new().await;
+    let world = World::of(recipe).await;
     for k in 1.. {
         let lock = (recipe.lock)(&world.session, &world.path);
         world.proxy.reset();
@@ -96,7 +97,7 @@ async fn sweep_cancelled(recipe: &Recipe, at: At) {
 }
 
 async fn sweep_try(recipe: &Recipe, at: At) {
-    let world = World::new().await;
+    let world = World::of(recipe).await;
     for k in 1.. {
         let lock = (recipe.lock)(&world.session, &world.path);
         world.proxy.reset();
@@ -168,10 +169,7 @@ macro_rules! sweeps {
     )*};
 }
 
-sweeps! {
-    mutex => MUTEX;
-    trusting_mutex => TRUSTING_MUTEX;
-}
+for_all_recipes!(sweeps);
 
 #[tokio::test]
 async fn answer_to_a_delete_that_is_lost_counts_as_a_release() {

@@ -10,6 +10,7 @@ mod loss;
 mod nobody;
 mod paths;
 mod pause;
+mod recipes;
 mod round_trips;
 mod storm;
 mod support;

@@ -1,12 +1,13 @@
 //! What all tests stand on: a server, a path of their own, and conditions to wait for.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use testbed::proxy::Proxy;
 use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError};
-use zookeeper_recipes::{DistributedLock, Mutex, Options, Session};
+use zookeeper_recipes::{Mutex, Session};
+
+use crate::recipes::Recipe;
 
 /// The session timeout of the tests.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(3);
@@ -43,6 +44,8 @@ pub(crate) struct World {
     pub(crate) admin: Client,
     pub(crate) path: String,
     pub(crate) hosts: String,
+    /// Where the nodes are that it waits for.
+    dirs: Vec<String>,
 }
 
 impl World {
@@ -50,12 +53,19 @@ impl World {
         Self::at(&hosts(), TIMEOUT).await
     }
 
+    /// One that looks where a recipe has its nodes.
+    pub(crate) async fn of(recipe: &Recipe) -> Self {
+        let mut world = Self::new().await;
+        world.dirs = recipe.dirs.iter().map(|dir| format!("{}{dir}", world.path)).collect();
+        world
+    }
+
     pub(crate) async fn at(hosts: &str, timeout: Duration) -> Self {
         let proxy = Proxy::start(hosts.split(',').next().expect("a host")).await.expect("a proxy");
         let session = connect_for(&proxy.hosts(), timeout).await;
         let admin = Client::connect(hosts).await.expect("connects");
         let path = format!("/it-{}/lock", Uuid::new_v4().simple());
-        Self { session, proxy, admin, path, hosts: hosts.to_owned() }
+        Self { session, proxy, admin, dirs: vec![path.clone()], path, hosts: hosts.to_owned() }
     }
 
     pub(crate) fn mutex(&self) -> Mutex {
@@ -76,9 +86,9 @@ impl World {
         children(&self.admin, &self.path).await
     }
 
-    /// Waits until there are `count` names under the lock path, and returns them.
+    /// Waits until there are `count` nodes of the lock, and returns their names.
     pub(crate) async fn wait_children(&self, count: usize) -> Vec<String> {
-        wait_children(&self.admin, &self.path, count).await
+        wait_nodes(&self.admin, &self.dirs, count).await
     }
 
     /// Waits until no node is left.
@@ -111,50 +121,46 @@ pub(crate) async fn children(admin: &Client, path: &str) -> Vec<String> {
 }
 
 pub(crate) async fn wait_children(admin: &Client, path: &str, count: usize) -> Vec<String> {
+    wait_nodes(admin, &[path.to_owned()], count).await
+}
+
+async fn wait_nodes(admin: &Client, dirs: &[String], count: usize) -> Vec<String> {
     let counted = async {
         loop {
-            match admin.list_and_watch_children(path).await {
-                Ok((names, _)) if names.len() == count => return sorted(names),
-                Ok((_, watcher)) => drop(watcher.changed().await),
-                Err(ZkError::NoNode) if count == 0 => return Vec::new(),
-                Err(ZkError::NoNode) => match admin.check_and_watch_stat(path).await {
-                    Ok((None, watcher)) => drop(watcher.changed().await),
-                    Ok((Some(_), _)) => {}
-                    Err(error) => panic!("cannot watch {path}: {error}"),
-                },
-                Err(error) => panic!("cannot list {path}: {error}"),
+            let (mut all, mut watchers) = (Vec::new(), Vec::new());
+            for dir in dirs {
+                match admin.list_and_watch_children(dir).await {
+                    Ok((names, watcher)) => {
+                        all.extend(names);
+                        watchers.push(watcher);
+                    }
+                    Err(ZkError::NoNode) => match admin.check_and_watch_stat(dir).await {
+                        Ok((_, watcher)) => watchers.push(watcher),
+                        Err(error) => panic!("cannot watch {dir}: {error}"),
+                    },
+                    Err(error) => panic!("cannot list {dir}: {error}"),
+                }
             }
+            if all.len() == count {
+                return sorted(all);
+            }
+            let watchers = watchers.into_iter().map(|watcher| Box::pin(watcher.changed()));
+            futures_util::future::select_all(watchers).await;
         }
     };
     match tokio::time::timeout(PATIENCE, counted).await {
         Ok(names) => names,
-        Err(_) => panic!("waited in vain for {count} nodes: {:?}", children(admin, path).await),
+        Err(_) => {
+            let mut there = Vec::new();
+            for dir in dirs {
+                there.push(children(admin, dir).await);
+            }
+            panic!("waited in vain for {count} nodes: {there:?}")
+        }
     }
 }
 
 fn sorted(mut names: Vec<String>) -> Vec<String> {
     names.sort_by_key(|name| name[name.len().saturating_sub(10)..].to_owned());
     names
-}
-
-/// A kind of lock, as the sweeps and the contract see it.
-pub(crate) struct Recipe {
-    pub(crate) lock: fn(&Session, &str) -> Arc<dyn DistributedLock>,
-    /// How many nodes a holder has.
-    pub(crate) nodes: usize,
-}
-
-pub(crate) const MUTEX: Recipe = Recipe { lock: |session, path| lock_of(Mutex::new(session, path)), nodes: 1 };
-
-/// The same lock with the weaker trust, which must make no difference while nothing fails.
-pub(crate) const TRUSTING_MUTEX: Recipe = Recipe {
-    lock: |session, path| {
-        let options = Options::new().with_trust(zookeeper_recipes::Trust::Connection);
-        lock_of(Mutex::with_options(session, path, options))
-    },
-    nodes: 1,
-};
-
-fn lock_of(lock: Result<Mutex, zookeeper_recipes::Error>) -> Arc<dyn DistributedLock> {
-    Arc::new(lock.expect("a lock"))
 }

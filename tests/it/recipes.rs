@@ -1,0 +1,157 @@
+//! The table of recipes: every kind of lock, as the contract and the sweeps see it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use zookeeper_recipes::{
+    DistributedLock, Election, LockGuard, MultiLock, Mutex, Options, Owner, ReentrantMutex, Result, RwLock,
+    Semaphore, Session, Trust, async_trait,
+};
+
+/// A kind of lock.
+pub(crate) struct Recipe {
+    pub(crate) lock: fn(&Session, &str) -> Arc<dyn DistributedLock>,
+    /// A lock on the same path that excludes the first, where that does not exclude itself.
+    pub(crate) other: fn(&Session, &str) -> Arc<dyn DistributedLock>,
+    /// Where its nodes are, below the path that it is given.
+    pub(crate) dirs: &'static [&'static str],
+    /// How many nodes there are when one holds and so many wait.
+    pub(crate) nodes: fn(usize) -> usize,
+}
+
+/// Runs a table of tests for every recipe.
+macro_rules! for_all_recipes {
+    ($table:ident) => {
+        $table! {
+            mutex => MUTEX;
+            trusting_mutex => TRUSTING_MUTEX;
+            reentrant_mutex => REENTRANT_MUTEX;
+            writer => WRITER;
+            reader => READER;
+            semaphore => SEMAPHORE;
+            several_permits => SEVERAL_PERMITS;
+            multi_lock => MULTI_LOCK;
+            sequential_multi_lock => SEQUENTIAL_MULTI_LOCK;
+            mixed_multi_lock => MIXED_MULTI_LOCK;
+            election => ELECTION;
+        }
+    };
+}
+
+pub(crate) use for_all_recipes;
+
+impl Recipe {
+    const fn of_one_node(lock: fn(&Session, &str) -> Arc<dyn DistributedLock>) -> Self {
+        Self { lock, other: lock, dirs: &[""], nodes: |waiters| 1 + waiters }
+    }
+}
+
+pub(crate) const MUTEX: Recipe = Recipe::of_one_node(|session, path| the(Mutex::new(session, path)));
+
+/// The same lock with the weaker trust, which must make no difference while nothing fails.
+pub(crate) const TRUSTING_MUTEX: Recipe = Recipe::of_one_node(|session, path| {
+    the(Mutex::with_options(session, path, Options::new().with_trust(Trust::Connection)))
+});
+
+pub(crate) const REENTRANT_MUTEX: Recipe =
+    Recipe::of_one_node(|session, path| the(ReentrantMutex::new(session, path).map(Reentrant)));
+
+pub(crate) const WRITER: Recipe = Recipe::of_one_node(|session, path| the(RwLock::new(session, path).map(Writer)));
+
+pub(crate) const READER: Recipe = Recipe {
+    lock: |session, path| the(RwLock::new(session, path).map(Reader)),
+    ..Recipe { other: WRITER.lock, ..WRITER }
+};
+
+pub(crate) const SEMAPHORE: Recipe = Recipe {
+    lock: |session, path| the(Semaphore::new(session, path, 1).map(|semaphore| Permits(semaphore, 1))),
+    other: |session, path| the(Semaphore::new(session, path, 1).map(|semaphore| Permits(semaphore, 1))),
+    dirs: &["/locks", "/leases"],
+    // The first who waits has its lease already.
+    nodes: |waiters| 1 + waiters + waiters.min(1),
+};
+
+/// Three of four, so that the second caller has to wait.
+pub(crate) const SEVERAL_PERMITS: Recipe = Recipe {
+    lock: |session, path| the(Semaphore::new(session, path, 4).map(|semaphore| Permits(semaphore, 3))),
+    other: |session, path| the(Semaphore::new(session, path, 4).map(|semaphore| Permits(semaphore, 3))),
+    dirs: &["/locks", "/leases"],
+    nodes: |waiters| 3 + waiters + 3 * waiters.min(1),
+};
+
+pub(crate) const MULTI_LOCK: Recipe = Recipe {
+    lock: |session, path| the(MultiLock::new(session, members(path))),
+    other: |session, path| {
+        let mut members = members(path);
+        members.reverse();
+        the(MultiLock::new(session, members))
+    },
+    dirs: &["/a", "/b", "/c"],
+    nodes: |waiters| 3 + 3 * waiters,
+};
+
+pub(crate) const SEQUENTIAL_MULTI_LOCK: Recipe = Recipe {
+    lock: |session, path| the(MultiLock::new(session, members(path)).map(MultiLock::sequential)),
+    other: |session, path| the(MultiLock::new(session, members(path)).map(MultiLock::sequential)),
+    dirs: &["/a", "/b", "/c"],
+    nodes: |waiters| 3 + waiters,
+};
+
+/// One that writes what the other reads, and the other way round.
+pub(crate) const MIXED_MULTI_LOCK: Recipe = Recipe {
+    lock: |session, path| {
+        let [a, b, c] = members(path);
+        the(MultiLock::builder(session).read(&a).read(&b).write(&c).build())
+    },
+    other: |session, path| {
+        let [a, b, c] = members(path);
+        the(MultiLock::builder(session).read(&c).read(&b).write(&a).build())
+    },
+    dirs: &["/a", "/b", "/c"],
+    nodes: |waiters| 3 + 3 * waiters,
+};
+
+pub(crate) const ELECTION: Recipe =
+    Recipe::of_one_node(|session, path| the(Election::new(session, path).map(Candidate)));
+
+fn members(path: &str) -> [String; 3] {
+    ["a", "b", "c"].map(|name| format!("{path}/{name}"))
+}
+
+fn the<L: DistributedLock + 'static>(lock: Result<L>) -> Arc<dyn DistributedLock> {
+    Arc::new(lock.expect("a lock"))
+}
+
+macro_rules! adapters {
+    ($($name:ident($of:ty $(, $more:ty)?): |$this:ident| $lock:expr, $try_lock:expr, |$limit:ident| $try_lock_for:expr;)*) => {$(
+        struct $name($of $(, $more)?);
+
+        #[async_trait]
+        impl DistributedLock for $name {
+            async fn lock(&self) -> Result<Box<dyn LockGuard>> {
+                let $this = self;
+                Ok(Box::new($lock.await?))
+            }
+
+            async fn try_lock(&self) -> Result<Option<Box<dyn LockGuard>>> {
+                let $this = self;
+                Ok($try_lock.await?.map(|guard| Box::new(guard) as _))
+            }
+
+            async fn try_lock_for(&self, $limit: Duration) -> Result<Option<Box<dyn LockGuard>>> {
+                let $this = self;
+                Ok($try_lock_for.await?.map(|guard| Box::new(guard) as _))
+            }
+        }
+    )*};
+}
+
+adapters! {
+    Reentrant(ReentrantMutex): |this| this.0.lock(&Owner::new()), this.0.try_lock(&Owner::new()),
+        |limit| this.0.try_lock_for(&Owner::new(), limit);
+    Writer(RwLock): |this| this.0.write(), this.0.try_write(), |limit| this.0.try_write_for(limit);
+    Reader(RwLock): |this| this.0.read(), this.0.try_read(), |limit| this.0.try_read_for(limit);
+    Permits(Semaphore, u32): |this| this.0.acquire_many(this.1), this.0.try_acquire_many(this.1),
+        |limit| this.0.try_acquire_many_for(this.1, limit);
+    Candidate(Election): |this| this.0.campaign(), this.0.try_campaign(), |limit| this.0.try_campaign_for(limit);
+}
