@@ -8,7 +8,7 @@ use std::time::Duration;
 use zookeeper_recipes::{Error, LockGuard};
 
 use crate::recipes::*;
-use crate::support::{World, soon};
+use crate::support::{TIMEOUT, World, soon};
 
 /// Polls a future a number of times at most, as its wakers ask for it; `None` if it is not done by then.
 struct Polls<F> {
@@ -53,7 +53,7 @@ async fn call(recipe: &Recipe, world: &World, call: Call) -> Outcome {
 
 /// Drops a call on a free lock after 1, 2, 3… polls, until it completes.
 async fn free(recipe: &Recipe, how: Call) {
-    let world = World::of(recipe).await;
+    let world = World::of(recipe, TIMEOUT).await;
     for polls in 1.. {
         let cancelled = Polls { future: Box::pin(call(recipe, &world, how)), left: polls };
         let done = soon("polls", cancelled).await;
@@ -73,7 +73,7 @@ async fn free(recipe: &Recipe, how: Call) {
 
 /// Drops a call on a lock that is held after 1, 2, 3… polls, until no more polls come; then releases under it.
 async fn contended(recipe: &Recipe, how: Call) {
-    let world = World::of(recipe).await;
+    let world = World::of(recipe, TIMEOUT).await;
     let holder = (recipe.other)(&world.other().await, &world.path);
     for polls in 1.. {
         let guard = holder.lock().await.expect("held");

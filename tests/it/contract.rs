@@ -7,7 +7,7 @@ use testbed::ledger::Ledger;
 use zookeeper_recipes::{Error, HoldState, Loss};
 
 use crate::recipes::*;
-use crate::support::{World, soon};
+use crate::support::{TIMEOUT, World, soon};
 
 macro_rules! contract {
     ($($recipe:ident => $of:expr;)*) => {$(
@@ -55,7 +55,7 @@ macro_rules! contract {
 for_all_recipes!(contract);
 
 async fn excludes(recipe: &Recipe) {
-    let world = World::of(recipe).await;
+    let world = World::of(recipe, TIMEOUT).await;
     let ledger = Ledger::new();
     let workers = (0..5).map(async |worker| {
         let session = world.other().await;
@@ -76,7 +76,7 @@ async fn excludes(recipe: &Recipe) {
 }
 
 async fn queues_in_order(recipe: &Recipe) {
-    let world = World::of(recipe).await;
+    let world = World::of(recipe, TIMEOUT).await;
     let lock = (recipe.lock)(&world.session, &world.path);
     let guard = lock.lock().await.expect("held");
     let order = Arc::new(StdMutex::new(Vec::new()));
@@ -102,7 +102,7 @@ async fn queues_in_order(recipe: &Recipe) {
 }
 
 async fn hands_over(recipe: &Recipe) {
-    let world = World::of(recipe).await;
+    let world = World::of(recipe, TIMEOUT).await;
     let lock = (recipe.lock)(&world.session, &world.path);
     let other = (recipe.other)(&world.other().await, &world.path);
     let mut token = None;
@@ -126,7 +126,7 @@ async fn hands_over(recipe: &Recipe) {
 }
 
 async fn tries(recipe: &Recipe) {
-    let world = World::of(recipe).await;
+    let world = World::of(recipe, TIMEOUT).await;
     let lock = (recipe.lock)(&world.session, &world.path);
     let other = (recipe.other)(&world.other().await, &world.path);
     let guard = lock.try_lock().await.expect("asked").expect("free, though the path did not exist");
@@ -140,7 +140,7 @@ async fn tries(recipe: &Recipe) {
 }
 
 async fn limits_time(recipe: &Recipe) {
-    let world = World::of(recipe).await;
+    let world = World::of(recipe, TIMEOUT).await;
     let lock = (recipe.lock)(&world.session, &world.path);
     let other = (recipe.other)(&world.other().await, &world.path);
     let guard = lock.try_lock_for(Duration::MAX).await.expect("asked").expect("free");
@@ -159,7 +159,7 @@ async fn limits_time(recipe: &Recipe) {
 }
 
 async fn releases_when_dropped(recipe: &Recipe) {
-    let world = World::of(recipe).await;
+    let world = World::of(recipe, TIMEOUT).await;
     let lock = (recipe.lock)(&world.session, &world.path);
     drop(lock.lock().await.expect("held"));
     // The delete was sent before this create.
@@ -173,7 +173,7 @@ async fn releases_when_dropped(recipe: &Recipe) {
 }
 
 async fn tells_of_its_hold(recipe: &Recipe) {
-    let world = World::of(recipe).await;
+    let world = World::of(recipe, TIMEOUT).await;
     let lock = (recipe.lock)(&world.session, &world.path);
     let guard = lock.lock().await.expect("held");
     assert_eq!(guard.state(), HoldState::Held);

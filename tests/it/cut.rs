@@ -8,7 +8,7 @@ use testbed::proxy::{Closing, Cut};
 use zookeeper_recipes::{Error, LockGuard};
 
 use crate::recipes::*;
-use crate::support::{World, soon};
+use crate::support::{TIMEOUT, World, soon};
 
 /// Where a cut falls, relative to the k-th request or answer.
 type At = fn(usize) -> Cut;
@@ -22,7 +22,7 @@ const CUTS: [(&str, At); 4] = [
 
 /// Runs one acquire and release with a cut at the k-th frame, for every k until no cut falls into it any more.
 async fn sweep(recipe: &Recipe, at: At, closing: Closing, contended: bool) {
-    let world = World::of(recipe).await;
+    let world = World::of(recipe, TIMEOUT).await;
     world.proxy.close_by(closing);
     let (lock, other) =
         ((recipe.lock)(&world.session, &world.path), (recipe.other)(&world.other().await, &world.path));
@@ -65,7 +65,7 @@ async fn sweep(recipe: &Recipe, at: At, closing: Closing, contended: bool) {
 
 /// Drops the future of an acquire when the cut falls, so that clean-up alone has to see to the node.
 async fn sweep_cancelled(recipe: &Recipe, at: At) {
-    let world = World::of(recipe).await;
+    let world = World::of(recipe, TIMEOUT).await;
     for k in 1.. {
         let lock = (recipe.lock)(&world.session, &world.path);
         world.proxy.reset();
@@ -97,7 +97,7 @@ async fn sweep_cancelled(recipe: &Recipe, at: At) {
 }
 
 async fn sweep_try(recipe: &Recipe, at: At) {
-    let world = World::of(recipe).await;
+    let world = World::of(recipe, TIMEOUT).await;
     for k in 1.. {
         let lock = (recipe.lock)(&world.session, &world.path);
         world.proxy.reset();

@@ -5,11 +5,23 @@ use std::time::Duration;
 use testbed::frames::{Kind, Op};
 use testbed::proxy::Direction;
 
+use zookeeper_recipes::MultiLock;
+
+use crate::recipes::*;
 use crate::support::{TIMEOUT, World};
 
 /// Answers are held back, so that whatever waits for one shows as a round trip of its own. It is much longer than a kernel
 /// puts off an acknowledgement (40 ms): the client leaves Nagle's algorithm on, which may hold a second segment up.
 const HOLD: Duration = Duration::from_millis(200);
+
+/// A session that has no need to renew its trust while answers are held back.
+async fn calm(recipe: &Recipe) -> World {
+    World::of(recipe, Duration::from_secs(20)).await
+}
+
+fn writes(world: &World) -> usize {
+    world.proxy.requests().iter().filter(|request| request.is_write()).count()
+}
 
 fn ops(world: &World) -> Vec<Op> {
     world.proxy.requests().iter().map(|request| request.op).collect()
@@ -17,7 +29,7 @@ fn ops(world: &World) -> Vec<Op> {
 
 #[tokio::test]
 async fn acquire_takes_one_and_release_one() {
-    let world = World::new().await;
+    let world = calm(&MUTEX).await;
     world.make_path().await;
     world.proxy.hold_answers(HOLD);
     world.proxy.reset();
@@ -30,7 +42,7 @@ async fn acquire_takes_one_and_release_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn burst_waits_for_no_answer_whatever_threads_there_are() {
-    let world = World::new().await;
+    let world = calm(&MUTEX).await;
     world.make_path().await;
     world.proxy.hold_answers(HOLD);
     for round in 0..10 {
@@ -47,7 +59,7 @@ async fn burst_waits_for_no_answer_whatever_threads_there_are() {
 
 #[tokio::test]
 async fn try_lock_of_a_held_lock_takes_one_without_a_write() {
-    let world = World::new().await;
+    let world = calm(&MUTEX).await;
     let _guard = world.other_mutex().await.lock().await.expect("held");
     world.proxy.hold_answers(HOLD);
     world.proxy.reset();
@@ -57,7 +69,7 @@ async fn try_lock_of_a_held_lock_takes_one_without_a_write() {
 
 #[tokio::test]
 async fn try_lock_of_a_free_lock_takes_two() {
-    let world = World::new().await;
+    let world = calm(&MUTEX).await;
     world.make_path().await;
     world.proxy.hold_answers(HOLD);
     world.proxy.reset();
@@ -68,7 +80,7 @@ async fn try_lock_of_a_free_lock_takes_two() {
 
 #[tokio::test]
 async fn missing_parents_take_one_more() {
-    let world = World::new().await;
+    let world = calm(&MUTEX).await;
     world.proxy.hold_answers(HOLD);
     world.proxy.reset();
     let _guard = world.mutex().lock().await.expect("held");
@@ -160,4 +172,70 @@ async fn client_of_an_idle_session_pings_every_fifth_of_its_timeout() {
     let median = gaps[gaps.len() / 2].as_secs_f64() / TIMEOUT.as_secs_f64();
     println!("pings: every {median:.3} timeouts");
     assert!((0.14..0.215).contains(&median), "a ping every {median:.3} timeouts");
+}
+
+/// What an uncontended acquire and release of each recipe cost: round trips, and writes.
+#[tokio::test]
+async fn recipes_take_as_few_as_they_can() {
+    let costs: [(&str, &Recipe, [usize; 4]); 8] = [
+        ("mutex", &MUTEX, [1, 1, 1, 1]),
+        ("reentrant mutex", &REENTRANT_MUTEX, [1, 1, 1, 1]),
+        ("read", &READER, [1, 1, 1, 1]),
+        ("write", &WRITER, [1, 1, 1, 1]),
+        ("election", &ELECTION, [1, 1, 1, 1]),
+        // A turn, a lease, and the end of the turn.
+        ("semaphore", &SEMAPHORE, [2, 3, 1, 1]),
+        ("3 permits", &SEVERAL_PERMITS, [2 + UNTOLD, 3, 1, 1]),
+        ("multi-lock", &MULTI_LOCK, [1 + UNTOLD, 1, 1, 1]),
+    ];
+    for (name, recipe, expected) in costs {
+        let world = calm(recipe).await;
+        let lock = (recipe.lock)(&world.session, &world.path);
+        // The paths are made by the first.
+        lock.lock().await.expect("held").release().await.expect("released");
+        world.wait_empty().await;
+        world.proxy.hold_answers(HOLD);
+        world.proxy.reset();
+        let guard = lock.lock().await.expect("held");
+        let trips = world.proxy.round_trips();
+        // Nobody waits for the end of a turn.
+        world.wait_children((recipe.nodes)(0)).await;
+        let written = writes(&world);
+        world.proxy.reset();
+        guard.release().await.expect("released");
+        let (release_trips, release_writes) = (world.proxy.round_trips(), writes(&world));
+        println!("{name}: acquire {trips} ({written} writes), release {release_trips} ({release_writes})");
+        assert!(trips <= expected[0], "{name}: {trips} round trips to acquire");
+        assert_eq!([written, release_trips, release_writes], expected[1..], "{name}");
+    }
+}
+
+/// Servers before 3.7.2, 3.8.2 and 3.9.0 do not say which transaction it was that created several nodes, so it is read.
+const UNTOLD: usize = 1;
+
+#[tokio::test]
+async fn hundred_locks_take_one_write_and_three_round_trips_at_most() {
+    for count in [100, 1_000] {
+        let world = calm(&MUTEX).await;
+        let paths: Vec<_> = (0..count).map(|member| format!("{}/{member}", world.path)).collect();
+        let lock = MultiLock::new(&world.session, &paths).expect("a lock");
+        // Their parents are missing the first time.
+        world.proxy.hold_answers(HOLD);
+        world.proxy.reset();
+        let guard = lock.lock().await.expect("held");
+        let trips = world.proxy.round_trips();
+        println!("{count} locks whose paths do not exist: {trips} round trips");
+        assert!(trips <= 3, "{trips} round trips for {count} locks whose paths do not exist");
+        guard.release().await.expect("released");
+        world.proxy.reset();
+        let guard = lock.lock().await.expect("held");
+        let (trips, written) = (world.proxy.round_trips(), writes(&world));
+        assert_eq!(guard.nodes().len(), count);
+        world.proxy.reset();
+        guard.release().await.expect("released");
+        let release = (world.proxy.round_trips(), writes(&world));
+        println!("{count} free locks: {trips} round trips and {written} write; release {release:?}");
+        assert!(trips <= 2, "{trips} round trips for {count} free locks");
+        assert_eq!((written, release), (1, (1, 1)));
+    }
 }

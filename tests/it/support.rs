@@ -54,8 +54,8 @@ impl World {
     }
 
     /// One that looks where a recipe has its nodes.
-    pub(crate) async fn of(recipe: &Recipe) -> Self {
-        let mut world = Self::new().await;
+    pub(crate) async fn of(recipe: &Recipe, timeout: Duration) -> Self {
+        let mut world = Self::at(&hosts(), timeout).await;
         world.dirs = recipe.dirs.iter().map(|dir| format!("{}{dir}", world.path)).collect();
         world
     }
