@@ -11,9 +11,9 @@ use crate::recipes::*;
 use crate::support::{TIMEOUT, World, soon};
 
 /// Polls a future a number of times at most, as its wakers ask for it; `None` if it is not done by then.
-struct Polls<F> {
-    future: Pin<Box<F>>,
-    left: usize,
+pub(crate) struct Polls<F> {
+    pub(crate) future: Pin<Box<F>>,
+    pub(crate) left: usize,
 }
 
 impl<F: Future> Future for Polls<F> {

@@ -1,0 +1,252 @@
+//! Several locks are taken together or not at all, in whatever order they are named.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use testbed::ledger::Ledger;
+use zookeeper_recipes::{HoldState, Loss, MultiLock, Mutex, RwLock, Session};
+
+use crate::support::{World, children, soon, wait_children};
+
+/// How long many lock a few paths in random order.
+const LONG: Duration = Duration::from_secs(30);
+
+fn paths(world: &World, names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| format!("{}/{name}", world.path)).collect()
+}
+
+fn multi_lock(session: &Session, world: &World, names: &[&str]) -> MultiLock {
+    MultiLock::new(session, paths(world, names)).expect("a lock")
+}
+
+async fn wait_empty(world: &World, names: &[&str]) {
+    for path in paths(world, names) {
+        wait_children(&world.admin, &path, 0).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_subsets_in_random_order_never_deadlock() {
+    const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+    let world = World::new().await;
+    let ledgers: HashMap<_, _> = paths(&world, &NAMES).into_iter().map(|path| (path, Ledger::new())).collect();
+    let until = Instant::now() + LONG;
+    let workers = (0..8).map(async |worker| {
+        let session = world.other().await;
+        let mut random = Rng::with_seed(worker);
+        let mut holds = 0;
+        while Instant::now() < until {
+            let mut names = NAMES;
+            random.shuffle(&mut names);
+            let names = &names[..random.usize(1..=NAMES.len())];
+            let guard = soon("no deadlock", multi_lock(&session, &world, names).lock()).await.expect("held");
+            let entered: Vec<_> = guard
+                .members()
+                .map(|member| ledgers[member.path].enter(format!("worker {worker}"), member.fencing_token.get()))
+                .collect();
+            assert_eq!(entered.len(), names.len());
+            tokio::task::yield_now().await;
+            drop(entered);
+            guard.release().await.expect("released");
+            holds += 1;
+        }
+        holds
+    });
+    let holds: Vec<usize> = futures_util::future::join_all(workers).await;
+    println!("holds by each of 8 in {LONG:?}: {holds:?}");
+    assert!(holds.iter().all(|holds| *holds > 10), "everybody gets on: {holds:?}");
+    ledgers.values().for_each(Ledger::assert_clean);
+    wait_empty(&world, &NAMES).await;
+}
+
+#[tokio::test]
+async fn member_that_is_held_keeps_all_waiting_in_their_places() {
+    let world = World::new().await;
+    let single = Mutex::new(&world.other().await, &paths(&world, &["b"])[0]).expect("a lock");
+    let held = single.lock().await.expect("held");
+    let multi = multi_lock(&world.session, &world, &["a", "b", "c"]);
+    assert!(multi.try_lock().await.expect("asked").is_none(), "one is held");
+    wait_empty(&world, &["a", "c"]).await;
+    let waiting = tokio::spawn(async move { multi.lock().await });
+    for path in paths(&world, &["a", "c"]) {
+        wait_children(&world.admin, &path, 1).await;
+    }
+    // It stands first in the others, which nobody else gets now.
+    let other = Mutex::new(&world.other().await, &paths(&world, &["a"])[0]).expect("a lock");
+    assert!(other.try_lock().await.expect("asked").is_none());
+    held.release().await.expect("released");
+    let guard = soon("all", waiting).await.expect("no panic").expect("held");
+    let members: Vec<_> = guard.members().map(|member| member.path.to_owned()).collect();
+    assert_eq!(members, paths(&world, &["a", "b", "c"]));
+    assert_eq!((guard.path(), guard.nodes().len()), (&*members[0], 3));
+    for member in guard.members() {
+        assert!(member.node.starts_with(member.path), "{member:?}");
+        assert_eq!(member.fencing_token, guard.fencing_token(), "one transaction");
+    }
+    guard.release().await.expect("released");
+    wait_empty(&world, &["a", "b", "c"]).await;
+}
+
+#[tokio::test]
+async fn loss_of_one_member_is_the_loss_of_all() {
+    let world = World::new().await;
+    let guard = multi_lock(&world.session, &world, &["a", "b", "c"]).lock().await.expect("held");
+    let lost = guard.lost();
+    world.admin.delete(&guard.nodes()[1], None).await.expect("deleted");
+    assert_eq!(soon("the loss", lost).await, Loss::Deleted);
+    // The others are given up at once.
+    wait_empty(&world, &["a", "b", "c"]).await;
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Deleted));
+}
+
+#[tokio::test]
+async fn release_after_one_member_was_deleted_says_lost_and_leaves_nothing() {
+    let world = World::new().await;
+    for which in 0..3 {
+        let guard = multi_lock(&world.session, &world, &["a", "b", "c"]).lock().await.expect("held");
+        world.admin.delete(&guard.nodes()[which], None).await.expect("deleted");
+        let error = guard.release().await.expect_err("one was gone");
+        assert!(matches!(error, zookeeper_recipes::Error::Lost(Loss::Deleted)), "{error}");
+        wait_empty(&world, &["a", "b", "c"]).await;
+    }
+}
+
+#[tokio::test]
+async fn member_lost_while_waiting_makes_all_places_anew() {
+    let world = World::new().await;
+    let single = Mutex::new(&world.other().await, &paths(&world, &["c"])[0]).expect("a lock");
+    let held = single.lock().await.expect("held");
+    let multi = multi_lock(&world.session, &world, &["a", "b", "c"]);
+    let waiting = tokio::spawn(async move { multi.lock().await });
+    let b = &paths(&world, &["b"])[0];
+    let name = wait_children(&world.admin, b, 1).await.remove(0);
+    let before = children(&world.admin, &paths(&world, &["a"])[0]).await;
+    world.admin.delete(&format!("{b}/{name}"), None).await.expect("deleted");
+    // While it still waits for the third, all three are new.
+    let anew = async {
+        loop {
+            let now = wait_children(&world.admin, b, 1).await;
+            if now[0] != name {
+                break;
+            }
+        }
+        loop {
+            let now = wait_children(&world.admin, &paths(&world, &["a"])[0], 1).await;
+            if now != before {
+                break;
+            }
+        }
+    };
+    soon("new places", anew).await;
+    assert!(!waiting.is_finished());
+    held.release().await.expect("released");
+    soon("all", waiting).await.expect("no panic").expect("held").release().await.expect("released");
+    wait_empty(&world, &["a", "b", "c"]).await;
+}
+
+#[tokio::test]
+async fn shared_members_are_shared_and_exclusive_ones_are_not() {
+    let world = World::new().await;
+    let [a, b] = ["a", "b"].map(|name| format!("{}/{name}", world.path));
+    let build = |session: &Session, write: &str, read: &str| {
+        MultiLock::builder(session).write(write).read(read).build().expect("a lock")
+    };
+    let other = world.other().await;
+    let one = build(&world.session, &a, &b).lock().await.expect("held");
+    let reader = RwLock::new(&other, &b).expect("a lock");
+    let two = soon("a reader beside it", reader.read()).await.expect("held");
+    assert!(reader.try_write().await.expect("asked").is_none(), "two read");
+    assert!(RwLock::new(&other, &a).expect("a lock").try_read().await.expect("asked").is_none(), "one writes");
+    let crossed = build(&other, &b, &a);
+    let crossed = tokio::spawn(async move { crossed.lock().await });
+    wait_children(&world.admin, &b, 3).await;
+    one.release().await.expect("released");
+    assert!(!crossed.is_finished(), "one reads");
+    two.release().await.expect("released");
+    soon("the other way round", crossed)
+        .await
+        .expect("no panic")
+        .expect("held")
+        .release()
+        .await
+        .expect("released");
+    wait_empty(&world, &["a", "b"]).await;
+}
+
+#[tokio::test]
+async fn sequential_avoids_the_deadlock_with_those_who_take_locks_one_by_one() {
+    let world = World::new().await;
+    let other = world.other().await;
+    let [a, b] = ["a", "b"].map(|name| format!("{}/{name}", world.path));
+    // They take a, and then b, as Curator's multi-lock does.
+    let (first, second) = (Mutex::new(&other, &a).expect("a lock"), Mutex::new(&other, &b).expect("a lock"));
+    let at_once = MultiLock::new(&world.session, [&b, &a]).expect("a lock");
+    let patience = Duration::from_millis(500);
+
+    // At once: they wait for us in the second, and we for them in the first.
+    let theirs = first.lock().await.expect("held");
+    let ours = soon("our places", at_once.enqueue()).await.expect("in line");
+    let circle = second.try_lock_for(patience).await.expect("asked");
+    assert!(circle.is_none(), "we stand before them in the second");
+    let mut ours = std::pin::pin!(ours);
+    assert!(futures_util::poll!(&mut ours).is_pending(), "they hold the first");
+    theirs.release().await.expect("released");
+    soon("ours, now that they have given up", ours).await.expect("held").release().await.expect("released");
+
+    // One by one, in the same order as they: we do not stand in the second before we have the first.
+    let one_by_one = at_once.sequential();
+    let theirs = first.lock().await.expect("held");
+    let ours = soon("our place", one_by_one.enqueue()).await.expect("in line");
+    assert!(children(&world.admin, &b).await.is_empty());
+    let both = second.try_lock_for(patience).await.expect("asked").expect("nobody is before them");
+    theirs.release().await.expect("released");
+    both.release().await.expect("released");
+    let ours = soon("ours", ours).await.expect("held");
+    let members: Vec<_> = ours.members().map(|member| (member.path, member.fencing_token)).collect();
+    assert_eq!(members.iter().map(|(path, _)| *path).collect::<Vec<_>>(), [&a, &b], "in the order of the paths");
+    assert!(members.is_sorted_by_key(|(_, token)| *token), "each has a token of its own: {members:?}");
+    assert_eq!(ours.fencing_token(), members[0].1, "the smallest stands for all");
+    ours.release().await.expect("released");
+    wait_empty(&world, &["a", "b"]).await;
+}
+
+#[tokio::test]
+async fn member_of_a_sequential_lock_that_is_lost_while_it_waits_is_noticed() {
+    let world = World::new().await;
+    let [a, b] = ["a", "b"].map(|name| format!("{}/{name}", world.path));
+    let held = Mutex::new(&world.other().await, &b).expect("a lock").lock().await.expect("held");
+    let ours = multi_lock(&world.session, &world, &["a", "b"]).sequential();
+    let ours = tokio::spawn(async move { ours.lock().await });
+    wait_children(&world.admin, &b, 2).await;
+    let name = wait_children(&world.admin, &a, 1).await.remove(0);
+    world.admin.delete(&format!("{a}/{name}"), None).await.expect("deleted");
+    let anew = async { while wait_children(&world.admin, &a, 1).await[0] == name {} };
+    soon("a new place", anew).await;
+    held.release().await.expect("released");
+    soon("ours", ours).await.expect("no panic").expect("held").release().await.expect("released");
+    wait_empty(&world, &["a", "b"]).await;
+}
+
+#[tokio::test]
+async fn time_limit_is_one_for_all_members() {
+    let world = World::new().await;
+    let other = world.other().await;
+    let mut held = Vec::new();
+    for path in paths(&world, &["a", "b", "c"]) {
+        held.push(Mutex::new(&other, &path).expect("a lock").lock().await.expect("held"));
+    }
+    let limit = Duration::from_millis(400);
+    for multi in [true, false] {
+        let lock = multi_lock(&world.session, &world, &["a", "b", "c"]);
+        let lock = if multi { lock } else { lock.sequential() };
+        let began = Instant::now();
+        assert!(lock.try_lock_for(limit).await.expect("asked").is_none(), "all are held");
+        assert!(began.elapsed() < 2 * limit, "one limit, not three: {:?}", began.elapsed());
+        for path in paths(&world, &["a", "b", "c"]) {
+            wait_children(&world.admin, &path, 1).await;
+        }
+    }
+    drop(held);
+    wait_empty(&world, &["a", "b", "c"]).await;
+}

@@ -1,0 +1,254 @@
+//! Readers share, writers do not, and everybody comes in turn; a writer can go on as a reader.
+
+use std::sync::{Arc, Mutex as StdMutex};
+
+use testbed::frames::Op;
+use testbed::ledger::Ledger;
+use testbed::proxy::Cut;
+use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Permission};
+use zookeeper_recipes::{ContenderKind, Error, HoldState, Loss, Options, RwLock};
+
+use crate::cancel::Polls;
+use crate::support::{TIMEOUT, World, soon};
+
+fn rwlock(world: &World) -> RwLock {
+    RwLock::new(&world.session, &world.path).expect("a lock")
+}
+
+async fn other(world: &World) -> RwLock {
+    RwLock::new(&world.other().await, &world.path).expect("a lock")
+}
+
+#[tokio::test]
+async fn readers_share_and_keep_writers_out() {
+    let world = World::new().await;
+    let (lock, other) = (rwlock(&world), other(&world).await);
+    let one = lock.read().await.expect("held");
+    let two = soon("another reader", other.read()).await.expect("held");
+    assert!(other.try_write().await.expect("asked").is_none(), "readers hold");
+    one.release().await.expect("released");
+    assert!(lock.try_write().await.expect("asked").is_none(), "one reader still holds");
+    two.release().await.expect("released");
+    let writing = lock.try_write().await.expect("asked").expect("free");
+    assert!(other.try_read().await.expect("asked").is_none(), "a writer holds");
+    assert!(other.try_write().await.expect("asked").is_none(), "a writer holds");
+    writing.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn readers_behind_a_writer_are_admitted_together_and_woken_once() {
+    let world = World::new().await;
+    let writing = other(&world).await.write().await.expect("held");
+    let lock = rwlock(&world);
+    let readers: Vec<_> = (0..20)
+        .map(|_| {
+            let lock = lock.clone();
+            tokio::spawn(async move { lock.read().await })
+        })
+        .collect();
+    world.wait_children(21).await;
+    // Each has created, listed and set its watch.
+    world.proxy.wait_for_requests(60).await;
+    world.proxy.reset();
+    writing.release().await.expect("released");
+    let mut guards = Vec::new();
+    for reader in readers {
+        guards.push(soon("a reader", reader).await.expect("no panic").expect("held"));
+    }
+    // All hold at once. Each was woken once, looked once, and watches nothing any more.
+    let requests = world.proxy.requests();
+    assert_eq!(requests.iter().filter(|request| request.op == Op::GetChildren).count(), 20);
+    assert_eq!(requests.iter().filter(|request| request.op == Op::GetData).count(), 0);
+    drop(guards);
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn writer_among_a_hundred_readers_is_admitted_in_its_turn() {
+    let world = World::new().await;
+    let door = other(&world).await.write().await.expect("held");
+    let ledger = Arc::new(StdMutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for place in 0..101 {
+        let (lock, ledger) = (rwlock(&world), ledger.clone());
+        tasks.push(tokio::spawn(async move {
+            if place == 50 {
+                let guard = lock.write().await.expect("held");
+                ledger.lock().expect("unpoisoned").push(place);
+                guard.release().await
+            } else {
+                let guard = lock.read().await.expect("held");
+                ledger.lock().expect("unpoisoned").push(place);
+                guard.release().await
+            }
+        }));
+        world.wait_children(place + 2).await;
+    }
+    door.release().await.expect("released");
+    for task in tasks {
+        soon("a turn", task).await.expect("no panic").expect("released");
+    }
+    let order = ledger.lock().expect("unpoisoned");
+    let writer = order.iter().position(|place| *place == 50).expect("the writer had its turn");
+    assert_eq!(writer, 50, "behind those who came before: {order:?}");
+    assert!(order[..50].iter().all(|place| *place < 50), "{order:?}");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn downgrade_lets_readers_in_and_keeps_the_queued_writer_out() {
+    let world = World::new().await;
+    let lock = rwlock(&world);
+    let writing = lock.write().await.expect("held");
+    let (token, lost) = (writing.fencing_token(), writing.lost());
+    let reader = other(&world).await.enqueue_read().await.expect("in line");
+    let writer = other(&world).await.enqueue_write().await.expect("in line");
+    let late = other(&world).await.enqueue_read().await.expect("in line");
+    let reading = writing.downgrade().await.expect("a reader");
+    assert_eq!((reading.fencing_token(), reading.state()), (token, HoldState::Held));
+    let reader = soon("the reader right behind", reader).await.expect("held");
+    let names = world.wait_children(4).await;
+    let kinds: Vec<_> = lock.contenders().await.expect("listed").iter().map(|one| one.kind()).collect();
+    let expected = [ContenderKind::Read, ContenderKind::Read, ContenderKind::Write, ContenderKind::Read];
+    assert_eq!(kinds, expected, "{names:?}");
+    let mut writer = std::pin::pin!(writer);
+    assert!(futures_util::poll!(&mut writer).is_pending(), "two readers hold");
+    reader.release().await.expect("released");
+    // Longer than it takes to set the watch on its own node.
+    let early = tokio::time::timeout(TIMEOUT / 2, lost).await;
+    assert!(early.is_err(), "the change of the node is no loss");
+    assert!(futures_util::poll!(&mut writer).is_pending(), "one reader holds");
+    reading.release().await.expect("released");
+    let writer = soon("the writer", writer).await.expect("held");
+    assert!(writer.fencing_token() > token);
+    writer.release().await.expect("released");
+    soon("the late reader", late).await.expect("held").release().await.expect("released");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn loss_of_a_downgraded_hold_is_told_to_those_who_asked_before() {
+    let world = World::new().await;
+    let writing = rwlock(&world).write().await.expect("held");
+    let lost = writing.lost();
+    let reading = writing.downgrade().await.expect("a reader");
+    world.admin.delete(&reading.nodes()[0], None).await.expect("deleted");
+    assert_eq!(soon("the loss", lost).await, Loss::Deleted);
+    assert!(matches!(reading.release().await, Err(Error::Lost(Loss::Deleted))));
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn downgrade_comes_to_its_end_when_it_is_cut_at_any_frame() {
+    let world = World::new().await;
+    let (lock, other) = (rwlock(&world), other(&world).await);
+    let ledger = Ledger::new();
+    for at in [Cut::BeforeRequest as fn(usize) -> Cut, Cut::AfterRequest, Cut::BeforeAnswer, Cut::AfterAnswer] {
+        for k in 1.. {
+            let writing = lock.write().await.expect("held");
+            let token = writing.fencing_token();
+            let entry = ledger.enter("the first writer", token.get());
+            let waiting = other.enqueue_write().await.expect("in line");
+            world.proxy.reset();
+            world.proxy.cut(at(k));
+            let reading = soon("a downgrade over a cut", writing.downgrade()).await.expect("a reader");
+            let fired = world.proxy.requests().len() >= k;
+            assert_eq!(reading.fencing_token(), token);
+            assert_eq!(world.wait_children(2).await.len(), 2, "a reader and a writer that waits");
+            entry.leave();
+            soon("a release", reading.release()).await.expect("released");
+            world.proxy.heal();
+            let writer = soon("the writer", waiting).await.expect("held");
+            ledger.enter("the next writer", writer.fencing_token().get()).leave();
+            writer.release().await.expect("released");
+            world.wait_empty().await;
+            if !fired {
+                break;
+            }
+        }
+    }
+    ledger.assert_clean();
+}
+
+#[tokio::test]
+async fn downgrade_that_is_dropped_at_any_poll_releases_the_lock() {
+    let world = World::new().await;
+    let lock = rwlock(&world);
+    for polls in 0.. {
+        let writing = lock.write().await.expect("held");
+        let lost = writing.lost();
+        let done = soon("polls", Polls { future: Box::pin(writing.downgrade()), left: polls }).await.is_some();
+        world.wait_empty().await;
+        assert!(tokio::time::timeout(TIMEOUT / 100, lost).await.is_err(), "it was given up, not lost");
+        if done {
+            assert!(polls > 1, "something was cancelled");
+            break;
+        }
+    }
+    soon("another", lock.write()).await.expect("held").release().await.expect("released");
+}
+
+#[tokio::test]
+async fn downgrade_of_a_lost_lock_gives_the_lost_guard_back() {
+    let world = World::new().await;
+    let writing = rwlock(&world).write().await.expect("held");
+    world.admin.delete(&writing.nodes()[0], None).await.expect("deleted");
+    let error = writing.downgrade().await.expect_err("there is nothing to change");
+    assert!(matches!(error.source, Error::Lost(Loss::Deleted)), "{:?}", error.source);
+    assert_eq!(error.guard.state(), HoldState::Lost(Loss::Deleted));
+    world.wait_empty().await;
+
+    let writing = soon("a lock", rwlock(&world).write()).await.expect("held");
+    world.expire().await;
+    assert_eq!(soon("the loss", writing.lost()).await, Loss::Expired);
+    let error = writing.downgrade().await.expect_err("it is lost");
+    assert!(matches!(error.source, Error::Lost(Loss::Expired)), "{:?}", error.source);
+    assert!(matches!(error.guard.release().await, Err(Error::Lost(Loss::Expired))));
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn downgrade_that_is_refused_leaves_the_writer_as_it_was() {
+    let world = World::new().await;
+    let options = Options::new().with_identifier("writer");
+    let lock = RwLock::with_options(&world.session, &world.path, options).expect("a lock");
+    let writing = lock.write().await.expect("held");
+    let (token, nodes) = (writing.fencing_token(), writing.nodes().to_vec());
+    let no_create = [Acl::new(Permission::READ | Permission::DELETE | Permission::ADMIN, AuthId::anyone())];
+    world.admin.set_acl(&world.path, &no_create, None).await.expect("set");
+    let error = writing.downgrade().await.expect_err("may not create");
+    assert!(matches!(error.source, Error::NoAuth { .. }), "{:?}", error.source);
+    assert_eq!(error.guard.state(), HoldState::Held);
+    assert_eq!((error.guard.fencing_token(), error.guard.nodes()), (token, &nodes[..]));
+    world.wait_children(1).await;
+    world.admin.set_acl(&world.path, &Acls::anyone_all(), None).await.expect("set");
+    let reading = error.guard.downgrade().await.expect("a reader, now");
+    // Its own watch sees the deletion of the new node.
+    let lost = reading.lost();
+    world.admin.delete(&reading.nodes()[0], None).await.expect("deleted");
+    assert_eq!(soon("the loss", lost).await, Loss::Deleted);
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn downgrade_ends_with_trust_when_nobody_answers() {
+    let world = World::new().await;
+    let writing = rwlock(&world).write().await.expect("held");
+    world.proxy.black_hole();
+    let error = soon("the end of trust", writing.downgrade()).await.expect_err("nobody answers");
+    assert!(matches!(error.source, Error::Lost(Loss::Expired)), "{:?}", error.source);
+    world.proxy.heal();
+    drop(error);
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn error_of_a_downgrade_can_be_passed_on() {
+    let world = World::new().await;
+    let writing = rwlock(&world).write().await.expect("held");
+    world.session.close().await.expect("closed");
+    let error = writing.downgrade().await.expect_err("closed");
+    assert!(matches!(Error::from(error), Error::Lost(Loss::Closed)));
+    world.wait_empty().await;
+}
