@@ -18,6 +18,21 @@
 //! # }
 //! ```
 //!
+//! # Recipes
+//!
+//! | | |
+//! |---|---|
+//! | [`Mutex`] | one holder at a time |
+//! | [`ReentrantMutex`] | that an explicit [`Owner`] can lock again |
+//! | [`RwLock`] | one writer, or any number of readers; a writer can go on as a reader |
+//! | [`Semaphore`] | a number of permits, one or several at a time |
+//! | [`MultiLock`] | several locks as one, taken at once, without deadlocks |
+//! | [`Election`] | one leader among candidates, and [observers](Observer) of it |
+//!
+//! All have a form that waits, one that does not, and one with a time limit; one that [takes its place
+//! first](Waiting), to be awaited later; `contenders` tells who holds and who waits, `revoke` asks a holder to let go, and
+//! `break_lock` makes it. Every guard is a [`Hold`].
+//!
 //! Services are better written against [`DistributedLock`] and [`LockProvider`], so that their tests need no server.
 //!
 //! # What is promised
@@ -75,7 +90,8 @@
 //! # Sessions
 //!
 //! A [`Session`] renews itself after it has expired: its holds are lost for good, its waiters queue again. All locks
-//! made from it share it, so a process needs one. It lives on the runtime that it was connected on. A task that locks the same [`Mutex`] twice waits for itself.
+//! made from it share it, so a process needs one. It lives on the runtime that it was connected on. A task that locks
+//! the same [`Mutex`] twice waits for itself; see [`ReentrantMutex`].
 //!
 //! Call [`Session::close`] before the program ends. A `main` that simply ends may leave its nodes, and so its locks,
 //! until the servers give the session up.

@@ -83,7 +83,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`](crate::Mutex::lock), but never [`Error::Evicted`].
+    /// As [`Mutex::lock`](crate::Mutex::lock), but [`Error::Evicted`] only if it has but one member.
     pub async fn lock(&self) -> Result<MultiLockGuard> {
         self.queue.hold().await.map(MultiLockGuard)
     }

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use zookeeper_recipes::testing::{LocalLock, LocalLocks};
 use zookeeper_recipes::{
-    Contender, DistributedLock, Error, FencingToken, Hold, HoldState, LockGuard, LockProvider, Loss, Mutex,
-    MutexGuard, Options, Session, Trust,
+    Contender, ContenderKind, DistributedLock, DowngradeError, Election, Error, FencingToken, Hold, HoldState,
+    Leadership, LockGuard, LockProvider, Loss, Member, MultiLock, MultiLockBuilder, MultiLockGuard, Mutex,
+    MutexGuard, Observer, Options, Owner, ReentrantMutex, ReentrantMutexGuard, RwLock, RwLockReadGuard,
+    RwLockWriteGuard, Semaphore, SemaphorePermit, Session, Trust, Waiting,
 };
 
 fn is_all<T: Send + Sync + Unpin + 'static + std::fmt::Debug>() {}
@@ -19,6 +21,22 @@ fn types_can_be_shared_and_sent() {
     is_all::<Session>();
     is_all::<Mutex>();
     is_all::<MutexGuard>();
+    is_all::<RwLock>();
+    is_all::<RwLockReadGuard>();
+    is_all::<RwLockWriteGuard>();
+    is_all::<DowngradeError>();
+    is_all::<Semaphore>();
+    is_all::<SemaphorePermit>();
+    is_all::<MultiLock>();
+    is_all::<MultiLockBuilder>();
+    is_all::<MultiLockGuard>();
+    is_all::<Member<'static>>();
+    is_all::<ReentrantMutex>();
+    is_all::<ReentrantMutexGuard>();
+    is_all::<Owner>();
+    is_all::<Election>();
+    is_all::<Leadership>();
+    is_all::<Observer>();
     is_all::<Hold>();
     is_all::<Options>();
     is_all::<Contender>();
@@ -26,6 +44,7 @@ fn types_can_be_shared_and_sent() {
     is_all::<LocalLock>();
     is_all::<LocalLocks>();
     is_all::<Box<dyn LockGuard>>();
+    is_plain::<ContenderKind>();
     is_plain::<FencingToken>();
     is_plain::<HoldState>();
     is_plain::<Loss>();
@@ -43,10 +62,54 @@ fn futures_can_be_sent(session: &'static Session, mutex: &'static Mutex, guard: 
     is_send_static(&mutex.lock());
     is_send_static(&mutex.try_lock());
     is_send_static(&mutex.try_lock_for(Duration::ZERO));
+    is_send_static(&mutex.enqueue());
     is_send_static(&mutex.contenders());
     is_send_static(&guard().lost());
+    is_send_static(&guard().revoke_requested());
     is_send_static(&guard().state_changed());
     is_send_static(&guard().run_until_lost(async {}));
+}
+
+#[allow(dead_code, reason = "it only has to compile")]
+fn futures_of_the_other_recipes_can_be_sent(
+    rwlock: &'static RwLock,
+    semaphore: &'static Semaphore,
+    multi_lock: &'static MultiLock,
+    (reentrant, owner): (&'static ReentrantMutex, &'static Owner),
+    election: &'static Election,
+    contender: &'static Contender,
+) {
+    is_send_static(&rwlock.read());
+    is_send_static(&rwlock.try_write_for(Duration::ZERO));
+    is_send_static(&semaphore.acquire_many(2));
+    is_send_static(&semaphore.available_permits());
+    is_send_static(&multi_lock.lock());
+    is_send_static(&reentrant.lock(owner));
+    is_send_static(&reentrant.try_lock(owner));
+    is_send_static(&reentrant.try_lock_for(owner, Duration::ZERO));
+    is_send_static(&election.campaign());
+    is_send_static(&election.leader());
+    is_send_static(&election.lead(async |term: Leadership| {
+        drop(term);
+        std::ops::ControlFlow::Break(())
+    }));
+    is_send_static(&election.break_lock(contender));
+    is_send_static(&election.revoke(contender));
+}
+
+#[allow(dead_code, reason = "it only has to compile")]
+fn what_consumes_can_be_sent(
+    mut observer: Observer,
+    leadership: Leadership,
+    writer: RwLockWriteGuard,
+    waiting: Waiting<MutexGuard>,
+) {
+    fn is_send<T: Send>(_: T) {}
+    is_send(waiting);
+    is_send(writer.downgrade());
+    is_send(observer.changed());
+    is_send(leadership.proclaim("x"));
+    is_send(leadership.resign());
 }
 
 #[allow(dead_code, reason = "it only has to compile")]
