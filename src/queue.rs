@@ -194,7 +194,11 @@ impl Queue {
                 places.iter().map(|(_, place)| place).chain([&place]).flat_map(Place::nodes).collect();
             // A waiter with one node will hear of its loss when it is woken.
             let watched = if nodes.len() > 1 { &nodes[..] } else { &[] };
-            let mut lost = pin!(any_gone(link, watched, |_| {}));
+            let mut lost = pin!(async {
+                // A short wait is spared the watches.
+                tokio::time::sleep(link.timeout() / 8).await;
+                any_gone(link, watched, |_| {}).await
+            });
             while outlook != Outlook::Admitted {
                 waited = true;
                 progress.ahead(place.ahead());

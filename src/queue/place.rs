@@ -1,5 +1,6 @@
 //! Owns [`Place`]: a place in one line or in several at once, from before its nodes are created to its admission.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -27,6 +28,8 @@ pub(super) struct Place<'a> {
     lines: &'a [Line],
     options: &'a Options,
     stakes: Stakes,
+    /// Where the stakes of each line begin.
+    starts: Vec<usize>,
     views: Vec<View>,
 }
 
@@ -55,7 +58,13 @@ impl<'a> Place<'a> {
         let stakes = all.map(|line| Stake::new(link, &line.path, line.kind().separator(), options));
         let stakes = Stakes::new(stakes.collect::<Result<_>>()?);
         let views = lines.iter().map(|_| View { outlook: None, czxids: Czxids::new() }).collect();
-        Ok(Self { lines, options, stakes, views })
+        let mut stakes_before = 0;
+        let starts = lines.iter().map(|line| {
+            let start = stakes_before;
+            stakes_before += line.width();
+            start
+        });
+        Ok(Self { lines, options, stakes, starts: starts.collect(), views })
     }
 
     pub(super) fn into_stakes(self) -> Stakes {
@@ -72,8 +81,8 @@ impl<'a> Place<'a> {
     }
 
     /// The stakes in the line `index`, as a range.
-    fn range(&self, index: usize) -> std::ops::Range<usize> {
-        let start = self.lines[..index].iter().map(Line::width).sum();
+    fn range(&self, index: usize) -> Range<usize> {
+        let start = self.starts[index];
         start..start + self.lines[index].width()
     }
 
@@ -82,7 +91,7 @@ impl<'a> Place<'a> {
     }
 
     fn line_of(&self, stake: usize) -> usize {
-        (0..self.lines.len()).find(|&index| self.range(index).contains(&stake)).unwrap_or_default()
+        self.starts.partition_point(|start| *start <= stake) - 1
     }
 
     /// Creates the nodes and looks where they stand: one round trip, unless something is in the way.

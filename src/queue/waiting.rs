@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use futures_util::FutureExt;
@@ -24,7 +24,8 @@ use crate::queue::progress::Progress;
 /// It can be awaited by reference (`&mut waiting`), again and again, without losing the place.
 #[must_use = "dropping it leaves the queue"]
 pub struct Waiting<G> {
-    way: Way,
+    /// Locked for a moment only: it makes the value `Sync`, which the future in it is not.
+    way: Mutex<Way>,
     progress: Arc<Progress>,
     guard: fn(Hold) -> G,
 }
@@ -47,7 +48,7 @@ impl<G> Waiting<G> {
             hold = &mut queued => Way::Admitted(hold?),
             () = progress.known() => Way::Queued(queued),
         };
-        Ok(Self { way, progress, guard })
+        Ok(Self { way: Mutex::new(way), progress, guard })
     }
 
     /// How many are ahead and have to leave first, as of the last time that it was woken; 0 when it is our turn.
@@ -56,7 +57,7 @@ impl<G> Waiting<G> {
     /// callers ahead, and once there are none, of the permits that have to be given back.
     #[must_use]
     pub fn position(&self) -> usize {
-        match self.way {
+        match *self.way.lock().unwrap_or_else(PoisonError::into_inner) {
             Way::Queued(_) => self.progress.last().unwrap_or_default(),
             Way::Admitted(_) | Way::Done => 0,
         }
@@ -71,11 +72,12 @@ impl<G> Future for Waiting<G> {
     /// If it is polled again after it has come to its end.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let guard = self.guard;
-        match std::mem::replace(&mut self.way, Way::Done) {
+        let way = self.way.get_mut().unwrap_or_else(PoisonError::into_inner);
+        match std::mem::replace(way, Way::Done) {
             Way::Queued(mut queued) => match queued.as_mut().poll(cx) {
                 Poll::Ready(hold) => Poll::Ready(hold.map(guard)),
                 Poll::Pending => {
-                    self.way = Way::Queued(queued);
+                    *way = Way::Queued(queued);
                     Poll::Pending
                 }
             },

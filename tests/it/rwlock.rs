@@ -89,7 +89,7 @@ async fn writer_among_a_hundred_readers_is_admitted_in_its_turn() {
     for task in tasks {
         soon("a turn", task).await.expect("no panic").expect("released");
     }
-    let order = ledger.lock().expect("unpoisoned");
+    let order = ledger.lock().expect("unpoisoned").clone();
     let writer = order.iter().position(|place| *place == 50).expect("the writer had its turn");
     assert_eq!(writer, 50, "behind those who came before: {order:?}");
     assert!(order[..50].iter().all(|place| *place < 50), "{order:?}");

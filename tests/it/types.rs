@@ -37,6 +37,7 @@ fn types_can_be_shared_and_sent() {
     is_all::<Election>();
     is_all::<Leadership>();
     is_all::<Observer>();
+    is_all::<Waiting<MutexGuard>>();
     is_all::<Hold>();
     is_all::<Options>();
     is_all::<Contender>();
