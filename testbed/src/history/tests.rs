@@ -1,0 +1,4 @@
+//! Tests of the recorder.
+
+mod recording;
+mod script;

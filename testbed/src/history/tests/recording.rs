@@ -1,0 +1,101 @@
+//! What the recorder writes.
+
+use super::super::{Acquire, Acquiring, Event, Held, History, Mode, Process, Releasing, Step, now};
+use super::script;
+
+fn steps(history: &History) -> Vec<Step> {
+    history.events().into_iter().map(|event| event.step).collect()
+}
+
+const EXCLUSIVE: Step = Step::Acquire { mode: Mode::Exclusive, owner: None };
+
+#[test]
+fn steps_are_written_as_they_happen() {
+    let history = History::new();
+    let before = now();
+    let acquire = history.process("a").acquire(Acquire::permits("/l", 3).with_owner("x"));
+    acquire.enqueued(Some(7));
+    let held = acquire.ok(7);
+    held.downgrade();
+    let begin = now();
+    let mut seen = begin;
+    assert!(held.confirm(|| {
+        seen = now();
+        true
+    }));
+    assert!(!held.confirm(|| false));
+    held.lost_since(5);
+    held.lost();
+    held.release().lost();
+    let events = history.events();
+    let (at, acquired) = (events[0].at, Step::Acquire { mode: Mode::Permits(3), owner: Some("x".into()) });
+    assert_eq!(events[0], Event::new(at, "a", "/l", 0, acquired));
+    assert!(before <= at && events.is_sorted_by_key(|event| event.at) && events[7].at <= now());
+    assert!((begin..=seen).contains(&events[4].at), "a look proves nothing of the time after it");
+    let enqueued = Step::Enqueued { place: Some(7) };
+    let lost = [5, events[6].at].map(|since| Step::Lost { since });
+    let expected = [enqueued, Step::Acquired { token: 7 }, Step::Downgrade, Step::Confirmed];
+    assert_eq!(steps(&history)[1..5], expected);
+    assert_eq!(steps(&history)[5..], [&lost[..], &[Step::Release, Step::ReleaseLost]].concat());
+}
+
+#[test]
+fn outcomes_are_written_once() {
+    let history = History::new();
+    let process = history.process("a");
+    let acquire = || process.acquire(Acquire::shared("/l"));
+    acquire().fail();
+    acquire().unknown();
+    acquire().ok(1).release().ok();
+    acquire().ok(2).release().unknown();
+    let ends: Vec<_> = steps(&history)
+        .into_iter()
+        .filter(|step| !matches!(step, Step::Acquire { .. } | Step::Acquired { .. } | Step::Release))
+        .collect();
+    assert_eq!(ends, [Step::AcquireFailed, Step::AcquireUnknown, Step::Released, Step::ReleaseUnknown]);
+    let numbers: Vec<_> = history.events().into_iter().map(|event| event.attempt).collect();
+    assert_eq!(numbers, [0, 0, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]);
+}
+
+#[test]
+fn what_is_dropped_has_an_unknown_outcome() {
+    let history = History::new();
+    let process = history.process("a");
+    drop(process.acquire(Acquire::exclusive("/l")));
+    assert_eq!(steps(&history), [EXCLUSIVE, Step::AcquireUnknown]);
+    drop(process.acquire(Acquire::exclusive("/l")).ok(1));
+    assert_eq!(steps(&history)[2..], [EXCLUSIVE, Step::Acquired { token: 1 }, Step::Release]);
+    drop(process.acquire(Acquire::exclusive("/l")).ok(2).release());
+    assert_eq!(steps(&history)[7..], [Step::Release, Step::ReleaseUnknown]);
+}
+
+#[test]
+fn history_goes_on_where_events_ended() {
+    let history = History::from_events(script::events("0 a acquire; 1 a ok 10; 2 a release; 3 a released"));
+    history.process("a").acquire(Acquire::exclusive(script::LOCK)).ok(11).release().ok();
+    assert_eq!(history.events().last().map(|event| event.attempt), Some(2));
+}
+
+#[test]
+fn clones_write_to_one_record_from_any_thread() {
+    fn is_shared<T: Clone + Send + Sync + 'static>() {}
+    fn is_sent<T: Send + Sync + 'static>() {}
+    is_shared::<History>();
+    is_shared::<Process>();
+    is_sent::<Acquiring>();
+    is_sent::<Held>();
+    is_sent::<Releasing>();
+    let history = History::new();
+    let threads = ["a", "b"].map(|name| {
+        let process = history.clone().process(name);
+        std::thread::spawn(move || {
+            for _ in 0..100 {
+                process.acquire(Acquire::shared("/l")).ok(1).release().ok();
+            }
+        })
+    });
+    for thread in threads {
+        thread.join().expect("no panic");
+    }
+    assert_eq!(history.events().len(), 800);
+}
