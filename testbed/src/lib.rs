@@ -1,5 +1,5 @@
 //! What tests and benchmarks of locks on ZooKeeper stand on: real servers, ensembles whose links can be
-//! broken, a proxy that understands frames, ledgers that remember who held what, and histories.
+//! broken, a proxy that understands frames, ledgers that remember who held what, and judges of histories.
 //!
 //! It knows nothing of the library under test.
 

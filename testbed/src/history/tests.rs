@@ -1,4 +1,6 @@
-//! Tests of the recorder.
+//! Tests of the judges: each way of being wrong beside its right neighbour, and any history against a naive twin.
 
+mod by_hand;
 mod recording;
 mod script;
+mod twin;

@@ -1,6 +1,6 @@
-//! What the recorder writes.
+//! What the recorder writes, and what is told of it.
 
-use super::super::{Acquire, Acquiring, Event, Held, History, Mode, Process, Releasing, Step, now};
+use super::super::{Acquire, Acquiring, Event, Held, History, Mode, Model, Process, Releasing, Step, now};
 use super::script;
 
 fn steps(history: &History) -> Vec<Step> {
@@ -67,12 +67,14 @@ fn what_is_dropped_has_an_unknown_outcome() {
     assert_eq!(steps(&history)[2..], [EXCLUSIVE, Step::Acquired { token: 1 }, Step::Release]);
     drop(process.acquire(Acquire::exclusive("/l")).ok(2).release());
     assert_eq!(steps(&history)[7..], [Step::Release, Step::ReleaseUnknown]);
+    history.judge(Model::FencedMutex).assert_clean();
 }
 
 #[test]
 fn history_goes_on_where_events_ended() {
     let history = History::from_events(script::events("0 a acquire; 1 a ok 10; 2 a release; 3 a released"));
     history.process("a").acquire(Acquire::exclusive(script::LOCK)).ok(11).release().ok();
+    history.judge(Model::FencedMutex).assert_clean();
     assert_eq!(history.events().last().map(|event| event.attempt), Some(2));
 }
 
@@ -98,4 +100,17 @@ fn clones_write_to_one_record_from_any_thread() {
         thread.join().expect("no panic");
     }
     assert_eq!(history.events().len(), 800);
+    history.judge(Model::ReadWrite).assert_clean();
+}
+
+#[test]
+#[should_panic(
+    expected = "FencedMutex: 22 violations\n/l: p1 (token 2, from +3ns on) was granted while inside: p0"
+)]
+fn violations_are_in_the_panic() {
+    let script: String =
+        (0..23).map(|n| format!("{} p{n} acquire; {} p{n} ok {};", 2 * n, 2 * n + 1, n + 1)).collect();
+    let report = History::from_events(script::events(&script)).judge(Model::FencedMutex);
+    assert!(report.to_string().ends_with("\nand 2 more"));
+    report.assert_clean();
 }
