@@ -35,6 +35,7 @@
 //! // Here goes the call of its release.
 //! release.ok();
 //! history.judge(Model::FencedMutex).assert_clean();
+//! println!("{}", history.summary());
 //! ```
 
 mod attempt;
@@ -47,6 +48,7 @@ mod loads;
 mod order;
 mod recorder;
 mod report;
+mod summary;
 #[cfg(test)]
 mod tests;
 
@@ -57,6 +59,7 @@ pub use event::{Acquire, Event, Mode, Step, now};
 pub use judge::Model;
 pub use recorder::{Acquiring, Held, Process, Releasing};
 pub use report::Report;
+pub use summary::{Gap, Summary, Wait};
 
 /// A record of what clients did to locks. A clone writes to the same record.
 #[derive(Clone, Debug, Default)]
@@ -110,6 +113,11 @@ impl History {
     /// Says how far the history can not be explained by a model; each object is judged by itself.
     pub fn judge(&self, model: Model) -> Report {
         judge::judge(&self.events(), model)
+    }
+
+    /// Counts operations and finds the longest waits.
+    pub fn summary(&self) -> Summary {
+        summary::summarize(&self.events())
     }
 
     fn append(&self, event: Event) {

@@ -1,6 +1,8 @@
 //! What the recorder writes, and what is told of it.
 
-use super::super::{Acquire, Acquiring, Event, Held, History, Mode, Model, Process, Releasing, Step, now};
+use std::time::Duration;
+
+use super::super::{Acquire, Acquiring, Event, Gap, Held, History, Mode, Model, Process, Releasing, Step, now};
 use super::script;
 
 fn steps(history: &History) -> Vec<Step> {
@@ -113,4 +115,31 @@ fn violations_are_in_the_panic() {
     let report = History::from_events(script::events(&script)).judge(Model::FencedMutex);
     assert!(report.to_string().ends_with("\nand 2 more"));
     report.assert_clean();
+}
+
+#[test]
+fn summary_counts_and_finds_the_longest_waits() {
+    assert_eq!(
+        History::new().summary().to_string(),
+        "0 acquires in 0ns: 0 ok, 0 failed, 0 unknown\n\
+        0 releases: 0 ok, 0 lost, 0 unknown; 0 losses told, 0 downgrades"
+    );
+    let script = "100 a acquire; 105 a ok 10; 107 a downgrade; 108 b acquire; 109 a release; 110 a released; \
+        112 b unknown; 112 c acquire; 113 c fail; 109 d acquire; 118 d ok 20; 119 d lost; 120 d release; \
+        121 d release-lost; 121 e acquire; 122 e ok 30; 123 e release; 124 e release-unknown; 130 f acquire";
+    let summary = History::from_events(script::events(script)).summary();
+    assert_eq!(
+        summary.longest_gap,
+        Some(Gap { start: Duration::from_nanos(5), duration: Duration::from_nanos(13) })
+    );
+    assert_eq!(summary.longest_wait.as_ref().map(|wait| wait.duration), Some(Duration::from_nanos(9)));
+    assert_eq!(
+        summary.to_string(),
+        "6 acquires in 30ns: 3 ok, 1 failed, 1 unknown\n\
+        3 releases: 1 ok, 1 lost, 1 unknown; 1 losses told, 1 downgrades\n\
+        longest wait: 9ns, of d for /l (token 20)\n\
+        longest time without a grant: 13ns, from +5ns on"
+    );
+    let stuck = History::from_events(script::events("0 a acquire; 1 a ok 10; 9 b acquire")).summary();
+    assert_eq!(stuck.longest_gap, Some(Gap { start: Duration::from_nanos(1), duration: Duration::from_nanos(8) }));
 }
