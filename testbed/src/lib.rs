@@ -1,11 +1,12 @@
 //! What tests and benchmarks of locks on ZooKeeper stand on: real servers, ensembles whose links can be
-//! broken, a proxy that understands frames, and ledgers that remember who held what.
+//! broken, a proxy that understands frames, ledgers that remember who held what, and judges of histories.
 //!
 //! It knows nothing of the library under test.
 
 mod ensemble;
 pub mod expire;
 pub mod frames;
+pub mod history;
 mod java;
 pub mod ledger;
 mod link;

@@ -1,0 +1,8 @@
+//! Tests of the judges: each way of being wrong beside its right neighbour, and any history against a naive twin.
+
+mod by_hand;
+mod random;
+mod recording;
+mod script;
+mod simulation;
+mod twin;
