@@ -5,6 +5,7 @@ mod contract;
 mod cut;
 mod ends;
 mod given;
+mod histories;
 mod listing;
 mod loss;
 mod multi_lock;
