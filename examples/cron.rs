@@ -73,10 +73,7 @@ async fn run() -> Result<()> {
     }
     ensure(saved_by_record > 0, "the late machine never found the lock free, so nothing was shown")?;
     late.lose_the_lock().await?;
-    for machine in machines.iter().chain([&late]) {
-        machine.session.close().await?;
-    }
-    Ok(())
+    common::close(machines.iter().chain([&late]).map(|machine| &machine.session)).await
 }
 
 fn record() -> String {
@@ -119,8 +116,7 @@ impl Machine {
     }
 
     async fn lose_the_lock(&self) -> Result<()> {
-        let minute = "12:03";
-        let lock = self.lock(minute)?;
+        let (minute, lock) = ("12:03", self.lock("12:03")?);
         let guard = lock.lock().await?;
         for contender in lock.contenders().await? {
             lock.break_lock(&contender).await?;

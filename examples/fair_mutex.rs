@@ -41,10 +41,7 @@ async fn run() -> Result<()> {
     println!("{WORKERS} workers, each in a session of its own, share the lock {path}\n");
     take_turns(&mutexes).await?;
     kill_the_holder(&mutexes, &sessions[1]).await?;
-    for session in &sessions {
-        session.close().await?;
-    }
-    Ok(())
+    common::close(&sessions).await
 }
 
 async fn take_turns(mutexes: &[Mutex]) -> Result<()> {

@@ -54,10 +54,7 @@ async fn run() -> Result<()> {
     println!("observer: nobody leads, after {terms} terms");
     // One of the three came back.
     ensure(terms > ADDRESSES.len(), "the dead leader did not stand again")?;
-    for session in sessions.iter().chain([&session]) {
-        session.close().await?;
-    }
-    Ok(())
+    common::close(sessions.iter().chain([&session])).await
 }
 
 /// Stands until it is told to stop as the leader; returns how many terms it has led.

@@ -69,10 +69,7 @@ async fn run() -> Result<()> {
     let session = &sessions[0];
     let free = Semaphore::new(session, &path, LIMIT)?.available_permits().await?;
     ensure(free == LIMIT, "not all permits were given back")?;
-    for session in sessions {
-        session.close().await?;
-    }
-    Ok(())
+    common::close(&sessions).await
 }
 
 async fn call(service: &str, weight: u32, permits: Semaphore, api: Arc<Api>) -> Result<()> {

@@ -89,10 +89,7 @@ async fn run() -> Result<()> {
     let sum: i64 = bank.balances().iter().sum();
     println!("sum     {sum}");
     ensure(sum == BALANCE * ACCOUNTS as i64, "money was made or lost")?;
-    for session in sessions {
-        session.close().await?;
-    }
-    Ok(())
+    common::close(&sessions).await
 }
 
 fn lock_paths(accounts: [usize; 2]) -> [String; 2] {

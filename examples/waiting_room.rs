@@ -63,10 +63,7 @@ async fn run() -> Result<()> {
     for visitor in visitors {
         visitor.await??;
     }
-    for session in sessions.iter().chain([&session]) {
-        session.close().await?;
-    }
-    Ok(())
+    common::close(sessions.iter().chain([&session])).await
 }
 
 /// Waits, enters, and stays until the time is up or somebody asks for the room.

@@ -50,6 +50,13 @@ pub(crate) async fn session(name: &str) -> Result<Session> {
     Ok(session.with_options(Options::new().with_identifier(name)))
 }
 
+pub(crate) async fn close(sessions: impl IntoIterator<Item = &Session>) -> Result<()> {
+    for session in sessions {
+        session.close().await?;
+    }
+    Ok(())
+}
+
 pub(crate) fn name(contender: &Contender) -> String {
     String::from_utf8_lossy(contender.identifier()).into_owned()
 }
