@@ -3,6 +3,7 @@
 mod cancel;
 mod contract;
 mod cut;
+mod election;
 mod ends;
 mod given;
 mod listing;
