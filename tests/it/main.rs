@@ -11,6 +11,7 @@ mod loss;
 mod nobody;
 mod paths;
 mod pause;
+mod reentrant;
 mod round_trips;
 mod storm;
 mod support;
