@@ -101,7 +101,8 @@ fn acquire(
     async move {
         let hold = match how {
             How::Wait => queue.hold_with(&progress).await.map(Some),
-            How::Try => queue.try_hold().await,
+            // Whoever tries has a time limit of its own, which is not that of others who share the attempt.
+            How::Try => queue.try_patiently().await,
         };
         let hold = hold.map(|hold| hold.map(Arc::new));
         let mut entries = register.entries();

@@ -156,9 +156,14 @@ impl Queue {
     }
 
     /// Takes the lock if nobody is ahead of us.
-    #[tracing::instrument(level = "debug", skip_all, fields(path = %self.path))]
     pub(crate) async fn try_hold(&self) -> Result<Option<Hold>> {
-        within(&self.session, attempt(&self.session, |link| self.try_once(link).boxed())).await
+        within(&self.session, self.try_patiently()).await
+    }
+
+    /// Takes the lock if nobody is ahead of us, however long it takes to ask.
+    #[tracing::instrument(level = "debug", skip_all, fields(path = %self.path))]
+    pub(crate) async fn try_patiently(&self) -> Result<Option<Hold>> {
+        attempt(&self.session, |link| self.try_once(link).boxed()).await
     }
 
     /// How many nodes there are where a place is a hold.

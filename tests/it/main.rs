@@ -3,6 +3,7 @@
 mod cancel;
 mod contract;
 mod cut;
+mod election;
 mod ends;
 mod given;
 mod histories;
@@ -13,6 +14,7 @@ mod nobody;
 mod paths;
 mod pause;
 mod recipes;
+mod reentrant;
 mod round_trips;
 mod rwlock;
 mod semaphore;
