@@ -1,5 +1,6 @@
 //! Owns [`Contender`]: who holds and who waits, as an operator wants to know it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -96,6 +97,12 @@ impl Contender {
         &self.identifier
     }
 
+    /// What it calls itself, as text; what is no text is replaced.
+    #[must_use]
+    pub fn identifier_lossy(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.identifier)
+    }
+
     /// When it joined the queue, by the servers' clock.
     #[must_use]
     pub fn since(&self) -> SystemTime {
@@ -114,9 +121,11 @@ impl fmt::Debug for Contender {
         f.debug_struct("Contender")
             .field("path", &self.path)
             .field("name", &self.name)
+            .field("kind", &self.kind)
             .field("is_holder", &self.is_holder)
             .field("session_id", &self.session_id())
-            .field("identifier", &String::from_utf8_lossy(&self.identifier))
+            .field("identifier", &self.identifier_lossy())
+            .field("token", &self.token())
             .finish_non_exhaustive()
     }
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong. A variant exists where a caller would act on it.
+///
+/// What it displays does not repeat its [`source`](std::error::Error::source): print that, too, for a person to read.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

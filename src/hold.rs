@@ -257,6 +257,9 @@ impl Hold {
     /// A transaction that only succeeds while every node of the hold exists.
     ///
     /// Data that lives in the same ZooKeeper needs no fencing token: a write through this fails when the lock is gone.
+    /// When a node of the hold is gone, its `commit` fails with `CheckFailed`, or, of a hold with several, with
+    /// `OperationFailed` at the index of a node's check, which come first; what the caller has added is counted after them.
+    ///
     /// The client is kept until the guard is dropped, and with it the session, should it be closed.
     ///
     /// # Panics

@@ -48,6 +48,8 @@
 //! * **Time limits hold**, whether the servers answer or not. `None` means that somebody was seen ahead of us; if
 //!   nobody could be asked, it is [`Error::Unavailable`].
 //! * **A release is honest.** It is `Ok` only if the lock was still held.
+//! * **What is written is seen.** What a holder wrote to the same ZooKeeper before it released the lock, the next one
+//!   reads in the session that it holds in.
 //!
 //! # What is not promised
 //!

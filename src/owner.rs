@@ -13,6 +13,8 @@ use crate::path::LockPath;
 use crate::queue::{Progress, Queue};
 
 /// Who holds a [`ReentrantMutex`](crate::ReentrantMutex). Clones are the same owner.
+///
+/// It owns what it holds by session: with handles from two sessions it waits for itself.
 #[derive(Clone, Default)]
 pub struct Owner(Arc<Register>);
 

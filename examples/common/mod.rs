@@ -58,7 +58,7 @@ pub(crate) async fn close(sessions: impl IntoIterator<Item = &Session>) -> Resul
 }
 
 pub(crate) fn name(contender: &Contender) -> String {
-    String::from_utf8_lossy(contender.identifier()).into_owned()
+    contender.identifier_lossy().into_owned()
 }
 
 /// Ends a session from outside, by taking it over and closing it. Its owner may take it back first: only
