@@ -154,7 +154,7 @@ impl Hold {
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing; each call gives one of its own.
-    pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static {
+    pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static + use<> {
         self.core.watch_wanted.notify_one();
         let core = self.core.clone();
         async move {
@@ -194,7 +194,7 @@ impl Hold {
     ///
     /// Dropping the future loses nothing; each call gives one of its own, which resolves also if somebody has asked
     /// before.
-    pub fn revoke_requested(&self) -> impl Future<Output = ()> + Send + 'static {
+    pub fn revoke_requested(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.core.watch_wanted.notify_one();
         let mut revoked = self.core.revoked.subscribe();
         let core = Arc::downgrade(&self.core);
