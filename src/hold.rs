@@ -200,9 +200,8 @@ impl Hold {
         let core = Arc::downgrade(&self.core);
         async move {
             let asked = revoked.wait_for(|revoked| *revoked).await.is_ok();
-            let held =
-                core.upgrade().is_some_and(|core| core.loss().is_none() && core.unreleased_state().is_some());
-            if !(asked && held) {
+            let state = core.upgrade().and_then(|core| core.unreleased_state());
+            if !(asked && matches!(state, Some(HoldState::Held | HoldState::Suspended))) {
                 pending().await
             }
         }
