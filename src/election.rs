@@ -184,8 +184,8 @@ impl Leadership {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if leadership was lost before; [`Error::InvalidInput`] if `data` cannot be told;
-    /// [`Error::Unavailable`] if the servers could not be told within one session timeout.
+    /// [`Error::Lost`] if leadership was lost before the servers could be told; [`Error::InvalidInput`] if `data` cannot be
+    /// told; [`Error::NoAuth`] if the ACLs deny it.
     pub async fn proclaim(&self, data: impl Into<Vec<u8>>) -> Result<()> {
         let data = data.into();
         Options::new().with_identifier(&data).validate()?;
