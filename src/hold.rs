@@ -209,6 +209,11 @@ impl Hold {
         }
     }
 
+    /// Takes note that somebody has asked for the lock back.
+    pub(crate) fn revoke(&self) {
+        self.core.saw(REVOKE);
+    }
+
     /// What runs a future for as long as the lock is held, without owning the hold.
     pub(crate) fn leash(&self) -> Leash {
         Leash(self.core.clone())
