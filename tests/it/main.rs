@@ -9,6 +9,7 @@ mod family;
 mod given;
 mod listing;
 mod loss;
+mod max_hold;
 mod nobody;
 mod operators;
 mod paths;
