@@ -5,6 +5,7 @@ mod contract;
 mod cut;
 mod election;
 mod ends;
+mod enqueue;
 mod family;
 mod given;
 mod listing;
