@@ -1,5 +1,6 @@
 //! The suite, on a real ZooKeeper: `zk-docker/run cargo test`.
 
+mod bad_input;
 mod cancel;
 mod contract;
 mod cut;
