@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::FutureExt;
@@ -270,7 +271,9 @@ async fn change(
         let reason = format!("it is one of {}, not of {}", contender.path(), queue.path);
         return Err(Error::invalid("contender", reason));
     };
-    let changed = attempt(&queue.session, |link| change_once(line, contender, link, send).boxed());
+    // Whether a request was sent whose answer was lost, in whichever session.
+    let tried = AtomicBool::new(false);
+    let changed = attempt(&queue.session, |link| change_once(line, contender, link, send, &tried).boxed());
     within(&queue.session, changed).await
 }
 
@@ -279,14 +282,14 @@ async fn change_once(
     contender: &Contender,
     link: Arc<Link>,
     send: fn(&Requests, &str, i32) -> Answer<()>,
+    tried: &AtomicBool,
 ) -> Result<bool, Interrupt> {
     let node = line.path.child(&contender.name);
-    let mut tried = false;
     loop {
         let version = match line.read(&link, &contender.name).await? {
             Some((_, stat)) if stat.czxid == contender.czxid => stat.version,
             // An attempt whose answer was lost may have deleted it.
-            Some(_) | None => return Ok(tried),
+            Some(_) | None => return Ok(tried.load(Ordering::Relaxed)),
         };
         let path = node.clone();
         match link.ask(move |requests| send(requests, &path, version)).await {
@@ -294,10 +297,13 @@ async fn change_once(
             Err(Failure::Refused(ZkError::BadVersion | ZkError::NoNode)) => {}
             Err(Failure::Refused(error)) => return Err(Error::refused("change", &node, error).into()),
             Err(Failure::Unknown) => {
-                tried = true;
+                tried.store(true, Ordering::Relaxed);
                 link.settled().await?;
             }
-            Err(Failure::Over) => return Err(Interrupt::SessionOver),
+            Err(Failure::Over) => {
+                tried.store(true, Ordering::Relaxed);
+                return Err(Interrupt::SessionOver);
+            }
         }
     }
 }

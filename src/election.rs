@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::contender::{self, Contender, for_operators};
 use crate::error::{Error, Result};
 use crate::hold::guard::guard;
-use crate::options::Options;
+use crate::options::{Options, validate_data};
 use crate::queue::{Kind, Queue, Waiting};
 use crate::session::Session;
 
@@ -212,11 +212,11 @@ impl Leadership {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if leadership was lost before; [`Error::InvalidInput`] if `data` cannot be told;
-    /// [`Error::Unavailable`] if the servers could not be told within one session timeout.
+    /// [`Error::Lost`] if leadership was lost before the servers could be told; [`Error::InvalidInput`] if `data` cannot be
+    /// told; [`Error::NoAuth`] if the ACLs deny it.
     pub async fn proclaim(&self, data: impl Into<Vec<u8>>) -> Result<()> {
         let data = data.into();
-        Options::new().with_identifier(&data).validate()?;
+        validate_data("data", &data)?;
         self.0.write(data).await
     }
 }

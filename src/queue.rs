@@ -23,10 +23,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::try_join_all;
+use futures_util::future::{join, try_join_all};
 
 use crate::error::{Error, Result};
-use crate::hold::{Hold, any_gone};
+use crate::hold::{Hold, REVOKE, any_gone};
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::queue::place::{Outlook, Place};
@@ -217,10 +217,17 @@ impl Queue {
             }
             places.push((step, place));
         }
+        let mut revoked = false;
         if waited {
-            self.check_all(link, &places).await?;
+            let (checked, asked) = join(self.check_all(link, &places), revoked_on_the_way(link, &places)).await;
+            checked?;
+            revoked = asked?;
         }
-        self.admitted(places, link).await
+        let hold = self.admitted(places, link).await?;
+        if revoked {
+            hold.revoke();
+        }
+        Ok(hold)
     }
 
     async fn try_once(&self, link: Arc<Link>) -> Result<Option<Hold>, Interrupt> {
@@ -280,4 +287,18 @@ impl Queue {
         drop(passed);
         Ok(hold)
     }
+}
+
+/// Whether somebody has asked a waiter to let go on a turn, which it gives up when it has its hold.
+async fn revoked_on_the_way(link: &Arc<Link>, places: &[(&Step, Place<'_>)]) -> Result<bool, Interrupt> {
+    for (step, turn) in places {
+        let Step::Pass([line]) = step else { continue };
+        for (node, _) in turn.nodes() {
+            let name = &node[line.path.as_str().len() + 1..];
+            if line.read(link, name).await?.is_some_and(|(data, _)| data == REVOKE) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }

@@ -11,7 +11,7 @@ use zookeeper_client::SessionState;
 
 use crate::cleanup::Stakes;
 use crate::error::Loss;
-use crate::hold::state::HoldState;
+use crate::hold::state::{HoldState, REVOKE};
 use crate::hold::token::FencingToken;
 use crate::options::Trust;
 use crate::path::LockPath;
@@ -126,6 +126,11 @@ impl Core {
         if !held {
             drop(self.take_grip());
         }
+    }
+
+    /// Takes note of the data of a node of the hold, in which somebody may ask for the lock back.
+    pub(super) fn saw(&self, data: &[u8]) {
+        self.revoked.send_if_modified(|revoked| data == REVOKE && !std::mem::replace(revoked, true));
     }
 
     fn advance(&self, next: impl FnOnce(Stage) -> Option<Stage>) -> bool {

@@ -9,7 +9,6 @@ use tokio::time::sleep;
 
 use crate::error::Loss;
 use crate::hold::core::{Core, Stage};
-use crate::hold::state::REVOKE;
 use crate::session::{Failure, Fired, Link};
 
 /// Stands behind a hold until it is released or lost.
@@ -40,11 +39,7 @@ async fn deleted(core: &Core) {
         () = core.watch_wanted.notified() => {}
         () = sleep(core.link.timeout() / 8) => {}
     }
-    let revoked = |data: &[u8]| {
-        core.revoked
-            .send_if_modified(|revoked| !std::mem::replace(revoked, *revoked || data == REVOKE) && *revoked);
-    };
-    any_gone(&core.link, &nodes, revoked).await;
+    any_gone(&core.link, &nodes, |data| core.saw(data)).await;
 }
 
 /// Waits until one of `nodes` (paths, and the transactions that created them) is gone while the session lives; tells

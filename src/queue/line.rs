@@ -52,9 +52,12 @@ impl Line {
         }
     }
 
-    /// Whether there are more than there is room for.
-    pub(crate) fn is_full(&self, names: &[String]) -> bool {
-        matches!(self.spot, Spot::Room { permits, .. } if names.len() > permits as usize)
+    /// How many more there are than there is room for.
+    pub(super) fn excess(&self, names: &[String]) -> usize {
+        match self.spot {
+            Spot::InLine(_) => 0,
+            Spot::Room { permits, .. } => names.len().saturating_sub(permits as usize),
+        }
     }
 
     /// The names under the path, none if it does not exist.

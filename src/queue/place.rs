@@ -274,12 +274,12 @@ impl<'a> Place<'a> {
     /// The verdict on a listing, or `None` if another listing is needed.
     async fn judge(&mut self, index: usize, names: &[String]) -> Result<Option<Outlook>, Interrupt> {
         let mine: Vec<_> = self.own(index).iter().filter_map(Stake::created).cloned().collect();
-        if let Spot::Room { permits, .. } = self.lines[index].spot {
+        if let Spot::Room { .. } = self.lines[index].spot {
             if mine.iter().any(|node| !names.contains(&node.name)) {
                 self.missing(index).await?;
                 return Ok(None);
             }
-            let excess = names.len().saturating_sub(permits as usize);
+            let excess = self.lines[index].excess(names);
             return Ok(Some(if excess == 0 { Outlook::Admitted } else { Outlook::Full { excess } }));
         }
         loop {
@@ -341,10 +341,10 @@ impl<'a> Place<'a> {
         match outlook {
             Outlook::Admitted => Ok(()),
             Outlook::Behind { node, .. } => wait::behind(self.link(), node).await,
-            Outlook::Full { .. } => {
+            Outlook::Full { excess } => {
                 let full = |view: &View| matches!(view.outlook, Some(Outlook::Full { .. }));
                 let index = self.views.iter().position(full).unwrap_or_default();
-                wait::for_room(self.link(), &self.lines[index]).await
+                wait::for_room(self.link(), &self.lines[index], *excess).await
             }
         }
     }

@@ -38,14 +38,14 @@ impl Requests {
         })
     }
 
-    /// Creates a node and deletes another.
-    pub(crate) fn replace(&self, draft: Draft, old: &str) -> Answer<Outcome<Created>> {
+    /// Creates a node and deletes another, if that still has this version.
+    pub(crate) fn replace(&self, draft: Draft, old: &str, version: i32) -> Answer<Outcome<Created>> {
         let old = old.to_owned();
         self.send(Request::Write, move |client| {
             async move {
                 let add = |writer: &mut MultiWriter<'_>| {
                     draft.add_to(writer)?;
-                    writer.add_delete(&old, None)
+                    writer.add_delete(&old, Some(version))
                 };
                 match transact(&client, add).await? {
                     Ok(results) => Ok(Ok(created(&client, results).await?.swap_remove(0))),

@@ -1,16 +1,21 @@
 //! The suite, on a real ZooKeeper: `zk-docker/run cargo test`.
 
+mod bad_input;
 mod cancel;
 mod contract;
 mod cut;
 mod election;
 mod ends;
+mod enqueue;
+mod family;
 mod given;
 mod histories;
 mod listing;
 mod loss;
+mod max_hold;
 mod multi_lock;
 mod nobody;
+mod operators;
 mod paths;
 mod pause;
 mod recipes;
