@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::FutureExt;
-use futures_util::future::join_all;
+use futures_util::future::{join_all, try_join, try_join_all};
 use zookeeper_client::{SessionId, Stat};
 
 use crate::error::{Error, Result};
@@ -199,15 +199,11 @@ pub(crate) async fn list(queue: &Queue) -> Result<Vec<Contender>> {
 
 async fn list_once(queue: &Queue, link: Arc<Link>) -> Result<Vec<Contender>, Interrupt> {
     let (kept, passed) = queue.kept_and_passed();
-    let mut all = Vec::new();
-    for line in kept {
-        all.extend(list_line(line, &link).await?);
-    }
-    for line in passed {
-        let turns = list_line(line, &link).await?.into_iter();
-        all.extend(turns.map(|turn| Contender { is_holder: false, ..turn }));
-    }
-    Ok(all)
+    let kept = try_join_all(kept.into_iter().map(|line| list_line(line, &link)));
+    let passed = try_join_all(passed.into_iter().map(|line| list_line(line, &link)));
+    let (kept, passed) = try_join(kept, passed).await?;
+    let turns = passed.into_iter().flatten().map(|turn| Contender { is_holder: false, ..turn });
+    Ok(kept.into_iter().flatten().chain(turns).collect())
 }
 
 /// The contender whose turn it is in a queue of one line.
@@ -242,8 +238,8 @@ pub(crate) async fn first_name<'a>(
     for &name in &parsed {
         // At the end of the counter the number does not tell.
         let czxid = match name.is_in_zone() {
-            true => match line.read(link, name.text).await? {
-                Some((_, stat)) => Some(stat.czxid),
+            true => match line.stat(link, name.text).await? {
+                Some(stat) => Some(stat.czxid),
                 None => continue,
             },
             false => None,
@@ -320,9 +316,11 @@ async fn list_line(line: &Line, link: &Arc<Link>) -> Result<Vec<Contender>, Inte
             contenders.extend(node?.map(|(data, stat)| (name, Contender::new(line, &name, data, &stat))));
         }
     }
+    let strangers = names.iter().filter(|text| Name::parse(text).is_none()).count();
     Ok(match line.spot {
         Spot::InLine(_) => in_order(contenders),
-        Spot::Room { permits, .. } => with_room(contenders, permits as usize),
+        // Every child takes room, whatever it is.
+        Spot::Room { permits, .. } => with_room(contenders, (permits as usize).saturating_sub(strangers)),
     })
 }
 

@@ -21,7 +21,9 @@ pub enum Error {
     },
 
     /// The server denies this session what the lock needs at `path`. Mend the ACLs or the session's credentials.
-    #[error("not authorized for {path}: a lock needs READ, CREATE and DELETE on its path")]
+    #[error(
+        "not authorized for {path}: a lock needs READ, CREATE and DELETE on its path, revoking and proclaiming WRITE"
+    )]
     NoAuth {
         /// The node that may not be used.
         path: String,

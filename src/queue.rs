@@ -100,7 +100,7 @@ impl Queue {
     /// Makes a queue of one line.
     pub(crate) fn of_one(session: &Session, path: &str, kind: Kind, options: &Options) -> Result<Self> {
         let path = LockPath::new(path)?;
-        let line = Line { path: path.clone(), spot: Spot::InLine(kind) };
+        let line = Line::new(&path, kind);
         Self::new(session, &path, options, vec![Step::Keep(vec![line])], "lock path")
     }
 

@@ -1,5 +1,6 @@
 //! Owns [`Semaphore`]: a number of permits, given out in the order of arrival.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::contender::{Contender, for_operators};
@@ -65,7 +66,7 @@ impl Semaphore {
         let path = LockPath::new(path)?;
         let turns = LockPath::new(&path.child("locks"))?;
         let leases = LockPath::new(&path.child("leases"))?;
-        let one = Queue::new(session, &path, &options, steps(&turns, &leases, 1, permits), "permits")?;
+        let one = Queue::new(session, &path, &options, steps(&path, (&turns, &leases), 1, permits), "permits")?;
         Ok(Self { one, turns, leases, permits })
     }
 
@@ -196,7 +197,7 @@ impl Semaphore {
             0 => "none would be acquired; give at least one".to_owned(),
             count if count > self.permits => format!("{count} are wanted, and there are only {}", self.permits),
             count => {
-                let steps = steps(&self.turns, &self.leases, count, self.permits);
+                let steps = steps(&self.one.path, (&self.turns, &self.leases), count, self.permits);
                 return Queue::new(&self.one.session, &self.one.path, &self.one.options, steps, "permits");
             }
         };
@@ -205,9 +206,11 @@ impl Semaphore {
 }
 
 /// The turn is kept until all leases fit, and given up as soon as they do.
-fn steps(turns: &LockPath, leases: &LockPath, count: u32, permits: u32) -> Vec<Step> {
-    let turn = Line { path: turns.clone(), spot: Spot::InLine(Kind::Lock) };
-    let leases = Line { path: leases.clone(), spot: Spot::Room { leases: count, permits } };
+fn steps(path: &LockPath, (turns, leases): (&LockPath, &LockPath), count: u32, permits: u32) -> Vec<Step> {
+    // What is empty is removed with the leases, and not whenever somebody gives up a turn.
+    let turn = Line { removes: Arc::default(), ..Line::new(turns, Kind::Lock) };
+    let removes = Arc::new([leases.clone(), turns.clone(), path.clone()]);
+    let leases = Line { path: leases.clone(), spot: Spot::Room { leases: count, permits }, removes };
     vec![Step::Pass([turn]), Step::Keep(vec![leases])]
 }
 

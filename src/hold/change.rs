@@ -144,8 +144,8 @@ async fn ours(stake: &Stake, name: &str) -> Result<Option<Created>, LinkOver> {
     let link = stake.link();
     loop {
         let path = stake.parent().child(name);
-        match link.ask(move |requests| requests.read(&path)).await {
-            Ok((_, stat)) if stat.ephemeral_owner == link.id().0 => {
+        match link.ask(move |requests| requests.stat(&path)).await {
+            Ok(Some(stat)) if stat.ephemeral_owner == link.id().0 => {
                 return Ok(Some(Created { name: name.to_owned(), czxid: stat.czxid }));
             }
             Ok(_) | Err(Failure::Refused(_)) => return Ok(None),

@@ -17,6 +17,8 @@ use crate::session::{Answer, Failure, Link};
 pub(crate) struct Line {
     pub(crate) path: LockPath,
     pub(crate) spot: Spot,
+    /// What to remove with the last node, where the options say so.
+    pub(crate) removes: Arc<[LockPath]>,
 }
 
 /// As what one stands in a line.
@@ -29,6 +31,11 @@ pub(crate) enum Spot {
 }
 
 impl Line {
+    /// A line that is all there is of its lock.
+    pub(crate) fn new(path: &LockPath, kind: Kind) -> Self {
+        Self { path: path.clone(), spot: Spot::InLine(kind), removes: Arc::new([path.clone()]) }
+    }
+
     pub(crate) fn kind(&self) -> Kind {
         match self.spot {
             Spot::InLine(kind) => kind,
@@ -90,6 +97,20 @@ impl Line {
                 Ok(found) => return Ok(Some(found)),
                 Err(Failure::Refused(zookeeper_client::Error::NoNode)) => return Ok(None),
                 Err(Failure::Refused(error)) => return Err(Error::refused("read", &path, error).into()),
+                Err(Failure::Unknown) => link.settled().await?,
+                Err(Failure::Over) => return Err(Interrupt::SessionOver),
+            }
+        }
+    }
+
+    /// The stat of the node `name` of the line; `None` if it is gone.
+    pub(crate) async fn stat(&self, link: &Arc<Link>, name: &str) -> Result<Option<Stat>, Interrupt> {
+        let path = self.path.child(name);
+        loop {
+            let node = path.clone();
+            match link.ask(move |requests| requests.stat(&node)).await {
+                Ok(found) => return Ok(found),
+                Err(Failure::Refused(error)) => return Err(Error::refused("look at", &path, error).into()),
                 Err(Failure::Unknown) => link.settled().await?,
                 Err(Failure::Over) => return Err(Interrupt::SessionOver),
             }

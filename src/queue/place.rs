@@ -22,6 +22,12 @@ type ZkError = zookeeper_client::Error;
 /// Empty containers vanish at any moment, so a missing parent is made again; but not for ever.
 const MAX_ROUNDS: usize = 64;
 
+/// How often a large request may lose the connection before it is taken for the cause.
+const MAX_LOST: usize = 10;
+
+/// More than this, in bytes, may be too large for a server that was set to take less than usual.
+const LARGE: usize = 16 * 1024;
+
 /// A place in line, in each of several lines if there are several. Dropping it leaves the queue, whatever is under way.
 #[derive(Debug)]
 pub(super) struct Place<'a> {
@@ -55,7 +61,7 @@ impl<'a> Place<'a> {
     /// Prepares a place; nothing is sent.
     pub(super) fn new(link: &Arc<Link>, lines: &'a [Line], options: &'a Options) -> Result<Self> {
         let all = lines.iter().flat_map(|line| std::iter::repeat_n(line, line.width()));
-        let stakes = all.map(|line| Stake::new(link, &line.path, line.kind().separator(), options));
+        let stakes = all.map(|line| Stake::new(link, &line.path, line.kind().separator(), options, &line.removes));
         let stakes = Stakes::new(stakes.collect::<Result<_>>()?);
         let views = lines.iter().map(|_| View { outlook: None, czxids: Czxids::new() }).collect();
         let mut stakes_before = 0;
@@ -94,6 +100,12 @@ impl<'a> Place<'a> {
         self.starts.partition_point(|start| *start <= stake) - 1
     }
 
+    /// Whether a server might take its creates for too large a request.
+    fn is_large(&self) -> bool {
+        let bytes = self.stakes.all().iter().map(|stake| stake.path().len() + self.options.request_bytes());
+        self.stakes.all().len() > 1 && bytes.sum::<usize>() > LARGE
+    }
+
     /// Creates the nodes and looks where they stand: one round trip, unless something is in the way.
     ///
     /// # Cancel safety
@@ -102,7 +114,7 @@ impl<'a> Place<'a> {
     pub(super) async fn enter(&mut self) -> Result<Outlook, Interrupt> {
         let link = self.link().clone();
         let mut missing: Vec<LockPath> = Vec::new();
-        let mut rounds = 0;
+        let (mut rounds, mut lost) = (0, 0);
         while rounds < MAX_ROUNDS {
             link.connected().await?;
             let (parents, listings) = self.send(std::mem::take(&mut missing));
@@ -110,6 +122,14 @@ impl<'a> Place<'a> {
                 Ok(()) => return self.look_into(listings).await,
                 Err((_, Failure::Over)) => return Err(Interrupt::SessionOver),
                 Err((_, Failure::Unknown)) => {
+                    lost += 1;
+                    if lost > MAX_LOST && self.is_large() {
+                        let action = "create many nodes in one request, which closes the connection again and again \
+                                      (see jute.maxbuffer of the servers), the first under";
+                        return Err(
+                            Error::refused(action, self.lines[0].path.as_str(), ZkError::ConnectionLoss).into()
+                        );
+                    }
                     link.settled().await?;
                     if self.recover().await? {
                         return self.look_into(Vec::new()).await;
@@ -173,9 +193,9 @@ impl<'a> Place<'a> {
             let line = &self.lines[self.line_of(stake)];
             let mut mine = Vec::new();
             for name in names {
-                match line.read(&link, &name).await? {
+                match line.stat(&link, &name).await? {
                     // A node of a dead session never counts as ours.
-                    Some((_, stat)) if stat.ephemeral_owner == link.id().0 => {
+                    Some(stat) if stat.ephemeral_owner == link.id().0 => {
                         mine.push(Created { name, czxid: stat.czxid });
                     }
                     Some(_) => line.delete(&link, &name),
@@ -326,10 +346,10 @@ impl<'a> Place<'a> {
         let czxids = &mut self.views[index].czxids;
         czxids.extend(own.into_iter().map(|created| (created.name, created.czxid)));
         // All in one burst.
-        let nodes = join_all(names.iter().map(|name| line.read(&link, name))).await;
+        let nodes = join_all(names.iter().map(|name| line.stat(&link, name))).await;
         for (name, node) in names.into_iter().zip(nodes) {
             match node? {
-                Some((_, stat)) => drop(czxids.insert(name, stat.czxid)),
+                Some(stat) => drop(czxids.insert(name, stat.czxid)),
                 None => complete = false,
             }
         }
