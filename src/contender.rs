@@ -154,8 +154,8 @@ macro_rules! for_operators {
             /// whether it was there.
             ///
             /// For operators, when nothing else helps: a holder is told that it lost the lock, but not before somebody
-            /// else may have it. A waiter gets [`Error::Evicted`](crate::Error::Evicted), or queues again if it had
-            /// several places.
+            /// else may have it. A waiter gets [`Error::Evicted`](crate::Error::Evicted); one that waits for several locks
+            /// queues again for all.
             ///
             /// # Cancel safety
             ///

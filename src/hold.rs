@@ -106,6 +106,9 @@ impl Hold {
     }
 
     /// The token of this hold: larger than that of every conflicting hold before it.
+    ///
+    /// Of a [sequential](crate::MultiLock::sequential) multi-lock it is the smallest of its members' tokens; there, each
+    /// resource compares that of [its member](crate::MultiLockGuard::members).
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.core.token

@@ -15,15 +15,18 @@ mod name;
 mod parents;
 mod place;
 mod progress;
+mod recovery;
 mod wait;
 mod waiting;
 
+use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{join, try_join_all};
+use tokio::time::Instant;
 
 use crate::error::{Error, Result};
 use crate::hold::{Hold, REVOKE, any_gone};
@@ -200,6 +203,9 @@ impl Queue {
             // A waiter with one node will hear of its loss when it is woken.
             let watched = if nodes.len() > 1 { &nodes[..] } else { &[] };
             let mut lost = pin!(async {
+                if watched.is_empty() {
+                    pending::<()>().await;
+                }
                 // A short wait is spared the watches.
                 tokio::time::sleep(link.timeout() / 8).await;
                 any_gone(link, watched, |_| {}).await
@@ -218,7 +224,7 @@ impl Queue {
             places.push((step, place));
         }
         let mut revoked = false;
-        if waited {
+        if waited || self.goes_in_turn() {
             let (checked, asked) = join(self.check_all(link, &places), revoked_on_the_way(link, &places)).await;
             checked?;
             revoked = asked?;
@@ -233,7 +239,8 @@ impl Queue {
     async fn try_once(&self, link: Arc<Link>) -> Result<Option<Hold>, Interrupt> {
         let link = &link;
         // Whoever is there came before us, so nothing need be written to know that.
-        let blocked = self.lines().map(async |line| {
+        // Who has a turn while there is room is on the way to a hold.
+        let blocked = self.kept_and_passed().0.into_iter().map(async |line| {
             let mut names = line.list(link).await?;
             line.clear_strays(link, &mut names);
             Ok::<_, Interrupt>(line.is_blocked(&names))
@@ -244,12 +251,24 @@ impl Queue {
         let mut places = Vec::new();
         for step in self.steps.iter() {
             let mut place = Place::new(link, step.lines(), &self.options)?;
-            if place.enter().await? != Outlook::Admitted {
+            let mut outlook = place.enter().await?;
+            if let Step::Pass(_) = step {
+                outlook = pass(link, &mut place, outlook).await?;
+            }
+            if outlook != Outlook::Admitted {
                 return Ok(None);
             }
             places.push((step, place));
         }
+        if self.goes_in_turn() {
+            self.check_all(link, &places).await?;
+        }
         self.admitted(places, link).await.map(Some)
+    }
+
+    /// Whether it keeps places that were not taken at once, so that one may be lost before the last is taken.
+    fn goes_in_turn(&self) -> bool {
+        self.steps.iter().filter(|step| matches!(step, Step::Keep(_))).count() > 1
     }
 
     /// Asks whether all nodes are still there, after a wait in which one of several may have been deleted.
@@ -262,7 +281,10 @@ impl Queue {
         let all = nodes.clone();
         link.burst(move |requests| vec![check.fill(requests.check_all(all))]);
         match checked.await {
-            Ok(false) => Err(Error::Evicted { node: nodes.join(" or ") }.into()),
+            Ok(false) => {
+                let node = format!("{}, or one of {} others,", nodes[0], nodes.len() - 1);
+                Err(Error::Evicted { node }.into())
+            }
             // Without an answer the watch of the hold will tell.
             Ok(true) | Err(_) => Ok(()),
         }
@@ -287,6 +309,19 @@ impl Queue {
         drop(passed);
         Ok(hold)
     }
+}
+
+/// Waits for a turn behind those who are on their way through, but not long: one may have died there.
+async fn pass(link: &Arc<Link>, place: &mut Place<'_>, mut outlook: Outlook) -> Result<Outlook, Interrupt> {
+    let until = Instant::now() + link.timeout() / 8;
+    while outlook != Outlook::Admitted {
+        match tokio::time::timeout_at(until, place.wait(&outlook)).await {
+            Ok(woken) => woken?,
+            Err(_) => break,
+        }
+        outlook = place.look().await?;
+    }
+    Ok(outlook)
 }
 
 /// Whether somebody has asked a waiter to let go on a turn, which it gives up when it has its hold.

@@ -98,6 +98,8 @@ impl Semaphore {
 
     /// Takes one permit if one is free: `None` if there is none, or somebody is ahead in the queue.
     ///
+    /// Whoever is just on the way to a permit is waited for, but not longer than an eighth of the session timeout.
+    ///
     /// # Cancel safety
     ///
     /// As [`acquire`](Self::acquire).
@@ -224,7 +226,7 @@ guard! {
 impl SemaphorePermit {
     /// How many permits these are.
     #[must_use]
-    pub fn count(&self) -> usize {
-        self.0.nodes().len()
+    pub fn count(&self) -> u32 {
+        self.0.nodes().len().try_into().unwrap_or(u32::MAX)
     }
 }

@@ -106,6 +106,13 @@ impl Core {
         self.advance(|stage| held(stage).then_some(to)).then(|| self.take_grip()).flatten()
     }
 
+    /// Loses the grip that was watched, unless another has taken its place.
+    pub(super) fn lose_at(&self, watched: Stage, loss: Loss) {
+        if self.advance(|stage| (stage == watched).then_some(Stage::Lost(loss))) {
+            drop(self.take_grip());
+        }
+    }
+
     /// Lends the grip to somebody who puts other nodes in the place of these; `None` if the hold is not held any more.
     pub(super) fn lend(&self) -> Option<Grip> {
         let lent = self.advance(|stage| match stage {

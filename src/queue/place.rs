@@ -1,11 +1,12 @@
 //! Owns [`Place`]: a place in one line or in several at once, from before its nodes are created to its admission.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use crate::cleanup::{self, Stake, Stakes, find_guid};
+use crate::cleanup::{Stake, Stakes, find_guid};
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::path::LockPath;
@@ -15,7 +16,7 @@ use crate::queue::line::{Line, Spot};
 use crate::queue::parents::{Parents, no_children};
 use crate::queue::wait;
 use crate::session::clock::Moment;
-use crate::session::{Answer, Created, Failure, Link};
+use crate::session::{Answer, Failure, Link};
 
 type ZkError = zookeeper_client::Error;
 
@@ -31,9 +32,9 @@ const LARGE: usize = 16 * 1024;
 /// A place in line, in each of several lines if there are several. Dropping it leaves the queue, whatever is under way.
 #[derive(Debug)]
 pub(super) struct Place<'a> {
-    lines: &'a [Line],
+    pub(super) lines: &'a [Line],
     options: &'a Options,
-    stakes: Stakes,
+    pub(super) stakes: Stakes,
     /// Where the stakes of each line begin.
     starts: Vec<usize>,
     views: Vec<View>,
@@ -82,12 +83,12 @@ impl<'a> Place<'a> {
         self.stakes.nodes()
     }
 
-    fn link(&self) -> &Arc<Link> {
+    pub(super) fn link(&self) -> &Arc<Link> {
         self.stakes.link()
     }
 
     /// The stakes in the line `index`, as a range.
-    fn range(&self, index: usize) -> Range<usize> {
+    pub(super) fn range(&self, index: usize) -> Range<usize> {
         let start = self.starts[index];
         start..start + self.lines[index].width()
     }
@@ -96,7 +97,7 @@ impl<'a> Place<'a> {
         &self.stakes.all()[self.range(index)]
     }
 
-    fn line_of(&self, stake: usize) -> usize {
+    pub(super) fn line_of(&self, stake: usize) -> usize {
         self.starts.partition_point(|start| *start <= stake) - 1
     }
 
@@ -131,6 +132,14 @@ impl<'a> Place<'a> {
                         );
                     }
                     link.settled().await?;
+                    if self.recover().await? {
+                        return self.look_into(Vec::new()).await;
+                    }
+                    continue;
+                }
+                // At its end the counter stands still, and a repeated create has the name of the one before.
+                Err((_, Failure::Refused(ZkError::NodeExists))) => {
+                    rounds += 1;
                     if self.recover().await? {
                         return self.look_into(Vec::new()).await;
                     }
@@ -181,43 +190,6 @@ impl<'a> Place<'a> {
             answers
         });
         (parents, listings)
-    }
-
-    /// After a create with an unknown outcome: searches for the nodes, and tells whether they are there.
-    async fn recover(&mut self) -> Result<bool, Interrupt> {
-        let link = self.link().clone();
-        let wanted: Vec<_> =
-            self.stakes.all().iter().map(|stake| (stake.parent().clone(), stake.guid())).collect();
-        let mut ours: Vec<Vec<Created>> = Vec::new();
-        for (stake, names) in cleanup::find_all(&link, &wanted).await?.into_iter().enumerate() {
-            let line = &self.lines[self.line_of(stake)];
-            let mut mine = Vec::new();
-            for name in names {
-                match line.stat(&link, &name).await? {
-                    // A node of a dead session never counts as ours.
-                    Some(stat) if stat.ephemeral_owner == link.id().0 => {
-                        mine.push(Created { name, czxid: stat.czxid });
-                    }
-                    Some(_) => line.delete(&link, &name),
-                    None => {}
-                }
-            }
-            ours.push(mine);
-        }
-        // Several creates may have been applied. The first of them that is there in full keeps the best place.
-        let transactions = ours[0].iter().map(|node| node.czxid);
-        let whole = |czxid: &i64| ours.iter().all(|mine| mine.iter().any(|node| node.czxid == *czxid));
-        let first = transactions.filter(whole).min();
-        for (stake, mine) in ours.into_iter().enumerate() {
-            for node in mine {
-                if Some(node.czxid) == first {
-                    self.stakes.all_mut()[stake].adopt(node);
-                } else {
-                    self.lines[self.line_of(stake)].delete(&link, &node.name);
-                }
-            }
-        }
-        Ok(first.is_some())
     }
 
     /// Looks again where we stand, in the lines in which it was not our turn yet.
@@ -295,7 +267,8 @@ impl<'a> Place<'a> {
     async fn judge(&mut self, index: usize, names: &[String]) -> Result<Option<Outlook>, Interrupt> {
         let mine: Vec<_> = self.own(index).iter().filter_map(Stake::created).cloned().collect();
         if let Spot::Room { .. } = self.lines[index].spot {
-            if mine.iter().any(|node| !names.contains(&node.name)) {
+            let listed: HashSet<_> = names.iter().collect();
+            if mine.iter().any(|node| !listed.contains(&node.name)) {
                 self.missing(index).await?;
                 return Ok(None);
             }
@@ -320,22 +293,6 @@ impl<'a> Place<'a> {
                 }
             }
         }
-    }
-
-    /// A node of ours was not in a listing. That may be our own expiry, which we have not heard of, or a server that lags
-    /// behind; only an answer from a quorum tells.
-    async fn missing(&mut self, index: usize) -> Result<(), Interrupt> {
-        let (link, range) = (self.link().clone(), self.range(index));
-        let wanted: Vec<_> = self.own(index).iter().map(|stake| (stake.parent().clone(), stake.guid())).collect();
-        let found = cleanup::find_all(&link, &wanted).await?;
-        for (stake, names) in self.stakes.all_mut()[range].iter_mut().zip(found) {
-            if names.is_empty() {
-                let node = stake.path();
-                stake.forget();
-                return Err(Error::Evicted { node }.into());
-            }
-        }
-        Ok(())
     }
 
     /// Reads what the order needs at the end of the counter; `false` if somebody has left in the meantime.
