@@ -273,7 +273,7 @@ impl Queue {
 
     /// Asks whether all nodes are still there, after a wait in which one of several may have been deleted.
     async fn check_all(&self, link: &Arc<Link>, places: &[(&Step, Place<'_>)]) -> Result<(), Interrupt> {
-        let nodes: Vec<_> = places.iter().flat_map(|(_, place)| place.nodes()).map(|(node, _)| node).collect();
+        let mut nodes: Vec<_> = places.iter().flat_map(|(_, place)| place.nodes()).map(|(node, _)| node).collect();
         if nodes.len() < 2 {
             return Ok(());
         }
@@ -281,12 +281,9 @@ impl Queue {
         let all = nodes.clone();
         link.burst(move |requests| vec![check.fill(requests.check_all(all))]);
         match checked.await {
-            Ok(false) => {
-                let node = format!("{}, or one of {} others,", nodes[0], nodes.len() - 1);
-                Err(Error::Evicted { node }.into())
-            }
+            Ok(Some(index)) => Err(Error::Evicted { node: nodes.swap_remove(index) }.into()),
             // Without an answer the watch of the hold will tell.
-            Ok(true) | Err(_) => Ok(()),
+            Ok(None) | Err(_) => Ok(()),
         }
     }
 
