@@ -234,7 +234,7 @@ async fn waiter_with_its_turn_whose_session_ends_queues_again() {
 /// As in Curator, which counts the children.
 #[tokio::test]
 async fn child_that_is_no_lease_takes_a_permit() {
-    let world = World::new().await;
+    let world = World::at(&hosts(), UNHURRIED).await;
     let semaphore = semaphore(&world, 2);
     let held = semaphore.acquire().await.expect("held");
     wait_counts(&world, 0, 1).await;
@@ -242,7 +242,9 @@ async fn child_that_is_no_lease_takes_a_permit() {
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
     world.admin.create(&stranger, b"", &open).await.expect("created");
     assert_eq!(semaphore.available_permits().await.expect("asked"), 0);
+    world.proxy.reset();
     assert!(semaphore.try_acquire().await.expect("asked").is_none(), "there is no room");
+    assert!(!world.proxy.requests().iter().any(Request::is_write), "a look tells");
     let waiting = semaphore.enqueue(1).await.expect("in line");
     assert_eq!(waiting.position(), 1, "one has to leave");
     let holders = semaphore.holders().await.expect("listed");
