@@ -120,7 +120,9 @@ impl Arena {
         let released = holder.release().await;
         assert!(matches!(released, Err(Error::Lost(_))), "release said {released:?}");
         let guard = round.granted.expect("it was granted");
-        guard.release().await.expect("it is held");
+        // On a busy machine it may have been lost since; that is not what this is about.
+        let released = guard.release().await;
+        assert!(matches!(released, Ok(()) | Err(Error::Lost(_))), "release said {released:?}");
         wait_children(&round.next.client(), &self.path, 0).await;
         round.next.close().await.expect("closes");
     }
