@@ -67,10 +67,12 @@ impl World {
         match (demand.kind, demand.target) {
             (Kind::LeaderKill | Kind::FollowerKill, Target::Server(i)) => raise(&mut self.servers[i], Life::Dead),
             (Kind::ServerPause, Target::Server(i)) => raise(&mut self.servers[i], Life::Paused),
-            (Kind::SlowDisk, Target::Server(i)) if demand.beat % 2 == 0 => {
+            (Kind::SlowDisk, Target::Server(i)) if demand.beat.is_multiple_of(2) => {
                 raise(&mut self.servers[i], Life::Paused);
             }
-            (Kind::RollingRestart, Target::Server(first)) if demand.beat % 2 == 0 && demand.beat < 2 * servers => {
+            (Kind::RollingRestart, Target::Server(first))
+                if demand.beat.is_multiple_of(2) && demand.beat < 2 * servers =>
+            {
                 raise(&mut self.servers[(first + demand.beat / 2) % servers], Life::Dead);
             }
             (Kind::Partition, Target::Server(i)) => self.separate(i, Flow::Cut),
@@ -83,7 +85,7 @@ impl World {
                 raise(&mut self.links[follower][leader], Flow::HoldPings);
             }
             (Kind::ClientPartition, Target::Client(i)) => {
-                let how = if demand.dice % 3 == 0 { Network::Refused } else { Network::BlackHole };
+                let how = if demand.dice.is_multiple_of(3) { Network::Refused } else { Network::BlackHole };
                 raise(&mut self.networks[i], how);
             }
             (Kind::ClientPause | Kind::LongClientPause, Target::Client(i)) => {

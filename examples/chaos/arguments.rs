@@ -1,0 +1,103 @@
+//! What the command line says.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::client::Orders;
+use crate::workload::Workload;
+
+pub(crate) const USAGE: &str = "\
+usage: chaos [OPTION VALUE]...
+  --minutes M    for how long there are faults; 10, fractions allowed
+  --seed N       repeats the faults of another run; random
+  --workload W   lock, lock-set, rw, permits, multi, election or mix; mix
+  --clients N    how many client processes; 12
+  --out DIR      where the history and the timeline go; target/chaos/SEED";
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub(crate) enum Command {
+    Help,
+    Play(Settings),
+    Client(Orders),
+}
+
+/// What a run is like.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) duration: Duration,
+    pub(crate) seed: u64,
+    /// What the clients do, in turn.
+    pub(crate) workloads: Vec<Workload>,
+    pub(crate) clients: usize,
+    pub(crate) out: PathBuf,
+}
+
+pub(crate) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Command, String> {
+    let mut seed = None;
+    let mut out = None;
+    let mut settings = Settings {
+        duration: Duration::from_secs(600),
+        seed: 0,
+        workloads: Workload::ALL.to_vec(),
+        clients: 12,
+        out: PathBuf::new(),
+    };
+    while let Some(option) = arguments.next() {
+        if option == "--help" {
+            return Ok(Command::Help);
+        }
+        if option == "client" {
+            return client(arguments).map(Command::Client);
+        }
+        let value = arguments.next().ok_or_else(|| format!("{option} needs a value"))?;
+        match option.as_str() {
+            "--minutes" => {
+                settings.duration = Duration::from_secs_f64(60.0 * number::<f64>(&option, &value)?.max(0.0))
+            }
+            "--seed" => seed = Some(number(&option, &value)?),
+            "--workload" if value == "mix" => settings.workloads = Workload::ALL.to_vec(),
+            "--workload" => settings.workloads = vec![value.parse()?],
+            "--clients" => settings.clients = number::<usize>(&option, &value)?.max(1),
+            "--out" => out = Some(PathBuf::from(value)),
+            _ => return Err(format!("no option is called {option}")),
+        }
+    }
+    settings.seed = seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
+    settings.out = out.unwrap_or_else(|| PathBuf::from(format!("target/chaos/{}", settings.seed)));
+    Ok(Command::Play(settings))
+}
+
+fn client(mut arguments: impl Iterator<Item = String>) -> Result<Orders, String> {
+    let mut next = || arguments.next().ok_or_else(|| "a client needs more arguments".to_owned());
+    Ok(Orders {
+        name: next()?,
+        hosts: next()?,
+        workload: next()?.parse()?,
+        session: Duration::from_millis(number("session", &next()?)?),
+        seed: number("seed", &next()?)?,
+        journal: next()?.into(),
+        register: next()?.into(),
+    })
+}
+
+impl Orders {
+    /// The arguments that [`parse`] makes these orders of.
+    pub(crate) fn to_arguments(&self) -> Vec<String> {
+        vec![
+            "client".to_owned(),
+            self.name.clone(),
+            self.hosts.clone(),
+            self.workload.to_string(),
+            self.session.as_millis().to_string(),
+            self.seed.to_string(),
+            self.journal.display().to_string(),
+            self.register.display().to_string(),
+        ]
+    }
+}
+
+fn number<N: FromStr>(what: &str, value: &str) -> Result<N, String> {
+    value.parse().map_err(|_| format!("{what}: {value} is no number that fits"))
+}
