@@ -13,13 +13,17 @@ usage: chaos [OPTION VALUE]...
   --seed N       repeats the faults of another run; random
   --workload W   lock, lock-set, rw, permits, multi, election or mix; mix
   --clients N    how many client processes; 12
-  --out DIR      where the history and the timeline go; target/chaos/SEED";
+  --out DIR      where the history and the timeline go; target/chaos/SEED
+or: chaos judge DIR
+  judges again what another run has written there";
 
 /// What is to be done.
 #[derive(Clone, Debug)]
 pub(crate) enum Command {
     Help,
     Play(Settings),
+    /// Judge again what is in this folder.
+    Judge(PathBuf),
     Client(Orders),
 }
 
@@ -47,6 +51,10 @@ pub(crate) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Comma
     while let Some(option) = arguments.next() {
         if option == "--help" {
             return Ok(Command::Help);
+        }
+        if option == "judge" {
+            let out = arguments.next().ok_or("judge needs a folder")?;
+            return Ok(Command::Judge(out.into()));
         }
         if option == "client" {
             return client(arguments).map(Command::Client);

@@ -17,7 +17,7 @@ use crate::arguments::Settings;
 use crate::client::Orders;
 use crate::operator::{self, Operator};
 use crate::progress::Progress;
-use crate::register::{Register, Tokens, Updates};
+use crate::register::{Register, Tokens};
 use crate::verdict::{self, Course};
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
@@ -70,7 +70,6 @@ pub(crate) async fn play(settings: Settings) -> Result<bool> {
         workloads: workloads.clone(),
         faults: Arc::clone(&faults),
     };
-    let began = now();
     let attack = async { Nemesis::new(&mut ensemble, &mut players, &mut operator).carry_out(&plan).await };
     tokio::select! {
         attacked = attack => attacked?,
@@ -96,21 +95,21 @@ pub(crate) async fn play(settings: Settings) -> Result<bool> {
     }
     let left = operator::nodes_left(&hosts).await?;
     drop(players);
-    let updates = |tokens| -> Updates { register.updates(tokens) };
     let course = Course {
-        began,
+        seed: *seed,
+        session: SESSION,
+        workloads: workloads.clone(),
+        clients: *clients,
+        duration: *duration,
         calm,
         settled,
         asked,
         left,
         wrong,
-        checked: updates(Tokens::Checked),
-        ignored: updates(Tokens::Ignored),
-        session: SESSION,
-        workloads: workloads.clone(),
-        seed: *seed,
+        checked: register.updates(Tokens::Checked),
+        ignored: register.updates(Tokens::Ignored),
     };
-    let kept = verdict::judge(&course, &folder, out)?;
+    let kept = verdict::of_run(&course, &folder, out)?;
     fs::remove_dir_all(&folder)?;
     Ok(kept)
 }

@@ -15,6 +15,7 @@ mod line;
 mod operator;
 mod progress;
 mod register;
+mod timeline;
 mod verdict;
 mod workload;
 
@@ -30,6 +31,7 @@ async fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Ok(Command::Play(settings)) => game::play(settings).await,
+        Ok(Command::Judge(out)) => verdict::again(&out),
         Ok(Command::Client(orders)) => client::run(orders).await.map(|()| true),
         Err(error) => Err(format!("{error}\n{USAGE}").into()),
     };

@@ -2,26 +2,43 @@
 
 mod excuses;
 mod facts;
+mod findings;
 mod margins;
 mod pace;
+mod table;
 
-use std::collections::BTreeMap;
 use std::error::Error;
+use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use testbed::history::History;
+use serde::{Deserialize, Serialize};
+use testbed::history::{Event, History, read_journal};
 
 use self::excuses::Excuses;
 use self::facts::Facts;
+use self::findings::Findings;
+use self::pace::Pace;
 use crate::line::What;
 use crate::register::Updates;
-use crate::workload::{Workload, path};
+use crate::timeline;
+use crate::workload::{Workload, path, promises};
+
+pub(crate) use self::findings::Promise;
+
+type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
+
+const HISTORY: &str = "history.jsonl";
+const COURSE: &str = "course.json";
 
 /// What the parent knows of a run.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Course {
-    pub(crate) began: u64,
+    pub(crate) seed: u64,
+    pub(crate) session: Duration,
+    pub(crate) workloads: Vec<Workload>,
+    pub(crate) clients: usize,
+    pub(crate) duration: Duration,
     /// When the last fault was over.
     pub(crate) calm: u64,
     /// When the servers were together again after that.
@@ -34,77 +51,83 @@ pub(crate) struct Course {
     pub(crate) wrong: Vec<String>,
     pub(crate) checked: Updates,
     pub(crate) ignored: Updates,
-    pub(crate) session: Duration,
-    pub(crate) workloads: Vec<Workload>,
-    pub(crate) seed: u64,
 }
 
-type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
+impl Course {
+    /// How long nobody may get anything once all is healed.
+    fn patience(&self) -> Duration {
+        self.session + Duration::from_secs(1)
+    }
+}
 
-/// Judges, prints, and writes the history into `out`; says whether all promises were kept.
-pub(crate) fn judge(course: &Course, folder: &Path, out: &Path) -> Result<bool> {
+/// Puts together what all processes of a run have written into `folder`, and judges it; says whether all promises were
+/// kept.
+pub(crate) fn of_run(course: &Course, folder: &Path, out: &Path) -> Result<bool> {
     let facts = Facts::read(folder)?;
-    facts.write(&out.join("history.jsonl"))?;
-    let excuses = Excuses::of(&facts, course.session);
-    let events = excuses.apply(&facts);
-    let mut violations = course.wrong.clone();
-    let mut broken = BTreeMap::new();
-    for workload in &course.workloads {
-        let objects: Vec<_> = workload.objects().iter().map(|object| path(object)).collect();
-        let mine: Vec<_> =
-            events.iter().filter(|event| objects.iter().any(|path| **path == *event.object)).cloned().collect();
-        let history = History::from_events(mine);
+    facts.write(&out.join(HISTORY))?;
+    serde_json::to_writer_pretty(File::create(out.join(COURSE))?, course)?;
+    judge(course, &facts, out)
+}
+
+/// Judges again what was written into `out`.
+pub(crate) fn again(out: &Path) -> Result<bool> {
+    let course = serde_json::from_reader(File::open(out.join(COURSE))?)?;
+    judge(&course, &Facts::of(read_journal(out.join(HISTORY))?), out)
+}
+
+fn judge(course: &Course, facts: &Facts, out: &Path) -> Result<bool> {
+    let title = format!("chaos, seed {}", course.seed);
+    let pages = timeline::draw(&facts.events, &facts.faults, &facts.marks, &title, out)?;
+    let excuses = Excuses::of(facts, course.session);
+    let mut margins = margins::of(facts, &excuses, course.session.as_nanos() as u64);
+    let pace = Pace::of(&facts.events, course.settled, course.asked);
+
+    let mut findings = Findings::default();
+    judge_objects(&mut findings, course, &excuses.apply(facts));
+    margins.late.iter().for_each(|late| findings.add(Promise::Loss, late));
+    judge_the_rest(&mut findings, course, facts, &pace);
+    findings.write(&out.join("violations.txt"))?;
+    table::print(course, facts, &findings, &mut margins, &pace);
+    println!("{pages} pages of the timeline, the history and all violations are in {}", out.display());
+    Ok(findings.is_clean())
+}
+
+/// Each object by what it promises.
+fn judge_objects(findings: &mut Findings, course: &Course, events: &[Event]) {
+    for object in course.workloads.iter().flat_map(|workload| workload.objects()) {
+        let path = path(object);
+        let own: Vec<_> = events.iter().filter(|event| *event.object == path).cloned().collect();
+        let history = History::from_events(own);
         let mut known = Vec::new();
-        for (promise, model) in workload.promises() {
+        for (promise, model) in promises(object) {
             let report = history.judge(*model);
             let new: Vec<_> = report.violations.into_iter().filter(|it| !known.contains(it)).collect();
-            *broken.entry(*promise).or_insert(0) += new.len();
+            new.iter().for_each(|violation| findings.add(*promise, violation));
             known.extend(new);
         }
-        violations.extend(known);
     }
-    let mut margins = margins::of(&facts, &excuses, course.session.as_nanos() as u64);
-    violations.extend(margins.late.iter().cloned());
+}
+
+fn judge_the_rest(findings: &mut Findings, course: &Course, facts: &Facts, pace: &Pace) {
     for mark in &facts.marks {
         match &mark.what {
-            What::Wrong { text } => violations.push(format!("{}: {text}", mark.process)),
-            What::Evicted { node } if !facts.deleted(node) => {
-                violations.push(format!("{} was told that {node} was deleted, which nobody did", mark.process));
+            What::Wrong { text } => findings.add(Promise::Clients, format!("{}: {text}", mark.process)),
+            // Of several nodes it is not known which.
+            What::Evicted { node } if !node.split(" or ").any(|node| facts.deleted(node)) => {
+                let text = format!("{} was told that {node} was deleted, which nobody did", mark.process);
+                findings.add(Promise::Clients, text);
             }
             _ => {}
         }
     }
-    let pace = pace::of(&facts.events, course.settled, course.asked);
-    let limit = course.session + Duration::from_secs(1);
-    if pace.longest > limit {
-        violations.push(format!("{}: no grant for {:?} after all was healed", pace.object, pace.longest));
+    course.wrong.iter().for_each(|text| findings.add(Promise::Clients, text));
+    if pace.longest > course.patience() {
+        let text = format!("{}: no grant for {:?} after all was healed", pace.object, pace.longest);
+        findings.add(Promise::Progress, text);
     }
-    violations.extend(course.left.iter().map(|node| format!("{node} is left")));
-    for (updates, tokens) in [(course.checked, "checked"), (course.ignored, "ignored")] {
-        println!(
-            "set, tokens {tokens}: {} acknowledged, {} lost, {} refused",
-            updates.acknowledged, updates.lost, updates.refused
-        );
-    }
+    course.left.iter().for_each(|node| findings.add(Promise::Nodes, format!("{node} is left")));
     if course.checked.lost > 0 {
-        violations.push(format!("{} updates lost in the set that checks tokens", course.checked.lost));
+        let text = format!("{} updates are lost of the set that checks tokens", course.checked.lost);
+        findings.add(Promise::Updates, text);
     }
-    println!("{}", History::from_events(facts.events.clone()).summary());
-    let mut kinds = BTreeMap::<_, usize>::new();
-    facts.faults.iter().for_each(|struck| *kinds.entry(struck.fault).or_default() += 1);
-    for (kind, count) in kinds {
-        println!("{kind:<42} {count:>6}");
-    }
-    margins.print();
-    println!("longest time without a grant after all was healed: {:?} ({})", pace.longest, pace.object);
-    println!("stalls of clients: {}", facts.stalls());
-    println!("nodes left: {}", course.left.len());
-    for (promise, count) in broken {
-        println!("violations of {promise}: {count}");
-    }
-    for violation in violations.iter().take(50) {
-        println!("VIOLATION {violation}");
-    }
-    println!("violations: {}; seed {}", violations.len(), course.seed);
-    Ok(violations.is_empty())
 }

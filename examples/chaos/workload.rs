@@ -3,7 +3,10 @@
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
 use testbed::history::Model;
+
+use crate::verdict::Promise;
 
 /// Where all locks are.
 pub(crate) const ROOT: &str = "/chaos";
@@ -12,7 +15,8 @@ pub(crate) const ROOT: &str = "/chaos";
 pub(crate) const PERMITS: u32 = 3;
 
 /// What a client does, again and again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Workload {
     /// Holds a mutex for a while, of several kinds.
     Lock,
@@ -59,7 +63,7 @@ impl Workload {
 /// What the lock of an object promises, each beside the model that says so: the later ones say more.
 pub(crate) fn promises(object: &str) -> &'static [(Promise, Model)] {
     match object {
-        "permits" => &[(Promise::Permits, Model::Permits(PERMITS))],
+        "permits" => &[(Promise::Room, Model::Permits(PERMITS))],
         "reentrant" => &[(Promise::Exclusion, Model::ReentrantMutex), (Promise::Order, Model::Fifo)],
         "rw" | "multi-a" | "multi-b" | "multi-c" => {
             &[(Promise::Exclusion, Model::ReadWrite), (Promise::Order, Model::Fifo)]

@@ -10,6 +10,9 @@ use testbed::nemesis::Kind;
 use super::facts::Facts;
 use crate::line::What;
 
+/// What the paths of locks that are taken together begin with.
+const MULTI: &str = "/chaos/multi-";
+
 /// How long a process that goes on may take to say what it knows.
 const GRACE: u64 = 250_000_000;
 
@@ -101,6 +104,14 @@ impl Excuses {
         [deleted, still].into_iter().flatten().min_by_key(|(_, since)| *since)
     }
 
+    /// Whether an operator deleted a member of the multi-locks within this time. Who waits for some of them then takes
+    /// all its places anew, at the tail, and tells nobody.
+    fn is_anew(&self, object: &str, begin: u64, end: u64) -> bool {
+        let is_member = |object: &str| object.starts_with(MULTI);
+        let deleted = self.deleted.iter().filter(|((object, _), _)| is_member(object));
+        is_member(object) && deleted.map(|(_, at)| *at).any(|at| begin <= at + GRACE && at <= end)
+    }
+
     /// The events as the judges are to read them: what could not be known is not held against anybody.
     pub(super) fn apply(&self, facts: &Facts) -> Vec<Event> {
         let history = History::from_events(facts.events.clone());
@@ -109,11 +120,17 @@ impl Excuses {
             history.killed(process, since);
         }
         let mut events = history.events();
+        let granted = events.iter().filter(|event| matches!(event.step, Step::Acquired { .. }));
+        let granted: HashMap<_, _> =
+            granted.map(|event| ((Arc::clone(&event.process), event.attempt), event.at)).collect();
         let (mut tokens, mut too_late) = (HashMap::new(), HashSet::new());
         events.retain_mut(|event| {
             let attempt = (Arc::clone(&event.process), event.attempt);
             if let Step::Acquired { token } = event.step {
                 tokens.insert(attempt.clone(), token);
+            }
+            if let (Step::Enqueued { place: None }, Some(end)) = (&event.step, granted.get(&attempt)) {
+                return !self.is_anew(&event.object, event.at, *end);
             }
             let token = tokens.get(&attempt).copied().unwrap_or_default();
             let Some((excuse, since)) = self.find(&event.process, &event.object, token, event.at) else {

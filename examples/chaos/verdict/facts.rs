@@ -20,22 +20,29 @@ pub(super) struct Facts {
 }
 
 impl Facts {
+    /// Reads all files of a folder.
     pub(super) fn read(folder: &Path) -> io::Result<Self> {
-        let mut facts = Self::default();
+        let mut lines = Vec::new();
         for entry in fs::read_dir(folder)? {
-            for line in read_journal::<Line>(entry?.path())? {
-                match line {
-                    Line::Event(event) => facts.events.push(event),
-                    Line::Fault(struck) => facts.faults.push(struck),
-                    Line::Mark(mark) => facts.marks.push(mark),
-                }
+            lines.extend(read_journal(entry?.path())?);
+        }
+        Ok(Self::of(lines))
+    }
+
+    pub(super) fn of(lines: Vec<Line>) -> Self {
+        let mut facts = Self::default();
+        for line in lines {
+            match line {
+                Line::Event(event) => facts.events.push(event),
+                Line::Fault(struck) => facts.faults.push(struck),
+                Line::Mark(mark) => facts.marks.push(mark),
             }
         }
         facts.events.sort_by_key(|event| event.at);
         facts.faults.sort_by_key(|struck| struck.begin);
         facts.marks.sort_by_key(|mark| mark.at);
         facts.deleted = facts.deletions().map(|(_, node, _)| node.to_owned()).collect();
-        Ok(facts)
+        facts
     }
 
     /// Writes all into one file.

@@ -59,7 +59,10 @@ pub(super) fn of(facts: &Facts, excuses: &Excuses, session: u64) -> Margins {
                     grants[*at].exclusive = false;
                 }
             }
-            Step::Lost { .. } => losses.extend(index.get(&attempt).map(|at| (event, *at))),
+            // Who only looks now and then was not told.
+            Step::Lost { since } if *since == event.at => {
+                losses.extend(index.get(&attempt).map(|at| (event, *at)))
+            }
             _ => {}
         }
     }
@@ -100,9 +103,9 @@ pub(super) fn of(facts: &Facts, excuses: &Excuses, session: u64) -> Margins {
 /// What most likely made a process lose its holds.
 fn reason(faults: &[Struck], process: &str, at: u64, session: u64) -> Reason {
     let near = faults.iter().filter(|struck| struck.begin <= at && at <= struck.end + session);
-    let own = near.clone().filter(|struck| struck.clients.iter().any(|client| client == process));
-    let servers = near.filter(|struck| struck.clients.is_empty() && struck.target != "nodes");
-    let newest = own.last().or(servers.last());
+    let mut own = near.clone().filter(|struck| struck.clients.iter().any(|client| client == process));
+    let mut servers = near.filter(|struck| struck.clients.is_empty() && struck.target != "nodes");
+    let newest = own.next_back().or_else(|| servers.next_back());
     newest.map_or(Reason::Unknown, |struck| Reason::Fault(struck.fault))
 }
 
@@ -110,7 +113,7 @@ impl Margins {
     pub(super) fn print(&mut self) {
         println!(
             "\n{:<46}{:>6}{:>10}{:>10}{:>10}{:>10}",
-            "loss told before the next grant, ms", "n", "least", "1 %", "median", "most"
+            "Loss told before the next grant, in ms", "n", "least", "1 %", "median", "most"
         );
         let all: Vec<_> = self.unexcused().collect();
         let rows = self.by_reason.iter_mut().map(|(reason, margins)| (reason.to_string(), margins));
