@@ -15,13 +15,24 @@ usage: chaos [OPTION VALUE]...
   --clients N    how many client processes; 12
   --out DIR      where the history and the timeline go; target/chaos/SEED
 or: chaos judge DIR
-  judges again what another run has written there";
+  judges again what another run has written there
+or: chaos flapping [--acquires N] [--seed N]
+  sees whether a client's memory and watches grow over N acquires, 100000 by default, while its connection flaps";
 
 /// What is to be done.
 #[derive(Clone, Debug)]
 pub(crate) enum Command {
     Help,
     Play(Settings),
+    /// See whether memory and watches grow.
+    Flap {
+        acquires: usize,
+        seed: u64,
+    },
+    FlapClient {
+        hosts: String,
+        acquires: usize,
+    },
     /// Judge again what is in this folder.
     Judge(PathBuf),
     Client(Orders),
@@ -38,7 +49,44 @@ pub(crate) struct Settings {
     pub(crate) out: PathBuf,
 }
 
-pub(crate) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Command, String> {
+pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String> {
+    let mut arguments = arguments.peekable();
+    let command = arguments.next_if(|word| !word.starts_with('-')).unwrap_or_default();
+    let mut next = || arguments.next().ok_or_else(|| format!("{command} needs more arguments"));
+    match command.as_str() {
+        "" => play(arguments),
+        "judge" => Ok(Command::Judge(next()?.into())),
+        "flapping" => flapping(arguments),
+        "flapping-client" => {
+            Ok(Command::FlapClient { hosts: next()?, acquires: number("the number of acquires", &next()?)? })
+        }
+        "client" => Ok(Command::Client(Orders {
+            name: next()?,
+            hosts: next()?,
+            workload: next()?.parse()?,
+            session: Duration::from_millis(number("session", &next()?)?),
+            seed: number("seed", &next()?)?,
+            journal: next()?.into(),
+            register: next()?.into(),
+        })),
+        _ => Err(format!("no command is called {command}")),
+    }
+}
+
+fn flapping(mut arguments: impl Iterator<Item = String>) -> Result<Command, String> {
+    let (mut acquires, mut seed) = (100_000, fastrand::u64(..1_000_000));
+    while let Some(option) = arguments.next() {
+        let value = arguments.next().ok_or_else(|| format!("{option} needs a value"))?;
+        match option.as_str() {
+            "--acquires" => acquires = number(&option, &value)?,
+            "--seed" => seed = number(&option, &value)?,
+            _ => return Err(format!("flapping has no option {option}")),
+        }
+    }
+    Ok(Command::Flap { acquires, seed })
+}
+
+fn play(mut arguments: impl Iterator<Item = String>) -> Result<Command, String> {
     let mut seed = None;
     let mut out = None;
     let mut settings = Settings {
@@ -51,13 +99,6 @@ pub(crate) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Comma
     while let Some(option) = arguments.next() {
         if option == "--help" {
             return Ok(Command::Help);
-        }
-        if option == "judge" {
-            let out = arguments.next().ok_or("judge needs a folder")?;
-            return Ok(Command::Judge(out.into()));
-        }
-        if option == "client" {
-            return client(arguments).map(Command::Client);
         }
         let value = arguments.next().ok_or_else(|| format!("{option} needs a value"))?;
         match option.as_str() {
@@ -75,19 +116,6 @@ pub(crate) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Comma
     settings.seed = seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     settings.out = out.unwrap_or_else(|| PathBuf::from(format!("target/chaos/{}", settings.seed)));
     Ok(Command::Play(settings))
-}
-
-fn client(mut arguments: impl Iterator<Item = String>) -> Result<Orders, String> {
-    let mut next = || arguments.next().ok_or_else(|| "a client needs more arguments".to_owned());
-    Ok(Orders {
-        name: next()?,
-        hosts: next()?,
-        workload: next()?.parse()?,
-        session: Duration::from_millis(number("session", &next()?)?),
-        seed: number("seed", &next()?)?,
-        journal: next()?.into(),
-        register: next()?.into(),
-    })
 }
 
 impl Orders {

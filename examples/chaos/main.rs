@@ -10,6 +10,7 @@
 
 mod arguments;
 mod client;
+mod flapping;
 mod game;
 mod line;
 mod operator;
@@ -31,6 +32,8 @@ async fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Ok(Command::Play(settings)) => game::play(settings).await,
+        Ok(Command::Flap { acquires, seed }) => flapping::run(acquires, seed).await,
+        Ok(Command::FlapClient { hosts, acquires }) => flapping::acquire(&hosts, acquires).await.map(|()| true),
         Ok(Command::Judge(out)) => verdict::again(&out),
         Ok(Command::Client(orders)) => client::run(orders).await.map(|()| true),
         Err(error) => Err(format!("{error}\n{USAGE}").into()),

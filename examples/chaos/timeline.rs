@@ -25,6 +25,8 @@ struct Bar {
     begin: u64,
     end: u64,
     shade: Shade,
+    /// What is written on it.
+    label: String,
 }
 
 /// In the order from top to bottom.
@@ -67,7 +69,7 @@ pub(crate) fn draw(
     let end = events.last().map_or(0, |event| event.at);
     let mut bars = of_faults(faults);
     bars.extend(of_holds(events, faults, end));
-    bars.extend(of_marks(marks, events, end));
+    bars.extend(of_marks(marks, events, faults, end));
     // What is wrong with a client lies behind what it holds.
     bars.sort_by_key(|bar| (bar.row, bar.lane.is_some(), bar.lane.clone(), bar.shade, bar.begin));
     let mut rows = BTreeMap::<Row, Vec<Arc<str>>>::new();
@@ -99,7 +101,9 @@ fn of_faults(faults: &[Struck]) -> Vec<Bar> {
             _ => Shade::CutOff,
         };
         let Some(row) = Row::of(target) else { continue };
-        bars.push(Bar { row, lane: None, begin: *begin, end: *end, shade });
+        // Of clients, the shade says it.
+        let label = if matches!(row, Row::Server(_)) { fault.to_string() } else { String::new() };
+        bars.push(Bar { row, lane: None, begin: *begin, end: *end, shade, label });
     }
     bars
 }
@@ -109,7 +113,8 @@ fn of_holds(events: &[Event], faults: &[Struck], end: u64) -> Vec<Bar> {
     let mut open = BTreeMap::<(Arc<str>, Arc<str>, u64), (u64, Shade)>::new();
     let mut bars = Vec::new();
     let mut close = |key: (Arc<str>, Arc<str>, u64), begin, end, shade| {
-        bars.extend(Row::of(&key.0).map(|row| Bar { row, lane: Some(lane(&key.1)), begin, end, shade }));
+        let lane = Some(lane(&key.1));
+        bars.extend(Row::of(&key.0).map(|row| Bar { row, lane, begin, end, shade, label: String::new() }));
     };
     for event in events {
         let key = (Arc::clone(&event.process), Arc::clone(&event.object), event.attempt);
@@ -138,18 +143,21 @@ fn of_holds(events: &[Event], faults: &[Struck], end: u64) -> Vec<Bar> {
     for (key, (begin, shade)) in open {
         // Of guards that are dropped, and of processes that are killed, no end is heard.
         let last = events.iter().rev().find(|event| event.attempt == key.2 && event.process == key.0);
-        let killed = faults.iter().filter(|struck| struck.fault == Kind::ClientKill);
-        let killed = killed.filter(|struck| struck.clients.iter().any(|client| **client == *key.0));
         let over = match last.map(|event| (&event.step, event.at)) {
             Some((Step::Release, at)) => at,
-            _ => killed.map(|struck| struck.begin).next().unwrap_or(end),
+            _ => killed(faults, &key.0).unwrap_or(end),
         };
         close(key, begin, over.max(begin), shade);
     }
     bars
 }
 
-fn of_marks(marks: &[Mark], events: &[Event], end: u64) -> Vec<Bar> {
+fn killed(faults: &[Struck], process: &str) -> Option<u64> {
+    let kills = faults.iter().filter(|struck| struck.fault == Kind::ClientKill);
+    kills.filter(|struck| struck.target == process).map(|struck| struck.begin).next()
+}
+
+fn of_marks(marks: &[Mark], events: &[Event], faults: &[Struck], end: u64) -> Vec<Bar> {
     let mut bars = Vec::new();
     for (i, mark) in marks.iter().enumerate() {
         let (row, begin) = (Row::of(&mark.process), mark.at);
@@ -166,12 +174,13 @@ fn of_marks(marks: &[Mark], events: &[Event], end: u64) -> Vec<Bar> {
                         && matches!(event.step, Step::Lost { .. } | Step::Release)
                 });
                 let over = back.map(|mark| mark.at).next().into_iter().chain(gone.map(|event| event.at).next());
-                (Some(lane(object)), begin, over.min().unwrap_or(end), Shade::Suspended)
+                let over = over.chain(killed(faults, &mark.process)).min().unwrap_or(end);
+                (Some(lane(object)), begin, over, Shade::Suspended)
             }
             _ => continue,
         };
         let (lane, begin, end, shade) = bar;
-        bars.extend(row.map(|row| Bar { row, lane, begin, end, shade }));
+        bars.extend(row.map(|row| Bar { row, lane, begin, end, shade, label: String::new() }));
     }
     bars
 }

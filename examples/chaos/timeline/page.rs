@@ -10,6 +10,8 @@ const LEFT: f64 = 150.0;
 const TOP: f64 = 60.0;
 const WIDTH: f64 = 1_800.0;
 const LANE: f64 = 11.0;
+/// Above the lanes of a client, where holds do not cover what is wrong with it.
+const STRIP: f64 = 4.0;
 const GAP: f64 = 5.0;
 const SECOND: u64 = 1_000_000_000;
 /// Bars that are closer together than this are drawn as one.
@@ -18,12 +20,12 @@ const MERGED: f64 = 0.6;
 /// What a stretch stands for, in the order of drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Shade {
+    Stalled,
     CutOff,
     Flapping,
     PingsHeld,
     Paused,
     Killed,
-    Stalled,
     Shared,
     Held,
     Suspended,
@@ -70,9 +72,9 @@ impl Shade {
 
 const STYLE: &str = "\
 text{font:11px sans-serif}.title{font-size:15px}.lane{font-size:8px;fill:#555}.grid{stroke:#ddd}
-.row{fill:#f7f7f7}.held{fill:#2166ac}.shared{fill:#67a9cf}.suspended{fill:#c51b7d;opacity:.8}.lost{fill:#d7191c}
+.row{fill:#f7f7f7}.held{fill:#2166ac}.shared{fill:#67a9cf}.suspended{fill:#c51b7d}.lost{fill:#d7191c}
 .paused{fill:#9e9e9e}.stalled{fill:#c8c8c8}.killed{fill:#4d4d4d}.cut{fill:#fdae61}.flap{fill:#fee08b}
-.pings{fill:#b8e186}.deleted{fill:#7b3294}";
+.pings{fill:#b8e186}.deleted{fill:#7b3294}.label{font-size:8px;fill:#000}.dark{font-size:8px;fill:#fff}";
 
 /// A picture that grows.
 #[derive(Debug)]
@@ -84,6 +86,8 @@ pub(super) struct Page {
     lanes: BTreeMap<(Row, Arc<str>), f64>,
     height: f64,
     svg: String,
+    /// They are drawn last.
+    labels: Vec<(f64, f64, &'static str, String)>,
     /// The bar that may yet grow.
     open: Option<Drawn>,
 }
@@ -113,16 +117,18 @@ impl Page {
             lanes: BTreeMap::new(),
             height: TOP,
             svg: String::new(),
+            labels: Vec::new(),
             open: None,
         };
         page.text(10.0, 22.0, "title", title);
         for (row, lanes) in rows {
-            let (top, height) = (page.height, LANE * lanes.len().max(1) as f64);
+            let strip = if lanes.is_empty() { 0.0 } else { STRIP };
+            let (top, height) = (page.height, strip + LANE * lanes.len().max(1) as f64);
             page.rows.insert(*row, (top, height));
             page.rect(LEFT, top, WIDTH, height, "row");
             page.text(10.0, top + 9.0, "", &row.name());
             for (number, lane) in (0..).zip(lanes) {
-                let top = top + LANE * f64::from(number);
+                let top = top + strip + LANE * f64::from(number);
                 page.lanes.insert((*row, Arc::clone(lane)), top);
                 page.text(75.0, top + 8.5, "lane", lane);
             }
@@ -143,11 +149,15 @@ impl Page {
         }
         let (mut top, mut height) = self.rows[&bar.row];
         if let Some(lane) = &bar.lane {
-            (top, height) = (self.lanes[&(bar.row, Arc::clone(lane))] + 1.0, LANE - 2.0);
+            (top, height) = (self.lanes[&(bar.row, Arc::clone(lane))] + 1.0, LANE - 3.0);
         }
         let (left, mut right) = (self.x(bar.begin.max(self.begin)), self.x(bar.end.min(self.end)));
         if bar.shade.is_instant() {
             right = left + 2.0;
+        }
+        if bar.lane.is_none() && !bar.label.is_empty() {
+            let class = if bar.shade == Shade::Killed { "dark" } else { "label" };
+            self.labels.push((left + 2.0, top + 8.5, class, bar.label.clone()));
         }
         let drawn = Drawn { top, height, left, right: right.max(left + MERGED), shade: bar.shade };
         match &mut self.open {
@@ -170,6 +180,9 @@ impl Page {
     /// The whole document, with a legend.
     pub(super) fn finish(mut self) -> String {
         self.close();
+        for (x, y, class, label) in std::mem::take(&mut self.labels) {
+            self.text(x, y, class, &label);
+        }
         let mut left = LEFT;
         let top = self.height + 15.0;
         for (class, meaning) in Shade::ALL.map(Shade::words) {
