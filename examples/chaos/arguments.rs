@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use zookeeper_recipes::Trust;
+
 use crate::client::Orders;
 use crate::workload::Workload;
 
@@ -13,6 +15,7 @@ usage: chaos [OPTION VALUE]...
   --seed N       repeats the faults of another run; random
   --workload W   lock, lock-set, rw, permits, multi, election or mix; mix
   --clients N    how many client processes; 12
+  --trust T      quorum or connection, which promises less; quorum
   --out DIR      where the history and the timeline go; target/chaos/SEED
 or: chaos judge DIR
   judges again what another run has written there
@@ -46,6 +49,7 @@ pub(crate) struct Settings {
     /// What the clients do, in turn.
     pub(crate) workloads: Vec<Workload>,
     pub(crate) clients: usize,
+    pub(crate) trust: Trust,
     pub(crate) out: PathBuf,
 }
 
@@ -65,6 +69,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
             hosts: next()?,
             workload: next()?.parse()?,
             session: Duration::from_millis(number("session", &next()?)?),
+            trust: trust(&next()?)?,
             seed: number("seed", &next()?)?,
             journal: next()?.into(),
             register: next()?.into(),
@@ -94,6 +99,7 @@ fn play(mut arguments: impl Iterator<Item = String>) -> Result<Command, String> 
         seed: 0,
         workloads: Workload::ALL.to_vec(),
         clients: 12,
+        trust: Trust::Quorum,
         out: PathBuf::new(),
     };
     while let Some(option) = arguments.next() {
@@ -109,6 +115,7 @@ fn play(mut arguments: impl Iterator<Item = String>) -> Result<Command, String> 
             "--workload" if value == "mix" => settings.workloads = Workload::ALL.to_vec(),
             "--workload" => settings.workloads = vec![value.parse()?],
             "--clients" => settings.clients = number::<usize>(&option, &value)?.max(1),
+            "--trust" => settings.trust = trust(&value)?,
             "--out" => out = Some(PathBuf::from(value)),
             _ => return Err(format!("no option is called {option}")),
         }
@@ -127,10 +134,22 @@ impl Orders {
             self.hosts.clone(),
             self.workload.to_string(),
             self.session.as_millis().to_string(),
+            if self.trust == Trust::Connection { CONNECTION } else { QUORUM }.to_owned(),
             self.seed.to_string(),
             self.journal.display().to_string(),
             self.register.display().to_string(),
         ]
+    }
+}
+
+const QUORUM: &str = "quorum";
+const CONNECTION: &str = "connection";
+
+fn trust(value: &str) -> Result<Trust, String> {
+    match value {
+        QUORUM => Ok(Trust::Quorum),
+        CONNECTION => Ok(Trust::Connection),
+        _ => Err(format!("there is no trust in {value}")),
     }
 }
 

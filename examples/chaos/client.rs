@@ -21,8 +21,8 @@ use testbed::history::{History, Journal, Process, now};
 use tokio::io::AsyncReadExt;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use zookeeper_recipes::Session;
 use zookeeper_recipes::zookeeper_client::Client;
+use zookeeper_recipes::{Options, Session, Trust};
 
 use crate::line::{Mark, What};
 use crate::workload::Workload;
@@ -36,6 +36,7 @@ pub(crate) struct Orders {
     pub(crate) hosts: String,
     pub(crate) workload: Workload,
     pub(crate) session: Duration,
+    pub(crate) trust: Trust,
     pub(crate) seed: u64,
     pub(crate) journal: PathBuf,
     pub(crate) register: PathBuf,
@@ -48,6 +49,8 @@ struct Worker {
     name: Arc<str>,
     journal: Journal,
     session: Session,
+    /// What all locks are made with.
+    options: Options,
     /// The session's timeout.
     timeout: Duration,
     register: PathBuf,
@@ -94,8 +97,12 @@ pub(crate) async fn run(orders: Orders) -> Result {
     let stop = stop_at_the_end_of_input();
     let session = connect(&orders, &mut stop.clone()).await?;
     let Some(session) = session else { return Ok(()) };
+    let options = Options::new().with_trust(orders.trust);
+    let session = session.with_options(options.clone());
     let process = History::to_journal(journal.clone()).process(Arc::clone(&name));
-    let mut random = Rng::with_seed(orders.seed);
+    // One that was started again must not do the same, nor add the same elements.
+    let seed = name.bytes().fold(orders.seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
+    let mut random = Rng::with_seed(seed);
     let mut tasks = JoinSet::new();
     for (number, task) in (0..).zip(tasks_of(orders.workload)) {
         let worker = Worker {
@@ -103,6 +110,7 @@ pub(crate) async fn run(orders: Orders) -> Result {
             name: Arc::clone(&name),
             journal: journal.clone(),
             session: session.clone(),
+            options: options.clone(),
             timeout: orders.session,
             register: orders.register.clone(),
             random: random.fork(),

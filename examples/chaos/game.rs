@@ -35,7 +35,7 @@ const REPORT: Duration = Duration::from_secs(10);
 
 /// Plays, and says whether all promises were kept.
 pub(crate) async fn play(settings: Settings) -> Result<bool> {
-    let Settings { duration, seed, workloads, clients, out } = &settings;
+    let Settings { duration, seed, workloads, clients, trust, out } = &settings;
     println!(
         "chaos: seed {seed}, {:.1} minutes, {clients} clients, out {}",
         duration.as_secs_f64() / 60.0,
@@ -56,9 +56,17 @@ pub(crate) async fn play(settings: Settings) -> Result<bool> {
     let plan = Plan::random(random.u64(..), &Kind::ALL, *duration, SESSION);
     let mut players = Vec::new();
     for number in 0..*clients {
-        let workload = workloads[number % workloads.len()];
-        let recipe = recipe(workload, random.u64(..), &folder, register.socket());
-        players.push(Client::start(&format!("c{number}"), &servers, recipe).await?);
+        let orders = Orders {
+            name: String::new(),
+            hosts: String::new(),
+            workload: workloads[number % workloads.len()],
+            session: SESSION,
+            trust: *trust,
+            seed: random.u64(..),
+            journal: PathBuf::new(),
+            register: register.socket().to_owned(),
+        };
+        players.push(Client::start(&format!("c{number}"), &servers, recipe(orders, &folder)).await?);
     }
 
     let faults = Arc::<Mutex<Vec<Struck>>>::default();
@@ -114,26 +122,14 @@ pub(crate) async fn play(settings: Settings) -> Result<bool> {
     Ok(kept)
 }
 
-/// Makes the command of a client process.
-fn recipe(
-    workload: crate::workload::Workload,
-    seed: u64,
-    folder: &Path,
-    register: &Path,
-) -> impl Fn(&str, &str) -> Command + Send + 'static {
-    let (folder, register) = (folder.to_owned(), register.to_owned());
+/// Makes the command of a client process, whose journal goes into this folder.
+fn recipe(orders: Orders, folder: &Path) -> impl Fn(&str, &str) -> Command + Send + 'static {
+    let folder = folder.to_owned();
     move |name, hosts| {
-        let orders = Orders {
-            name: name.to_owned(),
-            hosts: hosts.to_owned(),
-            workload,
-            session: SESSION,
-            seed,
-            journal: folder.join(format!("{name}.jsonl")),
-            register: PathBuf::from(&register),
-        };
+        let (name, hosts) = (name.to_owned(), hosts.to_owned());
+        let journal = folder.join(format!("{name}.jsonl"));
         let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
-        command.args(orders.to_arguments());
+        command.args(Orders { name, hosts, journal, ..orders.clone() }.to_arguments());
         command
     }
 }

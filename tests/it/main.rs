@@ -1,6 +1,7 @@
 //! The suite, on a real ZooKeeper: `zk-docker/run cargo test`.
 
 mod cancel;
+mod chaos;
 mod contract;
 mod cut;
 mod ends;

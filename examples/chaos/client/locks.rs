@@ -13,12 +13,14 @@ use crate::workload::path;
 
 /// Holds a mutex, over and over.
 pub(super) async fn mutex(worker: Worker) -> Result {
-    hold(worker, "mutex", Options::new()).await
+    let options = worker.options.clone();
+    hold(worker, "mutex", options).await
 }
 
 /// Holds a mutex whose path is removed with every release that leaves it empty.
 pub(super) async fn fleeting(worker: Worker) -> Result {
-    hold(worker, "fleeting", Options::new().with_path_removal(true)).await
+    let options = worker.options.clone().with_path_removal(true);
+    hold(worker, "fleeting", options).await
 }
 
 async fn hold(mut worker: Worker, object: &str, options: Options) -> Result {
