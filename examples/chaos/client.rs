@@ -18,7 +18,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use testbed::history::{History, Journal, Process, now};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use zookeeper_recipes::zookeeper_client::Client;
@@ -42,6 +42,16 @@ pub(crate) struct Orders {
     pub(crate) register: PathBuf,
 }
 
+/// What the parent wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Storm,
+    /// All is healed, so that nobody has to wait for long: locks are held for a moment only.
+    Calm,
+    /// Whatever has begun is brought to its end.
+    Stop,
+}
+
 /// What one of a client's tasks works with.
 #[derive(Clone, Debug)]
 struct Worker {
@@ -55,7 +65,7 @@ struct Worker {
     timeout: Duration,
     register: PathBuf,
     random: Rng,
-    stop: watch::Receiver<bool>,
+    phase: watch::Receiver<Phase>,
     /// Tells the tasks of a client apart.
     number: u64,
 }
@@ -72,7 +82,7 @@ impl Worker {
     }
 
     fn is_to_stop(&self) -> bool {
-        *self.stop.borrow()
+        *self.phase.borrow() == Phase::Stop
     }
 
     /// A random time up to this part of the session's timeout.
@@ -82,7 +92,8 @@ impl Worker {
 
     /// How long one holds a lock: mostly a moment, and now and then long enough for a fault to come in between.
     fn work(&mut self) -> Duration {
-        let part = if self.random.u8(0..15) == 0 { 0.8 } else { 0.015 };
+        let storms = *self.phase.borrow() == Phase::Storm;
+        let part = if storms && self.random.u8(0..15) == 0 { 0.8 } else { 0.015 };
         self.up_to(part)
     }
 }
@@ -94,8 +105,8 @@ pub(crate) async fn run(orders: Orders) -> Result {
     let journal = Journal::create(&orders.journal)?;
     let name: Arc<str> = orders.name.as_str().into();
     watch_the_machine(&name, &journal);
-    let stop = stop_at_the_end_of_input();
-    let session = connect(&orders, &mut stop.clone()).await?;
+    let phase = follow_the_parent();
+    let session = connect(&orders, &phase).await?;
     let Some(session) = session else { return Ok(()) };
     let options = Options::new().with_trust(orders.trust);
     let session = session.with_options(options.clone());
@@ -114,7 +125,7 @@ pub(crate) async fn run(orders: Orders) -> Result {
             timeout: orders.session,
             register: orders.register.clone(),
             random: random.fork(),
-            stop: stop.clone(),
+            phase: phase.clone(),
             number,
         };
         tasks.spawn(task(worker));
@@ -158,27 +169,31 @@ fn tasks_of(workload: Workload) -> Vec<Task> {
 }
 
 /// Connects, however long it takes; `None` if it is asked to end before.
-async fn connect(orders: &Orders, stop: &mut watch::Receiver<bool>) -> Result<Option<Session>> {
+async fn connect(orders: &Orders, phase: &watch::Receiver<Phase>) -> Result<Option<Session>> {
     loop {
         let connector = Client::connector().with_session_timeout(orders.session);
         match Session::connect_with(connector, &orders.hosts).await {
             Ok(session) => return Ok(Some(session)),
-            Err(zookeeper_recipes::Error::Unavailable { .. }) if *stop.borrow_and_update() => return Ok(None),
+            Err(zookeeper_recipes::Error::Unavailable { .. }) if *phase.borrow() == Phase::Stop => {
+                return Ok(None);
+            }
             Err(zookeeper_recipes::Error::Unavailable { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-fn stop_at_the_end_of_input() -> watch::Receiver<bool> {
-    let (stop, stopped) = watch::channel(false);
+/// A line of input calms the client, and the end of the input stops it.
+fn follow_the_parent() -> watch::Receiver<Phase> {
+    let (phase, followed) = watch::channel(Phase::Storm);
     tokio::spawn(async move {
-        let _ = tokio::io::stdin().read(&mut [0]).await;
-        let _ = stop.send(true);
-        // What waits for it must not take its absence for anything.
-        stop.closed().await;
+        let mut lines = BufReader::new(tokio::io::stdin()).lines();
+        while let Ok(Some(_)) = lines.next_line().await {
+            phase.send_replace(Phase::Calm);
+        }
+        phase.send_replace(Phase::Stop);
     });
-    stopped
+    followed
 }
 
 /// Notes when the machine gives this process no time, in a thread of its own: a loss that is told late for that is

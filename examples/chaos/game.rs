@@ -87,6 +87,10 @@ pub(crate) async fn play(settings: Settings) -> Result<bool> {
     ensemble.settled().await?;
     let settled = now();
     println!("chaos: all is healed, the servers are together after {:.1} s", (settled - calm) as f64 / 1e9);
+    for player in &mut players {
+        // One that has ended is found below.
+        let _ = player.tell("calm");
+    }
     sleep(QUIET).await;
 
     let asked = now();

@@ -1,7 +1,7 @@
 //! A client of the servers that is a process of its own, behind proxies of its own.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -63,6 +63,16 @@ impl Client {
     /// How the process ended each time that nobody had killed it or asked it to end, in a sentence.
     pub fn crashes(&self) -> &[String] {
         &self.crashes
+    }
+
+    /// Writes a line to the standard input of the process.
+    ///
+    /// # Errors
+    ///
+    /// If it has ended, or was asked to.
+    pub fn tell(&mut self, what: &str) -> io::Result<()> {
+        let input = self.child.as_mut().and_then(|child| child.stdin.as_mut());
+        input.map_or(Err(io::ErrorKind::BrokenPipe.into()), |input| writeln!(input, "{what}"))
     }
 
     /// Asks the process to end.
