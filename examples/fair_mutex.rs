@@ -4,53 +4,44 @@
 //! $ zk-docker/run cargo run --example fair_mutex
 //! ```
 
-use std::error::Error;
+mod common;
+
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-use tokio::time::{sleep, timeout};
-use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError, SessionInfo};
-use zookeeper_recipes::{FencingToken, Mutex, Options, Session};
+use tokio::time::sleep;
+use zookeeper_recipes::{FencingToken, Mutex, Session};
 
-const NO_HOSTS: &str = "ZK_HOSTS is not set; try: zk-docker/run cargo run --example fair_mutex";
+use common::{Result, end_session, ensure};
+
 const WORKERS: usize = 5;
 const TURNS: usize = 10;
 const WORK: Duration = Duration::from_millis(20);
-const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
+/// The client's default.
+const SESSION_TIMEOUT: Duration = Duration::from_secs(6);
 
-type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 /// Who had the lock, with which token, after how long a wait.
 type Turn = (usize, FencingToken, Duration);
 
 #[tokio::main]
-async fn main() {
-    let shown = timeout(Duration::from_secs(60), run()).await;
-    if let Err(error) = shown.unwrap_or_else(|late| Err(late.into())) {
-        eprintln!("fair_mutex: {error}");
-        std::process::exit(1);
-    }
+async fn main() -> ExitCode {
+    common::show(run()).await
 }
 
 async fn run() -> Result<()> {
-    let hosts = std::env::var("ZK_HOSTS").map_err(|_| NO_HOSTS)?;
-    let path = format!("/fair-mutex-{}", std::process::id());
+    let path = common::path();
     let (mut sessions, mut mutexes) = (Vec::new(), Vec::new());
     // Session 0 is the door's: it keeps the lock until all are in line.
     for worker in 0..=WORKERS {
-        let connector = Client::connector().with_session_timeout(SESSION_TIMEOUT);
-        let session = Session::connect_with(connector, &hosts).await?;
-        let options = Options::new().with_identifier(format!("worker {worker}"));
-        mutexes.push(Mutex::with_options(&session, &path, options)?);
+        let session = common::session(&format!("worker {worker}")).await?;
+        mutexes.push(Mutex::new(&session, &path)?);
         sessions.push(session);
     }
     println!("{WORKERS} workers, each in a session of its own, share the lock {path}\n");
     take_turns(&mutexes).await?;
-    let victim = sessions[1].client().session().clone();
-    kill_the_holder(&mutexes, victim, &hosts).await?;
-    for session in &sessions {
-        session.close().await?;
-    }
-    Ok(())
+    kill_the_holder(&mutexes, &sessions[1]).await?;
+    common::close(&sessions).await
 }
 
 async fn take_turns(mutexes: &[Mutex]) -> Result<()> {
@@ -101,7 +92,7 @@ async fn wait_in_line(mutex: &Mutex, worker: usize, count: usize) -> Result<()> 
     }
 }
 
-async fn kill_the_holder(mutexes: &[Mutex], victim: SessionInfo, hosts: &str) -> Result<()> {
+async fn kill_the_holder(mutexes: &[Mutex], victim: &Session) -> Result<()> {
     let (holder, next) = (&mutexes[1], mutexes[2].clone());
     let held = holder.lock().await?;
     let next = tokio::spawn(async move { next.lock().await.map(|guard| (guard, Instant::now())) });
@@ -110,7 +101,7 @@ async fn kill_the_holder(mutexes: &[Mutex], victim: SessionInfo, hosts: &str) ->
     let first = held.fencing_token();
     println!("\nworker 1 has the lock with token {first}, worker 2 waits; 1's session is killed");
     let killed = Instant::now();
-    end_session(victim, hosts).await?;
+    end_session(victim).await?;
     let (guard, granted) = next.await??;
     let (second, wait) = (guard.fencing_token(), granted - killed);
     println!("worker 2 has the lock with token {second} after {wait:.0?}");
@@ -121,27 +112,4 @@ async fn kill_the_holder(mutexes: &[Mutex], victim: SessionInfo, hosts: &str) ->
 
     ensure(first < second && second < third, "tokens must grow")?;
     ensure(wait <= SESSION_TIMEOUT, "that took too long")
-}
-
-fn ensure(holds: bool, otherwise: &str) -> Result<()> {
-    if holds { Ok(()) } else { Err(otherwise.into()) }
-}
-
-/// Ends a session from outside, by taking it over and closing it. Its owner may take it back first: only
-/// `SessionExpired` is proof.
-async fn end_session(session: SessionInfo, hosts: &str) -> Result<()> {
-    loop {
-        let thief = Client::connector().with_session(session.clone());
-        match thief.with_fail_eagerly().connect(hosts).await {
-            Err(ZkError::SessionExpired) => return Ok(()),
-            // The owner has just taken it back.
-            Err(ZkError::NoHosts | ZkError::ConnectionLoss) => {}
-            Err(error) => return Err(error.into()),
-            Ok(client) => {
-                let mut state = client.state_watcher();
-                drop(client);
-                let _ = timeout(Duration::from_millis(100), state.changed()).await;
-            }
-        }
-    }
 }

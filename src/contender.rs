@@ -1,11 +1,13 @@
 //! Owns [`Contender`]: who holds and who waits, as an operator wants to know it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::FutureExt;
-use futures_util::future::join_all;
+use futures_util::future::{join_all, try_join, try_join_all};
 use zookeeper_client::{SessionId, Stat};
 
 use crate::error::{Error, Result};
@@ -96,6 +98,12 @@ impl Contender {
         &self.identifier
     }
 
+    /// What it calls itself, as text; what is no text is replaced.
+    #[must_use]
+    pub fn identifier_lossy(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.identifier)
+    }
+
     /// When it joined the queue, by the servers' clock.
     #[must_use]
     pub fn since(&self) -> SystemTime {
@@ -114,9 +122,11 @@ impl fmt::Debug for Contender {
         f.debug_struct("Contender")
             .field("path", &self.path)
             .field("name", &self.name)
+            .field("kind", &self.kind)
             .field("is_holder", &self.is_holder)
             .field("session_id", &self.session_id())
-            .field("identifier", &String::from_utf8_lossy(&self.identifier))
+            .field("identifier", &self.identifier_lossy())
+            .field("token", &self.token())
             .finish_non_exhaustive()
     }
 }
@@ -144,8 +154,8 @@ macro_rules! for_operators {
             /// whether it was there.
             ///
             /// For operators, when nothing else helps: a holder is told that it lost the lock, but not before somebody
-            /// else may have it. A waiter gets [`Error::Evicted`](crate::Error::Evicted), or queues again if it had
-            /// several places.
+            /// else may have it. A waiter gets [`Error::Evicted`](crate::Error::Evicted); one that waits for several locks
+            /// queues again for all.
             ///
             /// # Cancel safety
             ///
@@ -189,15 +199,11 @@ pub(crate) async fn list(queue: &Queue) -> Result<Vec<Contender>> {
 
 async fn list_once(queue: &Queue, link: Arc<Link>) -> Result<Vec<Contender>, Interrupt> {
     let (kept, passed) = queue.kept_and_passed();
-    let mut all = Vec::new();
-    for line in kept {
-        all.extend(list_line(line, &link).await?);
-    }
-    for line in passed {
-        let turns = list_line(line, &link).await?.into_iter();
-        all.extend(turns.map(|turn| Contender { is_holder: false, ..turn }));
-    }
-    Ok(all)
+    let kept = try_join_all(kept.into_iter().map(|line| list_line(line, &link)));
+    let passed = try_join_all(passed.into_iter().map(|line| list_line(line, &link)));
+    let (kept, passed) = try_join(kept, passed).await?;
+    let turns = passed.into_iter().flatten().map(|turn| Contender { is_holder: false, ..turn });
+    Ok(kept.into_iter().flatten().chain(turns).collect())
 }
 
 /// The contender whose turn it is in a queue of one line.
@@ -232,8 +238,8 @@ pub(crate) async fn first_name<'a>(
     for &name in &parsed {
         // At the end of the counter the number does not tell.
         let czxid = match name.is_in_zone() {
-            true => match line.read(link, name.text).await? {
-                Some((_, stat)) => Some(stat.czxid),
+            true => match line.stat(link, name.text).await? {
+                Some(stat) => Some(stat.czxid),
                 None => continue,
             },
             false => None,
@@ -261,7 +267,9 @@ async fn change(
         let reason = format!("it is one of {}, not of {}", contender.path(), queue.path);
         return Err(Error::invalid("contender", reason));
     };
-    let changed = attempt(&queue.session, |link| change_once(line, contender, link, send).boxed());
+    // Whether a request was sent whose answer was lost, in whichever session.
+    let tried = AtomicBool::new(false);
+    let changed = attempt(&queue.session, |link| change_once(line, contender, link, send, &tried).boxed());
     within(&queue.session, changed).await
 }
 
@@ -270,14 +278,14 @@ async fn change_once(
     contender: &Contender,
     link: Arc<Link>,
     send: fn(&Requests, &str, i32) -> Answer<()>,
+    tried: &AtomicBool,
 ) -> Result<bool, Interrupt> {
     let node = line.path.child(&contender.name);
-    let mut tried = false;
     loop {
         let version = match line.read(&link, &contender.name).await? {
             Some((_, stat)) if stat.czxid == contender.czxid => stat.version,
             // An attempt whose answer was lost may have deleted it.
-            Some(_) | None => return Ok(tried),
+            Some(_) | None => return Ok(tried.load(Ordering::Relaxed)),
         };
         let path = node.clone();
         match link.ask(move |requests| send(requests, &path, version)).await {
@@ -285,10 +293,13 @@ async fn change_once(
             Err(Failure::Refused(ZkError::BadVersion | ZkError::NoNode)) => {}
             Err(Failure::Refused(error)) => return Err(Error::refused("change", &node, error).into()),
             Err(Failure::Unknown) => {
-                tried = true;
+                tried.store(true, Ordering::Relaxed);
                 link.settled().await?;
             }
-            Err(Failure::Over) => return Err(Interrupt::SessionOver),
+            Err(Failure::Over) => {
+                tried.store(true, Ordering::Relaxed);
+                return Err(Interrupt::SessionOver);
+            }
         }
     }
 }
@@ -305,9 +316,11 @@ async fn list_line(line: &Line, link: &Arc<Link>) -> Result<Vec<Contender>, Inte
             contenders.extend(node?.map(|(data, stat)| (name, Contender::new(line, &name, data, &stat))));
         }
     }
+    let strangers = names.iter().filter(|text| Name::parse(text).is_none()).count();
     Ok(match line.spot {
         Spot::InLine(_) => in_order(contenders),
-        Spot::Room { permits, .. } => with_room(contenders, permits as usize),
+        // Every child takes room, whatever it is.
+        Spot::Room { permits, .. } => with_room(contenders, (permits as usize).saturating_sub(strangers)),
     })
 }
 

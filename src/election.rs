@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::contender::{self, Contender, for_operators};
 use crate::error::{Error, Result};
 use crate::hold::guard::guard;
-use crate::options::Options;
+use crate::options::{Options, validate_data};
 use crate::queue::{Kind, Queue, Waiting};
 use crate::session::Session;
 
@@ -120,6 +120,27 @@ impl Election {
     /// Leads, term after term: campaigns, runs what `term` makes of the leadership, and campaigns again when that ends
     /// with `Continue` or the leadership is lost. Ends when a term ends with `Break`.
     ///
+    /// A loss ends a term and not the campaign; so a term that may fail tells a loss from what should end it:
+    ///
+    /// ```no_run
+    /// # use std::ops::ControlFlow;
+    /// # use zookeeper_recipes::{Election, Error, Leadership};
+    /// # async fn serve(term: &Leadership) -> Result<(), Error> { Ok(()) }
+    /// # async fn example(election: Election) -> Result<(), Error> {
+    /// let end = election.lead(|term| async move {
+    ///     let served = async {
+    ///         term.proclaim("10.0.0.7:8080").await?;
+    ///         serve(&term).await
+    ///     };
+    ///     match served.await {
+    ///         Err(Error::Lost(_)) => ControlFlow::Continue(()),
+    ///         done => ControlFlow::Break(done),
+    ///     }
+    /// });
+    /// end.await?
+    /// # }
+    /// ```
+    ///
     /// When leadership is lost, the future of the term is dropped at its next `await`; see
     /// [`Hold::run_until_lost`](crate::Hold::run_until_lost). A term that is over should have dropped its leadership, or
     /// have [resigned](Leadership::resign), or it waits for itself.
@@ -142,8 +163,12 @@ impl Election {
                 campaigned => campaigned?,
             };
             let leash = leadership.leash();
-            if let Ok(ControlFlow::Break(end)) = leash.run_until_lost(term(leadership)).await {
-                return Ok(end);
+            match leash.run_until_lost(term(leadership)).await {
+                Ok(ControlFlow::Break(end)) => return Ok(end),
+                Ok(ControlFlow::Continue(())) => {}
+                Err(loss) => {
+                    tracing::info!(path = %self.queue.path, %loss, "leadership is lost; campaigning again")
+                }
             }
         }
     }
@@ -176,7 +201,10 @@ guard! {
 }
 
 impl Leadership {
-    /// Tells observers something else than the identifier: where the leader serves, or how far it has come.
+    /// Tells observers something else than the identifier, in its place: where the leader serves, or how far it has come.
+    ///
+    /// Observers see the identifier first, as [`Contender::identifier`], and then this. Where that would do, say it as the
+    /// identifier from the beginning.
     ///
     /// # Cancel safety
     ///
@@ -184,11 +212,11 @@ impl Leadership {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if leadership was lost before; [`Error::InvalidInput`] if `data` cannot be told;
-    /// [`Error::Unavailable`] if the servers could not be told within one session timeout.
+    /// [`Error::Lost`] if leadership was lost before the servers could be told; [`Error::InvalidInput`] if `data` cannot be
+    /// told; [`Error::NoAuth`] if the ACLs deny it.
     pub async fn proclaim(&self, data: impl Into<Vec<u8>>) -> Result<()> {
         let data = data.into();
-        Options::new().with_identifier(&data).validate()?;
+        validate_data("data", &data)?;
         self.0.write(data).await
     }
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong. A variant exists where a caller would act on it.
+///
+/// What it displays does not repeat its [`source`](std::error::Error::source): print that, too, for a person to read.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -19,7 +21,9 @@ pub enum Error {
     },
 
     /// The server denies this session what the lock needs at `path`. Mend the ACLs or the session's credentials.
-    #[error("not authorized for {path}: a lock needs READ, CREATE and DELETE on its path")]
+    #[error(
+        "not authorized for {path}: a lock needs READ, CREATE and DELETE on its path, revoking and proclaiming WRITE"
+    )]
     NoAuth {
         /// The node that may not be used.
         path: String,

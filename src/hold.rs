@@ -38,6 +38,8 @@ pub use self::state::HoldState;
 pub(crate) use self::state::REVOKE;
 pub(crate) use self::watch::any_gone;
 
+type ZkError = zookeeper_client::Error;
+
 /// A lock that is held.
 ///
 /// Every guard dereferences to one. While the process runs, a hold says that it is lost *before* the servers can give
@@ -104,6 +106,9 @@ impl Hold {
     }
 
     /// The token of this hold: larger than that of every conflicting hold before it.
+    ///
+    /// Of a [sequential](crate::MultiLock::sequential) multi-lock it is the smallest of its members' tokens; there, each
+    /// resource compares that of [its member](crate::MultiLockGuard::members).
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.core.token
@@ -154,7 +159,7 @@ impl Hold {
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing; each call gives one of its own.
-    pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static {
+    pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static + use<> {
         self.core.watch_wanted.notify_one();
         let core = self.core.clone();
         async move {
@@ -194,18 +199,22 @@ impl Hold {
     ///
     /// Dropping the future loses nothing; each call gives one of its own, which resolves also if somebody has asked
     /// before.
-    pub fn revoke_requested(&self) -> impl Future<Output = ()> + Send + 'static {
+    pub fn revoke_requested(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.core.watch_wanted.notify_one();
         let mut revoked = self.core.revoked.subscribe();
         let core = Arc::downgrade(&self.core);
         async move {
             let asked = revoked.wait_for(|revoked| *revoked).await.is_ok();
-            let held =
-                core.upgrade().is_some_and(|core| core.loss().is_none() && core.unreleased_state().is_some());
-            if !(asked && held) {
+            let state = core.upgrade().and_then(|core| core.unreleased_state());
+            if !(asked && matches!(state, Some(HoldState::Held | HoldState::Suspended))) {
                 pending().await
             }
         }
+    }
+
+    /// Takes note that somebody has asked for the lock back.
+    pub(crate) fn revoke(&self) {
+        self.core.saw(REVOKE);
     }
 
     /// What runs a future for as long as the lock is held, without owning the hold.
@@ -213,16 +222,27 @@ impl Hold {
         Leash(self.core.clone())
     }
 
-    /// Sets the data of the hold's first node.
+    /// Sets the data of the hold's first node, but overwrites nothing that was not seen: somebody may have asked for the
+    /// lock back.
     pub(crate) async fn write(&self, data: Vec<u8>) -> Result<()> {
         let link = &self.core.link;
+        let write = async || {
+            let node = self.nodes[0].clone();
+            let (before, stat) = link.ask(move |requests| requests.read(&node)).await?;
+            if stat.czxid != self.czxids[0] {
+                return Err(Failure::Refused(ZkError::NoNode));
+            }
+            self.core.saw(&before);
+            let (node, data) = (self.nodes[0].clone(), data.clone());
+            link.ask(move |requests| requests.write(&node, data, Some(stat.version))).await
+        };
         let written = async {
             link.connected().await.map_err(|LinkOver| Loss::Expired)?;
             loop {
-                let (node, data) = (self.nodes[0].clone(), data.clone());
-                match link.ask(move |requests| requests.write(&node, data, None)).await {
+                match write().await {
                     Ok(()) => return Ok(()),
-                    Err(Failure::Refused(zookeeper_client::Error::NoNode)) => return Err(Loss::Deleted.into()),
+                    Err(Failure::Refused(ZkError::BadVersion)) => {}
+                    Err(Failure::Refused(ZkError::NoNode)) => return Err(Loss::Deleted.into()),
                     Err(Failure::Refused(error)) => return Err(Error::refused("write", &self.nodes[0], error)),
                     Err(Failure::Unknown) => link.settled().await.map_err(|LinkOver| Loss::Expired)?,
                     Err(Failure::Over) => return Err(Loss::Expired.into()),
@@ -257,6 +277,9 @@ impl Hold {
     /// A transaction that only succeeds while every node of the hold exists.
     ///
     /// Data that lives in the same ZooKeeper needs no fencing token: a write through this fails when the lock is gone.
+    /// When a node of the hold is gone, its `commit` fails with `CheckFailed`, or, of a hold with several, with
+    /// `OperationFailed` at the index of a node's check, which come first; what the caller has added is counted after them.
+    ///
     /// The client is kept until the guard is dropped, and with it the session, should it be closed.
     ///
     /// # Panics

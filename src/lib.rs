@@ -29,8 +29,8 @@
 //! | [`MultiLock`] | several locks as one, taken at once, without deadlocks |
 //! | [`Election`] | one leader among candidates, and [observers](Observer) of it |
 //!
-//! All have a form that waits, one that does not, and one with a time limit; one that [takes its place
-//! first](Waiting), to be awaited later; `contenders` tells who holds and who waits, `revoke` asks a holder to let go, and
+//! All have a form that waits, one that does not, and one with a time limit; all but the re-entrant one have another
+//! that [takes its place first](Waiting), to be awaited later. `contenders` tells who holds and who waits, `revoke` asks a holder to let go, and
 //! `break_lock` makes it. Every guard is a [`Hold`].
 //!
 //! Services are better written against [`DistributedLock`] and [`LockProvider`], so that their tests need no server.
@@ -48,6 +48,8 @@
 //! * **Time limits hold**, whether the servers answer or not. `None` means that somebody was seen ahead of us; if
 //!   nobody could be asked, it is [`Error::Unavailable`].
 //! * **A release is honest.** It is `Ok` only if the lock was still held.
+//! * **What is written is seen.** What a holder wrote to the same ZooKeeper before it released the lock, the next one
+//!   reads in the session that it holds in.
 //!
 //! # What is not promised
 //!

@@ -9,16 +9,16 @@ use crate::hold::guard::guard;
 use crate::hold::token::FencingToken;
 use crate::options::Options;
 use crate::path::LockPath;
-use crate::queue::{Kind, Line, Queue, Spot, Step, Waiting};
+use crate::queue::{Kind, Line, Queue, Step, Waiting};
 use crate::session::Session;
 
 /// Several locks that are taken together, or not at all.
 ///
-/// All places in all queues are taken in one transaction, so their order is the same in every queue, and no two
-/// multi-locks can wait for each other, whatever order their paths are named in. N free locks cost one write.
+/// All places in all queues are taken in one transaction, so their order is the same in every queue, and no two of these
+/// can wait for each other, whatever order their paths are named in. N free locks cost one write.
 ///
-/// That does not hold beside code that takes several locks one after the other, such as Curator's
-/// `InterProcessMultiLock`: there, see [`sequential`](Self::sequential).
+/// That does not hold beside code that takes several of the locks one after the other, such as Curator's
+/// `InterProcessMultiLock`: there, all have to be [`sequential`](Self::sequential).
 ///
 /// The loss of one member is the loss of all.
 ///
@@ -66,7 +66,8 @@ impl MultiLock {
     /// Takes the members one after the other, in the order of their paths, instead of at once.
     ///
     /// For fleets in which others, too, take several of these locks one after the other: if all do so in the same
-    /// order, nobody waits in a circle. It costs a round trip for each member, and has no token that is good for all:
+    /// order, nobody waits in a circle. *All*: one that takes them at once can wait for one that does not, and the
+    /// other way round. It costs a round trip for each member, and has no token that is good for all:
     /// see [`MultiLockGuard::members`].
     #[must_use]
     pub fn sequential(self) -> Self {
@@ -177,7 +178,7 @@ impl MultiLockBuilder {
                 let reason = format!("{path} is named twice, and would wait for itself; name it once");
                 return Err(Error::invalid("paths", reason));
             }
-            lines.push(Line { path, spot: Spot::InLine(kind) });
+            lines.push(Line::new(&path, kind));
         }
         let Some(first) = lines.first().map(|line| line.path.clone()) else {
             return Err(Error::invalid("paths", "there are none; name at least one"));

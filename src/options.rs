@@ -125,19 +125,21 @@ impl Options {
                 "it is zero, so every hold would be lost at once; give a longer one",
             ));
         }
-        if self.identifier() == b"__REVOKE__" {
-            return Err(Error::invalid("identifier", "__REVOKE__ asks a holder to let go; give another one"));
-        }
         if self.acls.as_deref().is_some_and(<[Acl]>::is_empty) {
             return Err(Error::invalid("acls", "there are none, so nobody could use the node; give at least one"));
         }
-        match self.identifier.as_deref().map_or(0, <[u8]>::len) {
-            0..=MAX_IDENTIFIER_BYTES => Ok(()),
-            long => Err(Error::invalid(
-                "identifier",
-                format!("it has {long} bytes; {MAX_IDENTIFIER_BYTES} are the most"),
-            )),
-        }
+        self.identifier.as_deref().map_or(Ok(()), |identifier| validate_data("identifier", identifier))
+    }
+}
+
+/// Tells whether `data` can be that of a node; `what` is the argument that it comes from.
+pub(crate) fn validate_data(what: &'static str, data: &[u8]) -> Result<()> {
+    if data == b"__REVOKE__" {
+        return Err(Error::invalid(what, "__REVOKE__ asks a holder to let go; give another one"));
+    }
+    match data.len() {
+        0..=MAX_IDENTIFIER_BYTES => Ok(()),
+        long => Err(Error::invalid(what, format!("it has {long} bytes; {MAX_IDENTIFIER_BYTES} are the most"))),
     }
 }
 

@@ -13,6 +13,8 @@ use crate::path::LockPath;
 use crate::queue::{Progress, Queue};
 
 /// Who holds a [`ReentrantMutex`](crate::ReentrantMutex). Clones are the same owner.
+///
+/// It owns what it holds by session: with handles from two sessions it waits for itself.
 #[derive(Clone, Default)]
 pub struct Owner(Arc<Register>);
 
@@ -101,7 +103,8 @@ fn acquire(
     async move {
         let hold = match how {
             How::Wait => queue.hold_with(&progress).await.map(Some),
-            How::Try => queue.try_hold().await,
+            // Whoever tries has a time limit of its own, which is not that of others who share the attempt.
+            How::Try => queue.try_patiently().await,
         };
         let hold = hold.map(|hold| hold.map(Arc::new));
         let mut entries = register.entries();

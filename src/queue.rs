@@ -15,18 +15,21 @@ mod name;
 mod parents;
 mod place;
 mod progress;
+mod recovery;
 mod wait;
 mod waiting;
 
+use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::try_join_all;
+use futures_util::future::{join, try_join_all};
+use tokio::time::Instant;
 
 use crate::error::{Error, Result};
-use crate::hold::{Hold, any_gone};
+use crate::hold::{Hold, REVOKE, any_gone};
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::queue::place::{Outlook, Place};
@@ -100,7 +103,7 @@ impl Queue {
     /// Makes a queue of one line.
     pub(crate) fn of_one(session: &Session, path: &str, kind: Kind, options: &Options) -> Result<Self> {
         let path = LockPath::new(path)?;
-        let line = Line { path: path.clone(), spot: Spot::InLine(kind) };
+        let line = Line::new(&path, kind);
         Self::new(session, &path, options, vec![Step::Keep(vec![line])], "lock path")
     }
 
@@ -156,9 +159,14 @@ impl Queue {
     }
 
     /// Takes the lock if nobody is ahead of us.
-    #[tracing::instrument(level = "debug", skip_all, fields(path = %self.path))]
     pub(crate) async fn try_hold(&self) -> Result<Option<Hold>> {
-        within(&self.session, attempt(&self.session, |link| self.try_once(link).boxed())).await
+        within(&self.session, self.try_patiently()).await
+    }
+
+    /// Takes the lock if nobody is ahead of us, however long it takes to ask.
+    #[tracing::instrument(level = "debug", skip_all, fields(path = %self.path))]
+    pub(crate) async fn try_patiently(&self) -> Result<Option<Hold>> {
+        attempt(&self.session, |link| self.try_once(link).boxed()).await
     }
 
     /// How many nodes there are where a place is a hold.
@@ -195,6 +203,9 @@ impl Queue {
             // A waiter with one node will hear of its loss when it is woken.
             let watched = if nodes.len() > 1 { &nodes[..] } else { &[] };
             let mut lost = pin!(async {
+                if watched.is_empty() {
+                    pending::<()>().await;
+                }
                 // A short wait is spared the watches.
                 tokio::time::sleep(link.timeout() / 8).await;
                 any_gone(link, watched, |_| {}).await
@@ -212,16 +223,24 @@ impl Queue {
             }
             places.push((step, place));
         }
-        if waited {
-            self.check_all(link, &places).await?;
+        let mut revoked = false;
+        if waited || self.goes_in_turn() {
+            let (checked, asked) = join(self.check_all(link, &places), revoked_on_the_way(link, &places)).await;
+            checked?;
+            revoked = asked?;
         }
-        self.admitted(places, link).await
+        let hold = self.admitted(places, link).await?;
+        if revoked {
+            hold.revoke();
+        }
+        Ok(hold)
     }
 
     async fn try_once(&self, link: Arc<Link>) -> Result<Option<Hold>, Interrupt> {
         let link = &link;
         // Whoever is there came before us, so nothing need be written to know that.
-        let blocked = self.lines().map(async |line| {
+        // Who has a turn while there is room is on the way to a hold.
+        let blocked = self.kept_and_passed().0.into_iter().map(async |line| {
             let mut names = line.list(link).await?;
             line.clear_strays(link, &mut names);
             Ok::<_, Interrupt>(line.is_blocked(&names))
@@ -232,12 +251,24 @@ impl Queue {
         let mut places = Vec::new();
         for step in self.steps.iter() {
             let mut place = Place::new(link, step.lines(), &self.options)?;
-            if place.enter().await? != Outlook::Admitted {
+            let mut outlook = place.enter().await?;
+            if let Step::Pass(_) = step {
+                outlook = pass(link, &mut place, outlook).await?;
+            }
+            if outlook != Outlook::Admitted {
                 return Ok(None);
             }
             places.push((step, place));
         }
+        if self.goes_in_turn() {
+            self.check_all(link, &places).await?;
+        }
         self.admitted(places, link).await.map(Some)
+    }
+
+    /// Whether it keeps places that were not taken at once, so that one may be lost before the last is taken.
+    fn goes_in_turn(&self) -> bool {
+        self.steps.iter().filter(|step| matches!(step, Step::Keep(_))).count() > 1
     }
 
     /// Asks whether all nodes are still there, after a wait in which one of several may have been deleted.
@@ -250,7 +281,10 @@ impl Queue {
         let all = nodes.clone();
         link.burst(move |requests| vec![check.fill(requests.check_all(all))]);
         match checked.await {
-            Ok(false) => Err(Error::Evicted { node: nodes.join(" or ") }.into()),
+            Ok(false) => {
+                let node = format!("{}, or one of {} others,", nodes[0], nodes.len() - 1);
+                Err(Error::Evicted { node }.into())
+            }
             // Without an answer the watch of the hold will tell.
             Ok(true) | Err(_) => Ok(()),
         }
@@ -275,4 +309,31 @@ impl Queue {
         drop(passed);
         Ok(hold)
     }
+}
+
+/// Waits for a turn behind those who are on their way through, but not long: one may have died there.
+async fn pass(link: &Arc<Link>, place: &mut Place<'_>, mut outlook: Outlook) -> Result<Outlook, Interrupt> {
+    let until = Instant::now() + link.timeout() / 8;
+    while outlook != Outlook::Admitted {
+        match tokio::time::timeout_at(until, place.wait(&outlook)).await {
+            Ok(woken) => woken?,
+            Err(_) => break,
+        }
+        outlook = place.look().await?;
+    }
+    Ok(outlook)
+}
+
+/// Whether somebody has asked a waiter to let go on a turn, which it gives up when it has its hold.
+async fn revoked_on_the_way(link: &Arc<Link>, places: &[(&Step, Place<'_>)]) -> Result<bool, Interrupt> {
+    for (step, turn) in places {
+        let Step::Pass([line]) = step else { continue };
+        for (node, _) in turn.nodes() {
+            let name = &node[line.path.as_str().len() + 1..];
+            if line.read(link, name).await?.is_some_and(|(data, _)| data == REVOKE) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }

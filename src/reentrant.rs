@@ -78,7 +78,7 @@ impl ReentrantMutex {
                 Way::Acquiring(acquiring, _) => {
                     // What comes to nothing was an attempt only, of another call.
                     if let Some(hold) = acquiring.await? {
-                        return Ok(ReentrantMutexGuard(hold));
+                        return again(hold);
                     }
                 }
             }
@@ -106,7 +106,7 @@ impl ReentrantMutex {
                         () = progress.known() => Ok(None),
                     }
                 };
-                Ok(within(&self.queue.session, tried).await?.map(ReentrantMutexGuard))
+                within(&self.queue.session, tried).await?.map(again).transpose()
             }
         }
     }
@@ -134,7 +134,7 @@ impl ReentrantMutex {
                     Way::Acquiring(acquiring, progress) => {
                         ahead = Some(progress);
                         if let Some(hold) = acquiring.await? {
-                            return Ok(ReentrantMutexGuard(hold));
+                            return again(hold);
                         }
                     }
                 }

@@ -212,7 +212,9 @@ impl RwLockWriteGuard {
     }
 }
 
-/// A writer that could not become a reader, with its guard.
+/// A writer that could not become a reader, with its guard: the lock is held for as long as this value lives.
+///
+/// Where `?` turns it into an [`Error`], the guard is dropped, and the lock released in the background.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot go on as a reader")]
 #[non_exhaustive]

@@ -1,5 +1,6 @@
 //! Owns [`Semaphore`]: a number of permits, given out in the order of arrival.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::contender::{Contender, for_operators};
@@ -65,7 +66,7 @@ impl Semaphore {
         let path = LockPath::new(path)?;
         let turns = LockPath::new(&path.child("locks"))?;
         let leases = LockPath::new(&path.child("leases"))?;
-        let one = Queue::new(session, &path, &options, steps(&turns, &leases, 1, permits), "permits")?;
+        let one = Queue::new(session, &path, &options, steps(&path, (&turns, &leases), 1, permits), "permits")?;
         Ok(Self { one, turns, leases, permits })
     }
 
@@ -96,6 +97,8 @@ impl Semaphore {
     }
 
     /// Takes one permit if one is free: `None` if there is none, or somebody is ahead in the queue.
+    ///
+    /// Whoever is just on the way to a permit is waited for, but not longer than an eighth of the session timeout.
     ///
     /// # Cancel safety
     ///
@@ -196,7 +199,7 @@ impl Semaphore {
             0 => "none would be acquired; give at least one".to_owned(),
             count if count > self.permits => format!("{count} are wanted, and there are only {}", self.permits),
             count => {
-                let steps = steps(&self.turns, &self.leases, count, self.permits);
+                let steps = steps(&self.one.path, (&self.turns, &self.leases), count, self.permits);
                 return Queue::new(&self.one.session, &self.one.path, &self.one.options, steps, "permits");
             }
         };
@@ -205,9 +208,11 @@ impl Semaphore {
 }
 
 /// The turn is kept until all leases fit, and given up as soon as they do.
-fn steps(turns: &LockPath, leases: &LockPath, count: u32, permits: u32) -> Vec<Step> {
-    let turn = Line { path: turns.clone(), spot: Spot::InLine(Kind::Lock) };
-    let leases = Line { path: leases.clone(), spot: Spot::Room { leases: count, permits } };
+fn steps(path: &LockPath, (turns, leases): (&LockPath, &LockPath), count: u32, permits: u32) -> Vec<Step> {
+    // What is empty is removed with the leases, and not whenever somebody gives up a turn.
+    let turn = Line { removes: Arc::default(), ..Line::new(turns, Kind::Lock) };
+    let removes = Arc::new([leases.clone(), turns.clone(), path.clone()]);
+    let leases = Line { path: leases.clone(), spot: Spot::Room { leases: count, permits }, removes };
     vec![Step::Pass([turn]), Step::Keep(vec![leases])]
 }
 
@@ -221,7 +226,7 @@ guard! {
 impl SemaphorePermit {
     /// How many permits these are.
     #[must_use]
-    pub fn count(&self) -> usize {
-        self.0.nodes().len()
+    pub fn count(&self) -> u32 {
+        self.0.nodes().len().try_into().unwrap_or(u32::MAX)
     }
 }

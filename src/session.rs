@@ -221,7 +221,11 @@ impl Session {
         Arc::as_ptr(&self.inner).addr()
     }
 
-    pub(crate) fn options(&self) -> &Options {
+    /// The options of the locks that are made from this value and given none of their own.
+    ///
+    /// For one lock with another choice, take these and change them: options that are given replace them all.
+    #[must_use]
+    pub fn options(&self) -> &Options {
         &self.options
     }
 

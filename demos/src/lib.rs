@@ -1,1 +1,63 @@
-//! Examples of `zookeeper-recipes` with heavy neighbours; see `src/bin`.
+//! What the examples with heavy neighbours share; see `src/bin`.
+//!
+//! Each competes for a lock with processes of its own: this program again, with arguments.
+
+mod crew;
+mod store;
+
+use std::error::Error;
+use std::future::Future;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use zookeeper_recipes::Session;
+use zookeeper_recipes::zookeeper_client::Client;
+
+pub use crate::crew::{Crew, Worker};
+pub use crate::store::Store;
+
+/// How long a stopped worker keeps its lock.
+const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The result of a demonstration or of a part of one.
+pub type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
+
+/// Runs the demonstration `demo`; in a process of a [`Worker`] its `work`.
+pub async fn run<W>(demo: &str, supervise: impl Future<Output = Result<()>>, work: fn(Worker) -> W) -> ExitCode
+where
+    W: Future<Output = Result<()>>,
+{
+    let done = match Worker::from_arguments() {
+        Err(_) => Err(format!("usage: {demo} (without arguments)").into()),
+        Ok(_) if hosts().is_err() => {
+            Err(format!("ZK_HOSTS is not set; try: zk-docker/run cargo run -p demos --bin {demo}").into())
+        }
+        Ok(Some(worker)) => work(worker).await,
+        Ok(None) => timeout(PATIENCE, supervise)
+            .await
+            .unwrap_or_else(|_| Err(format!("not done after {PATIENCE:?}").into())),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{demo}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Connects to ZooKeeper.
+///
+/// # Errors
+///
+/// If `ZK_HOSTS` is not set, or nobody answers there.
+pub async fn session() -> Result<Session> {
+    let connector = Client::connector().with_session_timeout(SESSION_TIMEOUT);
+    Ok(Session::connect_with(connector, &hosts()?).await?)
+}
+
+fn hosts() -> Result<String> {
+    Ok(std::env::var("ZK_HOSTS")?)
+}

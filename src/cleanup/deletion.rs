@@ -1,9 +1,11 @@
 //! Owns the work of deleting: until it is certain, and behind a barrier where that is needed.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::join_all;
 use uuid::Uuid;
 
 use crate::path::LockPath;
@@ -103,50 +105,64 @@ pub(crate) fn delete_in_background(link: &Arc<Link>, path: String) {
     link.background(async move { drop(delete(&work, &path, first).await) }.boxed());
 }
 
-/// Waits for the answer to a create that nobody wants any more, and deletes what came of it.
-pub(super) async fn delete_created(
-    link: &Arc<Link>,
-    parent: &LockPath,
-    guid: Uuid,
-    create: Answer<Created>,
-    uncertain: bool,
-    reserved: Option<Reserved>,
-) {
-    let mut uncertain = uncertain;
-    match create.await {
-        Ok(created) => {
-            delete(link, &parent.child(&created.name), None).await;
+/// What may be left of a stake that was given up, beyond the node that it knew.
+pub(super) struct Loose {
+    pub(super) parent: LockPath,
+    pub(super) guid: Uuid,
+    /// The answer to a create that is under way.
+    pub(super) create: Option<Answer<Created>>,
+    /// Whether a create had an unknown outcome.
+    pub(super) uncertain: bool,
+    pub(super) reserved: Option<Reserved>,
+}
+
+/// Waits for the answers to creates that nobody wants any more, deletes what comes of them, and searches for what may
+/// have come of those without an answer.
+pub(super) async fn tidy(link: &Arc<Link>, loose: Vec<Loose>) {
+    let (mut created, mut wanted, mut reserved) = (Vec::new(), Vec::new(), Vec::new());
+    for one in loose {
+        let mut uncertain = one.uncertain;
+        if let Some(create) = one.create {
+            match create.await {
+                Ok(node) => created.push(one.parent.child(&node.name)),
+                Err(Failure::Refused(error)) => uncertain |= !Failure::is_certain(&error),
+                Err(Failure::Unknown) => uncertain = true,
+                Err(Failure::Over) => return,
+            }
         }
-        Err(Failure::Refused(error)) => uncertain |= !Failure::is_certain(&error),
-        Err(Failure::Unknown) => uncertain = true,
-        Err(Failure::Over) => return,
+        if uncertain {
+            wanted.push((one.parent, one.guid));
+        }
+        reserved.extend(one.reserved);
     }
-    if uncertain {
-        search_twice(link, parent, guid, reserved).await;
+    delete_all(link, created).await;
+    if wanted.is_empty() || search(link, &wanted).await.is_err() {
+        return;
     }
+    if link.is_owned() {
+        // What a second look finds is rare, and the end of a session of ours removes it, so closing need not wait for it.
+        reserved.clear();
+    }
+    tokio::time::sleep(SECOND_LOOK).await;
+    let _ = search(link, &wanted).await;
 }
 
-/// Searches for the nodes of a place with an uncertain create, now and a little later, and deletes them.
-pub(super) async fn search_twice(link: &Arc<Link>, parent: &LockPath, guid: Uuid, reserved: Option<Reserved>) {
-    let searched = search(link, parent, guid).await;
-    // What a second look finds is rare, and the end of a session of ours removes it, so closing need not wait for it.
-    let _reserved = reserved.filter(|_| !link.is_owned());
-    if searched.is_ok() {
-        tokio::time::sleep(SECOND_LOOK).await;
-        let _ = search(link, parent, guid).await;
-    }
-}
-
-async fn search(link: &Arc<Link>, parent: &LockPath, guid: Uuid) -> Result<(), LinkOver> {
-    for name in find(link, parent, guid).await? {
-        delete(link, &parent.child(&name), None).await;
-    }
+async fn search(link: &Arc<Link>, wanted: &[(LockPath, Uuid)]) -> Result<(), LinkOver> {
+    let found = find_all(link, wanted).await?;
+    let nodes = wanted.iter().zip(found).flat_map(|((parent, _), names)| {
+        let node = |name: String| parent.child(&name);
+        names.into_iter().map(node).collect::<Vec<_>>()
+    });
+    delete_all(link, nodes.collect()).await;
     Ok(())
 }
 
-/// The children of `parent` with our `guid`, as of now. See [`find_all`].
-pub(crate) async fn find(link: &Arc<Link>, parent: &LockPath, guid: Uuid) -> Result<Vec<String>, LinkOver> {
-    Ok(find_all(link, &[(parent.clone(), guid)]).await?.swap_remove(0))
+async fn delete_all(link: &Arc<Link>, paths: Vec<String>) {
+    if paths.is_empty() || link.connected().await.is_err() {
+        return;
+    }
+    let firsts = send_all(link, paths.clone());
+    join_all(paths.iter().zip(firsts).map(|(path, first)| delete(link, path, Some(first)))).await;
 }
 
 /// The children of each parent with the guid beside it, as of now: behind a barrier, so that nothing sent before is
@@ -155,25 +171,27 @@ pub(crate) async fn find_all(link: &Arc<Link>, wanted: &[(LockPath, Uuid)]) -> R
     link.connected().await?;
     'again: loop {
         let (check, barrier) = Answer::deferred();
-        let (slots, listings): (Vec<_>, Vec<_>) = wanted.iter().map(|_| Answer::deferred()).unzip();
-        let parents: Vec<_> = wanted.iter().map(|(parent, _)| parent.clone()).collect();
+        // Many may have one parent, which is listed once.
+        let parents: BTreeSet<_> = wanted.iter().map(|(parent, _)| parent.as_str().to_owned()).collect();
+        let (slots, listings): (Vec<_>, Vec<_>) = parents.iter().map(|_| Answer::deferred()).unzip();
+        let paths = parents.clone();
         link.burst(move |requests| {
-            let mut answers = vec![check.fill(requests.check(parents[0].as_str()))];
-            let lists = slots.into_iter().zip(&parents);
-            answers.extend(lists.map(|(slot, parent)| slot.fill(requests.list(parent.as_str()))));
+            let mut answers: Vec<_> =
+                paths.first().map(|path| check.fill(requests.check(path))).into_iter().collect();
+            let lists = slots.into_iter().zip(&paths);
+            answers.extend(lists.map(|(slot, path)| slot.fill(requests.list(path))));
             answers
         });
         let barrier = barrier.await;
-        let mut found = Vec::new();
-        for (listing, (parent, guid)) in listings.into_iter().zip(wanted) {
+        let mut names = BTreeMap::new();
+        for (parent, listing) in parents.into_iter().zip(listings) {
             match (&barrier, listing.await) {
                 (Err(Failure::Over), _) | (_, Err(Failure::Over)) => return Err(LinkOver),
-                (Ok(_), Ok(names)) => found.push(find_guid(&names, *guid)),
+                (Ok(_), Ok(listed)) => drop(names.insert(parent, listed)),
                 // Without a parent there is no child.
-                (Ok(_), Err(Failure::Refused(zookeeper_client::Error::NoNode))) => found.push(Vec::new()),
+                (Ok(_), Err(Failure::Refused(zookeeper_client::Error::NoNode))) => {}
                 (Ok(_) | Err(Failure::Refused(_)), Err(Failure::Refused(error))) => {
-                    tracing::warn!(path = %parent, %error, "cannot look for a lock node that may have been left");
-                    found.push(Vec::new());
+                    tracing::warn!(path = parent, %error, "cannot look for a lock node that may have been left");
                 }
                 (Err(_), _) | (_, Err(Failure::Unknown)) => {
                     link.settled().await?;
@@ -181,7 +199,11 @@ pub(crate) async fn find_all(link: &Arc<Link>, wanted: &[(LockPath, Uuid)]) -> R
                 }
             }
         }
-        return Ok(found);
+        let found = wanted.iter().map(|(parent, guid)| {
+            let names = names.get(parent.as_str()).map_or(&[][..], Vec::as_slice);
+            find_guid(names, *guid)
+        });
+        return Ok(found.collect());
     }
 }
 

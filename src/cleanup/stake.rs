@@ -1,6 +1,5 @@
 //! Owns [`Stake`]: one node of ours, from before its create is sent until it is certainly gone.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::slice;
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use futures_util::FutureExt;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use crate::cleanup::deletion::{self, Deletion};
+use crate::cleanup::deletion::{self, Deletion, Loose};
 use crate::error::Result;
 use crate::options::Options;
 use crate::path::LockPath;
@@ -24,6 +23,8 @@ pub(crate) struct Stake {
     /// Whether a create had an unknown outcome, so that a second node of ours may turn up.
     uncertain: bool,
     reserved: Option<Reserved>,
+    /// What to remove together with the node, where that leaves it empty.
+    removes: Arc<[LockPath]>,
 }
 
 enum State {
@@ -37,32 +38,43 @@ enum State {
 
 impl Stake {
     /// Prepares a node `_c_<guid><suffix><number>` under `parent`. Nothing is sent yet.
-    pub(crate) fn new(link: &Arc<Link>, parent: &LockPath, suffix: &str, options: &Options) -> Result<Self> {
-        Self::of(link, parent, suffix, options, true)
-    }
-
-    /// Prepares the node that takes the place of this one: same parent, a suffix that says all, number included.
-    pub(crate) fn successor(&self, suffix: &str) -> Result<Self> {
-        Self::of(&self.link, &self.draft.parent, suffix, &self.draft.options, false)
-    }
-
-    fn of(
+    ///
+    /// When it is given up, `removes` are deleted, too, if the options say so and nothing is in them.
+    pub(crate) fn new(
         link: &Arc<Link>,
         parent: &LockPath,
         suffix: &str,
         options: &Options,
-        is_sequential: bool,
+        removes: &Arc<[LockPath]>,
+    ) -> Result<Self> {
+        let removes = if options.path_removal() { removes.clone() } else { Arc::default() };
+        let draft = |name| Draft { parent: parent.clone(), name, is_sequential: true, options: options.clone() };
+        Self::of(link, suffix, draft, removes)
+    }
+
+    /// Prepares the node that takes the place of this one: same parent, a suffix that says all, number included.
+    pub(crate) fn successor(&self, suffix: &str) -> Result<Self> {
+        let draft = |name| Draft { name, is_sequential: false, ..self.draft.clone() };
+        Self::of(&self.link, suffix, draft, self.removes.clone())
+    }
+
+    fn of(
+        link: &Arc<Link>,
+        suffix: &str,
+        draft: impl FnOnce(String) -> Draft,
+        removes: Arc<[LockPath]>,
     ) -> Result<Self> {
         let guid = Uuid::new_v4();
-        let name = format!("_c_{guid}{suffix}");
-        let bytes = parent.as_str().len() + 1 + name.len() + if is_sequential { 10 } else { 0 };
+        let draft = draft(format!("_c_{guid}{suffix}"));
+        let bytes = draft.parent.as_str().len() + 1 + draft.name.len() + if draft.is_sequential { 10 } else { 0 };
         Ok(Self {
             reserved: Some(link.nodes.reserve(link.cost(bytes))?),
             link: link.clone(),
             guid,
-            draft: Draft { parent: parent.clone(), name, is_sequential, options: options.clone() },
+            draft,
             state: State::Absent,
             uncertain: false,
+            removes,
         })
     }
 
@@ -140,41 +152,33 @@ impl Stake {
         self.state = State::Absent;
     }
 
-    /// Sees to the end of the node; `first` is the answer to a delete that is under way.
-    fn give_up(&mut self, first: Option<Answer<()>>, report: Option<oneshot::Sender<Deletion>>) {
+    /// Sees to the end of the node; `first` is the answer to a delete that is under way. Returns what else may be left.
+    fn give_up(&mut self, first: Option<Answer<()>>, report: oneshot::Sender<Deletion>) -> Option<Loose> {
         let (link, parent, guid) = (self.link.clone(), self.draft.parent.clone(), self.guid);
-        let (uncertain, reserved) = (std::mem::take(&mut self.uncertain), self.reserved.take());
+        let (uncertain, mut reserved) = (std::mem::take(&mut self.uncertain), self.reserved.take());
         let state = std::mem::replace(&mut self.state, State::Absent);
         if uncertain || !matches!(state, State::Absent) {
             // From now on it stands in nobody's way, and every listing that shows it deletes it.
             link.remember_stray(guid);
         }
-        match state {
+        let create = match state {
             State::Known(created) => {
-                let path = parent.child(&created.name);
+                let (path, held) = (parent.child(&created.name), reserved.take_if(|_| !uncertain));
                 self.link.background(
                     async move {
                         let deletion = deletion::delete(&link, &path, first).await;
-                        if let Some(report) = report {
-                            // Nobody may be waiting any more.
-                            let _ = report.send(deletion);
-                        }
-                        if uncertain {
-                            deletion::search_twice(&link, &parent, guid, reserved).await;
-                        }
+                        // Nobody may be waiting any more.
+                        let _ = report.send(deletion);
+                        drop(held);
                     }
                     .boxed(),
                 );
+                None
             }
-            State::Sent(create) => self.link.background(
-                async move { deletion::delete_created(&link, &parent, guid, create, uncertain, reserved).await }
-                    .boxed(),
-            ),
-            State::Absent if uncertain => self
-                .link
-                .background(async move { deletion::search_twice(&link, &parent, guid, reserved).await }.boxed()),
-            State::Absent => {}
-        }
+            State::Sent(create) => Some(create),
+            State::Absent => None,
+        };
+        (uncertain || create.is_some()).then_some(Loose { parent, guid, create, uncertain, reserved })
     }
 }
 
@@ -189,19 +193,22 @@ pub(super) fn give_up_all(stakes: &mut [Stake]) -> Vec<oneshot::Receiver<Deletio
     let mut firsts = if connected { deletion::send_all(&link, known) } else { Vec::new() }.into_iter();
     if connected {
         // It fails, as it should, while others are in the queue.
-        let known = stakes.iter().filter(|stake| stake.created().is_some());
-        let removed = known.filter(|stake| stake.draft.options.path_removal()).map(Stake::parent);
-        removed.collect::<HashSet<_>>().into_iter().for_each(|parent| drop(link.requests.delete(parent.as_str())));
+        let mut removed: Vec<_> = stakes.iter().flat_map(|stake| stake.removes.iter().cloned()).collect();
+        removed.dedup();
+        removed.iter().for_each(|path| drop(link.requests.delete(path.as_str())));
     }
-    stakes
-        .iter_mut()
-        .map(|stake| {
-            let (report, receiver) = oneshot::channel();
-            let first = if stake.created().is_some() { firsts.next() } else { None };
-            stake.give_up(first, Some(report));
-            receiver
-        })
-        .collect()
+    let (mut receivers, mut loose) = (Vec::new(), Vec::new());
+    for stake in stakes {
+        let (report, receiver) = oneshot::channel();
+        let first = if stake.created().is_some() { firsts.next() } else { None };
+        loose.extend(stake.give_up(first, report));
+        receivers.push(receiver);
+    }
+    if !loose.is_empty() {
+        let tidied = link.clone();
+        link.background(async move { deletion::tidy(&tidied, loose).await }.boxed());
+    }
+    receivers
 }
 
 impl Drop for Stake {

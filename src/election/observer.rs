@@ -98,7 +98,10 @@ async fn watch_leader(line: &Line, name: &Name<'_>, link: &Arc<Link>) -> Result<
 async fn watch_for_any(line: &Line, link: &Arc<Link>) -> Result<Seen, Failure> {
     let path = line.path.clone();
     match link.ask(move |requests| requests.watch_children(path.as_str())).await {
-        Ok((names, watch)) => Ok(names.is_empty().then_some((None, watch))),
+        Ok((names, watch)) => {
+            let nobody = names.iter().all(|text| Name::parse(text).is_none());
+            Ok(nobody.then_some((None, watch)))
+        }
         Err(Failure::Refused(ZkError::NoNode)) => {
             let path = line.path.clone();
             let (exists, watch) = link.ask(move |requests| requests.watch_existence(path.as_str())).await?;

@@ -3,7 +3,7 @@
 use crate::cleanup::{Stake, Stakes};
 use crate::error::{Error, Loss};
 use crate::hold::Hold;
-use crate::hold::core::Grip;
+use crate::hold::core::{Core, Grip};
 use crate::session::{Answer, Created, Failure, LinkOver, Refusal};
 
 type ZkError = zookeeper_client::Error;
@@ -47,7 +47,7 @@ impl Hold {
         let changed = tokio::select! {
             biased;
             loss = core.trust_ended() => Err(Unchanged::Lost(loss)),
-            changed = exchange(&mut grip, &mut next.all_mut()[0]) => changed,
+            changed = exchange(&core, &mut grip, &mut next.all_mut()[0]) => changed,
         };
         match changed {
             Ok(()) => {
@@ -72,17 +72,19 @@ impl Hold {
 }
 
 /// Creates the node of `next` and deletes that of the grip, until it is certain whether that was done.
-async fn exchange(grip: &mut Grip, next: &mut Stake) -> Result<(), Unchanged> {
+async fn exchange(core: &Core, grip: &mut Grip, next: &mut Stake) -> Result<(), Unchanged> {
     let link = next.link().clone();
     let old = grip.stakes.all()[0].path();
+    // Of a node that nobody has written to. Nothing is deleted unseen: somebody may have asked for the lock back.
+    let mut version = 0;
     link.connected().await?;
     loop {
         let (draft, slot) = next.expect();
         let name = draft.name.clone();
         let (report, refusal) = Answer::deferred();
-        let old = old.clone();
+        let replaced = old.clone();
         link.burst(move |requests| {
-            let answer = requests.replace(draft, &old);
+            let answer = requests.replace(draft, &replaced, version);
             let work = async move {
                 match answer.await {
                     Ok(Ok(created)) => slot.put(Ok(created)),
@@ -106,6 +108,7 @@ async fn exchange(grip: &mut Grip, next: &mut Stake) -> Result<(), Unchanged> {
                     }
                     None => return Err(Unchanged::Lost(Loss::Deleted)),
                 },
+                Ok(Refusal { error: ZkError::BadVersion, .. }) => version = look(core, &old).await?,
                 // One of the two was deleted by somebody else.
                 Ok(Refusal { error: ZkError::NoNode, .. }) => return Err(Unchanged::Lost(Loss::Deleted)),
                 _ => return Err(Unchanged::Refused(error)),
@@ -118,13 +121,31 @@ async fn exchange(grip: &mut Grip, next: &mut Stake) -> Result<(), Unchanged> {
     Ok(())
 }
 
+/// Takes note of what was written to a node of the hold; returns the version that has it.
+async fn look(core: &Core, node: &str) -> Result<i32, Unchanged> {
+    let link = &core.link;
+    loop {
+        let path = node.to_owned();
+        match link.ask(move |requests| requests.read(&path)).await {
+            Ok((data, stat)) => {
+                core.saw(&data);
+                return Ok(stat.version);
+            }
+            Err(Failure::Refused(ZkError::NoNode)) => return Err(Unchanged::Lost(Loss::Deleted)),
+            Err(Failure::Refused(error)) => return Err(Unchanged::Refused(error)),
+            Err(Failure::Unknown) => link.settled().await?,
+            Err(Failure::Over) => return Err(Unchanged::Lost(Loss::Expired)),
+        }
+    }
+}
+
 /// The node `name`, if it is there and of our session.
 async fn ours(stake: &Stake, name: &str) -> Result<Option<Created>, LinkOver> {
     let link = stake.link();
     loop {
         let path = stake.parent().child(name);
-        match link.ask(move |requests| requests.read(&path)).await {
-            Ok((_, stat)) if stat.ephemeral_owner == link.id().0 => {
+        match link.ask(move |requests| requests.stat(&path)).await {
+            Ok(Some(stat)) if stat.ephemeral_owner == link.id().0 => {
                 return Ok(Some(Created { name: name.to_owned(), czxid: stat.czxid }));
             }
             Ok(_) | Err(Failure::Refused(_)) => return Ok(None),

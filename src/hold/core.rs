@@ -11,7 +11,7 @@ use zookeeper_client::SessionState;
 
 use crate::cleanup::Stakes;
 use crate::error::Loss;
-use crate::hold::state::HoldState;
+use crate::hold::state::{HoldState, REVOKE};
 use crate::hold::token::FencingToken;
 use crate::options::Trust;
 use crate::path::LockPath;
@@ -106,6 +106,13 @@ impl Core {
         self.advance(|stage| held(stage).then_some(to)).then(|| self.take_grip()).flatten()
     }
 
+    /// Loses the grip that was watched, unless another has taken its place.
+    pub(super) fn lose_at(&self, watched: Stage, loss: Loss) {
+        if self.advance(|stage| (stage == watched).then_some(Stage::Lost(loss))) {
+            drop(self.take_grip());
+        }
+    }
+
     /// Lends the grip to somebody who puts other nodes in the place of these; `None` if the hold is not held any more.
     pub(super) fn lend(&self) -> Option<Grip> {
         let lent = self.advance(|stage| match stage {
@@ -126,6 +133,11 @@ impl Core {
         if !held {
             drop(self.take_grip());
         }
+    }
+
+    /// Takes note of the data of a node of the hold, in which somebody may ask for the lock back.
+    pub(super) fn saw(&self, data: &[u8]) {
+        self.revoked.send_if_modified(|revoked| data == REVOKE && !std::mem::replace(revoked, true));
     }
 
     fn advance(&self, next: impl FnOnce(Stage) -> Option<Stage>) -> bool {

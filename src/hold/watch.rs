@@ -3,14 +3,16 @@
 use std::future::pending;
 use std::sync::Arc;
 
-use futures_util::FutureExt;
-use futures_util::future::select_all;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use tokio::time::sleep;
 
 use crate::error::Loss;
 use crate::hold::core::{Core, Stage};
-use crate::hold::state::REVOKE;
 use crate::session::{Failure, Fired, Link};
+
+/// Nodes without a watch that are more than this are not read one by one, so their data goes unseen.
+const MANY: usize = 16;
 
 /// Stands behind a hold until it is released or lost.
 pub(super) async fn guard(core: Arc<Core>) {
@@ -22,9 +24,10 @@ pub(super) async fn guard(core: Arc<Core>) {
             let _ = stages.wait_for(|now| *now != stage).await;
         };
         tokio::select! {
+            biased;
             () = left => {}
             _ = core.lost() => return,
-            () = deleted(&core), if matches!(stage, Stage::Held(_)) => return core.lose(Loss::Deleted),
+            () = deleted(&core), if matches!(stage, Stage::Held(_)) => core.lose_at(stage, Loss::Deleted),
         }
         if matches!(stage, Stage::Released | Stage::Lost(_)) {
             return;
@@ -40,11 +43,7 @@ async fn deleted(core: &Core) {
         () = core.watch_wanted.notified() => {}
         () = sleep(core.link.timeout() / 8) => {}
     }
-    let revoked = |data: &[u8]| {
-        core.revoked
-            .send_if_modified(|revoked| !std::mem::replace(revoked, *revoked || data == REVOKE) && *revoked);
-    };
-    any_gone(&core.link, &nodes, revoked).await;
+    any_gone(&core.link, &nodes, |data| core.saw(data)).await;
 }
 
 /// Waits until one of `nodes` (paths, and the transactions that created them) is gone while the session lives; tells
@@ -54,16 +53,46 @@ pub(crate) async fn any_gone(link: &Arc<Link>, nodes: &[(String, i64)], seen: im
         return pending().await;
     }
     let seen = &seen;
-    let watches = nodes.iter().map(|(node, czxid)| gone(link, node, *czxid, seen).boxed());
-    let ((), index, _) = select_all(watches).await;
-    nodes[index].0.clone()
+    // Watches are limited, and waiters cannot do without; a hold can look now and then.
+    let rooms = nodes.iter().map(|(node, _)| link.watches.reserve_spare(link.cost(node.len())));
+    let (watched, unwatched): (Vec<_>, Vec<_>) = nodes.iter().zip(rooms).partition(|(_, room)| room.is_some());
+    let (few, many) = if unwatched.len() <= MANY { (unwatched, Vec::new()) } else { (Vec::new(), unwatched) };
+    let mut looks: FuturesUnordered<_> = watched
+        .into_iter()
+        .chain(few)
+        .map(|((node, czxid), room)| async move {
+            gone(link, node, *czxid, room.is_some(), seen).await;
+            node.clone()
+        })
+        .collect();
+    let many = many.into_iter().map(|((node, _), _)| node.clone()).collect();
+    tokio::select! {
+        Some(node) = looks.next(), if !looks.is_empty() => node,
+        node = one_of(link, many) => node,
+    }
+}
+
+/// Waits until one of many nodes is gone, asking for all of them at once now and then.
+async fn one_of(link: &Arc<Link>, nodes: Vec<String>) -> String {
+    let Some(first) = nodes.first().cloned() else {
+        return pending().await;
+    };
+    loop {
+        sleep(link.timeout() / 3).await;
+        if link.connected().await.is_err() {
+            return pending().await;
+        }
+        let all = nodes.clone();
+        match link.ask(move |requests| requests.check_all(all)).await {
+            Ok(false) => return first,
+            Ok(true) | Err(Failure::Refused(_) | Failure::Unknown) => {}
+            Err(Failure::Over) => return pending().await,
+        }
+    }
 }
 
 /// Waits until the node that was created by the transaction `czxid` is gone; another of its name is not ours.
-async fn gone(link: &Arc<Link>, node: &str, czxid: i64, seen: &(impl Fn(&[u8]) + Sync)) {
-    // Watches are limited, and waiters cannot do without; a hold can look now and then.
-    let room = link.watches.reserve_spare(link.cost(node.len()));
-    let watches = room.is_some();
+async fn gone(link: &Arc<Link>, node: &str, czxid: i64, watches: bool, seen: &(impl Fn(&[u8]) + Sync)) {
     loop {
         if link.connected().await.is_err() {
             return pending().await;

@@ -17,6 +17,8 @@ use crate::session::{Answer, Failure, Link};
 pub(crate) struct Line {
     pub(crate) path: LockPath,
     pub(crate) spot: Spot,
+    /// What to remove with the last node, where the options say so.
+    pub(crate) removes: Arc<[LockPath]>,
 }
 
 /// As what one stands in a line.
@@ -29,6 +31,11 @@ pub(crate) enum Spot {
 }
 
 impl Line {
+    /// A line that is all there is of its lock.
+    pub(crate) fn new(path: &LockPath, kind: Kind) -> Self {
+        Self { path: path.clone(), spot: Spot::InLine(kind), removes: Arc::new([path.clone()]) }
+    }
+
     pub(crate) fn kind(&self) -> Kind {
         match self.spot {
             Spot::InLine(kind) => kind,
@@ -52,9 +59,12 @@ impl Line {
         }
     }
 
-    /// Whether there are more than there is room for.
-    pub(crate) fn is_full(&self, names: &[String]) -> bool {
-        matches!(self.spot, Spot::Room { permits, .. } if names.len() > permits as usize)
+    /// How many more there are than there is room for.
+    pub(super) fn excess(&self, names: &[String]) -> usize {
+        match self.spot {
+            Spot::InLine(_) => 0,
+            Spot::Room { permits, .. } => names.len().saturating_sub(permits as usize),
+        }
     }
 
     /// The names under the path, none if it does not exist.
@@ -87,6 +97,20 @@ impl Line {
                 Ok(found) => return Ok(Some(found)),
                 Err(Failure::Refused(zookeeper_client::Error::NoNode)) => return Ok(None),
                 Err(Failure::Refused(error)) => return Err(Error::refused("read", &path, error).into()),
+                Err(Failure::Unknown) => link.settled().await?,
+                Err(Failure::Over) => return Err(Interrupt::SessionOver),
+            }
+        }
+    }
+
+    /// The stat of the node `name` of the line; `None` if it is gone.
+    pub(crate) async fn stat(&self, link: &Arc<Link>, name: &str) -> Result<Option<Stat>, Interrupt> {
+        let path = self.path.child(name);
+        loop {
+            let node = path.clone();
+            match link.ask(move |requests| requests.stat(&node)).await {
+                Ok(found) => return Ok(found),
+                Err(Failure::Refused(error)) => return Err(Error::refused("look at", &path, error).into()),
                 Err(Failure::Unknown) => link.settled().await?,
                 Err(Failure::Over) => return Err(Interrupt::SessionOver),
             }

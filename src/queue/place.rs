@@ -1,11 +1,12 @@
 //! Owns [`Place`]: a place in one line or in several at once, from before its nodes are created to its admission.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use crate::cleanup::{self, Stake, Stakes, find_guid};
+use crate::cleanup::{Stake, Stakes, find_guid};
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::path::LockPath;
@@ -15,19 +16,25 @@ use crate::queue::line::{Line, Spot};
 use crate::queue::parents::{Parents, no_children};
 use crate::queue::wait;
 use crate::session::clock::Moment;
-use crate::session::{Answer, Created, Failure, Link};
+use crate::session::{Answer, Failure, Link};
 
 type ZkError = zookeeper_client::Error;
 
 /// Empty containers vanish at any moment, so a missing parent is made again; but not for ever.
 const MAX_ROUNDS: usize = 64;
 
+/// How often a large request may lose the connection before it is taken for the cause.
+const MAX_LOST: usize = 10;
+
+/// More than this, in bytes, may be too large for a server that was set to take less than usual.
+const LARGE: usize = 16 * 1024;
+
 /// A place in line, in each of several lines if there are several. Dropping it leaves the queue, whatever is under way.
 #[derive(Debug)]
 pub(super) struct Place<'a> {
-    lines: &'a [Line],
+    pub(super) lines: &'a [Line],
     options: &'a Options,
-    stakes: Stakes,
+    pub(super) stakes: Stakes,
     /// Where the stakes of each line begin.
     starts: Vec<usize>,
     views: Vec<View>,
@@ -55,7 +62,7 @@ impl<'a> Place<'a> {
     /// Prepares a place; nothing is sent.
     pub(super) fn new(link: &Arc<Link>, lines: &'a [Line], options: &'a Options) -> Result<Self> {
         let all = lines.iter().flat_map(|line| std::iter::repeat_n(line, line.width()));
-        let stakes = all.map(|line| Stake::new(link, &line.path, line.kind().separator(), options));
+        let stakes = all.map(|line| Stake::new(link, &line.path, line.kind().separator(), options, &line.removes));
         let stakes = Stakes::new(stakes.collect::<Result<_>>()?);
         let views = lines.iter().map(|_| View { outlook: None, czxids: Czxids::new() }).collect();
         let mut stakes_before = 0;
@@ -76,12 +83,12 @@ impl<'a> Place<'a> {
         self.stakes.nodes()
     }
 
-    fn link(&self) -> &Arc<Link> {
+    pub(super) fn link(&self) -> &Arc<Link> {
         self.stakes.link()
     }
 
     /// The stakes in the line `index`, as a range.
-    fn range(&self, index: usize) -> Range<usize> {
+    pub(super) fn range(&self, index: usize) -> Range<usize> {
         let start = self.starts[index];
         start..start + self.lines[index].width()
     }
@@ -90,8 +97,14 @@ impl<'a> Place<'a> {
         &self.stakes.all()[self.range(index)]
     }
 
-    fn line_of(&self, stake: usize) -> usize {
+    pub(super) fn line_of(&self, stake: usize) -> usize {
         self.starts.partition_point(|start| *start <= stake) - 1
+    }
+
+    /// Whether a server might take its creates for too large a request.
+    fn is_large(&self) -> bool {
+        let bytes = self.stakes.all().iter().map(|stake| stake.path().len() + self.options.request_bytes());
+        self.stakes.all().len() > 1 && bytes.sum::<usize>() > LARGE
     }
 
     /// Creates the nodes and looks where they stand: one round trip, unless something is in the way.
@@ -102,7 +115,7 @@ impl<'a> Place<'a> {
     pub(super) async fn enter(&mut self) -> Result<Outlook, Interrupt> {
         let link = self.link().clone();
         let mut missing: Vec<LockPath> = Vec::new();
-        let mut rounds = 0;
+        let (mut rounds, mut lost) = (0, 0);
         while rounds < MAX_ROUNDS {
             link.connected().await?;
             let (parents, listings) = self.send(std::mem::take(&mut missing));
@@ -110,7 +123,23 @@ impl<'a> Place<'a> {
                 Ok(()) => return self.look_into(listings).await,
                 Err((_, Failure::Over)) => return Err(Interrupt::SessionOver),
                 Err((_, Failure::Unknown)) => {
+                    lost += 1;
+                    if lost > MAX_LOST && self.is_large() {
+                        let action = "create many nodes in one request, which closes the connection again and again \
+                                      (see jute.maxbuffer of the servers), the first under";
+                        return Err(
+                            Error::refused(action, self.lines[0].path.as_str(), ZkError::ConnectionLoss).into()
+                        );
+                    }
                     link.settled().await?;
+                    if self.recover().await? {
+                        return self.look_into(Vec::new()).await;
+                    }
+                    continue;
+                }
+                // At its end the counter stands still, and a repeated create has the name of the one before.
+                Err((_, Failure::Refused(ZkError::NodeExists))) => {
+                    rounds += 1;
                     if self.recover().await? {
                         return self.look_into(Vec::new()).await;
                     }
@@ -161,43 +190,6 @@ impl<'a> Place<'a> {
             answers
         });
         (parents, listings)
-    }
-
-    /// After a create with an unknown outcome: searches for the nodes, and tells whether they are there.
-    async fn recover(&mut self) -> Result<bool, Interrupt> {
-        let link = self.link().clone();
-        let wanted: Vec<_> =
-            self.stakes.all().iter().map(|stake| (stake.parent().clone(), stake.guid())).collect();
-        let mut ours: Vec<Vec<Created>> = Vec::new();
-        for (stake, names) in cleanup::find_all(&link, &wanted).await?.into_iter().enumerate() {
-            let line = &self.lines[self.line_of(stake)];
-            let mut mine = Vec::new();
-            for name in names {
-                match line.read(&link, &name).await? {
-                    // A node of a dead session never counts as ours.
-                    Some((_, stat)) if stat.ephemeral_owner == link.id().0 => {
-                        mine.push(Created { name, czxid: stat.czxid });
-                    }
-                    Some(_) => line.delete(&link, &name),
-                    None => {}
-                }
-            }
-            ours.push(mine);
-        }
-        // Several creates may have been applied. The first of them that is there in full keeps the best place.
-        let transactions = ours[0].iter().map(|node| node.czxid);
-        let whole = |czxid: &i64| ours.iter().all(|mine| mine.iter().any(|node| node.czxid == *czxid));
-        let first = transactions.filter(whole).min();
-        for (stake, mine) in ours.into_iter().enumerate() {
-            for node in mine {
-                if Some(node.czxid) == first {
-                    self.stakes.all_mut()[stake].adopt(node);
-                } else {
-                    self.lines[self.line_of(stake)].delete(&link, &node.name);
-                }
-            }
-        }
-        Ok(first.is_some())
     }
 
     /// Looks again where we stand, in the lines in which it was not our turn yet.
@@ -274,12 +266,13 @@ impl<'a> Place<'a> {
     /// The verdict on a listing, or `None` if another listing is needed.
     async fn judge(&mut self, index: usize, names: &[String]) -> Result<Option<Outlook>, Interrupt> {
         let mine: Vec<_> = self.own(index).iter().filter_map(Stake::created).cloned().collect();
-        if let Spot::Room { permits, .. } = self.lines[index].spot {
-            if mine.iter().any(|node| !names.contains(&node.name)) {
+        if let Spot::Room { .. } = self.lines[index].spot {
+            let listed: HashSet<_> = names.iter().collect();
+            if mine.iter().any(|node| !listed.contains(&node.name)) {
                 self.missing(index).await?;
                 return Ok(None);
             }
-            let excess = names.len().saturating_sub(permits as usize);
+            let excess = self.lines[index].excess(names);
             return Ok(Some(if excess == 0 { Outlook::Admitted } else { Outlook::Full { excess } }));
         }
         loop {
@@ -302,22 +295,6 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// A node of ours was not in a listing. That may be our own expiry, which we have not heard of, or a server that lags
-    /// behind; only an answer from a quorum tells.
-    async fn missing(&mut self, index: usize) -> Result<(), Interrupt> {
-        let (link, range) = (self.link().clone(), self.range(index));
-        let wanted: Vec<_> = self.own(index).iter().map(|stake| (stake.parent().clone(), stake.guid())).collect();
-        let found = cleanup::find_all(&link, &wanted).await?;
-        for (stake, names) in self.stakes.all_mut()[range].iter_mut().zip(found) {
-            if names.is_empty() {
-                let node = stake.path();
-                stake.forget();
-                return Err(Error::Evicted { node }.into());
-            }
-        }
-        Ok(())
-    }
-
     /// Reads what the order needs at the end of the counter; `false` if somebody has left in the meantime.
     async fn read_czxids(&mut self, index: usize, names: Vec<String>) -> Result<bool, Interrupt> {
         let mut complete = true;
@@ -326,10 +303,10 @@ impl<'a> Place<'a> {
         let czxids = &mut self.views[index].czxids;
         czxids.extend(own.into_iter().map(|created| (created.name, created.czxid)));
         // All in one burst.
-        let nodes = join_all(names.iter().map(|name| line.read(&link, name))).await;
+        let nodes = join_all(names.iter().map(|name| line.stat(&link, name))).await;
         for (name, node) in names.into_iter().zip(nodes) {
             match node? {
-                Some((_, stat)) => drop(czxids.insert(name, stat.czxid)),
+                Some(stat) => drop(czxids.insert(name, stat.czxid)),
                 None => complete = false,
             }
         }
@@ -341,10 +318,10 @@ impl<'a> Place<'a> {
         match outlook {
             Outlook::Admitted => Ok(()),
             Outlook::Behind { node, .. } => wait::behind(self.link(), node).await,
-            Outlook::Full { .. } => {
+            Outlook::Full { excess } => {
                 let full = |view: &View| matches!(view.outlook, Some(Outlook::Full { .. }));
                 let index = self.views.iter().position(full).unwrap_or_default();
-                wait::for_room(self.link(), &self.lines[index]).await
+                wait::for_room(self.link(), &self.lines[index], *excess).await
             }
         }
     }

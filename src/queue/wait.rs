@@ -26,15 +26,16 @@ pub(super) async fn behind(link: &Arc<Link>, path: &str) -> Result<(), Interrupt
     .await
 }
 
-/// Waits until there may be room in a line.
-pub(super) async fn for_room(link: &Arc<Link>, line: &Line) -> Result<(), Interrupt> {
+/// Waits until a line with `excess` more than there is room for has changed.
+pub(super) async fn for_room(link: &Arc<Link>, line: &Line, excess: usize) -> Result<(), Interrupt> {
     watch(
         link,
         line.path.as_str(),
         move |requests, path| requests.watch_children(path),
         |(mut names, watch)| {
             line.clear_strays(link, &mut names);
-            line.is_full(&names).then_some(watch)
+            // If some have left since we looked, our turn is nearer than we told.
+            (line.excess(&names) >= excess).then_some(watch)
         },
     )
     .await

@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use crate::error::Result;
-use crate::hold::Hold;
+use crate::error::{Loss, Result};
+use crate::hold::{Hold, HoldState};
 use crate::queue::Queue;
 use crate::queue::progress::Progress;
 
@@ -18,6 +18,8 @@ use crate::queue::progress::Progress;
 ///
 /// It moves on only while it is awaited: a place whose turn has come keeps the others waiting until somebody awaits it,
 /// as a guard would.
+///
+/// It belongs to the runtime on which it was taken.
 ///
 /// # Cancel safety
 ///
@@ -27,6 +29,7 @@ pub struct Waiting<G> {
     /// Locked for a moment only: it makes the value `Sync`, which the future in it is not.
     way: Mutex<Way>,
     progress: Arc<Progress>,
+    queue: Queue,
     guard: fn(Hold) -> G,
 }
 
@@ -41,14 +44,13 @@ impl<G> Waiting<G> {
     /// Takes a place in `queue`; comes back when it is known.
     pub(crate) async fn enqueue(queue: Queue, guard: fn(Hold) -> G) -> Result<Self> {
         let progress = Arc::new(Progress::new());
-        let shared = progress.clone();
-        let mut queued = async move { queue.hold_with(&shared).await }.boxed();
+        let mut queued = queued(&queue, &progress);
         let way = tokio::select! {
             biased;
             hold = &mut queued => Way::Admitted(hold?),
             () = progress.known() => Way::Queued(queued),
         };
-        Ok(Self { way: Mutex::new(way), progress, guard })
+        Ok(Self { way: Mutex::new(way), progress, queue, guard })
     }
 
     /// How many are ahead and have to leave first, as of the last time that it was woken; 0 when it is our turn.
@@ -71,20 +73,29 @@ impl<G> Future for Waiting<G> {
     ///
     /// If it is polled again after it has come to its end.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let guard = self.guard;
-        let way = self.way.get_mut().unwrap_or_else(PoisonError::into_inner);
-        match std::mem::replace(way, Way::Done) {
-            Way::Queued(mut queued) => match queued.as_mut().poll(cx) {
-                Poll::Ready(hold) => Poll::Ready(hold.map(guard)),
-                Poll::Pending => {
-                    *way = Way::Queued(queued);
-                    Poll::Pending
-                }
+        let this = &mut *self;
+        let way = this.way.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut place = match std::mem::replace(way, Way::Done) {
+            Way::Queued(place) => place,
+            Way::Admitted(hold) => match hold.state() {
+                HoldState::Held | HoldState::Suspended => return Poll::Ready(Ok((this.guard)(hold))),
+                // As while it waits, the end of the session is no error: it queues again in the renewed one.
+                HoldState::Lost(Loss::Expired | Loss::Closed) => queued(&this.queue, &this.progress),
+                HoldState::Lost(loss) => return Poll::Ready(Err(loss.into())),
             },
-            Way::Admitted(hold) => Poll::Ready(Ok(guard(hold))),
             Way::Done => panic!("a place in the queue was awaited again after its end"),
+        };
+        let polled = place.as_mut().poll(cx);
+        if polled.is_pending() {
+            *way = Way::Queued(place);
         }
+        polled.map_ok(this.guard)
     }
+}
+
+fn queued(queue: &Queue, progress: &Arc<Progress>) -> BoxFuture<'static, Result<Hold>> {
+    let (queue, progress) = (queue.clone(), progress.clone());
+    async move { queue.hold_with(&progress).await }.boxed()
 }
 
 impl<G> fmt::Debug for Waiting<G> {

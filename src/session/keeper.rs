@@ -10,7 +10,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
-use zookeeper_client::SessionState;
+use zookeeper_client::{SessionState, Stat};
 
 use crate::options::Trust;
 use crate::session::answer::{Answer, Failure};
@@ -88,7 +88,7 @@ fn end_of(state: SessionState) -> Option<End> {
 
 /// What was sent to renew trust: a read, and a write unless reads are trusted.
 struct Renewal {
-    read: Option<Answer<bool>>,
+    read: Option<Answer<Option<Stat>>>,
     write: Option<Answer<bool>>,
 }
 
@@ -101,12 +101,15 @@ impl Renewal {
 
     /// Waits for the answers, each of which counts as soon as it has come.
     async fn answered(&mut self) -> Result<(), Failure> {
-        for answer in [&mut self.read, &mut self.write] {
-            if let Some(waiting) = answer {
-                let result = waiting.await;
-                *answer = None;
-                result?;
-            }
+        if let Some(waiting) = &mut self.read {
+            let result = waiting.await;
+            self.read = None;
+            result?;
+        }
+        if let Some(waiting) = &mut self.write {
+            let result = waiting.await;
+            self.write = None;
+            result?;
         }
         Ok(())
     }

@@ -28,7 +28,7 @@ use crate::session::requests::Requests;
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
 /// How many places that were given up are remembered; older ones are gone, or have been searched for long ago.
-const MAX_STRAYS: usize = 1024;
+const MAX_STRAYS: usize = 8192;
 
 /// Something to be done in the background.
 pub(crate) type Work = BoxFuture<'static, ()>;

@@ -182,6 +182,12 @@ impl Requests {
         self.send(Request::Read, move |client| async move { client.get_data(&path).await }.boxed())
     }
 
+    /// The stat of a node, if it exists. Unlike [`read`](Self::read) it needs no permission.
+    pub(crate) fn stat(&self, path: &str) -> Answer<Option<Stat>> {
+        let path = path.to_owned();
+        self.send(Request::Read, move |client| async move { client.check_stat(&path).await }.boxed())
+    }
+
     /// Reads a node that exists, and watches it; unlike `exists`, it leaves no watch on one that does not.
     pub(crate) fn watch(&self, path: &str) -> Answer<(Vec<u8>, Stat, Watch)> {
         let (path, orphaned) = (path.to_owned(), self.orphaned.clone());
@@ -227,8 +233,8 @@ impl Requests {
     }
 
     /// Asks the connected server for a sign of life.
-    pub(crate) fn ping(&self) -> Answer<bool> {
-        self.send(Request::Read, |client| async move { Ok(client.check_stat("/").await?.is_some()) }.boxed())
+    pub(crate) fn ping(&self) -> Answer<Option<Stat>> {
+        self.stat("/")
     }
 
     pub(super) fn send<T>(

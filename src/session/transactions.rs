@@ -5,7 +5,7 @@
 //! 2. A transaction that is refused changes nothing, and tells which of its parts was in the way.
 
 use futures_util::FutureExt;
-use zookeeper_client::{Client, MultiWriteError, MultiWriteResult, MultiWriter};
+use zookeeper_client::{Client, MultiWriteError, MultiWriteResult, MultiWriter, Stat};
 
 use crate::session::answer::Answer;
 use crate::session::requests::{Created, Draft, Requests};
@@ -38,14 +38,14 @@ impl Requests {
         })
     }
 
-    /// Creates a node and deletes another.
-    pub(crate) fn replace(&self, draft: Draft, old: &str) -> Answer<Outcome<Created>> {
+    /// Creates a node and deletes another, if that still has this version.
+    pub(crate) fn replace(&self, draft: Draft, old: &str, version: i32) -> Answer<Outcome<Created>> {
         let old = old.to_owned();
         self.send(Request::Write, move |client| {
             async move {
                 let add = |writer: &mut MultiWriter<'_>| {
                     draft.add_to(writer)?;
-                    writer.add_delete(&old, None)
+                    writer.add_delete(&old, Some(version))
                 };
                 match transact(&client, add).await? {
                     Ok(results) => Ok(Ok(created(&client, results).await?.swap_remove(0))),
@@ -117,12 +117,21 @@ async fn created(client: &Client, results: Vec<MultiWriteResult>) -> Result<Vec<
             _ => None,
         })
         .collect();
-    let Some((path, stat)) = nodes.first() else {
+    let Some((_, stat)) = nodes.first() else {
         return Err(ZkError::UnexpectedError("a transaction of creates has created nothing".to_owned()));
     };
-    // Servers before 3.7.2, 3.8.2 and 3.9.0 do not say (ZOOKEEPER-4026). One node has the number of all.
-    let czxid =
-        if stat.is_invalid() || stat.czxid <= 0 { client.get_data(path).await?.1.czxid } else { stat.czxid };
+    let czxid = if stat.is_invalid() || stat.czxid <= 0 { transaction(client, &nodes).await? } else { stat.czxid };
     let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
     Ok(nodes.iter().map(|(path, _)| Created { name: name(path), czxid }).collect())
+}
+
+/// Servers before 3.7.2, 3.8.2 and 3.9.0 do not say which transaction it was (ZOOKEEPER-4026). One node tells for all.
+async fn transaction(client: &Client, nodes: &[(String, Stat)]) -> Result<i64, ZkError> {
+    for (path, _) in nodes {
+        if let Some(stat) = client.check_stat(path).await? {
+            return Ok(stat.czxid);
+        }
+    }
+    // They were created, and all are gone again. That is not to be taken for a refusal.
+    Err(ZkError::ConnectionLoss)
 }

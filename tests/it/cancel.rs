@@ -1,36 +1,11 @@
 //! A future may be dropped at any poll: nothing is left, and the lock stays usable.
 
-use std::future::Future;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use zookeeper_recipes::{Error, LockGuard};
 
 use crate::recipes::*;
-use crate::support::{TIMEOUT, World, soon};
-
-/// Polls a future a number of times at most, as its wakers ask for it; `None` if it is not done by then.
-pub(crate) struct Polls<F> {
-    pub(crate) future: Pin<Box<F>>,
-    pub(crate) left: usize,
-}
-
-impl<F: Future> Future for Polls<F> {
-    type Output = Option<F::Output>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.left == 0 {
-            return Poll::Ready(None);
-        }
-        self.left -= 1;
-        match self.future.as_mut().poll(cx) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending if self.left == 0 => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    }
-}
+use crate::support::{TIMEOUT, World, polled, soon};
 
 /// How a call on a lock that is cancelled is made.
 #[derive(Clone, Copy, Debug)]
@@ -55,8 +30,7 @@ async fn call(recipe: &Recipe, world: &World, call: Call) -> Outcome {
 async fn free(recipe: &Recipe, how: Call) {
     let world = World::of(recipe, TIMEOUT).await;
     for polls in 1.. {
-        let cancelled = Polls { future: Box::pin(call(recipe, &world, how)), left: polls };
-        let done = soon("polls", cancelled).await;
+        let done = soon("polls", polled(polls, call(recipe, &world, how))).await;
         let completed = done.is_some();
         drop(done);
         // Straight away, and again when it is quiet.
@@ -77,7 +51,7 @@ async fn contended(recipe: &Recipe, how: Call) {
     let holder = (recipe.other)(&world.other().await, &world.path);
     for polls in 1.. {
         let guard = holder.lock().await.expect("held");
-        let mut cancelled = pin!(Polls { future: Box::pin(call(recipe, &world, how)), left: polls });
+        let mut cancelled = Box::pin(polled(polls, call(recipe, &world, how)));
         // It waits for the holder when it has been polled as often as it will be.
         let waiting = tokio::time::timeout(Duration::from_millis(300), &mut cancelled).await;
         let completed = match waiting {
@@ -87,7 +61,7 @@ async fn contended(recipe: &Recipe, how: Call) {
                 let done = soon("the waiter's turn", cancelled.as_mut()).await;
                 let completed = done.is_some();
                 drop(done);
-                cancelled.set(Polls { future: Box::pin(call(recipe, &world, how)), left: 0 });
+                drop(cancelled);
                 finish(recipe, &world).await;
                 if completed {
                     return;
@@ -95,7 +69,7 @@ async fn contended(recipe: &Recipe, how: Call) {
                 continue;
             }
         };
-        cancelled.set(Polls { future: Box::pin(call(recipe, &world, how)), left: 0 });
+        drop(cancelled);
         world.wait_children((recipe.nodes)(0)).await;
         guard.release().await.expect("released");
         finish(recipe, &world).await;
@@ -159,7 +133,7 @@ async fn two_hundred_cancelled_acquires_leave_nothing() {
     for round in 0..200 {
         // Every possible number of polls, over and over.
         let polls = 1 + round % 8;
-        let done = Polls { future: Box::pin(call(&MUTEX, &world, Call::Lock)), left: polls }.await;
+        let done = polled(polls, call(&MUTEX, &world, Call::Lock)).await;
         if done.is_none() {
             most = most.max(polls);
         }
@@ -175,7 +149,7 @@ async fn release_goes_on_when_its_future_is_dropped() {
     let world = World::new().await;
     for polls in 0..4 {
         let guard = world.mutex().lock().await.expect("held");
-        let done = Polls { future: Box::pin(guard.release()), left: polls }.await;
+        let done = polled(polls, guard.release()).await;
         drop(done);
         world.wait_empty().await;
     }

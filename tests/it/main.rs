@@ -1,18 +1,26 @@
 //! The suite, on a real ZooKeeper: `zk-docker/run cargo test`.
 
+mod bad_input;
 mod cancel;
 mod chaos;
 mod contract;
 mod cut;
+mod election;
 mod ends;
+mod enqueue;
+mod family;
 mod given;
+mod histories;
 mod listing;
 mod loss;
+mod max_hold;
 mod multi_lock;
 mod nobody;
+mod operators;
 mod paths;
 mod pause;
 mod recipes;
+mod reentrant;
 mod round_trips;
 mod rwlock;
 mod semaphore;

@@ -124,7 +124,7 @@ fn the<L: DistributedLock + 'static>(lock: Result<L>) -> Arc<dyn DistributedLock
 
 macro_rules! adapters {
     ($($name:ident($of:ty $(, $more:ty)?): |$this:ident| $lock:expr, $try_lock:expr, |$limit:ident| $try_lock_for:expr;)*) => {$(
-        struct $name($of $(, $more)?);
+        pub(crate) struct $name(pub(crate) $of $(, pub(crate) $more)?);
 
         #[async_trait]
         impl DistributedLock for $name {

@@ -8,8 +8,7 @@ use testbed::proxy::Cut;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Permission};
 use zookeeper_recipes::{ContenderKind, Error, HoldState, Loss, Options, RwLock};
 
-use crate::cancel::Polls;
-use crate::support::{TIMEOUT, World, soon};
+use crate::support::{TIMEOUT, World, polled, soon};
 
 fn rwlock(world: &World) -> RwLock {
     RwLock::new(&world.session, &world.path).expect("a lock")
@@ -178,7 +177,7 @@ async fn downgrade_that_is_dropped_at_any_poll_releases_the_lock() {
     for polls in 0.. {
         let writing = lock.write().await.expect("held");
         let lost = writing.lost();
-        let done = soon("polls", Polls { future: Box::pin(writing.downgrade()), left: polls }).await.is_some();
+        let done = soon("polls", polled(polls, writing.downgrade())).await.is_some();
         world.wait_empty().await;
         assert!(tokio::time::timeout(TIMEOUT / 100, lost).await.is_err(), "it was given up, not lost");
         if done {

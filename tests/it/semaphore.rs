@@ -44,7 +44,7 @@ async fn ten_sessions_never_have_more_than_there_are() {
                 },
                 _ => semaphore.acquire_many(count).await.expect("held"),
             };
-            assert_eq!(permit.count(), count as usize);
+            assert_eq!(permit.count(), count);
             let entries: Vec<_> = (0..count)
                 .map(|_| ledger.enter(format!("worker {worker}"), permit.fencing_token().get()))
                 .collect();

@@ -164,3 +164,23 @@ fn sorted(mut names: Vec<String>) -> Vec<String> {
     names.sort_by_key(|name| name[name.len().saturating_sub(10)..].to_owned());
     names
 }
+
+/// Polls `future` so many times at most, as its wakers ask for it, and drops it; `None` if it was not done by then.
+pub(crate) async fn polled<F: Future>(times: usize, future: F) -> Option<F::Output> {
+    use std::task::Poll;
+
+    let mut future = std::pin::pin!(future);
+    let mut left = times;
+    std::future::poll_fn(|cx| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}

@@ -10,19 +10,14 @@
 //! does that is moved, and is continued when others have written. No lock can stop its late write: it asked whether
 //! it holds the lock, was told the truth, and was stopped before the next instruction.
 
-use std::error::Error;
-use std::path::{Path, PathBuf};
-use std::process::{ExitCode, Stdio};
+use std::path::Path;
+use std::process::ExitCode;
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, params};
-use rustix::process::{Pid, Signal, getpid, kill_process};
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
-use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
-use zookeeper_recipes::zookeeper_client::Client;
-use zookeeper_recipes::{FencingToken, HoldState, Mutex, Session};
+use tokio::time::sleep;
+use zookeeper_recipes::HoldState;
+
+use demos::{Crew, Result, Worker, session};
 
 const WORKERS: usize = 3;
 const UPDATES: usize = 20;
@@ -31,40 +26,16 @@ const STOPS: [usize; 2] = [2, 5];
 /// How many writes of others it sleeps through; at least one is written after its lock is gone.
 const MISSED: usize = 3;
 const THINKING: Duration = Duration::from_millis(20);
-const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
-const PATIENCE: Duration = Duration::from_secs(60);
-
-type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let arguments: Vec<_> = std::env::args().skip(1).collect();
-    let done = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => timeout(PATIENCE, supervise())
-            .await
-            .unwrap_or_else(|_| Err(format!("not done after {PATIENCE:?}").into())),
-        ["worker", number, check, store, lock] => work(number, check, store, lock).await,
-        _ => Err("usage: fencing (without arguments)".into()),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("fencing: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn hosts() -> Result<String> {
-    std::env::var("ZK_HOSTS")
-        .map_err(|_| "ZK_HOSTS is not set; try: zk-docker/run cargo run -p demos --bin fencing".into())
+    demos::run(env!("CARGO_BIN_NAME"), supervise(), work).await
 }
 
 async fn supervise() -> Result<()> {
-    hosts()?;
     let folder = tempfile::tempdir()?;
-    let unchecked = compete("unchecked", folder.path()).await?;
-    let checked = compete("checked", folder.path()).await?;
+    let unchecked = compete(false, folder.path()).await?;
+    let checked = compete(true, folder.path()).await?;
 
     println!("{:<10}{:>14}{:>9}{:>6}", "tokens", "acknowledged", "counted", "lost");
     for (tokens, counted) in [("unchecked", unchecked), ("checked", checked)] {
@@ -82,32 +53,18 @@ async fn supervise() -> Result<()> {
 }
 
 /// Lets the workers loose on a new store; returns what it has counted in the end.
-async fn compete(check: &str, folder: &Path) -> Result<usize> {
-    println!("{WORKERS} workers add {UPDATES} each, tokens {check}");
-    let file = folder.join(check);
-    Store::create(&file)?;
-    let (send, mut news) = mpsc::unbounded_channel();
-    let mut workers = Vec::new();
-    for number in 0..WORKERS {
-        let mut worker = spawn_worker(number, check, &file)?;
-        let output = worker.stdout.take().ok_or("a worker has no output")?;
-        let mut lines = BufReader::new(output).lines();
-        let send = send.clone();
-        tokio::spawn(async move {
-            while let Ok(Some(line)) = lines.next_line().await {
-                let _ = send.send((number, line));
-            }
-        });
-        workers.push(worker);
+async fn compete(checks: bool, folder: &Path) -> Result<usize> {
+    let mut crew = Crew::new(folder, checks, 0)?;
+    println!("{WORKERS} workers add {UPDATES} each, tokens {}", crew.tokens());
+    for _ in 0..WORKERS {
+        crew.spawn()?;
     }
-    drop(send);
-
     let mut missed = None;
-    while let Some((number, line)) = news.recv().await {
+    while let Some((number, line)) = crew.news().await {
         match (line.as_str(), missed) {
             ("written", Some(MISSED)) => {
                 println!("  others have written {MISSED} times; worker 0 goes on");
-                kill_process(pid(&workers[0])?, Signal::CONT)?;
+                crew.resume(0)?;
                 missed = None;
             }
             ("written", Some(count)) => missed = Some(count + 1),
@@ -120,38 +77,16 @@ async fn compete(check: &str, folder: &Path) -> Result<usize> {
             }
         }
     }
-    for worker in &mut workers {
-        if !worker.wait().await?.success() {
-            return Err("a worker has failed".into());
-        }
-    }
     println!();
-    Store::open(&file, true)?.count()
-}
-
-fn spawn_worker(number: usize, check: &str, file: &PathBuf) -> Result<Child> {
-    let lock = format!("/fencing-{}/{check}", std::process::id());
-    Ok(Command::new(std::env::current_exe()?)
-        .args(["worker", &number.to_string(), check])
-        .arg(file)
-        .arg(lock)
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()?)
-}
-
-fn pid(worker: &Child) -> Result<Pid> {
-    let id = worker.id().ok_or("the worker has ended")?;
-    Ok(Pid::from_raw(id.try_into()?).ok_or("no process has the id 0")?)
+    crew.end().await
 }
 
 /// A worker: adds one to the counter, again and again, under the lock.
-async fn work(number: &str, check: &str, store: &str, lock: &str) -> Result<()> {
-    let store = Store::open(Path::new(store), check == "checked")?;
-    let connector = Client::connector().with_session_timeout(SESSION_TIMEOUT);
-    let session = Session::connect_with(connector, &hosts()?).await?;
-    let mutex = Mutex::new(&session, lock)?;
-    let mut stops = if number == "0" { &STOPS[..] } else { &[] };
+async fn work(worker: Worker) -> Result<()> {
+    let store = worker.store()?;
+    let session = session().await?;
+    let mutex = worker.mutex(&session)?;
+    let mut stops = if worker.number() == 0 { &STOPS[..] } else { &[] };
     let mut acknowledged = 0;
     while acknowledged < UPDATES {
         let guard = mutex.lock().await?;
@@ -163,7 +98,7 @@ async fn work(number: &str, check: &str, store: &str, lock: &str) -> Result<()> 
         let mut late = false;
         if guard.state() == HoldState::Held && stops.first() == Some(&acknowledged) {
             println!("stops, with token {token} and {count} in its hands");
-            kill_process(getpid(), Signal::STOP)?;
+            worker.stop()?;
             stops = &stops[1..];
             late = true;
         }
@@ -181,51 +116,4 @@ async fn work(number: &str, check: &str, store: &str, lock: &str) -> Result<()> 
         }
     }
     Ok(session.close().await?)
-}
-
-/// A counter in SQLite, which may refuse those whose token is older than one that it has seen.
-struct Store {
-    connection: Connection,
-    checks: bool,
-}
-
-impl Store {
-    fn create(file: &Path) -> Result<()> {
-        Ok(Connection::open(file)?.execute_batch(
-            "CREATE TABLE counter (count INTEGER NOT NULL, token INTEGER NOT NULL);
-             INSERT INTO counter VALUES (0, 0);",
-        )?)
-    }
-
-    fn open(file: &Path, checks: bool) -> Result<Self> {
-        let connection = Connection::open(file)?;
-        Ok(Self { connection, checks })
-    }
-
-    fn count(&self) -> Result<usize> {
-        let count = |row: &rusqlite::Row<'_>| row.get(0);
-        Ok(self.connection.query_row("SELECT count FROM counter", [], count)?)
-    }
-
-    /// The count; `None` if the token is too old.
-    ///
-    /// Reading leaves the token behind, too: an older holder must not write between our read and our write.
-    fn read(&self, token: FencingToken) -> Result<Option<usize>> {
-        if !self.checks {
-            return self.count().map(Some);
-        }
-        let statement = "UPDATE counter SET token = ?1 WHERE token <= ?1 RETURNING count";
-        let count = self.connection.query_row(statement, params![token.get()], |row| row.get(0));
-        Ok(count.optional()?)
-    }
-
-    /// Writes the count; `false` if the token is too old.
-    fn write(&self, count: usize, token: FencingToken) -> Result<bool> {
-        let statement = if self.checks {
-            "UPDATE counter SET count = ?1, token = ?2 WHERE token <= ?2"
-        } else {
-            "UPDATE counter SET count = ?1, token = ?2"
-        };
-        Ok(self.connection.execute(statement, params![count, token.get()])? == 1)
-    }
 }

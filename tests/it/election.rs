@@ -1,0 +1,697 @@
+//! One leader among candidates, one after another, and those who watch them.
+
+use std::future::pending;
+use std::ops::ControlFlow;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use testbed::frames::Op;
+use testbed::ledger::Ledger;
+use testbed::proxy::{Closing, Cut, Request};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use zookeeper_recipes::{Contender, ContenderKind, Election, Error, HoldState, Loss, Observer, Options, Session};
+
+use crate::support::{TIMEOUT, World, polled, soon};
+
+fn election(session: &Session, path: &str, name: &str) -> Election {
+    Election::with_options(session, path, Options::new().with_identifier(name)).expect("an election")
+}
+
+/// A candidate in a session of its own.
+async fn candidate(world: &World, name: &str) -> Election {
+    election(&world.other().await, &world.path, name)
+}
+
+async fn changed(observer: &mut Observer) -> Option<Contender> {
+    soon("another leader", observer.changed()).await.expect("observed")
+}
+
+fn text(leader: &Option<Contender>) -> Option<&str> {
+    leader.as_ref().map(|leader| str::from_utf8(leader.identifier()).expect("text"))
+}
+
+#[tokio::test]
+async fn candidate_is_named_as_by_curator_and_carries_its_identifier() {
+    let world = World::new().await;
+    let term = election(&world.session, &world.path, "10.0.0.7:8080").campaign().await.expect("leads");
+    let name = world.wait_children(1).await.remove(0);
+    let guid = name.strip_prefix("_c_").and_then(|name| name.strip_suffix("-latch-0000000000")).expect(&name);
+    assert_eq!(guid.len(), 36, "{name}");
+    assert!(guid.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit()), "{name}");
+    assert_eq!(world.admin.get_data(&term.nodes()[0]).await.expect("read").0, b"10.0.0.7:8080");
+    term.resign().await.expect("resigned");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn leader_whose_session_is_killed_is_followed_by_the_next() {
+    let worlds = [World::new().await, World::new().await, World::new().await];
+    let path = &worlds[0].path;
+    let ledger = Ledger::new();
+    let mut observer = election(&worlds[0].other().await, path, "").observe();
+    let mut waiting = Vec::new();
+    for (index, world) in worlds.iter().enumerate() {
+        let standing = election(&world.session, path, &index.to_string());
+        waiting.push(tokio::spawn(async move { standing.campaign().await }));
+        worlds[0].wait_children(index + 1).await;
+    }
+    for (index, (world, campaign)) in worlds.iter().zip(waiting).enumerate() {
+        let term = soon("a term", campaign).await.expect("no panic").expect("leads");
+        let entry = ledger.enter(format!("leader {index}"), term.fencing_token().get());
+        assert_eq!(text(&changed(&mut observer).await), Some(index.to_string().as_str()));
+        // Nobody can tell a leader in time that is killed from outside; here it is told by the test.
+        entry.leave();
+        world.expire().await;
+        assert_eq!(soon("the loss", term.lost()).await, Loss::Expired);
+        assert!(matches!(term.resign().await, Err(Error::Lost(Loss::Expired))));
+    }
+    assert_eq!(ledger.grants().len(), 3);
+    ledger.assert_clean();
+    worlds[0].wait_empty().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leader_that_is_cut_off_knows_before_the_next_one_leads() {
+    for close in [true, false] {
+        let world = World::new().await;
+        let ledger = Ledger::new();
+        let term = election(&world.session, &world.path, "first").campaign().await.expect("leads");
+        let entry = ledger.enter("first", term.fencing_token().get());
+        let next = candidate(&world, "next").await;
+        let told = ledger.clone();
+        let next = tokio::spawn(async move {
+            let term = next.campaign().await.expect("leads");
+            let entry = told.enter("next", term.fencing_token().get());
+            (term, entry)
+        });
+        world.wait_children(2).await;
+        let changed = term.state_changed();
+        if close {
+            world.proxy.refuse();
+            assert_eq!(soon("a doubt", changed).await, HoldState::Suspended);
+        } else {
+            world.proxy.black_hole();
+        }
+        let lost = term.lost();
+        let lost = tokio::spawn(async move {
+            let loss = lost.await;
+            entry.leave();
+            loss
+        });
+        assert_eq!(soon("the loss", lost).await.expect("no panic"), Loss::Expired);
+        assert_eq!(term.state(), HoldState::Lost(Loss::Expired));
+        let (next, entry) = soon("the next term", next).await.expect("no panic");
+        ledger.assert_clean();
+        entry.leave();
+        next.resign().await.expect("resigned");
+        world.proxy.heal();
+        world.wait_empty().await;
+    }
+}
+
+#[tokio::test]
+async fn resigning_lets_the_next_one_lead() {
+    let world = World::new().await;
+    let first = election(&world.session, &world.path, "first");
+    let term = first.campaign().await.expect("leads");
+    let (next, last) = (candidate(&world, "next").await, candidate(&world, "last").await);
+    let waiting = tokio::spawn(async move { next.campaign().await });
+    world.wait_children(2).await;
+    let waiting_last = tokio::spawn(async move { last.campaign().await });
+    world.wait_children(3).await;
+    term.resign().await.expect("resigned");
+    let term = soon("the next term", waiting).await.expect("no panic").expect("leads");
+    assert_eq!(text(&first.leader().await.expect("asked")), Some("next"));
+    drop(term);
+    let term = soon("the last term", waiting_last).await.expect("no panic").expect("leads");
+    term.resign().await.expect("resigned");
+    assert_eq!(first.leader().await.expect("asked"), None);
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn leader_is_told_as_the_servers_have_it() {
+    let world = World::new().await;
+    let standing = election(&world.session, &world.path, "here");
+    assert_eq!(standing.leader().await.expect("asked"), None, "on a path that does not exist");
+    let term = standing.campaign().await.expect("leads");
+    let other = candidate(&world, "elsewhere").await;
+    let waiting = other.enqueue().await.expect("stands");
+    for asked in [&standing, &other] {
+        let leader = asked.leader().await.expect("asked").expect("somebody leads");
+        assert_eq!(format!("{}/{}", leader.path(), leader.name()), term.nodes()[0]);
+        assert_eq!((leader.kind(), leader.is_holder()), (ContenderKind::Latch, true));
+        assert_eq!((leader.token(), leader.session_id()), (term.fencing_token(), world.session.id()));
+        assert_eq!(leader.identifier(), b"here");
+    }
+    drop(waiting);
+    term.resign().await.expect("resigned");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn proclaimed_data_takes_the_place_of_the_identifier() {
+    let world = World::new().await;
+    let standing = election(&world.session, &world.path, "here");
+    let term = standing.campaign().await.expect("leads");
+    for data in ["http://10.0.0.7:8080", "", "ü"] {
+        term.proclaim(data).await.expect("told");
+        assert_eq!(text(&standing.leader().await.expect("asked")), Some(data));
+    }
+    assert_eq!(term.state(), HoldState::Held);
+    let next = candidate(&world, "next").await.enqueue().await.expect("stands");
+    drop(next);
+    term.resign().await.expect("resigned");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn proclaiming_after_the_loss_says_lost() {
+    let world = World::new().await;
+    let standing = election(&world.session, &world.path, "here");
+    let term = standing.campaign().await.expect("leads");
+    world.admin.delete(&term.nodes()[0], None).await.expect("deleted");
+    let error = soon("an answer", term.proclaim("late")).await.expect_err("lost");
+    assert!(matches!(error, Error::Lost(Loss::Deleted)), "{error:?}");
+    drop(term);
+    let term = standing.campaign().await.expect("leads");
+    world.expire().await;
+    let error = soon("an answer", term.proclaim("late")).await.expect_err("lost");
+    assert!(matches!(error, Error::Lost(_)), "{error:?}");
+    drop(term);
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn proclaiming_without_an_answer_ends_with_the_loss() {
+    let world = World::new().await;
+    let term = election(&world.session, &world.path, "here").campaign().await.expect("leads");
+    world.proxy.black_hole();
+    let error = soon("an answer", term.proclaim("late")).await.expect_err("nobody was told");
+    assert!(matches!(error, Error::Lost(Loss::Expired)), "{error:?}");
+    world.proxy.heal();
+    drop(term);
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn proclaiming_goes_on_over_a_cut_at_any_frame() {
+    let world = World::new().await;
+    let standing = election(&world.session, &world.path, "here");
+    let term = standing.campaign().await.expect("leads");
+    let observed = candidate(&world, "").await;
+    for at in CUTS {
+        for k in 1.. {
+            world.proxy.reset();
+            world.proxy.cut(at(k));
+            let data = format!("{:?}", at(k));
+            soon("an answer", term.proclaim(data.as_str())).await.expect("told");
+            let fired = world.proxy.cut_fired();
+            world.proxy.heal();
+            assert_eq!(text(&observed.leader().await.expect("asked")), Some(data.as_str()));
+            if !fired {
+                break;
+            }
+        }
+    }
+    term.resign().await.expect("resigned");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn tries_to_lead_only_if_nobody_stands() {
+    let world = World::new().await;
+    let (first, other) = (election(&world.session, &world.path, "first"), candidate(&world, "other").await);
+    let term = first.try_campaign().await.expect("asked").expect("nobody stands");
+    assert!(other.try_campaign().await.expect("asked").is_none());
+    for limit in [Duration::ZERO, Duration::from_millis(200)] {
+        assert!(other.try_campaign_for(limit).await.expect("asked").is_none(), "{limit:?}");
+    }
+    world.wait_children(1).await;
+    let waiting = tokio::spawn(async move { other.try_campaign_for(Duration::MAX).await });
+    world.wait_children(2).await;
+    term.resign().await.expect("resigned");
+    let term = soon("a term", waiting).await.expect("no panic").expect("asked").expect("leads");
+    assert!(first.try_campaign().await.expect("asked").is_none());
+    term.resign().await.expect("resigned");
+    let term = first.try_campaign_for(Duration::ZERO).await.expect("asked").expect("nobody stands");
+    term.resign().await.expect("resigned");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn leads_term_after_term_until_one_breaks() {
+    let world = World::new().await;
+    let standing = election(&world.session, &world.path, "here");
+    let ledger = Ledger::new();
+    let led = standing.lead(|term| {
+        let ledger = ledger.clone();
+        async move {
+            ledger.enter("here", term.fencing_token().get()).leave();
+            match ledger.grants().len() {
+                1 => drop(term),
+                2 => term.resign().await.expect("resigned"),
+                terms => return ControlFlow::Break(terms),
+            }
+            ControlFlow::Continue(())
+        }
+    });
+    assert_eq!(soon("three terms", led).await.expect("led"), 3);
+    ledger.assert_clean();
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn terms_of_two_take_turns() {
+    let world = World::new().await;
+    let ledger = Ledger::new();
+    let lead = async |name: &'static str| {
+        let standing = candidate(&world, name).await;
+        let mut terms = 0;
+        let led = standing.lead(|term| {
+            terms += 1;
+            let (ledger, last) = (ledger.clone(), terms == 5);
+            async move {
+                let entry = ledger.enter(name, term.fencing_token().get());
+                tokio::task::yield_now().await;
+                entry.leave();
+                drop(term);
+                if last { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            }
+        });
+        soon("five terms", led).await.expect("led");
+    };
+    tokio::join!(lead("one"), lead("two"));
+    assert_eq!(ledger.grants().len(), 10);
+    ledger.assert_clean();
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn term_is_cut_off_by_the_loss_and_followed_by_another() {
+    let world = World::new().await;
+    let standing = election(&world.session, &world.path, "here");
+    let (started, mut starts) = tokio::sync::mpsc::unbounded_channel();
+    let running = Arc::new(());
+    let mut terms = 0;
+    let led = standing.lead(|term| {
+        terms += 1;
+        let (started, running, last) = (started.clone(), running.clone(), terms == 3);
+        async move {
+            let _running = running;
+            started.send(term.fencing_token()).expect("heard");
+            if last {
+                return ControlFlow::Break("done");
+            }
+            // Work that never looks whether it still leads.
+            pending::<()>().await;
+            ControlFlow::Continue(())
+        }
+    });
+    let disturb = async {
+        let first = starts.recv().await.expect("a term");
+        assert_eq!(Arc::strong_count(&running), 2);
+        world.expire().await;
+        let second = starts.recv().await.expect("a term in the renewed session");
+        assert_eq!(Arc::strong_count(&running), 2, "the first is no more");
+        let node = world.wait_children(1).await.remove(0);
+        world.admin.delete(&format!("{}/{node}", world.path), None).await.expect("deleted");
+        let third = starts.recv().await.expect("a term after the deletion");
+        assert!(first < second && second < third);
+    };
+    let (end, ()) = tokio::join!(soon("three terms", led), soon("the disturbance", disturb));
+    assert_eq!(end.expect("led"), "done");
+    assert_eq!(Arc::strong_count(&running), 1);
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn term_that_has_resigned_is_not_cut_off() {
+    let world = World::new().await;
+    let standing = election(&world.session, &world.path, "here");
+    let world = &world;
+    let led = standing.lead(|term| async move {
+        let lost = term.lost();
+        term.resign().await.expect("resigned");
+        world.expire().await;
+        let other = candidate(world, "other").await.campaign().await.expect("leads");
+        assert!(futures_util::poll!(pin!(lost)).is_pending(), "it was given up, not lost");
+        other.resign().await.expect("resigned");
+        ControlFlow::Break("to its end")
+    });
+    assert_eq!(soon("the term", led).await.expect("led"), "to its end");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn leading_stands_again_after_an_eviction() {
+    let world = World::new().await;
+    let term = candidate(&world, "ahead").await.campaign().await.expect("leads");
+    let standing = election(&world.session, &world.path, "here");
+    let led = tokio::spawn(async move {
+        standing.lead(|term| async move { ControlFlow::Break(term.fencing_token()) }).await
+    });
+    let evicted = world.wait_children(2).await.remove(1);
+    world.admin.delete(&format!("{}/{evicted}", world.path), None).await.expect("deleted");
+    term.resign().await.expect("resigned");
+    soon("a term", led).await.expect("no panic").expect("led");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn leading_that_is_dropped_leaves_nothing() {
+    let world = World::new().await;
+    let standing = election(&world.session, &world.path, "here");
+    let ahead = candidate(&world, "ahead").await;
+    let term = ahead.campaign().await.expect("leads");
+    {
+        let mut led = pin!(standing.lead(|_| pending::<ControlFlow<()>>()));
+        assert!(futures_util::poll!(&mut led).is_pending());
+        tokio::select! {
+            _ = &mut led => panic!("somebody is ahead"),
+            _ = world.wait_children(2) => {}
+        }
+    }
+    world.wait_children(1).await;
+    term.resign().await.expect("resigned");
+    let terms = AtomicUsize::new(0);
+    {
+        let mut led = pin!(standing.lead(|term| {
+            terms.fetch_add(1, Ordering::Relaxed);
+            async move {
+                let _term = term;
+                pending::<ControlFlow<()>>().await
+            }
+        }));
+        let leads = async {
+            while terms.load(Ordering::Relaxed) == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            _ = &mut led => panic!("it leads for ever"),
+            () = soon("a term", leads) => {}
+        }
+    }
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn leading_in_a_closed_session_ends() {
+    let world = World::new().await;
+    let standing = election(&world.session, &world.path, "here");
+    let session = world.session.clone();
+    let led = standing.lead(|_term| {
+        let session = session.clone();
+        async move {
+            session.close().await.expect("closed");
+            ControlFlow::<()>::Continue(())
+        }
+    });
+    let error = soon("the end", led).await.expect_err("there is no session");
+    assert!(matches!(error, Error::Closed), "{error:?}");
+    world.wait_empty().await;
+}
+
+/// Shows an observer a life of leaders, each while `disturb` does something to its session.
+async fn sees_every_leader(disturb: impl AsyncFn(&World)) {
+    let world = World::new().await;
+    let (a, b) = (candidate(&world, "a").await, candidate(&world, "b").await);
+    let mut observer = election(&world.session, &world.path, "observer").observe();
+    assert_eq!(changed(&mut observer).await, None, "told at once, from a path that does not exist");
+    // Waits until the observer watches, disturbs it, and changes the leader under it.
+    macro_rules! during {
+        ($change:expr) => {{
+            world.proxy.reset();
+            let change = async {
+                world.proxy.wait_for(|request| request.watch && request.answer.is_some()).await;
+                disturb(&world).await;
+                $change
+            };
+            tokio::join!(changed(&mut observer), soon("the change", change))
+        }};
+    }
+    let (seen, term) = during!(a.campaign().await.expect("leads"));
+    assert_eq!((text(&seen), seen.as_ref().map(Contender::token)), (Some("a"), Some(term.fencing_token())));
+    let next = tokio::spawn(async move { b.campaign().await });
+    world.wait_children(2).await;
+    let (seen, ()) = during!(term.resign().await.expect("resigned"));
+    let term = soon("a term", next).await.expect("no panic").expect("leads");
+    assert_eq!((text(&seen), seen.as_ref().map(Contender::token)), (Some("b"), Some(term.fencing_token())));
+    let (seen, ()) = during!(term.proclaim("b, ready").await.expect("told"));
+    assert_eq!((text(&seen), seen.as_ref().map(Contender::token)), (Some("b, ready"), Some(term.fencing_token())));
+    let (seen, ()) = during!(term.resign().await.expect("resigned"));
+    assert_eq!(seen, None);
+    let (seen, term) = during!({
+        world.admin.delete(&world.path, None).await.expect("deleted");
+        a.campaign().await.expect("leads")
+    });
+    assert_eq!(text(&seen), Some("a"));
+    assert_eq!(seen.expect("a leader").sequence(), 0, "on a path that was made anew");
+    // An operator takes everything away, and another leads on yet another path of the same name.
+    let (seen, term) = during!({
+        world.admin.delete(&term.nodes()[0], None).await.expect("deleted");
+        world.admin.delete(&world.path, None).await.expect("deleted");
+        drop(term);
+        candidate(&world, "c").await.campaign().await.expect("leads")
+    });
+    let seen = if seen.is_none() { changed(&mut observer).await } else { seen };
+    assert_eq!(text(&seen), Some("c"));
+    term.resign().await.expect("resigned");
+    assert_eq!(changed(&mut observer).await, None);
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn observer_sees_every_leader_that_stays() {
+    sees_every_leader(async |_| {}).await;
+}
+
+#[tokio::test]
+async fn observer_sees_every_leader_over_a_lost_connection() {
+    sees_every_leader(async |world| world.proxy.cut_now()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn observer_sees_every_leader_over_the_end_of_its_session() {
+    sees_every_leader(async |world| world.expire().await).await;
+}
+
+const CUTS: [fn(usize) -> Cut; 4] = [Cut::BeforeRequest, Cut::AfterRequest, Cut::BeforeAnswer, Cut::AfterAnswer];
+
+#[tokio::test]
+async fn observer_sees_the_leader_over_a_cut_at_any_frame() {
+    let world = World::new().await;
+    world.proxy.close_by(Closing::Reset);
+    let standing = candidate(&world, "here").await;
+    let mut observer = election(&world.session, &world.path, "observer").observe();
+    assert_eq!(changed(&mut observer).await, None);
+    for at in CUTS {
+        for k in 1.. {
+            world.proxy.reset();
+            world.proxy.cut(at(k));
+            let (seen, term) =
+                tokio::join!(changed(&mut observer), async { standing.campaign().await.expect("leads") });
+            assert_eq!(seen.map(|leader| leader.token()), Some(term.fencing_token()), "{:?}", at(k));
+            let (seen, ()) =
+                tokio::join!(changed(&mut observer), async { term.resign().await.expect("resigned") });
+            assert_eq!(seen, None, "{:?}", at(k));
+            let fired = world.proxy.cut_fired();
+            world.proxy.heal();
+            if !fired {
+                assert!(k > 4, "{:?}", at(k));
+                break;
+            }
+        }
+    }
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn observation_that_is_dropped_at_any_poll_loses_nothing() {
+    let world = World::new().await;
+    let standing = candidate(&world, "here").await;
+    let mut observer = election(&world.session, &world.path, "observer").observe();
+    assert_eq!(changed(&mut observer).await, None);
+    for polls in 1.. {
+        let term = standing.campaign().await.expect("leads");
+        let early = polled(polls, observer.changed()).await.map(|seen| seen.expect("observed"));
+        let completed = early.is_some();
+        let seen = match early {
+            Some(seen) => seen,
+            None => changed(&mut observer).await,
+        };
+        assert_eq!(seen.map(|leader| leader.token()), Some(term.fencing_token()), "dropped at poll {polls}");
+        // While it waits, too: the change comes before the drop.
+        {
+            let mut waits = pin!(observer.changed());
+            assert!(futures_util::poll!(&mut waits).is_pending());
+            term.resign().await.expect("resigned");
+            for _ in 0..polls {
+                tokio::task::yield_now().await;
+            }
+        }
+        assert_eq!(changed(&mut observer).await, None, "dropped at poll {polls}");
+        if completed {
+            assert!(polls > 2, "something was dropped under way");
+            break;
+        }
+    }
+    world.wait_empty().await;
+}
+
+/// How many watches the server keeps below `path` for the session of `world`, by its command `wchp`, which tells of all
+/// but those on children.
+async fn watches(world: &World) -> usize {
+    let server = world.hosts.split([',', '/']).next().expect("a host");
+    let mut stream = TcpStream::connect(server).await.expect("connects");
+    stream.write_all(b"wchp").await.expect("asked");
+    let mut told = String::new();
+    stream.read_to_string(&mut told).await.expect("told");
+    assert!(!told.contains("whitelist"), "the server needs 4lw.commands.whitelist=*");
+    let session = format!("0x{:x}", world.session.id().0);
+    let mut below = false;
+    let mut count = 0;
+    for line in told.lines() {
+        match line.strip_prefix('\t') {
+            Some(watcher) => count += usize::from(below && watcher == session),
+            None => below = line.starts_with(&world.path),
+        }
+    }
+    count
+}
+
+async fn wait_watches(world: &World, count: usize) {
+    let counted = async { while watches(world).await != count {} };
+    soon("the watches", counted).await;
+}
+
+#[tokio::test]
+async fn observer_leaves_no_watch_behind() {
+    let world = World::new().await;
+    let mut observer = election(&world.session, &world.path, "observer").observe();
+    assert_eq!(changed(&mut observer).await, None);
+    let standing = candidate(&world, "here").await;
+    let mut term = None;
+    // On a path that does not exist, with a leader, and with none.
+    for op in [Op::Exists, Op::GetData, Op::GetChildren] {
+        if op == Op::GetData {
+            term = Some(standing.campaign().await.expect("leads"));
+            assert!(changed(&mut observer).await.is_some());
+        } else if let Some(term) = term.take() {
+            term.resign().await.expect("resigned");
+            assert!(changed(&mut observer).await.is_none());
+        }
+        wait_watches(&world, 0).await;
+        world.proxy.reset();
+        {
+            let mut waits = pin!(observer.changed());
+            let watching = |request: &Request| request.op == op && request.watch && request.answer.is_some();
+            tokio::select! {
+                seen = &mut waits => panic!("nothing changed: {seen:?}"),
+                _ = soon("the watch", world.proxy.wait_for(watching)) => {}
+            }
+            // It has the answer, too.
+            for _ in 0..50 {
+                assert!(futures_util::poll!(&mut waits).is_pending());
+                tokio::task::yield_now().await;
+            }
+            if op != Op::GetChildren {
+                wait_watches(&world, 1).await;
+            }
+        }
+        let removed = |request: &Request| request.op == Op::RemoveWatches && request.answer.is_some();
+        soon("the end of the watch", world.proxy.wait_for(removed)).await;
+        wait_watches(&world, 0).await;
+    }
+    drop(observer);
+    wait_watches(&world, 0).await;
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn change_of_leaders_wakes_the_next_candidate_and_each_observer_once() {
+    let world = World::new().await;
+    let term = candidate(&world, "first").await.campaign().await.expect("leads");
+    let next = candidate(&world, "next").await;
+    let next = tokio::spawn(async move { next.campaign().await });
+    world.wait_children(2).await;
+    let (crowd, eyes) = (World::new().await, World::new().await);
+    let mut candidates = Vec::new();
+    for count in 0..20 {
+        let standing = election(&crowd.session, &world.path, "crowd");
+        candidates.push(tokio::spawn(async move { standing.campaign().await.map(|term| term.fencing_token()) }));
+        world.wait_children(count + 3).await;
+    }
+    let mut observers = Vec::new();
+    for _ in 0..20 {
+        let mut observer = election(&eyes.session, &world.path, "eyes").observe();
+        assert_eq!(text(&changed(&mut observer).await), Some("first"));
+        observers.push(tokio::spawn(async move {
+            let seen = changed(&mut observer).await;
+            (observer, seen)
+        }));
+    }
+    let watching = |world: &World| {
+        let requests = world.proxy.requests();
+        requests.iter().filter(|request| request.watch && request.answer.is_some()).count()
+    };
+    let watched = async {
+        while watching(&crowd) < 20 || watching(&eyes) < 40 {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("the watches", watched).await;
+    crowd.proxy.reset();
+    eyes.proxy.reset();
+    term.resign().await.expect("resigned");
+    let term = soon("the next term", next).await.expect("no panic").expect("leads");
+    let mut kept = Vec::new();
+    for observer in observers {
+        let (observer, seen) = soon("a look", observer).await.expect("no panic");
+        assert_eq!(text(&seen), Some("next"));
+        kept.push(observer);
+    }
+    // Whatever was on its way to the crowd has come before this answer.
+    crowd.session.client().check_stat(&world.path).await.expect("asked");
+    let woken: Vec<_> = crowd.proxy.requests().iter().map(|request| request.op).collect();
+    assert_eq!(woken, [Op::Exists], "nobody else was woken");
+    let looks = |op: Op| eyes.proxy.requests().iter().filter(|request| request.op == op).count();
+    assert_eq!((looks(Op::GetChildren), looks(Op::GetData)), (20, 20), "one look each");
+    term.resign().await.expect("resigned");
+    for standing in candidates {
+        soon("a term", standing).await.expect("no panic").expect("leads");
+    }
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn observer_in_a_closed_session_says_so() {
+    let world = World::new().await;
+    let mut observer = election(&world.session, &world.path, "observer").observe();
+    assert_eq!(changed(&mut observer).await, None);
+    let closed = world.session.clone();
+    let (seen, ended) = tokio::join!(soon("an end", observer.changed()), closed.close());
+    ended.expect("closed");
+    assert!(matches!(seen, Err(Error::Closed)), "{seen:?}");
+}
+
+#[tokio::test]
+async fn candidate_that_waits_through_the_end_of_its_session_leads_in_the_next() {
+    let world = World::new().await;
+    let term = candidate(&world, "ahead").await.campaign().await.expect("leads");
+    let standing = election(&world.session, &world.path, "here");
+    let waiting = tokio::spawn(async move { standing.campaign().await });
+    let old = world.wait_children(2).await.remove(1);
+    world.expire().await;
+    let there = async { while world.wait_children(2).await[1] == old {} };
+    soon("its place in the renewed session", there).await;
+    term.resign().await.expect("resigned");
+    let term = soon("a term", waiting).await.expect("no panic").expect("leads");
+    assert!(term.valid_for() <= TIMEOUT);
+    term.resign().await.expect("resigned");
+    world.wait_empty().await;
+}

@@ -1,0 +1,371 @@
+//! Places in the queue as values: how many are ahead, and what becomes of a place that is kept, dropped or awaited.
+
+use std::future::{Future, pending, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use zookeeper_recipes::{Election, Error, HoldState, Loss, MultiLock, Mutex, RwLock, Semaphore, Waiting};
+
+use crate::family::{FAMILY, Held, Kin, Queued};
+use crate::support::{TIMEOUT, World, polled, soon};
+
+/// The recipes that have places: all but the reentrant mutex, whose calls share one.
+fn with_places() -> impl Iterator<Item = &'static Kin> {
+    FAMILY.iter().filter(|kin| kin.name != "reentrant mutex")
+}
+
+async fn enqueue(kin: &Kin, world: &World) -> Box<dyn Queued> {
+    let lock = kin.lock(&world.session, &world.path);
+    soon(kin.name, lock.enqueue()).await.expect("queued").expect("a recipe with places")
+}
+
+async fn turn(kin: &Kin, waiting: impl Future<Output = Result<Box<dyn Held>, Error>>) -> Box<dyn Held> {
+    soon(kin.name, waiting).await.expect("held")
+}
+
+/// Awaits the place until so many are ahead.
+async fn until_position<G>(waiting: &mut Waiting<G>, count: usize) {
+    let reached = poll_fn(|cx| match Pin::new(&mut *waiting).poll(cx) {
+        Poll::Ready(_) => panic!("its turn has come, and {count} should be ahead"),
+        Poll::Pending if waiting.position() == count => Poll::Ready(()),
+        Poll::Pending => Poll::Pending,
+    });
+    soon(&format!("position {count}"), reached).await;
+}
+
+/// Awaits the place until it has nothing more to do but wait.
+async fn until_idle(waiting: &mut (impl Future + Unpin)) {
+    let early = tokio::time::timeout(Duration::from_millis(100), waiting).await;
+    assert!(early.is_err(), "somebody is ahead");
+}
+
+#[tokio::test]
+async fn position_in_the_queue_of_a_mutex_counts_down() {
+    let world = World::new().await;
+    let mutex = world.mutex();
+    let free = mutex.enqueue().await.expect("queued");
+    assert_eq!(free.position(), 0, "nobody is ahead");
+    let first = free.await.expect("held");
+    let (second, third) = (mutex.enqueue().await.expect("queued"), mutex.enqueue().await.expect("queued"));
+    let mut last = world.other_mutex().await.enqueue().await.expect("queued");
+    assert_eq!([second.position(), third.position(), last.position()], [1, 2, 3]);
+    drop(third);
+    until_position(&mut last, 2).await;
+    drop(second);
+    until_position(&mut last, 1).await;
+    first.release().await.expect("released");
+    soon("its turn", last).await.expect("held").release().await.expect("released");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn candidate_counts_those_who_stand_before_it() {
+    let world = World::new().await;
+    let election = Election::new(&world.session, &world.path).expect("an election");
+    let term = election.campaign().await.expect("leads");
+    let second = election.enqueue().await.expect("stands");
+    let mut last = election.enqueue().await.expect("stands");
+    assert_eq!([second.position(), last.position()], [1, 2]);
+    drop(second);
+    until_position(&mut last, 1).await;
+    drop(term);
+    soon("its turn", last).await.expect("leads").resign().await.expect("resigned");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn reader_counts_writers_and_a_writer_counts_all() {
+    let world = World::new().await;
+    let lock = RwLock::new(&world.session, &world.path).expect("a lock");
+    let reading = lock.read().await.expect("held");
+    assert_eq!(lock.enqueue_read().await.expect("queued").position(), 0);
+    let one = lock.enqueue_write().await.expect("queued");
+    let _behind = lock.enqueue_read().await.expect("queued");
+    let other = lock.enqueue_write().await.expect("queued");
+    assert_eq!([one.position(), other.position()], [1, 3]);
+    let mut last = lock.enqueue_read().await.expect("queued");
+    assert_eq!(last.position(), 2, "two writers");
+    drop(other);
+    until_position(&mut last, 1).await;
+    drop(one);
+    let last = soon("readers alone", last).await.expect("held");
+    assert_eq!(reading.state(), HoldState::Held);
+    drop((reading, last, _behind));
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn one_who_wants_permits_counts_callers_and_then_permits() {
+    let world = World::new().await;
+    let semaphore = Semaphore::new(&world.session, &world.path, 3).expect("a semaphore");
+    assert_eq!(semaphore.enqueue(3).await.expect("queued").position(), 0);
+    let mut permits = Vec::new();
+    for _ in 0..3 {
+        permits.push(soon("a permit", semaphore.acquire()).await.expect("held"));
+    }
+    let mut next = semaphore.enqueue(2).await.expect("queued");
+    assert_eq!(next.position(), 2, "two permits have to be given back");
+    let between = semaphore.enqueue(1).await.expect("queued");
+    let mut last = semaphore.enqueue(3).await.expect("queued");
+    assert_eq!([between.position(), last.position()], [1, 2], "callers");
+    drop(between);
+    until_position(&mut last, 1).await;
+    drop(permits.pop());
+    until_position(&mut next, 1).await;
+    drop(permits.pop());
+    let next = soon("two permits", next).await.expect("held");
+    // Its turn has come, and three permits have to be given back.
+    until_position(&mut last, 3).await;
+    drop(next);
+    until_position(&mut last, 1).await;
+    drop(permits.pop());
+    let last = soon("three permits", last).await.expect("held");
+    assert_eq!(last.count(), 3);
+    last.release().await.expect("released");
+    assert!(semaphore.contenders().await.expect("listed").is_empty());
+}
+
+#[tokio::test]
+async fn one_who_waits_in_several_queues_counts_the_longest() {
+    let world = World::new().await;
+    let path = |name: &str| format!("{}/{name}", world.path);
+    let (a, b) = (Mutex::new(&world.session, &path("a")), Mutex::new(&world.session, &path("b")));
+    let (a, b) = (a.expect("a mutex"), b.expect("a mutex"));
+    let both = MultiLock::new(&world.session, [path("a"), path("b")]).expect("a multi-lock");
+    assert_eq!(both.enqueue().await.expect("queued").position(), 0);
+    let (in_a, in_b) = (a.lock().await.expect("held"), b.lock().await.expect("held"));
+    let behind = b.enqueue().await.expect("queued");
+    let mut waiting = both.enqueue().await.expect("queued");
+    assert_eq!(waiting.position(), 2);
+    // In the shorter queue it is its turn; in the longer one it goes on.
+    in_a.release().await.expect("released");
+    drop(behind);
+    until_position(&mut waiting, 1).await;
+    in_b.release().await.expect("released");
+    soon("both", waiting).await.expect("held").release().await.expect("released");
+    crate::support::wait_children(&world.admin, &path("a"), 0).await;
+    crate::support::wait_children(&world.admin, &path("b"), 0).await;
+}
+
+#[tokio::test]
+async fn place_on_a_free_lock_is_the_hold() {
+    for kin in with_places() {
+        let world = World::new().await;
+        let waiting = enqueue(kin, &world).await;
+        assert_eq!(waiting.position(), 0, "{}", kin.name);
+        // Nobody else gets in, though nobody has awaited it.
+        let rival = kin.rival(&world.other().await, &world.path);
+        assert!(rival.try_hold().await.expect("asked").is_none(), "{}", kin.name);
+        let guard = turn(kin, waiting).await;
+        assert_eq!(guard.state(), HoldState::Held, "{}", kin.name);
+        guard.give_up().await.expect("released");
+        drop(enqueue(kin, &world).await);
+        kin.wait_empty(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn place_that_is_dropped_lets_the_one_behind_move_up() {
+    for kin in with_places() {
+        let world = World::new().await;
+        let rival = kin.rival(&world.other().await, &world.path);
+        let guard = rival.hold().await.expect("held");
+        let first = enqueue(kin, &world).await;
+        let behind = kin.lock(&world.other().await, &world.path).enqueue().await.expect("queued");
+        let mut behind = behind.expect("a recipe with places");
+        until_idle(&mut behind).await;
+        drop(first);
+        guard.give_up().await.expect("released");
+        let guard = turn(kin, behind).await;
+        guard.give_up().await.expect("released");
+        kin.wait_empty(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn place_that_is_awaited_by_reference_is_kept() {
+    let world = World::new().await;
+    let ahead = world.other_mutex().await.lock().await.expect("held");
+    let mut waiting = world.mutex().enqueue().await.expect("queued");
+    let behind = world.other_mutex().await.enqueue().await.expect("queued");
+    let names = world.wait_children(3).await;
+    for _ in 0..10 {
+        tokio::select! {
+            _ = &mut waiting => panic!("somebody is ahead"),
+            () = tokio::task::yield_now() => {}
+        }
+        until_idle(&mut waiting).await;
+    }
+    assert_eq!(world.children().await, names);
+    ahead.release().await.expect("released");
+    let guard = soon("its turn", &mut waiting).await.expect("held");
+    assert_eq!(guard.nodes(), [format!("{}/{}", world.path, names[1])]);
+    drop(waiting);
+    assert_eq!(guard.state(), HoldState::Held, "the guard is not the place any more");
+    guard.release().await.expect("released");
+    soon("the one behind", behind).await.expect("held").release().await.expect("released");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn place_whose_turn_has_come_is_kept_until_it_is_awaited() {
+    for kin in with_places() {
+        let world = World::new().await;
+        let rival = kin.rival(&world.other().await, &world.path);
+        let guard = rival.hold().await.expect("held");
+        let waiting = enqueue(kin, &world).await;
+        guard.give_up().await.expect("released");
+        assert!(rival.try_hold().await.expect("asked").is_none(), "{}: it is ahead", kin.name);
+        let guard = turn(kin, waiting).await;
+        guard.give_up().await.expect("released");
+        kin.wait_empty(&world).await;
+    }
+}
+
+/// Nothing keeps up the trust in a session without holds.
+#[tokio::test]
+async fn place_that_was_left_alone_for_long_becomes_a_hold_that_is_trusted() {
+    let world = World::new().await;
+    let ahead = world.other_mutex().await.lock().await.expect("held");
+    let waiting = world.mutex().enqueue().await.expect("queued");
+    ahead.release().await.expect("released");
+    let _ = tokio::time::timeout(TIMEOUT * 3 / 2, pending::<()>()).await;
+    let guard = soon("its turn", waiting).await.expect("held");
+    assert_eq!(guard.state(), HoldState::Held);
+    assert!(guard.valid_for() > TIMEOUT / 3, "trusted for {:?}", guard.valid_for());
+    guard.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn place_of_a_session_that_ends_is_taken_again_in_the_next() {
+    for kin in with_places() {
+        for awaited in [true, false] {
+            let world = World::new().await;
+            let rival = kin.rival(&world.other().await, &world.path);
+            let guard = rival.hold().await.expect("held");
+            let mut waiting = enqueue(kin, &world).await;
+            kin.wait_nodes(&world, guard.nodes().len() + kin.waiting).await;
+            let before = world.session.id();
+            if awaited {
+                tokio::select! {
+                    _ = &mut waiting => panic!("{}: somebody is ahead", kin.name),
+                    () = world.expire() => {}
+                }
+            } else {
+                world.expire().await;
+            }
+            guard.give_up().await.expect("released");
+            let guard = turn(kin, waiting).await;
+            assert_ne!(world.session.id(), before, "{}", kin.name);
+            assert_eq!(guard.state(), HoldState::Held, "{}", kin.name);
+            guard.give_up().await.expect("released");
+            kin.wait_empty(&world).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn hold_that_was_lost_before_it_was_awaited_says_so() {
+    let world = World::new().await;
+    let waiting = world.mutex().enqueue().await.expect("queued");
+    let node = world.wait_children(1).await.remove(0);
+    world.admin.delete(&format!("{}/{node}", world.path), None).await.expect("deleted");
+    let guard = soon("its turn", waiting).await.expect("it was held");
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::Deleted);
+    assert!(matches!(guard.release().await, Err(Error::Lost(Loss::Deleted))));
+}
+
+#[tokio::test]
+async fn place_whose_node_is_deleted_is_evicted() {
+    let world = World::new().await;
+    let ahead = world.other_mutex().await.lock().await.expect("held");
+    let waiting = world.mutex().enqueue().await.expect("queued");
+    let node = format!("{}/{}", world.path, world.wait_children(2).await[1]);
+    world.admin.delete(&node, None).await.expect("deleted");
+    ahead.release().await.expect("released");
+    let error = soon("an end", waiting).await.expect_err("evicted");
+    assert!(matches!(&error, Error::Evicted { node: evicted } if *evicted == node), "{error:?}");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn place_in_a_closed_session_is_none() {
+    for kin in with_places() {
+        let world = World::new().await;
+        let rival = kin.rival(&world.other().await, &world.path);
+        let guard = rival.hold().await.expect("held");
+        let waiting = enqueue(kin, &world).await;
+        let (waited, ended) = soon(kin.name, async { tokio::join!(waiting, world.session.close()) }).await;
+        ended.expect("closed");
+        let error = waited.expect_err("closed");
+        assert!(matches!(error, Error::Closed), "{}: {error:?}", kin.name);
+        let again = kin.lock(&world.session, &world.path).enqueue().await;
+        assert!(matches!(again, Err(Error::Closed)), "{}", kin.name);
+        guard.give_up().await.expect("released");
+        kin.wait_empty(&world).await;
+    }
+}
+
+#[tokio::test]
+#[should_panic(expected = "awaited again after its end")]
+async fn place_that_is_awaited_after_its_end_panics() {
+    let world = World::new().await;
+    let mut waiting = world.mutex().enqueue().await.expect("queued");
+    let guard = (&mut waiting).await.expect("held");
+    guard.release().await.expect("released");
+    let _ = waiting.await;
+}
+
+#[tokio::test]
+async fn enqueueing_that_is_dropped_at_any_poll_leaves_nothing() {
+    for kin in with_places() {
+        let world = World::new().await;
+        let lock = kin.lock(&world.session, &world.path);
+        let rival = kin.rival(&world.other().await, &world.path);
+        for held in [false, true] {
+            for polls in 1.. {
+                let guard = match held {
+                    true => Some(rival.hold().await.expect("held")),
+                    false => None,
+                };
+                let waiting = soon(kin.name, polled(polls, lock.enqueue())).await;
+                let completed = waiting.is_some();
+                drop(waiting);
+                kin.wait_nodes(&world, guard.as_ref().map_or(0, |guard| guard.nodes().len())).await;
+                if let Some(guard) = guard {
+                    guard.give_up().await.expect("released");
+                }
+                if completed {
+                    assert!(polls > 1, "{}: something was dropped under way", kin.name);
+                    break;
+                }
+            }
+        }
+        let guard = lock.try_hold().await.expect("asked").expect(kin.name);
+        guard.give_up().await.expect("released");
+        kin.wait_empty(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn place_that_is_dropped_after_any_poll_leaves_nothing() {
+    for kin in with_places() {
+        let world = World::new().await;
+        let rival = kin.rival(&world.other().await, &world.path);
+        for polls in 1.. {
+            let guard = rival.hold().await.expect("held");
+            let waiting = enqueue(kin, &world).await;
+            guard.give_up().await.expect("released");
+            let done = soon(kin.name, polled(polls, waiting)).await;
+            let completed = done.is_some();
+            drop(done);
+            kin.wait_empty(&world).await;
+            if completed {
+                assert!(polls > 1, "{}: something was dropped under way", kin.name);
+                break;
+            }
+        }
+    }
+}

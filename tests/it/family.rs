@@ -1,0 +1,300 @@
+//! All recipes side by side, for what they have in common.
+
+use std::ops::Deref;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use zookeeper_recipes::{
+    Contender, ContenderKind, Election, Error, Hold, Leadership, MultiLock, MultiLockGuard, Mutex, MutexGuard,
+    Options, Owner, ReentrantMutex, ReentrantMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore,
+    SemaphorePermit, Session, Waiting, async_trait,
+};
+
+use crate::support::{World, children, soon, wait_children};
+
+/// What operators can do with every recipe.
+#[async_trait]
+pub(crate) trait Operated: Send + Sync {
+    async fn contenders(&self) -> Result<Vec<Contender>, Error>;
+    async fn break_lock(&self, contender: &Contender) -> Result<bool, Error>;
+    async fn revoke(&self, contender: &Contender) -> Result<bool, Error>;
+}
+
+/// What every recipe can do.
+#[async_trait]
+pub(crate) trait Family: Operated {
+    async fn hold(&self) -> Result<Box<dyn Held>, Error>;
+    async fn try_hold(&self) -> Result<Option<Box<dyn Held>>, Error>;
+    async fn try_hold_for(&self, limit: Duration) -> Result<Option<Box<dyn Held>>, Error>;
+    /// `None` of those that cannot.
+    async fn enqueue(&self) -> Result<Option<Box<dyn Queued>>, Error>;
+}
+
+/// What every guard can do.
+#[async_trait]
+pub(crate) trait Held: Deref<Target = Hold> + std::fmt::Debug + Send + Sync {
+    async fn give_up(self: Box<Self>) -> Result<(), Error>;
+}
+
+/// A place in a queue, of whichever recipe.
+pub(crate) trait Queued: Send + Unpin {
+    fn position(&self) -> usize;
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<dyn Held>, Error>>;
+}
+
+impl<G: Held + 'static> Queued for Waiting<G> {
+    fn position(&self) -> usize {
+        Self::position(self)
+    }
+
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<dyn Held>, Error>> {
+        Pin::new(self).poll(cx).map(|guard| Ok(Box::new(guard?) as _))
+    }
+}
+
+impl Future for dyn Queued {
+    type Output = Result<Box<dyn Held>, Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // Every place can be moved, whatever it waits for.
+        self.get_mut().poll_turn(cx)
+    }
+}
+
+macro_rules! held {
+    ($($guard:ty: $give_up:ident),*) => {$(
+        #[async_trait]
+        impl Held for $guard {
+            async fn give_up(self: Box<Self>) -> Result<(), Error> {
+                Self::$give_up(*self).await
+            }
+        }
+    )*};
+}
+
+held! {
+    MutexGuard: release,
+    ReentrantMutexGuard: release,
+    RwLockReadGuard: release,
+    RwLockWriteGuard: release,
+    SemaphorePermit: release,
+    MultiLockGuard: release,
+    Leadership: resign
+}
+
+struct Reads(RwLock);
+struct Writes(RwLock);
+struct Two(Semaphore);
+
+macro_rules! family {
+    ($($kin:ty: |$this:ident| $lock:expr, $hold:ident, $try_hold:ident, $try_hold_for:ident, $enqueue:ident ($($arg:expr),*);)*) => {$(
+        #[async_trait]
+        impl Family for $kin {
+            async fn hold(&self) -> Result<Box<dyn Held>, Error> {
+                let $this = self;
+                Ok(Box::new($lock.$hold($($arg),*).await?))
+            }
+
+            async fn try_hold(&self) -> Result<Option<Box<dyn Held>>, Error> {
+                let $this = self;
+                Ok($lock.$try_hold($($arg),*).await?.map(|guard| Box::new(guard) as _))
+            }
+
+            async fn try_hold_for(&self, limit: Duration) -> Result<Option<Box<dyn Held>>, Error> {
+                let $this = self;
+                Ok($lock.$try_hold_for($($arg,)* limit).await?.map(|guard| Box::new(guard) as _))
+            }
+
+            async fn enqueue(&self) -> Result<Option<Box<dyn Queued>>, Error> {
+                let $this = self;
+                Ok(Some(Box::new($lock.$enqueue($($arg),*).await?)))
+            }
+        }
+    )*};
+}
+
+macro_rules! operated {
+    ($($kin:ty: |$this:ident| $lock:expr;)*) => {$(
+        #[async_trait]
+        impl Operated for $kin {
+            async fn contenders(&self) -> Result<Vec<Contender>, Error> {
+                let $this = self;
+                $lock.contenders().await
+            }
+
+            async fn break_lock(&self, contender: &Contender) -> Result<bool, Error> {
+                let $this = self;
+                $lock.break_lock(contender).await
+            }
+
+            async fn revoke(&self, contender: &Contender) -> Result<bool, Error> {
+                let $this = self;
+                $lock.revoke(contender).await
+            }
+        }
+    )*};
+}
+
+operated! {
+    Mutex: |this| this;
+    ReentrantMutex: |this| this;
+    Reads: |this| this.0;
+    Writes: |this| this.0;
+    Two: |this| this.0;
+    MultiLock: |this| this;
+    Election: |this| this;
+}
+
+family! {
+    Mutex: |this| this, lock, try_lock, try_lock_for, enqueue ();
+    Reads: |this| this.0, read, try_read, try_read_for, enqueue_read ();
+    Writes: |this| this.0, write, try_write, try_write_for, enqueue_write ();
+    Two: |this| this.0, acquire_many, try_acquire_many, try_acquire_many_for, enqueue (2);
+    MultiLock: |this| this, lock, try_lock, try_lock_for, enqueue ();
+    Election: |this| this, campaign, try_campaign, try_campaign_for, enqueue ();
+}
+
+/// Every hold has an owner of its own.
+#[async_trait]
+impl Family for ReentrantMutex {
+    async fn hold(&self) -> Result<Box<dyn Held>, Error> {
+        Ok(Box::new(self.lock(&Owner::new()).await?))
+    }
+
+    async fn try_hold(&self) -> Result<Option<Box<dyn Held>>, Error> {
+        Ok(self.try_lock(&Owner::new()).await?.map(|guard| Box::new(guard) as _))
+    }
+
+    async fn try_hold_for(&self, limit: Duration) -> Result<Option<Box<dyn Held>>, Error> {
+        Ok(self.try_lock_for(&Owner::new(), limit).await?.map(|guard| Box::new(guard) as _))
+    }
+
+    async fn enqueue(&self) -> Result<Option<Box<dyn Queued>>, Error> {
+        Ok(None)
+    }
+}
+
+type Make = fn(&Session, &str, Options) -> Result<Arc<dyn Family>, Error>;
+
+/// A recipe by its name.
+#[derive(Clone, Copy)]
+pub(crate) struct Kin {
+    pub(crate) name: &'static str,
+    pub(crate) make: Make,
+    /// Where its nodes are, below the lock path, and as what.
+    pub(crate) lines: &'static [(&'static str, ContenderKind)],
+    /// Who waits while this one is held, if not another of its own kind.
+    excluded: Option<Make>,
+    /// How many nodes one has who waits behind a holder.
+    pub(crate) waiting: usize,
+}
+
+/// The semaphore has three permits, of which everybody takes two.
+pub(crate) const FAMILY: [Kin; 8] = [
+    one("mutex", ContenderKind::Lock, |session, path, options| {
+        Ok(Arc::new(Mutex::with_options(session, path, options)?))
+    }),
+    one("reentrant mutex", ContenderKind::Lock, |session, path, options| {
+        Ok(Arc::new(ReentrantMutex::with_options(session, path, options)?))
+    }),
+    one("writer", ContenderKind::Write, WRITES),
+    Kin { excluded: Some(WRITES), ..one("reader", ContenderKind::Read, READS) },
+    Kin {
+        lines: &[("/locks", ContenderKind::Lock), ("/leases", ContenderKind::Lease)],
+        waiting: 3,
+        ..one("semaphore", ContenderKind::Lease, |session, path, options| {
+            Ok(Arc::new(Two(Semaphore::with_options(session, path, 3, options)?)))
+        })
+    },
+    Kin {
+        lines: TWO_LINES,
+        waiting: 2,
+        ..one("multi-lock", ContenderKind::Lock, |session, path, options| {
+            Ok(Arc::new(two_locks(session, path, options)?))
+        })
+    },
+    Kin {
+        lines: TWO_LINES,
+        ..one("sequential multi-lock", ContenderKind::Lock, |session, path, options| {
+            Ok(Arc::new(two_locks(session, path, options)?.sequential()))
+        })
+    },
+    one("election", ContenderKind::Latch, |session, path, options| {
+        Ok(Arc::new(Election::with_options(session, path, options)?))
+    }),
+];
+
+const WRITES: Make = |session, path, options| Ok(Arc::new(Writes(RwLock::with_options(session, path, options)?)));
+const READS: Make = |session, path, options| Ok(Arc::new(Reads(RwLock::with_options(session, path, options)?)));
+const TWO_LINES: &[(&str, ContenderKind)] = &[("/a", ContenderKind::Lock), ("/b", ContenderKind::Lock)];
+
+/// A recipe with one node at the lock path.
+const fn one(name: &'static str, kind: ContenderKind, make: Make) -> Kin {
+    let lines: &[_] = match kind {
+        ContenderKind::Read => &[("", ContenderKind::Read)],
+        ContenderKind::Write => &[("", ContenderKind::Write)],
+        ContenderKind::Latch => &[("", ContenderKind::Latch)],
+        _ => &[("", ContenderKind::Lock)],
+    };
+    Kin { name, make, lines, excluded: None, waiting: 1 }
+}
+
+fn two_locks(session: &Session, path: &str, options: Options) -> Result<MultiLock, Error> {
+    let (a, b) = (format!("{path}/a"), format!("{path}/b"));
+    MultiLock::builder(session).lock(&a).lock(&b).with_options(options).build()
+}
+
+impl Kin {
+    pub(crate) fn lock(&self, session: &Session, path: &str) -> Arc<dyn Family> {
+        (self.make)(session, path, session_options(session)).expect(self.name)
+    }
+
+    /// One that has to wait while this one is held, and the other way round.
+    pub(crate) fn rival(&self, session: &Session, path: &str) -> Arc<dyn Family> {
+        self.excluded.unwrap_or(self.make)(session, path, session_options(session)).expect(self.name)
+    }
+
+    /// Waits until so many nodes are in all lines together.
+    pub(crate) async fn wait_nodes(&self, world: &World, count: usize) {
+        let counted = async {
+            loop {
+                let mut counts = 0;
+                for (line, _) in self.lines {
+                    counts += children(&world.admin, &format!("{}{line}", world.path)).await.len();
+                }
+                if counts == count {
+                    return;
+                }
+            }
+        };
+        soon(&format!("{count} nodes of a {}", self.name), counted).await;
+    }
+
+    /// Waits until nothing is left in any line.
+    pub(crate) async fn wait_empty(&self, world: &World) {
+        for (line, _) in self.lines {
+            wait_children(&world.admin, &format!("{}{line}", world.path), 0).await;
+        }
+    }
+}
+
+/// Told apart by its session.
+fn session_options(session: &Session) -> Options {
+    Options::new().with_identifier(format!("in {}", session.id()))
+}
+
+/// Waits for the hold in the background, and until its nodes are in line.
+pub(crate) async fn queue(kin: &Kin, world: &World, lock: Arc<dyn Family>, ahead: usize) -> Joining {
+    let waiting = tokio::spawn(async move { lock.hold().await });
+    kin.wait_nodes(world, ahead + kin.waiting).await;
+    waiting
+}
+
+pub(crate) type Joining = tokio::task::JoinHandle<Result<Box<dyn Held>, Error>>;
+
+/// The hold of one that was queued.
+pub(crate) async fn turn(kin: &Kin, waiting: Joining) -> Box<dyn Held> {
+    soon(kin.name, waiting).await.expect("no panic").expect("held")
+}

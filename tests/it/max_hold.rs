@@ -1,0 +1,259 @@
+//! Holds that end by themselves, at the longest time that their options allow.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use zookeeper_recipes::{
+    DowngradeError, Error, HoldState, Loss, Mutex, Options, Owner, ReentrantMutex, RwLock, Semaphore,
+};
+
+use crate::family::{FAMILY, queue, turn};
+use crate::support::{TIMEOUT, World, soon};
+
+/// Long enough for a few requests, and shorter than trust lasts without a renewal.
+const LIMIT: Duration = Duration::from_millis(800);
+
+/// For timers and a busy machine.
+const SLACK: Duration = Duration::from_secs(1);
+
+fn limited(limit: Duration) -> Options {
+    Options::new().with_max_hold(limit)
+}
+
+#[tokio::test]
+async fn hold_of_every_recipe_is_lost_at_its_time_and_the_next_gets_in() {
+    let all = FAMILY.iter().map(async |kin| {
+        let world = World::new().await;
+        let lock = (kin.make)(&world.session, &world.path, limited(LIMIT)).expect(kin.name);
+        let rival = kin.rival(&world.other().await, &world.path);
+        let before = Instant::now();
+        let guard = lock.hold().await.expect("held");
+        let after = Instant::now();
+        let (lost, changed) = (guard.lost(), guard.state_changed());
+        let waiting = queue(kin, &world, rival, guard.nodes().len()).await;
+        assert_eq!(guard.state(), HoldState::Held, "{}", kin.name);
+        assert_eq!(soon(kin.name, lost).await, Loss::MaxHold, "{}", kin.name);
+        let held = before.elapsed();
+        assert!(held >= LIMIT && after.elapsed() < LIMIT + SLACK, "{}: for {held:?}", kin.name);
+        assert_eq!(changed.await, HoldState::Lost(Loss::MaxHold), "{}", kin.name);
+        assert_eq!(guard.valid_for(), Duration::ZERO, "{}", kin.name);
+        let next = turn(kin, waiting).await;
+        assert!(after.elapsed() < LIMIT + 2 * SLACK, "{}: the next after {:?}", kin.name, after.elapsed());
+        assert!(next.fencing_token() > guard.fencing_token(), "{}", kin.name);
+        let error = guard.give_up().await.expect_err("it is over");
+        assert!(matches!(error, Error::Lost(Loss::MaxHold)), "{}: {error:?}", kin.name);
+        next.give_up().await.expect("released");
+        kin.wait_empty(&world).await;
+    });
+    join_all(all).await;
+}
+
+#[tokio::test]
+async fn hold_that_nobody_looks_at_gives_up_its_node() {
+    let world = World::new().await;
+    let mutex = Mutex::with_options(&world.session, &world.path, limited(LIMIT)).expect("a mutex");
+    let guard = mutex.lock().await.expect("held");
+    world.wait_children(1).await;
+    world.wait_empty().await;
+    assert_eq!(guard.state(), HoldState::Lost(Loss::MaxHold));
+    let again = mutex.lock().await.expect("held anew");
+    assert_eq!((again.state(), guard.state()), (HoldState::Held, HoldState::Lost(Loss::MaxHold)));
+    drop((guard, again));
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn validity_counts_down_to_the_end() {
+    let world = World::new().await;
+    let mutex = Mutex::with_options(&world.session, &world.path, limited(LIMIT)).expect("a mutex");
+    let guard = mutex.lock().await.expect("held");
+    let mut last = guard.valid_for();
+    assert!(last <= LIMIT && last > LIMIT / 2, "{last:?}");
+    while guard.state() == HoldState::Held {
+        let now = guard.valid_for();
+        assert!(now <= last, "{now:?} after {last:?}");
+        last = now;
+        tokio::task::yield_now().await;
+    }
+    assert!(last < LIMIT / 4, "it ended {last:?} early");
+    drop(guard);
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn hold_that_is_released_in_time_is_not_lost() {
+    for kin in &FAMILY {
+        let world = World::new().await;
+        let lock = (kin.make)(&world.session, &world.path, limited(LIMIT)).expect(kin.name);
+        let guard = lock.hold().await.expect("held");
+        let lost = guard.lost();
+        guard.give_up().await.expect(kin.name);
+        kin.wait_empty(&world).await;
+        if kin.name == "mutex" {
+            assert!(tokio::time::timeout(2 * LIMIT, lost).await.is_err(), "it was released, not lost");
+        }
+    }
+}
+
+#[tokio::test]
+async fn work_is_cut_off_at_the_end() {
+    let world = World::new().await;
+    let mutex = Mutex::with_options(&world.session, &world.path, limited(LIMIT)).expect("a mutex");
+    let guard = mutex.lock().await.expect("held");
+    assert_eq!(guard.run_until_lost(async { 7 }).await, Ok(7));
+    let worked = soon("an end", guard.run_until_lost(std::future::pending::<()>())).await;
+    assert_eq!(worked, Err(Loss::MaxHold));
+    drop(guard);
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn limit_of_zero_is_refused() {
+    let world = World::new().await;
+    world.proxy.reset();
+    for kin in &FAMILY {
+        let made = (kin.make)(&world.session, &world.path, limited(Duration::ZERO));
+        let error = made.err().unwrap_or_else(|| panic!("{}: refused", kin.name));
+        assert!(matches!(error, Error::InvalidInput { what: "max_hold", .. }), "{}: {error:?}", kin.name);
+        let text = error.to_string();
+        assert!(text.contains("zero") && text.contains("give a longer one"), "{text}");
+    }
+    assert!(world.proxy.requests().is_empty());
+}
+
+#[tokio::test]
+async fn limit_that_is_too_long_for_a_clock_is_none() {
+    for kin in &FAMILY {
+        let world = World::new().await;
+        for limit in [Duration::MAX, Duration::from_secs(u64::MAX / 2)] {
+            let lock = (kin.make)(&world.session, &world.path, limited(limit)).expect(kin.name);
+            let guard = lock.hold().await.expect("held");
+            assert_eq!(guard.state(), HoldState::Held, "{}", kin.name);
+            let valid = guard.valid_for();
+            assert!(valid > TIMEOUT / 4 && valid <= TIMEOUT, "{}: {valid:?}", kin.name);
+            guard.give_up().await.expect(kin.name);
+        }
+        kin.wait_empty(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn limit_longer_than_the_session_does_not_hide_its_end() {
+    let world = World::new().await;
+    let mutex = Mutex::with_options(&world.session, &world.path, limited(10 * TIMEOUT)).expect("a mutex");
+    let guard = mutex.lock().await.expect("held");
+    assert!(guard.valid_for() <= TIMEOUT, "trust ends sooner");
+    world.expire().await;
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
+    drop(guard);
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn limit_does_not_count_the_wait() {
+    let world = World::new().await;
+    let ahead = world.other_mutex().await.lock().await.expect("held");
+    let mutex = Mutex::with_options(&world.session, &world.path, limited(LIMIT)).expect("a mutex");
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    world.wait_children(2).await;
+    assert!(tokio::time::timeout(LIMIT, ahead.lost()).await.is_err(), "a healthy hold is not lost");
+    ahead.release().await.expect("released");
+    let guard = soon("its turn", waiting).await.expect("no panic").expect("held");
+    assert!(guard.valid_for() > LIMIT / 2, "{:?}", guard.valid_for());
+    guard.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn locking_again_does_not_prolong_the_hold() {
+    let world = World::new().await;
+    let mutex = ReentrantMutex::with_options(&world.session, &world.path, limited(LIMIT)).expect("a mutex");
+    let owner = Owner::new();
+    let outer = mutex.lock(&owner).await.expect("held");
+    let halfway = tokio::time::timeout(LIMIT / 2, outer.lost()).await;
+    assert!(halfway.is_err(), "its time is not over");
+    let inner = mutex.lock(&owner).await.expect("ours");
+    assert!(inner.valid_for() <= LIMIT / 2, "{:?}", inner.valid_for());
+    // Another handle, with other options, enters the same hold.
+    let unlimited = ReentrantMutex::new(&world.session, &world.path).expect("a mutex");
+    let third = unlimited.lock(&owner).await.expect("ours");
+    assert_eq!(soon("the loss", inner.lost()).await, Loss::MaxHold);
+    for guard in [outer, inner, third] {
+        let error = guard.release().await.expect_err("it is over for all");
+        assert!(matches!(error, Error::Lost(Loss::MaxHold)), "{error:?}");
+    }
+    let guard = mutex.lock(&owner).await.expect("held anew");
+    assert!(guard.valid_for() > LIMIT / 2, "{:?}", guard.valid_for());
+    guard.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn writer_that_becomes_a_reader_keeps_its_end() {
+    let world = World::new().await;
+    let lock = RwLock::with_options(&world.session, &world.path, limited(LIMIT)).expect("a lock");
+    let writing = lock.write().await.expect("held");
+    let lost = writing.lost();
+    let halfway = tokio::time::timeout(LIMIT / 2, writing.lost()).await;
+    assert!(halfway.is_err(), "its time is not over");
+    let reading = writing.downgrade().await.expect("a reader");
+    assert!(reading.valid_for() <= LIMIT / 2, "{:?}", reading.valid_for());
+    assert_eq!(soon("the loss", reading.lost()).await, Loss::MaxHold);
+    assert_eq!(lost.await, Loss::MaxHold, "the writer's signal goes on with the reader");
+    world.wait_empty().await;
+    let error = reading.release().await.expect_err("it is over");
+    assert!(matches!(error, Error::Lost(Loss::MaxHold)), "{error:?}");
+}
+
+#[tokio::test]
+async fn writer_whose_time_is_over_does_not_become_a_reader() {
+    let world = World::new().await;
+    let lock = RwLock::with_options(&world.session, &world.path, limited(LIMIT)).expect("a lock");
+    let writing = lock.write().await.expect("held");
+    assert_eq!(soon("the loss", writing.lost()).await, Loss::MaxHold);
+    let DowngradeError { guard, source, .. } = writing.downgrade().await.expect_err("it is over");
+    assert!(matches!(source, Error::Lost(Loss::MaxHold)), "{source:?}");
+    assert_eq!(guard.state(), HoldState::Lost(Loss::MaxHold));
+    drop(guard);
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn permits_are_given_back_at_their_time_one_by_one() {
+    let world = World::new().await;
+    let brief = Semaphore::with_options(&world.session, &world.path, 2, limited(LIMIT)).expect("a semaphore");
+    let lasting = Semaphore::new(&world.session, &world.path, 2).expect("a semaphore");
+    let (ends, stays) = (brief.acquire().await.expect("held"), lasting.acquire().await.expect("held"));
+    let next = soon("the permit that ends", lasting.acquire()).await.expect("held");
+    assert_eq!(ends.state(), HoldState::Lost(Loss::MaxHold));
+    assert_eq!((stays.state(), next.state()), (HoldState::Held, HoldState::Held));
+    stays.release().await.expect("released");
+    next.release().await.expect("released");
+    assert_eq!(lasting.available_permits().await.expect("counted"), 2);
+}
+
+/// The first look after a pause of the process tells the truth.
+#[tokio::test]
+async fn pause_over_the_end_is_noticed_at_the_first_look() {
+    let world = World::new().await;
+    let mutex = Mutex::with_options(&world.session, &world.path, limited(LIMIT)).expect("a mutex");
+    let guard = mutex.lock().await.expect("held");
+    let (_keep, never) = std::sync::mpsc::channel::<()>();
+    let _ = never.recv_timeout(LIMIT);
+    assert_eq!(guard.state(), HoldState::Lost(Loss::MaxHold));
+    assert!(matches!(guard.release().await, Err(Error::Lost(Loss::MaxHold))));
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn end_without_a_connection_is_told_and_tidied_up_later() {
+    let world = World::new().await;
+    let mutex = Mutex::with_options(&world.session, &world.path, limited(LIMIT)).expect("a mutex");
+    let guard = mutex.lock().await.expect("held");
+    world.proxy.refuse();
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::MaxHold);
+    assert_eq!(world.children().await.len(), 1);
+    world.proxy.heal();
+    world.wait_empty().await;
+    drop(guard);
+}

@@ -1,0 +1,634 @@
+//! What operators see and do: who holds and who waits, breaking a lock, and asking for it back.
+
+use std::future::Future;
+use std::pin::pin;
+use std::time::{Duration, SystemTime};
+
+use testbed::frames::Op;
+use testbed::proxy::{Closing, Cut, Request, Verdict};
+use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
+use zookeeper_recipes::{
+    Contender, ContenderKind, Election, Error, Hold, HoldState, Loss, Mutex, MutexGuard, Options, Owner,
+    ReentrantMutex, RwLock, Semaphore, Session,
+};
+
+use crate::family::{FAMILY, queue, turn};
+use crate::support::{TIMEOUT, World, soon};
+
+const REVOKE: &[u8] = b"__REVOKE__";
+
+fn node(contender: &Contender) -> String {
+    format!("{}/{}", contender.path(), contender.name())
+}
+
+/// Whether a future has nothing to say, as far as is known by now.
+async fn is_quiet(future: impl Future) -> bool {
+    let mut future = pin!(future);
+    for _ in 0..20 {
+        if futures_util::poll!(future.as_mut()).is_ready() {
+            return false;
+        }
+        tokio::task::yield_now().await;
+    }
+    true
+}
+
+#[tokio::test]
+async fn contenders_of_every_recipe_are_listed_as_they_are() {
+    for kin in &FAMILY {
+        let world = World::new().await;
+        let began = SystemTime::now();
+        let (ahead, behind) = (kin.lock(&world.session, &world.path), world.other().await);
+        assert!(ahead.contenders().await.expect("listed").is_empty(), "{}", kin.name);
+        let guard = ahead.hold().await.expect("held");
+        let waiting = queue(kin, &world, kin.rival(&behind, &world.path), guard.nodes().len()).await;
+        let all = kin.lock(&world.other().await, &world.path).contenders().await.expect("listed");
+        assert_eq!(all.len(), guard.nodes().len() + kin.waiting, "{}: {all:?}", kin.name);
+        let mine: Vec<_> = all.iter().filter(|one| one.session_id() == world.session.id()).collect();
+        assert_eq!(mine.iter().map(|one| node(one)).collect::<Vec<_>>(), guard.nodes(), "{}", kin.name);
+        let least = mine.iter().map(|one| one.token()).min();
+        assert_eq!(least, Some(guard.fencing_token()), "{}", kin.name);
+        for one in &all {
+            let session = if one.is_holder() { world.session.id() } else { behind.id() };
+            assert_eq!(one.session_id(), session, "{}: {one:?}", kin.name);
+            assert_eq!(one.identifier(), format!("in {session}").as_bytes(), "{}: {one:?}", kin.name);
+            let (_, kind) = kin.lines.iter().find(|(line, _)| one.path().ends_with(line)).expect("a line");
+            // The rival of a reader is a writer.
+            let kind = if kin.name == "reader" && !one.is_holder() { ContenderKind::Write } else { *kind };
+            assert_eq!(one.kind(), kind, "{}: {one:?}", kin.name);
+            let digits = &one.name()[one.name().len() - 10..];
+            assert_eq!(one.sequence(), digits.parse::<i32>().expect("digits"), "{}: {one:?}", kin.name);
+            // The server's clock ticks in milliseconds.
+            let age = one.since() + Duration::from_millis(1);
+            assert!(
+                (began..=SystemTime::now() + Duration::from_millis(1)).contains(&age),
+                "{}: {one:?}",
+                kin.name
+            );
+            let stat = world.admin.check_stat(&node(one)).await.expect("asked").expect("there");
+            assert_eq!(one.token().get(), stat.czxid, "{}: {one:?}", kin.name);
+        }
+        for (line, _) in kin.lines {
+            let inside: Vec<_> = all.iter().filter(|one| one.path().ends_with(line)).collect();
+            assert!(inside.is_sorted_by_key(|one| (!one.is_holder(), one.sequence())), "{}: {inside:?}", kin.name);
+        }
+        guard.give_up().await.expect("released");
+        turn(kin, waiting).await.give_up().await.expect("released");
+        kin.wait_empty(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn readers_before_the_first_writer_hold_together() {
+    let world = World::new().await;
+    let lock = RwLock::new(&world.session, &world.path).expect("a lock");
+    let (one, other) = (lock.read().await.expect("held"), lock.read().await.expect("held"));
+    let writer = lock.enqueue_write().await.expect("queued");
+    let late = lock.enqueue_read().await.expect("queued");
+    let all = lock.contenders().await.expect("listed");
+    let seen: Vec<_> = all.iter().map(|one| (one.kind(), one.is_holder())).collect();
+    let (read, write) = (ContenderKind::Read, ContenderKind::Write);
+    assert_eq!(seen, [(read, true), (read, true), (write, false), (read, false)]);
+    assert_eq!([node(&all[0]), node(&all[1])], [one.nodes()[0].clone(), other.nodes()[0].clone()]);
+    // One who has become a reader holds with those right behind.
+    drop((one, other));
+    let writing = soon("a writer", writer).await.expect("held");
+    let reading = writing.downgrade().await.expect("a reader");
+    let all = lock.contenders().await.expect("listed");
+    let seen: Vec<_> = all.iter().map(|one| (one.kind(), one.is_holder())).collect();
+    assert_eq!(seen, [(read, true), (read, true)]);
+    assert_eq!(node(&all[0]), reading.nodes()[0]);
+    drop(late);
+    reading.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn permits_are_listed_one_by_one_and_counted() {
+    let world = World::new().await;
+    let semaphore = Semaphore::new(&world.session, &world.path, 5).expect("a semaphore");
+    assert_eq!(semaphore.available_permits().await.expect("counted"), 5, "on a path that does not exist");
+    assert!(semaphore.holders().await.expect("listed").is_empty());
+    let (three, one) = (semaphore.acquire_many(3).await.expect("held"), semaphore.acquire().await.expect("held"));
+    assert_eq!(semaphore.available_permits().await.expect("counted"), 1);
+    let held = semaphore.holders().await.expect("listed");
+    let nodes: Vec<_> = three.nodes().iter().chain(one.nodes()).cloned().collect();
+    assert_eq!(held.iter().map(node).collect::<Vec<_>>(), nodes, "the oldest first");
+    assert!(held.iter().all(|one| one.is_holder() && one.kind() == ContenderKind::Lease));
+    assert_eq!(held.iter().filter(|lease| lease.token() == three.fencing_token()).count(), 3);
+    // Who is about to get two has its turn and two leases; who waits behind has neither.
+    let next = semaphore.enqueue(2).await.expect("queued");
+    let last = semaphore.enqueue(1).await.expect("queued");
+    assert_eq!(semaphore.available_permits().await.expect("counted"), 0);
+    assert_eq!(semaphore.holders().await.expect("listed"), held);
+    let all = semaphore.contenders().await.expect("listed");
+    let waiting: Vec<_> = all.iter().filter(|one| !one.is_holder()).map(Contender::kind).collect();
+    assert_eq!(waiting, [ContenderKind::Lease, ContenderKind::Lease, ContenderKind::Lock, ContenderKind::Lock]);
+    three.release().await.expect("released");
+    let next = soon("two permits", next).await.expect("held");
+    let last = soon("the last one", last).await.expect("held");
+    assert_eq!(semaphore.holders().await.expect("listed").len(), 4);
+    assert_eq!(semaphore.available_permits().await.expect("counted"), 1);
+    // Another client may think that there are fewer.
+    let fewer = Semaphore::new(&world.session, &world.path, 2).expect("a semaphore");
+    assert_eq!(fewer.available_permits().await.expect("counted"), 0);
+    for permit in [one, next, last] {
+        permit.release().await.expect("released");
+    }
+    assert!(semaphore.contenders().await.expect("listed").is_empty());
+}
+
+#[tokio::test]
+async fn holder_that_is_broken_is_told_and_the_next_gets_in() {
+    for kin in &FAMILY {
+        let world = World::new().await;
+        let guard = kin.lock(&world.session, &world.path).hold().await.expect("held");
+        let lost = guard.lost();
+        let rival = kin.rival(&world.other().await, &world.path);
+        let waiting = queue(kin, &world, rival, guard.nodes().len()).await;
+        let operator = kin.lock(&world.other().await, &world.path);
+        let all = operator.contenders().await.expect("listed");
+        // The last of its nodes, where it has several: the loss of one is the loss of all.
+        let holder = all.iter().rfind(|one| one.is_holder()).expect("a holder");
+        assert!(operator.break_lock(holder).await.expect("asked"), "{}", kin.name);
+        assert!(!operator.break_lock(holder).await.expect("asked"), "{}: it is gone", kin.name);
+        assert!(!operator.revoke(holder).await.expect("asked"), "{}: it is gone", kin.name);
+        assert_eq!(soon("the loss", lost).await, Loss::Deleted, "{}", kin.name);
+        assert!(matches!(guard.give_up().await, Err(Error::Lost(Loss::Deleted))), "{}", kin.name);
+        turn(kin, waiting).await.give_up().await.expect("released");
+        kin.wait_empty(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn waiter_that_is_broken_is_evicted_or_takes_its_places_anew() {
+    for kin in &FAMILY {
+        let world = World::new().await;
+        let guard = kin.rival(&world.other().await, &world.path).hold().await.expect("held");
+        let waiting = queue(kin, &world, kin.lock(&world.session, &world.path), guard.nodes().len()).await;
+        let operator = kin.lock(&world.other().await, &world.path);
+        let all = operator.contenders().await.expect("listed");
+        let broken = all.iter().rfind(|one| !one.is_holder()).expect("a waiter");
+        assert!(operator.break_lock(broken).await.expect("asked"), "{}", kin.name);
+        guard.give_up().await.expect("released");
+        let waited = soon(kin.name, waiting).await.expect("no panic");
+        if kin.lines.len() > 1 && kin.name != "semaphore" {
+            let guard = waited.expect(kin.name);
+            assert!(!guard.nodes().contains(&node(broken)), "{}", kin.name);
+            guard.give_up().await.expect("released");
+        } else {
+            match waited {
+                Err(Error::Evicted { node: evicted }) => assert_eq!(evicted, node(broken), "{}", kin.name),
+                other => panic!("{}: not evicted: {other:?}", kin.name),
+            }
+        }
+        kin.wait_empty(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn waiter_that_loses_its_turn_for_permits_is_evicted_with_its_leases() {
+    let world = World::new().await;
+    let semaphore = Semaphore::new(&world.session, &world.path, 1).expect("a semaphore");
+    let permit = semaphore.acquire().await.expect("held");
+    for kind in [ContenderKind::Lock, ContenderKind::Lease] {
+        let waiting = {
+            let semaphore = Semaphore::new(&world.other().await, &world.path, 1).expect("a semaphore");
+            semaphore.enqueue(1).await.expect("queued")
+        };
+        let all = semaphore.contenders().await.expect("listed");
+        let broken = all.iter().find(|one| !one.is_holder() && one.kind() == kind).expect("a waiter");
+        assert!(semaphore.break_lock(broken).await.expect("asked"));
+        let error = soon("an end", waiting).await.expect_err("evicted");
+        assert!(matches!(&error, Error::Evicted { node: evicted } if *evicted == node(broken)), "{error:?}");
+        let gone = async { while semaphore.contenders().await.expect("listed").len() > 1 {} };
+        soon("the end of its other node", gone).await;
+    }
+    assert_eq!(permit.state(), HoldState::Held);
+    permit.release().await.expect("released");
+    assert!(semaphore.contenders().await.expect("listed").is_empty());
+}
+
+#[tokio::test]
+async fn node_made_again_under_the_name_of_a_contender_is_left_alone() {
+    let world = World::new().await;
+    let mutex = world.mutex();
+    let guard = mutex.lock().await.expect("held");
+    let holder = mutex.contenders().await.expect("listed").remove(0);
+    world.admin.delete(&node(&holder), None).await.expect("deleted");
+    let open = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    world.admin.create(&node(&holder), b"restored", &open).await.expect("created");
+    assert!(!mutex.break_lock(&holder).await.expect("asked"));
+    assert!(!mutex.revoke(&holder).await.expect("asked"));
+    assert_eq!(world.admin.get_data(&node(&holder)).await.expect("there").0, b"restored");
+    let made = mutex.contenders().await.expect("listed").remove(0);
+    assert_eq!(made.name(), holder.name());
+    assert_ne!(made, holder);
+    assert!(mutex.break_lock(&made).await.expect("asked"), "the other contender of this name");
+    drop(guard);
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn contender_of_another_lock_is_refused_and_nothing_is_sent() {
+    let world = World::new().await;
+    let elsewhere = Mutex::new(&world.session, &format!("{}-elsewhere", world.path)).expect("a mutex");
+    let guard = elsewhere.lock().await.expect("held");
+    let holder = elsewhere.contenders().await.expect("listed").remove(0);
+    world.proxy.reset();
+    for kin in &FAMILY {
+        let lock = kin.lock(&world.session, &world.path);
+        for error in [lock.break_lock(&holder).await, lock.revoke(&holder).await] {
+            let error = error.expect_err("of another lock");
+            assert!(matches!(error, Error::InvalidInput { what: "contender", .. }), "{}: {error:?}", kin.name);
+            let text = error.to_string();
+            assert!(text.contains(elsewhere_of(&holder)) && text.contains(&world.path), "{}: {text}", kin.name);
+        }
+    }
+    assert!(world.proxy.requests().is_empty());
+    assert_eq!(guard.state(), HoldState::Held);
+    guard.release().await.expect("released");
+}
+
+fn elsewhere_of(contender: &Contender) -> &str {
+    contender.path()
+}
+
+const CUTS: [fn(usize) -> Cut; 4] = [Cut::BeforeRequest, Cut::AfterRequest, Cut::BeforeAnswer, Cut::AfterAnswer];
+
+#[tokio::test]
+async fn lock_is_broken_over_a_cut_at_any_frame() {
+    let world = World::new().await;
+    let (holders, operator) = (world.other_mutex().await, world.mutex());
+    for closing in [Closing::Fin, Closing::Reset] {
+        world.proxy.close_by(closing);
+        for at in CUTS {
+            for k in 1.. {
+                let guard = holders.lock().await.expect("held");
+                let holder = holders.contenders().await.expect("listed").remove(0);
+                world.proxy.reset();
+                world.proxy.cut(at(k));
+                let broken = soon("an answer", operator.break_lock(&holder)).await.expect("asked");
+                assert!(broken, "{:?}: nobody else has deleted it", at(k));
+                assert!(world.children().await.is_empty(), "{:?}", at(k));
+                assert_eq!(soon("the loss", guard.lost()).await, Loss::Deleted, "{:?}", at(k));
+                let fired = world.proxy.cut_fired();
+                world.proxy.heal();
+                if !fired {
+                    assert!(k > 2, "{:?}", at(k));
+                    break;
+                }
+            }
+        }
+    }
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn lock_is_revoked_over_a_cut_at_any_frame() {
+    let world = World::new().await;
+    let (holders, operator) = (world.other_mutex().await, world.mutex());
+    for at in CUTS {
+        for k in 1.. {
+            let guard = holders.lock().await.expect("held");
+            let holder = holders.contenders().await.expect("listed").remove(0);
+            world.proxy.reset();
+            world.proxy.cut(at(k));
+            assert!(soon("an answer", operator.revoke(&holder)).await.expect("asked"), "{:?}", at(k));
+            soon("the request", guard.revoke_requested()).await;
+            let fired = world.proxy.cut_fired();
+            world.proxy.heal();
+            guard.release().await.expect("still held");
+            if !fired {
+                assert!(k > 2, "{:?}", at(k));
+                break;
+            }
+        }
+    }
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn lock_that_was_broken_as_the_session_of_the_operator_ended_counts_as_broken() {
+    let world = World::new().await;
+    let guard = world.other_mutex().await.lock().await.expect("held");
+    let operator = world.mutex();
+    let holder = operator.contenders().await.expect("listed").remove(0);
+    world.proxy.reset();
+    // The second request is the delete: it is done, and its answer never comes.
+    world.proxy.cut(Cut::AfterRequest(2));
+    let expire = async {
+        assert_eq!(soon("the loss", guard.lost()).await, Loss::Deleted);
+        world.expire().await;
+    };
+    let (broken, ()) = tokio::join!(soon("an answer", operator.break_lock(&holder)), expire);
+    assert!(broken.expect("asked"), "nobody else has deleted it");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn holder_of_every_recipe_hears_that_it_is_revoked_and_holds_on() {
+    for kin in &FAMILY {
+        let world = World::new().await;
+        let lock = kin.lock(&world.session, &world.path);
+        let operator = kin.lock(&world.other().await, &world.path);
+        for nth in 0.. {
+            let guard = lock.hold().await.expect("held");
+            let all = operator.contenders().await.expect("listed");
+            // Any of its nodes will do.
+            let Some(holder) = all.get(nth) else { break };
+            let (early, other) = (guard.revoke_requested(), guard.revoke_requested());
+            assert!(is_quiet(guard.revoke_requested()).await, "{}", kin.name);
+            assert!(operator.revoke(holder).await.expect("asked"), "{}", kin.name);
+            assert_eq!(world.admin.get_data(&node(holder)).await.expect("read").0, REVOKE, "{}", kin.name);
+            soon(kin.name, early).await;
+            soon(kin.name, guard.revoke_requested()).await;
+            soon(kin.name, other).await;
+            assert_eq!(guard.state(), HoldState::Held, "{}", kin.name);
+            assert!(operator.revoke(holder).await.expect("asked"), "{}: once more", kin.name);
+            guard.give_up().await.expect("held to its end");
+        }
+        kin.wait_empty(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn holder_hears_of_a_revocation_from_before_it_asked() {
+    for kin in &FAMILY {
+        let world = World::new().await;
+        let guard = kin.lock(&world.session, &world.path).hold().await.expect("held");
+        let operator = kin.lock(&world.other().await, &world.path);
+        let holder = operator.contenders().await.expect("listed").remove(0);
+        assert!(operator.revoke(&holder).await.expect("asked"), "{}", kin.name);
+        soon(kin.name, guard.revoke_requested()).await;
+        guard.give_up().await.expect("held to its end");
+        kin.wait_empty(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn waiter_that_is_revoked_hears_of_it_as_a_holder() {
+    for kin in &FAMILY {
+        let world = World::new().await;
+        let (ahead, lock) = (kin.rival(&world.other().await, &world.path), kin.lock(&world.session, &world.path));
+        let operator = kin.lock(&world.other().await, &world.path);
+        for nth in 0..kin.waiting {
+            let guard = ahead.hold().await.expect("held");
+            let waiting = queue(kin, &world, lock.clone(), guard.nodes().len()).await;
+            let all = operator.contenders().await.expect("listed");
+            let waiter = all.iter().filter(|one| !one.is_holder()).nth(nth).expect("a waiter");
+            assert!(operator.revoke(waiter).await.expect("asked"), "{}", kin.name);
+            assert!(!waiting.is_finished(), "{}", kin.name);
+            guard.give_up().await.expect("released");
+            let guard = turn(kin, waiting).await;
+            soon(&format!("{} as {waiter:?}", kin.name), guard.revoke_requested()).await;
+            guard.give_up().await.expect("held to its end");
+        }
+        kin.wait_empty(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn waiter_for_a_turn_that_is_revoked_hears_of_it_with_its_permit() {
+    let world = World::new().await;
+    let semaphore = Semaphore::new(&world.session, &world.path, 1).expect("a semaphore");
+    let permit = semaphore.acquire().await.expect("held");
+    let next = semaphore.enqueue(1).await.expect("queued");
+    let last = semaphore.enqueue(1).await.expect("queued");
+    let all = semaphore.contenders().await.expect("listed");
+    assert!(semaphore.revoke(all.last().expect("the last")).await.expect("asked"));
+    permit.release().await.expect("released");
+    let next = soon("the next", next).await.expect("held");
+    assert!(is_quiet(next.revoke_requested()).await, "another was asked");
+    next.release().await.expect("released");
+    let last = soon("the last", last).await.expect("held");
+    soon("the request", last.revoke_requested()).await;
+    last.release().await.expect("held to its end");
+    assert!(semaphore.contenders().await.expect("listed").is_empty());
+}
+
+#[tokio::test]
+async fn revocation_is_what_curators_revoker_writes_and_nothing_else() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    let requested = guard.revoke_requested();
+    let node = &guard.nodes()[0];
+    for data in [&b""[..], b"__REVOKE", b"__REVOKE__ ", b"__revoke__", &[0xff; 10]] {
+        world.proxy.reset();
+        world.admin.set_data(node, data, None).await.expect("written");
+        // The hold has looked.
+        let looked = world.proxy.wait_for(|request| request.op == Op::GetData && request.answer.is_some());
+        soon("a look", looked).await;
+        assert!(is_quiet(guard.revoke_requested()).await, "{data:?}");
+    }
+    world.admin.set_data(node, REVOKE, None).await.expect("written");
+    soon("the request", requested).await;
+    // It was asked for, whatever is written later.
+    world.admin.set_data(node, b"never mind", None).await.expect("written");
+    soon("the request", guard.revoke_requested()).await;
+    guard.release().await.expect("held to its end");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn revocation_reaches_the_holder_over_a_lost_connection() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    let requested = guard.revoke_requested();
+    world.proxy.wait_for(|request| request.watch && request.answer.is_some()).await;
+    world.proxy.refuse();
+    world.admin.set_data(&guard.nodes()[0], REVOKE, None).await.expect("written");
+    world.proxy.heal();
+    soon("the request", requested).await;
+    guard.release().await.expect("held to its end");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn every_guard_of_an_owner_hears_of_a_revocation() {
+    let world = World::new().await;
+    let (mutex, owner) = (ReentrantMutex::new(&world.session, &world.path).expect("a mutex"), Owner::new());
+    let (outer, inner) = (mutex.lock(&owner).await.expect("held"), mutex.lock(&owner).await.expect("held"));
+    let holder = mutex.contenders().await.expect("listed").remove(0);
+    assert!(mutex.revoke(&holder).await.expect("asked"));
+    soon("the outer guard", outer.revoke_requested()).await;
+    soon("the inner guard", inner.revoke_requested()).await;
+    outer.release().await.expect("released");
+    soon("the guard that is left", inner.revoke_requested()).await;
+    inner.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn revocation_is_not_told_after_the_release() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    let (early, late) = (guard.revoke_requested(), guard.revoke_requested());
+    world.admin.set_data(&guard.nodes()[0], REVOKE, None).await.expect("written");
+    soon("the request", early).await;
+    let unasked = world.mutex();
+    guard.release().await.expect("released");
+    assert!(is_quiet(late).await, "there is nothing to let go of");
+    let guard = unasked.lock().await.expect("held");
+    assert!(is_quiet(guard.revoke_requested()).await, "another hold");
+    guard.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn revocation_is_not_told_after_the_loss() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    let (early, late) = (guard.revoke_requested(), guard.revoke_requested());
+    world.admin.set_data(&guard.nodes()[0], REVOKE, None).await.expect("written");
+    soon("the request", early).await;
+    world.expire().await;
+    soon("the loss", guard.lost()).await;
+    assert!(is_quiet(late).await && is_quiet(guard.revoke_requested()).await);
+    drop(guard);
+    world.wait_empty().await;
+}
+
+/// The first look after a pause of the process tells the truth.
+#[tokio::test]
+async fn revocation_is_not_told_after_a_loss_that_nobody_has_noticed() {
+    let world = World::new().await;
+    let options = Options::new().with_max_hold(TIMEOUT / 4);
+    let mutex = Mutex::with_options(&world.session, &world.path, options).expect("a mutex");
+    let guard = mutex.lock().await.expect("held");
+    let (early, late) = (guard.revoke_requested(), guard.revoke_requested());
+    world.admin.set_data(&guard.nodes()[0], REVOKE, None).await.expect("written");
+    soon("the request", early).await;
+    let (_keep, never) = std::sync::mpsc::channel::<()>();
+    let _ = never.recv_timeout(guard.valid_for());
+    assert!(futures_util::poll!(pin!(late)).is_pending(), "the hold was over before");
+    assert_eq!(guard.state(), HoldState::Lost(Loss::MaxHold));
+    drop(guard);
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn revocation_is_not_lost_when_the_leader_proclaims() {
+    let world = World::new().await;
+    let election = Election::new(&world.session, &world.path).expect("an election");
+    let operator = Election::new(&world.other().await, &world.path).expect("an election");
+    let term = election.campaign().await.expect("leads");
+    let leader = operator.leader().await.expect("asked").expect("a leader");
+    assert!(operator.revoke(&leader).await.expect("asked"));
+    // It has not looked at its node yet.
+    term.proclaim("busy").await.expect("told");
+    soon("the request", term.revoke_requested()).await;
+    assert_eq!(operator.leader().await.expect("asked").expect("a leader").identifier(), b"busy");
+    term.resign().await.expect("resigned");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn revocation_that_comes_between_is_not_overwritten() {
+    let world = World::new().await;
+    let election = Election::new(&world.session, &world.path).expect("an election");
+    let term = election.campaign().await.expect("leads");
+    let hold = |request: &Request| if request.op == Op::SetData { Verdict::Hold } else { Verdict::Forward };
+    world.proxy.on_request(hold);
+    let revoke = async {
+        world.proxy.wait_for(|request| request.op == Op::SetData).await;
+        world.admin.set_data(&term.nodes()[0], REVOKE, None).await.expect("written");
+        world.proxy.on_request(|_| Verdict::Forward);
+        world.proxy.heal();
+    };
+    let (told, ()) = soon("an answer", async { tokio::join!(term.proclaim("busy"), revoke) }).await;
+    told.expect("told");
+    soon("the request", term.revoke_requested()).await;
+    assert_eq!(world.admin.get_data(&term.nodes()[0]).await.expect("read").0, b"busy");
+    term.resign().await.expect("resigned");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn revocation_is_not_lost_when_a_writer_becomes_a_reader() {
+    let world = World::new().await;
+    let lock = RwLock::new(&world.session, &world.path).expect("a lock");
+    let operator = RwLock::new(&world.other().await, &world.path).expect("a lock");
+    // Before it has looked at its node, and after.
+    for looks in [false, true] {
+        let writing = lock.write().await.expect("held");
+        let requested = writing.revoke_requested();
+        let writer = operator.contenders().await.expect("listed").remove(0);
+        assert!(operator.revoke(&writer).await.expect("asked"));
+        if looks {
+            soon("the request", requested).await;
+        }
+        let reading = writing.downgrade().await.expect("a reader");
+        soon("the request", reading.revoke_requested()).await;
+        reading.release().await.expect("released");
+    }
+    world.wait_empty().await;
+}
+
+async fn authorized(hosts: &str, acls: Acls<'_>) -> Session {
+    let connector = Client::connector().with_session_timeout(TIMEOUT).with_auth("digest", b"user:secret");
+    let session = Session::connect_with(connector, hosts).await.expect("connects");
+    session.with_options(Options::new().with_acls(acls))
+}
+
+#[tokio::test]
+async fn operators_are_held_to_the_acls() {
+    let world = World::new().await;
+    let owner = Acl::new(Permission::ALL, AuthId::authed());
+    let readable = [owner.clone(), Acl::new(Permission::READ, AuthId::anyone())];
+    for (number, acls) in [&[owner][..], &readable[..]].into_iter().enumerate() {
+        let path = format!("{}-{number}", world.path);
+        let mutex = Mutex::new(&authorized(&world.hosts, Acls::new(acls)).await, &path).expect("a mutex");
+        let stranger = Mutex::new(&world.session, &path).expect("a mutex");
+        let guard = mutex.lock().await.expect("held");
+        let holder = mutex.contenders().await.expect("listed").remove(0);
+        match stranger.contenders().await {
+            Ok(seen) => assert!(acls.len() == 2 && seen == [holder.clone()], "{seen:?}"),
+            Err(error) => assert!(acls.len() == 1 && matches!(&error, Error::NoAuth { .. }), "{error:?}"),
+        }
+        for error in [stranger.break_lock(&holder).await, stranger.revoke(&holder).await] {
+            let error = error.expect_err("denied");
+            assert!(matches!(&error, Error::NoAuth { path } if *path == node(&holder)), "{error:?}");
+        }
+        assert_eq!(guard.state(), HoldState::Held);
+        assert!(is_quiet(guard.revoke_requested()).await);
+        assert!(mutex.revoke(&holder).await.expect("asked"), "with the right credentials");
+        soon("the request", guard.revoke_requested()).await;
+        assert!(mutex.break_lock(&holder).await.expect("asked"));
+        assert_eq!(soon("the loss", guard.lost()).await, Loss::Deleted);
+    }
+}
+
+#[tokio::test]
+async fn operators_without_a_server_are_answered_in_time() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    let mutex = world.mutex();
+    let holder = mutex.contenders().await.expect("listed").remove(0);
+    let semaphore = Semaphore::new(&world.session, &world.path, 1).expect("a semaphore");
+    let election = Election::new(&world.session, &world.path).expect("an election");
+    world.proxy.black_hole();
+    let answers = async {
+        let (broken, revoked) = tokio::join!(mutex.break_lock(&holder), mutex.revoke(&holder));
+        [broken.err(), revoked.err()]
+    };
+    let looks = async {
+        let (free, held, leader) =
+            tokio::join!(semaphore.available_permits(), semaphore.holders(), election.leader());
+        [free.err(), held.err(), leader.err()]
+    };
+    let (answers, looks) = soon("answers", async { tokio::join!(answers, looks) }).await;
+    for error in answers.into_iter().chain(looks) {
+        assert!(matches!(&error, Some(Error::Unavailable { after, .. }) if *after == TIMEOUT), "{error:?}");
+    }
+    world.proxy.heal();
+    drop(guard);
+    world.wait_empty().await;
+}
+
+#[allow(dead_code, reason = "it only has to compile")]
+fn signals_outlive_their_guard(guard: MutexGuard) -> (impl Future<Output = Loss>, impl Future<Output = ()>) {
+    let signals = (Hold::lost(&guard), guard.revoke_requested());
+    drop(guard);
+    signals
+}
