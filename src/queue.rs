@@ -216,7 +216,7 @@ impl Queue {
                 tracing::debug!(?outlook, "waiting");
                 tokio::select! {
                     biased;
-                    node = &mut lost => return Err(Error::Evicted { node }.into()),
+                    node = &mut lost => return Err(recovery::why_gone(link, node).await),
                     woken = place.wait(&outlook) => woken?,
                 }
                 outlook = place.look().await?;

@@ -1,12 +1,14 @@
 //! Owns the recovery of a place whose nodes are in doubt: created or not, deleted or only not seen.
 
+use std::sync::Arc;
+
 use futures_util::future::try_join_all;
 
 use crate::cleanup;
 use crate::error::Error;
 use crate::queue::attempt::Interrupt;
 use crate::queue::place::Place;
-use crate::session::Created;
+use crate::session::{Created, Failure, Link};
 
 impl Place<'_> {
     /// After a create with an unknown outcome: searches for the nodes, and tells whether they are there.
@@ -66,5 +68,22 @@ impl Place<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// A node of ours was seen to go. The servers tell that of every node of a session that ends before they tell of the end;
+/// whom a quorum answers has been evicted.
+pub(super) async fn why_gone(link: &Arc<Link>, node: String) -> Interrupt {
+    loop {
+        let path = node.clone();
+        match link.ask(move |requests| requests.check(&path)).await {
+            Ok(_) | Err(Failure::Refused(_)) => return Error::Evicted { node }.into(),
+            Err(Failure::Over) => return Interrupt::SessionOver,
+            Err(Failure::Unknown) => {
+                if link.settled().await.is_err() {
+                    return Interrupt::SessionOver;
+                }
+            }
+        }
     }
 }

@@ -7,7 +7,7 @@ mod arena;
 
 use std::time::Instant;
 
-use zookeeper_recipes::{HoldState, Mutex, Options, Trust};
+use zookeeper_recipes::{HoldState, Mutex, Options, Semaphore, Trust};
 
 use self::arena::{Arena, Change, T};
 use crate::support::soon;
@@ -97,6 +97,33 @@ async fn holder_whose_follower_keeps_pings_back_knows_at_about_the_same_time() {
     }
     // Mostly it is first, by some milliseconds; a machine that is busy is given time.
     margins.report_none_below(-T.as_secs_f64() / 4.0);
+}
+
+/// The servers tell that its nodes are gone before they tell that its session is.
+#[tokio::test(flavor = "multi_thread")]
+async fn waiter_with_several_nodes_whose_session_ends_queues_again() {
+    let mut arena = Arena::start(FOR_FOLLOWERS).await;
+    for _ in 0..rounds() {
+        let (leader, follower) = arena.leader_and_follower().await;
+        let (holds, waits) = (arena.session(leader).await, arena.session(follower).await);
+        let semaphore = |session| Semaphore::new(session, &arena.path, 1).expect("a semaphore");
+        let permit = semaphore(&holds).acquire().await.expect("free");
+        let (session, place) = (waits.id(), semaphore(&waits).enqueue(1).await.expect("queues"));
+        let mut waiter = tokio::spawn(place);
+
+        arena.ensemble.link(follower, leader).hold_pings();
+        let mut beat = tokio::time::interval(T / 50);
+        while waits.id() == session && !waiter.is_finished() {
+            beat.tick().await;
+        }
+        arena.ensemble.heal();
+
+        permit.release().await.expect("still held");
+        let admitted = soon("its turn", &mut waiter).await.expect("does not panic");
+        admitted.expect("waits on in the next session").release().await.expect("held");
+        holds.close().await.expect("closes");
+        waits.close().await.expect("closes");
+    }
 }
 
 /// What the stronger trust is for, and the proof that the fault is one.
