@@ -135,7 +135,8 @@ impl fmt::Debug for Contender {
 macro_rules! for_operators {
     ($recipe:ident: |$this:ident| $queue:expr) => {
         impl $recipe {
-            /// Lists who holds and who waits, the holders first, then the others in the order of the queue.
+            /// Lists who holds and who waits, the holders first, then the others in the order of the queue; of a lock with
+            /// several paths, path by path.
             ///
             /// # Cancel safety
             ///

@@ -281,12 +281,9 @@ impl Queue {
         let all = nodes.clone();
         link.burst(move |requests| vec![check.fill(requests.check_all(all))]);
         match checked.await {
-            Ok(false) => {
-                let node = format!("{}, or one of {} others,", nodes[0], nodes.len() - 1);
-                Err(Error::Evicted { node }.into())
-            }
+            Ok(Some(gone)) => Err(Error::Evicted { node: nodes[gone].clone() }.into()),
             // Without an answer the watch of the hold will tell.
-            Ok(true) | Err(_) => Ok(()),
+            Ok(None) | Err(_) => Ok(()),
         }
     }
 

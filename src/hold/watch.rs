@@ -74,9 +74,9 @@ pub(crate) async fn any_gone(link: &Arc<Link>, nodes: &[(String, i64)], seen: im
 
 /// Waits until one of many nodes is gone, asking for all of them at once now and then.
 async fn one_of(link: &Arc<Link>, nodes: Vec<String>) -> String {
-    let Some(first) = nodes.first().cloned() else {
+    if nodes.is_empty() {
         return pending().await;
-    };
+    }
     loop {
         sleep(link.timeout() / 3).await;
         if link.connected().await.is_err() {
@@ -84,8 +84,8 @@ async fn one_of(link: &Arc<Link>, nodes: Vec<String>) -> String {
         }
         let all = nodes.clone();
         match link.ask(move |requests| requests.check_all(all)).await {
-            Ok(false) => return first,
-            Ok(true) | Err(Failure::Refused(_) | Failure::Unknown) => {}
+            Ok(Some(gone)) => return nodes[gone].clone(),
+            Ok(None) | Err(Failure::Refused(_) | Failure::Unknown) => {}
             Err(Failure::Over) => return pending().await,
         }
     }

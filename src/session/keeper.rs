@@ -89,7 +89,7 @@ fn end_of(state: SessionState) -> Option<End> {
 /// What was sent to renew trust: a read, and a write unless reads are trusted.
 struct Renewal {
     read: Option<Answer<Option<Stat>>>,
-    write: Option<Answer<bool>>,
+    write: Option<Answer<Option<usize>>>,
 }
 
 impl Renewal {

@@ -7,7 +7,7 @@
 use futures_util::FutureExt;
 use zookeeper_client::{Client, MultiWriteError, MultiWriteResult, MultiWriter, Stat};
 
-use crate::session::answer::Answer;
+use crate::session::answer::{Answer, Failure};
 use crate::session::requests::{Created, Draft, Requests};
 use crate::session::trust::Request;
 
@@ -69,25 +69,26 @@ impl Requests {
     }
 
     /// Asks a quorum whether a node exists. See [`check_all`](Self::check_all).
-    pub(crate) fn check(&self, path: &str) -> Answer<bool> {
+    pub(crate) fn check(&self, path: &str) -> Answer<Option<usize>> {
         self.check_all(vec![path.to_owned()])
     }
 
-    /// Asks a quorum whether all of some nodes exist: a transaction of checks, which changes nothing and wakes no watch.
+    /// Asks a quorum whether all of some nodes exist, and which is the first that does not: a transaction of checks, which
+    /// changes nothing and wakes no watch.
     ///
     /// It needs a quorum either way, so it is a barrier for all that was sent before it, which `sync` is not: a leader
     /// that was deposed without noticing answers `sync`.
-    pub(crate) fn check_all(&self, paths: Vec<String>) -> Answer<bool> {
+    pub(crate) fn check_all(&self, paths: Vec<String>) -> Answer<Option<usize>> {
         self.send(Request::Write, move |client| {
             async move {
                 let add = |writer: &mut MultiWriter<'_>| {
                     paths.iter().try_for_each(|path| writer.add_check_version(path, -1))
                 };
-                Ok(match transact(&client, add).await? {
-                    Err(Refusal { error: ZkError::NoNode, .. }) => false,
+                match transact(&client, add).await? {
+                    Err(Refusal { error: ZkError::NoNode, index }) => Ok(Some(index)),
                     // Whatever else a check stumbles on (it needs READ), a quorum has answered.
-                    Ok(_) | Err(_) => true,
-                })
+                    Ok(_) | Err(_) => Ok(None),
+                }
             }
             .boxed()
         })
@@ -103,6 +104,12 @@ async fn transact(
     add(&mut writer)?;
     match writer.commit().await {
         Ok(results) => Ok(Ok(results)),
+        // The session is checked with every part.
+        Err(MultiWriteError::OperationFailed { source, .. })
+            if !matches!(Failure::of(source.clone()), Failure::Refused(_)) =>
+        {
+            Err(source)
+        }
         Err(MultiWriteError::OperationFailed { index, source }) => Ok(Err(Refusal { index, error: source })),
         Err(MultiWriteError::RequestFailed { source }) => Err(source),
     }

@@ -525,6 +525,11 @@ async fn observation_that_is_dropped_at_any_poll_loses_nothing() {
             None => changed(&mut observer).await,
         };
         assert_eq!(seen.map(|leader| leader.token()), Some(term.fencing_token()), "dropped at poll {polls}");
+        // Nor is anything told twice.
+        for _ in 0..2 {
+            let early = tokio::time::timeout(TIMEOUT / 50, polled(polls, observer.changed())).await;
+            assert!(matches!(early, Ok(None) | Err(_)), "nothing changed: {early:?}");
+        }
         // While it waits, too: the change comes before the drop.
         {
             let mut waits = pin!(observer.changed());

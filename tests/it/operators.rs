@@ -129,6 +129,9 @@ async fn permits_are_listed_one_by_one_and_counted() {
     let last = soon("the last one", last).await.expect("held");
     assert_eq!(semaphore.holders().await.expect("listed").len(), 4);
     assert_eq!(semaphore.available_permits().await.expect("counted"), 1);
+    let fifth = semaphore.acquire().await.expect("held");
+    assert_eq!(semaphore.holders().await.expect("listed").len(), 5, "all of them");
+    fifth.release().await.expect("released");
     // Another client may think that there are fewer.
     let fewer = Semaphore::new(&world.session, &world.path, 2).expect("a semaphore");
     assert_eq!(fewer.available_permits().await.expect("counted"), 0);
