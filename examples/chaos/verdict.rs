@@ -112,8 +112,7 @@ fn judge_the_rest(findings: &mut Findings, course: &Course, facts: &Facts, pace:
     for mark in &facts.marks {
         match &mark.what {
             What::Wrong { text } => findings.add(Promise::Clients, format!("{}: {text}", mark.process)),
-            // Of several nodes it is not known which.
-            What::Evicted { node } if !node.split(" or ").any(|node| facts.deleted(node)) => {
+            What::Evicted { node } if !facts.deleted(node) => {
                 let text = format!("{} was told that {node} was deleted, which nobody did", mark.process);
                 findings.add(Promise::Clients, text);
             }

@@ -113,7 +113,7 @@ impl Kind {
             Self::SlowDisk => (1.0, 3.0),
             Self::RollingRestart => (4.0, 4.5),
             Self::Partition | Self::FollowerCutOff => (0.5, 2.5),
-            Self::LeaderIsolation => (1.0, 3.0),
+            Self::LeaderIsolation => (1.4, 3.2),
             Self::PingsHeld => (0.5, 2.0),
             Self::ClientPartition => (0.2, 1.8),
             Self::Flapping => (1.0, 4.0),
