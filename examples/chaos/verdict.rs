@@ -5,6 +5,7 @@ mod facts;
 mod findings;
 mod margins;
 mod pace;
+mod reading;
 mod table;
 
 use std::error::Error;
@@ -83,7 +84,7 @@ fn judge(course: &Course, facts: &Facts, out: &Path) -> Result<bool> {
     let pace = Pace::of(&facts.events, course.settled, course.asked);
 
     let mut findings = Findings::default();
-    judge_objects(&mut findings, course, &excuses.apply(facts));
+    judge_objects(&mut findings, course, &reading::of(facts, &excuses));
     margins.late.iter().for_each(|late| findings.add(Promise::Loss, late));
     judge_the_rest(&mut findings, course, facts, &pace);
     findings.write(&out.join("violations.txt"))?;

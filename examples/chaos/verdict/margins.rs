@@ -6,7 +6,7 @@ use std::sync::Arc;
 use testbed::history::{Mode, Step};
 use testbed::nemesis::{Kind, Struck};
 
-use super::excuses::{Excuse, Excuses};
+use super::excuses::{self, Excuses};
 use super::facts::Facts;
 
 /// Margins in nanoseconds by what had happened; less than 0 where the grant was first.
@@ -22,7 +22,7 @@ pub(super) struct Margins {
 enum Reason {
     Fault(Kind),
     Unknown,
-    Excused(Excuse),
+    Excused(excuses::Reason),
 }
 
 /// An attempt that was granted.
@@ -80,7 +80,7 @@ pub(super) fn of(facts: &Facts, excuses: &Excuses, session: u64) -> Margins {
         }
         let excuse = excuses.find(&event.process, &event.object, lost.token, event.at);
         let reason = match excuse {
-            Some((excuse, _)) => Reason::Excused(excuse),
+            Some(excuse) => Reason::Excused(excuse.reason),
             None => reason(&facts.faults, &event.process, event.at, session),
         };
         let margin = next.at.cast_signed() - event.at.cast_signed();
@@ -138,10 +138,10 @@ impl std::fmt::Display for Reason {
         let excused = match self {
             Self::Fault(kind) => return kind.fmt(f),
             Self::Unknown => "no fault known",
-            Self::Excused(Excuse::Paused) => "excused: the process stood still",
-            Self::Excused(Excuse::Starved) => "excused: the machine gave it no time",
-            Self::Excused(Excuse::Deleted) => "excused: an operator deleted the node",
-            Self::Excused(Excuse::PingsHeld) => "excused: ping answers held back",
+            Self::Excused(excuses::Reason::Paused) => "excused: the process stood still",
+            Self::Excused(excuses::Reason::Starved) => "excused: the machine gave it no time",
+            Self::Excused(excuses::Reason::Deleted) => "excused: an operator deleted the node",
+            Self::Excused(excuses::Reason::PingsHeld) => "excused: ping answers held back",
         };
         f.pad(excused)
     }
