@@ -20,8 +20,8 @@ const GRACE: u64 = 250_000_000;
 pub(super) enum Reason {
     PingsHeld,
     Starved,
-    Paused,
     Deleted,
+    Paused,
 }
 
 /// What is excused of a process at an instant.
