@@ -192,23 +192,26 @@ impl RwLockWriteGuard {
     /// [`DowngradeError`], which gives this guard back: still held, unless its [`state`](crate::Hold::state) says that the
     /// lock was lost.
     pub async fn downgrade(self) -> Result<RwLockReadGuard, DowngradeError> {
-        match self.0.nodes().first().and_then(|node| Name::parse(node)) {
-            // There the order is that of creation, which would put the reader behind the writers that wait.
-            Some(name) if name.is_in_zone() => {
-                let reason = "the lock's sequence numbers are at their end (2147483647), where a reader cannot take the \
-                              place of a writer; release it and read instead";
-                Err(DowngradeError { guard: self, source: Error::invalid("downgrade", reason) })
-            }
-            Some(name) => {
-                let suffix = format!("{}{:010}", Kind::Read.separator(), name.number);
+        match reader_suffix(self.0.nodes()) {
+            Ok(suffix) => {
                 let changed = self.0.change(&suffix).await;
                 changed.map(RwLockReadGuard).map_err(|(hold, source)| DowngradeError { guard: Self(hold), source })
             }
-            None => {
-                let reason = "the node of the lock has no sequence number";
-                Err(DowngradeError { guard: self, source: Error::invalid("downgrade", reason) })
-            }
+            Err(reason) => Err(DowngradeError { guard: self, source: Error::invalid("downgrade", reason) }),
         }
+    }
+}
+
+/// What follows the guid in the name of the reader that takes the place of a writer, or why none can.
+fn reader_suffix(writer: &[String]) -> Result<String, &'static str> {
+    match writer.first().and_then(|node| Name::parse(node)) {
+        // There the order is that of creation, which would put the reader behind the writers that wait.
+        Some(name) if name.is_in_zone() => Err(
+            "the lock's sequence numbers are at their end (2147483647), where a reader cannot take the place of a \
+             writer; release it and read instead",
+        ),
+        Some(name) => Ok(format!("{}{:010}", Kind::Read.separator(), name.number)),
+        None => Err("the node of the lock has no sequence number"),
     }
 }
 
@@ -229,5 +232,30 @@ impl From<DowngradeError> for Error {
     /// Gives up the guard.
     fn from(error: DowngradeError) -> Self {
         error.source
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn suffix(number: &str) -> Result<String, &'static str> {
+        reader_suffix(&[format!("/lock/_c_6a9dd10d-c6f1-4dc1-9c1b-0d5f3c4d8f5e-__WRIT__{number}")])
+    }
+
+    #[test]
+    fn reader_takes_the_number_of_the_writer() {
+        for number in ["0000000000", "0000000017", "2147483646"] {
+            assert_eq!(suffix(number), Ok(format!("-__READ__{number}")));
+        }
+    }
+
+    #[test]
+    fn nobody_becomes_a_reader_at_the_end_of_the_counter() {
+        for number in ["2147483647", "-2147483648", "-000000001"] {
+            let reason = suffix(number).expect_err("the number does not tell the order");
+            assert!(reason.contains("2147483647") && reason.contains("release it and read instead"), "{reason}");
+        }
+        assert!(suffix("").is_err() && reader_suffix(&[]).is_err(), "no number");
     }
 }

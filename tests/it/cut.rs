@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use testbed::ledger::Ledger;
 use testbed::proxy::{Closing, Cut};
+use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
 use zookeeper_recipes::{Error, LockGuard};
 
 use crate::recipes::*;
@@ -188,4 +189,29 @@ async fn node_that_someone_deleted_is_no_release() {
     world.admin.delete(&guard.nodes()[0], None).await.expect("deleted");
     let error = guard.release().await.expect_err("lost before");
     assert!(matches!(error, Error::Lost(zookeeper_recipes::Loss::Deleted)), "{error:?}");
+}
+
+/// A create of a lost connection may be applied after the search for it.
+#[tokio::test]
+async fn double_that_turns_up_late_is_not_waited_for() {
+    let world = World::new().await;
+    let ahead = world.other_mutex().await.lock().await.expect("held");
+    world.proxy.reset();
+    world.proxy.cut(Cut::AfterRequest(1));
+    let mutex = world.mutex();
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    soon("a watch", world.proxy.wait_for(|request| request.watch && request.answer.is_some())).await;
+    assert!(world.proxy.cut_fired(), "its create has an unknown outcome");
+    let names = world.wait_children(2).await;
+    // Of the same session, with the same guid, and with a number that is ahead of it.
+    let (ours, _) = names[1].split_at(names[1].len() - 10);
+    let double = format!("{}/{ours}{}", world.path, &names[0][names[0].len() - 10..]);
+    let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    world.session.client().create(&double, b"", &ephemeral).await.expect("created");
+    ahead.release().await.expect("released");
+    let guard = soon("its turn", waiting).await.expect("no panic").expect("held");
+    assert_eq!(guard.nodes(), [format!("{}/{}", world.path, names[1])]);
+    assert_eq!(world.wait_children(1).await, [names[1].as_str()]);
+    guard.release().await.expect("released");
+    world.wait_empty().await;
 }

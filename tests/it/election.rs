@@ -12,6 +12,7 @@ use testbed::ledger::Ledger;
 use testbed::proxy::{Closing, Cut, Request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
 use zookeeper_recipes::{Contender, ContenderKind, Election, Error, HoldState, Loss, Observer, Options, Session};
 
 use crate::support::{TIMEOUT, World, polled, soon};
@@ -614,6 +615,49 @@ async fn observer_leaves_no_watch_behind() {
     }
     drop(observer);
     wait_watches(&world, 0).await;
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn observer_of_a_path_with_strange_children_waits_and_does_not_ask_again_and_again() {
+    let world = World::new().await;
+    world.make_path().await;
+    let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let strangers = ["readme", "0000000001"].map(|name| format!("{}/{name}", world.path));
+    world.admin.create(&strangers[0], b"", &open).await.expect("created");
+    let mut observer = election(&world.session, &world.path, "observer").observe();
+    assert_eq!(changed(&mut observer).await, None, "nobody stands");
+    world.proxy.reset();
+    let mut waits = Box::pin(observer.changed());
+    let watching = |request: &Request| request.watch && request.answer.is_some();
+    let watches = async || {
+        world.proxy.wait_for(watching).await;
+        // Whatever it would ask next has been sent before this answer.
+        for _ in 0..10 {
+            world.session.client().check_stat("/").await.expect("asked");
+        }
+        let requests = world.proxy.requests();
+        requests.iter().filter(|request| request.op == Op::GetChildren).count()
+    };
+    tokio::select! {
+        seen = &mut waits => panic!("nothing changed: {seen:?}"),
+        asked = soon("the watch", watches()) => assert_eq!(asked, 2, "a listing and a watch"),
+    }
+    // Another one of no account is a reason to look, and nothing to tell.
+    world.proxy.reset();
+    world.admin.create(&strangers[1], b"", &open).await.expect("created");
+    tokio::select! {
+        seen = &mut waits => panic!("nobody stands: {seen:?}"),
+        asked = soon("another watch", watches()) => assert_eq!(asked, 2, "a listing and a watch"),
+    }
+    let standing = candidate(&world, "here").await;
+    let (seen, term) = tokio::join!(soon("a leader", waits), async { standing.campaign().await.expect("leads") });
+    assert_eq!(text(&seen.expect("observed")), Some("here"));
+    term.resign().await.expect("resigned");
+    assert_eq!(changed(&mut observer).await, None);
+    for stranger in &strangers {
+        world.admin.delete(stranger, None).await.expect("deleted");
+    }
     world.wait_empty().await;
 }
 

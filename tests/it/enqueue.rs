@@ -5,7 +5,11 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use zookeeper_recipes::{Election, Error, HoldState, Loss, MultiLock, Mutex, RwLock, Semaphore, Waiting};
+use testbed::proxy::Request;
+use tokio::runtime::Builder;
+use zookeeper_recipes::{
+    Election, Error, HoldState, Loss, MultiLock, Mutex, MutexGuard, Options, RwLock, Semaphore, Waiting,
+};
 
 use crate::family::{FAMILY, Held, Kin, Queued};
 use crate::support::{TIMEOUT, World, polled, soon};
@@ -275,6 +279,104 @@ async fn hold_that_was_lost_before_it_was_awaited_says_so() {
     let guard = soon("its turn", waiting).await.expect("it was held");
     assert_eq!(soon("the loss", guard.lost()).await, Loss::Deleted);
     assert!(matches!(guard.release().await, Err(Error::Lost(Loss::Deleted))));
+}
+
+/// Another hold of the same session; what it hears of, the place has heard of before.
+async fn bystander(world: &World, options: Options) -> MutexGuard {
+    let path = format!("{}-beside", world.path);
+    Mutex::with_options(&world.session, &path, options).expect("a mutex").lock().await.expect("held")
+}
+
+#[tokio::test]
+async fn hold_whose_session_ended_before_it_was_awaited_is_taken_anew() {
+    for kin in with_places() {
+        let world = World::new().await;
+        let waiting = enqueue(kin, &world).await;
+        assert_eq!(waiting.position(), 0, "{}", kin.name);
+        let (bystander, before) = (bystander(&world, Options::new()).await, world.session.id());
+        world.expire().await;
+        assert_eq!(soon(kin.name, bystander.lost()).await, Loss::Expired);
+        let guard = turn(kin, waiting).await;
+        assert_eq!(guard.state(), HoldState::Held, "{}", kin.name);
+        assert_ne!(world.session.id(), before, "{}", kin.name);
+        guard.give_up().await.expect("released");
+        kin.wait_empty(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn hold_whose_session_ended_before_it_was_awaited_waits_behind_those_who_came_since() {
+    let world = World::new().await;
+    let mut waiting = world.mutex().enqueue().await.expect("queued");
+    assert_eq!(waiting.position(), 0);
+    let bystander = bystander(&world, Options::new()).await;
+    world.expire().await;
+    assert_eq!(soon("the loss", bystander.lost()).await, Loss::Expired);
+    let next = soon("the next", world.other_mutex().await.lock()).await.expect("held");
+    until_position(&mut waiting, 1).await;
+    next.release().await.expect("released");
+    let guard = soon("its turn", waiting).await.expect("held");
+    assert_eq!(guard.state(), HoldState::Held);
+    guard.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn hold_whose_session_was_closed_before_it_was_awaited_is_none() {
+    for kin in with_places() {
+        let world = World::new().await;
+        let waiting = enqueue(kin, &world).await;
+        assert_eq!(waiting.position(), 0, "{}", kin.name);
+        world.session.close().await.expect("closed");
+        let error = soon(kin.name, waiting).await.expect_err("closed");
+        assert!(matches!(error, Error::Closed), "{}: {error:?}", kin.name);
+        kin.wait_empty(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn hold_whose_time_was_over_before_it_was_awaited_says_so() {
+    let world = World::new().await;
+    let options = Options::new().with_max_hold(TIMEOUT / 10);
+    let mutex = Mutex::with_options(&world.session, &world.path, options.clone()).expect("a mutex");
+    let waiting = mutex.enqueue().await.expect("queued");
+    assert_eq!(soon("the loss", bystander(&world, options).await.lost()).await, Loss::MaxHold);
+    let error = soon("an end", waiting).await.expect_err("its time is over");
+    assert!(matches!(error, Error::Lost(Loss::MaxHold)), "{error:?}");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn hold_that_was_known_to_be_lost_before_it_was_awaited_is_not_handed_out() {
+    let world = World::new().await;
+    let waiting = world.mutex().enqueue().await.expect("queued");
+    let node = format!("{}/{}", world.path, world.wait_children(1).await.remove(0));
+    let bystander = bystander(&world, Options::new()).await;
+    for node in [&node, &bystander.nodes()[0]] {
+        // It is watched, and nobody has asked for that.
+        let watched = |request: &Request| request.watch && request.path == *node && request.answer.is_some();
+        soon("the watch", world.proxy.wait_for(watched)).await;
+    }
+    world.admin.delete(&node, None).await.expect("deleted");
+    world.admin.delete(&bystander.nodes()[0], None).await.expect("deleted");
+    assert_eq!(soon("the loss", bystander.lost()).await, Loss::Deleted);
+    let error = soon("an end", waiting).await.expect_err("its node is gone");
+    assert!(matches!(error, Error::Lost(Loss::Deleted)), "{error:?}");
+    world.wait_empty().await;
+}
+
+#[test]
+fn place_outlives_the_runtime_that_it_was_taken_on() {
+    let runtime = || Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+    let (sessions, first, second) = (runtime(), runtime(), runtime());
+    let world = sessions.block_on(World::new());
+    let ahead = sessions.block_on(async { world.other_mutex().await.lock().await }).expect("held");
+    let waiting = first.block_on(world.mutex().enqueue()).expect("queued");
+    drop(first);
+    sessions.block_on(ahead.release()).expect("released");
+    let guard = second.block_on(soon("its turn", waiting)).expect("held");
+    second.block_on(guard.release()).expect("released");
+    sessions.block_on(world.wait_empty());
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::Instant;
 use testbed::frames::Op;
 use testbed::ledger::Ledger;
 use testbed::proxy::Verdict;
-use zookeeper_recipes::zookeeper_client::{Client, SessionState};
+use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, SessionState};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex};
 
 use crate::support::{PATIENCE, TIMEOUT, World, soon};
@@ -113,6 +113,21 @@ async fn holder_that_asks_for_nothing_is_told_of_a_deletion() {
     };
     soon("the state", told).await;
     assert_eq!(guard.state(), HoldState::Lost(Loss::Deleted));
+}
+
+#[tokio::test]
+async fn node_that_somebody_made_again_under_its_name_does_not_stand_for_a_hold() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    let node = &guard.nodes()[0];
+    // Nothing watches it yet.
+    world.admin.delete(node, None).await.expect("deleted");
+    let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    world.admin.create(node, b"restored", &ephemeral).await.expect("created");
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::Deleted);
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Deleted));
+    // The loss gives up the name, and so this node.
+    world.wait_empty().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

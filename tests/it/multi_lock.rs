@@ -4,13 +4,19 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
+use testbed::frames::Op;
 use testbed::ledger::Ledger;
-use zookeeper_recipes::{HoldState, Loss, MultiLock, Mutex, RwLock, Session};
+use testbed::proxy::{Request, Verdict};
+use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Permission};
+use zookeeper_recipes::{Error, HoldState, Loss, MultiLock, Mutex, Options, RwLock, Session};
 
-use crate::support::{World, children, soon, wait_children};
+use crate::support::{World, children, hosts, soon, wait_children};
 
 /// How long many lock a few paths in random order.
 const LONG: Duration = Duration::from_secs(30);
+
+/// A session timeout so long that a test is done before a waiter watches its own nodes or trust is renewed.
+const UNHURRIED: Duration = Duration::from_secs(30);
 
 fn paths(world: &World, names: &[&str]) -> Vec<String> {
     names.iter().map(|name| format!("{}/{name}", world.path)).collect()
@@ -107,7 +113,7 @@ async fn release_after_one_member_was_deleted_says_lost_and_leaves_nothing() {
         let guard = multi_lock(&world.session, &world, &["a", "b", "c"]).lock().await.expect("held");
         world.admin.delete(&guard.nodes()[which], None).await.expect("deleted");
         let error = guard.release().await.expect_err("one was gone");
-        assert!(matches!(error, zookeeper_recipes::Error::Lost(Loss::Deleted)), "{error}");
+        assert!(matches!(error, Error::Lost(Loss::Deleted)), "{error}");
         wait_empty(&world, &["a", "b", "c"]).await;
     }
 }
@@ -249,4 +255,172 @@ async fn time_limit_is_one_for_all_members() {
     }
     drop(held);
     wait_empty(&world, &["a", "b", "c"]).await;
+}
+
+#[tokio::test]
+async fn member_lost_just_before_the_others_are_free_makes_all_places_anew() {
+    let world = World::at(&hosts(), UNHURRIED).await;
+    let [a, b] = ["a", "b"].map(|name| format!("{}/{name}", world.path));
+    let other = Mutex::new(&world.other().await, &b).expect("a lock");
+    for sequential in [false, true] {
+        let held = other.lock().await.expect("held");
+        let ours = multi_lock(&world.session, &world, &["a", "b"]);
+        let ours = if sequential { ours.sequential() } else { ours };
+        let ours = soon("our places", ours.enqueue()).await.expect("in line");
+        // Nobody awaits them, so they hear of both at once.
+        let name = wait_children(&world.admin, &a, 1).await.remove(0);
+        world.admin.delete(&format!("{a}/{name}"), None).await.expect("deleted");
+        held.release().await.expect("released");
+        let ours = soon("all", ours).await.expect("held");
+        for node in ours.nodes() {
+            let stat = world.admin.check_stat(node).await.expect("asked");
+            assert!(stat.is_some(), "{node} stands for a hold, sequential: {sequential}");
+        }
+        ours.release().await.expect("released while it was held");
+        wait_empty(&world, &["a", "b"]).await;
+    }
+}
+
+#[tokio::test]
+async fn member_of_a_sequential_lock_that_is_lost_before_the_last_is_taken_is_noticed() {
+    let world = World::new().await;
+    let [a, b] = ["a", "b"].map(|name| format!("{}/{name}", world.path));
+    let theirs = Mutex::new(&world.other().await, &a).expect("a lock");
+    let lock = multi_lock(&world.session, &world, &["a", "b"]).sequential();
+    lock.lock().await.expect("held").release().await.expect("released");
+    for tries in [false, true] {
+        wait_empty(&world, &["a", "b"]).await;
+        // It has the first, and its create in the second is under way.
+        world.proxy.reset();
+        let second = format!("{b}/");
+        let enters = move |request: &Request| request.op == Op::Create2 && request.path.starts_with(&second);
+        let held_up = enters.clone();
+        world.proxy.on_request(move |request| if held_up(request) { Verdict::Hold } else { Verdict::Forward });
+        let lock = lock.clone();
+        let ours =
+            tokio::spawn(async move { if tries { lock.try_lock().await } else { lock.lock().await.map(Some) } });
+        let name = wait_children(&world.admin, &a, 1).await.remove(0);
+        soon("the second", world.proxy.wait_for(enters)).await;
+        world.admin.delete(&format!("{a}/{name}"), None).await.expect("deleted");
+        let theirs = theirs.lock().await.expect("held");
+        world.proxy.on_request(|_| Verdict::Forward);
+        world.proxy.heal();
+        if tries {
+            let error = soon("an answer", ours).await.expect("no panic").expect_err("somebody else has the first");
+            assert!(matches!(error, Error::Evicted { .. }), "{error:?}");
+            theirs.release().await.expect("released");
+            continue;
+        }
+        // It takes all places anew, behind them.
+        let queued = async { while !ours.is_finished() && children(&world.admin, &a).await.len() < 2 {} };
+        soon("a new place", queued).await;
+        assert!(!ours.is_finished(), "somebody else has the first");
+        theirs.release().await.expect("released");
+        let ours = soon("ours", ours).await.expect("no panic").expect("held").expect("waited");
+        ours.release().await.expect("released while it was held");
+    }
+    wait_empty(&world, &["a", "b"]).await;
+}
+
+#[tokio::test]
+async fn first_node_that_goes_before_its_transaction_is_known_keeps_nobody_waiting() {
+    let world = World::new().await;
+    let a = paths(&world, &["a"]).remove(0);
+    let lock = multi_lock(&world.session, &world, &["a", "b"]);
+    lock.lock().await.expect("held").release().await.expect("released");
+    world.proxy.reset();
+    // Servers that do not tell by which transaction several nodes were created are asked.
+    let below = format!("{}/", world.path);
+    let asks = move |request: &Request| request.op == Op::Exists && request.path.starts_with(&below);
+    let held_up = asks.clone();
+    world.proxy.on_request(move |request| if held_up(request) { Verdict::Hold } else { Verdict::Forward });
+    let locking = tokio::spawn(async move { lock.lock().await });
+    let name = wait_children(&world.admin, &a, 1).await.remove(0);
+    let known = async {
+        while !locking.is_finished() && !world.proxy.requests().iter().any(&asks) {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("the transaction", known).await;
+    world.admin.delete(&format!("{a}/{name}"), None).await.expect("deleted");
+    world.proxy.on_request(|_| Verdict::Forward);
+    world.proxy.heal();
+    let guard = soon("it does not wait for itself", locking).await.expect("no panic").expect("held");
+    let released = guard.release().await;
+    assert!(matches!(released, Ok(()) | Err(Error::Lost(Loss::Deleted))), "{released:?}");
+    wait_empty(&world, &["a", "b"]).await;
+}
+
+#[tokio::test]
+async fn nodes_that_nobody_may_read_are_held_and_released() {
+    let world = World::new().await;
+    let b = paths(&world, &["b"]).remove(0);
+    let other = world.other().await;
+    // The paths can be listed.
+    multi_lock(&other, &world, &["a", "b"]).lock().await.expect("held").release().await.expect("released");
+    let no_read = [Acl::new(Permission::CREATE | Permission::WRITE | Permission::DELETE, AuthId::anyone())];
+    let lock = paths(&world, &["a", "b"])
+        .iter()
+        .fold(MultiLock::builder(&world.session), |builder, path| builder.lock(path))
+        .with_options(Options::new().with_acls(Acls::new(&no_read)))
+        .build()
+        .expect("a lock");
+    for lock in [lock.clone(), lock.sequential()] {
+        let guard = soon("free locks", lock.lock()).await.expect("held");
+        assert_eq!((guard.nodes().len(), guard.state()), (2, HoldState::Held));
+        guard.release().await.expect("released");
+        wait_empty(&world, &["a", "b"]).await;
+        let held = Mutex::new(&other, &b).expect("a lock").lock().await.expect("held");
+        let waiting = tokio::spawn(async move { lock.lock().await });
+        wait_children(&world.admin, &b, 2).await;
+        held.release().await.expect("released");
+        let guard = soon("all", waiting).await.expect("no panic").expect("held");
+        guard.release().await.expect("released");
+        wait_empty(&world, &["a", "b"]).await;
+    }
+}
+
+#[tokio::test]
+async fn contenders_of_many_locks_are_listed_in_a_few_round_trips() {
+    let world = World::at(&hosts(), UNHURRIED).await;
+    let all: Vec<_> = (0..50).map(|member| format!("{}/{member}", world.path)).collect();
+    let lock = MultiLock::new(&world.session, &all).expect("a lock");
+    let guard = lock.lock().await.expect("held");
+    // Held back, so that whatever waits for an answer shows as a round trip of its own.
+    world.proxy.hold_answers(Duration::from_millis(300));
+    world.proxy.reset();
+    let listed = lock.contenders().await.expect("listed");
+    assert_eq!(listed.len(), all.len());
+    assert!(listed.iter().all(|one| one.is_holder() && one.token() == guard.fencing_token()));
+    let trips = world.proxy.round_trips();
+    assert!(trips <= 3, "{trips} round trips for the contenders of {} locks", all.len());
+    world.proxy.hold_answers(Duration::ZERO);
+    guard.release().await.expect("released");
+    for path in &all {
+        wait_children(&world.admin, path, 0).await;
+    }
+}
+
+#[tokio::test]
+async fn large_request_that_closes_the_connection_each_time_comes_to_an_end() {
+    let world = World::new().await;
+    let bystander = world.mutex().lock().await.expect("held");
+    // What a server does whose jute.maxbuffer is smaller than the request.
+    let too_large = |request: &Request| request.op == Op::Multi && request.parts.len() > 100;
+    world.proxy.on_request(move |request| if too_large(request) { Verdict::Cut } else { Verdict::Forward });
+    world.proxy.reset();
+    let all: Vec<_> = (0..150).map(|member| format!("{}/{member}", world.path)).collect();
+    let lock = MultiLock::new(&world.session, &all).expect("a lock");
+    let error = soon("an end", lock.lock()).await.expect_err("it is never taken");
+    assert!(matches!(&error, Error::Client { path, .. } if *path == all[0]), "{error:?}");
+    assert!(error.to_string().contains("jute.maxbuffer"), "{error}");
+    let sent = world.proxy.requests().iter().filter(|request| too_large(request)).count();
+    assert!((2..30).contains(&sent), "sent {sent} times");
+    bystander.release().await.expect("its session lives");
+    world.proxy.on_request(|_| Verdict::Forward);
+    let guard = soon("all", lock.lock()).await.expect("held, on servers that take it");
+    guard.release().await.expect("released");
+    for path in &all {
+        wait_children(&world.admin, path, 0).await;
+    }
 }

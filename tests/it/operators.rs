@@ -603,6 +603,37 @@ async fn operators_are_held_to_the_acls() {
 }
 
 #[tokio::test]
+async fn locks_can_do_without_the_right_to_write_and_only_revoking_and_proclaiming_need_it() {
+    let world = World::new().await;
+    let no_write = [Acl::new(Permission::READ | Permission::CREATE | Permission::DELETE, AuthId::anyone())];
+    for kin in &FAMILY {
+        let path = format!("{}/{}", world.path, kin.name.replace(' ', "-"));
+        let options = Options::new().with_acls(Acls::new(&no_write));
+        let lock = (kin.make)(&world.session, &path, options).expect(kin.name);
+        let guard = lock.hold().await.expect("held");
+        let holder = lock.contenders().await.expect("listed").remove(0);
+        let error = lock.revoke(&holder).await.expect_err("it is a write");
+        assert!(matches!(&error, Error::NoAuth { path } if *path == node(&holder)), "{}: {error:?}", kin.name);
+        let text = error.to_string();
+        assert!(text.contains("revoking and proclaiming WRITE"), "{text}");
+        assert_eq!(guard.state(), HoldState::Held, "{}", kin.name);
+        guard.give_up().await.expect("released");
+        let guard = lock.hold().await.expect("held");
+        let holder = lock.contenders().await.expect("listed").remove(0);
+        assert!(lock.break_lock(&holder).await.expect("asked"), "{}", kin.name);
+        assert_eq!(soon("the loss", guard.lost()).await, Loss::Deleted, "{}", kin.name);
+    }
+    let options = Options::new().with_acls(Acls::new(&no_write));
+    let path = format!("{}/proclaims", world.path);
+    let term = Election::with_options(&world.session, &path, options).expect("an election");
+    let term = term.campaign().await.expect("leads");
+    let error = term.proclaim("here").await.expect_err("it is a write");
+    assert!(matches!(&error, Error::NoAuth { path } if *path == term.nodes()[0]), "{error:?}");
+    assert_eq!(term.state(), HoldState::Held);
+    term.resign().await.expect("resigned");
+}
+
+#[tokio::test]
 async fn operators_without_a_server_are_answered_in_time() {
     let world = World::new().await;
     let guard = world.mutex().lock().await.expect("held");

@@ -434,6 +434,36 @@ async fn lost_hold_is_not_entered_again_until_its_guards_are_gone() {
 }
 
 #[tokio::test]
+async fn call_that_shares_and_is_late_is_told_of_the_loss_in_the_meantime() {
+    let world = World::new().await;
+    let (mutex, owner) = (mutex(&world), Owner::new());
+    let ahead = other_mutex(&world).await.lock(&Owner::new()).await.expect("held");
+    let (mut late, mut tries, mut limited) =
+        (pin!(mutex.lock(&owner)), pin!(mutex.try_lock(&owner)), pin!(mutex.try_lock_for(&owner, Duration::MAX)));
+    assert!(futures_util::poll!(late.as_mut()).is_pending());
+    assert!(futures_util::poll!(tries.as_mut()).is_pending());
+    assert!(futures_util::poll!(limited.as_mut()).is_pending());
+    let (early, same) = (mutex.clone(), owner.clone());
+    let early = tokio::spawn(async move { early.lock(&same).await });
+    world.wait_children(2).await;
+    ahead.release().await.expect("released");
+    let early = soon("its turn", early).await.expect("no panic").expect("held");
+    world.admin.delete(&early.nodes()[0], None).await.expect("deleted");
+    assert_eq!(soon("the loss", early.lost()).await, Loss::Deleted);
+    for error in [
+        soon("an answer", late).await.expect_err("lost"),
+        soon("an answer", tries).await.expect_err("lost"),
+        soon("an answer", limited).await.expect_err("lost"),
+    ] {
+        assert!(matches!(error, Error::Lost(Loss::Deleted)), "{error:?}");
+    }
+    drop(early);
+    let guard = soon("a lock", mutex.lock(&owner)).await.expect("held anew");
+    guard.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
 async fn end_of_the_session_is_told_to_all_guards() {
     let world = World::new().await;
     let (mutex, owner) = (mutex(&world), Owner::new());

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex as StdMutex};
 
 use testbed::frames::Op;
 use testbed::ledger::Ledger;
-use testbed::proxy::Cut;
-use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Permission};
+use testbed::proxy::{Cut, Request, Verdict};
+use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{ContenderKind, Error, HoldState, Loss, Options, RwLock};
 
 use crate::support::{TIMEOUT, World, polled, soon};
@@ -249,5 +249,48 @@ async fn error_of_a_downgrade_can_be_passed_on() {
     world.session.close().await.expect("closed");
     let error = writing.downgrade().await.expect_err("closed");
     assert!(matches!(Error::from(error), Error::Lost(Loss::Closed)));
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn writer_whose_node_nobody_may_read_becomes_a_reader() {
+    let world = World::new().await;
+    let other = other(&world).await;
+    // The path can be listed.
+    other.write().await.expect("held").release().await.expect("released");
+    let no_read = [Acl::new(Permission::CREATE | Permission::WRITE | Permission::DELETE, AuthId::anyone())];
+    let options = Options::new().with_acls(Acls::new(&no_read));
+    let lock = RwLock::with_options(&world.session, &world.path, options).expect("a lock");
+    let writing = lock.write().await.expect("held");
+    let token = writing.fencing_token();
+    let reading = writing.downgrade().await.expect("a reader");
+    assert_eq!((reading.state(), reading.fencing_token()), (HoldState::Held, token));
+    let beside = other.try_read().await.expect("asked").expect("readers share");
+    beside.release().await.expect("released");
+    reading.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn writer_does_not_go_on_with_the_node_of_somebody_else() {
+    let world = World::new().await;
+    let writing = rwlock(&world).write().await.expect("held");
+    let old = writing.nodes()[0].clone();
+    world.proxy.reset();
+    let changes = |request: &Request| request.op == Op::Multi && request.parts.len() > 1;
+    world.proxy.on_request(move |request| if changes(request) { Verdict::Hold } else { Verdict::Forward });
+    let changing = tokio::spawn(writing.downgrade());
+    let request = soon("the change", world.proxy.wait_for(changes)).await;
+    let new = &request.parts[0].1;
+    let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    world.admin.create(new, b"", &ephemeral).await.expect("created");
+    world.proxy.on_request(|_| Verdict::Forward);
+    world.proxy.heal();
+    let error = soon("an end", changing).await.expect("no panic").expect_err("its name is taken");
+    assert!(matches!(error.source, Error::Lost(Loss::Deleted)), "{:?}", error.source);
+    assert_eq!(error.guard.state(), HoldState::Lost(Loss::Deleted));
+    let left = world.wait_children(1).await.remove(0);
+    assert_eq!(format!("{}/{left}", world.path), *new, "its own node was {old}");
+    world.admin.delete(new, None).await.expect("deleted");
     world.wait_empty().await;
 }

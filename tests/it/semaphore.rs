@@ -5,12 +5,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
+use testbed::frames::Op;
 use testbed::ledger::Ledger;
-use zookeeper_recipes::{Error, HoldState, Loss, Semaphore};
+use testbed::proxy::{Cut, Request, Verdict};
+use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
+use zookeeper_recipes::{Error, HoldState, Loss, Options, Semaphore};
 
-use crate::support::{TIMEOUT, World, soon};
+use crate::support::{TIMEOUT, World, connect_for, hosts, soon};
 
 const PERMITS: u32 = 7;
+
+/// A session timeout so long that a test is done before a waiter watches its own nodes or trust is renewed.
+const UNHURRIED: Duration = Duration::from_secs(30);
 
 fn semaphore(world: &World, permits: u32) -> Semaphore {
     Semaphore::new(&world.session, &world.path, permits).expect("a semaphore")
@@ -223,4 +229,261 @@ async fn waiter_with_its_turn_whose_session_ends_queues_again() {
     assert!(held.valid_for() > TIMEOUT / 4);
     held.release().await.expect("released");
     wait_counts(&world, 0, 0).await;
+}
+
+/// As in Curator, which counts the children.
+#[tokio::test]
+async fn child_that_is_no_lease_takes_a_permit() {
+    let world = World::new().await;
+    let semaphore = semaphore(&world, 2);
+    let held = semaphore.acquire().await.expect("held");
+    wait_counts(&world, 0, 1).await;
+    let stranger = format!("{}/leases/readme", world.path);
+    let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    world.admin.create(&stranger, b"", &open).await.expect("created");
+    assert_eq!(semaphore.available_permits().await.expect("asked"), 0);
+    assert!(semaphore.try_acquire().await.expect("asked").is_none(), "there is no room");
+    let waiting = semaphore.enqueue(1).await.expect("in line");
+    assert_eq!(waiting.position(), 1, "one has to leave");
+    let holders = semaphore.holders().await.expect("listed");
+    assert_eq!(holders.iter().map(|one| one.token()).collect::<Vec<_>>(), [held.fencing_token()]);
+    world.admin.delete(&stranger, None).await.expect("deleted");
+    soon("room", waiting).await.expect("held").release().await.expect("released");
+    held.release().await.expect("released");
+    wait_counts(&world, 0, 0).await;
+}
+
+#[tokio::test]
+async fn try_for_more_than_are_free_writes_nothing() {
+    let world = World::at(&hosts(), UNHURRIED).await;
+    let semaphore = semaphore(&world, 3);
+    let held = semaphore.acquire().await.expect("held");
+    wait_counts(&world, 0, 1).await;
+    world.proxy.reset();
+    assert!(semaphore.try_acquire_many(3).await.expect("asked").is_none());
+    let ops: Vec<_> = world.proxy.requests().iter().map(|request| request.op).collect();
+    assert_eq!(ops, [Op::GetChildren], "a look at the leases");
+    let two = semaphore.try_acquire_many(2).await.expect("asked").expect("two are free");
+    two.release().await.expect("released");
+    held.release().await.expect("released");
+    wait_counts(&world, 0, 0).await;
+}
+
+#[tokio::test]
+async fn try_waits_for_one_who_is_on_the_way_to_another_permit() {
+    let world = World::new().await;
+    let first = semaphore(&world, 3);
+    let patient = connect_for(&world.hosts, UNHURRIED).await;
+    let second = Semaphore::new(&patient, &world.path, 3).expect("a semaphore");
+    first.acquire().await.expect("held").release().await.expect("released");
+    wait_counts(&world, 0, 0).await;
+    // It has its permit, and has yet to give up its turn.
+    let turn = format!("{}/locks/", world.path);
+    let gives_up = move |request: &Request| request.op == Op::Delete && request.path.starts_with(&turn);
+    world.proxy.on_request(move |request| if gives_up(request) { Verdict::Hold } else { Verdict::Forward });
+    let one = first.acquire().await.expect("held");
+    let other = tokio::spawn(async move { second.try_acquire().await });
+    wait_counts(&world, 2, 1).await;
+    assert!(!other.is_finished(), "it waits for its turn");
+    world.proxy.on_request(|_| Verdict::Forward);
+    world.proxy.heal();
+    let other = soon("an answer", other).await.expect("no panic").expect("asked").expect("two are free");
+    other.release().await.expect("released");
+    one.release().await.expect("released");
+    wait_counts(&world, 0, 0).await;
+}
+
+#[tokio::test]
+async fn try_does_not_wait_long_for_a_turn_that_nobody_gives_up() {
+    let world = World::new().await;
+    let semaphore = semaphore(&world, 2);
+    semaphore.acquire().await.expect("held").release().await.expect("released");
+    wait_counts(&world, 0, 0).await;
+    let turn = format!("{}/locks/_c_0123456789abcdef0123456789abcdef-lock-0000000000", world.path);
+    let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    world.admin.create(&turn, b"", &ephemeral).await.expect("created");
+    assert!(semaphore.try_acquire().await.expect("asked").is_none(), "somebody is ahead");
+    wait_counts(&world, 1, 0).await;
+    world.admin.delete(&turn, None).await.expect("deleted");
+    let permit = semaphore.try_acquire().await.expect("asked").expect("free");
+    permit.release().await.expect("released");
+    wait_counts(&world, 0, 0).await;
+}
+
+#[tokio::test]
+async fn any_lease_of_a_waiter_that_is_deleted_by_hand_is_told() {
+    let world = World::at(&hosts(), UNHURRIED).await;
+    let held = other(&world, 2).await.acquire().await.expect("held");
+    wait_counts(&world, 0, 1).await;
+    for which in [0, 1] {
+        let waiting = semaphore(&world, 2).enqueue(2).await.expect("in line");
+        wait_counts(&world, 1, 3).await;
+        let all = semaphore(&world, 2).contenders().await.expect("listed");
+        let mine = |one: &&zookeeper_recipes::Contender| {
+            one.path().ends_with("/leases") && one.session_id() == world.session.id()
+        };
+        let lease = all.iter().filter(mine).nth(which).expect("a lease");
+        let lease = format!("{}/{}", lease.path(), lease.name());
+        world.admin.delete(&lease, None).await.expect("deleted");
+        let error = soon("the eviction", waiting).await.expect_err("one is gone");
+        assert!(matches!(&error, Error::Evicted { node } if *node == lease), "{error:?}");
+        wait_counts(&world, 0, 1).await;
+    }
+    held.release().await.expect("released");
+    wait_counts(&world, 0, 0).await;
+}
+
+#[tokio::test]
+async fn leases_of_which_some_are_gone_after_a_lost_answer_are_made_anew() {
+    let world = World::new().await;
+    let semaphore = semaphore(&world, 2);
+    semaphore.acquire().await.expect("held").release().await.expect("released");
+    wait_counts(&world, 0, 0).await;
+    let leases = format!("{}/leases", world.path);
+    for which in [0, 1] {
+        // A turn, a listing, and the leases, whose answer is lost. What it asks next has to wait.
+        world.proxy.reset();
+        world.proxy.cut(Cut::AfterRequest(3));
+        let later = |request: &Request| request.number > 3;
+        world.proxy.on_request(move |request| if later(request) { Verdict::Hold } else { Verdict::Forward });
+        let acquiring = semaphore.clone();
+        let acquiring = tokio::spawn(async move { acquiring.acquire_many(2).await });
+        let made = crate::support::wait_children(&world.admin, &leases, 2).await;
+        assert!(world.proxy.cut_fired());
+        world.admin.delete(&format!("{leases}/{}", made[which]), None).await.expect("deleted");
+        world.proxy.on_request(|_| Verdict::Forward);
+        world.proxy.heal();
+        let permit = soon("both", acquiring).await.expect("no panic").expect("held");
+        assert_eq!(permit.count(), 2);
+        assert!(!permit.nodes().iter().any(|node| made.iter().any(|name| node.ends_with(name))));
+        permit.release().await.expect("released");
+        wait_counts(&world, 0, 0).await;
+    }
+}
+
+/// A node of a place that was given up may be seen late, on a server that lags behind.
+#[tokio::test]
+async fn permit_that_was_given_back_and_turns_up_again_keeps_nobody_waiting() {
+    let world = World::new().await;
+    let semaphore = semaphore(&world, 1);
+    let permit = semaphore.acquire().await.expect("held");
+    let old = permit.nodes()[0].clone();
+    permit.release().await.expect("released");
+    let held = other(&world, 1).await.acquire().await.expect("held");
+    wait_counts(&world, 0, 1).await;
+    // Between its look at the leases and its watch on them one goes and another comes.
+    let leases = format!("{}/leases", world.path);
+    let watches = move |request: &Request| request.watch && request.path == leases;
+    let held_up = watches.clone();
+    world.proxy.reset();
+    world.proxy.on_request(move |request| if held_up(request) { Verdict::Hold } else { Verdict::Forward });
+    let waiting = tokio::spawn(async move { semaphore.acquire().await });
+    soon("the watch", world.proxy.wait_for(watches)).await;
+    let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    world.admin.create(&old, b"", &ephemeral).await.expect("created");
+    held.release().await.expect("released");
+    world.proxy.on_request(|_| Verdict::Forward);
+    world.proxy.heal();
+    soon("room", waiting).await.expect("no panic").expect("held").release().await.expect("released");
+    wait_counts(&world, 0, 0).await;
+}
+
+#[tokio::test]
+async fn thousand_permits_are_searched_for_in_few_requests() {
+    let world = World::at(&hosts(), UNHURRIED).await;
+    let count = 1_000;
+    let semaphore = semaphore(&world, count);
+    semaphore.acquire().await.expect("held").release().await.expect("released");
+    wait_counts(&world, 0, 0).await;
+    world.proxy.reset();
+    // A turn, a listing, and the leases, whose answer is lost.
+    world.proxy.cut(Cut::AfterRequest(3));
+    let permit = soon("all", semaphore.acquire_many(count)).await.expect("held");
+    assert!(world.proxy.cut_fired());
+    assert_eq!(permit.count(), count);
+    wait_counts(&world, 0, count as usize).await;
+    // Each was looked at once.
+    let requests = world.proxy.requests().len();
+    assert!(requests < count as usize + 30, "{requests} requests");
+    world.proxy.reset();
+    permit.release().await.expect("released");
+    wait_counts(&world, 0, 0).await;
+    // Late doubles of all are searched for together, twice.
+    let searches = || world.proxy.requests().iter().filter(|request| request.op == Op::GetChildren).count();
+    let searched = async {
+        while searches() < 2 {
+            world.proxy.wait_for_requests(world.proxy.requests().len() + 1).await;
+        }
+    };
+    soon("two searches", searched).await;
+    let requests = world.proxy.requests().len();
+    assert!(requests < 30, "{requests} requests");
+}
+
+#[tokio::test]
+async fn hold_of_thousands_asks_for_those_that_it_cannot_watch_all_at_once() {
+    let world = World::new().await;
+    let count = 2_000;
+    let semaphore = semaphore(&world, count);
+    let permit = soon("all", semaphore.acquire_many(count)).await.expect("held");
+    let lost = permit.lost();
+    let asks = |request: &Request| request.parts.len() > 1 && request.parts.iter().all(|(op, _)| *op == Op::Check);
+    let asked = |request: &Request| asks(request) && request.answer.is_some();
+    // By the first time it watches as many as it will.
+    soon("a look", world.proxy.wait_for(asked)).await;
+    world.proxy.reset();
+    let look = soon("another look", world.proxy.wait_for(asked)).await;
+    assert!(look.parts.len() > count as usize / 2, "{} at once", look.parts.len());
+    // In this third of a session timeout trust was renewed, too.
+    let requests = world.proxy.requests().len();
+    assert!(requests < 10, "{requests} requests");
+    assert_eq!(permit.state(), HoldState::Held);
+    let unwatched = &look.parts.last().expect("a node").1;
+    world.admin.delete(unwatched, None).await.expect("deleted");
+    assert_eq!(soon("the loss", lost).await, Loss::Deleted);
+    wait_counts(&world, 0, 0).await;
+}
+
+async fn wait_gone(world: &World) {
+    let gone = async {
+        while let (Some(_), watcher) = world.admin.check_and_watch_stat(&world.path).await.expect("asked") {
+            watcher.changed().await;
+        }
+    };
+    soon("the removal", gone).await;
+}
+
+#[tokio::test]
+async fn path_removal_takes_all_of_a_semaphore_along() {
+    let world = World::new().await;
+    let options = Options::new().with_path_removal(true);
+    let semaphore = Semaphore::with_options(&world.session, &world.path, 3, options).expect("a semaphore");
+    let (one, two) = (semaphore.acquire().await.expect("held"), semaphore.acquire_many(2).await.expect("held"));
+    one.release().await.expect("released");
+    wait_counts(&world, 0, 2).await;
+    two.release().await.expect("released");
+    wait_gone(&world).await;
+    drop(semaphore.acquire_many(3).await.expect("held"));
+    wait_gone(&world).await;
+}
+
+#[tokio::test]
+async fn path_removal_costs_nothing_while_somebody_holds() {
+    let world = World::at(&hosts(), UNHURRIED).await;
+    let removing = Options::new().with_path_removal(true);
+    let mut costs = Vec::new();
+    for options in [Options::new(), removing] {
+        let semaphore = Semaphore::with_options(&world.session, &world.path, 3, options).expect("a semaphore");
+        let one = semaphore.acquire().await.expect("held");
+        wait_counts(&world, 0, 1).await;
+        world.proxy.reset();
+        let two = semaphore.acquire().await.expect("held");
+        wait_counts(&world, 0, 2).await;
+        costs.push(world.proxy.requests().iter().map(|request| request.op).collect::<Vec<_>>());
+        one.release().await.expect("released");
+        two.release().await.expect("released");
+        wait_counts(&world, 0, 0).await;
+    }
+    assert_eq!(costs[0], costs[1], "its path stays");
+    wait_gone(&world).await;
 }
