@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::link::{Link, Proxies, Sockets, Target};
 use crate::ports::free_port;
@@ -46,6 +46,12 @@ impl Ensemble {
         }
     }
 
+    /// How many servers there are.
+    #[allow(clippy::len_without_is_empty, reason = "an ensemble is never empty")]
+    pub fn len(&self) -> usize {
+        self.servers.len()
+    }
+
     /// All servers, separated by commas, for clients.
     pub fn hosts(&self) -> String {
         self.servers.iter().map(Server::hosts).collect::<Vec<_>>().join(",")
@@ -80,6 +86,18 @@ impl Ensemble {
             }
             sleep(POLL).await;
         }
+    }
+
+    /// Those of the servers that say within `limit` that they lead: none during an election, and two while one of them
+    /// does not know yet that it was deposed.
+    pub async fn leaders_within(&self, limit: Duration) -> Vec<usize> {
+        let mut asked = JoinSet::new();
+        for (i, server) in self.servers.iter().enumerate() {
+            let port = server.port();
+            asked.spawn(async move { (i, timeout(limit, mode(port)).await.unwrap_or_default()) });
+        }
+        let modes = asked.join_all().await;
+        modes.into_iter().filter(|(_, mode)| mode.as_deref() == Some("leader")).map(|(i, _)| i).collect()
     }
 
     /// Waits for a [`leader`](Self::leader) and returns those that follow one now.

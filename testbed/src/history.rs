@@ -43,6 +43,7 @@ mod case;
 mod event;
 mod exclusion;
 mod hold;
+mod journal;
 mod judge;
 mod loads;
 mod order;
@@ -56,6 +57,7 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use event::{Acquire, Event, Mode, Step, now};
+pub use journal::{Journal, read_journal};
 pub use judge::Model;
 pub use recorder::{Acquiring, Held, Process, Releasing};
 pub use report::Report;
@@ -70,6 +72,8 @@ pub struct History {
 #[derive(Debug, Default)]
 struct Book {
     events: Vec<Event>,
+    /// Where events go instead.
+    journal: Option<Journal>,
     next_attempt: u64,
 }
 
@@ -83,7 +87,14 @@ impl History {
     /// time stand as they happened.
     pub fn from_events(events: Vec<Event>) -> Self {
         let next_attempt = events.iter().map(|event| event.attempt.saturating_add(1)).max().unwrap_or_default();
-        Self { book: Arc::new(Mutex::new(Book { events, next_attempt })) }
+        Self { book: Arc::new(Mutex::new(Book { events, next_attempt, ..Book::default() })) }
+    }
+
+    /// Makes a record that is kept in a journal alone, to be read when its process is gone.
+    ///
+    /// Writing down panics if the journal cannot be written: a history with gaps would accuse the innocent.
+    pub fn to_journal(journal: Journal) -> Self {
+        Self { book: Arc::new(Mutex::new(Book { journal: Some(journal), ..Book::default() })) }
     }
 
     /// Writes down what a process of this name does.
@@ -121,7 +132,11 @@ impl History {
     }
 
     fn append(&self, event: Event) {
-        self.lock().events.push(event);
+        let mut book = self.lock();
+        match &book.journal {
+            Some(journal) => journal.write(&event).expect("the journal can be written"),
+            None => book.events.push(event),
+        }
     }
 
     fn next_attempt(&self) -> u64 {

@@ -10,6 +10,7 @@ pub mod history;
 mod java;
 pub mod ledger;
 mod link;
+pub mod nemesis;
 mod ports;
 pub mod proxy;
 mod quorum_wire;

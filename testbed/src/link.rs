@@ -19,12 +19,13 @@ use crate::quorum_wire::{Packets, read_introduction};
 const PATIENCE: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(20);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Flow {
+/// What a link lets through, from all to nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Flow {
     Forward,
     HoldPings,
-    BlackHole,
     Cut,
+    BlackHole,
 }
 
 /// The TCP connections that one server opens to another: to its leader, and for elections.
@@ -41,18 +42,18 @@ pub struct Link {
 impl Link {
     /// Forwards nothing in either direction and closes nothing. New connections are accepted and stay silent.
     pub fn black_hole(&self) {
-        self.flow.send_replace(Flow::BlackHole);
+        self.set(Flow::BlackHole);
     }
 
     /// Closes the connections, and new ones at once.
     pub fn cut(&self) {
-        self.flow.send_replace(Flow::Cut);
+        self.set(Flow::Cut);
     }
 
     /// Keeps back the answers to the leader's pings, which tell it which sessions are alive, while everything else
     /// passes. For the link from a follower to its leader.
     pub fn hold_pings(&self) {
-        self.flow.send_replace(Flow::HoldPings);
+        self.set(Flow::HoldPings);
     }
 
     /// Forwards again.
@@ -60,7 +61,11 @@ impl Link {
     /// Connections that were black-holed go on where they stopped, as after a break of the network; nothing is lost
     /// unless a server gave up meanwhile. Held pings are sent, before what follows them.
     pub fn heal(&self) {
-        self.flow.send_replace(Flow::Forward);
+        self.set(Flow::Forward);
+    }
+
+    pub(crate) fn set(&self, flow: Flow) {
+        self.flow.send_replace(flow);
     }
 
     pub(crate) fn quorum_port(&self) -> u16 {

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod cancel;
+mod chaos;
 mod contract;
 mod cut;
 mod election;

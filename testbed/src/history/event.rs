@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 
 /// The present instant of the machine's monotonic clock, in nanoseconds.
 ///
@@ -17,7 +18,7 @@ pub fn now() -> u64 {
 /// What a process did to a lock, or heard of it, and when.
 ///
 /// Plain data: a line of a file holds all of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Event {
     /// When, in nanoseconds of the monotonic clock. Before the call for steps that begin something, after it for
@@ -30,6 +31,7 @@ pub struct Event {
     /// Which acquire of the process this is about; unique for a process.
     pub attempt: u64,
     /// What happened.
+    #[serde(flatten)]
     pub step: Step,
 }
 
@@ -47,7 +49,8 @@ impl Event {
 }
 
 /// What happened to an attempt to hold a lock, from its invocation to the end of its release.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "step", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Step {
     /// The acquire was invoked.
@@ -55,11 +58,13 @@ pub enum Step {
         /// How the lock is to be held.
         mode: Mode,
         /// Who in the process may acquire again what it holds; nobody if `None`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         owner: Option<Arc<str>>,
     },
     /// The place in line is known to be taken.
     Enqueued {
         /// The place's number, which becomes the token of the hold, if it is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         place: Option<i64>,
     },
     /// The acquire succeeded.
@@ -92,7 +97,8 @@ pub enum Step {
 }
 
 /// How a lock is held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Mode {
     /// By nobody else.

@@ -1,0 +1,68 @@
+//! Several locks as one: at once, or one after the other. Each member is an object by itself.
+
+use testbed::history::Acquire;
+use zookeeper_recipes::{MultiLock, MultiLockGuard};
+
+use super::acquire::{Asked, Way, acquire};
+use super::visit::Visit;
+use super::{Result, Worker};
+use crate::workload::path;
+
+/// Takes two or three of three locks at once, some for reading and some for writing.
+pub(super) async fn at_once(mut worker: Worker) -> Result {
+    while !worker.is_to_stop() {
+        let members = some(&mut worker, ["multi-a", "multi-b", "multi-c"]);
+        let mut builder = MultiLock::builder(&worker.session);
+        let mut objects = Vec::new();
+        for path in &members {
+            if worker.random.u8(0..3) == 0 {
+                builder = builder.read(path);
+                objects.push(Acquire::shared(path.as_str()));
+            } else {
+                builder = builder.write(path);
+                objects.push(Acquire::exclusive(path.as_str()));
+            }
+        }
+        let way = Way::any(&mut worker);
+        hold(&mut worker, way, &builder.build()?, objects).await;
+    }
+    Ok(())
+}
+
+/// Takes two or three of three others one after the other.
+pub(super) async fn one_by_one(mut worker: Worker) -> Result {
+    while !worker.is_to_stop() {
+        let members = some(&mut worker, ["one-by-one-a", "one-by-one-b", "one-by-one-c"]);
+        let objects = members.iter().map(|path| Acquire::exclusive(path.as_str())).collect();
+        // Whose first place is taken has not all.
+        let way = Way::without_places(&mut worker);
+        let lock = MultiLock::new(&worker.session, &members)?.sequential();
+        hold(&mut worker, way, &lock, objects).await;
+    }
+    Ok(())
+}
+
+/// At least two of them, in any order.
+fn some(worker: &mut Worker, names: [&str; 3]) -> Vec<String> {
+    let mut members = names.map(path).to_vec();
+    worker.random.shuffle(&mut members);
+    members.truncate(worker.random.usize(2..=3));
+    members
+}
+
+async fn hold(worker: &mut Worker, way: Way, lock: &MultiLock, objects: Vec<Acquire>) {
+    let asked = Asked { wait: lock.lock(), enqueue: lock.enqueue(), attempt: lock.try_lock_for(way.limit()) };
+    let paths: Vec<_> = objects.iter().map(|object| object.object.clone()).collect();
+    let tokens = |guard: &MultiLockGuard| {
+        let token = |path: &str| {
+            let member = guard.members().find(|member| member.path == path);
+            member.map_or(0, |member| member.fencing_token.get())
+        };
+        paths.iter().map(|path| token(path)).collect()
+    };
+    let Some((held, guard)) = acquire(worker, way, objects, asked, tokens).await else { return };
+    let mut visit = Visit::new(worker, held, &paths[0]);
+    let work = worker.work();
+    visit.stay(worker, &guard, tokio::time::sleep(work)).await;
+    visit.leave(worker, guard).await;
+}

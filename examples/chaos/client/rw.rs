@@ -1,0 +1,68 @@
+//! Readers and writers, some of which go on as readers.
+
+use testbed::history::{Acquire, Held};
+use zookeeper_recipes::{DowngradeError, LockGuard, RwLock, RwLockWriteGuard};
+
+use super::acquire::{Asked, Way, acquire};
+use super::visit::Visit;
+use super::{Result, Worker};
+use crate::line::What;
+use crate::workload::path;
+
+/// Reads and writes, over and over.
+pub(super) async fn read_and_write(mut worker: Worker) -> Result {
+    let path = path("rw");
+    let lock = RwLock::new(&worker.session, &path)?;
+    while !worker.is_to_stop() {
+        let way = Way::any(&mut worker);
+        if worker.random.u8(0..5) < 3 {
+            let asked =
+                Asked { wait: lock.read(), enqueue: lock.enqueue_read(), attempt: lock.try_read_for(way.limit()) };
+            let object = vec![Acquire::shared(path.as_str())];
+            let Some((held, guard)) = acquire(&worker, way, object, asked, token).await else { continue };
+            visit(&mut worker, held, &path, guard).await;
+        } else {
+            let asked = Asked {
+                wait: lock.write(),
+                enqueue: lock.enqueue_write(),
+                attempt: lock.try_write_for(way.limit()),
+            };
+            let object = vec![Acquire::exclusive(path.as_str())];
+            let Some((held, guard)) = acquire(&worker, way, object, asked, token).await else { continue };
+            match worker.random.u8(0..3) {
+                0 => downgrade(&mut worker, held, &path, guard).await,
+                _ => visit(&mut worker, held, &path, guard).await,
+            }
+        }
+    }
+    Ok(())
+}
+
+fn token(guard: &impl LockGuard) -> Vec<i64> {
+    vec![guard.fencing_token().get()]
+}
+
+async fn visit(worker: &mut Worker, held: Vec<Held>, path: &str, guard: impl LockGuard) {
+    let mut visit = Visit::new(worker, held, path);
+    let work = worker.work();
+    visit.stay(worker, &guard, tokio::time::sleep(work)).await;
+    visit.leave(worker, guard).await;
+}
+
+async fn downgrade(worker: &mut Worker, held: Vec<Held>, path: &str, guard: RwLockWriteGuard) {
+    held.iter().for_each(Held::downgrade);
+    match guard.downgrade().await {
+        Ok(reading) => {
+            let node = reading.nodes().first().cloned().unwrap_or_default();
+            let token = reading.fencing_token().get();
+            worker.note(What::Moved { object: path.into(), token, node });
+            visit(worker, held, path, reading).await;
+        }
+        Err(DowngradeError { guard, source, .. }) => {
+            if !matches!(source, zookeeper_recipes::Error::Lost(_)) {
+                worker.wrong(format!("cannot go on as a reader: {source:?}"));
+            }
+            visit(worker, held, path, guard).await;
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! A real three-server ensemble, many client processes, faults at random at the same time, and a judge that reads what
+//! the clients wrote down.
+//!
+//! ```console
+//! $ zk-docker/run cargo run --release --example chaos -- --minutes 10 --seed 7
+//! ```
+//!
+//! It prints how it goes, and a table in the end; it writes the history as JSON lines and a timeline as SVG, and exits
+//! with 1 if a promise was broken. `--help` tells the rest.
+
+mod arguments;
+mod client;
+mod flapping;
+mod game;
+mod line;
+mod operator;
+mod progress;
+mod register;
+mod timeline;
+mod verdict;
+mod workload;
+
+use std::process::ExitCode;
+
+use self::arguments::{Command, USAGE};
+
+#[tokio::main(worker_threads = 2)]
+async fn main() -> ExitCode {
+    let done = match arguments::parse(std::env::args().skip(1)) {
+        Ok(Command::Help) => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        Ok(Command::Play(settings)) => game::play(settings).await,
+        Ok(Command::Flap { acquires, seed }) => flapping::run(acquires, seed).await,
+        Ok(Command::FlapClient { hosts, acquires }) => flapping::acquire(&hosts, acquires).await.map(|()| true),
+        Ok(Command::Judge(out)) => verdict::again(&out),
+        Ok(Command::Client(orders)) => client::run(orders).await.map(|()| true),
+        Err(error) => Err(format!("{error}\n{USAGE}").into()),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("chaos: {error}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Someone who deletes nodes by hand, and says to the nemesis whom a pause hurts most.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use testbed::history::{Journal, now};
+use testbed::nemesis::{Accomplice, Kind, Struck};
+use tokio::time::timeout;
+use zookeeper_recipes::zookeeper_client::{Client, Error};
+
+use crate::line::{Mark, What};
+use crate::register::Register;
+use crate::workload::{ROOT, Workload, path};
+
+const PATIENCE: Duration = Duration::from_secs(4);
+const TRIES: usize = 5;
+
+/// Does for the nemesis what needs to know of locks.
+#[derive(Debug)]
+pub(crate) struct Operator {
+    pub(crate) hosts: String,
+    pub(crate) journal: Journal,
+    pub(crate) register: Arc<Register>,
+    pub(crate) workloads: Vec<Workload>,
+    pub(crate) faults: Arc<std::sync::Mutex<Vec<Struck>>>,
+}
+
+impl Accomplice for Operator {
+    fn aim(&mut self) -> Option<usize> {
+        // `c3.1/0` is a task of the first process of client 3.
+        let inside = self.register.someone_inside()?;
+        inside.strip_prefix('c')?.split_once('.')?.0.parse().ok()
+    }
+
+    fn delete(&mut self, kind: Kind, dice: u64) {
+        let mut random = Rng::with_seed(dice);
+        let objects: Vec<_> = self.workloads.iter().flat_map(|workload| workload.objects()).collect();
+        let Some(object) = random.choice(objects) else { return };
+        let hand = Hand { hosts: self.hosts.clone(), journal: self.journal.clone(), path: path(object), random };
+        tokio::spawn(async move {
+            let deletion = async {
+                match kind {
+                    Kind::PathDeletion => hand.delete_path().await,
+                    _ => hand.delete_node().await,
+                }
+            };
+            // Servers that cannot be reached, and nodes that vanish, are what an operator lives with.
+            let _ = timeout(PATIENCE, deletion).await;
+        });
+    }
+
+    fn over(&mut self, struck: Struck) {
+        self.journal.write(&struck).expect("the journal can be written");
+        self.faults.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(struck);
+    }
+}
+
+struct Hand {
+    hosts: String,
+    journal: Journal,
+    path: String,
+    random: Rng,
+}
+
+impl Hand {
+    async fn delete_node(mut self) -> Result<(), Error> {
+        let client = Client::connect(&self.hosts).await?;
+        let dirs = dirs(&client, &self.path).await?;
+        let Some(dir) = self.random.choice(dirs) else { return Ok(()) };
+        let mut names = client.list_children(&dir).await?;
+        names.sort_by_key(|name| name[name.len().saturating_sub(10)..].to_owned());
+        // The holder as often as not.
+        let at = if self.random.bool() { 0 } else { self.random.usize(0..names.len().max(1)) };
+        match names.get(at) {
+            Some(name) => self.delete(&client, &format!("{dir}/{name}")).await.map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    async fn delete_path(self) -> Result<(), Error> {
+        let client = Client::connect(&self.hosts).await?;
+        for _ in 0..TRIES {
+            for dir in dirs(&client, &self.path).await? {
+                for name in client.list_children(&dir).await? {
+                    self.delete(&client, &format!("{dir}/{name}")).await?;
+                }
+                if dir != self.path {
+                    self.delete(&client, &dir).await?;
+                }
+            }
+            if self.delete(&client, &self.path).await? {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it is gone by our hand. What could not be deleted is no error.
+    async fn delete(&self, client: &Client, node: &str) -> Result<bool, Error> {
+        let Some(stat) = client.check_stat(node).await? else { return Ok(false) };
+        let at = now();
+        let deleted = client.delete(node, None).await;
+        let result = match &deleted {
+            Ok(()) => "deleted".to_owned(),
+            Err(error) => format!("{error:?}"),
+        };
+        let what = What::Deleted { node: node.to_owned(), token: stat.czxid, result };
+        self.journal.write(&Mark { at, process: "operator".into(), what }).expect("the journal can be written");
+        match deleted {
+            Ok(()) => Ok(true),
+            Err(Error::NotEmpty | Error::NoNode) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Where the nodes of the lock at `path` are.
+async fn dirs(client: &Client, path: &str) -> Result<Vec<String>, Error> {
+    if path != crate::workload::path("permits") {
+        return Ok(vec![path.to_owned()]);
+    }
+    let names = client.list_children(path).await?;
+    Ok(names.iter().map(|name| format!("{path}/{name}")).collect())
+}
+
+/// Counts what is left under all locks, and names it.
+pub(crate) async fn nodes_left(hosts: &str) -> Result<Vec<String>, Error> {
+    let client = Client::connect(hosts).await?;
+    client.sync("/").await?;
+    let mut left = Vec::new();
+    let mut open = vec![ROOT.to_owned()];
+    while let Some(dir) = open.pop() {
+        let names = match client.list_children(&dir).await {
+            Err(Error::NoNode) => continue,
+            names => names?,
+        };
+        for name in names {
+            let node = format!("{dir}/{name}");
+            // The locks' paths and what they consist of have short names.
+            if name.starts_with("_c_") { left.push(node) } else { open.push(node) }
+        }
+    }
+    Ok(left)
+}

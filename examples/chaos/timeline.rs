@@ -1,0 +1,190 @@
+//! The history as pictures that a person can read: a page for every minute, with a row per server and per client.
+
+mod page;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use testbed::history::{Event, Mode, Step};
+use testbed::nemesis::{Kind, Struck};
+
+use self::page::{Page, Shade};
+use crate::line::{Mark, What};
+
+const PAGE: u64 = 60_000_000_000;
+
+/// A stretch of time in a lane of a client's row, or in the whole row of somebody.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Bar {
+    row: Row,
+    /// Within the row; none for all lanes.
+    lane: Option<Arc<str>>,
+    begin: u64,
+    end: u64,
+    shade: Shade,
+    /// What is written on it.
+    label: String,
+}
+
+/// In the order from top to bottom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Row {
+    Server(usize),
+    Operator,
+    Client(usize),
+}
+
+impl Row {
+    /// `c3.1` is in the row of client 3, `server 1 (leader 2)` in that of server 1.
+    fn of(name: &str) -> Option<Self> {
+        let number = |text: &str| text.split(['.', ' ']).next()?.parse().ok();
+        match name.strip_prefix("server ") {
+            Some(rest) => number(rest).map(Self::Server),
+            None if name == "operator" => Some(Self::Operator),
+            None => number(name.strip_prefix('c')?).map(Self::Client),
+        }
+    }
+
+    fn name(self) -> String {
+        match self {
+            Self::Server(i) => format!("server {i}"),
+            Self::Operator => "operator".to_owned(),
+            Self::Client(i) => format!("client {i}"),
+        }
+    }
+}
+
+/// Writes the pages, and says how many.
+pub(crate) fn draw(
+    events: &[Event],
+    faults: &[Struck],
+    marks: &[Mark],
+    title: &str,
+    out: &Path,
+) -> io::Result<usize> {
+    let begin = events.first().map_or(0, |event| event.at);
+    let end = events.last().map_or(0, |event| event.at);
+    let mut bars = of_faults(faults);
+    bars.extend(of_holds(events, faults, end));
+    bars.extend(of_marks(marks, events, faults, end));
+    // What is wrong with a client lies behind what it holds.
+    bars.sort_by_key(|bar| (bar.row, bar.lane.is_some(), bar.lane.clone(), bar.shade, bar.begin));
+    let mut rows = BTreeMap::<Row, Vec<Arc<str>>>::new();
+    for bar in &bars {
+        let lanes = rows.entry(bar.row).or_default();
+        lanes.extend(bar.lane.iter().filter(|lane| !lanes.contains(lane)).cloned().collect::<Vec<_>>());
+    }
+    rows.values_mut().for_each(|lanes| lanes.sort());
+    let pages = usize::try_from((end - begin).div_ceil(PAGE)).unwrap_or_default();
+    for number in 0..pages {
+        let from = begin + PAGE * number as u64;
+        let title = format!("{title}, page {} of {pages}", number + 1);
+        let mut page = Page::new(&rows, begin, from, from + PAGE, &title);
+        bars.iter().for_each(|bar| page.add(bar));
+        fs::write(out.join(format!("timeline-{:02}.svg", number + 1)), page.finish())?;
+    }
+    Ok(pages)
+}
+
+fn of_faults(faults: &[Struck]) -> Vec<Bar> {
+    let mut bars = Vec::new();
+    for Struck { fault, target, begin, end, .. } in faults {
+        let shade = match fault {
+            Kind::ClientPause | Kind::LongClientPause | Kind::ServerPause | Kind::SlowDisk => Shade::Paused,
+            Kind::LeaderKill | Kind::FollowerKill | Kind::RollingRestart | Kind::ClientKill => Shade::Killed,
+            Kind::PingsHeld => Shade::PingsHeld,
+            Kind::Flapping => Shade::Flapping,
+            Kind::NodeDeletion | Kind::PathDeletion => continue,
+            _ => Shade::CutOff,
+        };
+        let Some(row) = Row::of(target) else { continue };
+        // Of clients, the shade says it.
+        let label = if matches!(row, Row::Server(_)) { fault.to_string() } else { String::new() };
+        bars.push(Bar { row, lane: None, begin: *begin, end: *end, shade, label });
+    }
+    bars
+}
+
+fn of_holds(events: &[Event], faults: &[Struck], end: u64) -> Vec<Bar> {
+    let mut modes = BTreeMap::new();
+    let mut open = BTreeMap::<(Arc<str>, Arc<str>, u64), (u64, Shade)>::new();
+    let mut bars = Vec::new();
+    let mut close = |key: (Arc<str>, Arc<str>, u64), begin, end, shade| {
+        let lane = Some(lane(&key.1));
+        bars.extend(Row::of(&key.0).map(|row| Bar { row, lane, begin, end, shade, label: String::new() }));
+    };
+    for event in events {
+        let key = (Arc::clone(&event.process), Arc::clone(&event.object), event.attempt);
+        match &event.step {
+            Step::Acquire { mode, .. } => drop(modes.insert(key, *mode)),
+            Step::Acquired { .. } => {
+                let shade = if modes.remove(&key) == Some(Mode::Exclusive) { Shade::Held } else { Shade::Shared };
+                open.insert(key, (event.at, shade));
+            }
+            Step::Downgrade => {
+                if let Some((begin, shade)) = open.insert(key.clone(), (event.at, Shade::Shared)) {
+                    close(key, begin, event.at, shade);
+                }
+            }
+            Step::Lost { .. } | Step::Released | Step::ReleaseLost => {
+                if let Some((begin, shade)) = open.remove(&key) {
+                    close(key.clone(), begin, event.at, shade);
+                    if matches!(event.step, Step::Lost { .. }) {
+                        close(key, event.at, event.at, Shade::Lost);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    for (key, (begin, shade)) in open {
+        // Of guards that are dropped, and of processes that are killed, no end is heard.
+        let last = events.iter().rev().find(|event| event.attempt == key.2 && event.process == key.0);
+        let over = match last.map(|event| (&event.step, event.at)) {
+            Some((Step::Release, at)) => at,
+            _ => killed(faults, &key.0).unwrap_or(end),
+        };
+        close(key, begin, over.max(begin), shade);
+    }
+    bars
+}
+
+fn killed(faults: &[Struck], process: &str) -> Option<u64> {
+    let kills = faults.iter().filter(|struck| struck.fault == Kind::ClientKill);
+    kills.filter(|struck| struck.target == process).map(|struck| struck.begin).next()
+}
+
+fn of_marks(marks: &[Mark], events: &[Event], faults: &[Struck], end: u64) -> Vec<Bar> {
+    let mut bars = Vec::new();
+    for (i, mark) in marks.iter().enumerate() {
+        let (row, begin) = (Row::of(&mark.process), mark.at);
+        let bar = match &mark.what {
+            What::Deleted { .. } => (None, begin, begin, Shade::Deleted),
+            What::Stalled { since } => (None, *since, begin, Shade::Stalled),
+            What::Suspended { object } => {
+                let back = marks[i..].iter().filter(|later| later.process == mark.process);
+                let back =
+                    back.filter(|later| matches!(&later.what, What::Resumed { object: it } if it == object));
+                let gone = events[events.partition_point(|event| event.at <= begin)..].iter().filter(|event| {
+                    event.process == mark.process
+                        && event.object == *object
+                        && matches!(event.step, Step::Lost { .. } | Step::Release)
+                });
+                let over = back.map(|mark| mark.at).next().into_iter().chain(gone.map(|event| event.at).next());
+                let over = over.chain(killed(faults, &mark.process)).min().unwrap_or(end);
+                (Some(lane(object)), begin, over, Shade::Suspended)
+            }
+            _ => continue,
+        };
+        let (lane, begin, end, shade) = bar;
+        bars.extend(row.map(|row| Bar { row, lane, begin, end, shade, label: String::new() }));
+    }
+    bars
+}
+
+fn lane(object: &str) -> Arc<str> {
+    object.rsplit('/').next().unwrap_or(object).into()
+}

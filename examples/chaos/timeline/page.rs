@@ -1,0 +1,215 @@
+//! One page of the timeline as SVG.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use super::{Bar, Row};
+
+const LEFT: f64 = 150.0;
+const TOP: f64 = 60.0;
+const WIDTH: f64 = 1_800.0;
+const LANE: f64 = 11.0;
+/// Above the lanes of a client, where holds do not cover what is wrong with it.
+const STRIP: f64 = 4.0;
+const GAP: f64 = 5.0;
+const SECOND: u64 = 1_000_000_000;
+/// Bars that are closer together than this are drawn as one.
+const MERGED: f64 = 0.6;
+
+/// What a stretch stands for, in the order of drawing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Shade {
+    Stalled,
+    CutOff,
+    Flapping,
+    PingsHeld,
+    Paused,
+    Killed,
+    Shared,
+    Held,
+    Suspended,
+    Deleted,
+    Lost,
+}
+
+impl Shade {
+    const ALL: [Self; 11] = [
+        Self::Held,
+        Self::Shared,
+        Self::Suspended,
+        Self::Lost,
+        Self::Paused,
+        Self::Stalled,
+        Self::Killed,
+        Self::CutOff,
+        Self::Flapping,
+        Self::PingsHeld,
+        Self::Deleted,
+    ];
+
+    /// Its class in the style sheet, and what it means.
+    fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::CutOff => ("cut", "cut off"),
+            Self::Flapping => ("flap", "connections flap"),
+            Self::PingsHeld => ("pings", "ping answers held back"),
+            Self::Paused => ("paused", "paused"),
+            Self::Killed => ("killed", "killed, until started again"),
+            Self::Stalled => ("stalled", "got no time from the machine"),
+            Self::Shared => ("shared", "holds, shared"),
+            Self::Held => ("held", "holds"),
+            Self::Suspended => ("suspended", "holds, suspended"),
+            Self::Deleted => ("deleted", "deletes a node"),
+            Self::Lost => ("lost", "is told of a loss"),
+        }
+    }
+
+    fn is_instant(self) -> bool {
+        matches!(self, Self::Deleted | Self::Lost)
+    }
+}
+
+const STYLE: &str = "\
+text{font:11px sans-serif}.title{font-size:15px}.lane{font-size:8px;fill:#555}.grid{stroke:#ddd}
+.row{fill:#f7f7f7}.held{fill:#2166ac}.shared{fill:#67a9cf}.suspended{fill:#c51b7d}.lost{fill:#d7191c}
+.paused{fill:#9e9e9e}.stalled{fill:#c8c8c8}.killed{fill:#4d4d4d}.cut{fill:#fdae61}.flap{fill:#fee08b}
+.pings{fill:#b8e186}.deleted{fill:#7b3294}.label{font-size:8px;fill:#000}.dark{font-size:8px;fill:#fff}";
+
+/// A picture that grows.
+#[derive(Debug)]
+pub(super) struct Page {
+    begin: u64,
+    end: u64,
+    /// The upper edge and the height of each row, and of its lanes.
+    rows: BTreeMap<Row, (f64, f64)>,
+    lanes: BTreeMap<(Row, Arc<str>), f64>,
+    height: f64,
+    svg: String,
+    /// They are drawn last.
+    labels: Vec<(f64, f64, &'static str, String)>,
+    /// The bar that may yet grow.
+    open: Option<Drawn>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Drawn {
+    top: f64,
+    height: f64,
+    left: f64,
+    right: f64,
+    shade: Shade,
+}
+
+impl Page {
+    /// A page from `begin` to `end` of a run that began at `origin`.
+    pub(super) fn new(
+        rows: &BTreeMap<Row, Vec<Arc<str>>>,
+        origin: u64,
+        begin: u64,
+        end: u64,
+        title: &str,
+    ) -> Self {
+        let mut page = Self {
+            begin,
+            end,
+            rows: BTreeMap::new(),
+            lanes: BTreeMap::new(),
+            height: TOP,
+            svg: String::new(),
+            labels: Vec::new(),
+            open: None,
+        };
+        page.text(10.0, 22.0, "title", title);
+        for (row, lanes) in rows {
+            let strip = if lanes.is_empty() { 0.0 } else { STRIP };
+            let (top, height) = (page.height, strip + LANE * lanes.len().max(1) as f64);
+            page.rows.insert(*row, (top, height));
+            page.rect(LEFT, top, WIDTH, height, "row");
+            page.text(10.0, top + 9.0, "", &row.name());
+            for (number, lane) in (0..).zip(lanes) {
+                let top = top + strip + LANE * f64::from(number);
+                page.lanes.insert((*row, Arc::clone(lane)), top);
+                page.text(75.0, top + 8.5, "lane", lane);
+            }
+            page.height += height + GAP;
+        }
+        for at in (begin..=end).step_by(5 * SECOND as usize) {
+            let (x, bottom) = (page.x(at), page.height);
+            let _ = writeln!(page.svg, "<path class='grid' d='M{x:.1} {:.1}V{bottom:.1}'/>", TOP - 5.0);
+            page.text(x - 8.0, TOP - 10.0, "", &format!("{} s", (at - origin) / SECOND));
+        }
+        page
+    }
+
+    /// Draws what of a bar is on this page. Bars come in the order of their rows, lanes and shades, then of time.
+    pub(super) fn add(&mut self, bar: &Bar) {
+        if bar.end < self.begin || bar.begin > self.end {
+            return;
+        }
+        let (mut top, mut height) = self.rows[&bar.row];
+        if let Some(lane) = &bar.lane {
+            (top, height) = (self.lanes[&(bar.row, Arc::clone(lane))] + 1.0, LANE - 3.0);
+        }
+        let (left, mut right) = (self.x(bar.begin.max(self.begin)), self.x(bar.end.min(self.end)));
+        if bar.shade.is_instant() {
+            right = left + 2.0;
+        }
+        if bar.lane.is_none() && !bar.label.is_empty() {
+            let class = if bar.shade == Shade::Killed { "dark" } else { "label" };
+            self.labels.push((left + 2.0, top + 8.5, class, bar.label.clone()));
+        }
+        let drawn = Drawn { top, height, left, right: right.max(left + MERGED), shade: bar.shade };
+        match &mut self.open {
+            Some(open) if open.top == top && open.shade == bar.shade && left - open.right < MERGED => {
+                open.right = open.right.max(drawn.right);
+            }
+            _ => {
+                self.close();
+                self.open = Some(drawn);
+            }
+        }
+    }
+
+    fn close(&mut self) {
+        if let Some(Drawn { top, height, left, right, shade }) = self.open.take() {
+            self.rect(left, top, right - left, height, shade.words().0);
+        }
+    }
+
+    /// The whole document, with a legend.
+    pub(super) fn finish(mut self) -> String {
+        self.close();
+        for (x, y, class, label) in std::mem::take(&mut self.labels) {
+            self.text(x, y, class, &label);
+        }
+        let mut left = LEFT;
+        let top = self.height + 15.0;
+        for (class, meaning) in Shade::ALL.map(Shade::words) {
+            self.rect(left, top, 14.0, LANE, class);
+            self.text(left + 18.0, top + 9.0, "", meaning);
+            left += 40.0 + 6.2 * meaning.len() as f64;
+        }
+        let (width, height) = (LEFT + WIDTH + 20.0, top + 30.0);
+        format!(
+            "<svg xmlns='http://www.w3.org/2000/svg' width='{width}' height='{height}' viewBox='0 0 {width} {height}'>\n\
+             <style>{STYLE}</style>\n<rect width='100%' height='100%' fill='white'/>\n{}</svg>\n",
+            self.svg
+        )
+    }
+
+    fn x(&self, at: u64) -> f64 {
+        LEFT + WIDTH * (at - self.begin) as f64 / (self.end - self.begin) as f64
+    }
+
+    fn rect(&mut self, x: f64, y: f64, width: f64, height: f64, class: &str) {
+        let _ = writeln!(
+            self.svg,
+            "<rect class='{class}' x='{x:.1}' y='{y:.1}' width='{width:.1}' height='{height:.1}'/>"
+        );
+    }
+
+    fn text(&mut self, x: f64, y: f64, class: &str, text: &str) {
+        let _ = writeln!(self.svg, "<text class='{class}' x='{x:.1}' y='{y:.1}'>{text}</text>");
+    }
+}

@@ -1,0 +1,133 @@
+//! What is made of all that was written down: which promises were broken, and the numbers.
+
+mod excuses;
+mod facts;
+mod findings;
+mod margins;
+mod pace;
+mod reading;
+mod table;
+
+use std::error::Error;
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use testbed::history::{Event, History, read_journal};
+
+use self::excuses::Excuses;
+use self::facts::Facts;
+use self::findings::Findings;
+use self::pace::Pace;
+use crate::line::What;
+use crate::register::Updates;
+use crate::timeline;
+use crate::workload::{Workload, path, promises};
+
+pub(crate) use self::findings::Promise;
+
+type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
+
+const HISTORY: &str = "history.jsonl";
+const COURSE: &str = "course.json";
+
+/// What the parent knows of a run.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Course {
+    pub(crate) seed: u64,
+    pub(crate) session: Duration,
+    pub(crate) workloads: Vec<Workload>,
+    pub(crate) clients: usize,
+    pub(crate) duration: Duration,
+    /// When the last fault was over.
+    pub(crate) calm: u64,
+    /// When the servers were together again after that.
+    pub(crate) settled: u64,
+    /// When the clients were asked to end.
+    pub(crate) asked: u64,
+    /// Nodes that were there when all clients were gone.
+    pub(crate) left: Vec<String>,
+    /// What the parent saw go wrong.
+    pub(crate) wrong: Vec<String>,
+    pub(crate) checked: Updates,
+    pub(crate) ignored: Updates,
+}
+
+impl Course {
+    /// How long nobody may get anything once all is healed.
+    fn patience(&self) -> Duration {
+        self.session + Duration::from_secs(1)
+    }
+}
+
+/// Puts together what all processes of a run have written into `folder`, and judges it; says whether all promises were
+/// kept.
+pub(crate) fn of_run(course: &Course, folder: &Path, out: &Path) -> Result<bool> {
+    let facts = Facts::read(folder)?;
+    facts.write(&out.join(HISTORY))?;
+    serde_json::to_writer_pretty(File::create(out.join(COURSE))?, course)?;
+    judge(course, &facts, out)
+}
+
+/// Judges again what was written into `out`.
+pub(crate) fn again(out: &Path) -> Result<bool> {
+    let course = serde_json::from_reader(File::open(out.join(COURSE))?)?;
+    judge(&course, &Facts::of(read_journal(out.join(HISTORY))?), out)
+}
+
+fn judge(course: &Course, facts: &Facts, out: &Path) -> Result<bool> {
+    let title = format!("chaos, seed {}", course.seed);
+    let pages = timeline::draw(&facts.events, &facts.faults, &facts.marks, &title, out)?;
+    let excuses = Excuses::of(facts, course.session);
+    let mut margins = margins::of(facts, &excuses, course.session.as_nanos() as u64);
+    let pace = Pace::of(&facts.events, course.settled, course.asked);
+
+    let mut findings = Findings::default();
+    judge_objects(&mut findings, course, &reading::of(facts, &excuses));
+    margins.late.iter().for_each(|late| findings.add(Promise::Loss, late));
+    judge_the_rest(&mut findings, course, facts, &pace);
+    findings.write(&out.join("violations.txt"))?;
+    table::print(course, facts, &findings, &mut margins, &pace);
+    println!("{pages} pages of the timeline, the history and all violations are in {}", out.display());
+    Ok(findings.is_clean())
+}
+
+/// Each object by what it promises.
+fn judge_objects(findings: &mut Findings, course: &Course, events: &[Event]) {
+    for object in course.workloads.iter().flat_map(|workload| workload.objects()) {
+        let path = path(object);
+        let own: Vec<_> = events.iter().filter(|event| *event.object == path).cloned().collect();
+        let history = History::from_events(own);
+        let mut known = Vec::new();
+        for (promise, model) in promises(object) {
+            let report = history.judge(*model);
+            let new: Vec<_> = report.violations.into_iter().filter(|it| !known.contains(it)).collect();
+            new.iter().for_each(|violation| findings.add(*promise, violation));
+            known.extend(new);
+        }
+    }
+}
+
+fn judge_the_rest(findings: &mut Findings, course: &Course, facts: &Facts, pace: &Pace) {
+    for mark in &facts.marks {
+        match &mark.what {
+            What::Wrong { text } => findings.add(Promise::Clients, format!("{}: {text}", mark.process)),
+            What::Evicted { node } if !facts.deleted(node) => {
+                let text = format!("{} was told that {node} was deleted, which nobody did", mark.process);
+                findings.add(Promise::Clients, text);
+            }
+            _ => {}
+        }
+    }
+    course.wrong.iter().for_each(|text| findings.add(Promise::Clients, text));
+    if pace.longest > course.patience() {
+        let text = format!("{}: no grant for {:?} after all was healed", pace.object, pace.longest);
+        findings.add(Promise::Progress, text);
+    }
+    course.left.iter().for_each(|node| findings.add(Promise::Nodes, format!("{node} is left")));
+    if course.checked.lost > 0 {
+        let text = format!("{} updates are lost of the set that checks tokens", course.checked.lost);
+        findings.add(Promise::Updates, text);
+    }
+}

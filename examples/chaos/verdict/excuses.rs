@@ -1,0 +1,150 @@
+//! What no lock can help: processes that stood still, nodes that were deleted by hand, and pings that were held back.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use testbed::nemesis::Kind;
+
+use super::facts::Facts;
+use crate::line::What;
+
+/// What the paths of locks that are taken together begin with.
+const MULTI: &str = "/chaos/multi-";
+
+/// How long a process that goes on may take to say what it knows.
+const GRACE: u64 = 250_000_000;
+
+/// Why a loss may be told after the next grant; of two at the same time the later one here weighs more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Reason {
+    PingsHeld,
+    Starved,
+    Deleted,
+    Paused,
+}
+
+/// What is excused of a process at an instant.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Excuse {
+    pub(super) reason: Reason,
+    /// Since when it may not have known what it had lost.
+    pub(super) since: u64,
+    /// Whether it may even have gone on as if it held, though it ran.
+    pub(super) unaware: bool,
+}
+
+/// A stretch of time in which something is excused.
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    begin: u64,
+    end: u64,
+    reason: Reason,
+    unaware: bool,
+}
+
+impl Stretch {
+    fn new(begin: u64, end: u64, reason: Reason) -> Self {
+        Self { begin, end, reason, unaware: reason == Reason::PingsHeld }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Excuses {
+    by_process: HashMap<Arc<str>, Vec<Stretch>>,
+    /// By object and token.
+    deleted: HashMap<(String, i64), u64>,
+    killed: Vec<(String, u64)>,
+}
+
+impl Excuses {
+    pub(super) fn of(facts: &Facts, session: Duration) -> Self {
+        let mut excuses = Self::default();
+        let session = session.as_nanos() as u64;
+        for struck in &facts.faults {
+            let (begin, end) = (struck.begin, struck.end);
+            let stretch = match struck.fault {
+                Kind::ClientPause | Kind::LongClientPause => Stretch::new(begin, end, Reason::Paused),
+                Kind::PingsHeld => Stretch::new(begin, end + session, Reason::PingsHeld),
+                Kind::ClientKill => {
+                    excuses.killed.extend(struck.clients.iter().map(|client| (client.clone(), begin)));
+                    continue;
+                }
+                _ => continue,
+            };
+            for client in &struck.clients {
+                excuses.by_process.entry(client.as_str().into()).or_default().push(stretch);
+            }
+        }
+        let mut moved = HashMap::new();
+        for mark in &facts.marks {
+            match &mark.what {
+                What::Stalled { since } => {
+                    let stretch = Stretch::new(*since, mark.at, Reason::Starved);
+                    excuses.by_process.entry(Arc::clone(&mark.process)).or_default().push(stretch);
+                }
+                What::Moved { token, node, .. } => drop(moved.insert(node.clone(), *token)),
+                _ => {}
+            }
+        }
+        for (at, node, token) in facts.deletions() {
+            let token = moved.get(node).copied().unwrap_or(token);
+            let dir = node.rsplit_once('/').map_or("", |(dir, _)| dir);
+            let object = dir.strip_suffix("/leases").unwrap_or(dir).to_owned();
+            excuses.deleted.entry((object, token)).or_insert(at);
+        }
+        excuses.by_process.values_mut().for_each(merge);
+        excuses
+    }
+
+    /// What is excused of a process, and of its hold with this token, at an instant.
+    pub(super) fn find(&self, process: &str, object: &str, token: i64, at: u64) -> Option<Excuse> {
+        let deleted = self.deletion(object, token).filter(|sent| *sent <= at);
+        let deleted = deleted.map(|since| Excuse { reason: Reason::Deleted, since, unaware: true });
+        let stretches = self.by_process.get(process).into_iter().flatten();
+        let still = stretches.filter(|stretch| (stretch.begin..=stretch.end + GRACE).contains(&at));
+        let still = still.map(|Stretch { begin, reason, unaware, .. }| Excuse {
+            reason: *reason,
+            since: *begin,
+            unaware: *unaware,
+        });
+        still.chain(deleted).reduce(|one, other| Excuse {
+            reason: one.reason.max(other.reason),
+            since: one.since.min(other.since),
+            unaware: one.unaware || other.unaware,
+        })
+    }
+
+    /// When the node of a hold was deleted by hand, or may have been.
+    pub(super) fn deletion(&self, object: &str, token: i64) -> Option<u64> {
+        self.deleted.get(&(object.to_owned(), token)).copied()
+    }
+
+    /// The processes that were killed, and the last instants at which they certainly ran.
+    pub(super) fn killed(&self) -> impl Iterator<Item = (&str, u64)> {
+        let ran = |process, at| self.find(process, "", 0, at).map_or(at, |excuse| excuse.since);
+        self.killed.iter().map(move |(process, at)| (process.as_str(), ran(process, *at)))
+    }
+
+    /// Whether an operator deleted a member of the multi-locks within this time. Who waits for some of them then takes
+    /// all its places anew, at the tail, and tells nobody.
+    pub(super) fn is_anew(&self, object: &str, begin: u64, end: u64) -> bool {
+        let is_member = |object: &str| object.starts_with(MULTI);
+        let deleted = self.deleted.iter().filter(|((object, _), _)| is_member(object));
+        is_member(object) && deleted.map(|(_, at)| *at).any(|at| begin <= at + GRACE && at <= end)
+    }
+}
+
+/// Makes one stretch of those that overlap.
+fn merge(stretches: &mut Vec<Stretch>) {
+    stretches.sort_by_key(|stretch| stretch.begin);
+    stretches.dedup_by(|next, stretch| {
+        let overlaps = next.begin <= stretch.end;
+        if overlaps {
+            stretch.end = stretch.end.max(next.end);
+            stretch.reason = stretch.reason.max(next.reason);
+            stretch.unaware |= next.unaware;
+        }
+        overlaps
+    });
+}

@@ -1,0 +1,77 @@
+//! All that was written down, in the order of time.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use testbed::history::{Event, read_journal};
+use testbed::nemesis::Struck;
+
+use crate::line::{Line, Mark, What};
+
+/// What clients, nemesis and operator wrote down.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    pub(super) events: Vec<Event>,
+    pub(super) faults: Vec<Struck>,
+    pub(super) marks: Vec<Mark>,
+    deleted: HashSet<String>,
+}
+
+impl Facts {
+    /// Reads all files of a folder.
+    pub(super) fn read(folder: &Path) -> io::Result<Self> {
+        let mut lines = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            lines.extend(read_journal(entry?.path())?);
+        }
+        Ok(Self::of(lines))
+    }
+
+    pub(super) fn of(lines: Vec<Line>) -> Self {
+        let mut facts = Self::default();
+        for line in lines {
+            match line {
+                Line::Event(event) => facts.events.push(event),
+                Line::Fault(struck) => facts.faults.push(struck),
+                Line::Mark(mark) => facts.marks.push(mark),
+            }
+        }
+        facts.events.sort_by_key(|event| event.at);
+        facts.faults.sort_by_key(|struck| struck.begin);
+        facts.marks.sort_by_key(|mark| mark.at);
+        facts.deleted = facts.deletions().map(|(_, node, _)| node.to_owned()).collect();
+        facts
+    }
+
+    /// Writes all into one file.
+    pub(super) fn write(&self, path: &Path) -> io::Result<()> {
+        let mut lines: Vec<_> = self.events.iter().cloned().map(Line::Event).collect();
+        lines.extend(self.faults.iter().cloned().map(Line::Fault));
+        lines.extend(self.marks.iter().cloned().map(Line::Mark));
+        lines.sort_by_key(Line::at);
+        let mut file = BufWriter::new(File::create(path)?);
+        for line in lines {
+            serde_json::to_writer(&mut file, &line)?;
+            file.write_all(b"\n")?;
+        }
+        file.flush()
+    }
+
+    /// What an operator deleted, or may have: when it was sent, the node, and its token.
+    pub(super) fn deletions(&self) -> impl Iterator<Item = (u64, &str, i64)> {
+        self.marks.iter().filter_map(|mark| match &mark.what {
+            What::Deleted { node, token, result } if result != "NoNode" => Some((mark.at, node.as_str(), *token)),
+            _ => None,
+        })
+    }
+
+    pub(super) fn deleted(&self, node: &str) -> bool {
+        self.deleted.contains(node)
+    }
+
+    pub(super) fn stalls(&self) -> usize {
+        self.marks.iter().filter(|mark| matches!(mark.what, What::Stalled { .. })).count()
+    }
+}

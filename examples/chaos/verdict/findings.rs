@@ -1,0 +1,81 @@
+//! Which promises were broken, each time in a sentence.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// What must hold in any run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Promise {
+    Exclusion,
+    Tokens,
+    Order,
+    Room,
+    Loss,
+    Updates,
+    Progress,
+    Nodes,
+    Clients,
+}
+
+impl Promise {
+    pub(super) const ALL: [Self; 9] = [
+        Self::Exclusion,
+        Self::Tokens,
+        Self::Order,
+        Self::Room,
+        Self::Loss,
+        Self::Updates,
+        Self::Progress,
+        Self::Nodes,
+        Self::Clients,
+    ];
+}
+
+impl Display for Promise {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Exclusion => "two that exclude each other held at once",
+            Self::Tokens => "tokens that did not grow",
+            Self::Order => "not in the order of arrival",
+            Self::Room => "more permits than there are",
+            Self::Loss => "loss told after the next grant",
+            Self::Updates => "updates lost with tokens",
+            Self::Progress => "no progress after all was healed",
+            Self::Nodes => "nodes left",
+            Self::Clients => "what a client must not see",
+        })
+    }
+}
+
+/// All that was found.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    broken: BTreeMap<Promise, Vec<String>>,
+}
+
+impl Findings {
+    /// What tells of tokens breaks that promise, whatever was judged.
+    pub(super) fn add(&mut self, promise: Promise, sentence: impl Into<String>) {
+        let sentence = sentence.into();
+        let of_tokens = promise == Promise::Exclusion && sentence.ends_with("with a token that is not above");
+        let promise = if of_tokens { Promise::Tokens } else { promise };
+        self.broken.entry(promise).or_default().push(sentence);
+    }
+
+    pub(super) fn of(&self, promise: Promise) -> &[String] {
+        self.broken.get(&promise).map_or(&[], Vec::as_slice)
+    }
+
+    pub(super) fn is_clean(&self) -> bool {
+        self.broken.is_empty()
+    }
+
+    pub(super) fn write(&self, path: &Path) -> io::Result<()> {
+        let lines =
+            self.broken.iter().flat_map(|(promise, all)| all.iter().map(move |it| format!("{promise}: {it}\n")));
+        fs::write(path, lines.collect::<String>())
+    }
+}

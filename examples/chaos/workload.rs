@@ -1,0 +1,97 @@
+//! What clients do: the workloads, and the objects that each is about.
+
+use std::fmt::{self, Display, Formatter};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use testbed::history::Model;
+
+use crate::verdict::Promise;
+
+/// Where all locks are.
+pub(crate) const ROOT: &str = "/chaos";
+
+/// How many permits there are.
+pub(crate) const PERMITS: u32 = 3;
+
+/// What a client does, again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Workload {
+    /// Holds a mutex for a while, of several kinds.
+    Lock,
+    /// Adds to a set under a mutex.
+    LockSet,
+    /// Reads and writes.
+    Rw,
+    /// Takes some of a number of permits.
+    Permits,
+    /// Takes several locks as one, at once or one after the other.
+    Multi,
+    /// Leads for a while.
+    Election,
+}
+
+impl Workload {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Lock, Self::LockSet, Self::Rw, Self::Permits, Self::Multi, Self::Election];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::LockSet => "lock-set",
+            Self::Rw => "rw",
+            Self::Permits => "permits",
+            Self::Multi => "multi",
+            Self::Election => "election",
+        }
+    }
+
+    /// The locks that it uses.
+    pub(crate) fn objects(self) -> &'static [&'static str] {
+        match self {
+            Self::Lock => &["mutex", "fleeting", "reentrant"],
+            Self::LockSet => &["set-checked", "set-ignored"],
+            Self::Rw => &["rw"],
+            Self::Permits => &["permits"],
+            Self::Multi => &["multi-a", "multi-b", "multi-c", "one-by-one-a", "one-by-one-b", "one-by-one-c"],
+            Self::Election => &["election"],
+        }
+    }
+}
+
+/// What the lock of an object promises, each beside the model that says so: the later ones say more.
+pub(crate) fn promises(object: &str) -> &'static [(Promise, Model)] {
+    match object {
+        "permits" => &[(Promise::Room, Model::Permits(PERMITS))],
+        "reentrant" => &[(Promise::Exclusion, Model::ReentrantMutex), (Promise::Order, Model::Fifo)],
+        "rw" | "multi-a" | "multi-b" | "multi-c" => {
+            &[(Promise::Exclusion, Model::ReadWrite), (Promise::Order, Model::Fifo)]
+        }
+        _ => &[
+            (Promise::Exclusion, Model::Mutex),
+            (Promise::Tokens, Model::FencedMutex),
+            (Promise::Order, Model::Fifo),
+        ],
+    }
+}
+
+impl Display for Workload {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Workload {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|workload| workload.name() == name);
+        found.ok_or_else(|| format!("no workload is called {name}"))
+    }
+}
+
+/// The path of a lock.
+pub(crate) fn path(object: &str) -> String {
+    format!("{ROOT}/{object}")
+}

@@ -1,0 +1,198 @@
+//! A minute of everything at once: the example `chaos` with client processes and faults of all kinds, judged by what
+//! its clients wrote down.
+//!
+//! `CHAOS_SEED` repeats the faults of another run, `CHAOS_MINUTES` makes it longer.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+const CLIENTS: usize = 8;
+
+#[tokio::test]
+async fn minute_of_chaos_breaks_no_promise() {
+    let seed = std::env::var("CHAOS_SEED").unwrap_or_else(|_| fastrand::u64(..1_000_000).to_string());
+    let minutes = std::env::var("CHAOS_MINUTES").unwrap_or_else(|_| "1".to_owned());
+    println!("CHAOS_SEED={seed}");
+    let out = tempfile::tempdir().expect("a temporary folder");
+    let played = Command::new(executable())
+        .args(["--minutes", &minutes, "--seed", &seed, "--clients", &CLIENTS.to_string(), "--out"])
+        .arg(out.path())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .expect("it can be run");
+    let [said, complained] =
+        [played.stdout, played.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    println!("{said}\n{complained}");
+    if !played.status.success() {
+        let kept = out.keep();
+        panic!("{}: see above, and the history in {}; CHAOS_SEED={seed}", played.status, kept.display());
+    }
+}
+
+/// A history of the lock `mutex`: steps of `c1.1` and `c2.1`, and what else there is. Times are in milliseconds.
+struct Story {
+    lines: Vec<Value>,
+}
+
+impl Story {
+    /// One holds from 100 to 300, the other waits from 200 on, and holds from 400 to 500.
+    fn of_two() -> Self {
+        Self { lines: [hold("c1.1", 1, 90, 100, 300, 7), hold("c2.1", 1, 200, 400, 500, 8)].concat() }
+    }
+
+    fn with(mut self, line: Value) -> Self {
+        self.lines.push(line);
+        self
+    }
+
+    /// Changes the first line that has this process and step.
+    fn change(mut self, process: &str, step: &str, change: impl FnOnce(&mut Value)) -> Self {
+        let line = self.lines.iter_mut().find(|line| line["process"] == process && line["step"] == step);
+        change(line.expect("there is such a line"));
+        self
+    }
+
+    /// Without the release of the first holder.
+    fn without_release(mut self) -> Self {
+        let releases = |line: &Value| line["step"].as_str().is_some_and(|step| step.starts_with("release"));
+        self.lines.retain(|line| line["process"] != "c1.1" || !releases(line));
+        self
+    }
+
+    /// What the judge says, and whether it is content.
+    async fn judged(self, left: &[&str]) -> (bool, String) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let lines: String = self.lines.iter().map(|line| format!("{line}\n")).collect();
+        std::fs::write(folder.path().join("history.jsonl"), lines).expect("can be written");
+        let nothing = json!({"acknowledged": 0, "lost": 0, "refused": 0});
+        let course = json!({
+            "seed": 1, "session": {"secs": 2, "nanos": 0}, "workloads": ["lock"], "clients": 2,
+            "duration": {"secs": 1, "nanos": 0}, "calm": ms(600), "settled": ms(600), "asked": ms(700), "left": left,
+            "wrong": [], "checked": nothing, "ignored": nothing,
+        });
+        std::fs::write(folder.path().join("course.json"), course.to_string()).expect("can be written");
+        let judged =
+            Command::new(executable()).arg("judge").arg(folder.path()).output().await.expect("it can be run");
+        (judged.status.success(), String::from_utf8_lossy(&judged.stdout).into_owned())
+    }
+
+    async fn assert_violation(self, sentence: &str) {
+        let (clean, said) = self.judged(&[]).await;
+        assert!(!clean && said.contains(sentence), "not said: {sentence}\n{said}");
+    }
+
+    async fn assert_clean(self) {
+        let (clean, said) = self.judged(&[]).await;
+        assert!(clean, "{said}");
+    }
+}
+
+fn ms(millis: u64) -> u64 {
+    millis * 1_000_000
+}
+
+fn step(process: &str, attempt: u64, at: u64, what: Value) -> Value {
+    let mut line = json!({"at": ms(at), "process": process, "object": "/chaos/mutex", "attempt": attempt});
+    let what = what.as_object().expect("an object").clone();
+    line.as_object_mut().expect("an object").extend(what);
+    line
+}
+
+fn hold(process: &str, attempt: u64, asked: u64, from: u64, to: u64, token: i64) -> Vec<Value> {
+    vec![
+        step(process, attempt, asked, json!({"step": "acquire", "mode": "exclusive"})),
+        step(process, attempt, from, json!({"step": "acquired", "token": token})),
+        step(process, attempt, to, json!({"step": "release"})),
+        step(process, attempt, to + 1, json!({"step": "released"})),
+    ]
+}
+
+fn fault(kind: &str, client: &str, begin: u64, end: u64) -> Value {
+    json!({"fault": kind, "target": client, "clients": [client], "begin": ms(begin), "end": ms(end)})
+}
+
+/// The first holder does not release, but is told of a loss, after the other has been granted the lock.
+fn told_late() -> Story {
+    Story::of_two().without_release().with(step("c1.1", 1, 450, json!({"step": "lost", "since": ms(450)})))
+}
+
+#[tokio::test]
+async fn judge_is_content_with_what_is_right() {
+    Story::of_two().assert_clean().await;
+}
+
+#[tokio::test]
+async fn judge_sees_two_holders_at_once() {
+    let both = Story::of_two().change("c1.1", "release", |line| line["at"] = json!(ms(450)));
+    let both = both.change("c1.1", "released", |line| line["at"] = json!(ms(460)));
+    both.assert_violation("was granted while inside").await;
+}
+
+#[tokio::test]
+async fn judge_sees_a_token_that_does_not_grow() {
+    let same = Story::of_two().change("c2.1", "acquired", |line| line["token"] = json!(6));
+    same.assert_violation("with a token that is not above").await;
+}
+
+#[tokio::test]
+async fn judge_sees_who_is_overtaken() {
+    let mut story = Story::of_two();
+    let placed = step("c2.1", 1, 80, json!({"step": "enqueued"}));
+    story = story.change("c2.1", "acquire", |line| line["at"] = json!(ms(70))).with(placed);
+    story.assert_violation("overtook").await;
+}
+
+#[tokio::test]
+async fn judge_sees_a_loss_that_is_told_late() {
+    told_late().assert_violation("was told of its loss 50.0 ms after c2.1 was granted it").await;
+}
+
+#[tokio::test]
+async fn judge_excuses_a_late_loss_of_a_paused_process_alone() {
+    told_late().with(fault("long-client-pause", "c1.1", 350, 440)).assert_clean().await;
+    let other = told_late().with(fault("long-client-pause", "c2.1", 350, 440));
+    other.assert_violation("was told of its loss").await;
+    let before = told_late().with(fault("long-client-pause", "c1.1", 110, 120));
+    before.assert_violation("was told of its loss").await;
+}
+
+#[tokio::test]
+async fn judge_excuses_a_late_loss_of_a_node_that_was_deleted_by_hand_before() {
+    let deleted = |at| {
+        let what = json!({"mark": "deleted", "node": "/chaos/mutex/a", "token": 7, "result": "deleted"});
+        step("operator", 0, at, what)
+    };
+    told_late().with(deleted(390)).assert_clean().await;
+    told_late().with(deleted(460)).assert_violation("was told of its loss").await;
+}
+
+#[tokio::test]
+async fn judge_ends_what_a_killed_process_held() {
+    Story::of_two().without_release().with(fault("client-kill", "c1.1", 350, 600)).assert_clean().await;
+    Story::of_two().without_release().assert_violation("was granted while inside").await;
+}
+
+#[tokio::test]
+async fn judge_sees_nodes_that_are_left_and_evictions_by_nobody() {
+    let (clean, said) = Story::of_two().judged(&["/chaos/mutex/_c_a-lock-0000000001"]).await;
+    assert!(!clean && said.contains("/chaos/mutex/_c_a-lock-0000000001 is left"), "{said}");
+    let evicted = json!({"at": ms(250), "process": "c2.1", "mark": "evicted", "node": "/chaos/mutex/b"});
+    Story::of_two().with(evicted).assert_violation("which nobody did").await;
+}
+
+/// `cargo test` builds the examples beside the tests.
+fn executable() -> PathBuf {
+    let mut path = std::env::current_exe().expect("the path of this binary");
+    path.pop();
+    path.pop();
+    path.push("examples/chaos");
+    assert!(
+        path.exists(),
+        "{} is not there: build it with `cargo build --example chaos`, or run all tests with `cargo test`",
+        path.display()
+    );
+    path
+}
