@@ -2,7 +2,6 @@
 
 mod bad_input;
 mod cancel;
-mod chaos;
 mod contract;
 mod cut;
 mod election;
