@@ -307,7 +307,7 @@ async fn member_of_a_sequential_lock_that_is_lost_before_the_last_is_taken_is_no
         world.proxy.heal();
         if tries {
             let error = soon("an answer", ours).await.expect("no panic").expect_err("somebody else has the first");
-            assert!(matches!(error, Error::Evicted { .. }), "{error:?}");
+            assert!(matches!(&error, Error::Evicted { node } if *node == format!("{a}/{name}")), "{error:?}");
             theirs.release().await.expect("released");
             continue;
         }
