@@ -126,7 +126,7 @@ pub(crate) async fn wait_children(admin: &Client, path: &str, count: usize) -> V
 
 async fn wait_nodes(admin: &Client, dirs: &[String], count: usize) -> Vec<String> {
     let counted = async {
-        loop {
+        'again: loop {
             let (mut all, mut watchers) = (Vec::new(), Vec::new());
             for dir in dirs {
                 match admin.list_and_watch_children(dir).await {
@@ -135,7 +135,9 @@ async fn wait_nodes(admin: &Client, dirs: &[String], count: usize) -> Vec<String
                         watchers.push(watcher);
                     }
                     Err(ZkError::NoNode) => match admin.check_and_watch_stat(dir).await {
-                        Ok((_, watcher)) => watchers.push(watcher),
+                        Ok((None, watcher)) => watchers.push(watcher),
+                        // It was made since, and this watch would not tell of its children.
+                        Ok((Some(_), _)) => continue 'again,
                         Err(error) => panic!("cannot watch {dir}: {error}"),
                     },
                     Err(error) => panic!("cannot list {dir}: {error}"),
