@@ -284,42 +284,43 @@ async fn member_lost_just_before_the_others_are_free_makes_all_places_anew() {
 #[tokio::test]
 async fn member_of_a_sequential_lock_that_is_lost_before_the_last_is_taken_is_noticed() {
     let world = World::new().await;
-    let [a, b] = ["a", "b"].map(|name| format!("{}/{name}", world.path));
-    let theirs = Mutex::new(&world.other().await, &a).expect("a lock");
-    let lock = multi_lock(&world.session, &world, &["a", "b"]).sequential();
+    let [b, c] = ["b", "c"].map(|name| format!("{}/{name}", world.path));
+    let theirs = Mutex::new(&world.other().await, &b).expect("a lock");
+    let lock = multi_lock(&world.session, &world, &["a", "b", "c"]).sequential();
     lock.lock().await.expect("held").release().await.expect("released");
     for tries in [false, true] {
-        wait_empty(&world, &["a", "b"]).await;
-        // It has the first, and its create in the second is under way.
+        wait_empty(&world, &["a", "b", "c"]).await;
+        // It has the first two, and its create in the last is under way.
         world.proxy.reset();
-        let second = format!("{b}/");
-        let enters = move |request: &Request| request.op == Op::Create2 && request.path.starts_with(&second);
+        let last = format!("{c}/");
+        let enters = move |request: &Request| request.op == Op::Create2 && request.path.starts_with(&last);
         let held_up = enters.clone();
         world.proxy.on_request(move |request| if held_up(request) { Verdict::Hold } else { Verdict::Forward });
         let lock = lock.clone();
         let ours =
             tokio::spawn(async move { if tries { lock.try_lock().await } else { lock.lock().await.map(Some) } });
-        let name = wait_children(&world.admin, &a, 1).await.remove(0);
-        soon("the second", world.proxy.wait_for(enters)).await;
-        world.admin.delete(&format!("{a}/{name}"), None).await.expect("deleted");
+        let name = wait_children(&world.admin, &b, 1).await.remove(0);
+        soon("the last", world.proxy.wait_for(enters)).await;
+        world.admin.delete(&format!("{b}/{name}"), None).await.expect("deleted");
         let theirs = theirs.lock().await.expect("held");
         world.proxy.on_request(|_| Verdict::Forward);
         world.proxy.heal();
         if tries {
-            let error = soon("an answer", ours).await.expect("no panic").expect_err("somebody else has the first");
-            assert!(matches!(&error, Error::Evicted { node } if *node == format!("{a}/{name}")), "{error:?}");
+            let error =
+                soon("an answer", ours).await.expect("no panic").expect_err("somebody else has the second");
+            assert!(matches!(&error, Error::Evicted { node } if *node == format!("{b}/{name}")), "{error:?}");
             theirs.release().await.expect("released");
             continue;
         }
         // It takes all places anew, behind them.
-        let queued = async { while !ours.is_finished() && children(&world.admin, &a).await.len() < 2 {} };
+        let queued = async { while !ours.is_finished() && children(&world.admin, &b).await.len() < 2 {} };
         soon("a new place", queued).await;
-        assert!(!ours.is_finished(), "somebody else has the first");
+        assert!(!ours.is_finished(), "somebody else has the second");
         theirs.release().await.expect("released");
         let ours = soon("ours", ours).await.expect("no panic").expect("held").expect("waited");
         ours.release().await.expect("released while it was held");
     }
-    wait_empty(&world, &["a", "b"]).await;
+    wait_empty(&world, &["a", "b", "c"]).await;
 }
 
 #[tokio::test]
