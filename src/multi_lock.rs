@@ -97,7 +97,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::try_lock`](crate::Mutex::try_lock).
+    /// As [`Mutex::try_lock`](crate::Mutex::try_lock); [`Error::Evicted`] also if one of its nodes is deleted meanwhile.
     pub async fn try_lock(&self) -> Result<Option<MultiLockGuard>> {
         Ok(self.queue.try_hold().await?.map(MultiLockGuard))
     }
