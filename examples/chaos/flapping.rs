@@ -12,7 +12,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Mutex, Session};
 
@@ -116,11 +116,22 @@ pub(crate) async fn acquire(hosts: &str, acquires: usize) -> Result {
     for number in 0..LOCKS * CONTENDERS {
         let mutex = Mutex::new(&session, &format!("/flapping/{}", number % LOCKS))?;
         let send = send.clone();
+        let mut random = Rng::with_seed(number as u64);
         tasks.spawn(async move {
             loop {
-                // A hold may be lost; what counts is what is left of it.
-                if let Ok(guard) = mutex.lock().await {
-                    let _ = guard.release().await;
+                let guard = match random.u8(0..8) {
+                    0 => mutex.try_lock().await.ok().flatten(),
+                    1 => timeout(Duration::from_millis(random.u64(0..10)), mutex.lock())
+                        .await
+                        .ok()
+                        .and_then(Result::ok),
+                    _ => mutex.lock().await.ok(),
+                };
+                let Some(guard) = guard else { continue };
+                match random.u8(0..8) {
+                    0 => drop(guard),
+                    // It may have been lost; what counts is what is left of it.
+                    _ => drop(guard.release().await),
                 }
                 if send.send(()).await.is_err() {
                     return;
@@ -128,6 +139,7 @@ pub(crate) async fn acquire(hosts: &str, acquires: usize) -> Result {
             }
         });
     }
+    drop(send);
     for number in 1..=acquires {
         done.recv().await.ok_or("the contenders are gone")?;
         if number.is_multiple_of(acquires.div_ceil(REPORTS)) {
