@@ -33,7 +33,7 @@ use crate::hold::{Hold, REVOKE, any_gone};
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::queue::place::{Outlook, Place};
-use crate::session::{Answer, Link, Session};
+use crate::session::{Answer, Failure, Link, Session};
 
 pub use self::name::Kind as ContenderKind;
 pub use self::waiting::Waiting;
@@ -238,8 +238,8 @@ impl Queue {
 
     async fn try_once(&self, link: Arc<Link>) -> Result<Option<Hold>, Interrupt> {
         let link = &link;
-        // Whoever is there came before us, so nothing need be written to know that.
-        // Who has a turn while there is room is on the way to a hold.
+        // Whoever is there came before us, so nothing need be written to know that. Who has a turn while there is room
+        // is on the way to a hold.
         let blocked = self.kept_and_passed().0.into_iter().map(async |line| {
             let mut names = line.list(link).await?;
             line.clear_strays(link, &mut names);
@@ -277,13 +277,17 @@ impl Queue {
         if nodes.len() < 2 {
             return Ok(());
         }
-        let (check, checked) = Answer::deferred();
-        let all = nodes.clone();
-        link.burst(move |requests| vec![check.fill(requests.check_all(all))]);
-        match checked.await {
-            Ok(Some(gone)) => Err(Error::Evicted { node: nodes[gone].clone() }.into()),
-            // Without an answer the watch of the hold will tell.
-            Ok(None) | Err(_) => Ok(()),
+        link.connected().await?;
+        loop {
+            let (check, checked) = Answer::deferred();
+            let all = nodes.clone();
+            link.burst(move |requests| vec![check.fill(requests.check_all(all))]);
+            match checked.await {
+                Ok(Some(gone)) => return Err(Error::Evicted { node: nodes[gone].clone() }.into()),
+                Ok(None) | Err(Failure::Refused(_)) => return Ok(()),
+                Err(Failure::Unknown) => link.settled().await?,
+                Err(Failure::Over) => return Err(Interrupt::SessionOver),
+            }
         }
     }
 
