@@ -1,0 +1,264 @@
+//! What must hold of every pair, in both directions.
+
+use futures_util::FutureExt;
+use testbed::proxy::Proxy;
+use tokio::task::JoinHandle;
+use zookeeper_recipes::zookeeper_client::Client;
+use zookeeper_recipes::{LockGuard, Session};
+
+use crate::ledger::Ledger;
+use crate::pairs::*;
+use crate::peer::{Handle, Peer};
+use crate::support::{connect, fresh_path, hosts, soon, wait_nodes};
+
+const HAND_OVERS: usize = 200;
+const TURNS: usize = 50;
+
+/// Both sides of a pair on one path, and an eye on the server.
+struct Fleet {
+    pair: &'static Pair,
+    peer: Peer,
+    session: Session,
+    proxy: Proxy,
+    admin: Client,
+    path: String,
+    dirs: Vec<String>,
+}
+
+impl Fleet {
+    async fn of(pair: &'static Pair) -> Self {
+        let hosts = hosts();
+        let proxy = Proxy::start(hosts.split(',').next().expect("a host")).await.expect("a proxy");
+        let path = fresh_path();
+        Self {
+            pair,
+            peer: Peer::start(pair.language, &hosts).await,
+            session: connect(&proxy.hosts()).await,
+            proxy,
+            admin: Client::connect(&hosts).await.expect("connects"),
+            dirs: pair.dirs.iter().map(|dir| format!("{path}{dir}")).collect(),
+            path,
+        }
+    }
+
+    /// Another lock of theirs, in the same process and session.
+    async fn theirs(&self) -> Handle {
+        self.peer.lock(self.pair.theirs, &self.path).await
+    }
+
+    /// Ours, as a task that acquires it.
+    fn ours(&self) -> JoinHandle<Box<dyn LockGuard>> {
+        tokio::spawn((self.pair.ours)(&self.session, &self.path))
+    }
+
+    /// Holds one that excludes both sides.
+    async fn excluder(&self) -> Excluder {
+        if self.pair.marks.1 == 'r' {
+            return Excluder::Ours(held(self.ours()).await);
+        }
+        let mut theirs = self.theirs().await;
+        theirs.acquire().await;
+        Excluder::Theirs(theirs)
+    }
+
+    /// Waits until one holds and so many wait.
+    async fn waiting(&self, waiters: usize) {
+        wait_nodes(&self.admin, &self.dirs, (self.pair.nodes)(waiters)).await;
+    }
+
+    /// Nothing is left, and the driver ends well.
+    async fn end(self) {
+        wait_nodes(&self.admin, &self.dirs, 0).await;
+        self.peer.close().await;
+        self.session.close().await.expect("closed");
+    }
+}
+
+enum Excluder {
+    Ours(Box<dyn LockGuard>),
+    Theirs(Handle),
+}
+
+impl Excluder {
+    async fn release(self) {
+        match self {
+            Self::Ours(guard) => guard.release().await.expect("released"),
+            Self::Theirs(mut handle) => handle.release().await,
+        }
+    }
+}
+
+async fn held(ours: JoinHandle<Box<dyn LockGuard>>) -> Box<dyn LockGuard> {
+    soon("our turn", ours).await.expect("no panic")
+}
+
+/// One holds at a time, and the ledger that all write to says so.
+async fn exclusion(pair: &'static Pair) {
+    let fleet = Fleet::of(pair).await;
+    let ledger = Ledger::new();
+    let (our_mark, their_mark) = pair.marks;
+    let file = ledger.path();
+    let mut theirs = [fleet.theirs().await, fleet.theirs().await];
+    for handle in &theirs {
+        handle.send(&format!("work {} {their_mark} 1 {TURNS}", file.display())).await;
+    }
+    let ours = (0..2).map(|who| {
+        let (fleet, ledger) = (&fleet, &ledger);
+        async move {
+            let who = format!("ours-{who}");
+            for _ in 0..TURNS {
+                let guard = held(fleet.ours()).await;
+                ledger.enter(our_mark, &who, 1);
+                ledger.leave(our_mark, &who);
+                guard.release().await.expect("released");
+            }
+        }
+    });
+    futures_util::future::join_all(ours).await;
+    for handle in &mut theirs {
+        let answer = handle.answer().await;
+        assert_eq!(answer.word, "ok", "{}", answer.rest);
+    }
+    ledger.check(1);
+    assert_eq!(ledger.entries().len(), 4 * TURNS);
+    fleet.end().await;
+}
+
+/// Who queues in some order is admitted in it, whoever it is.
+async fn order(pair: &'static Pair) {
+    let fleet = Fleet::of(pair).await;
+    let (mut first, mut third) = (fleet.theirs().await, fleet.theirs().await);
+    first.acquire().await;
+    let second = fleet.ours();
+    fleet.waiting(1).await;
+    third.send("acquire").await;
+    fleet.waiting(2).await;
+    let fourth = fleet.ours();
+    fleet.waiting(3).await;
+    assert!(third.is_silent() && !second.is_finished() && !fourth.is_finished());
+    first.release().await;
+    let second = held(second).await;
+    assert!(third.is_silent() && !fourth.is_finished());
+    second.release().await.expect("released");
+    third.held().await;
+    assert!(!fourth.is_finished());
+    third.release().await;
+    held(fourth).await.release().await.expect("released");
+    fleet.end().await;
+}
+
+/// The lock goes to and fro, two hundred times each way.
+async fn hand_over(pair: &'static Pair) {
+    let fleet = Fleet::of(pair).await;
+    let mut theirs = fleet.theirs().await;
+    theirs.acquire().await;
+    for _ in 0..HAND_OVERS {
+        let ours = fleet.ours();
+        fleet.waiting(1).await;
+        theirs.release().await;
+        let guard = held(ours).await;
+        theirs.send("acquire").await;
+        fleet.waiting(1).await;
+        assert!(theirs.is_silent());
+        guard.release().await.expect("released");
+        theirs.held().await;
+    }
+    theirs.release().await;
+    fleet.end().await;
+}
+
+/// Their process is killed while it holds: we are next when its session is over.
+async fn their_holder_is_killed(pair: &'static Pair) {
+    let fleet = Fleet::of(pair).await;
+    let mut theirs = fleet.theirs().await;
+    theirs.acquire().await;
+    let ours = fleet.ours();
+    fleet.waiting(1).await;
+    let Fleet { peer, session, admin, dirs, .. } = fleet;
+    peer.kill().await;
+    held(ours).await.release().await.expect("released");
+    wait_nodes(&admin, &dirs, 0).await;
+    session.close().await.expect("closed");
+}
+
+/// Our process vanishes while it holds: they are next when our session is over, and we know.
+async fn our_holder_is_cut_off(pair: &'static Pair) {
+    let fleet = Fleet::of(pair).await;
+    let mut theirs = fleet.theirs().await;
+    let guard = held(fleet.ours()).await;
+    theirs.send("acquire").await;
+    fleet.waiting(1).await;
+    let lost = guard.lost();
+    fleet.proxy.refuse();
+    theirs.held().await;
+    assert!(lost.now_or_never().is_some(), "theirs before we knew");
+    fleet.proxy.heal();
+    theirs.release().await;
+    fleet.end().await;
+}
+
+/// We give up while we wait: nobody waits for us.
+async fn our_waiter_is_cancelled(pair: &'static Pair) {
+    let fleet = Fleet::of(pair).await;
+    let mut third = fleet.theirs().await;
+    let first = fleet.excluder().await;
+    let second = fleet.ours();
+    fleet.waiting(1).await;
+    third.send("acquire").await;
+    fleet.waiting(2).await;
+    second.abort();
+    fleet.waiting(1).await;
+    assert!(third.is_silent());
+    first.release().await;
+    third.held().await;
+    third.release().await;
+    fleet.end().await;
+}
+
+/// They give up while they wait, by a call or by a limit of time: nobody waits for them.
+async fn their_waiter_is_cancelled(pair: &'static Pair) {
+    for (acquire, cancel) in [("acquire", true), ("acquire 200", false)] {
+        let fleet = Fleet::of(pair).await;
+        let mut second = fleet.theirs().await;
+        let first = held(fleet.ours()).await;
+        second.send(acquire).await;
+        fleet.waiting(1).await;
+        let third = fleet.ours();
+        if cancel {
+            second.send("cancel").await;
+        }
+        let answer = second.answer().await;
+        assert_eq!(answer.word, if cancel { "cancelled" } else { "timeout" }, "{}", answer.rest);
+        first.release().await.expect("released");
+        held(third).await.release().await.expect("released");
+        fleet.end().await;
+    }
+}
+
+macro_rules! tests {
+    ($pair:ident: $($test:ident),*) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $test() {
+            super::$test(&super::$pair).await;
+        }
+    )*};
+}
+
+macro_rules! pairs {
+    ($($name:ident => $pair:ident $(but $cannot:ident)?;)*) => {$(
+        mod $name {
+            tests!($pair: exclusion, order, hand_over, their_holder_is_killed, our_holder_is_cut_off,
+                our_waiter_is_cancelled);
+            pairs!(@cancel $pair $($cannot)?);
+        }
+    )*};
+    (@cancel $pair:ident) => { tests!($pair: their_waiter_is_cancelled); };
+    (@cancel $pair:ident cannot_cancel) => {};
+}
+
+pairs! {
+    kazoo_lock => KAZOO_LOCK;
+    kazoo_writer_beside_writer => KAZOO_WRITER_BESIDE_WRITER;
+    kazoo_writer_beside_reader => KAZOO_WRITER_BESIDE_READER;
+    kazoo_reader_beside_writer => KAZOO_READER_BESIDE_WRITER;
+}

@@ -1,0 +1,64 @@
+//! The file that every holder, in any language, writes its coming and going to, and checks.
+//!
+//! A line is `+MARK WHO` or `-MARK WHO`. The holders that are in at once may be as many as the limit says, or any number
+//! whose mark is `r`: readers.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// A ledger file of a test.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    folder: tempfile::TempDir,
+}
+
+impl Ledger {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().expect("a folder") }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path().join("ledger")
+    }
+
+    /// Writes that `who` comes in, and checks that it may.
+    pub(crate) fn enter(&self, mark: char, who: &str, limit: usize) {
+        append(&self.path(), &format!("+{mark} {who}\n"));
+        self.check(limit);
+    }
+
+    /// Writes that `who` goes out.
+    pub(crate) fn leave(&self, mark: char, who: &str) {
+        append(&self.path(), &format!("-{mark} {who}\n"));
+    }
+
+    /// Who came in, in order.
+    pub(crate) fn entries(&self) -> Vec<String> {
+        let lines = std::fs::read_to_string(self.path()).unwrap_or_default();
+        lines.lines().filter(|line| line.starts_with('+')).map(|line| line[3..].to_owned()).collect()
+    }
+
+    /// Checks every state that the file has been in.
+    pub(crate) fn check(&self, limit: usize) {
+        let lines = std::fs::read_to_string(self.path()).expect("readable");
+        let mut present: Vec<&str> = Vec::new();
+        for line in lines.lines() {
+            let (way, who) = line.split_at(1);
+            if way == "+" {
+                present.push(who);
+            } else {
+                let at = present.iter().position(|one| *one == who).expect("only who is in goes out");
+                present.remove(at);
+            }
+            let all_read = present.iter().all(|who| who.starts_with('r'));
+            assert!(all_read || present.len() <= limit, "at once: {present:?}");
+        }
+    }
+}
+
+/// In one write, so that the lines of several processes do not mix.
+fn append(path: &Path, line: &str) {
+    let mut file = OpenOptions::new().create(true).append(true).open(path).expect("a ledger");
+    file.write_all(line.as_bytes()).expect("written");
+}

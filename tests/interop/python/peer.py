@@ -1,0 +1,121 @@
+"""The driver of kazoo's locks. `peer.rs` says what it understands."""
+
+import os
+import queue
+import sys
+import threading
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import CancelledError, LockTimeout
+
+# Ours, as kazoo has to be told of them.
+OURS = ["-lock-"]
+OUR_WRITERS = ["__WRIT__"]
+OUR_READERS = ["__READ__"]
+
+say_lock = threading.Lock()
+
+
+def say(handle, text):
+    with say_lock:
+        print(handle, text.replace("\n", " "), flush=True)
+
+
+def overlap(ledger, limit):
+    """Replays the ledger, and returns who was in at once and must not have been."""
+    present = []
+    with open(ledger) as lines:
+        for line in lines:
+            who = line[1:].strip()
+            present.append(who) if line[0] == "+" else present.remove(who)
+            if len(present) > limit and not all(who[0] == "r" for who in present):
+                return present
+    return None
+
+
+def append(ledger, line):
+    descriptor = os.open(ledger, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(descriptor, (line + "\n").encode())
+    os.close(descriptor)
+
+
+class Handle:
+    """One lock, and the thread that obeys its commands."""
+
+    def __init__(self, name, client):
+        self.name = name
+        self.client = client
+        self.commands = queue.Queue()
+        self.lock = None
+        threading.Thread(target=self.obey, daemon=True).start()
+
+    def obey(self):
+        while True:
+            verb, *arguments = self.commands.get()
+            try:
+                answer = getattr(self, verb)(*arguments)
+            except Exception as error:
+                answer = f"error {type(error).__name__}: {error}"
+            say(self.name, answer)
+
+    def new(self, kind, path):
+        if kind == "lock":
+            self.lock = self.client.Lock(path, extra_lock_patterns=OURS)
+        elif kind == "plain":
+            self.lock = self.client.Lock(path)
+        elif kind == "write":
+            self.lock = self.client.WriteLock(path, extra_lock_patterns=OUR_WRITERS + OUR_READERS)
+        elif kind == "read":
+            self.lock = self.client.ReadLock(path, extra_lock_patterns=OUR_WRITERS)
+        else:
+            return "error unknown kind " + kind
+        return "ok"
+
+    def acquire(self, milliseconds=None):
+        limit = int(milliseconds) / 1000 if milliseconds else None
+        try:
+            if not self.lock.acquire(timeout=limit):
+                return "timeout"
+        except LockTimeout:
+            return "timeout"
+        except CancelledError:
+            return "cancelled"
+        return f"held {self.lock.path}/{self.lock.node}"
+
+    def cancel(self):
+        self.lock.cancel()
+
+    def release(self):
+        return "ok" if self.lock.release() else "error not held"
+
+    def work(self, ledger, mark, limit, times):
+        who = f"{mark} kazoo-{os.getpid()}-{self.name}"
+        for _ in range(int(times)):
+            self.lock.acquire()
+            append(ledger, "+" + who)
+            together = overlap(ledger, int(limit))
+            append(ledger, "-" + who)
+            self.lock.release()
+            if together:
+                return f"error at once: {together}"
+        return "ok"
+
+
+def main():
+    hosts, session = sys.argv[1:]
+    client = KazooClient(hosts=hosts, timeout=int(session) / 1000)
+    client.start()
+    handles = {}
+    print("ready", flush=True)
+    for line in sys.stdin:
+        name, verb, *arguments = line.split()
+        handle = handles.get(name) or handles.setdefault(name, Handle(name, client))
+        if verb == "cancel":
+            handle.cancel()
+        else:
+            handle.commands.put((verb, *arguments))
+    client.stop()
+    client.close()
+
+
+main()
