@@ -84,8 +84,9 @@ mod tests {
             .map_or(Verdict::Admit, |nearest| Verdict::Wait { name: nearest.text.clone(), ahead: ahead.len() })
     }
 
-    /// A line of contenders in the order of their creation, with the numbers that servers give out around `start`:
-    /// from the end of the counter on, any mix of the last number and negative ones, before they settle.
+    /// A line of contenders in the order of their creation, with the numbers that servers give out from `start` on, of
+    /// a counter that has 33 bits here: at its end they are the last number again and again, or a mix of that and
+    /// negative ones, before they settle. Where the counter has gone over its end it comes up to 0 from below.
     fn line(random: &mut fastrand::Rng, start: i64, kinds: &[Kind], stuck: bool) -> Vec<Truth> {
         let mut counter = start;
         let mut czxid = random.i64(0..1 << 40);
@@ -93,8 +94,8 @@ mod tests {
             .map(|index| {
                 counter += random.i64(1..3);
                 czxid += random.i64(1..1_000);
-                let beyond = counter >= i64::from(i32::MAX);
-                let number = match beyond {
+                let at_the_end = (END..END + 100).contains(&counter);
+                let number = match at_the_end {
                     false => counter as i32,
                     true if stuck || random.bool() => i32::MAX,
                     true => i32::MIN + random.i32(0..40),
@@ -106,13 +107,31 @@ mod tests {
             .collect()
     }
 
+    const END: i64 = i32::MAX as i64;
+    /// Where the counter is at 0 again.
+    const ANEW: i64 = 1 << 32;
+    /// Where negative numbers go from ten digits to nine.
+    const NINE_DIGITS: i64 = ANEW - 1_000_000_000;
+
     #[test]
     fn agrees_with_the_naive_rule() {
-        let end = i64::from(i32::MAX);
         let kinds: [&[Kind]; 3] = [&[Kind::Lock], &[Kind::Read, Kind::Write], &[Kind::Latch]];
-        for seed in 0..3_000 {
+        let starts = [
+            0,
+            1 << 30,
+            END - 10,
+            END - 1,
+            END,
+            END + 5,
+            NINE_DIGITS - 10,
+            ANEW - 40,
+            ANEW - 10,
+            ANEW - 2,
+            ANEW + 5,
+        ];
+        for seed in 0..5_000 {
             let mut random = fastrand::Rng::with_seed(seed);
-            let start = [0, 1 << 30, end - 10, end - 1, end, end + 5][random.usize(..6)];
+            let start = starts[random.usize(..starts.len())];
             let (kinds, stuck) = (kinds[random.usize(..3)], random.bool());
             let line = line(&mut random, start, kinds, stuck);
             let mut listing: Vec<_> = line.iter().map(|one| one.text.clone()).collect();

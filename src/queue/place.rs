@@ -296,12 +296,13 @@ impl<'a> Place<'a> {
     }
 
     /// Reads what the order needs at the end of the counter; `false` if somebody has left in the meantime.
-    async fn read_czxids(&mut self, index: usize, names: Vec<String>) -> Result<bool, Interrupt> {
+    async fn read_czxids(&mut self, index: usize, mut names: Vec<String>) -> Result<bool, Interrupt> {
         let mut complete = true;
         let own: Vec<_> = self.own(index).iter().filter_map(Stake::created).cloned().collect();
         let (line, link) = (&self.lines[index], self.link().clone());
         let czxids = &mut self.views[index].czxids;
         czxids.extend(own.into_iter().map(|created| (created.name, created.czxid)));
+        names.retain(|name| !czxids.contains_key(name));
         // All in one burst.
         let nodes = join_all(names.iter().map(|name| line.stat(&link, name))).await;
         for (name, node) in names.into_iter().zip(nodes) {

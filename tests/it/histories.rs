@@ -22,10 +22,10 @@ use crate::support::{TIMEOUT, World, connect, hosts, soon};
 const SESSIONS: usize = 4;
 const TASKS: usize = 3;
 const ROUNDS: usize = 25;
-const PERMITS: u32 = 4;
+pub(crate) const PERMITS: u32 = 4;
 
 /// One of the tasks of a workload: who it is, and where it writes down what it does.
-struct Client {
+pub(crate) struct Client {
     session: Session,
     process: Process,
     path: String,
@@ -34,6 +34,23 @@ struct Client {
     name: String,
     /// How many of its session hold.
     holding: Arc<AtomicUsize>,
+    /// How often it has held.
+    pub(crate) held: usize,
+}
+
+impl Client {
+    pub(crate) fn new(session: &Session, path: &str, history: &History, name: String, random: Rng) -> Self {
+        Self {
+            session: session.clone(),
+            process: history.process(name.clone()),
+            path: path.to_owned(),
+            random,
+            owner: Owner::new(),
+            name,
+            holding: Arc::default(),
+            held: 0,
+        }
+    }
 }
 
 /// A lock that is asked for, and how it is written down.
@@ -49,7 +66,7 @@ type Rope = (Proxy, Arc<AtomicUsize>);
 /// A place in the queue, to be awaited for the guard.
 type Place = BoxFuture<'static, Result<Guard>>;
 /// What a task does in one round.
-type Round = for<'a> fn(&'a mut Client) -> BoxFuture<'a, ()>;
+pub(crate) type Round = for<'a> fn(&'a mut Client) -> BoxFuture<'a, ()>;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Weather {
@@ -99,15 +116,8 @@ async fn run(weather: Weather, round: Round, dirs: &[&str], models: &[Model]) {
         proxies.push((proxy, holding.clone()));
         for task in 0..TASKS {
             let name = format!("session {session}, task {task}");
-            let mut client = Client {
-                session: connected.clone(),
-                process: history.process(name.clone()),
-                path: world.path.clone(),
-                random: random.fork(),
-                owner: Owner::new(),
-                name,
-                holding: holding.clone(),
-            };
+            let mut client = Client::new(&connected, &world.path, &history, name, random.fork());
+            client.holding = holding.clone();
             tasks.push(tokio::spawn(async move {
                 for _ in 0..ROUNDS {
                     round(&mut client).await;
@@ -164,7 +174,7 @@ async fn a_while(millis: u64) {
     let _ = tokio::time::timeout(Duration::from_millis(millis), pending::<()>()).await;
 }
 
-async fn lock(client: &mut Client) {
+pub(crate) async fn lock(client: &mut Client) {
     let mutex = Mutex::new(&client.session, &client.path).expect("a lock");
     let place = place(async move { mutex.enqueue().await });
     let lock = Mutex::new(&client.session, &client.path).expect("a lock");
@@ -172,7 +182,7 @@ async fn lock(client: &mut Client) {
     ask(client, Ask { acquires, lock: Box::new(lock), place: Some(place) }).await;
 }
 
-async fn campaign(client: &mut Client) {
+pub(crate) async fn campaign(client: &mut Client) {
     let election = Election::new(&client.session, &client.path).expect("a lock");
     let candidate = Candidate(election.clone());
     let place = place(async move { election.enqueue().await });
@@ -180,14 +190,14 @@ async fn campaign(client: &mut Client) {
     ask(client, Ask { acquires, lock: Box::new(candidate), place: Some(place) }).await;
 }
 
-async fn take_permits(client: &mut Client) {
+pub(crate) async fn take_permits(client: &mut Client) {
     let semaphore = Semaphore::new(&client.session, &client.path, PERMITS).expect("a lock");
     let count = client.random.u32(1..=PERMITS);
     let acquires = vec![Acquire::permits(client.path.clone(), count)];
     ask(client, Ask { acquires, lock: Box::new(Permits(semaphore, count)), place: None }).await;
 }
 
-async fn lock_some(client: &mut Client) {
+pub(crate) async fn lock_some(client: &mut Client) {
     let members = some_members(client);
     let lock = MultiLock::new(&client.session, &members).expect("a lock");
     let acquires = members.into_iter().map(Acquire::exclusive).collect();
@@ -216,7 +226,7 @@ fn some_members(client: &mut Client) -> Vec<String> {
     members
 }
 
-async fn read_or_write(client: &mut Client) {
+pub(crate) async fn read_or_write(client: &mut Client) {
     let lock = RwLock::new(&client.session, &client.path).expect("a lock");
     let path = client.path.clone();
     let same = lock.clone();
@@ -250,7 +260,7 @@ async fn read_or_write(client: &mut Client) {
     }
 }
 
-async fn reenter(client: &mut Client) {
+pub(crate) async fn reenter(client: &mut Client) {
     let mutex = ReentrantMutex::new(&client.session, &client.path).expect("a lock");
     let owner = client.owner.clone();
     let acquire = Acquire::exclusive(client.path.clone()).with_owner(client.name.clone());
@@ -318,6 +328,7 @@ fn gave_up(acquiring: Vec<Acquiring>, error: &Error) {
 /// Holds for a while, looking now and then, and lets go in one way or another.
 async fn use_it(client: &mut Client, held: Vec<Held>, guard: Guard) {
     client.holding.fetch_add(1, Ordering::SeqCst);
+    client.held += 1;
     hold(client, held, guard).await;
     client.holding.fetch_sub(1, Ordering::SeqCst);
 }

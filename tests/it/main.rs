@@ -5,6 +5,7 @@ mod cancel;
 mod contract;
 mod cut;
 mod election;
+mod end_of_counter;
 mod ends;
 mod enqueue;
 mod family;
