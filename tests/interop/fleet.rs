@@ -257,8 +257,11 @@ macro_rules! pairs {
 }
 
 pairs! {
+    go_lock => GO_LOCK but cannot_cancel;
     kazoo_lock => KAZOO_LOCK;
+    kazoo_renamed_lock => KAZOO_RENAMED_LOCK;
     kazoo_writer_beside_writer => KAZOO_WRITER_BESIDE_WRITER;
     kazoo_writer_beside_reader => KAZOO_WRITER_BESIDE_READER;
     kazoo_reader_beside_writer => KAZOO_READER_BESIDE_WRITER;
+    zookeeper_lock => ZOOKEEPER_LOCK;
 }
