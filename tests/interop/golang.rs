@@ -53,7 +53,6 @@ async fn path_is_removed_and_made_again_by_either() {
     let ours = Mutex::with_options(&session, &path, options).expect("a mutex");
     let peer = Peer::start(Language::Go, &hosts).await;
     let mut theirs = peer.lock("lock", &path).await;
-    let gone = async || admin.check_stat(&path).await.expect("answered").is_none();
     for _ in 0..10 {
         theirs.acquire().await;
         let waiting = ours.enqueue().await.expect("in line");
@@ -64,12 +63,22 @@ async fn path_is_removed_and_made_again_by_either() {
         guard.release().await.expect("released");
         theirs.held().await;
         theirs.release().await;
-        assert!(!gone().await, "they do not remove it");
+        assert!(admin.check_stat(&path).await.expect("answered").is_some(), "they do not remove it");
         ours.lock().await.expect("held").release().await.expect("released");
-        assert!(gone().await, "we do");
+        soon("the removal of the path", gone(&admin, &path)).await;
     }
     peer.close().await;
     session.close().await.expect("closed");
+}
+
+async fn gone(admin: &Client, path: &str) {
+    loop {
+        let (stat, watcher) = admin.check_and_watch_stat(path).await.expect("answered");
+        if stat.is_none() {
+            return;
+        }
+        watcher.changed().await;
+    }
 }
 
 /// We wait for a lock of Go, but it fails beside readers and writers, whose names it cannot read, and leaves its node.

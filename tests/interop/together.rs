@@ -6,7 +6,7 @@ use zookeeper_recipes::{Mutex, Options, Session};
 
 use crate::golang::stumbles;
 use crate::ledger::Ledger;
-use crate::peer::{Language, Peer};
+use crate::peer::{Handle, Language, Peer};
 use crate::support::{connect, fresh_path, hosts, soon, wait_nodes};
 
 const TURNS: usize = 50;
@@ -97,18 +97,23 @@ async fn are_in_one_at_a_time() {
     for handle in &theirs {
         handle.send(&format!("work {} w 1 {TURNS}", ledger.path().display())).await;
     }
-    for _ in 0..TURNS {
-        let guard = soon("our turn", three.ours().lock()).await.expect("held");
-        ledger.enter('w', "ours", 1);
-        ledger.leave('w', "ours");
-        guard.release().await.expect("released");
-    }
+    let ours = async {
+        // A driver may be slow to begin: whoever is done goes on beside it.
+        let mut turns = 0..;
+        while turns.next().expect("no end") < TURNS || theirs.iter().any(Handle::is_silent) {
+            let guard = soon("our turn", three.ours().lock()).await.expect("held");
+            ledger.enter('w', "ours", 1);
+            ledger.leave('w', "ours");
+            guard.release().await.expect("released");
+        }
+    };
+    soon("all turns", ours).await;
     for handle in &mut theirs {
         let answer = handle.answer().await;
         assert_eq!(answer.word, "ok", "{}", answer.rest);
     }
     ledger.check(1);
-    assert_eq!(ledger.entries().len(), 3 * TURNS);
+    assert!(ledger.entries().len() >= 3 * TURNS);
     three.end().await;
 }
 

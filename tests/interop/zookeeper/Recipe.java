@@ -24,7 +24,7 @@ import org.apache.zookeeper.recipes.lock.WriteLock;
 
 /** The driver of the lock among ZooKeeper's own recipes. `peer.rs` says what it understands. */
 public final class Recipe {
-    private static final int LOOK_AGAIN_MILLIS = 200;
+    private static final int LOOK_AGAIN_MILLIS = 20;
 
     public static void main(String[] arguments) throws Exception {
         Map<String, Handle> handles = new HashMap<>();
