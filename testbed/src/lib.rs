@@ -15,6 +15,7 @@ mod ports;
 pub mod proxy;
 mod quorum_wire;
 mod server;
+mod snapshot;
 
 pub use ensemble::{Ensemble, EnsembleBuilder};
 pub use link::Link;

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::java::{Installation, Java, Program};
 use crate::ports::free_port;
+use crate::snapshot;
 
 const MAIN_CLASS: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -187,6 +188,7 @@ impl Server {
 pub struct ServerBuilder {
     tick: Duration,
     config: Vec<(String, String)>,
+    counters: Vec<(String, i32)>,
     program: Program,
 }
 
@@ -194,7 +196,7 @@ impl ServerBuilder {
     fn new() -> Self {
         let program =
             Program { class_path: Vec::new(), properties: Vec::new(), main_class: MAIN_CLASS.to_owned() };
-        Self { tick: Duration::from_millis(500), config: Vec::new(), program }
+        Self { tick: Duration::from_millis(500), config: Vec::new(), counters: Vec::new(), program }
     }
 
     /// Sets the length of a tick, in whole milliseconds. The shortest session is two ticks.
@@ -212,6 +214,13 @@ impl ServerBuilder {
     /// Adds a line `key=value` to `zoo.cfg`. The last one of a key counts.
     pub fn config(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.config.push((key.into(), value.into()));
+        self
+    }
+
+    /// Has a persistent node at `path` from the start, whose next sequential child gets the number `next`: the end of
+    /// the counter, say, which it takes a server weeks to get to.
+    pub fn counter(mut self, path: impl Into<String>, next: i32) -> Self {
+        self.counters.push((path.into(), next));
         self
     }
 
@@ -257,6 +266,7 @@ impl ServerBuilder {
     pub(crate) fn overlaid_by(mut self, other: &Self) -> Self {
         self.tick = other.tick;
         self.config.extend(other.config.iter().cloned());
+        self.counters.extend(other.counters.iter().cloned());
         self.program.properties.extend(other.program.properties.iter().cloned());
         self
     }
@@ -266,6 +276,9 @@ impl ServerBuilder {
         let folder = tempfile::Builder::new().prefix("testbed-server.").tempdir().map_err(cannot_write)?;
         fs::create_dir(folder.path().join("data")).map_err(cannot_write)?;
         fs::write(folder.path().join("zoo.cfg"), self.zoo_cfg(port)).map_err(cannot_write)?;
+        if !self.counters.is_empty() {
+            snapshot::write(&folder.path().join("data"), &self.counters).map_err(cannot_write)?;
+        }
         Ok(Server { java: None, folder, port, program: self.program.clone(), installation, is_member: false })
     }
 

@@ -54,6 +54,24 @@ async fn restarted_server_keeps_port_and_data() {
 }
 
 #[tokio::test]
+async fn counter_begins_where_it_was_told_and_survives_a_restart() {
+    let mut server = Server::builder().counter("/deep/line", 2_147_483_645).start().await.unwrap();
+    let sequential = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let mut numbers = Vec::new();
+    for _ in 0..2 {
+        let client = connect(&server.hosts()).await;
+        for _ in 0..2 {
+            let (_, number) = client.create("/deep/line/n-", b"", &sequential).await.unwrap();
+            numbers.push(number.into_i64());
+            client.delete(&format!("/deep/line/n-{number}"), None).await.unwrap();
+        }
+        server.restart().await.unwrap();
+    }
+    // One by one it sticks at its end.
+    assert_eq!(numbers, [2_147_483_645, 2_147_483_646, 2_147_483_647, 2_147_483_647]);
+}
+
+#[tokio::test]
 async fn paused_server_is_silent_until_resumed() {
     let server = Server::start().await.unwrap();
     server.pause();

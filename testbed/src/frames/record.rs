@@ -1,4 +1,4 @@
-//! Reading and writing the fields of a record: big-endian numbers, and buffers with their length in
+//! Reading and writing the fields of a record, as they are in frames and in snapshots: big-endian numbers, and buffers with their length in
 //! front.
 
 use super::Frame;
@@ -75,6 +75,10 @@ impl RecordWriter {
         self.int(i32::try_from(value.len()).expect("a buffer is shorter than 2 GiB"));
         self.body.extend_from_slice(value);
         self
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.body
     }
 
     pub(crate) fn into_frame(self) -> Frame {
