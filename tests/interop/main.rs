@@ -7,6 +7,7 @@
 mod fleet;
 mod golang;
 mod kazoo;
+mod last_number;
 mod ledger;
 mod pairs;
 mod peer;
