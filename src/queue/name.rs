@@ -27,7 +27,7 @@ pub enum Kind {
     Latch,
 }
 
-/// All separators that are known, of Curator and kazoo; ours are Curator's.
+/// All separators that are known, of Curator and kazoo; ours are Curator's. ZooKeeper's own recipe has none.
 const SEPARATORS: [(&str, Kind); 7] = [
     ("-lock-", Kind::Lock),
     ("__lock__", Kind::Lock),
@@ -68,10 +68,11 @@ impl<'a> Name<'a> {
     /// Takes a name apart; `None` if it is not a contender's.
     pub(crate) fn parse(text: &'a str) -> Option<Self> {
         // A guid holds no separator, so the last one that is followed by a number, and nothing else, is the right one.
-        SEPARATORS.iter().find_map(|&(separator, kind)| {
+        let separated = SEPARATORS.iter().find_map(|&(separator, kind)| {
             let (_, number) = text.rsplit_once(separator)?;
             Some(Self { text, kind, number: parse_number(number)? })
-        })
+        });
+        separated.or_else(|| Some(Self { text, kind: Kind::Lock, number: parse_number(after_session(text)?)? }))
     }
 
     /// Whether the number alone does not tell the order.
@@ -84,6 +85,15 @@ impl<'a> Name<'a> {
         let guid = self.text.strip_prefix("_c_")?.get(..36)?;
         Uuid::try_parse(guid).ok()
     }
+}
+
+/// What follows the session in the names of ZooKeeper's own recipe, `x-SESSION-NUMBER`. In Java the session is a decimal
+/// number, maybe a negative one, in C a hexadecimal one.
+fn after_session(text: &str) -> Option<&str> {
+    let text = text.strip_prefix("x-")?;
+    let (session, rest) = text.strip_prefix('-').unwrap_or(text).split_once('-')?;
+    let well_formed = !session.is_empty() && session.bytes().all(|byte| byte.is_ascii_hexdigit());
+    well_formed.then_some(rest)
 }
 
 fn parse_number(text: &str) -> Option<i32> {
@@ -141,6 +151,9 @@ mod tests {
             ("0123456789abcdef0123456789abcdef__rlock__0000000004".to_owned(), Kind::Read, 4),
             ("_c_0123456789abcdef0123456789abcdef-lock-0000000005".to_owned(), Kind::Lock, 5),
             ("ü-lock-x-lock-0000000006".to_owned(), Kind::Lock, 6),
+            ("x-72058475851939841-0000000007".to_owned(), Kind::Lock, 7),
+            ("x--72058475851939841--000000008".to_owned(), Kind::Lock, -8),
+            ("x-0100000a1b2c3d4e-0000000009".to_owned(), Kind::Lock, 9),
         ];
         for (text, kind, number) in &names {
             let name = Name::parse(text).expect(text);
@@ -170,6 +183,11 @@ mod tests {
             "a-lock-ü000000001",
             "leases",
             "a-lock-٠٠٠٠٠٠٠٠٠٠",
+            "x-0000000001",
+            "x--0000000001",
+            "x-session-0000000001",
+            "y-72058475851939841-0000000001",
+            "x-72058475851939841-1",
         ] {
             assert_eq!(Name::parse(text), None, "{text}");
         }

@@ -103,10 +103,12 @@ async fn exclusion(pair: &'static Pair) {
         handle.send(&format!("work {} {their_mark} 1 {TURNS}", file.display())).await;
     }
     let ours = (0..2).map(|who| {
-        let (fleet, ledger) = (&fleet, &ledger);
+        let (fleet, ledger, theirs) = (&fleet, &ledger, &theirs);
         async move {
             let who = format!("ours-{who}");
-            for _ in 0..TURNS {
+            // A driver may be slow to begin: whoever is done goes on beside it.
+            let mut turns = 0..;
+            while turns.next().expect("no end") < TURNS || theirs.iter().any(Handle::is_silent) {
                 let guard = held(fleet.ours()).await;
                 ledger.enter(our_mark, &who, 1);
                 ledger.leave(our_mark, &who);
@@ -114,13 +116,13 @@ async fn exclusion(pair: &'static Pair) {
             }
         }
     });
-    futures_util::future::join_all(ours).await;
+    soon("all turns", futures_util::future::join_all(ours)).await;
     for handle in &mut theirs {
         let answer = handle.answer().await;
         assert_eq!(answer.word, "ok", "{}", answer.rest);
     }
     ledger.check(1);
-    assert_eq!(ledger.entries().len(), 4 * TURNS);
+    assert!(ledger.entries().len() >= 4 * TURNS);
     fleet.end().await;
 }
 
@@ -155,6 +157,7 @@ async fn hand_over(pair: &'static Pair) {
     for _ in 0..HAND_OVERS {
         let ours = fleet.ours();
         fleet.waiting(1).await;
+        assert!(!ours.is_finished());
         theirs.release().await;
         let guard = held(ours).await;
         theirs.send("acquire").await;
@@ -174,6 +177,7 @@ async fn their_holder_is_killed(pair: &'static Pair) {
     theirs.acquire().await;
     let ours = fleet.ours();
     fleet.waiting(1).await;
+    assert!(!ours.is_finished());
     let Fleet { peer, session, admin, dirs, .. } = fleet;
     peer.kill().await;
     held(ours).await.release().await.expect("released");
@@ -257,8 +261,11 @@ macro_rules! pairs {
 }
 
 pairs! {
+    go_lock => GO_LOCK but cannot_cancel;
     kazoo_lock => KAZOO_LOCK;
+    kazoo_renamed_lock => KAZOO_RENAMED_LOCK;
     kazoo_writer_beside_writer => KAZOO_WRITER_BESIDE_WRITER;
     kazoo_writer_beside_reader => KAZOO_WRITER_BESIDE_READER;
     kazoo_reader_beside_writer => KAZOO_READER_BESIDE_WRITER;
+    zookeeper_lock => ZOOKEEPER_LOCK;
 }

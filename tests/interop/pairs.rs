@@ -43,6 +43,14 @@ pub(crate) const KAZOO_WRITER_BESIDE_READER: Pair =
 pub(crate) const KAZOO_READER_BESIDE_WRITER: Pair =
     Pair { marks: ('w', 'r'), ..Pair::of_one_node(Language::Python, "read", writer) };
 
+/// kazoo's lock with two lines that make its names those of everybody else.
+pub(crate) const KAZOO_RENAMED_LOCK: Pair = Pair::of_one_node(Language::Python, "renamed", mutex);
+
+pub(crate) const GO_LOCK: Pair = Pair::of_one_node(Language::Go, "lock", mutex);
+
+/// The lock among ZooKeeper's own recipes.
+pub(crate) const ZOOKEEPER_LOCK: Pair = Pair::of_one_node(Language::Recipes, "lock", mutex);
+
 fn mutex(session: &Session, path: &str) -> BoxFuture<'static, Guard> {
     let lock = Mutex::new(session, path).expect("a mutex");
     async move { Box::new(lock.lock().await.expect("held")) as Guard }.boxed()

@@ -10,12 +10,14 @@
 //! | `cancel` | none; the waiting `acquire` answers |
 //! | `release` | `ok` |
 //! | `work LEDGER MARK LIMIT TIMES` | `ok`, after as many turns, each written to the [`ledger`](crate::ledger) |
+//! | `contenders` | `ok IDENTIFIER,…` of who is in line, as kazoo sees it |
 //!
 //! Any of them may answer `error TEXT`. The first line of a driver is `ready`. It ends, and closes its session, when its
 //! input ends.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,32 +25,42 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc;
 
+use crate::golang;
 use crate::support::soon;
 
 /// The session timeout of the drivers, in milliseconds.
 const SESSION: &str = "8000";
 
-const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop");
+pub(crate) const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop");
 
 /// What a driver is written in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Language {
+    Go,
     Python,
+    /// ZooKeeper's own recipes, in Java.
+    Recipes,
 }
 
 impl Language {
     async fn command(self) -> Command {
         match self {
+            Self::Go => Command::new(golang::driver().await),
             Self::Python => {
                 let mut command = Command::new(variable("PEER_PYTHON"));
                 command.arg(format!("{SOURCES}/python/peer.py"));
+                command
+            }
+            Self::Recipes => {
+                let mut command = Command::new(Path::new(&variable("PEER_JAVA")).join("java"));
+                command.arg("-cp").arg(variable("PEER_RECIPES")).arg(format!("{SOURCES}/zookeeper/Recipe.java"));
                 command
             }
         }
     }
 }
 
-fn variable(name: &str) -> OsString {
+pub(crate) fn variable(name: &str) -> OsString {
     std::env::var_os(name).unwrap_or_else(|| {
         panic!("no {name}: run these as `zk-docker/run --peers cargo test --features interop --test interop`")
     })

@@ -7,11 +7,20 @@ import threading
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import CancelledError, LockTimeout
+from kazoo.recipe.lock import Lock
 
 # Ours, as kazoo has to be told of them.
 OURS = ["-lock-"]
 OUR_WRITERS = ["__WRIT__"]
 OUR_READERS = ["__READ__"]
+
+
+class RenamedLock(Lock):
+    """kazoo's lock with the names that Curator, Go's client and we use."""
+
+    _NODE_NAME = "-lock-"
+    _EXCLUDE_NAMES = ["-lock-"]
+
 
 say_lock = threading.Lock()
 
@@ -58,11 +67,16 @@ class Handle:
                 answer = f"error {type(error).__name__}: {error}"
             say(self.name, answer)
 
-    def new(self, kind, path):
+    def new(self, kind, path, extra=None):
+        """The extra is the permits of a semaphore, the identifier of a lock."""
         if kind == "lock":
-            self.lock = self.client.Lock(path, extra_lock_patterns=OURS)
+            self.lock = self.client.Lock(path, extra, extra_lock_patterns=OURS)
         elif kind == "plain":
             self.lock = self.client.Lock(path)
+        elif kind == "renamed":
+            self.lock = RenamedLock(self.client, path, extra)
+        elif kind == "semaphore":
+            self.lock = self.client.Semaphore(path, max_leases=int(extra))
         elif kind == "write":
             self.lock = self.client.WriteLock(path, extra_lock_patterns=OUR_WRITERS + OUR_READERS)
         elif kind == "read":
@@ -80,13 +94,17 @@ class Handle:
             return "timeout"
         except CancelledError:
             return "cancelled"
-        return f"held {self.lock.path}/{self.lock.node}"
+        # A semaphore does not tell the name of its node.
+        return f"held {self.lock.path}/{getattr(self.lock, 'node', '')}"
 
     def cancel(self):
         self.lock.cancel()
 
     def release(self):
         return "ok" if self.lock.release() else "error not held"
+
+    def contenders(self):
+        return "ok " + ",".join(self.lock.contenders())
 
     def work(self, ledger, mark, limit, times):
         who = f"{mark} kazoo-{os.getpid()}-{self.name}"

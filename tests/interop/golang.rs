@@ -1,0 +1,117 @@
+//! Go's client: its driver, and what is peculiar to its lock.
+
+use std::path::{Path, PathBuf};
+
+use tokio::process::Command;
+use tokio::sync::OnceCell;
+use zookeeper_recipes::zookeeper_client::Client;
+use zookeeper_recipes::{Mutex, Options, RwLock};
+
+use crate::peer::{Handle, Language, Peer, SOURCES, variable};
+use crate::support::{connect, fresh_path, hosts, soon, wait_nodes};
+
+/// The driver, built once by each process of tests.
+pub(crate) async fn driver() -> &'static Path {
+    static DRIVER: OnceCell<PathBuf> = OnceCell::const_new();
+    DRIVER.get_or_init(build).await
+}
+
+async fn build() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    // A driver that runs cannot be written to, but another can take its place.
+    let (built, driver) = (folder.join(format!("peer-go.{}", std::process::id())), folder.join("peer-go"));
+    let status = Command::new(variable("PEER_GO"))
+        .args(["build", "-o"])
+        .args([&built, &Path::new(SOURCES).join("go/peer.go")])
+        // Debian's packages of sources are a GOPATH; what somebody has set for modules does not apply to them.
+        .envs([("GO111MODULE", "off"), ("GOFLAGS", ""), ("GOENV", "off")])
+        .env("GOPATH", variable("PEER_GOPATH"))
+        .env("GOCACHE", folder.join("go-cache"))
+        .status()
+        .await
+        .expect("go runs");
+    assert!(status.success(), "go build ended with {status}");
+    std::fs::rename(&built, &driver).expect("renamed");
+    driver
+}
+
+/// Acquires a lock of Go, which fails because of a name that it cannot read.
+pub(crate) async fn stumbles(theirs: &mut Handle) {
+    theirs.send("acquire").await;
+    let answer = theirs.answer().await;
+    assert_eq!(answer.word, "error", "{}", answer.rest);
+    assert!(answer.rest.contains("strconv.Atoi") && answer.rest.contains("invalid syntax"), "{}", answer.rest);
+}
+
+/// Go makes plain nodes where we make containers, and we remove them like ours.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn path_is_removed_and_made_again_by_either() {
+    let (hosts, path) = (hosts(), fresh_path());
+    let session = connect(&hosts).await;
+    let admin = Client::connect(&hosts).await.expect("connects");
+    let options = Options::new().with_path_removal(true);
+    let ours = Mutex::with_options(&session, &path, options).expect("a mutex");
+    let peer = Peer::start(Language::Go, &hosts).await;
+    let mut theirs = peer.lock("lock", &path).await;
+    for _ in 0..10 {
+        theirs.acquire().await;
+        let waiting = ours.enqueue().await.expect("in line");
+        theirs.release().await;
+        let guard = soon("our turn", waiting).await.expect("held");
+        theirs.send("acquire").await;
+        wait_nodes(&admin, std::slice::from_ref(&path), 2).await;
+        guard.release().await.expect("released");
+        theirs.held().await;
+        theirs.release().await;
+        assert!(admin.check_stat(&path).await.expect("answered").is_some(), "they do not remove it");
+        ours.lock().await.expect("held").release().await.expect("released");
+        soon("the removal of the path", gone(&admin, &path)).await;
+    }
+    peer.close().await;
+    session.close().await.expect("closed");
+}
+
+async fn gone(admin: &Client, path: &str) {
+    loop {
+        let (stat, watcher) = admin.check_and_watch_stat(path).await.expect("answered");
+        if stat.is_none() {
+            return;
+        }
+        watcher.changed().await;
+    }
+}
+
+/// We wait for a lock of Go, but it fails beside readers and writers, whose names it cannot read, and leaves its node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fails_beside_readers_and_writers() {
+    let hosts = hosts();
+    let session = connect(&hosts).await;
+    let admin = Client::connect(&hosts).await.expect("connects");
+    for is_writer in [false, true] {
+        let path = fresh_path();
+        let dirs = std::slice::from_ref(&path);
+        let lock = RwLock::new(&session, &path).expect("a lock");
+        let peer = Peer::start(Language::Go, &hosts).await;
+        let mut theirs = peer.lock("lock", &path).await;
+        theirs.acquire().await;
+        let ours = tokio::spawn(async move {
+            if is_writer {
+                lock.write().await.expect("held").release().await.expect("released");
+            } else {
+                lock.read().await.expect("held").release().await.expect("released");
+            }
+        });
+        wait_nodes(&admin, dirs, 2).await;
+        let mut other = peer.lock("lock", &path).await;
+        stumbles(&mut other).await;
+        wait_nodes(&admin, dirs, 3).await;
+        assert!(!ours.is_finished());
+        theirs.release().await;
+        soon("our turn", ours).await.expect("held");
+        // Nobody knows of the node that they left; it goes with their session.
+        wait_nodes(&admin, dirs, 1).await;
+        peer.close().await;
+        wait_nodes(&admin, dirs, 0).await;
+    }
+    session.close().await.expect("closed");
+}

@@ -1,0 +1,80 @@
+//! Past the end of the counter servers give one number twice, or negative ones, and only ours know who came first.
+
+use testbed::Server;
+use zookeeper_recipes::{HoldState, Mutex, Session};
+
+use crate::peer::{Handle, Language, Peer};
+use crate::support::{connect, soon};
+
+const PATH: &str = "/interop/lock";
+
+/// The last number, which servers give again, and one of those that may come after it.
+const NUMBERS: [i32; 2] = [i32::MAX, i32::MIN + 5];
+
+/// A fleet in which not all are ours is not safe there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn go_and_kazoo_let_two_in() {
+    for (language, kind) in [(Language::Go, "lock"), (Language::Python, "lock"), (Language::Python, "renamed")] {
+        for number in NUMBERS {
+            let end = End::new(language, number).await;
+            let [mut first, mut second] = end.both_hold(kind).await;
+            let waiting = end.mutex.enqueue().await.expect("in line");
+            assert_eq!(waiting.position(), 2, "we wait for both");
+            first.release().await;
+            second.release().await;
+            let ours = soon("our turn", waiting).await.expect("held");
+            first.acquire().await;
+            assert_eq!(ours.state(), HoldState::Held, "{language:?} {kind} at {number} waits for ours");
+            first.release().await;
+            ours.release().await.expect("released");
+            end.close().await;
+        }
+    }
+}
+
+/// It puts those with one number in the order of their names: first who has the older session.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn zookeepers_recipe_lets_two_in() {
+    let end = End::new(Language::Recipes, i32::MAX).await;
+    let [mut first, mut second] = end.both_hold("lock").await;
+    first.release().await;
+    second.release().await;
+    end.close().await;
+}
+
+struct End {
+    _server: Server,
+    session: Session,
+    mutex: Mutex,
+    peer: Peer,
+    number: i32,
+}
+
+impl End {
+    async fn new(language: Language, number: i32) -> Self {
+        let server = Server::builder().counter(PATH, number).start().await.expect("a server");
+        let session = connect(&server.hosts()).await;
+        Self {
+            mutex: Mutex::new(&session, PATH).expect("a mutex"),
+            session,
+            peer: Peer::start(language, &server.hosts()).await,
+            _server: server,
+            number,
+        }
+    }
+
+    /// Two locks of theirs that are held at once, while we would wait.
+    async fn both_hold(&self, kind: &str) -> [Handle; 2] {
+        let (mut second, mut first) = (self.peer.lock(kind, PATH).await, self.peer.lock(kind, PATH).await);
+        let node = first.acquire().await;
+        assert!(node.ends_with(&self.number.to_string()), "{node}");
+        second.acquire().await;
+        assert!(self.mutex.try_lock().await.expect("answered").is_none(), "we see them");
+        [first, second]
+    }
+
+    async fn close(self) {
+        self.peer.close().await;
+        self.session.close().await.expect("closed");
+    }
+}

@@ -1,0 +1,168 @@
+//! Three clients at once on one path: ours, kazoo, and Go's.
+
+use tokio::sync::mpsc;
+use zookeeper_recipes::zookeeper_client::Client;
+use zookeeper_recipes::{Mutex, Options, Session};
+
+use crate::golang::stumbles;
+use crate::ledger::Ledger;
+use crate::peer::{Handle, Language, Peer};
+use crate::support::{connect, fresh_path, hosts, soon, wait_nodes};
+
+const TURNS: usize = 50;
+
+/// What it takes for all three: kazoo with the names of the other two.
+const KAZOO: &str = "renamed";
+
+struct Three {
+    session: Session,
+    kazoo: Peer,
+    go: Peer,
+    admin: Client,
+    path: String,
+}
+
+impl Three {
+    async fn new() -> Self {
+        let hosts = hosts();
+        Self {
+            session: connect(&hosts).await,
+            kazoo: Peer::start(Language::Python, &hosts).await,
+            go: Peer::start(Language::Go, &hosts).await,
+            admin: Client::connect(&hosts).await.expect("connects"),
+            path: fresh_path(),
+        }
+    }
+
+    fn ours(&self) -> Mutex {
+        let options = Options::new().with_identifier("ours");
+        Mutex::with_options(&self.session, &self.path, options).expect("a mutex")
+    }
+
+    async fn nodes(&self, count: usize) {
+        wait_nodes(&self.admin, std::slice::from_ref(&self.path), count).await;
+    }
+
+    async fn end(self) {
+        self.nodes(0).await;
+        self.kazoo.close().await;
+        self.go.close().await;
+        self.session.close().await.expect("closed");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn come_in_turn() {
+    let three = Three::new().await;
+    let gate = three.ours().lock().await.expect("held");
+    let (admitted, mut order) = mpsc::unbounded_channel();
+    let mut tasks = Vec::new();
+    for turn in 0..6 {
+        let admitted = admitted.clone();
+        if turn % 3 == 0 {
+            let mutex = three.ours();
+            tasks.push(tokio::spawn(async move {
+                let guard = mutex.lock().await.expect("held");
+                admitted.send(turn).expect("wanted");
+                guard.release().await.expect("released");
+            }));
+        } else {
+            let mut theirs = match turn % 3 {
+                1 => three.kazoo.lock(KAZOO, &three.path).await,
+                _ => three.go.lock("lock", &three.path).await,
+            };
+            tasks.push(tokio::spawn(async move {
+                theirs.acquire().await;
+                admitted.send(turn).expect("wanted");
+                theirs.release().await;
+            }));
+        }
+        three.nodes(turn + 2).await;
+    }
+    gate.release().await.expect("released");
+    for turn in 0..6 {
+        assert_eq!(soon("the next turn", order.recv()).await, Some(turn));
+    }
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+    three.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn are_in_one_at_a_time() {
+    let three = Three::new().await;
+    let ledger = Ledger::new();
+    let mut theirs = [three.kazoo.lock(KAZOO, &three.path).await, three.go.lock("lock", &three.path).await];
+    for handle in &theirs {
+        handle.send(&format!("work {} w 1 {TURNS}", ledger.path().display())).await;
+    }
+    let ours = async {
+        // A driver may be slow to begin: whoever is done goes on beside it.
+        let mut turns = 0..;
+        while turns.next().expect("no end") < TURNS || theirs.iter().any(Handle::is_silent) {
+            let guard = soon("our turn", three.ours().lock()).await.expect("held");
+            ledger.enter('w', "ours", 1);
+            ledger.leave('w', "ours");
+            guard.release().await.expect("released");
+        }
+    };
+    soon("all turns", ours).await;
+    for handle in &mut theirs {
+        let answer = handle.answer().await;
+        assert_eq!(answer.word, "ok", "{}", answer.rest);
+    }
+    ledger.check(1);
+    assert!(ledger.entries().len() >= 3 * TURNS);
+    three.end().await;
+}
+
+/// Each is listed with what it wrote into its node. Go writes nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn are_listed_in_order() {
+    let three = Three::new().await;
+    let ours = three.ours().lock().await.expect("held");
+    let mut kazoo = three.kazoo.lock(KAZOO, &format!("{} theirs", three.path)).await;
+    kazoo.send("acquire").await;
+    three.nodes(2).await;
+    let mut go = three.go.lock("lock", &three.path).await;
+    go.send("acquire").await;
+    three.nodes(3).await;
+
+    let contenders = three.ours().contenders().await.expect("listed");
+    let listed: Vec<_> = contenders.iter().map(|one| (one.identifier_lossy(), one.is_holder())).collect();
+    assert_eq!(listed, [("ours".into(), true), ("theirs".into(), false), ("".into(), false)]);
+    for kind in ["lock", "renamed"] {
+        let eye = three.kazoo.lock(kind, &three.path).await.done("contenders").await;
+        assert_eq!(eye, "ours,theirs,", "{kind}");
+    }
+
+    ours.release().await.expect("released");
+    kazoo.held().await;
+    kazoo.release().await;
+    go.held().await;
+    go.release().await;
+    three.end().await;
+}
+
+/// With kazoo's own names Go fails and leaves its node, in whose way everybody else then stands until Go's session ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn go_fails_beside_kazoos_own_names() {
+    let three = Three::new().await;
+    let mut kazoo = three.kazoo.lock("lock", &three.path).await;
+    kazoo.acquire().await;
+    let mut go = three.go.lock("lock", &three.path).await;
+    stumbles(&mut go).await;
+    three.nodes(2).await;
+    let ours = three.ours().enqueue().await.expect("in line");
+    assert_eq!(ours.position(), 2);
+    kazoo.release().await;
+    three.nodes(2).await;
+    assert!(three.ours().try_lock().await.expect("answered").is_none());
+    let Three { session, kazoo, go, admin, path } = three;
+    go.close().await;
+    soon("our turn", ours).await.expect("held").release().await.expect("released");
+    wait_nodes(&admin, &[path], 0).await;
+    kazoo.close().await;
+    session.close().await.expect("closed");
+}
