@@ -98,7 +98,8 @@ impl Link {
             watches: Budget::of_watches(),
             id: client.session_id(),
             timeout: client.session_timeout(),
-            root_bytes: client.path().len(),
+            // The root is `/`, and a chroot ends in none.
+            root_bytes: client.path().trim_end_matches('/').len(),
             owned,
             requests: Requests::new(client),
             phase: watch::Sender::new(Phase::Open),
