@@ -5,6 +5,7 @@ mod budget;
 pub(crate) mod clock;
 mod keeper;
 mod link;
+mod listings;
 mod renewal;
 mod requests;
 mod transactions;
@@ -24,7 +25,7 @@ use crate::session::renewal::Servers;
 pub(crate) use self::answer::{Answer, Failure, Slot};
 pub(crate) use self::budget::Reserved;
 pub(crate) use self::link::{End, Interest, Link, LinkOver, Phase, Work};
-pub(crate) use self::requests::{Created, Draft, Fired, Requests, Watch};
+pub(crate) use self::requests::{Created, Draft, Fired, Names, Requests, Watch};
 pub(crate) use self::transactions::Refusal;
 
 /// A ZooKeeper session that locks are taken in, and that renews itself after it has expired.

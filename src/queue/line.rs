@@ -10,7 +10,7 @@ use crate::path::LockPath;
 use crate::queue::admission::contenders;
 use crate::queue::attempt::Interrupt;
 use crate::queue::name::Kind;
-use crate::session::{Answer, Failure, Link};
+use crate::session::{Answer, Failure, Link, Names};
 
 /// What is queued for at one path.
 #[derive(Clone, Debug)]
@@ -68,12 +68,12 @@ impl Line {
     }
 
     /// The names under the path, none if it does not exist.
-    pub(crate) async fn list(&self, link: &Arc<Link>) -> Result<Vec<String>, Interrupt> {
+    pub(crate) async fn list(&self, link: &Arc<Link>) -> Result<Names, Interrupt> {
         link.connected().await?;
         loop {
             match self.listing(link).await {
                 Ok(names) => return Ok(names),
-                Err(Failure::Refused(zookeeper_client::Error::NoNode)) => return Ok(Vec::new()),
+                Err(Failure::Refused(zookeeper_client::Error::NoNode)) => return Ok(Names::default()),
                 Err(Failure::Refused(error)) => {
                     return Err(Error::refused("list", self.path.as_str(), error).into());
                 }
@@ -83,9 +83,11 @@ impl Line {
         }
     }
 
-    pub(super) fn listing(&self, link: &Arc<Link>) -> Answer<Vec<String>> {
-        let path = self.path.clone();
-        link.ask(move |requests| requests.list(path.as_str()))
+    pub(super) fn listing(&self, link: &Arc<Link>) -> Answer<Names> {
+        let (slot, answer) = Answer::deferred();
+        let (path, asking) = (self.path.clone(), link.clone());
+        link.burst(move |_| asking.list(path.as_str(), slot).into_iter().collect());
+        answer
     }
 
     /// The data and the stat of the node `name` of the line; `None` if it is gone.
@@ -119,16 +121,19 @@ impl Line {
 
     /// Takes what is left of places that were given up out of a listing, and deletes it: nobody waits behind a node
     /// that no one owns.
-    pub(crate) fn clear_strays(&self, link: &Arc<Link>, names: &mut Vec<String>) {
+    pub(crate) fn clear_strays(&self, link: &Arc<Link>, names: &mut Names) {
         let guids = contenders(names).filter_map(|name| Some((name.guid()?, name.text)));
         let strays: Vec<_> = link.strays(guids).into_iter().map(str::to_owned).collect();
         self.clear(link, names, &strays);
     }
 
     /// Takes nodes of ours that nobody wants out of a listing, and deletes them.
-    pub(super) fn clear(&self, link: &Arc<Link>, names: &mut Vec<String>, unwanted: &[String]) {
-        unwanted.iter().for_each(|name| self.delete(link, name));
-        names.retain(|name| !unwanted.contains(name));
+    pub(super) fn clear(&self, link: &Arc<Link>, names: &mut Names, unwanted: &[String]) {
+        if !unwanted.is_empty() {
+            unwanted.iter().for_each(|name| self.delete(link, name));
+            // The others who asked have theirs.
+            Arc::make_mut(names).retain(|name| !unwanted.contains(name));
+        }
     }
 
     pub(super) fn delete(&self, link: &Arc<Link>, name: &str) {

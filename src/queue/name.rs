@@ -67,10 +67,14 @@ pub(crate) struct Name<'a> {
 impl<'a> Name<'a> {
     /// Takes a name apart; `None` if it is not a contender's.
     pub(crate) fn parse(text: &'a str) -> Option<Self> {
-        // A guid holds no separator, so the last one that is followed by a number, and nothing else, is the right one.
-        let separated = SEPARATORS.iter().find_map(|&(separator, kind)| {
-            let (_, number) = text.rsplit_once(separator)?;
-            Some(Self { text, kind, number: parse_number(number)? })
+        // From its end: a waiter takes a whole line apart, which may be thousands of names long, whenever it looks.
+        let digits = text.bytes().rev().take_while(u8::is_ascii_digit).count();
+        let (head, number) = text.split_at(text.len() - digits);
+        // A minus may belong to the number, or end the separator.
+        let negative = head.strip_suffix('-').map(|head| (head, &text[head.len()..]));
+        let separated = [Some((head, number)), negative].into_iter().flatten().find_map(|(head, number)| {
+            let (_, kind) = SEPARATORS.iter().find(|(separator, _)| head.ends_with(separator))?;
+            Some(Self { text, kind: *kind, number: parse_number(number)? })
         });
         separated.or_else(|| Some(Self { text, kind: Kind::Lock, number: parse_number(after_session(text)?)? }))
     }

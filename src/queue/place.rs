@@ -16,7 +16,7 @@ use crate::queue::line::{Line, Spot};
 use crate::queue::parents::{Parents, no_children};
 use crate::queue::wait;
 use crate::session::clock::Moment;
-use crate::session::{Answer, Failure, Link};
+use crate::session::{Answer, Failure, Link, Names};
 
 type ZkError = zookeeper_client::Error;
 
@@ -182,11 +182,12 @@ impl<'a> Place<'a> {
             })
             .unzip();
         let paths: Vec<_> = self.lines.iter().map(|line| line.path.clone()).collect();
+        let link = self.link().clone();
         self.link().burst(move |requests| {
             let mut answers = make(requests);
             answers.push(create(requests));
             let lists = slots.into_iter().zip(paths);
-            answers.extend(lists.map(|(slot, path)| slot.fill(requests.list(path.as_str()))));
+            answers.extend(lists.filter_map(|(slot, path)| link.list(path.as_str(), slot)));
             answers
         });
         (parents, listings)
@@ -328,7 +329,7 @@ impl<'a> Place<'a> {
     }
 
     /// Clears a listing of what is left of places that were given up, and of doubles of our own nodes.
-    fn delete_strays(&self, index: usize, names: &mut Vec<String>) {
+    fn delete_strays(&self, index: usize, names: &mut Names) {
         let line = &self.lines[index];
         line.clear_strays(self.link(), names);
         for stake in self.own(index).iter().filter(|stake| stake.is_uncertain()) {
@@ -342,4 +343,4 @@ impl<'a> Place<'a> {
 }
 
 /// Listings that are under way, each with the index of its line.
-type Listings = Vec<(usize, Answer<Vec<String>>)>;
+type Listings = Vec<(usize, Answer<Names>)>;

@@ -5,7 +5,7 @@
 //!    channel, so that whoever waits looks at the client's own state again.
 //! 3. Nothing is sent while the connection is away: the client would keep it without bound, and send it later.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::future::pending;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,10 +19,10 @@ use uuid::Uuid;
 use zookeeper_client::{Client, SessionId};
 
 use crate::options::Trust;
-use crate::session::answer::Answer;
+use crate::session::answer::{Answer, Slot};
 use crate::session::budget::Budget;
 use crate::session::clock::Moment;
-use crate::session::requests::Requests;
+use crate::session::requests::{Names, Requests};
 
 /// How long to wait before a failed request is sent again over a connection that seems to stand.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
@@ -83,6 +83,8 @@ pub(crate) struct Link {
     phase: watch::Sender<Phase>,
     interest: [AtomicUsize; 2],
     strays: Mutex<Strays>,
+    /// Who waits for the next listing, for each path of which one is under way.
+    pub(super) listings: Mutex<HashMap<String, Vec<Slot<Names>>>>,
     pub(super) renewal_wanted: Notify,
     pub(super) close_wanted: Notify,
     pub(super) work_over: Notify,
@@ -98,12 +100,14 @@ impl Link {
             watches: Budget::of_watches(),
             id: client.session_id(),
             timeout: client.session_timeout(),
-            root_bytes: client.path().len(),
+            // The root is `/`, and a chroot ends in none.
+            root_bytes: client.path().trim_end_matches('/').len(),
             owned,
             requests: Requests::new(client),
             phase: watch::Sender::new(Phase::Open),
             interest: Default::default(),
             strays: Mutex::default(),
+            listings: Mutex::default(),
             renewal_wanted: Notify::new(),
             close_wanted: Notify::new(),
             work_over: Notify::new(),

@@ -55,6 +55,9 @@ pub(crate) struct Created {
     pub(crate) czxid: i64,
 }
 
+/// The names of the children of a node, for all who asked.
+pub(crate) type Names = Arc<Vec<String>>;
+
 /// A one-shot watch on one node. Dropping it takes it back.
 #[derive(Debug)]
 pub(crate) struct Watch {

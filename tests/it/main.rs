@@ -24,6 +24,7 @@ mod reentrant;
 mod round_trips;
 mod rwlock;
 mod semaphore;
+mod shared_listings;
 mod storm;
 mod support;
 mod traits;

@@ -1,0 +1,15 @@
+//! Width and length: very many waiters, very many nodes in one session, very many watches, and paths that come and go.
+//!
+//! Each test has a server of its own and the machine for itself, so they run one at a time.
+
+mod alone;
+mod containers;
+mod nodes;
+#[expect(dead_code, unused_imports, unused_macros, reason = "shared with the suite, which uses all of it")]
+#[path = "../it/recipes.rs"]
+mod recipes;
+#[expect(dead_code, reason = "shared with the suite, which uses all of it")]
+#[path = "../it/support.rs"]
+mod support;
+mod waiters;
+mod watches;
