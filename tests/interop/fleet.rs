@@ -261,4 +261,14 @@ pairs! {
     kazoo_writer_beside_writer => KAZOO_WRITER_BESIDE_WRITER;
     kazoo_writer_beside_reader => KAZOO_WRITER_BESIDE_READER;
     kazoo_reader_beside_writer => KAZOO_READER_BESIDE_WRITER;
+    curator_mutex => CURATOR_MUTEX;
+    curator_mutex_beside_reentrant => CURATOR_MUTEX_BESIDE_REENTRANT;
+    curator_writer_beside_writer => CURATOR_WRITER_BESIDE_WRITER;
+    curator_writer_beside_reader => CURATOR_WRITER_BESIDE_READER;
+    curator_reader_beside_writer => CURATOR_READER_BESIDE_WRITER;
+    curator_semaphore => CURATOR_SEMAPHORE;
+    curator_semaphore_mutex => CURATOR_SEMAPHORE_MUTEX;
+    curator_multi_lock => CURATOR_MULTI_LOCK;
+    curator_latch => CURATOR_LATCH;
+    curator_selector => CURATOR_SELECTOR;
 }

@@ -4,7 +4,10 @@
 //! and answer on standard output; [`peer`] says which. [`pairs`] is the table of what stands beside what, and [`fleet`]
 //! has the tests that run for every row of it.
 
+mod curator;
+mod curator_costs;
 mod fleet;
+mod java;
 mod ledger;
 mod pairs;
 mod peer;

@@ -23,6 +23,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc;
 
+use crate::java;
 use crate::support::soon;
 
 /// The session timeout of the drivers, in milliseconds.
@@ -34,6 +35,7 @@ const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop");
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Language {
     Python,
+    Java,
 }
 
 impl Language {
@@ -44,11 +46,12 @@ impl Language {
                 command.arg(format!("{SOURCES}/python/peer.py"));
                 command
             }
+            Self::Java => java::command(SOURCES).await,
         }
     }
 }
 
-fn variable(name: &str) -> OsString {
+pub(crate) fn variable(name: &str) -> OsString {
     std::env::var_os(name).unwrap_or_else(|| {
         panic!("no {name}: run these as `zk-docker/run --peers cargo test --features interop --test interop`")
     })
