@@ -263,6 +263,7 @@ pairs! {
     kazoo_reader_beside_writer => KAZOO_READER_BESIDE_WRITER;
     curator_mutex => CURATOR_MUTEX;
     curator_mutex_beside_reentrant => CURATOR_MUTEX_BESIDE_REENTRANT;
+    curator_mutex_beside_path_removal => CURATOR_MUTEX_BESIDE_PATH_REMOVAL;
     curator_writer_beside_writer => CURATOR_WRITER_BESIDE_WRITER;
     curator_writer_beside_reader => CURATOR_WRITER_BESIDE_READER;
     curator_reader_beside_writer => CURATOR_READER_BESIDE_WRITER;

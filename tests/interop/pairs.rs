@@ -3,7 +3,7 @@
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use zookeeper_recipes::{
-    Election, LockGuard, MultiLock, Mutex, Owner, ReentrantMutex, RwLock, Semaphore, Session,
+    Election, LockGuard, MultiLock, Mutex, Options, Owner, ReentrantMutex, RwLock, Semaphore, Session,
 };
 
 use crate::peer::Language;
@@ -48,6 +48,10 @@ pub(crate) const KAZOO_READER_BESIDE_WRITER: Pair =
 pub(crate) const CURATOR_MUTEX: Pair = Pair::of_one_node(Language::Java, "mutex", mutex);
 
 pub(crate) const CURATOR_MUTEX_BESIDE_REENTRANT: Pair = Pair::of_one_node(Language::Java, "mutex", reentrant);
+
+/// With the path gone and made again all the time.
+pub(crate) const CURATOR_MUTEX_BESIDE_PATH_REMOVAL: Pair =
+    Pair::of_one_node(Language::Java, "mutex", removing_mutex);
 
 pub(crate) const CURATOR_WRITER_BESIDE_WRITER: Pair = Pair::of_one_node(Language::Java, "write", writer);
 
@@ -95,6 +99,12 @@ fn reader(session: &Session, path: &str) -> BoxFuture<'static, Guard> {
 fn reentrant(session: &Session, path: &str) -> BoxFuture<'static, Guard> {
     let lock = ReentrantMutex::new(session, path).expect("a mutex");
     async move { Box::new(lock.lock(&Owner::new()).await.expect("held")) as Guard }.boxed()
+}
+
+fn removing_mutex(session: &Session, path: &str) -> BoxFuture<'static, Guard> {
+    let options = Options::new().with_path_removal(true);
+    let lock = Mutex::with_options(session, path, options).expect("a mutex");
+    async move { Box::new(lock.lock().await.expect("held")) as Guard }.boxed()
 }
 
 fn permit(session: &Session, path: &str) -> BoxFuture<'static, Guard> {
