@@ -10,6 +10,7 @@
 //! | `cancel` | none; the waiting `acquire` answers |
 //! | `release` | `ok` |
 //! | `work LEDGER MARK LIMIT TIMES` | `ok`, after as many turns, each written to the [`ledger`](crate::ledger) |
+//! | `revoke NODE`, `revocable`, `participants`, `read`, `unread`, `leader`, `count MAXIMUM` | `ok REST`; Curator only, by kind |
 //!
 //! Any of them may answer `error TEXT`. The first line of a driver is `ready`. It ends, and closes its session, when its
 //! input ends.
