@@ -7,7 +7,7 @@ use zookeeper_recipes::{Election, MultiLock, Mutex, Options, RwLock, Semaphore, 
 
 use crate::ledger::Ledger;
 use crate::peer::{Language, Peer};
-use crate::support::{connect, fresh_path, hosts, soon, wait_nodes};
+use crate::support::{connect, dwell, fresh_path, hosts, soon, wait_nodes};
 
 /// A session on each side, and an eye on the server.
 struct Both {
@@ -252,12 +252,13 @@ async fn several_permits_at_once_are_never_too_many() {
     }
     let semaphore = Semaphore::new(&both.session, &both.path, 5).expect("a semaphore");
     let ours = [2, 3].map(|count| {
-        let (semaphore, ledger) = (&semaphore, &ledger);
+        let (both, semaphore, ledger) = (&both, &semaphore, &ledger);
         async move {
             for _ in 0..TURNS {
                 let permits = soon("our permits", semaphore.acquire_many(count)).await.expect("held");
                 let names: Vec<_> = (0..count).map(|permit| format!("ours-{count}-{permit}")).collect();
                 names.iter().for_each(|name| ledger.enter('w', name, 5));
+                dwell(&both.admin).await;
                 names.iter().for_each(|name| ledger.leave('w', name));
                 permits.release().await.expect("released");
             }

@@ -9,7 +9,7 @@ use zookeeper_recipes::{LockGuard, Session};
 use crate::ledger::Ledger;
 use crate::pairs::*;
 use crate::peer::{Handle, Peer};
-use crate::support::{connect, fresh_path, hosts, soon, wait_nodes};
+use crate::support::{connect, dwell, fresh_path, hosts, soon, wait_nodes};
 
 const HAND_OVERS: usize = 200;
 const TURNS: usize = 50;
@@ -109,6 +109,7 @@ async fn exclusion(pair: &'static Pair) {
             for _ in 0..TURNS {
                 let guard = held(fleet.ours()).await;
                 ledger.enter(our_mark, &who, 1);
+                dwell(&fleet.admin).await;
                 ledger.leave(our_mark, &who);
                 guard.release().await.expect("released");
             }

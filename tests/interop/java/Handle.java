@@ -81,6 +81,10 @@ final class Handle {
             for (int permit = 0; permit < lock.permits(); permit++) {
                 ledger.append("+" + who + permit);
             }
+            // Stays for longer than the next in line would need to come in.
+            for (int request = 0; request < 10; request++) {
+                client.checkExists().forPath("/");
+            }
             List<String> together = ledger.overlap(limit);
             for (int permit = 0; permit < lock.permits(); permit++) {
                 ledger.append("-" + who + permit);
