@@ -9,7 +9,7 @@ use zookeeper_recipes::{LockGuard, Session};
 use crate::ledger::Ledger;
 use crate::pairs::*;
 use crate::peer::{Handle, Peer};
-use crate::support::{connect, fresh_path, hosts, soon, wait_nodes};
+use crate::support::{connect, dwell, fresh_path, hosts, soon, wait_nodes};
 
 const HAND_OVERS: usize = 200;
 const TURNS: usize = 50;
@@ -111,6 +111,7 @@ async fn exclusion(pair: &'static Pair) {
             while turns.next().expect("no end") < TURNS || theirs.iter().any(Handle::is_silent) {
                 let guard = held(fleet.ours()).await;
                 ledger.enter(our_mark, &who, 1);
+                dwell(&fleet.admin).await;
                 ledger.leave(our_mark, &who);
                 guard.release().await.expect("released");
             }
@@ -268,4 +269,15 @@ pairs! {
     kazoo_writer_beside_reader => KAZOO_WRITER_BESIDE_READER;
     kazoo_reader_beside_writer => KAZOO_READER_BESIDE_WRITER;
     zookeeper_lock => ZOOKEEPER_LOCK;
+    curator_mutex => CURATOR_MUTEX;
+    curator_mutex_beside_reentrant => CURATOR_MUTEX_BESIDE_REENTRANT;
+    curator_mutex_beside_path_removal => CURATOR_MUTEX_BESIDE_PATH_REMOVAL;
+    curator_writer_beside_writer => CURATOR_WRITER_BESIDE_WRITER;
+    curator_writer_beside_reader => CURATOR_WRITER_BESIDE_READER;
+    curator_reader_beside_writer => CURATOR_READER_BESIDE_WRITER;
+    curator_semaphore => CURATOR_SEMAPHORE;
+    curator_semaphore_mutex => CURATOR_SEMAPHORE_MUTEX;
+    curator_multi_lock => CURATOR_MULTI_LOCK;
+    curator_latch => CURATOR_LATCH;
+    curator_selector => CURATOR_SELECTOR;
 }

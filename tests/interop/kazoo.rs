@@ -53,6 +53,33 @@ async fn only_told_or_renamed_it_waits_for_curator() {
     peer.close().await;
 }
 
+/// Curator locks what kazoo holds, told or not, but for a renamed one; and so it does with ZooKeeper's own recipe.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn curator_waits_for_a_renamed_one_only() {
+    let holders = [
+        (Language::Python, "plain", "held"),
+        (Language::Python, "lock", "held"),
+        (Language::Python, "renamed", "timeout"),
+        (Language::Recipes, "lock", "held"),
+    ];
+    let curator = Peer::start(Language::Java, &hosts()).await;
+    for (language, kind, answer) in holders {
+        let path = fresh_path();
+        let holder = Peer::start(language, &hosts()).await;
+        let mut held = holder.lock(kind, &path).await;
+        held.acquire().await;
+        let mut curators = curator.lock("mutex", &path).await;
+        curators.send("acquire 300").await;
+        assert_eq!(curators.answer().await.word, answer, "{language:?} {kind}");
+        if answer == "held" {
+            curators.release().await;
+        }
+        held.release().await;
+        holder.close().await;
+    }
+    curator.close().await;
+}
+
 /// Readers of both are in together, and a writer of either waits for both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_read_together() {

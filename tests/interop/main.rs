@@ -4,8 +4,11 @@
 //! and answer on standard output; [`peer`] says which. [`pairs`] is the table of what stands beside what, and [`fleet`]
 //! has the tests that run for every row of it.
 
+mod curator;
+mod curator_costs;
 mod fleet;
 mod golang;
+mod java;
 mod kazoo;
 mod last_number;
 mod ledger;

@@ -2,7 +2,9 @@
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use zookeeper_recipes::{LockGuard, Mutex, RwLock, Session};
+use zookeeper_recipes::{
+    Election, LockGuard, MultiLock, Mutex, Options, Owner, ReentrantMutex, RwLock, Semaphore, Session,
+};
 
 use crate::peer::Language;
 
@@ -51,6 +53,42 @@ pub(crate) const GO_LOCK: Pair = Pair::of_one_node(Language::Go, "lock", mutex);
 /// The lock among ZooKeeper's own recipes.
 pub(crate) const ZOOKEEPER_LOCK: Pair = Pair::of_one_node(Language::Recipes, "lock", mutex);
 
+pub(crate) const CURATOR_MUTEX: Pair = Pair::of_one_node(Language::Java, "mutex", mutex);
+
+pub(crate) const CURATOR_MUTEX_BESIDE_REENTRANT: Pair = Pair::of_one_node(Language::Java, "mutex", reentrant);
+
+/// With the path gone and made again all the time.
+pub(crate) const CURATOR_MUTEX_BESIDE_PATH_REMOVAL: Pair =
+    Pair::of_one_node(Language::Java, "mutex", removing_mutex);
+
+pub(crate) const CURATOR_WRITER_BESIDE_WRITER: Pair = Pair::of_one_node(Language::Java, "write", writer);
+
+pub(crate) const CURATOR_WRITER_BESIDE_READER: Pair =
+    Pair { marks: ('r', 'w'), ..Pair::of_one_node(Language::Java, "write", reader) };
+
+pub(crate) const CURATOR_READER_BESIDE_WRITER: Pair =
+    Pair { marks: ('w', 'r'), ..Pair::of_one_node(Language::Java, "read", writer) };
+
+/// Of one permit. Who is first in line has a lease already, and counts.
+pub(crate) const CURATOR_SEMAPHORE: Pair = Pair {
+    dirs: &["/locks", "/leases"],
+    nodes: |waiters| if waiters == 0 { 1 } else { 2 + waiters },
+    ..Pair::of_one_node(Language::Java, "semaphore", permit)
+};
+
+pub(crate) const CURATOR_SEMAPHORE_MUTEX: Pair = Pair { theirs: "semaphore-mutex", ..CURATOR_SEMAPHORE };
+
+/// Of three locks, one after the other: who waits for the first is not yet in line for the others.
+pub(crate) const CURATOR_MULTI_LOCK: Pair = Pair {
+    dirs: &["/a", "/b", "/c"],
+    nodes: |waiters| 3 + waiters,
+    ..Pair::of_one_node(Language::Java, "multi", multi_lock)
+};
+
+pub(crate) const CURATOR_LATCH: Pair = Pair::of_one_node(Language::Java, "latch", leadership);
+
+pub(crate) const CURATOR_SELECTOR: Pair = Pair::of_one_node(Language::Java, "selector", mutex);
+
 fn mutex(session: &Session, path: &str) -> BoxFuture<'static, Guard> {
     let lock = Mutex::new(session, path).expect("a mutex");
     async move { Box::new(lock.lock().await.expect("held")) as Guard }.boxed()
@@ -64,4 +102,31 @@ fn writer(session: &Session, path: &str) -> BoxFuture<'static, Guard> {
 fn reader(session: &Session, path: &str) -> BoxFuture<'static, Guard> {
     let lock = RwLock::new(session, path).expect("a lock");
     async move { Box::new(lock.read().await.expect("held")) as Guard }.boxed()
+}
+
+fn reentrant(session: &Session, path: &str) -> BoxFuture<'static, Guard> {
+    let lock = ReentrantMutex::new(session, path).expect("a mutex");
+    async move { Box::new(lock.lock(&Owner::new()).await.expect("held")) as Guard }.boxed()
+}
+
+fn removing_mutex(session: &Session, path: &str) -> BoxFuture<'static, Guard> {
+    let options = Options::new().with_path_removal(true);
+    let lock = Mutex::with_options(session, path, options).expect("a mutex");
+    async move { Box::new(lock.lock().await.expect("held")) as Guard }.boxed()
+}
+
+fn permit(session: &Session, path: &str) -> BoxFuture<'static, Guard> {
+    let semaphore = Semaphore::new(session, path, 1).expect("a semaphore");
+    async move { Box::new(semaphore.acquire().await.expect("held")) as Guard }.boxed()
+}
+
+fn multi_lock(session: &Session, path: &str) -> BoxFuture<'static, Guard> {
+    let paths = ["a", "b", "c"].map(|member| format!("{path}/{member}"));
+    let lock = MultiLock::new(session, paths).expect("a lock").sequential();
+    async move { Box::new(lock.lock().await.expect("held")) as Guard }.boxed()
+}
+
+fn leadership(session: &Session, path: &str) -> BoxFuture<'static, Guard> {
+    let election = Election::new(session, path).expect("an election");
+    async move { Box::new(election.campaign().await.expect("leads")) as Guard }.boxed()
 }

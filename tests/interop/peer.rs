@@ -11,6 +11,7 @@
 //! | `release` | `ok` |
 //! | `work LEDGER MARK LIMIT TIMES` | `ok`, after as many turns, each written to the [`ledger`](crate::ledger) |
 //! | `contenders` | `ok IDENTIFIER,…` of who is in line, as kazoo sees it |
+//! | `revoke NODE`, `revocable`, `participants`, `read`, `unread`, `leader`, `count MAXIMUM` | `ok REST`; Curator only, by kind |
 //!
 //! Any of them may answer `error TEXT`. The first line of a driver is `ready`. It ends, and closes its session, when its
 //! input ends.
@@ -26,6 +27,7 @@ use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc;
 
 use crate::golang;
+use crate::java;
 use crate::support::soon;
 
 /// The session timeout of the drivers, in milliseconds.
@@ -40,6 +42,7 @@ pub(crate) enum Language {
     Python,
     /// ZooKeeper's own recipes, in Java.
     Recipes,
+    Java,
 }
 
 impl Language {
@@ -56,6 +59,7 @@ impl Language {
                 command.arg("-cp").arg(variable("PEER_RECIPES")).arg(format!("{SOURCES}/zookeeper/Recipe.java"));
                 command
             }
+            Self::Java => java::command(SOURCES).await,
         }
     }
 }

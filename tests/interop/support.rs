@@ -65,3 +65,10 @@ pub(crate) async fn wait_nodes(admin: &Client, dirs: &[String], count: usize) ->
     };
     soon(&format!("{count} nodes in {dirs:?}"), counted).await
 }
+
+/// Stays for longer than the next in line would need to come in: some requests, one after the other.
+pub(crate) async fn dwell(admin: &Client) {
+    for _ in 0..10 {
+        admin.check_stat("/").await.expect("asked");
+    }
+}

@@ -118,6 +118,12 @@ func (h *handle) work(ledger, mark, limit, times string) (string, error) {
 		if err := write(ledger, "+"+who); err != nil {
 			return "", err
 		}
+		// Long enough for another to come in, if it may.
+		for look := 0; look < 10; look++ {
+			if _, _, err := h.conn.Exists("/"); err != nil {
+				return "", err
+			}
+		}
 		together := overlap(ledger, most)
 		if err := write(ledger, "-"+who); err != nil {
 			return "", err

@@ -111,6 +111,9 @@ class Handle:
         for _ in range(int(times)):
             self.lock.acquire()
             append(ledger, "+" + who)
+            # Long enough for another to come in, if it may.
+            for _ in range(10):
+                self.client.exists("/")
             together = overlap(ledger, int(limit))
             append(ledger, "-" + who)
             self.lock.release()

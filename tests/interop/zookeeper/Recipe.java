@@ -168,6 +168,10 @@ public final class Recipe {
             for (int turn = 0; turn < times; turn++) {
                 acquire(Long.MAX_VALUE);
                 append(ledger, "+" + who);
+                // Long enough for another to come in, if it may.
+                for (int look = 0; look < 10; look++) {
+                    zk.exists("/", false);
+                }
                 List<String> together = overlap(ledger, limit);
                 append(ledger, "-" + who);
                 release();

@@ -1,0 +1,370 @@
+//! What only Curator can do, beside ours.
+
+use std::net::IpAddr;
+
+use zookeeper_recipes::zookeeper_client::Client;
+use zookeeper_recipes::{Election, MultiLock, Mutex, Options, RwLock, Semaphore, Session};
+
+use crate::ledger::Ledger;
+use crate::peer::{Language, Peer};
+use crate::support::{connect, dwell, fresh_path, hosts, soon, wait_nodes};
+
+/// A session on each side, and an eye on the server.
+struct Both {
+    peer: Peer,
+    session: Session,
+    admin: Client,
+    path: String,
+}
+
+impl Both {
+    async fn new() -> Self {
+        let hosts = hosts();
+        Self {
+            peer: Peer::start(Language::Java, &hosts).await,
+            session: connect(&hosts).await,
+            admin: Client::connect(&hosts).await.expect("connects"),
+            path: fresh_path(),
+        }
+    }
+
+    /// Waits until there are so many nodes at the path itself.
+    async fn nodes(&self, count: usize) {
+        wait_nodes(&self.admin, std::slice::from_ref(&self.path), count).await;
+    }
+
+    /// Waits until there are so many turns and so many leases of a semaphore.
+    async fn turns_and_leases(&self, turns: usize, leases: usize) {
+        wait_nodes(&self.admin, &[format!("{}/locks", self.path)], turns).await;
+        wait_nodes(&self.admin, &[format!("{}/leases", self.path)], leases).await;
+    }
+
+    fn mutex(&self) -> Mutex {
+        Mutex::new(&self.session, &self.path).expect("a mutex")
+    }
+
+    /// A request of ours and its answer: whatever the server told before it has been heard of.
+    async fn settle(&self) {
+        self.session.client().check_stat("/").await.expect("asked");
+    }
+
+    async fn end(self) {
+        self.peer.close().await;
+        self.session.close().await.expect("closed");
+    }
+}
+
+#[tokio::test]
+async fn curator_writer_that_goes_on_as_a_reader_lets_our_readers_in_and_no_writer() {
+    let both = Both::new().await;
+    let lock = RwLock::new(&both.session, &both.path).expect("a lock");
+    let mut theirs = both.peer.lock("write", &both.path).await;
+    theirs.acquire().await;
+    let reader = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.read().await.expect("held") }
+    });
+    both.nodes(2).await;
+    theirs.done("read").await;
+    let writer = tokio::spawn(async move { lock.write().await.expect("held") });
+    both.nodes(4).await;
+    assert!(!reader.is_finished() && !writer.is_finished(), "they still write");
+    theirs.release().await;
+    let reader = soon("our reader", reader).await.expect("no panic");
+    reader.release().await.expect("released");
+    both.nodes(2).await;
+    both.settle().await;
+    assert!(!writer.is_finished(), "they still read");
+    theirs.done("unread").await;
+    let writer = soon("our writer", writer).await.expect("no panic");
+    writer.release().await.expect("released");
+    both.nodes(0).await;
+    both.end().await;
+}
+
+/// CURATOR-621: before 5.5 the reader that a writer becomes stands at the tail, behind the writers that wait already. They
+/// get in while it reads, Curator's own just as ours.
+#[tokio::test]
+async fn reader_that_a_writer_of_curator_5_4_becomes_keeps_nobody_out_who_waited_before() {
+    let both = Both::new().await;
+    let mut theirs = both.peer.lock("write", &both.path).await;
+    let mut their_writer = both.peer.lock("write", &both.path).await;
+    for ours in [false, true] {
+        theirs.acquire().await;
+        let lock = RwLock::new(&both.session, &both.path).expect("a lock");
+        let writing = async move { lock.write().await.expect("held") };
+        let our_writer = if ours {
+            Some(tokio::spawn(writing))
+        } else {
+            their_writer.send("acquire").await;
+            None
+        };
+        both.nodes(2).await;
+        theirs.done("read").await;
+        both.nodes(3).await;
+        theirs.release().await;
+        if let Some(our_writer) = our_writer {
+            let guard = soon("our writer", our_writer).await.expect("no panic");
+            both.nodes(2).await;
+            guard.release().await.expect("released");
+        } else {
+            their_writer.held().await;
+            both.nodes(2).await;
+            their_writer.release().await;
+        }
+        theirs.done("unread").await;
+        both.nodes(0).await;
+    }
+    both.end().await;
+}
+
+#[tokio::test]
+async fn our_writer_that_goes_on_as_a_reader_lets_curator_readers_in_and_no_writer() {
+    let both = Both::new().await;
+    let lock = RwLock::new(&both.session, &both.path).expect("a lock");
+    let guard = lock.write().await.expect("held");
+    let mut reader = both.peer.lock("read", &both.path).await;
+    let mut writer = both.peer.lock("write", &both.path).await;
+    reader.send("acquire").await;
+    both.nodes(2).await;
+    writer.send("acquire").await;
+    both.nodes(3).await;
+    assert!(reader.is_silent() && writer.is_silent());
+    let guard = guard.downgrade().await.expect("still held");
+    reader.held().await;
+    reader.release().await;
+    both.nodes(2).await;
+    // A later command of theirs is answered, so the writer had the time to be wrong.
+    reader.done("participants").await;
+    assert!(writer.is_silent(), "we still read");
+    guard.release().await.expect("released");
+    writer.held().await;
+    writer.release().await;
+    both.nodes(0).await;
+    both.end().await;
+}
+
+#[tokio::test]
+async fn curator_asks_us_to_let_go() {
+    let both = Both::new().await;
+    let mut theirs = both.peer.lock("mutex", &both.path).await;
+    let guard = both.mutex().lock().await.expect("held");
+    let asked = guard.revoke_requested();
+    theirs.done(&format!("revoke {}", guard.nodes()[0])).await;
+    soon("their request", asked).await;
+    guard.release().await.expect("released");
+    theirs.acquire().await;
+    theirs.release().await;
+    both.end().await;
+}
+
+#[tokio::test]
+async fn we_ask_curator_to_let_go() {
+    let both = Both::new().await;
+    for kind in ["mutex", "write", "read"] {
+        let mut theirs = both.peer.lock(kind, &both.path).await;
+        theirs.done("revocable").await;
+        theirs.acquire().await;
+        let mutex = both.mutex();
+        let contenders = mutex.contenders().await.expect("listed");
+        assert!(mutex.revoke(&contenders[0]).await.expect("asked"), "{kind}");
+        assert_eq!(theirs.answer().await.word, "revoked", "{kind}");
+        // The listener made its thread release.
+        assert_eq!(theirs.answer().await.word, "ok", "{kind}");
+        both.nodes(0).await;
+    }
+    both.end().await;
+}
+
+#[tokio::test]
+async fn contenders_are_listed_on_both_sides() {
+    let both = Both::new().await;
+    let mut theirs = both.peer.lock("mutex", &both.path).await;
+    theirs.acquire().await;
+    let options = Options::new().with_identifier("ours");
+    let mutex = Mutex::with_options(&both.session, &both.path, options).expect("a mutex");
+    let waiting = mutex.enqueue().await.expect("enqueued");
+    let listed = mutex.contenders().await.expect("listed");
+    let nodes: Vec<_> = listed.iter().map(|one| format!("{}/{}", one.path(), one.name())).collect();
+    assert_eq!(theirs.done("participants").await, nodes.join(" "));
+    let [first, second] = &listed[..] else { panic!("two contend: {listed:?}") };
+    assert!(first.is_holder() && !second.is_holder(), "{listed:?}");
+    assert!(first.identifier_lossy().parse::<IpAddr>().is_ok(), "Curator says its address: {first:?}");
+    assert_eq!(second.identifier(), b"ours");
+    drop(waiting);
+    theirs.release().await;
+    both.nodes(0).await;
+    both.end().await;
+}
+
+#[tokio::test]
+async fn leader_is_known_on_both_sides() {
+    let both = Both::new().await;
+    let mut theirs = both.peer.lock("latch", &format!("{} curator", both.path)).await;
+    let options = Options::new().with_identifier("ours");
+    let election = Election::with_options(&both.session, &both.path, options).expect("an election");
+    theirs.acquire().await;
+    let ours = election.enqueue().await.expect("stands");
+    let leader = election.leader().await.expect("asked").expect("somebody leads");
+    assert_eq!((leader.identifier(), theirs.done("leader").await.as_str()), (&b"curator"[..], "curator"));
+    theirs.release().await;
+    let leadership = soon("our term", ours).await.expect("leads");
+    let leader = election.leader().await.expect("asked").expect("we lead");
+    assert_eq!((leader.identifier(), theirs.done("leader").await.as_str()), (&b"ours"[..], "ours"));
+    leadership.proclaim("elsewhere").await.expect("told");
+    assert_eq!(theirs.done("leader").await, "elsewhere");
+    leadership.resign().await.expect("resigned");
+    both.end().await;
+}
+
+#[tokio::test]
+async fn holder_that_entered_twice_holds_until_it_left_twice() {
+    let both = Both::new().await;
+    for kind in ["mutex", "write", "read"] {
+        let mut theirs = both.peer.lock(kind, &both.path).await;
+        theirs.acquire().await;
+        // With a writer in between, too, a nested read does not queue.
+        let lock = RwLock::new(&both.session, &both.path).expect("a lock");
+        let ours = tokio::spawn(async move { lock.write().await.expect("held") });
+        both.nodes(2).await;
+        theirs.acquire().await;
+        theirs.release().await;
+        both.nodes(2).await;
+        both.settle().await;
+        assert!(!ours.is_finished(), "{kind}: they left once");
+        theirs.release().await;
+        soon("our turn", ours).await.expect("no panic").release().await.expect("released");
+        both.nodes(0).await;
+    }
+    both.end().await;
+}
+
+/// Five permits. Curator takes its leases one by one, so two of its callers may sit on one each; three are left for us.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_permits_at_once_are_never_too_many() {
+    const TURNS: usize = 25;
+    let both = Both::new().await;
+    let ledger = Ledger::new();
+    let new = format!("{} 5 2", both.path);
+    let mut theirs = [both.peer.lock("semaphore", &new).await, both.peer.lock("semaphore", &new).await];
+    for handle in &theirs {
+        handle.send(&format!("work {} w 5 {TURNS}", ledger.path().display())).await;
+    }
+    let semaphore = Semaphore::new(&both.session, &both.path, 5).expect("a semaphore");
+    let ours = [2, 3].map(|count| {
+        let (both, semaphore, ledger) = (&both, &semaphore, &ledger);
+        async move {
+            for _ in 0..TURNS {
+                let permits = soon("our permits", semaphore.acquire_many(count)).await.expect("held");
+                let names: Vec<_> = (0..count).map(|permit| format!("ours-{count}-{permit}")).collect();
+                names.iter().for_each(|name| ledger.enter('w', name, 5));
+                dwell(&both.admin).await;
+                names.iter().for_each(|name| ledger.leave('w', name));
+                permits.release().await.expect("released");
+            }
+        }
+    });
+    futures_util::future::join_all(ours).await;
+    for handle in &mut theirs {
+        let answer = handle.answer().await;
+        assert_eq!(answer.word, "ok", "{}", answer.rest);
+    }
+    ledger.check(5);
+    assert_eq!(ledger.entries().len(), TURNS * (2 + 2 + 2 + 3));
+    both.turns_and_leases(0, 0).await;
+    both.end().await;
+}
+
+/// Ours allows as many as it was told; where the node says something else, each side keeps to its own number.
+#[tokio::test]
+async fn count_in_a_node_is_theirs_alone() {
+    let both = Both::new().await;
+    let new = format!("{0} {0}-count 2", both.path);
+    let mut theirs = Vec::new();
+    for _ in 0..3 {
+        theirs.push(both.peer.lock("shared", &new).await);
+    }
+    let [first, second, third] = &mut theirs[..] else { unreachable!("three") };
+    let semaphore = Semaphore::new(&both.session, &both.path, 2).expect("a semaphore");
+    // The same number: two on either side are all there are.
+    first.acquire().await;
+    let permit = semaphore.acquire().await.expect("held");
+    assert!(semaphore.try_acquire().await.expect("asked").is_none());
+    second.send("acquire").await;
+    both.turns_and_leases(1, 3).await;
+    assert!(second.is_silent());
+    permit.release().await.expect("released");
+    second.held().await;
+    // More in the node: they take a third, we do not.
+    first.done("count 3").await;
+    assert!(semaphore.try_acquire().await.expect("asked").is_none());
+    third.acquire().await;
+    both.turns_and_leases(0, 3).await;
+    let waiting = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire().await.expect("held") }
+    });
+    both.turns_and_leases(1, 4).await;
+    third.release().await;
+    both.turns_and_leases(1, 3).await;
+    both.settle().await;
+    assert!(!waiting.is_finished(), "two of theirs are all that we allow");
+    second.release().await;
+    let permit = soon("our permit", waiting).await.expect("no panic");
+    // Fewer in the node: we take a second, they do not.
+    first.done("count 1").await;
+    first.release().await;
+    let another = soon("our second", semaphore.acquire()).await.expect("held");
+    // They hear of the new number after it was written.
+    soon("their refusal", async {
+        loop {
+            first.send("acquire 0").await;
+            match first.answer().await.word.as_str() {
+                "timeout" => break,
+                word => assert_eq!(word, "held"),
+            }
+            first.release().await;
+        }
+    })
+    .await;
+    another.release().await.expect("released");
+    permit.release().await.expect("released");
+    both.turns_and_leases(0, 0).await;
+    both.end().await;
+}
+
+/// Why there is `MultiLock::sequential`: who stands in all lines at once, and who enters one after the other, can each
+/// be ahead of the other somewhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn multi_lock_at_once_waits_in_a_circle_with_one_by_one_and_a_sequential_one_does_not() {
+    for sequential in [false, true] {
+        let both = Both::new().await;
+        let paths = ["a", "b", "c"].map(|member| format!("{}/{member}", both.path));
+        let nodes = |count| wait_nodes(&both.admin, &paths, count);
+        let blocker = Mutex::new(&both.session, &paths[0]).expect("a mutex").lock().await.expect("held");
+        let mut theirs = both.peer.lock("multi", &both.path).await;
+        theirs.send("acquire").await;
+        nodes(2).await;
+        let lock = MultiLock::new(&both.session, &paths).expect("a lock");
+        let lock = if sequential { lock.sequential() } else { lock };
+        let ours = tokio::spawn(async move { lock.lock().await.expect("held") });
+        nodes(if sequential { 3 } else { 5 }).await;
+        blocker.release().await.expect("released");
+        if sequential {
+            theirs.held().await;
+            assert!(!ours.is_finished());
+            theirs.release().await;
+        } else {
+            // They hold the first and are behind us in the second; we hold that, and are behind them in the first.
+            nodes(5).await;
+            let second = wait_nodes(&both.admin, &paths[1..2], 2).await;
+            both.settle().await;
+            assert!(theirs.is_silent() && !ours.is_finished(), "{second:?}");
+            theirs.send("cancel").await;
+            assert_eq!(theirs.answer().await.word, "cancelled");
+        }
+        soon("our turn", ours).await.expect("no panic").release().await.expect("released");
+        nodes(0).await;
+        both.end().await;
+    }
+}

@@ -1,0 +1,54 @@
+//! How the driver of Curator is compiled and run.
+
+use std::collections::hash_map::DefaultHasher;
+use std::ffi::OsStr;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+
+use tokio::process::Command;
+use tokio::sync::OnceCell;
+
+use crate::peer::variable;
+
+/// Where the classes are.
+static CLASSES: OnceCell<PathBuf> = OnceCell::const_new();
+
+/// The driver whose sources are in the folder `java` of `sources`, compiled.
+pub(crate) async fn command(sources: &str) -> Command {
+    let classes = CLASSES.get_or_init(|| compile(Path::new(sources).join("java"))).await;
+    let mut class_path = classes.clone().into_os_string();
+    class_path.push(":");
+    class_path.push(variable("PEER_CURATOR"));
+    let mut command = Command::new(tool("java"));
+    command.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"]).arg(class_path).arg("Peer");
+    command
+}
+
+fn tool(name: &str) -> PathBuf {
+    Path::new(&variable("PEER_JAVA")).join(name)
+}
+
+/// Compiles into a folder of Cargo's, which is named by what is in the sources: later runs find it there.
+async fn compile(folder: PathBuf) -> PathBuf {
+    let entries = std::fs::read_dir(&folder).expect("the sources");
+    let mut sources: Vec<_> = entries.map(|entry| entry.expect("readable").path()).collect();
+    sources.retain(|source| source.extension() == Some(OsStr::new("java")));
+    sources.sort();
+    let mut hasher = DefaultHasher::new();
+    for source in &sources {
+        std::fs::read(source).expect("readable").hash(&mut hasher);
+    }
+    let classes = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("java-{:016x}", hasher.finish()));
+    if !classes.exists() {
+        // Aside first: other test processes must not find half of it.
+        let aside = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+        let fresh = aside.path().join("classes");
+        let mut javac = Command::new(tool("javac"));
+        javac.arg("-d").arg(&fresh).arg("-cp").arg(variable("PEER_CURATOR")).args(&sources);
+        let status = javac.status().await.expect("javac starts");
+        assert!(status.success(), "javac ended with {status}");
+        let renamed = std::fs::rename(&fresh, &classes);
+        assert!(renamed.is_ok() || classes.exists(), "{renamed:?}");
+    }
+    classes
+}

@@ -1,0 +1,99 @@
+import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
+
+import org.apache.curator.framework.CuratorFramework;
+import org.apache.curator.framework.recipes.locks.Revoker;
+
+/** One lock, and the thread that obeys its commands: Curator's locks belong to threads. */
+final class Handle {
+    private final String name;
+    private final CuratorFramework client;
+    private final BlockingQueue<String[]> commands = new LinkedBlockingQueue<>();
+    private final Thread thread = new Thread(this::obey);
+    private Lock lock;
+
+    Handle(String name, CuratorFramework client) {
+        this.name = name;
+        this.client = client;
+        thread.setDaemon(true);
+        thread.start();
+    }
+
+    /** Queues a command; `cancel` alone is obeyed at once. */
+    void command(String... words) {
+        if (words[0].equals("cancel")) {
+            thread.interrupt();
+        } else {
+            commands.add(words);
+        }
+    }
+
+    void say(String text) {
+        synchronized (System.out) {
+            System.out.println(name + " " + text.replace('\n', ' '));
+            System.out.flush();
+        }
+    }
+
+    private void obey() {
+        while (true) {
+            try {
+                String[] words = commands.take();
+                say(answer(words[0], Arrays.copyOfRange(words, 1, words.length)));
+            } catch (InterruptedException cancelled) {
+                say("cancelled");
+            } catch (Exception error) {
+                say("error " + error);
+            }
+            // Curator sets the flag again.
+            Thread.interrupted();
+        }
+    }
+
+    private String answer(String verb, String[] arguments) throws Exception {
+        switch (verb) {
+            case "new":
+                lock = Kinds.make(arguments, client, this);
+                return "ok";
+            case "acquire":
+                long limit = arguments.length > 0 ? Long.parseLong(arguments[0]) : -1;
+                return lock.acquire(limit) ? "held" : "timeout";
+            case "release":
+                lock.release();
+                return "ok";
+            case "work":
+                return work(new Ledger(arguments[0]), arguments[1], Integer.parseInt(arguments[2]),
+                        Integer.parseInt(arguments[3]));
+            case "revoke":
+                Revoker.attemptRevoke(client, arguments[0]);
+                return "ok";
+            default:
+                return "ok " + lock.obey(verb, arguments);
+        }
+    }
+
+    private String work(Ledger ledger, String mark, int limit, int times) throws Exception {
+        String who = mark + " curator-" + ProcessHandle.current().pid() + "-" + name + "-";
+        for (int turn = 0; turn < times; turn++) {
+            lock.acquire(-1);
+            for (int permit = 0; permit < lock.permits(); permit++) {
+                ledger.append("+" + who + permit);
+            }
+            // Stays for longer than the next in line would need to come in.
+            for (int request = 0; request < 10; request++) {
+                client.checkExists().forPath("/");
+            }
+            List<String> together = ledger.overlap(limit);
+            for (int permit = 0; permit < lock.permits(); permit++) {
+                ledger.append("-" + who + permit);
+            }
+            lock.release();
+            if (together != null) {
+                return "error at once: " + together;
+            }
+        }
+        return "ok";
+    }
+}

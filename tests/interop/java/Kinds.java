@@ -1,0 +1,127 @@
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+
+import org.apache.curator.framework.CuratorFramework;
+import org.apache.curator.framework.recipes.locks.InterProcessLock;
+import org.apache.curator.framework.recipes.locks.InterProcessMultiLock;
+import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
+import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreMutex;
+import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
+import org.apache.curator.framework.recipes.shared.SharedCount;
+
+/**
+ * The locks of Curator, by name.
+ *
+ * <p>`new KIND PATH…` makes one: `mutex PATH`, `read PATH`, `write PATH`, `semaphore PATH [MAXIMUM [LEASES]]`,
+ * `shared PATH COUNT-PATH MAXIMUM`, `semaphore-mutex PATH`, `multi PATH` (of PATH/a, PATH/b and PATH/c), `latch PATH [ID]` and
+ * `selector PATH`.
+ */
+final class Kinds {
+    private Kinds() {}
+
+    static Lock make(String[] words, CuratorFramework client, Handle handle) throws Exception {
+        String path = words[1];
+        switch (words[0]) {
+            case "mutex":
+                return new Mutex(new InterProcessMutex(client, path), handle);
+            case "write":
+            case "read":
+                return new ReadWrite(new InterProcessReadWriteLock(client, path), words[0].equals("write"), handle);
+            case "semaphore":
+                int maximum = words.length > 2 ? Integer.parseInt(words[2]) : 1;
+                int leases = words.length > 3 ? Integer.parseInt(words[3]) : 1;
+                return new Semaphore(new InterProcessSemaphoreV2(client, path, maximum), leases, null);
+            case "shared":
+                SharedCount count = new SharedCount(client, words[2], Integer.parseInt(words[3]));
+                count.start();
+                return new Semaphore(new InterProcessSemaphoreV2(client, path, count), 1, count);
+            case "semaphore-mutex":
+                return new Plain(new InterProcessSemaphoreMutex(client, path));
+            case "multi":
+                return new Plain(new InterProcessMultiLock(client, List.of(path + "/a", path + "/b", path + "/c")));
+            case "latch":
+                return new Latch(client, path, words.length > 2 ? words[2] : "");
+            case "selector":
+                return new Selector(client, path);
+            default:
+                throw new IllegalArgumentException("unknown kind " + words[0]);
+        }
+    }
+
+    /** Any that is acquired and released. */
+    static class Plain implements Lock {
+        private final InterProcessLock lock;
+
+        Plain(InterProcessLock lock) {
+            this.lock = lock;
+        }
+
+        @Override
+        public boolean acquire(long milliseconds) throws Exception {
+            if (milliseconds < 0) {
+                lock.acquire();
+                return true;
+            }
+            return lock.acquire(milliseconds, TimeUnit.MILLISECONDS);
+        }
+
+        @Override
+        public void release() throws Exception {
+            lock.release();
+        }
+    }
+
+    /** One that tells who stands in line, and can be asked to let go. */
+    static class Mutex extends Plain {
+        private final InterProcessMutex mutex;
+        private final Handle handle;
+
+        Mutex(InterProcessMutex mutex, Handle handle) {
+            super(mutex);
+            this.mutex = mutex;
+            this.handle = handle;
+        }
+
+        @Override
+        public String obey(String verb, String[] arguments) throws Exception {
+            switch (verb) {
+                case "participants":
+                    return String.join(" ", mutex.getParticipantNodes());
+                case "revocable":
+                    // Says `revoked` and lets the thread that holds it release it.
+                    mutex.makeRevocable(asked -> {
+                        handle.say("revoked");
+                        handle.command("release");
+                    });
+                    return "";
+                default:
+                    return super.obey(verb, arguments);
+            }
+        }
+    }
+
+    /** One side of a read-write lock, whose thread can `read` and `unread` besides. */
+    static final class ReadWrite extends Mutex {
+        private final InterProcessReadWriteLock lock;
+
+        ReadWrite(InterProcessReadWriteLock lock, boolean writes, Handle handle) {
+            super(writes ? lock.writeLock() : lock.readLock(), handle);
+            this.lock = lock;
+        }
+
+        @Override
+        public String obey(String verb, String[] arguments) throws Exception {
+            switch (verb) {
+                case "read":
+                    lock.readLock().acquire();
+                    return "";
+                case "unread":
+                    lock.readLock().release();
+                    return "";
+                default:
+                    return super.obey(verb, arguments);
+            }
+        }
+    }
+}

@@ -1,0 +1,33 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+
+import org.apache.curator.framework.CuratorFramework;
+import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.retry.ExponentialBackoffRetry;
+
+/** The driver of Curator's locks. `peer.rs` says what it understands, and {@link Kinds} what it does besides. */
+final class Peer {
+    public static void main(String[] arguments) throws Exception {
+        int session = Integer.parseInt(arguments[1]);
+        CuratorFramework client =
+                CuratorFrameworkFactory.newClient(arguments[0], session, session, new ExponentialBackoffRetry(100, 3));
+        client.start();
+        if (!client.blockUntilConnected(60, TimeUnit.SECONDS)) {
+            throw new IllegalStateException("not connected to " + arguments[0]);
+        }
+        Map<String, Handle> handles = new HashMap<>();
+        System.out.println("ready");
+        BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = input.readLine(); line != null; line = input.readLine()) {
+            String[] words = line.split(" ");
+            Handle handle = handles.computeIfAbsent(words[0], name -> new Handle(name, client));
+            handle.command(Arrays.copyOfRange(words, 1, words.length));
+        }
+        client.close();
+        System.exit(0);
+    }
+}
