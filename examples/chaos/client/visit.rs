@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use testbed::history::{Held, Releasing, now};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use zookeeper_recipes::{Error, HoldState, LockGuard};
 
 use super::Worker;
@@ -61,21 +61,27 @@ impl Visit {
                     self.lost = true;
                     self.held.iter().for_each(Held::lost);
                 }
-                _ = looks.tick() => self.look(worker, guard, &mut last_look),
+                _ = looks.tick() => {
+                    if self.look(worker, guard, &mut last_look) {
+                        // Who looks hears of it first, and wakes who waits for it.
+                        if timeout(LOOK, &mut told).await.is_err() {
+                            worker.wrong(format!("{}: lost() has not told of a loss that state() told", self.object));
+                        }
+                        self.lost = true;
+                        self.held.iter().for_each(Held::lost);
+                    }
+                }
                 output = &mut work, if done.is_none() => done = Some(output),
             }
         }
     }
 
-    fn look(&mut self, worker: &Worker, guard: &impl LockGuard, last_look: &mut u64) {
+    /// Says whether it found a loss that is still to be told.
+    fn look(&mut self, worker: &Worker, guard: &impl LockGuard, last_look: &mut u64) -> bool {
         let before = now();
         match guard.state() {
             HoldState::Lost(_) if self.lost => {}
-            HoldState::Lost(_) if self.watches => {
-                // It is about to be told. Who looks first must not wait for that.
-                self.lost = true;
-                self.held.iter().for_each(Held::lost);
-            }
+            HoldState::Lost(_) if self.watches => return true,
             HoldState::Lost(_) => {
                 self.lost = true;
                 self.held.iter().for_each(|held| held.lost_since(*last_look));
@@ -94,6 +100,7 @@ impl Visit {
             }
         }
         *last_look = before;
+        false
     }
 
     /// Gives it back, and writes down what came of that; or just drops it.

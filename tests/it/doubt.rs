@@ -1,0 +1,179 @@
+//! Nodes in doubt: what a lost create has left, and what a server says of them, counts only behind a quorum and only in
+//! the name of the session that made them.
+
+use testbed::frames::Op;
+use testbed::proxy::{Cut, Request, Verdict};
+use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode};
+use zookeeper_recipes::{ContenderKind, Loss, Mutex, Semaphore};
+
+use self::forger::Forger;
+use crate::support::{TIMEOUT, World, connect, hosts, soon};
+
+mod forger;
+
+/// The name of a node that a create has asked for, with another number.
+fn double_of(create: &Request, number: u32) -> String {
+    assert!(matches!(create.op, Op::Create | Op::Create2), "{create:?}");
+    format!("{}{number:010}", create.path)
+}
+
+async fn create(client: &Client, node: &str) {
+    let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    client.create(node, b"", &ephemeral).await.expect("created");
+}
+
+/// The barrier of a search for nodes in `path`.
+fn is_barrier(request: &Request, path: &str) -> bool {
+    request.op == Op::Multi && request.parts == [(Op::Check, path.to_owned())]
+}
+
+/// A server that lags behind, or was deposed, answers reads.
+#[tokio::test]
+async fn search_for_a_lost_create_stands_behind_an_answer_of_a_quorum() {
+    let world = World::new().await;
+    world.make_path().await;
+    world.proxy.reset();
+    world.proxy.cut(Cut::BeforeRequest(1));
+    let guard = soon("the lock", world.mutex().lock()).await.expect("held");
+    let requests = world.proxy.requests();
+    let again = requests.iter().rposition(|request| request.op == Op::Create2).expect("a create");
+    assert!(again > 0, "the lost create was not sent again");
+    // The listing of the first burst may have stayed behind, and is no search.
+    let search = requests[..again].iter().rposition(|request| request.op == Op::GetChildren).expect("a search");
+    assert!(requests[..search].iter().any(|request| is_barrier(request, &world.path)), "{requests:?}");
+    guard.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+/// Its node is not in a listing because its session is over, which it has not heard of.
+#[tokio::test]
+async fn waiter_whose_session_ends_before_a_quorum_says_that_it_was_evicted_queues_again() {
+    let world = World::new().await;
+    let ahead = world.other_mutex().await.lock().await.expect("held");
+    let mutex = world.mutex();
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    soon("a watch", world.proxy.wait_for(|request| request.watch && request.answer.is_some())).await;
+    let names = world.wait_children(2).await;
+    let path = world.path.clone();
+    world.proxy.on_request(move |request| match is_barrier(request, &path) {
+        true => Verdict::Hold,
+        false => Verdict::Forward,
+    });
+    world.admin.delete(&format!("{}/{}", world.path, names[1]), None).await.expect("deleted");
+    drop(ahead);
+    soon("a search", world.proxy.wait_for(|request| is_barrier(request, &world.path))).await;
+    world.proxy.on_request(|_| Verdict::Forward);
+    world.expire().await;
+    let guard = soon("its turn", waiting).await.expect("no panic").expect("waits on in the next session");
+    guard.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+/// The same of one of several nodes, which is watched.
+#[tokio::test]
+async fn waiter_that_sees_one_of_its_nodes_go_with_its_session_queues_again() {
+    let world = World::new().await;
+    let other = world.other().await;
+    let semaphore = |session| Semaphore::new(session, &world.path, 1).expect("a semaphore");
+    let elsewhere = semaphore(&other);
+    let permit = elsewhere.acquire().await.expect("free");
+    let ours = semaphore(&world.session);
+    let waiting = tokio::spawn(async move { ours.acquire().await });
+    let lease = |request: &Request| {
+        request.op == Op::GetData && request.path.contains("/leases/") && request.answer.is_some()
+    };
+    soon("a watch on its lease", world.proxy.wait_for(lease)).await;
+    let all = elsewhere.contenders().await.expect("listed");
+    let next = all.iter().find(|one| !one.is_holder() && one.kind() == ContenderKind::Lease).expect("a lease");
+    let node = format!("{}/{}", next.path(), next.name());
+    let checked = node.clone();
+    world.proxy.on_request(move |request| match is_barrier(request, &checked) {
+        true => Verdict::Hold,
+        false => Verdict::Forward,
+    });
+    world.admin.delete(&node, None).await.expect("deleted");
+    soon("a question", world.proxy.wait_for(|request| is_barrier(request, &node))).await;
+    world.proxy.on_request(|_| Verdict::Forward);
+    world.expire().await;
+    drop(permit);
+    let permit = soon("its turn", waiting).await.expect("no panic").expect("waits on in the next session");
+    permit.release().await.expect("released");
+}
+
+/// It may carry our name, but it lives as long as somebody else.
+#[tokio::test]
+async fn node_of_another_session_is_not_taken_for_what_a_lost_create_has_left() {
+    let world = World::new().await;
+    world.make_path().await;
+    world.proxy.reset();
+    let path = world.path.clone();
+    world.proxy.on_request(move |request| match is_barrier(request, &path) {
+        true => Verdict::Hold,
+        false => Verdict::Forward,
+    });
+    world.proxy.cut(Cut::BeforeRequest(1));
+    let mutex = world.mutex();
+    let locking = tokio::spawn(async move { mutex.lock().await });
+    soon("a search", world.proxy.wait_for(|request| is_barrier(request, &world.path))).await;
+    let alien = double_of(&world.proxy.requests()[0], 0);
+    create(&world.admin, &alien).await;
+    world.proxy.on_request(|_| Verdict::Forward);
+    world.proxy.heal();
+    let guard = soon("the lock", locking).await.expect("no panic").expect("held");
+    assert_ne!(guard.nodes()[0], alien);
+    let node = world.admin.check_stat(&guard.nodes()[0]).await.expect("answers").expect("is there");
+    assert_eq!(node.ephemeral_owner, world.session.id().0);
+    guard.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+/// A create of a lost connection may be applied while its place is held already.
+#[tokio::test]
+async fn double_that_turns_up_during_the_hold_goes_with_it() {
+    let world = World::new().await;
+    world.make_path().await;
+    world.proxy.reset();
+    world.proxy.cut(Cut::AfterRequest(1));
+    let guard = soon("the lock", world.mutex().lock()).await.expect("held");
+    assert!(world.proxy.cut_fired(), "its create has an unknown outcome");
+    let double = double_of(&world.proxy.requests()[0], 99);
+    create(&world.session.client(), &double).await;
+    world.wait_children(2).await;
+    guard.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+/// Or when nobody wants it any more, and the first search has not found it.
+#[tokio::test]
+async fn double_that_turns_up_after_the_first_search_is_found_by_the_second() {
+    let world = World::new().await;
+    world.make_path().await;
+    world.proxy.reset();
+    world.proxy.cut(Cut::AfterRequest(1));
+    let guard = soon("the lock", world.mutex().lock()).await.expect("held");
+    let double = double_of(&world.proxy.requests()[0], 99);
+    world.proxy.reset();
+    drop(guard);
+    let searched = |request: &Request| {
+        request.op == Op::GetChildren && request.answer.is_some_and(|answer| answer.forwarded.is_some())
+    };
+    soon("the first search", world.proxy.wait_for(searched)).await;
+    create(&world.session.client(), &double).await;
+    world.wait_empty().await;
+}
+
+/// The server answers each part of a transaction for itself, so one that was refused because its session is over comes
+/// as an answer.
+#[tokio::test]
+async fn check_in_the_name_of_a_dead_session_is_no_proof_of_life() {
+    let forger = Forger::start(&hosts()).await;
+    let session = connect(&forger.hosts()).await;
+    let path = format!("/it-{}/lock", uuid::Uuid::new_v4().simple());
+    let guard = Mutex::new(&session, &path).expect("a mutex").lock().await.expect("free");
+    forger.expire_every_part();
+    // Nothing else is wrong with the session, so it would be trusted for long.
+    let lost = tokio::time::timeout(2 * TIMEOUT, guard.lost()).await;
+    assert_eq!(lost.expect("lost when the last proof is too old"), Loss::Expired);
+    drop(guard);
+    session.close().await.expect("closes");
+}
