@@ -64,6 +64,14 @@ pub(crate) enum End {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkOver;
 
+/// The listings of one path; see [`listings`](crate::session::listings).
+#[derive(Default)]
+pub(super) struct Asked {
+    pub(super) under_way: usize,
+    /// Who waits for the next.
+    pub(super) next: Vec<Slot<Names>>,
+}
+
 /// Places that were given up, oldest first.
 #[derive(Default)]
 struct Strays {
@@ -83,8 +91,8 @@ pub(crate) struct Link {
     phase: watch::Sender<Phase>,
     interest: [AtomicUsize; 2],
     strays: Mutex<Strays>,
-    /// Who waits for the next listing, for each path of which one is under way.
-    pub(super) listings: Mutex<HashMap<String, Vec<Slot<Names>>>>,
+    /// For each path of which listings are under way.
+    pub(super) listings: Mutex<HashMap<String, Asked>>,
     pub(super) renewal_wanted: Notify,
     pub(super) close_wanted: Notify,
     pub(super) work_over: Notify,

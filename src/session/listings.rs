@@ -1,9 +1,9 @@
 //! Owns the listings that are under way: callers of one session that ask for the same one share it.
 //!
-//! 1. A listing answers only those who asked before it was sent, so it shows what they have done before. Who asks while
-//!    one is under way gets the next, which is sent when that one has been answered.
-//! 2. So a path has one listing under way in a session, however many wait there. Each is as large as the line is long:
-//!    a server that is asked for all of them at once dies of its answers.
+//! 1. A listing answers only those who asked before it was sent, so it shows what they have done before.
+//! 2. A path has a few listings under way in a session, however many wait there. Who asks while there are as many shares
+//!    the next, which is sent when one of them has been answered. Each is as large as the line is long: a server that is
+//!    asked for thousands of them at once dies of its answers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -11,8 +11,11 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use futures_util::FutureExt;
 
 use crate::session::answer::{Answer, Failure, Slot};
-use crate::session::link::{Link, Work};
+use crate::session::link::{Asked, Link, Work};
 use crate::session::requests::Names;
+
+/// As many as let one who is woken look at once, beside newcomers.
+const MOST_UNDER_WAY: usize = 4;
 
 /// A listing under way. Dropping it before it is answered, at the end of the session, ends the wait for the next, too.
 struct UnderWay {
@@ -25,50 +28,55 @@ impl Link {
     /// Lists the children of `path` for `slot`, together with others who ask for the same. To be called in a
     /// [burst](Link::burst), to which the returned work belongs.
     pub(crate) fn list(self: &Arc<Self>, path: &str, slot: Slot<Names>) -> Option<Work> {
-        let mut waiting = self.waiting();
-        if let Some(next) = waiting.get_mut(path) {
-            next.push(slot);
+        let mut listings = self.all_asked();
+        let asked = listings.entry(path.to_owned()).or_default();
+        if asked.under_way == MOST_UNDER_WAY {
+            asked.next.push(slot);
             return None;
         }
-        waiting.insert(path.to_owned(), Vec::new());
-        drop(waiting);
+        asked.under_way += 1;
+        drop(listings);
         let under_way = UnderWay { link: self.clone(), path: path.to_owned(), over: false };
         let answer = self.requests.list(path);
         Some(under_way.serve(answer, slot).boxed())
     }
 
-    fn waiting(&self) -> MutexGuard<'_, HashMap<String, Vec<Slot<Names>>>> {
+    fn all_asked(&self) -> MutexGuard<'_, HashMap<String, Asked>> {
         self.listings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl UnderWay {
     async fn serve(mut self, mut answer: Answer<Vec<String>>, first: Slot<Names>) {
-        let mut asked = vec![first];
+        let mut asking = vec![first];
         loop {
             let result = answer.await.map(Names::new);
             // Nothing is sent while the connection is away: those who wait for the next see to that themselves.
             let lost = matches!(result, Err(Failure::Unknown | Failure::Over));
             let mut next = self.next(lost);
             if lost {
-                asked.append(&mut next);
+                asking.append(&mut next);
             }
-            asked.into_iter().for_each(|slot| slot.put(result.clone()));
+            asking.into_iter().for_each(|slot| slot.put(result.clone()));
             if self.over {
                 return;
             }
             answer = self.link.requests.list(&self.path);
-            asked = next;
+            asking = next;
         }
     }
 
-    /// Takes those who wait for the next listing. If there are none, or it is the last, whoever asks then sends one.
+    /// Takes those who wait for the next listing. If there are none, or it is the last, this one makes room for another.
     fn next(&mut self, last: bool) -> Vec<Slot<Names>> {
-        let mut waiting = self.link.waiting();
-        let next = waiting.get_mut(&self.path).map(std::mem::take).unwrap_or_default();
+        let mut listings = self.link.all_asked();
+        let Some(asked) = listings.get_mut(&self.path) else { return Vec::new() };
+        let next = std::mem::take(&mut asked.next);
         self.over = last || next.is_empty();
         if self.over {
-            waiting.remove(&self.path);
+            asked.under_way -= 1;
+            if asked.under_way == 0 {
+                listings.remove(&self.path);
+            }
         }
         next
     }
