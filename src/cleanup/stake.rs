@@ -167,9 +167,6 @@ impl Stake {
                 self.link.background(
                     async move {
                         let deletion = deletion::delete(&link, &path, first).await;
-                        if !uncertain && matches!(deletion, Deletion::Done | Deletion::Absent) {
-                            link.forget_stray(guid);
-                        }
                         // Nobody may be waiting any more.
                         let _ = report.send(deletion);
                         drop(held);

@@ -266,12 +266,6 @@ impl Link {
         }
     }
 
-    /// Forgets one that is certainly gone: no listing that is sent from now on shows it.
-    pub(crate) fn forget_stray(&self, guid: Uuid) {
-        // Its place in the order goes by itself.
-        self.strays.lock().unwrap_or_else(PoisonError::into_inner).guids.remove(&guid);
-    }
-
     /// Those of `guids` that were remembered as strays.
     pub(crate) fn strays<'a>(&self, guids: impl Iterator<Item = (Uuid, &'a str)>) -> Vec<&'a str> {
         let strays = self.strays.lock().unwrap_or_else(PoisonError::into_inner);
