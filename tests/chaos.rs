@@ -32,15 +32,21 @@ async fn minute_of_chaos_breaks_no_promise() {
     }
 }
 
-/// A history of the lock `mutex`: steps of `c1.1` and `c2.1`, and what else there is. Times are in milliseconds.
+/// A history of the lock `election`: steps of `c1.1` and `c2.1`, and what else there is. Times are in milliseconds.
 struct Story {
     lines: Vec<Value>,
+    session: u64,
 }
 
 impl Story {
     /// One holds from 100 to 300, the other waits from 200 on, and holds from 400 to 500.
     fn of_two() -> Self {
-        Self { lines: [hold("c1.1", 1, 90, 100, 300, 7), hold("c2.1", 1, 200, 400, 500, 8)].concat() }
+        let holds = [hold("c1.1", 1, 90, 100, 300, 7), hold("c2.1", 1, 200, 400, 500, 8)];
+        Self { lines: holds.concat(), session: 2_000 }
+    }
+
+    fn with_session(self, session: u64) -> Self {
+        Self { session, ..self }
     }
 
     fn with(mut self, line: Value) -> Self {
@@ -69,7 +75,7 @@ impl Story {
         std::fs::write(folder.path().join("history.jsonl"), lines).expect("can be written");
         let nothing = json!({"acknowledged": 0, "lost": 0, "refused": 0});
         let course = json!({
-            "seed": 1, "session": {"secs": 2, "nanos": 0}, "workloads": ["lock"], "clients": 2,
+            "seed": 1, "session": {"secs": self.session / 1_000, "nanos": ms(self.session % 1_000)}, "workloads": ["election"], "clients": 2,
             "duration": {"secs": 1, "nanos": 0}, "calm": ms(600), "settled": ms(600), "asked": ms(700), "left": left,
             "wrong": [], "checked": nothing, "ignored": nothing,
         });
@@ -95,7 +101,7 @@ fn ms(millis: u64) -> u64 {
 }
 
 fn step(process: &str, attempt: u64, at: u64, what: Value) -> Value {
-    let mut line = json!({"at": ms(at), "process": process, "object": "/chaos/mutex", "attempt": attempt});
+    let mut line = json!({"at": ms(at), "process": process, "object": "/chaos/election", "attempt": attempt});
     let what = what.as_object().expect("an object").clone();
     line.as_object_mut().expect("an object").extend(what);
     line
@@ -159,10 +165,25 @@ async fn judge_excuses_a_late_loss_of_a_paused_process_alone() {
     before.assert_violation("was told of its loss").await;
 }
 
+/// Sessions live for 100 ms, so none can have ended before pings were held back for 75 ms.
+#[tokio::test]
+async fn judge_excuses_a_late_loss_of_pings_that_were_held_for_long_enough_alone() {
+    let held = |begin, end| told_late().with_session(100).with(fault("pings-held", "c1.1", begin, end));
+    held(310, 440).assert_clean().await;
+    for (begin, end) in [(380, 385), (310, 380)] {
+        held(begin, end).assert_violation("was told of its loss 50.0 ms after c2.1 was granted it").await;
+    }
+    // The other was granted it before the session can have ended.
+    held(330, 440).assert_violation("was granted while inside").await;
+    let looked = |at| held(310, 440).with(step("c1.1", 1, at, json!({"step": "confirmed"})));
+    looked(420).assert_clean().await;
+    held(380, 385).with(step("c1.1", 1, 420, json!({"step": "confirmed"}))).assert_violation("inside").await;
+}
+
 #[tokio::test]
 async fn judge_excuses_a_late_loss_of_a_node_that_was_deleted_by_hand_before() {
     let deleted = |at| {
-        let what = json!({"mark": "deleted", "node": "/chaos/mutex/a", "token": 7, "result": "deleted"});
+        let what = json!({"mark": "deleted", "node": "/chaos/election/a", "token": 7, "result": "deleted"});
         step("operator", 0, at, what)
     };
     told_late().with(deleted(390)).assert_clean().await;
@@ -177,9 +198,9 @@ async fn judge_ends_what_a_killed_process_held() {
 
 #[tokio::test]
 async fn judge_sees_nodes_that_are_left_and_evictions_by_nobody() {
-    let (clean, said) = Story::of_two().judged(&["/chaos/mutex/_c_a-lock-0000000001"]).await;
-    assert!(!clean && said.contains("/chaos/mutex/_c_a-lock-0000000001 is left"), "{said}");
-    let evicted = json!({"at": ms(250), "process": "c2.1", "mark": "evicted", "node": "/chaos/mutex/b"});
+    let (clean, said) = Story::of_two().judged(&["/chaos/election/_c_a-lock-0000000001"]).await;
+    assert!(!clean && said.contains("/chaos/election/_c_a-lock-0000000001 is left"), "{said}");
+    let evicted = json!({"at": ms(250), "process": "c2.1", "mark": "evicted", "node": "/chaos/election/b"});
     Story::of_two().with(evicted).assert_violation("which nobody did").await;
 }
 
