@@ -120,6 +120,19 @@ fn fault(kind: &str, client: &str, begin: u64, end: u64) -> Value {
     json!({"fault": kind, "target": client, "clients": [client], "begin": ms(begin), "end": ms(end)})
 }
 
+fn operator(at: u64, what: Value) -> Value {
+    step("operator", 0, at, what)
+}
+
+/// The node of the first holder is deleted by hand.
+fn deleted(at: u64) -> Value {
+    operator(at, json!({"mark": "deleted", "node": "/chaos/election/a", "token": 7, "result": "deleted"}))
+}
+
+fn at(at: u64) -> impl FnOnce(&mut Value) {
+    move |line| line["at"] = json!(ms(at))
+}
+
 /// The first holder does not release, but is told of a loss, after the other has been granted the lock.
 fn told_late() -> Story {
     Story::of_two().without_release().with(step("c1.1", 1, 450, json!({"step": "lost", "since": ms(450)})))
@@ -182,12 +195,33 @@ async fn judge_excuses_a_late_loss_of_pings_that_were_held_for_long_enough_alone
 
 #[tokio::test]
 async fn judge_excuses_a_late_loss_of_a_node_that_was_deleted_by_hand_before() {
-    let deleted = |at| {
-        let what = json!({"mark": "deleted", "node": "/chaos/election/a", "token": 7, "result": "deleted"});
-        step("operator", 0, at, what)
-    };
     told_late().with(deleted(390)).assert_clean().await;
     told_late().with(deleted(460)).assert_violation("was told of its loss").await;
+}
+
+/// Sessions live for 10 ms, so a holder has to know of it 260 ms later at the latest.
+#[tokio::test]
+async fn judge_excuses_a_deletion_by_hand_for_a_while_only() {
+    let told = |sent: u64| told_late().with_session(10).with(deleted(sent));
+    told(195).assert_clean().await;
+    told(185).assert_violation("was told of its loss").await;
+    // Who then stands still cannot know it in time.
+    told(185).with(fault("long-client-pause", "c1.1", 350, 440)).assert_clean().await;
+    let looked = |at| told(195).with(step("c1.1", 1, at, json!({"step": "confirmed"})));
+    looked(449).assert_clean().await;
+    let releases = |sent| Story::of_two().with_session(10).change("c1.1", "release", at(450)).with(deleted(sent));
+    releases(195).change("c1.1", "released", at(451)).assert_clean().await;
+    releases(185).change("c1.1", "released", at(451)).assert_violation("was granted while inside").await;
+}
+
+#[tokio::test]
+async fn judge_takes_a_deletion_by_hand_without_an_answer_for_one() {
+    let deleting = |at| operator(at, json!({"mark": "deleting", "node": "/chaos/election/b", "token": 8}));
+    let evicted = json!({"at": ms(250), "process": "c2.1", "mark": "evicted", "node": "/chaos/election/b"});
+    let told = || Story::of_two().with(evicted.clone());
+    told().with(deleting(240)).assert_clean().await;
+    let answer = json!({"mark": "deleted", "node": "/chaos/election/b", "token": 8, "result": "NoNode"});
+    told().with(deleting(240)).with(operator(240, answer)).assert_violation("which nobody did").await;
 }
 
 #[tokio::test]

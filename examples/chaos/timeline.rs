@@ -162,7 +162,7 @@ fn of_marks(marks: &[Mark], events: &[Event], faults: &[Struck], end: u64) -> Ve
     for (i, mark) in marks.iter().enumerate() {
         let (row, begin) = (Row::of(&mark.process), mark.at);
         let bar = match &mark.what {
-            What::Deleted { .. } => (None, begin, begin, Shade::Deleted),
+            What::Deleting { .. } | What::Deleted { .. } => (None, begin, begin, Shade::Deleted),
             What::Stalled { since } => (None, *since, begin, Shade::Stalled),
             What::Suspended { object } => {
                 let back = marks[i..].iter().filter(|later| later.process == mark.process);

@@ -19,6 +19,16 @@ pub(super) struct Facts {
     deleted: HashSet<String>,
 }
 
+/// A node that an operator deleted, or may have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deletion<'a> {
+    pub(super) node: &'a str,
+    pub(super) token: i64,
+    pub(super) sent: u64,
+    /// When it was certainly done.
+    pub(super) done: Option<u64>,
+}
+
 impl Facts {
     /// Reads all files of a folder.
     pub(super) fn read(folder: &Path) -> io::Result<Self> {
@@ -41,7 +51,7 @@ impl Facts {
         facts.events.sort_by_key(|event| event.at);
         facts.faults.sort_by_key(|struck| struck.begin);
         facts.marks.sort_by_key(|mark| mark.at);
-        facts.deleted = facts.deletions().map(|(_, node, _)| node.to_owned()).collect();
+        facts.deleted = facts.deletions().map(|deletion| deletion.node.to_owned()).collect();
         facts
     }
 
@@ -59,11 +69,22 @@ impl Facts {
         file.flush()
     }
 
-    /// What an operator deleted, or may have: when it was sent, the node, and its token.
-    pub(super) fn deletions(&self) -> impl Iterator<Item = (u64, &str, i64)> {
-        self.marks.iter().filter_map(|mark| match &mark.what {
-            What::Deleted { node, token, result } if result != "NoNode" => Some((mark.at, node.as_str(), *token)),
-            _ => None,
+    /// What an operator deleted, or may have.
+    pub(super) fn deletions(&self) -> impl Iterator<Item = Deletion<'_>> {
+        let answers: HashSet<_> = self.marks.iter().filter_map(Mark::answered).collect();
+        self.marks.iter().filter_map(move |mark| {
+            let sent = mark.at;
+            match &mark.what {
+                What::Deleting { node, token } if !answers.contains(&(sent, node)) => {
+                    Some(Deletion { node, token: *token, sent, done: None })
+                }
+                What::Deleted { result, .. } if result == "NoNode" || result == "NotEmpty" => None,
+                What::Deleted { node, token, result, done } => {
+                    let done = if result == "deleted" { Some(done.unwrap_or(sent)) } else { None };
+                    Some(Deletion { node, token: *token, sent, done })
+                }
+                _ => None,
+            }
         })
     }
 
