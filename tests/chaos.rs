@@ -4,6 +4,7 @@
 //! `CHAOS_SEED` repeats the faults of another run, `CHAOS_MINUTES` makes it longer.
 
 use std::path::PathBuf;
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -35,18 +36,34 @@ async fn minute_of_chaos_breaks_no_promise() {
 /// A history of the lock `election`: steps of `c1.1` and `c2.1`, and what else there is. Times are in milliseconds.
 struct Story {
     lines: Vec<Value>,
-    session: u64,
+    course: Value,
 }
 
 impl Story {
-    /// One holds from 100 to 300, the other waits from 200 on, and holds from 400 to 500.
+    /// One holds from 100 to 300, the other waits from 200 on, and holds from 400 to 500, and after the faults.
     fn of_two() -> Self {
-        let holds = [hold("c1.1", 1, 90, 100, 300, 7), hold("c2.1", 1, 200, 400, 500, 8)];
-        Self { lines: holds.concat(), session: 2_000 }
+        let holds = [
+            hold("c1.1", 1, 90, 100, 300, 7),
+            hold("c2.1", 1, 200, 400, 500, 8),
+            hold("c2.1", 2, 600, 610, 620, 9),
+        ];
+        let nothing = json!({"acknowledged": 0, "lost": 0, "refused": 0});
+        let course = json!({
+            "seed": 1, "session": seconds(2), "workloads": ["election"], "clients": 2, "duration": seconds(1),
+            "calm": ms(600), "settled": ms(600), "asked": ms(700), "left": [], "wrong": [],
+            "checked": nothing, "ignored": nothing,
+        });
+        Self { lines: holds.concat(), course }
     }
 
-    fn with_session(self, session: u64) -> Self {
-        Self { session, ..self }
+    /// With another fact of the course.
+    fn on(mut self, fact: &str, value: Value) -> Self {
+        self.course[fact] = value;
+        self
+    }
+
+    fn with_session(self, millis: u64) -> Self {
+        self.on("session", json!({"secs": 0, "nanos": ms(millis)}))
     }
 
     fn with(mut self, line: Value) -> Self {
@@ -69,31 +86,29 @@ impl Story {
     }
 
     /// What the judge says, and whether it is content.
-    async fn judged(self, left: &[&str]) -> (bool, String) {
+    async fn judged(self) -> (bool, String) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let lines: String = self.lines.iter().map(|line| format!("{line}\n")).collect();
         std::fs::write(folder.path().join("history.jsonl"), lines).expect("can be written");
-        let nothing = json!({"acknowledged": 0, "lost": 0, "refused": 0});
-        let course = json!({
-            "seed": 1, "session": {"secs": self.session / 1_000, "nanos": ms(self.session % 1_000)}, "workloads": ["election"], "clients": 2,
-            "duration": {"secs": 1, "nanos": 0}, "calm": ms(600), "settled": ms(600), "asked": ms(700), "left": left,
-            "wrong": [], "checked": nothing, "ignored": nothing,
-        });
-        std::fs::write(folder.path().join("course.json"), course.to_string()).expect("can be written");
+        std::fs::write(folder.path().join("course.json"), self.course.to_string()).expect("can be written");
         let judged =
             Command::new(executable()).arg("judge").arg(folder.path()).output().await.expect("it can be run");
         (judged.status.success(), String::from_utf8_lossy(&judged.stdout).into_owned())
     }
 
     async fn assert_violation(self, sentence: &str) {
-        let (clean, said) = self.judged(&[]).await;
+        let (clean, said) = self.judged().await;
         assert!(!clean && said.contains(sentence), "not said: {sentence}\n{said}");
     }
 
     async fn assert_clean(self) {
-        let (clean, said) = self.judged(&[]).await;
+        let (clean, said) = self.judged().await;
         assert!(clean, "{said}");
     }
+}
+
+fn seconds(seconds: u64) -> Value {
+    json!({"secs": seconds, "nanos": 0})
 }
 
 fn ms(millis: u64) -> u64 {
@@ -232,10 +247,80 @@ async fn judge_ends_what_a_killed_process_held() {
 
 #[tokio::test]
 async fn judge_sees_nodes_that_are_left_and_evictions_by_nobody() {
-    let (clean, said) = Story::of_two().judged(&["/chaos/election/_c_a-lock-0000000001"]).await;
-    assert!(!clean && said.contains("/chaos/election/_c_a-lock-0000000001 is left"), "{said}");
+    let node = "/chaos/election/_c_a-lock-0000000001";
+    Story::of_two().on("left", json!([node])).assert_violation(&format!("{node} is left")).await;
     let evicted = json!({"at": ms(250), "process": "c2.1", "mark": "evicted", "node": "/chaos/election/b"});
     Story::of_two().with(evicted).assert_violation("which nobody did").await;
+}
+
+#[tokio::test]
+async fn judge_wants_grants_under_attack_and_after_it() {
+    let nothing = || Story { lines: Vec::new(), ..Story::of_two() };
+    nothing().assert_violation("/chaos/election: no grant before the last fault was over").await;
+    nothing().assert_violation("/chaos/election: no grant after all was healed").await;
+    Story::of_two().on("settled", json!(ms(611))).assert_violation("no grant after all was healed").await;
+    Story::of_two().on("calm", json!(ms(99))).assert_violation("no grant before the last fault was over").await;
+    // Others are granted what is theirs.
+    Story::of_two().on("workloads", json!(["election", "rw"])).assert_violation("/chaos/rw: no grant").await;
+    // Nobody waits for more than a session and a second, counted from the end of the faults.
+    let together = |settled| {
+        let story =
+            Story::of_two().with_session(10).on("settled", json!(ms(settled))).on("asked", json!(ms(2_000)));
+        let later = |attempt, at, token| hold("c1.1", attempt, at - 1, at, at + 1, token);
+        let lines = [story.lines, later(2, 1_605, 10), later(3, 1_700, 11)].concat();
+        Story { lines, ..story }
+    };
+    together(650).assert_clean().await;
+    let alone = |settled| {
+        let mut story = together(settled);
+        story.lines.retain(|line| line["attempt"] != 2);
+        story
+    };
+    alone(1_650).assert_violation("/chaos/election: no grant for 1.1s after all was healed").await;
+}
+
+#[tokio::test]
+async fn judge_wants_to_know_what_came_of_each_acquire() {
+    let asked = || Story::of_two().with(step("c1.1", 9, 520, json!({"step": "acquire", "mode": "exclusive"})));
+    asked().assert_violation("c1.1 asked for /chaos/election, and nothing is known of what came of it").await;
+    asked().with(fault("client-kill", "c1.1", 530, 560)).assert_clean().await;
+    for outcome in ["acquire_failed", "acquire_unknown"] {
+        asked().with(step("c1.1", 9, 540, json!({"step": outcome}))).assert_clean().await;
+    }
+}
+
+#[tokio::test]
+async fn judge_of_a_long_run_wants_to_have_been_shown_a_loss_of_updates() {
+    let set = || {
+        let mut story = Story::of_two().on("workloads", json!(["lock-set"]));
+        for object in ["set-checked", "set-ignored"] {
+            let mut lines = Story::of_two().lines;
+            lines.iter_mut().for_each(|line| line["object"] = json!(format!("/chaos/{object}")));
+            story.lines.extend(lines);
+        }
+        story
+    };
+    let lost = |lost| json!({"acknowledged": 10, "lost": lost, "refused": 0});
+    set().on("duration", seconds(299)).assert_clean().await;
+    let long = || set().on("duration", seconds(300));
+    long().assert_violation("no update was lost of the set that ignores tokens").await;
+    long().on("ignored", lost(1)).assert_clean().await;
+    long().on("ignored", lost(1)).on("checked", lost(1)).assert_violation("1 updates are lost").await;
+}
+
+#[tokio::test]
+async fn client_that_never_connects_fails() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let [journal, register] = ["journal", "register"].map(|name| folder.path().join(name));
+    // Nobody listens at that port; and a client whose input has ended is to stop.
+    let client = Command::new(executable())
+        .args(["client", "c0.1", "127.0.0.1:1", "lock", "500", "quorum", "1"])
+        .args([journal, register])
+        .stdin(Stdio::null())
+        .output();
+    let ended = client.await.expect("it can be run");
+    let complained = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success() && complained.contains("never connected"), "{complained}");
 }
 
 /// `cargo test` builds the examples beside the tests.

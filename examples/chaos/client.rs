@@ -107,7 +107,6 @@ pub(crate) async fn run(orders: Orders) -> Result {
     watch_the_machine(&name, &journal);
     let phase = follow_the_parent();
     let session = connect(&orders, &phase).await?;
-    let Some(session) = session else { return Ok(()) };
     let options = Options::new().with_trust(orders.trust);
     let session = session.with_options(options.clone());
     let process = History::to_journal(journal.clone()).process(Arc::clone(&name));
@@ -168,14 +167,14 @@ fn tasks_of(workload: Workload) -> Vec<Task> {
     }
 }
 
-/// Connects, however long it takes; `None` if it is asked to end before.
-async fn connect(orders: &Orders, phase: &watch::Receiver<Phase>) -> Result<Option<Session>> {
+/// Connects, however long it takes. Who is asked to end before has seen servers that serve nobody.
+async fn connect(orders: &Orders, phase: &watch::Receiver<Phase>) -> Result<Session> {
     loop {
         let connector = Client::connector().with_session_timeout(orders.session);
         match Session::connect_with(connector, &orders.hosts).await {
-            Ok(session) => return Ok(Some(session)),
+            Ok(session) => return Ok(session),
             Err(zookeeper_recipes::Error::Unavailable { .. }) if *phase.borrow() == Phase::Stop => {
-                return Ok(None);
+                return Err(format!("{} was never connected", orders.name).into());
             }
             Err(zookeeper_recipes::Error::Unavailable { .. }) => {}
             Err(error) => return Err(error.into()),

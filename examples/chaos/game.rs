@@ -41,6 +41,8 @@ pub(crate) async fn play(settings: Settings) -> Result<bool> {
         duration.as_secs_f64() / 60.0,
         out.display()
     );
+    // Of more kinds than clients, some are not played.
+    let workloads: Vec<_> = workloads.iter().copied().take(*clients).collect();
     let folder = out.join("processes");
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
@@ -110,7 +112,7 @@ pub(crate) async fn play(settings: Settings) -> Result<bool> {
     let course = Course {
         seed: *seed,
         session: SESSION,
-        workloads: workloads.clone(),
+        workloads,
         clients: *clients,
         duration: *duration,
         calm,

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use testbed::history::{Event, read_journal};
+use testbed::history::{Event, Step, read_journal};
 use testbed::nemesis::Struck;
 
 use crate::line::{Line, Mark, What};
@@ -90,6 +90,16 @@ impl Facts {
 
     pub(super) fn deleted(&self, node: &str) -> bool {
         self.deleted.contains(node)
+    }
+
+    /// Acquires that have no end, not even an unknown one.
+    pub(super) fn unanswered(&self) -> impl Iterator<Item = &Event> {
+        let is_end =
+            |step: &Step| matches!(step, Step::Acquired { .. } | Step::AcquireFailed | Step::AcquireUnknown);
+        let ends = self.events.iter().filter(|event| is_end(&event.step));
+        let ended: HashSet<_> = ends.map(|event| (&event.process, event.attempt)).collect();
+        let asked = self.events.iter().filter(|event| matches!(event.step, Step::Acquire { .. }));
+        asked.filter(move |event| !ended.contains(&(&event.process, event.attempt)))
     }
 
     pub(super) fn stalls(&self) -> usize {
