@@ -249,6 +249,8 @@ async fn judge_ends_what_a_killed_process_held() {
 async fn judge_sees_nodes_that_are_left_and_evictions_by_nobody() {
     let node = "/chaos/election/_c_a-lock-0000000001";
     Story::of_two().on("left", json!([node])).assert_violation(&format!("{node} is left")).await;
+    let own = json!({"at": ms(690), "process": "c2.1", "mark": "left", "node": node});
+    Story::of_two().with(own).assert_violation(&format!("{node} is left, of c2.1")).await;
     let evicted = json!({"at": ms(250), "process": "c2.1", "mark": "evicted", "node": "/chaos/election/b"});
     Story::of_two().with(evicted).assert_violation("which nobody did").await;
 }

@@ -24,6 +24,7 @@ use tokio::task::JoinSet;
 use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Options, Session, Trust};
 
+use crate::leftover;
 use crate::line::{Mark, What};
 use crate::workload::Workload;
 
@@ -129,16 +130,21 @@ pub(crate) async fn run(orders: Orders) -> Result {
         };
         tasks.spawn(task(worker));
     }
+    let note = |what| journal.write(&Mark::new(&name, what));
     while let Some(ended) = tasks.join_next().await {
         ended??;
+    }
+    let left = leftover::of_session(&session.client(), orders.session).await;
+    match left {
+        Ok(left) => left.into_iter().try_for_each(|node| note(What::Left { node }))?,
+        Err(error) => note(What::Wrong { text: format!("cannot see what is left: {error}") })?,
     }
     let closed = session.close().await;
     let what = match closed {
         Ok(()) => What::Closed,
         Err(error) => What::Wrong { text: format!("the session could not be closed: {error}") },
     };
-    journal.write(&Mark::new(&name, what))?;
-    Ok(())
+    Ok(note(what)?)
 }
 
 type Task = fn(Worker) -> BoxFuture<'static, Result>;

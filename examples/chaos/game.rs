@@ -15,7 +15,8 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::arguments::Settings;
 use crate::client::Orders;
-use crate::operator::{self, Operator};
+use crate::leftover;
+use crate::operator::Operator;
 use crate::progress::Progress;
 use crate::register::{Register, Tokens};
 use crate::verdict::{self, Course};
@@ -107,7 +108,7 @@ pub(crate) async fn play(settings: Settings) -> Result<bool> {
         }
         wrong.extend(player.crashes().iter().cloned());
     }
-    let left = operator::nodes_left(&hosts).await?;
+    let left = leftover::of_all(&hosts).await?;
     drop(players);
     let course = Course {
         seed: *seed,

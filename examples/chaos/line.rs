@@ -58,6 +58,8 @@ pub(crate) enum What {
     },
     /// A waiter was told that somebody has deleted its node.
     Evicted { node: String },
+    /// A node of the session was there when all had been given back.
+    Left { node: String },
     /// What must not happen.
     Wrong { text: String },
     /// The session is closed, and the process about to end.

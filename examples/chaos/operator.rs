@@ -12,7 +12,7 @@ use zookeeper_recipes::zookeeper_client::{Client, Error};
 use crate::game::SESSION;
 use crate::line::{Mark, What};
 use crate::register::Register;
-use crate::workload::{ROOT, Workload, path};
+use crate::workload::{Workload, path};
 
 const PATIENCE: Duration = Duration::from_secs(4);
 const TRIES: usize = 5;
@@ -133,24 +133,4 @@ async fn dirs(client: &Client, path: &str) -> Result<Vec<String>, Error> {
     }
     let names = client.list_children(path).await?;
     Ok(names.iter().map(|name| format!("{path}/{name}")).collect())
-}
-
-/// Counts what is left under all locks, and names it.
-pub(crate) async fn nodes_left(hosts: &str) -> Result<Vec<String>, Error> {
-    let client = Client::connect(hosts).await?;
-    client.sync("/").await?;
-    let mut left = Vec::new();
-    let mut open = vec![ROOT.to_owned()];
-    while let Some(dir) = open.pop() {
-        let names = match client.list_children(&dir).await {
-            Err(Error::NoNode) => continue,
-            names => names?,
-        };
-        for name in names {
-            let node = format!("{dir}/{name}");
-            // The locks' paths and what they consist of have short names.
-            if name.starts_with("_c_") { left.push(node) } else { open.push(node) }
-        }
-    }
-    Ok(left)
 }

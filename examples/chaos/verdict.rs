@@ -91,7 +91,7 @@ fn judge(course: &Course, facts: &Facts, out: &Path) -> Result<bool> {
     judge_clients(&mut findings, course, facts, &excuses);
     judge_progress(&mut findings, course, facts, &pace);
     judge_updates(&mut findings, course);
-    course.left.iter().for_each(|node| findings.add(Promise::Nodes, format!("{node} is left")));
+    judge_nodes(&mut findings, course, facts);
     findings.write(&out.join("violations.txt"))?;
     table::print(course, facts, &findings, &mut margins, &pace);
     println!("{pages} pages of the timeline, the history and all violations are in {}", out.display());
@@ -140,6 +140,15 @@ fn judge_progress(findings: &mut Findings, course: &Course, facts: &Facts, pace:
     if pace.longest > course.patience() {
         let text = format!("{}: no grant for {:?} after all was healed", pace.object, pace.longest);
         findings.add(Promise::Progress, text);
+    }
+}
+
+fn judge_nodes(findings: &mut Findings, course: &Course, facts: &Facts) {
+    course.left.iter().for_each(|node| findings.add(Promise::Nodes, format!("{node} is left")));
+    for mark in &facts.marks {
+        if let What::Left { node } = &mark.what {
+            findings.add(Promise::Nodes, format!("{node} is left, of {}, which had given back all", mark.process));
+        }
     }
 }
 
