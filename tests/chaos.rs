@@ -7,16 +7,23 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::LazyLock;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
+use tokio::sync::Mutex;
 
 const CLIENTS: usize = 8;
+
+/// For one game at a time.
+static MACHINE: Mutex<()> = Mutex::const_new(());
 
 #[tokio::test]
 async fn minute_of_chaos_breaks_no_promise() {
     let seed = std::env::var("CHAOS_SEED").unwrap_or_else(|_| fastrand::u64(..1_000_000).to_string());
     let minutes = std::env::var("CHAOS_MINUTES").unwrap_or_else(|_| "1".to_owned());
     println!("CHAOS_SEED={seed}");
+    let _machine = MACHINE.lock().await;
     let out = tempfile::tempdir().expect("a temporary folder");
     let played = Command::new(executable())
         .args(["--minutes", &minutes, "--seed", &seed, "--clients", &CLIENTS.to_string(), "--out"])
@@ -32,6 +39,34 @@ async fn minute_of_chaos_breaks_no_promise() {
         let kept = out.keep();
         panic!("{}: see above, and the history in {}; CHAOS_SEED={seed}", played.status, kept.display());
     }
+}
+
+#[tokio::test]
+async fn interrupted_game_leaves_nothing_behind() {
+    let _machine = MACHINE.lock().await;
+    let [out, temporary] = [(), ()].map(|()| tempfile::tempdir().expect("a temporary folder"));
+    let mut game = Command::new(executable())
+        .args(["--minutes", "5", "--clients", "1", "--workload", "election", "--out"])
+        .arg(out.path())
+        .env("TMPDIR", temporary.path())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("it can be run");
+    let mut said = BufReader::new(game.stdout.take().expect("it is piped")).lines();
+    while said.next_line().await.expect("it says something").expect("it does not end") != "chaos: all have begun" {
+    }
+    let names = |folder: &Path| {
+        let entries = std::fs::read_dir(folder).expect("it is there");
+        entries.map(|entry| entry.expect("it can be read").file_name()).collect::<Vec<_>>()
+    };
+    assert!(!names(out.path()).is_empty() && !names(temporary.path()).is_empty(), "nothing could be left behind");
+    let id = Pid::from_raw(game.id().expect("it runs").cast_signed()).expect("it is not 0");
+    kill_process(id, Signal::INT).expect("it runs");
+    let ended = game.wait().await.expect("it ends");
+    assert_eq!(ended.code(), Some(2), "{ended}");
+    assert_eq!(names(out.path()), [""; 0]);
+    assert_eq!(names(temporary.path()), [""; 0]);
 }
 
 /// A history of the lock `election`: steps of `c1.1` and `c2.1`, and what else there is. Times are in milliseconds.
