@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tokio::sync::Mutex;
@@ -123,7 +124,10 @@ impl Story {
 
     /// What the judge says, and whether it is content.
     async fn judged(self) -> (bool, String) {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        self.judged_in(&tempfile::tempdir().expect("a temporary folder")).await
+    }
+
+    async fn judged_in(self, folder: &TempDir) -> (bool, String) {
         let lines: String = self.lines.iter().map(|line| format!("{line}\n")).collect();
         std::fs::write(folder.path().join("history.jsonl"), lines).expect("can be written");
         std::fs::write(folder.path().join("course.json"), self.course.to_string()).expect("can be written");
@@ -344,6 +348,22 @@ async fn judge_of_a_long_run_wants_to_have_been_shown_a_loss_of_updates() {
     long().assert_violation("no update was lost of the set that ignores tokens").await;
     long().on("ignored", lost(1)).assert_clean().await;
     long().on("ignored", lost(1)).on("checked", lost(1)).assert_violation("1 updates are lost").await;
+}
+
+#[tokio::test]
+async fn timeline_shows_all_faults_of_a_server_at_a_time() {
+    let struck = |kind: &str, begin, end| json!({"fault": kind, "target": "server 1", "clients": [], "begin": ms(begin), "end": ms(end)});
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let story = Story::of_two().with(struck("slow-disk", 100, 400)).with(struck("server-pause", 101, 200));
+    story.with(struck("leader-kill", 300, 350)).judged_in(&folder).await;
+    let page = std::fs::read_to_string(folder.path().join("timeline-01.svg")).expect("it is drawn");
+    let height = |label: &str| {
+        let text = page.lines().find(|line| line.contains(&format!(">{label}<")));
+        text.unwrap_or_else(|| panic!("no {label} in\n{page}")).split('\'').nth(5)
+    };
+    assert_ne!(height("disk slow"), height("server paused"));
+    // It would be written over the second.
+    assert!(!page.contains(">leader killed<"));
 }
 
 #[tokio::test]
