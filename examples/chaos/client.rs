@@ -24,6 +24,7 @@ use tokio::task::JoinSet;
 use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Options, Session, Trust};
 
+use crate::leftover;
 use crate::line::{Mark, What};
 use crate::workload::Workload;
 
@@ -107,7 +108,6 @@ pub(crate) async fn run(orders: Orders) -> Result {
     watch_the_machine(&name, &journal);
     let phase = follow_the_parent();
     let session = connect(&orders, &phase).await?;
-    let Some(session) = session else { return Ok(()) };
     let options = Options::new().with_trust(orders.trust);
     let session = session.with_options(options.clone());
     let process = History::to_journal(journal.clone()).process(Arc::clone(&name));
@@ -130,16 +130,21 @@ pub(crate) async fn run(orders: Orders) -> Result {
         };
         tasks.spawn(task(worker));
     }
+    let note = |what| journal.write(&Mark::new(&name, what));
     while let Some(ended) = tasks.join_next().await {
         ended??;
+    }
+    let left = leftover::of_session(&session.client(), orders.session).await;
+    match left {
+        Ok(left) => left.into_iter().try_for_each(|node| note(What::Left { node }))?,
+        Err(error) => note(What::Wrong { text: format!("cannot see what is left: {error}") })?,
     }
     let closed = session.close().await;
     let what = match closed {
         Ok(()) => What::Closed,
         Err(error) => What::Wrong { text: format!("the session could not be closed: {error}") },
     };
-    journal.write(&Mark::new(&name, what))?;
-    Ok(())
+    Ok(note(what)?)
 }
 
 type Task = fn(Worker) -> BoxFuture<'static, Result>;
@@ -168,14 +173,14 @@ fn tasks_of(workload: Workload) -> Vec<Task> {
     }
 }
 
-/// Connects, however long it takes; `None` if it is asked to end before.
-async fn connect(orders: &Orders, phase: &watch::Receiver<Phase>) -> Result<Option<Session>> {
+/// Connects, however long it takes. Who is asked to end before has seen servers that serve nobody.
+async fn connect(orders: &Orders, phase: &watch::Receiver<Phase>) -> Result<Session> {
     loop {
         let connector = Client::connector().with_session_timeout(orders.session);
         match Session::connect_with(connector, &orders.hosts).await {
-            Ok(session) => return Ok(Some(session)),
+            Ok(session) => return Ok(session),
             Err(zookeeper_recipes::Error::Unavailable { .. }) if *phase.borrow() == Phase::Stop => {
-                return Ok(None);
+                return Err(format!("{} was never connected", orders.name).into());
             }
             Err(zookeeper_recipes::Error::Unavailable { .. }) => {}
             Err(error) => return Err(error.into()),

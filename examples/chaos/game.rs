@@ -11,11 +11,14 @@ use fastrand::Rng;
 use testbed::Ensemble;
 use testbed::history::{Journal, now};
 use testbed::nemesis::{Client, Kind, Nemesis, Plan, Struck};
+use tokio::signal::ctrl_c;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::arguments::Settings;
 use crate::client::Orders;
-use crate::operator::{self, Operator};
+use crate::leftover;
+use crate::operator::Operator;
 use crate::progress::Progress;
 use crate::register::{Register, Tokens};
 use crate::verdict::{self, Course};
@@ -33,19 +36,35 @@ const QUIET: Duration = Duration::from_secs(8);
 const FAREWELL: Duration = Duration::from_secs(30);
 const REPORT: Duration = Duration::from_secs(10);
 
-/// Plays, and says whether all promises were kept.
+/// Plays, and says whether all promises were kept. Who is interrupted leaves nothing running, and nothing behind.
 pub(crate) async fn play(settings: Settings) -> Result<bool> {
-    let Settings { duration, seed, workloads, clients, trust, out } = &settings;
+    let folder = settings.out.join("processes");
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        played = play_to_the_end(&settings, &folder) => return played,
+        interrupted = ctrl_c() => interrupted?,
+        _ = terminate.recv() => {}
+    }
+    // What was played is dropped by now: processes are killed, even those that stand still, and their folders removed.
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    Err("interrupted, so nothing is judged".into())
+}
+
+async fn play_to_the_end(settings: &Settings, folder: &Path) -> Result<bool> {
+    let Settings { duration, seed, workloads, clients, trust, out } = settings;
     println!(
         "chaos: seed {seed}, {:.1} minutes, {clients} clients, out {}",
         duration.as_secs_f64() / 60.0,
         out.display()
     );
-    let folder = out.join("processes");
+    // Of more kinds than clients, some are not played.
+    let workloads: Vec<_> = workloads.iter().copied().take(*clients).collect();
     if folder.exists() {
-        fs::remove_dir_all(&folder)?;
+        fs::remove_dir_all(folder)?;
     }
-    fs::create_dir_all(&folder)?;
+    fs::create_dir_all(folder)?;
     let sockets = tempfile::tempdir()?;
     let register = Arc::new(Register::start(sockets.path())?);
     let mut ensemble = Ensemble::builder().tick(TICK).sync_limit(SYNC_LIMIT).start().await?;
@@ -66,8 +85,9 @@ pub(crate) async fn play(settings: Settings) -> Result<bool> {
             journal: PathBuf::new(),
             register: register.socket().to_owned(),
         };
-        players.push(Client::start(&format!("c{number}"), &servers, recipe(orders, &folder)).await?);
+        players.push(Client::start(&format!("c{number}"), &servers, recipe(orders, folder)).await?);
     }
+    println!("chaos: all have begun");
 
     let faults = Arc::<Mutex<Vec<Struck>>>::default();
     let journal = Journal::create(folder.join("parent.jsonl"))?;
@@ -81,7 +101,7 @@ pub(crate) async fn play(settings: Settings) -> Result<bool> {
     let attack = async { Nemesis::new(&mut ensemble, &mut players, &mut operator).carry_out(&plan).await };
     tokio::select! {
         attacked = attack => attacked?,
-        never = report(&folder, &faults) => never?,
+        never = report(folder, &faults) => never?,
     }
     let calm = now();
     ensemble.settled().await?;
@@ -105,12 +125,12 @@ pub(crate) async fn play(settings: Settings) -> Result<bool> {
         }
         wrong.extend(player.crashes().iter().cloned());
     }
-    let left = operator::nodes_left(&hosts).await?;
+    let left = leftover::of_all(&hosts).await?;
     drop(players);
     let course = Course {
         seed: *seed,
         session: SESSION,
-        workloads: workloads.clone(),
+        workloads,
         clients: *clients,
         duration: *duration,
         calm,
@@ -121,8 +141,8 @@ pub(crate) async fn play(settings: Settings) -> Result<bool> {
         checked: register.updates(Tokens::Checked),
         ignored: register.updates(Tokens::Ignored),
     };
-    let kept = verdict::of_run(&course, &folder, out)?;
-    fs::remove_dir_all(&folder)?;
+    let kept = verdict::of_run(&course, folder, out)?;
+    fs::remove_dir_all(folder)?;
     Ok(kept)
 }
 

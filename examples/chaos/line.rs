@@ -46,10 +46,20 @@ pub(crate) enum What {
     Stalled { since: u64 },
     /// A hold is another node now, with its token of before.
     Moved { object: Arc<str>, token: i64, node: String },
-    /// An operator has deleted this node; `at` is when it was sent.
-    Deleted { node: String, token: i64, result: String },
+    /// An operator is about to delete this node.
+    Deleting { node: String, token: i64 },
+    /// What came of that; `at` is when it was sent, and `done` when it was answered.
+    Deleted {
+        node: String,
+        token: i64,
+        result: String,
+        #[serde(default)]
+        done: Option<u64>,
+    },
     /// A waiter was told that somebody has deleted its node.
     Evicted { node: String },
+    /// A node of the session was there when all had been given back.
+    Left { node: String },
     /// What must not happen.
     Wrong { text: String },
     /// The session is closed, and the process about to end.
@@ -59,5 +69,13 @@ pub(crate) enum What {
 impl Mark {
     pub(crate) fn new(process: &Arc<str>, what: What) -> Self {
         Self { at: now(), process: Arc::clone(process), what }
+    }
+
+    /// Which deletion, if any, this is the answer to: when it was sent, and of what.
+    pub(crate) fn answered(&self) -> Option<(u64, &String)> {
+        match &self.what {
+            What::Deleted { node, .. } => Some((self.at, node)),
+            _ => None,
+        }
     }
 }

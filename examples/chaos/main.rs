@@ -12,6 +12,7 @@ mod arguments;
 mod client;
 mod flapping;
 mod game;
+mod leftover;
 mod line;
 mod operator;
 mod progress;

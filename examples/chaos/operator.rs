@@ -9,9 +9,10 @@ use testbed::nemesis::{Accomplice, Kind, Struck};
 use tokio::time::timeout;
 use zookeeper_recipes::zookeeper_client::{Client, Error};
 
+use crate::game::SESSION;
 use crate::line::{Mark, What};
 use crate::register::Register;
-use crate::workload::{ROOT, Workload, path};
+use crate::workload::{Workload, path};
 
 const PATIENCE: Duration = Duration::from_secs(4);
 const TRIES: usize = 5;
@@ -65,7 +66,7 @@ struct Hand {
 
 impl Hand {
     async fn delete_node(mut self) -> Result<(), Error> {
-        let client = Client::connect(&self.hosts).await?;
+        let client = connect(&self.hosts).await?;
         let dirs = dirs(&client, &self.path).await?;
         let Some(dir) = self.random.choice(dirs) else { return Ok(()) };
         let mut names = client.list_children(&dir).await?;
@@ -79,7 +80,7 @@ impl Hand {
     }
 
     async fn delete_path(self) -> Result<(), Error> {
-        let client = Client::connect(&self.hosts).await?;
+        let client = connect(&self.hosts).await?;
         for _ in 0..TRIES {
             for dir in dirs(&client, &self.path).await? {
                 for name in client.list_children(&dir).await? {
@@ -99,20 +100,30 @@ impl Hand {
     /// Whether it is gone by our hand. What could not be deleted is no error.
     async fn delete(&self, client: &Client, node: &str) -> Result<bool, Error> {
         let Some(stat) = client.check_stat(node).await? else { return Ok(false) };
-        let at = now();
+        let (at, token) = (now(), stat.czxid);
+        let write = |what| {
+            let mark = Mark { at, process: "operator".into(), what };
+            self.journal.write(&mark).expect("the journal can be written");
+        };
+        // Whatever happens to us while it is under way, it may have been done.
+        write(What::Deleting { node: node.to_owned(), token });
         let deleted = client.delete(node, None).await;
         let result = match &deleted {
             Ok(()) => "deleted".to_owned(),
             Err(error) => format!("{error:?}"),
         };
-        let what = What::Deleted { node: node.to_owned(), token: stat.czxid, result };
-        self.journal.write(&Mark { at, process: "operator".into(), what }).expect("the journal can be written");
+        write(What::Deleted { node: node.to_owned(), token, result, done: Some(now()) });
         match deleted {
             Ok(()) => Ok(true),
             Err(Error::NotEmpty | Error::NoNode) => Ok(false),
             Err(error) => Err(error),
         }
     }
+}
+
+/// An operator's session ends as soon as those of clients do, and with it what it has sent and heard nothing of.
+async fn connect(hosts: &str) -> Result<Client, Error> {
+    Client::connector().with_session_timeout(SESSION).connect(hosts).await
 }
 
 /// Where the nodes of the lock at `path` are.
@@ -122,24 +133,4 @@ async fn dirs(client: &Client, path: &str) -> Result<Vec<String>, Error> {
     }
     let names = client.list_children(path).await?;
     Ok(names.iter().map(|name| format!("{path}/{name}")).collect())
-}
-
-/// Counts what is left under all locks, and names it.
-pub(crate) async fn nodes_left(hosts: &str) -> Result<Vec<String>, Error> {
-    let client = Client::connect(hosts).await?;
-    client.sync("/").await?;
-    let mut left = Vec::new();
-    let mut open = vec![ROOT.to_owned()];
-    while let Some(dir) = open.pop() {
-        let names = match client.list_children(&dir).await {
-            Err(Error::NoNode) => continue,
-            names => names?,
-        };
-        for name in names {
-            let node = format!("{dir}/{name}");
-            // The locks' paths and what they consist of have short names.
-            if name.starts_with("_c_") { left.push(node) } else { open.push(node) }
-        }
-    }
-    Ok(left)
 }

@@ -91,6 +91,7 @@ pub(crate) fn draw(
 
 fn of_faults(faults: &[Struck]) -> Vec<Bar> {
     let mut bars = Vec::new();
+    let mut ends = BTreeMap::<Row, Vec<u64>>::new();
     for Struck { fault, target, begin, end, .. } in faults {
         let shade = match fault {
             Kind::ClientPause | Kind::LongClientPause | Kind::ServerPause | Kind::SlowDisk => Shade::Paused,
@@ -102,10 +103,21 @@ fn of_faults(faults: &[Struck]) -> Vec<Bar> {
         };
         let Some(row) = Row::of(target) else { continue };
         // Of clients, the shade says it.
-        let label = if matches!(row, Row::Server(_)) { fault.to_string() } else { String::new() };
-        bars.push(Bar { row, lane: None, begin: *begin, end: *end, shade, label });
+        let (lane, label) = match row {
+            Row::Server(_) => (Some(free_lane(ends.entry(row).or_default(), *begin, *end)), fault.to_string()),
+            _ => (None, String::new()),
+        };
+        bars.push(Bar { row, lane, begin: *begin, end: *end, shade, label });
     }
     bars
+}
+
+/// Faults of a server at the same time do not hide each other.
+fn free_lane(ends: &mut Vec<u64>, begin: u64, end: u64) -> Arc<str> {
+    let lane = ends.iter().position(|last| *last <= begin).unwrap_or(ends.len());
+    ends.resize(ends.len().max(lane + 1), end);
+    ends[lane] = end;
+    lane.to_string().into()
 }
 
 fn of_holds(events: &[Event], faults: &[Struck], end: u64) -> Vec<Bar> {
@@ -162,7 +174,7 @@ fn of_marks(marks: &[Mark], events: &[Event], faults: &[Struck], end: u64) -> Ve
     for (i, mark) in marks.iter().enumerate() {
         let (row, begin) = (Row::of(&mark.process), mark.at);
         let bar = match &mark.what {
-            What::Deleted { .. } => (None, begin, begin, Shade::Deleted),
+            What::Deleting { .. } | What::Deleted { .. } => (None, begin, begin, Shade::Deleted),
             What::Stalled { since } => (None, *since, begin, Shade::Stalled),
             What::Suspended { object } => {
                 let back = marks[i..].iter().filter(|later| later.process == mark.process);

@@ -31,6 +31,8 @@ type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
 const HISTORY: &str = "history.jsonl";
 const COURSE: &str = "course.json";
+/// A run of this length must have shown that updates can be lost.
+const LONG: Duration = Duration::from_secs(300);
 
 /// What the parent knows of a run.
 #[derive(Debug, Serialize, Deserialize)]
@@ -81,12 +83,15 @@ fn judge(course: &Course, facts: &Facts, out: &Path) -> Result<bool> {
     let pages = timeline::draw(&facts.events, &facts.faults, &facts.marks, &title, out)?;
     let excuses = Excuses::of(facts, course.session);
     let mut margins = margins::of(facts, &excuses, course.session.as_nanos() as u64);
-    let pace = Pace::of(&facts.events, course.settled, course.asked);
+    let pace = Pace::of(&facts.events, course);
 
     let mut findings = Findings::default();
     judge_objects(&mut findings, course, &reading::of(facts, &excuses));
     margins.late.iter().for_each(|late| findings.add(Promise::Loss, late));
-    judge_the_rest(&mut findings, course, facts, &pace);
+    judge_clients(&mut findings, course, facts, &excuses);
+    judge_progress(&mut findings, course, facts, &pace);
+    judge_updates(&mut findings, course);
+    judge_nodes(&mut findings, course, facts);
     findings.write(&out.join("violations.txt"))?;
     table::print(course, facts, &findings, &mut margins, &pace);
     println!("{pages} pages of the timeline, the history and all violations are in {}", out.display());
@@ -109,7 +114,7 @@ fn judge_objects(findings: &mut Findings, course: &Course, events: &[Event]) {
     }
 }
 
-fn judge_the_rest(findings: &mut Findings, course: &Course, facts: &Facts, pace: &Pace) {
+fn judge_clients(findings: &mut Findings, course: &Course, facts: &Facts, excuses: &Excuses) {
     for mark in &facts.marks {
         match &mark.what {
             What::Wrong { text } => findings.add(Promise::Clients, format!("{}: {text}", mark.process)),
@@ -121,13 +126,39 @@ fn judge_the_rest(findings: &mut Findings, course: &Course, facts: &Facts, pace:
         }
     }
     course.wrong.iter().for_each(|text| findings.add(Promise::Clients, text));
+    for event in facts.unanswered() {
+        if !excuses.killed().any(|(process, _)| process == &*event.process) {
+            let (process, object) = (&event.process, &event.object);
+            let text = format!("{process} asked for {object}, and nothing is known of what came of it");
+            findings.add(Promise::Clients, text);
+        }
+    }
+}
+
+fn judge_progress(findings: &mut Findings, course: &Course, facts: &Facts, pace: &Pace) {
+    pace::denied(&facts.events, course).into_iter().for_each(|text| findings.add(Promise::Progress, text));
     if pace.longest > course.patience() {
         let text = format!("{}: no grant for {:?} after all was healed", pace.object, pace.longest);
         findings.add(Promise::Progress, text);
     }
+}
+
+fn judge_nodes(findings: &mut Findings, course: &Course, facts: &Facts) {
     course.left.iter().for_each(|node| findings.add(Promise::Nodes, format!("{node} is left")));
+    for mark in &facts.marks {
+        if let What::Left { node } = &mark.what {
+            findings.add(Promise::Nodes, format!("{node} is left, of {}, which had given back all", mark.process));
+        }
+    }
+}
+
+fn judge_updates(findings: &mut Findings, course: &Course) {
     if course.checked.lost > 0 {
         let text = format!("{} updates are lost of the set that checks tokens", course.checked.lost);
         findings.add(Promise::Updates, text);
+    }
+    let shows = course.workloads.contains(&Workload::LockSet) && course.duration >= LONG;
+    if shows && course.ignored.lost == 0 {
+        findings.add(Promise::Sight, "no update was lost of the set that ignores tokens: the judge sees nothing");
     }
 }

@@ -13,6 +13,8 @@ const LANE: f64 = 11.0;
 /// Above the lanes of a client, where holds do not cover what is wrong with it.
 const STRIP: f64 = 4.0;
 const GAP: f64 = 5.0;
+/// How wide a letter of a label is, about.
+const LETTER: f64 = 4.0;
 const SECOND: u64 = 1_000_000_000;
 /// Bars that are closer together than this are drawn as one.
 const MERGED: f64 = 0.6;
@@ -122,7 +124,8 @@ impl Page {
         };
         page.text(10.0, 22.0, "title", title);
         for (row, lanes) in rows {
-            let strip = if lanes.is_empty() { 0.0 } else { STRIP };
+            let is_client = matches!(row, Row::Client(_));
+            let strip = if lanes.is_empty() || !is_client { 0.0 } else { STRIP };
             let (top, height) = (page.height, strip + LANE * lanes.len().max(1) as f64);
             page.rows.insert(*row, (top, height));
             page.rect(LEFT, top, WIDTH, height, "row");
@@ -130,7 +133,9 @@ impl Page {
             for (number, lane) in (0..).zip(lanes) {
                 let top = top + strip + LANE * f64::from(number);
                 page.lanes.insert((*row, Arc::clone(lane)), top);
-                page.text(75.0, top + 8.5, "lane", lane);
+                if is_client {
+                    page.text(75.0, top + 8.5, "lane", lane);
+                }
             }
             page.height += height + GAP;
         }
@@ -155,9 +160,9 @@ impl Page {
         if bar.shade.is_instant() {
             right = left + 2.0;
         }
-        if bar.lane.is_none() && !bar.label.is_empty() {
+        if !bar.label.is_empty() {
             let class = if bar.shade == Shade::Killed { "dark" } else { "label" };
-            self.labels.push((left + 2.0, top + 8.5, class, bar.label.clone()));
+            self.labels.push((left + 2.0, top + height - 1.5, class, bar.label.clone()));
         }
         let drawn = Drawn { top, height, left, right: right.max(left + MERGED), shade: bar.shade };
         match &mut self.open {
@@ -180,8 +185,15 @@ impl Page {
     /// The whole document, with a legend.
     pub(super) fn finish(mut self) -> String {
         self.close();
-        for (x, y, class, label) in std::mem::take(&mut self.labels) {
-            self.text(x, y, class, &label);
+        let mut labels = std::mem::take(&mut self.labels);
+        labels.sort_by(|one, other| one.1.total_cmp(&other.1).then(one.0.total_cmp(&other.0)));
+        let mut last = (0.0, 0.0);
+        for (x, y, class, label) in labels {
+            // What would be written over another cannot be read, nor can the other.
+            if y != last.1 || x > last.0 {
+                last = (x + LETTER * label.len() as f64, y);
+                self.text(x, y, class, &label);
+            }
         }
         let mut left = LEFT;
         let top = self.height + 15.0;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use testbed::nemesis::Kind;
 
-use super::facts::Facts;
+use super::facts::{Deletion, Facts};
 use crate::line::What;
 
 /// What the paths of locks that are taken together begin with.
@@ -34,6 +34,16 @@ pub(super) struct Excuse {
     pub(super) unaware: bool,
 }
 
+impl Excuse {
+    fn and(self, other: Self) -> Self {
+        Self {
+            reason: self.reason.max(other.reason),
+            since: self.since.min(other.since),
+            unaware: self.unaware || other.unaware,
+        }
+    }
+}
+
 /// A stretch of time in which something is excused.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
@@ -49,11 +59,19 @@ impl Stretch {
     }
 }
 
+/// When the node of a hold was deleted by hand, or may have been.
+#[derive(Clone, Copy, Debug)]
+struct Removal {
+    sent: u64,
+    /// Until when its holder may not have known.
+    known: u64,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Excuses {
     by_process: HashMap<Arc<str>, Vec<Stretch>>,
     /// By object and token.
-    deleted: HashMap<(String, i64), u64>,
+    deleted: HashMap<(String, i64), Removal>,
     killed: Vec<(String, u64)>,
 }
 
@@ -61,11 +79,14 @@ impl Excuses {
     pub(super) fn of(facts: &Facts, session: Duration) -> Self {
         let mut excuses = Self::default();
         let session = session.as_nanos() as u64;
+        // The answer before may have been given a while ago, and servers count time in ticks.
+        let lonely = session / 4 * 3;
         for struck in &facts.faults {
             let (begin, end) = (struck.begin, struck.end);
             let stretch = match struck.fault {
                 Kind::ClientPause | Kind::LongClientPause => Stretch::new(begin, end, Reason::Paused),
-                Kind::PingsHeld => Stretch::new(begin, end + session, Reason::PingsHeld),
+                // No session can have ended before, and none does once the pings are answered again.
+                Kind::PingsHeld if end - begin >= lonely => Stretch::new(begin + lonely, end, Reason::PingsHeld),
                 Kind::ClientKill => {
                     excuses.killed.extend(struck.clients.iter().map(|client| (client.clone(), begin)));
                     continue;
@@ -87,11 +108,14 @@ impl Excuses {
                 _ => {}
             }
         }
-        for (at, node, token) in facts.deletions() {
+        for Deletion { node, token, sent, done } in facts.deletions() {
             let token = moved.get(node).copied().unwrap_or(token);
             let dir = node.rsplit_once('/').map_or("", |(dir, _)| dir);
             let object = dir.strip_suffix("/leases").unwrap_or(dir).to_owned();
-            excuses.deleted.entry((object, token)).or_insert(at);
+            // What was not answered may yet be done until the operator's own session is over.
+            let known = done.unwrap_or(sent + session) + session + GRACE;
+            let removal = excuses.deleted.entry((object, token)).or_insert(Removal { sent, known });
+            removal.known = removal.known.max(known);
         }
         excuses.by_process.values_mut().for_each(merge);
         excuses
@@ -99,8 +123,21 @@ impl Excuses {
 
     /// What is excused of a process, and of its hold with this token, at an instant.
     pub(super) fn find(&self, process: &str, object: &str, token: i64, at: u64) -> Option<Excuse> {
-        let deleted = self.deletion(object, token).filter(|sent| *sent <= at);
+        let deleted = self.deletion(process, object, token, at);
         let deleted = deleted.map(|since| Excuse { reason: Reason::Deleted, since, unaware: true });
+        self.still(process, at).into_iter().chain(deleted).reduce(Excuse::and)
+    }
+
+    /// When the node of a hold was deleted by hand, or may have been, if its process may not know it at an instant.
+    pub(super) fn deletion(&self, process: &str, object: &str, token: i64, at: u64) -> Option<u64> {
+        let removal = self.deleted.get(&(object.to_owned(), token))?;
+        // Who stood still before it had to know need not know it since.
+        let ran = self.still(process, at).map_or(at, |still| still.since);
+        (removal.sent <= at && ran <= removal.known).then_some(removal.sent)
+    }
+
+    /// What is excused of a process, whatever it holds.
+    fn still(&self, process: &str, at: u64) -> Option<Excuse> {
         let stretches = self.by_process.get(process).into_iter().flatten();
         let still = stretches.filter(|stretch| (stretch.begin..=stretch.end + GRACE).contains(&at));
         let still = still.map(|Stretch { begin, reason, unaware, .. }| Excuse {
@@ -108,21 +145,12 @@ impl Excuses {
             since: *begin,
             unaware: *unaware,
         });
-        still.chain(deleted).reduce(|one, other| Excuse {
-            reason: one.reason.max(other.reason),
-            since: one.since.min(other.since),
-            unaware: one.unaware || other.unaware,
-        })
-    }
-
-    /// When the node of a hold was deleted by hand, or may have been.
-    pub(super) fn deletion(&self, object: &str, token: i64) -> Option<u64> {
-        self.deleted.get(&(object.to_owned(), token)).copied()
+        still.reduce(Excuse::and)
     }
 
     /// The processes that were killed, and the last instants at which they certainly ran.
     pub(super) fn killed(&self) -> impl Iterator<Item = (&str, u64)> {
-        let ran = |process, at| self.find(process, "", 0, at).map_or(at, |excuse| excuse.since);
+        let ran = |process, at| self.still(process, at).map_or(at, |excuse| excuse.since);
         self.killed.iter().map(move |(process, at)| (process.as_str(), ran(process, *at)))
     }
 
@@ -131,7 +159,7 @@ impl Excuses {
     pub(super) fn is_anew(&self, object: &str, begin: u64, end: u64) -> bool {
         let is_member = |object: &str| object.starts_with(MULTI);
         let deleted = self.deleted.iter().filter(|((object, _), _)| is_member(object));
-        is_member(object) && deleted.map(|(_, at)| *at).any(|at| begin <= at + GRACE && at <= end)
+        is_member(object) && deleted.map(|(_, removal)| removal.sent).any(|at| begin <= at + GRACE && at <= end)
     }
 }
 

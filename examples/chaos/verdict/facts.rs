@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use testbed::history::{Event, read_journal};
+use testbed::history::{Event, Step, read_journal};
 use testbed::nemesis::Struck;
 
 use crate::line::{Line, Mark, What};
@@ -17,6 +17,16 @@ pub(super) struct Facts {
     pub(super) faults: Vec<Struck>,
     pub(super) marks: Vec<Mark>,
     deleted: HashSet<String>,
+}
+
+/// A node that an operator deleted, or may have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deletion<'a> {
+    pub(super) node: &'a str,
+    pub(super) token: i64,
+    pub(super) sent: u64,
+    /// When it was certainly done.
+    pub(super) done: Option<u64>,
 }
 
 impl Facts {
@@ -41,7 +51,7 @@ impl Facts {
         facts.events.sort_by_key(|event| event.at);
         facts.faults.sort_by_key(|struck| struck.begin);
         facts.marks.sort_by_key(|mark| mark.at);
-        facts.deleted = facts.deletions().map(|(_, node, _)| node.to_owned()).collect();
+        facts.deleted = facts.deletions().map(|deletion| deletion.node.to_owned()).collect();
         facts
     }
 
@@ -59,16 +69,37 @@ impl Facts {
         file.flush()
     }
 
-    /// What an operator deleted, or may have: when it was sent, the node, and its token.
-    pub(super) fn deletions(&self) -> impl Iterator<Item = (u64, &str, i64)> {
-        self.marks.iter().filter_map(|mark| match &mark.what {
-            What::Deleted { node, token, result } if result != "NoNode" => Some((mark.at, node.as_str(), *token)),
-            _ => None,
+    /// What an operator deleted, or may have.
+    pub(super) fn deletions(&self) -> impl Iterator<Item = Deletion<'_>> {
+        let answers: HashSet<_> = self.marks.iter().filter_map(Mark::answered).collect();
+        self.marks.iter().filter_map(move |mark| {
+            let sent = mark.at;
+            match &mark.what {
+                What::Deleting { node, token } if !answers.contains(&(sent, node)) => {
+                    Some(Deletion { node, token: *token, sent, done: None })
+                }
+                What::Deleted { result, .. } if result == "NoNode" || result == "NotEmpty" => None,
+                What::Deleted { node, token, result, done } => {
+                    let done = if result == "deleted" { Some(done.unwrap_or(sent)) } else { None };
+                    Some(Deletion { node, token: *token, sent, done })
+                }
+                _ => None,
+            }
         })
     }
 
     pub(super) fn deleted(&self, node: &str) -> bool {
         self.deleted.contains(node)
+    }
+
+    /// Acquires that have no end, not even an unknown one.
+    pub(super) fn unanswered(&self) -> impl Iterator<Item = &Event> {
+        let is_end =
+            |step: &Step| matches!(step, Step::Acquired { .. } | Step::AcquireFailed | Step::AcquireUnknown);
+        let ends = self.events.iter().filter(|event| is_end(&event.step));
+        let ended: HashSet<_> = ends.map(|event| (&event.process, event.attempt)).collect();
+        let asked = self.events.iter().filter(|event| matches!(event.step, Step::Acquire { .. }));
+        asked.filter(move |event| !ended.contains(&(&event.process, event.attempt)))
     }
 
     pub(super) fn stalls(&self) -> usize {

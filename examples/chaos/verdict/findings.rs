@@ -18,10 +18,12 @@ pub(crate) enum Promise {
     Progress,
     Nodes,
     Clients,
+    /// The judge must have had something to see.
+    Sight,
 }
 
 impl Promise {
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::Exclusion,
         Self::Tokens,
         Self::Order,
@@ -31,6 +33,7 @@ impl Promise {
         Self::Progress,
         Self::Nodes,
         Self::Clients,
+        Self::Sight,
     ];
 }
 
@@ -46,6 +49,7 @@ impl Display for Promise {
             Self::Progress => "no progress after all was healed",
             Self::Nodes => "nodes left",
             Self::Clients => "what a client must not see",
+            Self::Sight => "the judge sees nothing",
         })
     }
 }

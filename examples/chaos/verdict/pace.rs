@@ -1,9 +1,31 @@
-//! How long nobody got anything.
+//! Whether everything was granted now and then, and how long nobody got anything.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use testbed::history::{Event, Step};
+
+use super::Course;
+use crate::workload::path;
+
+/// What nobody was granted though somebody always wants it, a sentence each.
+pub(super) fn denied(events: &[Event], course: &Course) -> Vec<String> {
+    let mut denied = Vec::new();
+    for object in course.workloads.iter().flat_map(|workload| workload.objects()) {
+        let path = path(object);
+        let grants = events.iter().filter(|event| *event.object == path);
+        let grants = grants.filter(|event| matches!(event.step, Step::Acquired { .. }));
+        let granted = |times: RangeInclusive<u64>| grants.clone().any(|event| times.contains(&event.at));
+        if !granted(0..=course.calm) {
+            denied.push(format!("{path}: no grant before the last fault was over"));
+        }
+        if !granted(course.settled..=course.asked) {
+            denied.push(format!("{path}: no grant after all was healed"));
+        }
+    }
+    denied
+}
 
 /// The longest time without a grant, and of what.
 #[derive(Clone, Debug, Default)]
@@ -13,8 +35,9 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Looks at each object by itself, within this time.
-    pub(super) fn of(events: &[Event], begin: u64, end: u64) -> Self {
+    /// Looks at each object by itself, from the end of the last fault until the clients were asked to end.
+    pub(super) fn of(events: &[Event], course: &Course) -> Self {
+        let (begin, end) = (course.calm, course.asked);
         let mut last = BTreeMap::<&str, u64>::new();
         let mut gaps = Vec::new();
         for event in events {

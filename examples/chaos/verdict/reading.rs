@@ -63,7 +63,7 @@ pub(super) fn of(facts: &Facts, excuses: &Excuses) -> Vec<Event> {
         }
         match &event.step {
             Step::Confirmed => return !unaware(event.at),
-            Step::Release if excuses.deletion(&event.object, token).is_some_and(|sent| sent <= event.at) => {
+            Step::Release if excuses.deletion(&event.process, &event.object, token, event.at).is_some() => {
                 too_late.insert(attempt);
             }
             Step::Released if too_late.contains(&attempt) => event.step = Step::ReleaseLost,

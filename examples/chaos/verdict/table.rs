@@ -37,7 +37,7 @@ pub(super) fn print(course: &Course, facts: &Facts, findings: &Findings, margins
     println!("\n{:<46}{:>10}", "After the last fault", "");
     let together = Duration::from_nanos(course.settled - course.calm);
     println!("{:<46}{:>10}", "until the servers were together", seconds(together));
-    println!("{:<46}{:>10}  {}", "longest time without a grant since then", seconds(pace.longest), pace.object);
+    println!("{:<46}{:>10}  {}", "longest time without a grant", seconds(pace.longest), pace.object);
     println!("{:<46}{:>10}", "allowed", seconds(course.patience()));
 
     println!("\n{:<46}{:>8}", "Broken promises", "times");
