@@ -709,7 +709,9 @@ async fn change_of_leaders_wakes_the_next_candidate_and_each_observer_once() {
     let woken: Vec<_> = crowd.proxy.requests().iter().map(|request| request.op).collect();
     assert_eq!(woken, [Op::Exists], "nobody else was woken");
     let looks = |op: Op| eyes.proxy.requests().iter().filter(|request| request.op == op).count();
-    assert_eq!((looks(Op::GetChildren), looks(Op::GetData)), (20, 20), "one look each");
+    // Those who look at the same time share the listing.
+    let (listings, reads) = (looks(Op::GetChildren), looks(Op::GetData));
+    assert!((1..=20).contains(&listings) && reads == 20, "one look each: {listings} listings, {reads} reads");
     term.resign().await.expect("resigned");
     for standing in candidates {
         soon("a term", standing).await.expect("no panic").expect("leads");

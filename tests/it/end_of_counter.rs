@@ -12,6 +12,7 @@ use futures_util::future::join_all;
 use testbed::Server;
 use testbed::frames::{Kind, Op};
 use testbed::history::{Event, History, Mode, Model, Step};
+use tokio::sync::Mutex as Turn;
 use zookeeper_recipes::zookeeper_client::Client as Admin;
 use zookeeper_recipes::{Error, HoldState, Mutex, RwLock};
 
@@ -65,8 +66,12 @@ crossings! {
     rwlock_begins_anew: read_or_write => &[""], -LEFT, [Model::ReadWrite, Model::Fifo];
 }
 
+/// One storm at a time: the tests beside it need the machine, too.
+static TURN: Turn = Turn::const_new(());
+
 /// Lets all sessions contend while the counters of these lines go over an end.
 async fn cross(round: Round, lines: &[&str], next: i32) -> History {
+    let _turn = TURN.lock().await;
     let seed = std::env::var("HISTORY_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| fastrand::u64(..));
     println!("HISTORY_SEED={seed}");

@@ -47,17 +47,26 @@ async fn readers_behind_a_writer_are_admitted_together_and_woken_once() {
         })
         .collect();
     world.wait_children(21).await;
-    // Each has created, listed and set its watch.
-    world.proxy.wait_for_requests(60).await;
+    let watches = || {
+        let requests = world.proxy.requests();
+        requests.iter().filter(|request| request.op == Op::GetData && request.answer.is_some()).count()
+    };
+    let watched = async {
+        while watches() < 20 {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("the watches", watched).await;
     world.proxy.reset();
     writing.release().await.expect("released");
     let mut guards = Vec::new();
     for reader in readers {
         guards.push(soon("a reader", reader).await.expect("no panic").expect("held"));
     }
-    // All hold at once. Each was woken once, looked once, and watches nothing any more.
+    // All hold at once. Each was woken once, looked once, together with others or alone, and watches nothing any more.
     let requests = world.proxy.requests();
-    assert_eq!(requests.iter().filter(|request| request.op == Op::GetChildren).count(), 20);
+    let looks = requests.iter().filter(|request| request.op == Op::GetChildren).count();
+    assert!((1..=20).contains(&looks), "{looks}");
     assert_eq!(requests.iter().filter(|request| request.op == Op::GetData).count(), 0);
     drop(guards);
     world.wait_empty().await;
