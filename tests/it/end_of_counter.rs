@@ -67,7 +67,7 @@ crossings! {
 }
 
 /// One storm at a time: the tests beside it need the machine, too.
-static TURN: Turn = Turn::const_new(());
+static TURN: Turn<()> = Turn::const_new(());
 
 /// Lets all sessions contend while the counters of these lines go over an end.
 async fn cross(round: Round, lines: &[&str], next: i32) -> History {
