@@ -138,12 +138,15 @@ async fn order(pair: &'static Pair) {
     fleet.waiting(2).await;
     let fourth = fleet.ours();
     fleet.waiting(3).await;
+    dwell(&fleet.admin).await;
     assert!(third.is_silent() && !second.is_finished() && !fourth.is_finished());
     first.release().await;
     let second = held(second).await;
+    dwell(&fleet.admin).await;
     assert!(third.is_silent() && !fourth.is_finished());
     second.release().await.expect("released");
     third.held().await;
+    dwell(&fleet.admin).await;
     assert!(!fourth.is_finished());
     third.release().await;
     held(fourth).await.release().await.expect("released");
@@ -158,11 +161,13 @@ async fn hand_over(pair: &'static Pair) {
     for _ in 0..HAND_OVERS {
         let ours = fleet.ours();
         fleet.waiting(1).await;
+        dwell(&fleet.admin).await;
         assert!(!ours.is_finished());
         theirs.release().await;
         let guard = held(ours).await;
         theirs.send("acquire").await;
         fleet.waiting(1).await;
+        dwell(&fleet.admin).await;
         assert!(theirs.is_silent());
         guard.release().await.expect("released");
         theirs.held().await;
@@ -178,6 +183,7 @@ async fn their_holder_is_killed(pair: &'static Pair) {
     theirs.acquire().await;
     let ours = fleet.ours();
     fleet.waiting(1).await;
+    dwell(&fleet.admin).await;
     assert!(!ours.is_finished());
     let Fleet { peer, session, admin, dirs, .. } = fleet;
     peer.kill().await;
@@ -213,6 +219,7 @@ async fn our_waiter_is_cancelled(pair: &'static Pair) {
     fleet.waiting(2).await;
     second.abort();
     fleet.waiting(1).await;
+    dwell(&fleet.admin).await;
     assert!(third.is_silent());
     first.release().await;
     third.held().await;
@@ -222,7 +229,7 @@ async fn our_waiter_is_cancelled(pair: &'static Pair) {
 
 /// They give up while they wait, by a call or by a limit of time: nobody waits for them.
 async fn their_waiter_is_cancelled(pair: &'static Pair) {
-    for (acquire, cancel) in [("acquire", true), ("acquire 200", false)] {
+    for (acquire, cancel) in [("acquire", true), ("acquire 3000", false)] {
         let fleet = Fleet::of(pair).await;
         let mut second = fleet.theirs().await;
         let first = held(fleet.ours()).await;

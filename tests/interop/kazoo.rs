@@ -80,6 +80,28 @@ async fn curator_waits_for_a_renamed_one_only() {
     curator.close().await;
 }
 
+/// Renamed, it waits for Curator and for ZooKeeper's own recipe; as it comes, for neither.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renamed_one_waits_for_curator_and_zookeepers_own() {
+    let kazoo = Peer::start(Language::Python, &hosts()).await;
+    for (language, theirs) in [(Language::Java, "mutex"), (Language::Recipes, "lock")] {
+        let (path, holder) = (fresh_path(), Peer::start(language, &hosts()).await);
+        let mut held = holder.lock(theirs, &path).await;
+        held.acquire().await;
+        for (kind, answer) in [("renamed", "timeout"), ("plain", "held")] {
+            let mut lock = kazoo.lock(kind, &path).await;
+            lock.send("acquire 300").await;
+            assert_eq!(lock.answer().await.word, answer, "{kind} beside {language:?}");
+            if answer == "held" {
+                lock.release().await;
+            }
+        }
+        held.release().await;
+        holder.close().await;
+    }
+    kazoo.close().await;
+}
+
 /// Readers of both are in together, and a writer of either waits for both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_read_together() {

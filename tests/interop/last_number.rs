@@ -42,6 +42,16 @@ async fn zookeepers_recipe_lets_two_in() {
     end.close().await;
 }
 
+/// It compares numbers as text, so of two negative ones the later comes first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn curator_lets_two_in() {
+    let end = End::new(Language::Java, i32::MIN + 5).await;
+    let [mut first, mut second] = end.both_hold("mutex").await;
+    first.release().await;
+    second.release().await;
+    end.close().await;
+}
+
 struct End {
     _server: Server,
     session: Session,

@@ -19,8 +19,8 @@ const LOAD: Duration = Duration::from_secs(60);
 /// How often the server looks for empty containers.
 const SWEEP: &str = "50";
 const SESSIONS: usize = 5;
-/// Tasks at each path.
-const TASKS: usize = 7;
+/// Tasks at all paths.
+const TASKS: usize = 50;
 /// The longest pause between a task's release and its next acquire, in ms: so long that a path is deserted now and then.
 const PAUSE: u64 = 2_000;
 
@@ -116,30 +116,29 @@ async fn paths_that_vanish_when_idle_are_noticed_by_nobody() {
     let lives = Arc::new(Shared::new(BTreeMap::<_, BTreeSet<i64>>::new()));
     let until = Instant::now() + LOAD;
     let mut tasks = Vec::new();
-    for (place, history) in PLACES.iter().zip(&histories) {
-        for task in 0..TASKS {
-            let process = history.process(format!("task {task}"));
-            let lock = (place.lock)(&sessions[(task + tasks.len()) % SESSIONS], place.path, task);
-            let (admin, lives) = (admin.clone(), lives.clone());
-            tasks.push(tokio::spawn(async move {
-                let mut random = Rng::new();
-                while Instant::now() < until {
-                    let asked = (place.acquire)(place.path, task).into_iter();
-                    let asked: Vec<_> = asked.map(|acquire| process.acquire(acquire)).collect();
-                    let guard = lock.lock().await?;
-                    let token = guard.fencing_token().get();
-                    let held: Vec<_> = asked.into_iter().map(|asked| asked.ok(token)).collect();
-                    // While somebody is there, the path is; each time that it was made anew it has another number.
-                    let stat = admin.check_stat(place.path).await.expect("asked").expect("it is there");
-                    lives.lock().expect("no panic").entry(place.path).or_default().insert(stat.czxid);
-                    let releasing: Vec<_> = held.into_iter().map(|held| held.release()).collect();
-                    guard.release().await?;
-                    releasing.into_iter().for_each(|releasing| releasing.ok());
-                    a_while(random.u64(..PAUSE)).await;
-                }
-                Ok::<_, zookeeper_recipes::Error>(())
-            }));
-        }
+    for task in 0..TASKS {
+        let (place, history) = (&PLACES[task % PLACES.len()], &histories[task % PLACES.len()]);
+        let process = history.process(format!("task {task}"));
+        let lock = (place.lock)(&sessions[task % SESSIONS], place.path, task);
+        let (admin, lives) = (admin.clone(), lives.clone());
+        tasks.push(tokio::spawn(async move {
+            let mut random = Rng::new();
+            while Instant::now() < until {
+                let asked = (place.acquire)(place.path, task).into_iter();
+                let asked: Vec<_> = asked.map(|acquire| process.acquire(acquire)).collect();
+                let guard = lock.lock().await?;
+                let token = guard.fencing_token().get();
+                let held: Vec<_> = asked.into_iter().map(|asked| asked.ok(token)).collect();
+                // While somebody is there, the path is; each time that it was made anew it has another number.
+                let stat = admin.check_stat(place.path).await.expect("asked").expect("it is there");
+                lives.lock().expect("no panic").entry(place.path).or_default().insert(stat.czxid);
+                let releasing: Vec<_> = held.into_iter().map(|held| held.release()).collect();
+                guard.release().await?;
+                releasing.into_iter().for_each(|releasing| releasing.ok());
+                a_while(random.u64(..PAUSE)).await;
+            }
+            Ok::<_, zookeeper_recipes::Error>(())
+        }));
     }
     let done = unstuck("all are done", try_join_all(tasks)).await.expect("no panic");
     done.into_iter().for_each(|done| done.expect("no error escapes"));

@@ -16,10 +16,10 @@ OUR_READERS = ["__READ__"]
 
 
 class RenamedLock(Lock):
-    """kazoo's lock with the names that Curator, Go's client and we use."""
+    """kazoo's lock with the names that Curator, Go's client and we use, and with an eye on ZooKeeper's own recipe."""
 
     _NODE_NAME = "-lock-"
-    _EXCLUDE_NAMES = ["-lock-"]
+    _EXCLUDE_NAMES = ["-lock-", "x--?[0-9]+-"]
 
 
 say_lock = threading.Lock()
