@@ -16,4 +16,6 @@ mod pairs;
 mod peer;
 mod support;
 mod together;
+#[path = "../it/wait.rs"]
+mod wait;
 mod zookeeper;

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use uuid::Uuid;
 use zookeeper_recipes::Session;
-use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError};
+use zookeeper_recipes::zookeeper_client::Client;
+
+use crate::wait;
 
 /// The session timeout on our side.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(8);
@@ -38,32 +40,7 @@ pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
 
 /// Waits until there are so many nodes in these folders together, and returns their paths.
 pub(crate) async fn wait_nodes(admin: &Client, dirs: &[String], count: usize) -> Vec<String> {
-    let counted = async {
-        'again: loop {
-            let (mut all, mut watchers) = (Vec::new(), Vec::new());
-            for dir in dirs {
-                match admin.list_and_watch_children(dir).await {
-                    Ok((names, watcher)) => {
-                        all.extend(names.into_iter().map(|name| format!("{dir}/{name}")));
-                        watchers.push(watcher);
-                    }
-                    Err(ZkError::NoNode) => match admin.check_and_watch_stat(dir).await {
-                        Ok((None, watcher)) => watchers.push(watcher),
-                        // It was made since, and this watch would not tell of its children.
-                        Ok((Some(_), _)) => continue 'again,
-                        Err(error) => panic!("cannot watch {dir}: {error}"),
-                    },
-                    Err(error) => panic!("cannot list {dir}: {error}"),
-                }
-            }
-            if all.len() == count {
-                return all;
-            }
-            let watchers = watchers.into_iter().map(|watcher| Box::pin(watcher.changed()));
-            futures_util::future::select_all(watchers).await;
-        }
-    };
-    soon(&format!("{count} nodes in {dirs:?}"), counted).await
+    soon(&format!("{count} nodes in {dirs:?}"), wait::for_nodes(admin, dirs, count)).await
 }
 
 /// Stays for longer than the next in line would need to come in: some requests, one after the other.

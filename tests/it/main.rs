@@ -31,4 +31,5 @@ mod support;
 mod traits;
 mod trust;
 mod types;
+mod wait;
 mod weather;

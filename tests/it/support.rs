@@ -8,6 +8,7 @@ use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError};
 use zookeeper_recipes::{Mutex, Session};
 
 use crate::recipes::Recipe;
+use crate::wait;
 
 /// The session timeout of the tests.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(3);
@@ -125,33 +126,8 @@ pub(crate) async fn wait_children(admin: &Client, path: &str, count: usize) -> V
 }
 
 async fn wait_nodes(admin: &Client, dirs: &[String], count: usize) -> Vec<String> {
-    let counted = async {
-        'again: loop {
-            let (mut all, mut watchers) = (Vec::new(), Vec::new());
-            for dir in dirs {
-                match admin.list_and_watch_children(dir).await {
-                    Ok((names, watcher)) => {
-                        all.extend(names);
-                        watchers.push(watcher);
-                    }
-                    Err(ZkError::NoNode) => match admin.check_and_watch_stat(dir).await {
-                        Ok((None, watcher)) => watchers.push(watcher),
-                        // It was made since, and this watch would not tell of its children.
-                        Ok((Some(_), _)) => continue 'again,
-                        Err(error) => panic!("cannot watch {dir}: {error}"),
-                    },
-                    Err(error) => panic!("cannot list {dir}: {error}"),
-                }
-            }
-            if all.len() == count {
-                return sorted(all);
-            }
-            let watchers = watchers.into_iter().map(|watcher| Box::pin(watcher.changed()));
-            futures_util::future::select_all(watchers).await;
-        }
-    };
-    match tokio::time::timeout(PATIENCE, counted).await {
-        Ok(names) => names,
+    match tokio::time::timeout(PATIENCE, wait::for_nodes(admin, dirs, count)).await {
+        Ok(paths) => sorted(paths.iter().map(|path| path.rsplit('/').next().unwrap_or(path).to_owned()).collect()),
         Err(_) => {
             let mut there = Vec::new();
             for dir in dirs {

@@ -11,5 +11,7 @@ mod recipes;
 #[expect(dead_code, reason = "shared with the suite, which uses all of it")]
 #[path = "../it/support.rs"]
 mod support;
+#[path = "../it/wait.rs"]
+mod wait;
 mod waiters;
 mod watches;
