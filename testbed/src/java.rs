@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tokio::sync::OnceCell;
 
 use crate::server::ServerError;
@@ -106,9 +106,17 @@ impl Java {
         exited
     }
 
-    pub(crate) fn signal(&self, signal: Signal) {
-        // It fails only for a process that has ended, to which no signal matters.
-        let _ = kill_process(Pid::from_child(&self.child), signal);
+    /// Stops the process, and waits until all of its threads have stopped: the signal alone only tells one of them, and
+    /// until that has a processor the others go on.
+    pub(crate) fn pause(&self) {
+        let pid = Pid::from_child(&self.child);
+        // Both fail only for a process that has ended, to which no signal matters.
+        let _ = kill_process(pid, Signal::STOP);
+        let _ = waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+    }
+
+    pub(crate) fn resume(&self) {
+        let _ = kill_process(Pid::from_child(&self.child), Signal::CONT);
     }
 
     fn dismiss_watchdog(&mut self) {
@@ -147,5 +155,33 @@ impl Program {
         }
         joined.push(&installation.class_path);
         joined
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::Server;
+
+    /// The states of all threads, as in proc(5).
+    fn states(java: &Java) -> Vec<char> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", java.child.id())).expect("it runs");
+        let stat = |task: fs::DirEntry| fs::read_to_string(task.path().join("stat")).expect("a thread");
+        let state = |stat: String| stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+        tasks.map(|task| state(stat(task.expect("a thread"))).expect("a state")).collect()
+    }
+
+    #[tokio::test]
+    async fn paused_process_has_no_thread_that_runs() {
+        let server = Server::start().await.unwrap();
+        let java = server.java().unwrap();
+        for _ in 0..200 {
+            java.pause();
+            let states = states(java);
+            assert!(states.iter().all(|state| *state == 'T'), "{states:?}");
+            java.resume();
+        }
     }
 }

@@ -6,7 +6,6 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -98,14 +97,18 @@ impl Server {
         self.wait_until_up().await
     }
 
-    /// Stops the process with SIGSTOP: it keeps its connections and does nothing.
+    /// Stops the process with SIGSTOP: it keeps its connections and, as soon as this returns, does nothing.
     pub fn pause(&self) {
-        self.signal(Signal::STOP);
+        if let Some(java) = &self.java {
+            java.pause();
+        }
     }
 
     /// Lets a paused process go on, with SIGCONT.
     pub fn resume(&self) {
-        self.signal(Signal::CONT);
+        if let Some(java) = &self.java {
+            java.resume();
+        }
     }
 
     /// Asks one of ZooKeeper's four letter words, like `srvr` or `mntr`, and returns the answer.
@@ -169,17 +172,16 @@ impl Server {
         Ok(())
     }
 
+    #[cfg(test)]
+    pub(crate) fn java(&self) -> Option<&Java> {
+        self.java.as_ref()
+    }
+
     async fn is_up(&self) -> bool {
         if self.is_member {
             return ask(self.port, "ruok").await.is_ok_and(|answer| answer == "imok");
         }
         self.serves().await
-    }
-
-    fn signal(&self, signal: Signal) {
-        if let Some(java) = &self.java {
-            java.signal(signal);
-        }
     }
 }
 
