@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::hold::REVOKE;
 use crate::hold::token::FencingToken;
 use crate::path::LockPath;
-use crate::queue::{Interrupt, Kind, Line, Name, Queue, Ranked, Spot, attempt, within};
+use crate::queue::{Czxids, Interrupt, Kind, Line, Name, Queue, Ranked, Spot, attempt, within};
 use crate::session::{Answer, Failure, Link, Requests};
 
 type ZkError = zookeeper_client::Error;
@@ -212,13 +212,13 @@ pub(crate) async fn first(queue: &Queue) -> Result<Option<Contender>> {
     let first = attempt(&queue.session, |link| {
         async move {
             let line = queue.lines().next().expect("a queue has a line");
+            let mut czxids = Czxids::new();
             loop {
-                let names = line.list(&link).await?;
-                let Some(name) = first_name(line, &link, &names).await? else {
+                let Some(first) = line.first(&link, &mut czxids).await? else {
                     return Ok(None);
                 };
                 // Who is gone since the listing was the first no more.
-                if let Some((data, stat)) = line.read(&link, name.text).await? {
+                if let (Some(name), Some((data, stat))) = (Name::parse(&first), line.read(&link, &first).await?) {
                     return Ok(Some(Contender::new(line, &name, data, &stat).holding()));
                 }
             }
@@ -226,28 +226,6 @@ pub(crate) async fn first(queue: &Queue) -> Result<Option<Contender>> {
         .boxed()
     });
     within(&queue.session, first).await
-}
-
-/// The name among `names` whose turn it is.
-pub(crate) async fn first_name<'a>(
-    line: &Line,
-    link: &Arc<Link>,
-    names: &'a [String],
-) -> Result<Option<Name<'a>>, Interrupt> {
-    let parsed: Vec<_> = names.iter().filter_map(|text| Name::parse(text)).collect();
-    let mut ranked = Vec::new();
-    for &name in &parsed {
-        // At the end of the counter the number does not tell.
-        let czxid = match name.is_in_zone() {
-            true => match line.stat(link, name.text).await? {
-                Some(stat) => Some(stat.czxid),
-                None => continue,
-            },
-            false => None,
-        };
-        ranked.push(Ranked { name, czxid });
-    }
-    Ok(ranked.into_iter().reduce(|first, one| if one.precedes(&first) { one } else { first }).map(|one| one.name))
 }
 
 pub(crate) async fn break_lock(queue: &Queue, contender: &Contender) -> Result<bool> {

@@ -38,6 +38,7 @@ use crate::session::{Answer, Failure, Link, Session};
 pub use self::name::Kind as ContenderKind;
 pub use self::waiting::Waiting;
 
+pub(crate) use self::admission::Czxids;
 pub(crate) use self::attempt::{Interrupt, attempt, within};
 pub(crate) use self::line::{Line, Spot};
 pub(crate) use self::name::{Kind, Name, Ranked};
@@ -175,9 +176,7 @@ impl Queue {
             async move {
                 let mut count = 0;
                 for line in self.kept_and_passed().0 {
-                    let mut names = line.list(&link).await?;
-                    line.clear_strays(&link, &mut names);
-                    count += names.len();
+                    count += line.list(&link).await?.len();
                 }
                 Ok(count)
             }
@@ -240,11 +239,11 @@ impl Queue {
         let link = &link;
         // Whoever is there came before us, so nothing need be written to know that. Who has a turn while there is room
         // is on the way to a hold.
-        let blocked = self.kept_and_passed().0.into_iter().map(async |line| {
-            let mut names = line.list(link).await?;
-            line.clear_strays(link, &mut names);
-            Ok::<_, Interrupt>(line.is_blocked(&names))
-        });
+        let blocked = self
+            .kept_and_passed()
+            .0
+            .into_iter()
+            .map(async |line| Ok::<_, Interrupt>(line.is_blocked(&line.list(link).await?)));
         if try_join_all(blocked).await?.contains(&true) {
             return Ok(None);
         }

@@ -1,13 +1,13 @@
 //! Owns [`Observer`]: who sees every leader that stays, without standing.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::FutureExt;
 
-use crate::contender::{Contender, first_name};
+use crate::contender::Contender;
 use crate::error::{Error, Result};
-use crate::queue::{Interrupt, Line, Name, Queue, attempt};
+use crate::queue::{Czxids, Interrupt, Line, Name, Queue, attempt};
 use crate::session::{Failure, Fired, Link, Watch};
 
 type ZkError = zookeeper_client::Error;
@@ -20,11 +20,13 @@ pub struct Observer {
     queue: Queue,
     /// What was told last.
     told: Option<Option<Contender>>,
+    /// What was read of those who stand at the end of the counter.
+    czxids: Mutex<Czxids>,
 }
 
 impl Observer {
     pub(super) fn new(queue: Queue) -> Self {
-        Self { queue, told: None }
+        Self { queue, told: None, czxids: Mutex::default() }
     }
 
     /// Waits until there is another leader than was told last, or none, or the same one proclaims something else. The
@@ -39,49 +41,55 @@ impl Observer {
     /// [`Error::NoAuth`] if the ACLs deny it; [`Error::Closed`] and [`Error::SessionEnded`] if there is no session any
     /// more; [`Error::SessionFull`] if it has too many watches.
     pub async fn changed(&mut self) -> Result<Option<Contender>> {
-        let (queue, told) = (&self.queue, &self.told);
-        let leader = attempt(&queue.session, |link| other_than(queue, told, link).boxed()).await?;
+        let observer = &*self;
+        let leader = attempt(&observer.queue.session, |link| observer.other(link).boxed()).await?;
         self.told = Some(leader.clone());
         Ok(leader)
+    }
+
+    /// Waits for a leader other than was told.
+    async fn other(&self, link: Arc<Link>) -> Result<Option<Contender>, Interrupt> {
+        let line = self.queue.lines().next().expect("an election has a line");
+        loop {
+            link.connected().await?;
+            let first = self.first(line, &link).await?;
+            let parent = line.path.as_str().len();
+            let room = first.as_ref().map_or(parent, |name| parent + 1 + name.len());
+            let _room = link.watches.reserve(link.cost(room))?;
+            let seen = match first.as_deref().and_then(Name::parse) {
+                Some(name) => watch_leader(line, &name, &link).await,
+                None => watch_for_any(line, &link).await,
+            };
+            match seen {
+                Ok(Some((leader, _))) if self.told.as_ref() != Some(&leader) => return Ok(leader),
+                Ok(Some((_, watch))) => {
+                    if watch.fired().await == Fired::SessionOver {
+                        return Err(Interrupt::SessionOver);
+                    }
+                }
+                // It has changed since the listing.
+                Ok(None) | Err(Failure::Refused(ZkError::NoNode)) => {}
+                Err(Failure::Refused(error)) => {
+                    return Err(Error::refused("watch", line.path.as_str(), error).into());
+                }
+                Err(Failure::Unknown) => link.settled().await?,
+                Err(Failure::Over) => return Err(Interrupt::SessionOver),
+            }
+        }
+    }
+
+    /// The name of the candidate whose turn it is. What is read at the end of the counter is kept for the next time.
+    async fn first(&self, line: &Line, link: &Arc<Link>) -> Result<Option<String>, Interrupt> {
+        let mut czxids = std::mem::take(&mut *self.czxids.lock().unwrap_or_else(PoisonError::into_inner));
+        let first = line.first(link, &mut czxids).await?;
+        *self.czxids.lock().unwrap_or_else(PoisonError::into_inner) = czxids;
+        Ok(first)
     }
 }
 
 impl fmt::Debug for Observer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Observer").field("path", &self.queue.path).field("told", &self.told).finish()
-    }
-}
-
-/// Waits for a leader other than `told`.
-async fn other_than(
-    queue: &Queue,
-    told: &Option<Option<Contender>>,
-    link: Arc<Link>,
-) -> Result<Option<Contender>, Interrupt> {
-    let line = queue.lines().next().expect("an election has a line");
-    loop {
-        link.connected().await?;
-        let names = line.list(&link).await?;
-        let name = first_name(line, &link, &names).await?;
-        let room = name.map_or(line.path.as_str().len(), |name| line.path.as_str().len() + 1 + name.text.len());
-        let _room = link.watches.reserve(link.cost(room))?;
-        let seen = match name {
-            Some(name) => watch_leader(line, &name, &link).await,
-            None => watch_for_any(line, &link).await,
-        };
-        match seen {
-            Ok(Some((leader, _))) if told.as_ref() != Some(&leader) => return Ok(leader),
-            Ok(Some((_, watch))) => {
-                if watch.fired().await == Fired::SessionOver {
-                    return Err(Interrupt::SessionOver);
-                }
-            }
-            // It has changed since the listing.
-            Ok(None) | Err(Failure::Refused(ZkError::NoNode)) => {}
-            Err(Failure::Refused(error)) => return Err(Error::refused("watch", line.path.as_str(), error).into()),
-            Err(Failure::Unknown) => link.settled().await?,
-            Err(Failure::Over) => return Err(Interrupt::SessionOver),
-        }
     }
 }
 

@@ -44,6 +44,16 @@ pub(crate) fn judge(listing: &[String], mine: &str, czxids: &Czxids) -> Verdict 
         .map_or(Verdict::Admit, |nearest| Verdict::Wait { name: nearest.name.text.to_owned(), ahead: ahead.len() })
 }
 
+/// The contender whose turn it is; an error names those whose `czxid`s are needed first.
+pub(crate) fn first<'a>(listing: &'a [String], czxids: &Czxids) -> Result<Option<Name<'a>>, Vec<String>> {
+    let line: Vec<_> = contenders(listing).map(|name| rank(name, czxids)).collect();
+    let unordered = unordered(line.iter());
+    if !unordered.is_empty() {
+        return Err(unordered);
+    }
+    Ok(line.into_iter().reduce(|first, one| if one.precedes(&first) { one } else { first }).map(|one| one.name))
+}
+
 /// Those in the zone at the end of the counter whose `czxid` is not known, if there are others to compare them with.
 fn unordered<'a>(contenders: impl Iterator<Item = &'a Ranked<'a>> + Clone) -> Vec<String> {
     let zone = contenders.filter(|one| one.name.is_in_zone());
@@ -154,6 +164,16 @@ mod tests {
                 };
                 assert_eq!(verdict, naive(&line, index), "seed {seed}: {}", me.text);
             }
+            let mut czxids = Czxids::new();
+            let found = first(&listing, &czxids).unwrap_or_else(|names| {
+                for name in names {
+                    let node = line.iter().find(|one| one.text == name).expect("asks for a contender");
+                    assert!(node.zone, "seed {seed}: asks for {name}, whose number tells enough");
+                    czxids.insert(name, node.czxid);
+                }
+                first(&listing, &czxids).expect("knows all that it asked for")
+            });
+            assert_eq!(found.map(|name| name.text), Some(&*line[0].text), "seed {seed}");
         }
     }
 

@@ -1,15 +1,17 @@
 //! Owns [`Line`]: what is queued for at one path, and what can be asked there.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use zookeeper_client::Stat;
 
 use crate::cleanup;
 use crate::error::{Error, Result};
 use crate::path::LockPath;
-use crate::queue::admission::contenders;
+use crate::queue::admission::{Czxids, contenders, first};
 use crate::queue::attempt::Interrupt;
-use crate::queue::name::Kind;
+use crate::queue::name::{Kind, guid_in};
 use crate::session::{Answer, Failure, Link, Names};
 
 /// What is queued for at one path.
@@ -67,7 +69,7 @@ impl Line {
         }
     }
 
-    /// The names under the path, none if it does not exist.
+    /// The names under the path, none if it does not exist; without strays.
     pub(crate) async fn list(&self, link: &Arc<Link>) -> Result<Names, Interrupt> {
         link.connected().await?;
         loop {
@@ -83,10 +85,11 @@ impl Line {
         }
     }
 
+    /// The listing of the path, without strays, shared with others who ask for it.
     pub(super) fn listing(&self, link: &Arc<Link>) -> Answer<Names> {
         let (slot, answer) = Answer::deferred();
         let (path, asking) = (self.path.clone(), link.clone());
-        link.burst(move |_| asking.list(path.as_str(), slot).into_iter().collect());
+        link.burst(move |_| asking.list(&path, clear_strays, slot).into_iter().collect());
         answer
     }
 
@@ -119,24 +122,61 @@ impl Line {
         }
     }
 
-    /// Takes what is left of places that were given up out of a listing, and deletes it: nobody waits behind a node
-    /// that no one owns.
-    pub(crate) fn clear_strays(&self, link: &Arc<Link>, names: &mut Names) {
-        let guids = contenders(names).filter_map(|name| Some((name.guid()?, name.text)));
-        let strays: Vec<_> = link.strays(guids).into_iter().map(str::to_owned).collect();
-        self.clear(link, names, &strays);
+    /// The name of the contender whose turn it is. What it takes to know at the end of the counter is kept in `czxids`.
+    pub(crate) async fn first(&self, link: &Arc<Link>, czxids: &mut Czxids) -> Result<Option<String>, Interrupt> {
+        let mut names = self.list(link).await?;
+        if !czxids.is_empty() {
+            let listed: HashSet<_> = names.iter().collect();
+            czxids.retain(|name, _| listed.contains(name));
+        }
+        loop {
+            match first(&names, czxids) {
+                Ok(first) => return Ok(first.map(|name| name.text.to_owned())),
+                Err(unknown) => {
+                    let gone = self.read_czxids(link, unknown, czxids).await?;
+                    leave_out(&mut names, &gone);
+                }
+            }
+        }
     }
 
-    /// Takes nodes of ours that nobody wants out of a listing, and deletes them.
-    pub(super) fn clear(&self, link: &Arc<Link>, names: &mut Names, unwanted: &[String]) {
-        if !unwanted.is_empty() {
-            unwanted.iter().for_each(|name| self.delete(link, name));
-            // The others who asked have theirs.
-            Arc::make_mut(names).retain(|name| !unwanted.contains(name));
+    /// Reads the `czxid`s of `names` all in one burst; returns the names of those who have left in the meantime.
+    pub(super) async fn read_czxids(
+        &self,
+        link: &Arc<Link>,
+        names: Vec<String>,
+        czxids: &mut Czxids,
+    ) -> Result<Vec<String>, Interrupt> {
+        let nodes = join_all(names.iter().map(|name| self.stat(link, name))).await;
+        let mut gone = Vec::new();
+        for (name, node) in names.into_iter().zip(nodes) {
+            match node? {
+                Some(stat) => drop(czxids.insert(name, stat.czxid)),
+                None => gone.push(name),
+            }
         }
+        Ok(gone)
     }
 
     pub(super) fn delete(&self, link: &Arc<Link>, name: &str) {
         cleanup::delete_in_background(link, self.path.child(name));
+    }
+}
+
+/// Takes names out of a listing; the others who share it keep theirs as it is.
+pub(super) fn leave_out(names: &mut Names, unwanted: &[String]) {
+    if !unwanted.is_empty() {
+        Arc::make_mut(names).retain(|name| !unwanted.contains(name));
+    }
+}
+
+/// Takes what is left of places that were given up out of a listing, and deletes it: nobody waits behind a node that no
+/// one owns.
+pub(super) fn clear_strays(link: &Arc<Link>, path: &LockPath, names: &mut Vec<String>) {
+    let guids = names.iter().filter_map(|name| Some((guid_in(name)?, name.as_str())));
+    let strays: HashSet<_> = link.strays(guids).into_iter().map(str::to_owned).collect();
+    strays.iter().for_each(|name| cleanup::delete_in_background(link, path.child(name)));
+    if !strays.is_empty() {
+        names.retain(|name| !strays.contains(name));
     }
 }

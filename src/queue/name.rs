@@ -67,12 +67,9 @@ pub(crate) struct Name<'a> {
 impl<'a> Name<'a> {
     /// Takes a name apart; `None` if it is not a contender's.
     pub(crate) fn parse(text: &'a str) -> Option<Self> {
-        // From its end: a waiter takes a whole line apart, which may be thousands of names long, whenever it looks.
-        let digits = text.bytes().rev().take_while(u8::is_ascii_digit).count();
-        let (head, number) = text.split_at(text.len() - digits);
-        // A minus may belong to the number, or end the separator.
-        let negative = head.strip_suffix('-').map(|head| (head, &text[head.len()..]));
-        let separated = [Some((head, number)), negative].into_iter().flatten().find_map(|(head, number)| {
+        // A waiter takes a whole line apart, which may be thousands of names long, whenever it looks.
+        let separated = [10, 11].into_iter().find_map(|length| {
+            let (head, number) = text.split_at_checked(text.len().checked_sub(length)?)?;
             let (_, kind) = SEPARATORS.iter().find(|(separator, _)| head.ends_with(separator))?;
             Some(Self { text, kind: *kind, number: parse_number(number)? })
         });
@@ -83,12 +80,12 @@ impl<'a> Name<'a> {
     pub(crate) fn is_in_zone(&self) -> bool {
         self.number == i32::MAX || self.number < 0
     }
+}
 
-    /// The guid, if the name is one of Curator's or ours.
-    pub(crate) fn guid(&self) -> Option<Uuid> {
-        let guid = self.text.strip_prefix("_c_")?.get(..36)?;
-        Uuid::try_parse(guid).ok()
-    }
+/// The guid in a name that is one of Curator's or ours.
+pub(crate) fn guid_in(text: &str) -> Option<Uuid> {
+    let guid = text.strip_prefix("_c_")?.get(..36)?;
+    Uuid::try_parse(guid).ok()
 }
 
 /// What follows the session in the names of ZooKeeper's own recipe, `x-SESSION-NUMBER`. In Java the session is a decimal
@@ -101,10 +98,19 @@ fn after_session(text: &str) -> Option<&str> {
 }
 
 fn parse_number(text: &str) -> Option<i32> {
-    let digits = text.strip_prefix('-').unwrap_or(text);
-    let lengths = if digits.len() == text.len() { 10..=10 } else { 9..=10 };
-    let well_formed = lengths.contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
-    well_formed.then(|| text.parse().ok()).flatten()
+    let (sign, digits) = match text.as_bytes() {
+        [b'-', digits @ ..] if matches!(digits.len(), 9 | 10) => (-1, digits),
+        digits if digits.len() == 10 => (1, digits),
+        _ => return None,
+    };
+    let mut number = 0;
+    for digit in digits {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        number = 10 * number + i64::from(digit - b'0');
+    }
+    i32::try_from(sign * number).ok()
 }
 
 /// A contender with what it takes to order it.
@@ -199,10 +205,9 @@ mod tests {
 
     #[test]
     fn guid_is_that_of_a_curator_name() {
-        let text = format!("_c_{GUID}-lock-0000000017");
-        let name = Name::parse(&text).expect("a name");
-        assert_eq!(name.guid().map(|guid| guid.to_string()).as_deref(), Some(GUID));
-        assert_eq!(Name::parse("_c_üüüüüüüüüüüüüüüüüüüüüüüü-lock-0000000017").and_then(|name| name.guid()), None);
+        let guid = guid_in(&format!("_c_{GUID}-lock-0000000017"));
+        assert_eq!(guid.map(|guid| guid.to_string()).as_deref(), Some(GUID));
+        assert_eq!(guid_in("_c_üüüüüüüüüüüüüüüüüüüüüüüü-lock-0000000017"), None);
     }
 
     #[test]

@@ -4,15 +4,13 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use futures_util::future::join_all;
-
 use crate::cleanup::{Stake, Stakes, find_guid};
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::queue::admission::{Czxids, Verdict, judge};
 use crate::queue::attempt::Interrupt;
-use crate::queue::line::{Line, Spot};
+use crate::queue::line::{Line, Spot, clear_strays, leave_out};
 use crate::queue::parents::{Parents, no_children};
 use crate::queue::wait;
 use crate::session::clock::Moment;
@@ -187,7 +185,7 @@ impl<'a> Place<'a> {
             let mut answers = make(requests);
             answers.push(create(requests));
             let lists = slots.into_iter().zip(paths);
-            answers.extend(lists.filter_map(|(slot, path)| link.list(path.as_str(), slot)));
+            answers.extend(lists.filter_map(|(slot, path)| link.list(&path, clear_strays, slot)));
             answers
         });
         (parents, listings)
@@ -224,8 +222,8 @@ impl<'a> Place<'a> {
             for (index, listing) in listings {
                 match listing.await {
                     Ok(mut names) => {
-                        self.delete_strays(index, &mut names);
-                        self.views[index].outlook = self.judge(index, &names).await?;
+                        self.delete_doubles(index, &mut names);
+                        self.views[index].outlook = self.judge(index, names).await?;
                     }
                     Err(Failure::Unknown) => link.settled().await?,
                     Err(Failure::Over) => return Err(Interrupt::SessionOver),
@@ -265,7 +263,7 @@ impl<'a> Place<'a> {
     }
 
     /// The verdict on a listing, or `None` if another listing is needed.
-    async fn judge(&mut self, index: usize, names: &[String]) -> Result<Option<Outlook>, Interrupt> {
+    async fn judge(&mut self, index: usize, mut names: Names) -> Result<Option<Outlook>, Interrupt> {
         let mine: Vec<_> = self.own(index).iter().filter_map(Stake::created).cloned().collect();
         if let Spot::Room { .. } = self.lines[index].spot {
             let listed: HashSet<_> = names.iter().collect();
@@ -273,20 +271,23 @@ impl<'a> Place<'a> {
                 self.missing(index).await?;
                 return Ok(None);
             }
-            let excess = self.lines[index].excess(names);
+            let excess = self.lines[index].excess(&names);
             return Ok(Some(if excess == 0 { Outlook::Admitted } else { Outlook::Full { excess } }));
         }
         loop {
             let name = mine.first().map_or("", |created| &created.name);
-            match judge(names, name, &self.views[index].czxids) {
+            match judge(&names, name, &self.views[index].czxids) {
                 Verdict::Admit => return Ok(Some(Outlook::Admitted)),
                 Verdict::Wait { name, ahead } => {
                     return Ok(Some(Outlook::Behind { node: self.lines[index].path.child(&name), ahead }));
                 }
-                Verdict::Unordered(unknown) => {
-                    if !self.read_czxids(index, unknown).await? {
-                        return Ok(None);
-                    }
+                Verdict::Unordered(mut unknown) => {
+                    let link = self.link().clone();
+                    let czxids = &mut self.views[index].czxids;
+                    czxids.extend(mine.iter().map(|created| (created.name.clone(), created.czxid)));
+                    unknown.retain(|name| !czxids.contains_key(name));
+                    let gone = self.lines[index].read_czxids(&link, unknown, czxids).await?;
+                    leave_out(&mut names, &gone);
                 }
                 Verdict::Missing => {
                     self.missing(index).await?;
@@ -294,25 +295,6 @@ impl<'a> Place<'a> {
                 }
             }
         }
-    }
-
-    /// Reads what the order needs at the end of the counter; `false` if somebody has left in the meantime.
-    async fn read_czxids(&mut self, index: usize, mut names: Vec<String>) -> Result<bool, Interrupt> {
-        let mut complete = true;
-        let own: Vec<_> = self.own(index).iter().filter_map(Stake::created).cloned().collect();
-        let (line, link) = (&self.lines[index], self.link().clone());
-        let czxids = &mut self.views[index].czxids;
-        czxids.extend(own.into_iter().map(|created| (created.name, created.czxid)));
-        names.retain(|name| !czxids.contains_key(name));
-        // All in one burst.
-        let nodes = join_all(names.iter().map(|name| line.stat(&link, name))).await;
-        for (name, node) in names.into_iter().zip(nodes) {
-            match node? {
-                Some(stat) => drop(czxids.insert(name, stat.czxid)),
-                None => complete = false,
-            }
-        }
-        Ok(complete)
     }
 
     /// Waits until what is in the way changes, or may have.
@@ -328,15 +310,15 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Clears a listing of what is left of places that were given up, and of doubles of our own nodes.
-    fn delete_strays(&self, index: usize, names: &mut Names) {
+    /// Takes doubles of our own nodes out of a listing, and deletes them.
+    fn delete_doubles(&self, index: usize, names: &mut Names) {
         let line = &self.lines[index];
-        line.clear_strays(self.link(), names);
         for stake in self.own(index).iter().filter(|stake| stake.is_uncertain()) {
             if let Some(created) = stake.created() {
                 let mut doubles = find_guid(names, stake.guid());
                 doubles.retain(|name| *name != created.name);
-                line.clear(self.link(), names, &doubles);
+                doubles.iter().for_each(|name| line.delete(self.link(), name));
+                leave_out(names, &doubles);
             }
         }
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::queue::attempt::Interrupt;
-use crate::queue::line::Line;
-use crate::session::{Answer, Failure, Fired, Link, Names, Requests, Watch};
+use crate::queue::line::{Line, clear_strays};
+use crate::session::{Answer, Failure, Fired, Link, Requests, Watch};
 
 type ZkError = zookeeper_client::Error;
 
@@ -32,9 +32,8 @@ pub(super) async fn for_room(link: &Arc<Link>, line: &Line, excess: usize) -> Re
         link,
         line.path.as_str(),
         move |requests, path| requests.watch_children(path),
-        |(names, watch)| {
-            let mut names = Names::new(names);
-            line.clear_strays(link, &mut names);
+        |(mut names, watch)| {
+            clear_strays(link, &line.path, &mut names);
             // If some have left since we looked, our turn is nearer than we told.
             (line.excess(&names) >= excess).then_some(watch)
         },

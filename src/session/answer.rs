@@ -105,6 +105,11 @@ impl<T: Send + Unpin + 'static> Slot<T> {
         let _ = self.0.send(result);
     }
 
+    /// Whether nobody waits for the answer any more.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.0.is_closed()
+    }
+
     /// The work of waiting for `answer` and handing it on.
     pub(crate) fn fill(self, answer: Answer<T>) -> BoxFuture<'static, ()> {
         async move {

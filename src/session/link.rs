@@ -19,6 +19,7 @@ use uuid::Uuid;
 use zookeeper_client::{Client, SessionId};
 
 use crate::options::Trust;
+use crate::path::LockPath;
 use crate::session::answer::{Answer, Slot};
 use crate::session::budget::Budget;
 use crate::session::clock::Moment;
@@ -92,7 +93,7 @@ pub(crate) struct Link {
     interest: [AtomicUsize; 2],
     strays: Mutex<Strays>,
     /// For each path of which listings are under way.
-    pub(super) listings: Mutex<HashMap<String, Asked>>,
+    pub(super) listings: Mutex<HashMap<LockPath, Asked>>,
     pub(super) renewal_wanted: Notify,
     pub(super) close_wanted: Notify,
     pub(super) work_over: Notify,

@@ -4,12 +4,14 @@
 //! 2. A path has a few listings under way in a session, however many wait there. Who asks while there are as many shares
 //!    the next, which is sent when one of them has been answered. Each is as large as the line is long: a server that is
 //!    asked for thousands of them at once dies of its answers.
+//! 3. A listing is tidied once, before it is handed to those who share it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use futures_util::FutureExt;
 
+use crate::path::LockPath;
 use crate::session::answer::{Answer, Failure, Slot};
 use crate::session::link::{Asked, Link, Work};
 use crate::session::requests::Names;
@@ -17,31 +19,35 @@ use crate::session::requests::Names;
 /// As many as let one who is woken look at once, beside newcomers.
 const MOST_UNDER_WAY: usize = 4;
 
+/// Takes out of a listing what nobody is to see.
+pub(crate) type Tidy = fn(&Arc<Link>, &LockPath, &mut Vec<String>);
+
 /// A listing under way. Dropping it before it is answered, at the end of the session, ends the wait for the next, too.
 struct UnderWay {
     link: Arc<Link>,
-    path: String,
+    path: LockPath,
+    tidy: Tidy,
     over: bool,
 }
 
 impl Link {
     /// Lists the children of `path` for `slot`, together with others who ask for the same. To be called in a
     /// [burst](Link::burst), to which the returned work belongs.
-    pub(crate) fn list(self: &Arc<Self>, path: &str, slot: Slot<Names>) -> Option<Work> {
+    pub(crate) fn list(self: &Arc<Self>, path: &LockPath, tidy: Tidy, slot: Slot<Names>) -> Option<Work> {
         let mut listings = self.all_asked();
-        let asked = listings.entry(path.to_owned()).or_default();
+        let asked = listings.entry(path.clone()).or_default();
         if asked.under_way == MOST_UNDER_WAY {
             asked.next.push(slot);
             return None;
         }
         asked.under_way += 1;
         drop(listings);
-        let under_way = UnderWay { link: self.clone(), path: path.to_owned(), over: false };
-        let answer = self.requests.list(path);
+        let under_way = UnderWay { link: self.clone(), path: path.clone(), tidy, over: false };
+        let answer = self.requests.list(path.as_str());
         Some(under_way.serve(answer, slot).boxed())
     }
 
-    fn all_asked(&self) -> MutexGuard<'_, HashMap<String, Asked>> {
+    fn all_asked(&self) -> MutexGuard<'_, HashMap<LockPath, Asked>> {
         self.listings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -50,18 +56,27 @@ impl UnderWay {
     async fn serve(mut self, mut answer: Answer<Vec<String>>, first: Slot<Names>) {
         let mut asking = vec![first];
         loop {
-            let result = answer.await.map(Names::new);
-            // Nothing is sent while the connection is away: those who wait for the next see to that themselves.
-            let lost = matches!(result, Err(Failure::Unknown | Failure::Over));
-            let mut next = self.next(lost);
-            if lost {
-                asking.append(&mut next);
-            }
+            let result = answer.await.map(|mut names| {
+                (self.tidy)(&self.link, &self.path, &mut names);
+                Names::new(names)
+            });
+            let lost = match &result {
+                Err(failure @ (Failure::Unknown | Failure::Over)) => Some(failure.clone()),
+                Ok(_) | Err(Failure::Refused(_)) => {
+                    (!self.link.requests.is_connected()).then_some(Failure::Unknown)
+                }
+            };
+            let next = self.next(lost.is_some());
             asking.into_iter().for_each(|slot| slot.put(result.clone()));
-            if self.over {
+            if let Some(failure) = lost {
+                // Nothing is sent while the connection is away; those who wait see to that themselves.
+                next.into_iter().for_each(|slot| slot.put(Err(failure.clone())));
                 return;
             }
-            answer = self.link.requests.list(&self.path);
+            if next.is_empty() {
+                return;
+            }
+            answer = self.link.requests.list(self.path.as_str());
             asking = next;
         }
     }
@@ -69,10 +84,13 @@ impl UnderWay {
     /// Takes those who wait for the next listing. If there are none, or it is the last, this one makes room for another.
     fn next(&mut self, last: bool) -> Vec<Slot<Names>> {
         let mut listings = self.link.all_asked();
-        let Some(asked) = listings.get_mut(&self.path) else { return Vec::new() };
-        let next = std::mem::take(&mut asked.next);
+        let mut next =
+            listings.get_mut(&self.path).map(|asked| std::mem::take(&mut asked.next)).unwrap_or_default();
+        next.retain(|slot| !slot.is_abandoned());
         self.over = last || next.is_empty();
-        if self.over {
+        if self.over
+            && let Some(asked) = listings.get_mut(&self.path)
+        {
             asked.under_way -= 1;
             if asked.under_way == 0 {
                 listings.remove(&self.path);

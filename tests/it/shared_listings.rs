@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, poll_immediate, try_join_all};
 use testbed::frames::Op;
-use testbed::proxy::Cut;
-use zookeeper_recipes::{Mutex, MutexGuard, Result, Waiting};
+use testbed::proxy::{Cut, Verdict};
+use zookeeper_recipes::zookeeper_client::Permission;
+use zookeeper_recipes::{Error, Mutex, MutexGuard, Result, Waiting};
 
 use crate::support::{World, hosts, soon};
+use crate::weather::restricted;
 
 /// So many ask at once: all ask before the first is answered, since nothing else runs until each has been polled once.
 const ASKING: usize = 8;
@@ -37,29 +39,28 @@ async fn waiters_of_one_session_share_their_listings() {
 
 #[tokio::test]
 async fn those_who_share_a_listing_share_the_loss_of_the_connection() {
-    let world = World::new().await;
-    let _ahead = world.other_mutex().await.lock().await.expect("held");
-    let mutex = world.mutex();
-    // No more than these.
-    for k in 1..=ASKING + LISTINGS {
-        for cut in [Cut::AfterRequest(k), Cut::BeforeAnswer(k)] {
-            world.proxy.reset();
-            world.proxy.cut(cut);
-            let places = soon("all are in line", places(&mutex)).await.expect("in line");
-            assert!(world.proxy.cut_fired(), "{cut:?}");
-            world.wait_children(1 + ASKING).await;
-            drop(places);
-            world.wait_children(1).await;
-        }
-    }
+    // No more than these. Each has a world of its own, as what was cut off is looked for again later.
+    let rounds = (1..=ASKING + LISTINGS).flat_map(|k| [Cut::AfterRequest(k), Cut::BeforeAnswer(k)]);
+    let rounds = rounds.map(async |cut| {
+        let world = World::new().await;
+        let _ahead = world.other_mutex().await.lock().await.expect("held");
+        world.proxy.reset();
+        world.proxy.cut(cut);
+        let places = soon("all are in line", places(&world.mutex())).await.expect("in line");
+        assert!(world.proxy.cut_fired(), "{cut:?}");
+        world.wait_children(1 + ASKING).await;
+        drop(places);
+        world.wait_children(1).await;
+    });
+    join_all(rounds).await;
 }
 
 #[tokio::test]
 async fn those_who_share_a_listing_share_the_end_of_the_session() {
-    let world = World::new().await;
-    let _ahead = world.other_mutex().await.lock().await.expect("held");
-    let mutex = world.mutex();
     for k in [ASKING, ASKING + LISTINGS - 1] {
+        let world = World::new().await;
+        let _ahead = world.other_mutex().await.lock().await.expect("held");
+        let mutex = world.mutex();
         world.proxy.reset();
         world.proxy.black_hole_after_request(k);
         let asked = tokio::spawn({
@@ -73,4 +74,76 @@ async fn those_who_share_a_listing_share_the_end_of_the_session() {
         drop(places);
         world.wait_children(1).await;
     }
+}
+
+/// A world whose proxy keeps listings back, and the question of how many listings it has seen.
+async fn held_back() -> (World, impl Fn(&World) -> usize) {
+    let world = World::at(&hosts(), Duration::from_secs(20)).await;
+    world.make_path().await;
+    world.proxy.reset();
+    world.proxy.on_request(|request| match request.op {
+        Op::GetChildren => Verdict::Hold,
+        _ => Verdict::Forward,
+    });
+    let listings =
+        |world: &World| world.proxy.requests().iter().filter(|request| request.op == Op::GetChildren).count();
+    (world, listings)
+}
+
+#[tokio::test]
+async fn nothing_is_asked_for_those_who_have_left() {
+    let (world, listings) = held_back().await;
+    let mutex = world.mutex();
+    let mut asking = Box::pin(join_all((0..ASKING).map(|_| mutex.contenders())));
+    assert!(poll_immediate(&mut asking).await.is_none());
+    soon("all that are sent", world.proxy.wait_for_requests(LISTINGS - 1)).await;
+    drop(asking);
+    world.proxy.on_request(|_| Verdict::Forward);
+    world.proxy.heal();
+    soon("answers", world.proxy.wait_for(|request| request.number == LISTINGS - 1 && request.answer.is_some()))
+        .await;
+    // It comes behind their answers.
+    assert!(world.session.client().check_stat("/").await.expect("asked").is_some());
+    assert!(mutex.contenders().await.expect("listed").is_empty());
+    assert_eq!(listings(&world), LISTINGS, "four for those who have left, and one for who came after");
+}
+
+#[tokio::test]
+async fn those_who_share_a_listing_share_a_refusal() {
+    let world = World::new().await;
+    restricted(&world, Permission::CREATE | Permission::DELETE).await;
+    let mutex = world.mutex();
+    let refused = join_all((0..ASKING).map(|_| mutex.enqueue()));
+    for refused in soon("refusals", refused).await {
+        let error = refused.expect_err("nobody may look");
+        assert!(matches!(&error, Error::NoAuth { path } if *path == world.path), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn those_who_share_a_listing_share_that_there_is_none() {
+    let world = World::new().await;
+    let mutex = world.mutex();
+    world.proxy.reset();
+    let seen = soon("listings", try_join_all((0..ASKING).map(|_| mutex.contenders()))).await.expect("listed");
+    assert!(seen.iter().all(Vec::is_empty), "{seen:?}");
+    assert_eq!(world.proxy.requests().len(), LISTINGS, "{:?}", world.proxy.requests());
+}
+
+#[tokio::test]
+async fn those_who_wait_for_a_listing_hear_of_the_close() {
+    let (world, listings) = held_back().await;
+    let mutex = world.mutex();
+    let mut asking = Box::pin(join_all((0..ASKING).map(|_| mutex.contenders())));
+    assert!(poll_immediate(&mut asking).await.is_none());
+    soon("all that are sent", world.proxy.wait_for_requests(LISTINGS - 1)).await;
+    let session = world.session.clone();
+    let closed = tokio::spawn(async move { session.close().await });
+    for seen in soon("the end", asking).await {
+        assert!(matches!(seen, Err(Error::Closed)), "{seen:?}");
+    }
+    world.proxy.on_request(|_| Verdict::Forward);
+    world.proxy.heal();
+    soon("closed", closed).await.expect("no panic").expect("closed");
+    assert_eq!(listings(&world), LISTINGS - 1, "nothing is asked for those who wait no more");
 }

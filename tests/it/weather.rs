@@ -11,7 +11,8 @@ use zookeeper_recipes::{Error, Mutex, Options, Session};
 
 use crate::support::{TIMEOUT, World, connect_for, soon, wait_children};
 
-async fn restricted(world: &World, permission: Permission) {
+/// Makes the lock path with this permission alone, for anyone.
+pub(crate) async fn restricted(world: &World, permission: Permission) {
     let root = world.path.rsplit_once('/').expect("two levels").0;
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
     world.admin.create(root, b"", &open).await.expect("created");
