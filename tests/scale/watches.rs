@@ -6,6 +6,7 @@ use futures_util::future::try_join_all;
 use testbed::Server;
 use testbed::frames::{Kind, Op};
 use testbed::proxy::Proxy;
+use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError, SessionState};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, MutexGuard, Semaphore, Session};
 
 use crate::alone::{turn, unstuck, wait_for_watches, watcher};
@@ -76,4 +77,44 @@ async fn reconnect_brings_every_watch_back_up_to_the_limit() {
     assert_eq!(session.id(), id, "the same session");
     assert_eq!(gate.state(), HoldState::Lost(Loss::Deleted));
     assert!(children(&admin, PATH).await.is_empty(), "nothing is left");
+}
+
+/// Why there is a limit: a client that has gone past it by itself does not come back from a lost connection.
+#[tokio::test]
+async fn past_the_limit_a_lost_connection_ends_the_session() {
+    const WATCHES: usize = 2_500;
+    /// What the client puts into one request.
+    const REQUEST: usize = 128 * 1024;
+    let _turn = turn().await;
+    let server = Server::start().await.expect("a server");
+    let proxy = Proxy::start(&server.hosts()).await.expect("a proxy");
+    let client =
+        Client::connector().with_session_timeout(TIMEOUT).connect(&proxy.hosts()).await.expect("connects");
+    for (bytes, ends) in [(REQUEST / 2, false), (REQUEST + REQUEST / 8, true)] {
+        let path = |watch: usize| format!("/{watch:0>width$}", width = bytes / WATCHES - 1);
+        let watching = (0..WATCHES).map(|watch| {
+            let (client, path) = (client.clone(), path(watch));
+            async move { client.check_and_watch_stat(&path).await }
+        });
+        let _watches = try_join_all(watching).await.expect("watched");
+        let mut state = client.state_watcher();
+        state.state();
+        proxy.cut_now();
+        let answer = soon("what comes of the cut", async {
+            loop {
+                let state = state.changed().await;
+                if state == SessionState::SyncConnected || state.is_terminated() {
+                    // A request tells whether the connection stays.
+                    match client.check_stat("/").await {
+                        Err(ZkError::ConnectionLoss) => {}
+                        answer => break answer,
+                    }
+                }
+            }
+        })
+        .await;
+        println!("{WATCHES} watches, {bytes} bytes of paths: {:?} after a cut", answer.as_ref().map(|_| "well"));
+        assert_eq!(answer.is_err(), ends, "{answer:?}");
+        assert_eq!(client.state().is_terminated(), ends);
+    }
 }
