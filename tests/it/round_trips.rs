@@ -10,7 +10,7 @@ use zookeeper_recipes::MultiLock;
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, MultiWriteResult};
 
 use crate::recipes::*;
-use crate::support::{TIMEOUT, World, hosts};
+use crate::support::{TIMEOUT, World, hosts, make_paths};
 
 /// Answers are held back, so that whatever waits for one shows as a round trip of its own. It is much longer than a kernel
 /// puts off an acknowledgement (40 ms): the client leaves Nagle's algorithm on, which may hold a second segment up.
@@ -194,9 +194,7 @@ async fn recipes_take_as_few_as_they_can() {
     for (name, recipe, expected) in costs {
         let world = calm(recipe).await;
         let lock = (recipe.lock)(&world.session, &world.path);
-        // The paths are made by the first.
-        lock.lock().await.expect("held").release().await.expect("released");
-        world.wait_empty().await;
+        world.make_path().await;
         world.proxy.hold_answers(HOLD);
         world.proxy.reset();
         let guard = lock.lock().await.expect("held");
@@ -239,7 +237,12 @@ async fn thousand_locks_take_one_write_and_as_few_round_trips_as_one() {
         println!("{count} locks whose paths do not exist: {trips} round trips");
         assert_eq!(trips, 2 + untold, "for {count} locks whose paths do not exist");
         guard.release().await.expect("released");
-        world.proxy.reset();
+
+        let world = calm(&MUTEX).await;
+        let paths: Vec<_> = (0..count).map(|member| format!("{}/{member}", world.path)).collect();
+        let lock = MultiLock::new(&world.session, &paths).expect("a lock");
+        make_paths(&world.admin, &paths).await;
+        world.proxy.hold_answers(HOLD);
         let guard = lock.lock().await.expect("held");
         let (trips, written) = (world.proxy.round_trips(), writes(&world));
         assert_eq!(guard.nodes().len(), count);

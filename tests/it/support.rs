@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use testbed::proxy::Proxy;
 use uuid::Uuid;
-use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError};
+use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
 use zookeeper_recipes::{Mutex, Session};
 
 use crate::recipes::Recipe;
@@ -97,10 +98,9 @@ impl World {
         self.wait_children(0).await;
     }
 
-    /// Makes the lock path, so that a test can count without the making.
+    /// Makes the paths of the recipe, so that a test can count without the making.
     pub(crate) async fn make_path(&self) {
-        let guard = self.other_mutex().await.lock().await.expect("free");
-        guard.release().await.expect("released");
+        make_paths(&self.admin, &self.dirs).await;
     }
 
     /// Ends the present session, for real, behind the library's back.
@@ -111,6 +111,13 @@ impl World {
         testbed::expire::expire(&self.hosts, session).await.expect("expires");
         self.proxy.heal();
     }
+}
+
+/// Makes these paths of nodes that stay: the containers that a recipe makes vanish when the server looks the next time,
+/// which may be while a test counts.
+pub(crate) async fn make_paths(admin: &Client, paths: &[String]) {
+    let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    join_all(paths.iter().map(async |path| admin.mkdir(path, &open).await.expect("made"))).await;
 }
 
 pub(crate) async fn children(admin: &Client, path: &str) -> Vec<String> {
