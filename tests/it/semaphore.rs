@@ -11,7 +11,7 @@ use testbed::proxy::{Cut, Request, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
 use zookeeper_recipes::{Error, HoldState, Loss, Options, Semaphore};
 
-use crate::support::{TIMEOUT, World, connect_for, hosts, soon};
+use crate::support::{TIMEOUT, World, connect_for, hosts, make_paths, soon};
 
 const PERMITS: u32 = 7;
 
@@ -476,6 +476,7 @@ async fn path_removal_costs_nothing_while_somebody_holds() {
     let removing = Options::new().with_path_removal(true);
     let mut costs = Vec::new();
     for options in [Options::new(), removing] {
+        make_paths(&world.admin, &["locks", "leases"].map(|folder| format!("{}/{folder}", world.path))).await;
         let semaphore = Semaphore::with_options(&world.session, &world.path, 3, options).expect("a semaphore");
         let one = semaphore.acquire().await.expect("held");
         wait_counts(&world, 0, 1).await;
