@@ -83,7 +83,7 @@ async fn worlds(hosts: &str, count: usize) -> Vec<World> {
 }
 
 fn session(world: &World) -> i64 {
-    world.proxy.session().expect("a session went through the proxy").0
+    world.session.id().0
 }
 
 impl Crowd {
@@ -138,6 +138,7 @@ impl Crowd {
             soon("its turn", task).await.expect("no panic");
             let (name, czxid) = nodes.remove(&session(&world)).expect("a node");
             crowd.push(stood(&world, &self.line, name, czxid));
+            world.session.close().await.expect("closed");
         }
         for dir in self.recipe.dirs {
             wait_children(&self.first.admin, &format!("{}{dir}", self.path), 0).await;
