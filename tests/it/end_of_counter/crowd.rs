@@ -279,6 +279,29 @@ async fn writer_wakes_each_reader_once_and_all_come_in_together() {
     }
 }
 
+/// Who looks again because somebody in the middle has left knows the others already.
+#[tokio::test]
+async fn czxid_is_not_asked_for_again_when_somebody_ahead_gives_up() {
+    let server = server(&["/mutex".to_owned()], i32::MAX).await;
+    let hosts = server.hosts();
+    let mut crowd = Crowd::behind(&MUTEX, &hosts, "/mutex").await;
+    let first = format!("/mutex/{}", children(&crowd.first.admin, "/mutex").await[0]);
+    for _ in 0..3 {
+        crowd.join(&[&MUTEX], worlds(&hosts, 1).await, None);
+        crowd.watching().await;
+    }
+    let (_gone, task) = crowd.waiters.remove(0);
+    task.abort();
+    let proxy = &crowd.waiters[0].0.proxy;
+    let watches = proxy.wait_for(|request| request.watch && request.path == first && request.answer.is_some());
+    soon("another look", watches).await;
+    let crowd = crowd.go().await;
+    // They asked for all who were ahead of them at first, and the one also for the other who came later.
+    assert_eq!(assert_reads(&crowd, "mutex"), 3 + 3, "{crowd:?}");
+    let woken: Vec<_> = crowd.iter().map(|one| (one.listings, one.watches, one.woken)).collect();
+    assert_eq!(woken, [(3, 2, 2), (2, 1, 1)]);
+}
+
 /// Whatever is created while nothing is decided goes on counting beyond the end; then the counter falls back to it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn line_of_numbers_from_before_at_and_beyond_the_end_goes_on() {
