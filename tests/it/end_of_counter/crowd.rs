@@ -94,7 +94,7 @@ impl Crowd {
         Self { recipe, path, line, first, guard, waiters: Vec::new(), floor: Arc::default() }
     }
 
-    /// All of these ask at once. They hold for a round trip, or until as many do as are to meet.
+    /// All of these ask at once. They hold for a round trip, and until as many do as are to meet.
     fn join(&mut self, recipes: &[&Recipe], worlds: Vec<World>, meeting: Option<&Arc<Barrier>>) {
         for (recipe, world) in recipes.iter().cycle().zip(worlds) {
             let lock = (recipe.lock)(&world.session, &self.path);
@@ -104,9 +104,9 @@ impl Crowd {
             let task = tokio::spawn(async move {
                 let guard = lock.lock().await.expect("held");
                 note(Step::Enter);
-                match meeting {
-                    Some(meeting) => drop(meeting.wait().await),
-                    None => drop(children(&admin, &line).await),
+                let _ = children(&admin, &line).await;
+                if let Some(meeting) = meeting {
+                    meeting.wait().await;
                 }
                 note(Step::Leave);
                 guard.release().await.expect("released");
