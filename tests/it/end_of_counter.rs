@@ -4,6 +4,7 @@
 //! `HISTORY_SEED=7` repeats a workload, as far as the scheduling of the machine lets it be repeated.
 
 mod crowd;
+mod in_line;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex as StdMutex};
@@ -114,7 +115,7 @@ async fn cross(round: Round, lines: &[&str], next: i32) -> History {
     let other = seen.len() - negative - last;
     println!("numbers seen: {other} in the middle, {last} at the end, {negative} negative");
     assert!(other > 0, "the counter was not on the one side of its end");
-    // Negative ones come where creates happen to meet in the server; `crowd` sees to it that they do.
+    // Negative ones come where creates happen to meet in the server; `in_line` sees to it that they do.
     assert!(last + negative > 0, "the counter was not on the other side of its end");
     let summary = history.summary();
     println!("{summary}");
