@@ -227,6 +227,12 @@ impl EnsembleBuilder {
         self
     }
 
+    /// Has a persistent node at `path` from the start, as [`ServerBuilder::counter`] does.
+    pub fn counter(mut self, path: impl Into<String>, next: i32) -> Self {
+        self.server = self.server.counter(path, next);
+        self
+    }
+
     /// Starts the servers and waits until each takes requests.
     ///
     /// # Errors

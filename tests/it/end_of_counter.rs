@@ -3,6 +3,9 @@
 //! It takes a server weeks to get there, so these are started with counters that are almost at their end.
 //! `HISTORY_SEED=7` repeats a workload, as far as the scheduling of the machine lets it be repeated.
 
+mod crowd;
+mod in_line;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
@@ -12,12 +15,12 @@ use futures_util::future::join_all;
 use testbed::Server;
 use testbed::frames::{Kind, Op};
 use testbed::history::{Event, History, Mode, Model, Step};
+use testbed::proxy::Proxy;
 use tokio::sync::Mutex as Turn;
 use zookeeper_recipes::zookeeper_client::Client as Admin;
 use zookeeper_recipes::{Error, HoldState, Mutex, RwLock};
 
 use crate::histories::{Client, PERMITS, Round, campaign, lock, lock_some, read_or_write, reenter, take_permits};
-use crate::recipes::{ELECTION, MUTEX, REENTRANT_MUTEX, WRITER};
 use crate::support::{PATIENCE, World, children, connect_for, soon, wait_children};
 
 const PATH: &str = "/end/lock";
@@ -26,6 +29,8 @@ const SESSIONS: usize = 50;
 const HOLDS: usize = 20;
 /// How many numbers are left: enough for all kinds of them to stand in line while the end is crossed.
 const LEFT: i32 = 300;
+/// What the protocol calls it when a node is gone.
+const DELETED: i32 = 2;
 /// Nothing here is about sessions that end.
 const LONG: Duration = Duration::from_secs(30);
 
@@ -83,7 +88,9 @@ async fn cross(round: Round, lines: &[&str], next: i32) -> History {
     let watches = lines.iter().map(|line| tokio::spawn(watch(admin.clone(), line.clone(), seen.clone())));
     let watches: Vec<_> = watches.collect();
 
-    let sessions = join_all((0..SESSIONS).map(|_| connect_for(&hosts, LONG))).await;
+    let proxy = Proxy::start(&hosts).await.expect("a proxy");
+    let through = proxy.hosts();
+    let sessions = join_all((0..SESSIONS).map(|_| connect_for(&through, LONG))).await;
     let tasks = (0..).zip(&sessions).map(|(index, session)| {
         let mut client = Client::new(session, PATH, &history, format!("session {index}"), random.fork());
         tokio::spawn(async move {
@@ -108,11 +115,47 @@ async fn cross(round: Round, lines: &[&str], next: i32) -> History {
     let other = seen.len() - negative - last;
     println!("numbers seen: {other} in the middle, {last} at the end, {negative} negative");
     assert!(other > 0, "the counter was not on the one side of its end");
+    // Negative ones come where creates happen to meet in the server; `in_line` sees to it that they do.
     assert!(last + negative > 0, "the counter was not on the other side of its end");
     let summary = history.summary();
     println!("{summary}");
+    assert_one_was_woken(&proxy, summary.acquire_failed + summary.acquire_unknown);
     assert!(summary.acquired >= SESSIONS * HOLDS, "{} holds", summary.acquired);
     history
+}
+
+/// The end of a node wakes one of the others, unless it is a writer's, for which many readers may wait. Who gives up takes
+/// its watch back, but may be told before.
+fn assert_one_was_woken(proxy: &Proxy, gave_up: usize) {
+    let mut wakes = wakes(proxy);
+    wakes.retain(|path, _| !path.contains("__WRIT__"));
+    let told: usize = wakes.values().sum();
+    let twice = told - wakes.len();
+    println!("{} nodes woke somebody as they went, and {twice} others beside; {gave_up} gave up", wakes.len());
+    assert!(told > 0, "nobody waited");
+    assert!(twice <= gave_up, "{twice} were woken in vain: {wakes:?}");
+}
+
+/// How often others than its owner were told that a node is gone.
+fn wakes(proxy: &Proxy) -> BTreeMap<String, usize> {
+    let guid = |path: &str| path.split_once("/_c_").and_then(|(_, name)| Some(name.get(..36)?.to_owned()));
+    let mut owners = BTreeMap::new();
+    for request in proxy.requests() {
+        let parts = request.parts.iter().map(|(op, path)| (*op, path));
+        let created =
+            parts.chain([(request.op, &request.path)]).filter(|(op, _)| matches!(op, Op::Create | Op::Create2));
+        owners.extend(created.filter_map(|(_, path)| Some((guid(path)?, request.connection))));
+    }
+    let mut wakes = BTreeMap::new();
+    for frame in proxy.uncounted() {
+        // Who holds watches its own nodes.
+        if let Kind::Notification { event: DELETED, path, .. } = frame.kind
+            && owners[&guid(&path).expect("a contender")] != frame.connection
+        {
+            *wakes.entry(path).or_default() += 1;
+        }
+    }
+    wakes
 }
 
 /// Keeps the numbers that are seen in a line.
@@ -139,59 +182,6 @@ fn admissions(history: &History) -> History {
         }
     }
     History::from_events(admissions)
-}
-
-/// Counted on both sides of the end. Whoever waits lists once to see who is ahead and once when it is its turn, and
-/// watches one node; at the end it asks once for each number that does not tell its place.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn release_wakes_one_and_a_czxid_is_read_once_where_it_is_needed() {
-    const CROWD: usize = 8;
-    let recipes =
-        [("mutex", &MUTEX), ("reentrant", &REENTRANT_MUTEX), ("writer", &WRITER), ("election", &ELECTION)];
-    for (next, at_the_end) in [(0, false), (i32::MAX, true)] {
-        let lines = recipes.map(|(name, _)| format!("/{name}"));
-        let server = server(&lines, next).await;
-        for ((name, recipe), line) in recipes.iter().zip(&lines) {
-            let hosts = server.hosts();
-            let worlds = join_all((0..=CROWD).map(|_| World::at(&hosts, LONG))).await;
-            let (first, crowd) = worlds.split_first().expect("worlds");
-            let guard = (recipe.lock)(&first.session, line).lock().await.expect("held");
-            let waiting = crowd.iter().map(|world| {
-                let lock = (recipe.lock)(&world.session, line);
-                tokio::spawn(async move { lock.lock().await.expect("held").release().await })
-            });
-            let waiting: Vec<_> = waiting.collect();
-            for world in crowd {
-                let watches = world.proxy.wait_for(|request| request.watch && request.answer.is_some());
-                soon("somebody to wait for", watches).await;
-            }
-            let numbers: BTreeSet<_> =
-                children(&first.admin, line).await.iter().map(|name| number(name)).collect();
-            guard.release().await.expect("released");
-            for waiter in waiting {
-                soon("its turn", waiter).await.expect("no panic").expect("released");
-            }
-            let mut asked = 0;
-            for world in crowd {
-                let requests = world.proxy.requests();
-                let count = |op| requests.iter().filter(|request| request.op == op).count();
-                let woken = |kind: &Kind| matches!(kind, Kind::Notification { .. });
-                let woken = world.proxy.uncounted().iter().filter(|frame| woken(&frame.kind)).count();
-                assert_eq!((count(Op::GetChildren), count(Op::GetData), woken), (2, 1, 1), "{name} at {next}");
-                let mut reads = BTreeMap::<_, usize>::new();
-                for request in requests.iter().filter(|request| request.op == Op::Exists) {
-                    *reads.entry(&request.path).or_default() += 1;
-                }
-                assert!(reads.values().all(|times| *times == 1), "{name} at {next}: {reads:?}");
-                // Its own is known from its creation.
-                assert!(reads.len() <= CROWD, "{name} at {next}: {reads:?}");
-                asked += reads.len();
-            }
-            println!("{name} at {next}: {asked} reads of a czxid for {CROWD} who waited, numbers {numbers:?}");
-            assert_eq!(asked > 0, at_the_end, "{name} at {next}: {asked}");
-            wait_children(&first.admin, line, 0).await;
-        }
-    }
 }
 
 #[tokio::test]

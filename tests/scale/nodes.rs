@@ -104,16 +104,14 @@ async fn still_works(session: &Session, proxy: &Proxy, admin: &Client, holds: &[
     assert!(holds.iter().all(|hold| hold.state() == HoldState::Held), "the session lives on");
 }
 
-/// Why there is a limit: twice as much keeps a server of Debian 12 from starting.
+/// Why there is a limit: twice as much keeps a server from starting. Seen with 3.6.3, 3.8.0 (Debian 12's) and 3.9.4; where
+/// it fails with a newer one, that may have mended it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_cannot_be_restarted_after_the_end_of_a_session_beyond_the_limit() {
     const NODES: usize = 30_000;
     let _turn = turn().await;
     let mut server = Server::start().await.expect("a server");
-    let version = server.four_letter_word("srvr").await.expect("it answers");
-    let version = version.lines().next().and_then(|line| line.strip_prefix("Zookeeper version: ")).unwrap_or("?");
-    let is_old = version.starts_with("3.8.0");
-    let version = version.split(',').next().unwrap_or_default().to_owned();
+    let version = version(&server).await;
     let client = watcher(&server).await;
     let open = CreateMode::Container.with_acls(Acls::anyone_all());
     for path in [PATH, LEASES] {
@@ -134,14 +132,18 @@ async fn server_cannot_be_restarted_after_the_end_of_a_session_beyond_the_limit(
     let admin = watcher(&server).await;
     wait_children(&admin, LEASES, 0).await;
     drop(admin);
-    let restarted = server.restart().await.map_err(|error| error.to_string());
-    let why = restarted.as_ref().err().and_then(|log| log.lines().find(|line| line.contains("Exception")));
-    println!(
-        "{version}: after a session of {NODES} nodes, {} bytes of paths: {}",
-        NODES * NODE,
-        why.unwrap_or("up")
-    );
-    if is_old {
-        assert!(why.is_some_and(|line| line.contains("Unreasonable length")), "{restarted:?}");
-    }
+    let restarted = server.restart().await;
+    // The error has only the end of the log, and where that begins depends on the version.
+    let log = std::fs::read_to_string(server.folder().join("server.log")).expect("a log");
+    let why = log.lines().find(|line| line.contains("Unreasonable length"));
+    let outcome = why.unwrap_or("nothing unreasonable");
+    println!("{version}: after a session of {NODES} nodes, {} bytes of paths: {outcome}", NODES * NODE);
+    assert!(why.is_some() && restarted.is_err(), "{version}: {restarted:?}");
+}
+
+/// What the server says of itself: `Zookeeper version: 3.8.0-…`.
+async fn version(server: &Server) -> String {
+    let answer = server.four_letter_word("srvr").await.expect("it answers");
+    let version = answer.strip_prefix("Zookeeper version: ").and_then(|rest| rest.split(['-', ',']).next());
+    version.unwrap_or("an unknown version").to_owned()
 }

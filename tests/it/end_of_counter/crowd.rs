@@ -1,0 +1,225 @@
+//! Many in line behind one who holds: who came in when, what woke it, and what it asked for.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex as StdMutex};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use testbed::frames::{Kind, Op};
+use tokio::sync::Barrier;
+use tokio::task::JoinHandle;
+use zookeeper_recipes::LockGuard;
+
+use super::number;
+use crate::recipes::Recipe;
+use crate::support::{World, children, soon, wait_children};
+
+/// So long that nobody has to prove that it lives, and no hold to watch its own node.
+const UNHURRIED: Duration = Duration::from_secs(60);
+
+/// All that wait, behind one who holds.
+pub(super) struct Crowd {
+    recipe: &'static Recipe,
+    path: String,
+    /// The path under which they stand in line.
+    line: String,
+    pub(super) first: World,
+    guard: Box<dyn LockGuard>,
+    pub(super) waiters: Vec<(World, JoinHandle<()>)>,
+    floor: Arc<StdMutex<Vec<(i64, Step)>>>,
+}
+
+/// What one of the crowd did, by its session.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Step {
+    Enter,
+    Leave,
+}
+
+/// How one of the crowd waited.
+#[derive(Debug)]
+pub(super) struct Stood {
+    session: i64,
+    name: String,
+    czxid: i64,
+    pub(super) listings: usize,
+    /// How often it looked for the end of another's node, and how often it was told of one.
+    pub(super) watches: usize,
+    pub(super) woken: usize,
+    /// How often it was told that there may be room for its leases.
+    woken_for_room: usize,
+    /// How often it asked when a node was created.
+    reads: BTreeMap<String, usize>,
+}
+
+impl Stood {
+    fn number(&self) -> i32 {
+        number(&self.name)
+    }
+
+    fn is_reader(&self) -> bool {
+        self.name.contains("__READ__")
+    }
+
+    fn excludes(&self, other: &Self) -> bool {
+        !(self.is_reader() && other.is_reader())
+    }
+}
+
+/// Whether the number alone does not tell the place.
+pub(super) fn is_in_zone(number: i32) -> bool {
+    number == i32::MAX || number < 0
+}
+
+/// Where the nodes of a lock at `/name` are.
+pub(super) fn lines(name: &str, recipe: &Recipe) -> Vec<String> {
+    recipe.dirs.iter().map(|dir| format!("/{name}{dir}")).collect()
+}
+
+pub(super) async fn worlds(hosts: &str, count: usize) -> Vec<World> {
+    join_all((0..count).map(|_| World::at(hosts, UNHURRIED))).await
+}
+
+fn session(world: &World) -> i64 {
+    world.session.id().0
+}
+
+impl Crowd {
+    pub(super) async fn behind(recipe: &'static Recipe, hosts: &str, path: &str) -> Self {
+        let first = World::at(hosts, UNHURRIED).await;
+        let guard = (recipe.lock)(&first.session, path).lock().await.expect("held");
+        let (path, line) = (path.to_owned(), format!("{path}{}", recipe.dirs[0]));
+        Self { recipe, path, line, first, guard, waiters: Vec::new(), floor: Arc::default() }
+    }
+
+    /// All of these ask at once. They hold for a round trip, and until as many do as are to meet.
+    pub(super) fn join(&mut self, recipes: &[&Recipe], worlds: Vec<World>, meeting: Option<&Arc<Barrier>>) {
+        for (recipe, world) in recipes.iter().cycle().zip(worlds) {
+            let lock = (recipe.lock)(&world.session, &self.path);
+            let (session, admin, line) = (session(&world), world.admin.clone(), self.line.clone());
+            let (floor, meeting) = (self.floor.clone(), meeting.cloned());
+            let note = move |step| floor.lock().expect("unpoisoned").push((session, step));
+            let task = tokio::spawn(async move {
+                let guard = lock.lock().await.expect("held");
+                note(Step::Enter);
+                let _ = children(&admin, &line).await;
+                if let Some(meeting) = meeting {
+                    meeting.wait().await;
+                }
+                note(Step::Leave);
+                guard.release().await.expect("released");
+            });
+            self.waiters.push((world, task));
+        }
+    }
+
+    /// Waits until each of them is set to be woken.
+    pub(super) async fn watching(&self) {
+        for (world, _) in &self.waiters {
+            let watches = world.proxy.wait_for(|request| request.watch && request.answer.is_some());
+            soon("somebody to wait for", watches).await;
+        }
+    }
+
+    /// Lets all of them in, one after the other, and tells how each of them waited, in the order of their creation.
+    pub(super) async fn go(self) -> Vec<Stood> {
+        self.watching().await;
+        let mut nodes = BTreeMap::new();
+        for name in children(&self.first.admin, &self.line).await {
+            let stat = self.first.admin.check_stat(&format!("{}/{name}", self.line)).await.expect("asked");
+            let stat = stat.expect("nobody leaves");
+            nodes.insert(stat.ephemeral_owner, (name, stat.czxid));
+        }
+        self.guard.release().await.expect("released");
+        let mut crowd = Vec::new();
+        for (world, task) in self.waiters {
+            soon("its turn", task).await.expect("no panic");
+            let (name, czxid) = nodes.remove(&session(&world)).expect("a node");
+            crowd.push(stood(&world, &self.line, name, czxid));
+            world.session.close().await.expect("closed");
+        }
+        for dir in self.recipe.dirs {
+            wait_children(&self.first.admin, &format!("{}{dir}", self.path), 0).await;
+        }
+        crowd.sort_by_key(|one| one.czxid);
+        let floor = self.floor.lock().expect("unpoisoned").clone();
+        assert_came_in_turn(&crowd, &floor);
+        crowd
+    }
+}
+
+fn stood(world: &World, line: &str, name: String, czxid: i64) -> Stood {
+    let below = format!("{line}/");
+    let own = format!("{below}{name}");
+    let others = |path: &str| path.starts_with(&below) && path != own;
+    let requests = world.proxy.requests();
+    let asked = |op| requests.iter().filter(move |request| request.op == op);
+    let mut reads = BTreeMap::new();
+    for request in asked(Op::Exists).filter(|request| request.path.starts_with(&below)) {
+        *reads.entry(request.path.clone()).or_default() += 1;
+    }
+    let frames = world.proxy.uncounted();
+    let told = |wanted: &dyn Fn(&str) -> bool| {
+        let told = |kind: &Kind| matches!(kind, Kind::Notification { path, .. } if wanted(path));
+        frames.iter().filter(|frame| told(&frame.kind)).count()
+    };
+    Stood {
+        session: session(world),
+        czxid,
+        listings: asked(Op::GetChildren).count(),
+        watches: asked(Op::GetData).filter(|request| others(&request.path)).count(),
+        woken: told(&others),
+        woken_for_room: told(&|path| path.ends_with("/leases")),
+        reads,
+        name,
+    }
+}
+
+/// Whoever was created before another and excludes it had left when the other came in.
+fn assert_came_in_turn(crowd: &[Stood], floor: &[(i64, Step)]) {
+    let when = |one: &Stood, step| floor.iter().position(|at| *at == (one.session, step)).expect("it was in");
+    for (place, one) in crowd.iter().enumerate() {
+        for before in crowd[..place].iter().filter(|before| before.excludes(one)) {
+            let (left, entered) = (when(before, Step::Leave), when(one, Step::Enter));
+            assert!(left < entered, "{} came in before {} had left: {floor:?}", one.name, before.name);
+        }
+    }
+}
+
+/// A `czxid` is asked for once, only if it is needed, and by those only who need it: the names and the asker are in the
+/// zone. Returns how many were asked for.
+pub(super) fn assert_reads(crowd: &[Stood], what: &str) -> usize {
+    for one in crowd {
+        let (own, reads) = (one.number(), &one.reads);
+        assert!(reads.values().all(|times| *times == 1), "{what}: {own} asked twice: {reads:?}");
+        assert!(reads.keys().all(|path| is_in_zone(number(path))), "{what}: {own} needs no {reads:?}");
+        assert!(is_in_zone(own) || reads.is_empty(), "{what}: {own} has a place of its own: {reads:?}");
+        // Its own is known from its creation.
+        assert!(!reads.keys().any(|path| path.ends_with(&one.name)), "{what}: {own} is its own: {reads:?}");
+    }
+    crowd.iter().map(|one| one.reads.len()).sum()
+}
+
+/// Each was woken once, for its turn.
+pub(super) fn assert_woken_once(crowd: &[Stood], recipe: &Recipe, what: &str) {
+    for (place, one) in crowd.iter().enumerate() {
+        let (number, woken) = (one.number(), (one.woken, one.woken_for_room));
+        if recipe.dirs.len() == 1 {
+            // As many readers as stand right before a writer may leave one after the other, the last one first.
+            let readers = crowd[..place].iter().rev().take_while(|before| before.is_reader()).count();
+            let most = if one.is_reader() { 1 } else { readers.max(1) };
+            assert!((1..=most).contains(&woken.0), "{what}: {number} was woken {woken:?} times, of {most}");
+            if most == 1 {
+                assert_eq!((one.listings, one.watches), (2, 1), "{what}: {number}");
+            }
+        } else {
+            // The first has the turn already, and all it waits for is room; for the others there may be room at once.
+            assert_eq!(woken.0, usize::from(place > 0), "{what}: {number}");
+            assert!(woken.1 <= 1 && (place > 0 || woken.1 == 1), "{what}: {number} was woken {woken:?} times");
+        }
+    }
+}
+
+pub(super) fn numbers(crowd: &[Stood]) -> Vec<i32> {
+    crowd.iter().map(Stood::number).collect()
+}

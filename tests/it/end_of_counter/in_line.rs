@@ -1,0 +1,149 @@
+//! A crowd in line on both sides of the end, across it, and at it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use testbed::{Ensemble, Server};
+use tokio::sync::Barrier;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::crowd::{Crowd, assert_reads, assert_woken_once, is_in_zone, lines, numbers, worlds};
+use super::server;
+use crate::recipes::{ELECTION, MUTEX, READER, REENTRANT_MUTEX, Recipe, SEMAPHORE, SEVERAL_PERMITS, WRITER};
+use crate::support::{children, soon};
+
+/// Far from the end, across it, and at it.
+const STARTS: [i32; 3] = [0, i32::MAX - 4, i32::MAX];
+
+/// Counted on both sides of the end and across it. Whoever waits lists once to see who is ahead and once when it is its
+/// turn, and watches one node; at the end it asks once for each number that does not tell its place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn release_wakes_one_and_a_czxid_is_read_once_where_it_is_needed() {
+    const CROWD: usize = 8;
+    let recipes = [
+        ("mutex", &MUTEX),
+        ("reentrant", &REENTRANT_MUTEX),
+        ("writer", &WRITER),
+        ("election", &ELECTION),
+        ("semaphore", &SEMAPHORE),
+    ];
+    for next in STARTS {
+        let lines: Vec<_> = recipes.iter().flat_map(|(name, recipe)| lines(name, recipe)).collect();
+        let server = server(&lines, next).await;
+        for (name, recipe) in recipes {
+            let what = format!("{name} from {next}");
+            let mut crowd = Crowd::behind(recipe, &server.hosts(), &format!("/{name}")).await;
+            crowd.join(&[recipe], worlds(&server.hosts(), CROWD).await, None);
+            let crowd = crowd.go().await;
+            let asked = assert_reads(&crowd, &what);
+            let numbers = numbers(&crowd);
+            println!("{what}: {asked} reads of a czxid for {CROWD} who waited, numbers {numbers:?}");
+            assert_woken_once(&crowd, recipe, &what);
+            assert_eq!(asked > 0, next > 0, "{what}: {asked}");
+            let in_zone = numbers.iter().filter(|number| is_in_zone(**number)).count();
+            assert_eq!(in_zone > 0, next > 0, "{what}: {numbers:?}");
+            assert_eq!(in_zone == CROWD, next == i32::MAX, "{what}: {numbers:?}");
+        }
+    }
+}
+
+/// All readers behind a writer are in at once, each woken once by it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writer_wakes_each_reader_once_and_all_come_in_together() {
+    const CROWD: usize = 8;
+    for next in STARTS {
+        let server = server(&["/rw".to_owned()], next).await;
+        let what = format!("readers from {next}");
+        let mut crowd = Crowd::behind(&WRITER, &server.hosts(), "/rw").await;
+        crowd.join(&[&READER], worlds(&server.hosts(), CROWD).await, Some(&Arc::new(Barrier::new(CROWD))));
+        let crowd = crowd.go().await;
+        let asked = assert_reads(&crowd, &what);
+        println!("{what}: {asked} reads of a czxid for {CROWD} who waited, numbers {:?}", numbers(&crowd));
+        assert_woken_once(&crowd, &WRITER, &what);
+        // Nobody asks about other readers, and the writer's number tells its place unless it is at the end itself.
+        assert_eq!(asked, if next == i32::MAX { CROWD } else { 0 }, "{what}");
+    }
+}
+
+/// Who looks again because somebody in the middle has left knows the others already.
+#[tokio::test]
+async fn czxid_is_not_asked_for_again_when_somebody_ahead_gives_up() {
+    let server = server(&["/mutex".to_owned()], i32::MAX).await;
+    let hosts = server.hosts();
+    let mut crowd = Crowd::behind(&MUTEX, &hosts, "/mutex").await;
+    let first = format!("/mutex/{}", children(&crowd.first.admin, "/mutex").await[0]);
+    for _ in 0..3 {
+        crowd.join(&[&MUTEX], worlds(&hosts, 1).await, None);
+        crowd.watching().await;
+    }
+    let (_gone, task) = crowd.waiters.remove(0);
+    task.abort();
+    let proxy = &crowd.waiters[0].0.proxy;
+    let watches = proxy.wait_for(|request| request.watch && request.path == first && request.answer.is_some());
+    soon("another look", watches).await;
+    let crowd = crowd.go().await;
+    // They asked for all who were ahead of them at first, and the one also for the other who came later.
+    assert_eq!(assert_reads(&crowd, "mutex"), 3 + 3, "{crowd:?}");
+    let woken: Vec<_> = crowd.iter().map(|one| (one.listings, one.watches, one.woken)).collect();
+    assert_eq!(woken, [(3, 2, 2), (2, 1, 1)]);
+}
+
+/// Whatever is created while nothing is decided goes on counting beyond the end; then the counter falls back to it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn line_of_numbers_from_before_at_and_beyond_the_end_goes_on() {
+    const MAX: i32 = i32::MAX;
+    const MIN: i32 = i32::MIN;
+    let rw: &[&Recipe] = &[&READER, &WRITER, &READER];
+    let recipes: [(_, _, &[&Recipe]); 5] = [
+        ("mutex", &MUTEX, &[&MUTEX]),
+        ("election", &ELECTION, &[&ELECTION]),
+        ("rw", &WRITER, rw),
+        ("semaphore", &SEMAPHORE, &[&SEMAPHORE]),
+        ("permits", &SEVERAL_PERMITS, &[&SEVERAL_PERMITS]),
+    ];
+    // They wait for each other while the followers are paused, and are to be with us afterwards.
+    let mut builder = Ensemble::builder().tick(Duration::from_millis(500)).sync_limit(100);
+    for (name, recipe, _) in recipes {
+        builder =
+            recipe.dirs.iter().fold(builder, |builder, dir| builder.counter(format!("/{name}{dir}"), MAX - 3));
+    }
+    let ensemble = builder.start().await.expect("servers");
+    ensemble.settled().await.expect("all take part");
+    let leader = ensemble.server(ensemble.leader().await.expect("a leader"));
+    let followers = ensemble.followers().await.expect("followers");
+    let followers: Vec<_> = followers.into_iter().map(|follower| ensemble.server(follower)).collect();
+    for (name, recipe, kinds) in recipes {
+        let mut crowd = Crowd::behind(recipe, &leader.hosts(), &format!("/{name}")).await;
+        for size in [6, 1, 4] {
+            let worlds = worlds(&leader.hosts(), size).await;
+            followers.iter().for_each(|follower| follower.pause());
+            crowd.join(kinds, worlds, None);
+            // Of each a create, and a listing that waits for it.
+            soon("creates under way", under_way(leader, 2 * size)).await;
+            followers.iter().for_each(|follower| follower.resume());
+            crowd.watching().await;
+        }
+        let crowd = crowd.go().await;
+        let asked = assert_reads(&crowd, name);
+        println!("{name}: {asked} reads of a czxid for {} who waited, numbers {:?}", crowd.len(), numbers(&crowd));
+        let one_by_one = [MAX - 2, MAX - 1, MAX, MIN, MIN + 1, MIN + 2, MAX, MAX, MIN, MIN + 1, MIN + 2];
+        assert_eq!(numbers(&crowd), one_by_one, "{name}");
+        assert_woken_once(&crowd, recipe, name);
+        assert!(asked > 0, "{name}");
+    }
+}
+
+/// Waits until a server has so many requests without an answer.
+async fn under_way(server: &Server, count: usize) {
+    let mut beat = interval(Duration::from_millis(10));
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        beat.tick().await;
+        let counts = server.four_letter_word("mntr").await.expect("it answers");
+        let found = counts.lines().find_map(|line| line.strip_prefix("zk_outstanding_requests"));
+        let found = found.expect("a count of requests").trim();
+        if found.parse::<usize>().expect("a number") >= count {
+            return;
+        }
+    }
+}
