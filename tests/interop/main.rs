@@ -18,4 +18,5 @@ mod support;
 mod together;
 #[path = "../it/wait.rs"]
 mod wait;
+mod watched;
 mod zookeeper;
