@@ -12,6 +12,7 @@
 //! | `work LEDGER MARK LIMIT TIMES` | `ok`, after as many turns, each written to the [`ledger`](crate::ledger) |
 //! | `contenders` | `ok IDENTIFIER,…` of who is in line, as kazoo sees it |
 //! | `revoke NODE`, `revocable`, `participants`, `read`, `unread`, `leader`, `count MAXIMUM` | `ok REST`; Curator only, by kind |
+//! | `ask`, `unlock` | `ok true` or `ok false`, `ok`; ZooKeeper's own recipe, once and without help |
 //!
 //! Any of them may answer `error TEXT`. The first line of a driver is `ready`. It ends, and closes its session, when its
 //! input ends.

@@ -105,6 +105,11 @@ public final class Recipe {
                 case "release":
                     release();
                     return "ok";
+                case "ask":
+                    return "ok " + ask();
+                case "unlock":
+                    lock.unlock();
+                    return "ok";
                 case "work":
                     return work(arguments.get(0), arguments.get(1), Integer.parseInt(arguments.get(2)),
                             Integer.parseInt(arguments.get(3)));
@@ -130,15 +135,7 @@ public final class Recipe {
 
         String acquire(long milliseconds) throws Exception {
             CountDownLatch held = new CountDownLatch(1);
-            lock = new WriteLock(zk, path, Ids.OPEN_ACL_UNSAFE, new LockListener() {
-                @Override
-                public void lockAcquired() {
-                    held.countDown();
-                }
-
-                @Override
-                public void lockReleased() {}
-            });
+            lock = make(held);
             cancelled = false;
             // It waits for ever if the node before it goes between its listing and its watch, unless it is asked again.
             for (long waited = 0; waited < milliseconds; waited += LOOK_AGAIN_MILLIS) {
@@ -153,6 +150,27 @@ public final class Recipe {
             }
             release();
             return "timeout";
+        }
+
+        /** Asks one lock, once more if it was asked before, and does not wait; true if it is held. */
+        boolean ask() throws Exception {
+            if (lock == null) {
+                lock = make(new CountDownLatch(1));
+            }
+            lock.lock();
+            return lock.isOwner();
+        }
+
+        WriteLock make(CountDownLatch held) {
+            return new WriteLock(zk, path, Ids.OPEN_ACL_UNSAFE, new LockListener() {
+                @Override
+                public void lockAcquired() {
+                    held.countDown();
+                }
+
+                @Override
+                public void lockReleased() {}
+            });
         }
 
         /** A lock that is not closed goes back in line when a watch of its own fires later. */
