@@ -2,12 +2,14 @@
 
 use std::net::IpAddr;
 
+use testbed::proxy::Op;
 use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Election, MultiLock, Mutex, Options, RwLock, Semaphore, Session};
 
 use crate::ledger::Ledger;
 use crate::peer::{Language, Peer};
 use crate::support::{connect, dwell, fresh_path, hosts, soon, wait_nodes};
+use crate::watched::Watched;
 
 /// A session on each side, and an eye on the server.
 struct Both {
@@ -237,6 +239,42 @@ async fn holder_that_entered_twice_holds_until_it_left_twice() {
         both.nodes(0).await;
     }
     both.end().await;
+}
+
+/// Of three, one is ours: Curator's caller for three sits on the two others, and does not let us have them.
+#[tokio::test]
+async fn curator_sits_on_a_part_of_its_leases() {
+    let both = Both::new().await;
+    let semaphore = Semaphore::new(&both.session, &both.path, 3).expect("a semaphore");
+    let permit = semaphore.acquire().await.expect("held");
+    let mut theirs = both.peer.lock("semaphore", &format!("{} 3 3", both.path)).await;
+    theirs.send("acquire").await;
+    // Ours, their two, and the one that they wait with, in their turn.
+    both.turns_and_leases(1, 4).await;
+    assert!(semaphore.try_acquire().await.expect("asked").is_none(), "nobody holds the two others");
+    assert!(theirs.is_silent());
+    permit.release().await.expect("released");
+    theirs.held().await;
+    theirs.release().await;
+    both.turns_and_leases(0, 0).await;
+    both.end().await;
+}
+
+/// As ours do.
+#[tokio::test]
+async fn curator_makes_paths_containers() {
+    let curator = Watched::start(Language::Java).await;
+    let path = fresh_path();
+    let mut theirs = curator.peer.lock("mutex", &path).await;
+    curator.proxy.reset();
+    theirs.acquire().await;
+    let requests = curator.proxy.requests();
+    let made: Vec<_> =
+        requests.iter().filter(|one| one.op == Op::CreateContainer).map(|one| &one.path[..]).collect();
+    let parent = path.rsplit_once('/').expect("a parent").0;
+    assert_eq!(made, [parent, &path]);
+    theirs.release().await;
+    curator.peer.close().await;
 }
 
 /// Five permits. Curator takes its leases one by one, so two of its callers may sit on one each; three are left for us.
