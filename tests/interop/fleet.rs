@@ -68,21 +68,24 @@ impl Fleet {
     /// Ours gets in line as the last of so many waiters, and has seen that it must wait: also returns what it watches.
     async fn ours_waits(&self, waiters: usize) -> (JoinHandle<Box<dyn LockGuard>>, String) {
         self.proxy.reset();
-        let ours = self.ours();
+        let mut ours = self.ours();
         self.waiting(waiters).await;
-        let watched = watch(&self.proxy).await;
-        assert!(!ours.is_finished());
+        let watched = tokio::select! {
+            guard = &mut ours => panic!("we do not wait: {guard:?}"),
+            watched = watch(&self.proxy) => watched,
+        };
         (ours, watched)
     }
 
     /// Theirs, told to `acquire`, does the same.
-    async fn theirs_waits(&self, theirs: &Handle, acquire: &str, waiters: usize) -> String {
+    async fn theirs_waits(&self, theirs: &mut Handle, acquire: &str, waiters: usize) -> String {
         self.theirs.proxy.reset();
         theirs.send(acquire).await;
         self.waiting(waiters).await;
-        let watched = watch(&self.theirs.proxy).await;
-        assert!(theirs.is_silent());
-        watched
+        tokio::select! {
+            answer = theirs.answer() => panic!("they do not wait: {answer:?}"),
+            watched = watch(&self.theirs.proxy) => watched,
+        }
     }
 
     /// Waits until so many wait, and who watched has looked again if it was woken. Its proxy was reset before.
@@ -159,7 +162,7 @@ async fn order(pair: &'static Pair) {
     let (mut first, mut third) = (fleet.theirs().await, fleet.theirs().await);
     first.acquire().await;
     let (second, _) = fleet.ours_waits(1).await;
-    let watched = fleet.theirs_waits(&third, "acquire", 2).await;
+    let watched = fleet.theirs_waits(&mut third, "acquire", 2).await;
     let (fourth, watched_by_fourth) = fleet.ours_waits(3).await;
     assert!(third.is_silent() && !second.is_finished());
     fleet.theirs.proxy.reset();
@@ -187,7 +190,7 @@ async fn hand_over(pair: &'static Pair) {
         let (ours, _) = fleet.ours_waits(1).await;
         theirs.release().await;
         let guard = held(ours).await;
-        fleet.theirs_waits(&theirs, "acquire", 1).await;
+        fleet.theirs_waits(&mut theirs, "acquire", 1).await;
         guard.release().await.expect("released");
         theirs.held().await;
     }
@@ -213,7 +216,7 @@ async fn our_holder_is_cut_off(pair: &'static Pair) {
     let fleet = Fleet::of(pair).await;
     let mut theirs = fleet.theirs().await;
     let guard = held(fleet.ours()).await;
-    fleet.theirs_waits(&theirs, "acquire", 1).await;
+    fleet.theirs_waits(&mut theirs, "acquire", 1).await;
     let lost = guard.lost();
     fleet.proxy.refuse();
     theirs.held().await;
@@ -229,7 +232,7 @@ async fn our_waiter_is_cancelled(pair: &'static Pair) {
     let mut third = fleet.theirs().await;
     let first = fleet.excluder().await;
     let (second, _) = fleet.ours_waits(1).await;
-    let watched = fleet.theirs_waits(&third, "acquire", 2).await;
+    let watched = fleet.theirs_waits(&mut third, "acquire", 2).await;
     fleet.theirs.proxy.reset();
     second.abort();
     // It waits for the holder now; a reader of Curator, which watches the first writer, did before.
@@ -247,7 +250,7 @@ async fn their_waiter_is_cancelled(pair: &'static Pair) {
         let fleet = Fleet::of(pair).await;
         let mut second = fleet.theirs().await;
         let first = held(fleet.ours()).await;
-        fleet.theirs_waits(&second, acquire, 1).await;
+        fleet.theirs_waits(&mut second, acquire, 1).await;
         let (third, _) = fleet.ours_waits(2).await;
         if cancel {
             second.send("cancel").await;

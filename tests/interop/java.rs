@@ -1,4 +1,4 @@
-//! How the driver of Curator is compiled and run.
+//! How the driver of Curator's locks and of ZooKeeper's own recipe is compiled and run.
 
 use std::collections::hash_map::DefaultHasher;
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ pub(crate) async fn command(sources: &str) -> Command {
     let classes = CLASSES.get_or_init(|| compile(Path::new(sources).join("java"))).await;
     let mut class_path = classes.clone().into_os_string();
     class_path.push(":");
-    class_path.push(variable("PEER_CURATOR"));
+    class_path.push(variable("PEER_CLASSPATH"));
     let mut command = Command::new(tool("java"));
     command.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"]).arg(class_path).arg("Peer");
     command
@@ -32,7 +32,7 @@ fn tool(name: &str) -> PathBuf {
 async fn surroundings() -> impl Hash {
     // Old ones say it on the standard error.
     let version = Command::new(tool("javac")).arg("-version").output().await.expect("javac starts");
-    let class_path = variable("PEER_CURATOR");
+    let class_path = variable("PEER_CLASSPATH");
     // A jar that another has taken the place of differs in length or age.
     let jars: Vec<_> = std::env::split_paths(&class_path)
         .map(|jar| {
@@ -60,7 +60,7 @@ async fn compile(folder: PathBuf) -> PathBuf {
         let aside = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
         let fresh = aside.path().join("classes");
         let mut javac = Command::new(tool("javac"));
-        javac.arg("-d").arg(&fresh).arg("-cp").arg(variable("PEER_CURATOR")).args(&sources);
+        javac.arg("-d").arg(&fresh).arg("-cp").arg(variable("PEER_CLASSPATH")).args(&sources);
         let status = javac.status().await.expect("javac starts");
         assert!(status.success(), "javac ended with {status}");
         let renamed = std::fs::rename(&fresh, &classes);

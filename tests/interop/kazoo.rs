@@ -40,7 +40,7 @@ async fn curator_waits_for_a_renamed_one_only() {
         (Language::Python, "plain", Holds),
         (Language::Python, "lock", Holds),
         (Language::Python, "renamed", Waits),
-        (Language::Recipes, "lock", Holds),
+        (Language::Java, "recipe", Holds),
     ];
     let curator = Watched::start(Language::Java).await;
     for (language, kind, outcome) in holders {
@@ -57,7 +57,7 @@ async fn waits_for_others_if_told_or_renamed() {
     use Outcome::{Holds, Waits};
     let kazoo = Watched::start(Language::Python).await;
     for (language, theirs, outcomes) in
-        [(Language::Java, "mutex", [Holds, Waits, Waits]), (Language::Recipes, "lock", [Holds, Holds, Waits])]
+        [(Language::Java, "mutex", [Holds, Waits, Waits]), (Language::Java, "recipe", [Holds, Holds, Waits])]
     {
         let holder = Peer::start(language, &hosts()).await;
         for (kind, outcome) in ["plain", "lock", "renamed"].into_iter().zip(outcomes) {

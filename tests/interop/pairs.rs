@@ -49,7 +49,7 @@ pub(crate) const KAZOO_RENAMED_LOCK: Pair = Pair::of_one_node(Language::Python, 
 pub(crate) const GO_LOCK: Pair = Pair::of_one_node(Language::Go, "lock", mutex);
 
 /// The lock among ZooKeeper's own recipes.
-pub(crate) const ZOOKEEPER_LOCK: Pair = Pair::of_one_node(Language::Recipes, "lock", mutex);
+pub(crate) const ZOOKEEPER_LOCK: Pair = Pair::of_one_node(Language::Java, "recipe", mutex);
 
 pub(crate) const CURATOR_MUTEX: Pair = Pair::of_one_node(Language::Java, "mutex", mutex);
 

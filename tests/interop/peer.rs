@@ -6,20 +6,19 @@
 //! | command | answer |
 //! |---|---|
 //! | `new KIND PATH…` | `ok` |
-//! | `acquire [MILLISECONDS]` | `held NODE…`, `timeout` or `cancelled` |
+//! | `acquire [MILLISECONDS]` | `held`, `timeout` or `cancelled` |
 //! | `cancel` | none; the waiting `acquire` answers |
 //! | `release` | `ok` |
 //! | `work LEDGER MARK LIMIT TIMES` | `ok`, after as many turns, each written to the [`ledger`](crate::ledger) |
 //! | `contenders` | `ok IDENTIFIER,…` of who is in line, as kazoo sees it |
-//! | `revoke NODE`, `revocable`, `participants`, `read`, `unread`, `leader`, `count MAXIMUM` | `ok REST`; Curator only, by kind |
-//! | `ask`, `unlock` | `ok true` or `ok false`, `ok`; ZooKeeper's own recipe, once and without help |
+//! | `revoke NODE`, `revocable`, `participants`, `read`, `unread`, `leader`, `count MAXIMUM` | `ok REST`; Curator, by kind |
+//! | `ask`, `unlock` | `ok true` or `ok false`, `ok`; ZooKeeper's own recipe, asked once and not closed |
 //!
 //! Any of them may answer `error TEXT`. The first line of a driver is `ready`. It ends, and closes its session, when its
 //! input ends.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::path::Path;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -41,8 +40,7 @@ pub(crate) const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/int
 pub(crate) enum Language {
     Go,
     Python,
-    /// ZooKeeper's own recipes, in Java.
-    Recipes,
+    /// Curator, and ZooKeeper's own recipes.
     Java,
 }
 
@@ -53,11 +51,6 @@ impl Language {
             Self::Python => {
                 let mut command = Command::new(variable("PEER_PYTHON"));
                 command.arg(format!("{SOURCES}/python/peer.py"));
-                command
-            }
-            Self::Recipes => {
-                let mut command = Command::new(Path::new(&variable("PEER_JAVA")).join("java"));
-                command.arg("-cp").arg(variable("PEER_RECIPES")).arg(format!("{SOURCES}/zookeeper/Recipe.java"));
                 command
             }
             Self::Java => java::command(SOURCES).await,

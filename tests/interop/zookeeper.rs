@@ -14,8 +14,8 @@ async fn lock_does_not_see_writers() {
     let (hosts, path) = (hosts(), fresh_path());
     let session = connect(&hosts).await;
     let lock = RwLock::new(&session, &path).expect("a lock");
-    let peer = Peer::start(Language::Recipes, &hosts).await;
-    let mut theirs = peer.lock("lock", &path).await;
+    let peer = Peer::start(Language::Java, &hosts).await;
+    let mut theirs = peer.lock("recipe", &path).await;
     theirs.acquire().await;
     assert!(lock.try_read().await.expect("answered").is_none(), "we see theirs");
     let writer = lock.enqueue_write().await.expect("in line");
@@ -33,12 +33,12 @@ async fn lock_does_not_see_writers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lock_does_not_see_kazoos_own_names() {
     let kazoo = Peer::start(Language::Python, &hosts()).await;
-    let recipes = Watched::start(Language::Recipes).await;
+    let recipes = Watched::start(Language::Java).await;
     for (kind, outcome) in [("lock", Outcome::Holds), ("renamed", Outcome::Waits)] {
         let path = fresh_path();
         let mut kazoos = kazoo.lock(kind, &path).await;
         kazoos.acquire().await;
-        let mut theirs = recipes.peer.lock("lock", &path).await;
+        let mut theirs = recipes.peer.lock("recipe", &path).await;
         assert_eq!(recipes.acquire(&mut theirs).await, outcome, "{kind}");
         if outcome == Outcome::Waits {
             assert!(theirs.is_silent(), "{kind}");
@@ -58,9 +58,10 @@ async fn lock_does_not_see_kazoos_own_names() {
 async fn lock_that_is_asked_once_is_not_told_of_a_holder_that_goes_meanwhile() {
     let path = fresh_path();
     let session = connect(&hosts()).await;
-    let recipes = Watched::start(Language::Recipes).await;
-    let mut theirs = recipes.peer.lock("lock", &path).await;
+    let recipes = Watched::start(Language::Java).await;
+    let mut theirs = recipes.peer.lock("recipe", &path).await;
     let guard = Mutex::new(&session, &path).expect("a mutex").lock().await.expect("held");
+    recipes.proxy.reset();
     let watches = |request: &Request| request.watch;
     recipes.proxy.on_request(move |request| if watches(request) { Verdict::Hold } else { Verdict::Forward });
     theirs.send("ask").await;
@@ -84,8 +85,8 @@ async fn lock_that_is_asked_once_is_not_told_of_a_holder_that_goes_meanwhile() {
 async fn lock_that_is_not_closed_locks_again_unasked() {
     let path = fresh_path();
     let session = connect(&hosts()).await;
-    let recipes = Peer::start(Language::Recipes, &hosts()).await;
-    let mut theirs = recipes.lock("lock", &path).await;
+    let recipes = Peer::start(Language::Java, &hosts()).await;
+    let mut theirs = recipes.lock("recipe", &path).await;
     let guard = Mutex::new(&session, &path).expect("a mutex").lock().await.expect("held");
     let admin = Client::connect(&hosts()).await.expect("connects");
     assert_eq!(theirs.done("ask").await, "false");
