@@ -74,6 +74,8 @@ impl Fleet {
             guard = &mut ours => panic!("we do not wait: {guard:?}"),
             watched = watch(&self.proxy) => watched,
         };
+        dwell(&self.admin).await;
+        assert!(!ours.is_finished());
         (ours, watched)
     }
 
@@ -82,10 +84,14 @@ impl Fleet {
         self.theirs.proxy.reset();
         theirs.send(acquire).await;
         self.waiting(waiters).await;
-        tokio::select! {
+        let watched = tokio::select! {
             answer = theirs.answer() => panic!("they do not wait: {answer:?}"),
             watched = watch(&self.theirs.proxy) => watched,
-        }
+        };
+        // Of the leases of a semaphore Curator sets one in any case, and then sees whether it may come in.
+        dwell(&self.admin).await;
+        assert!(theirs.is_silent());
+        watched
     }
 
     /// Waits until so many wait, and who watched has looked again if it was woken. Its proxy was reset before.
@@ -93,6 +99,7 @@ impl Fleet {
         if !self.waiting(waiters).await.iter().any(|node| node == watched) {
             watch(proxy).await;
         }
+        dwell(&self.admin).await;
     }
 
     /// Nothing is left, and the driver ends well.
