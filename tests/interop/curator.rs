@@ -2,16 +2,18 @@
 
 use std::net::IpAddr;
 
+use testbed::proxy::Op;
 use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Election, MultiLock, Mutex, Options, RwLock, Semaphore, Session};
 
 use crate::ledger::Ledger;
-use crate::peer::{Language, Peer};
+use crate::peer::{Handle, Language};
 use crate::support::{connect, dwell, fresh_path, hosts, soon, wait_nodes};
+use crate::watched::{Outcome, Watched, watch};
 
 /// A session on each side, and an eye on the server.
 struct Both {
-    peer: Peer,
+    theirs: Watched,
     session: Session,
     admin: Client,
     path: String,
@@ -21,7 +23,7 @@ impl Both {
     async fn new() -> Self {
         let hosts = hosts();
         Self {
-            peer: Peer::start(Language::Java, &hosts).await,
+            theirs: Watched::start(Language::Java).await,
             session: connect(&hosts).await,
             admin: Client::connect(&hosts).await.expect("connects"),
             path: fresh_path(),
@@ -43,13 +45,18 @@ impl Both {
         Mutex::new(&self.session, &self.path).expect("a mutex")
     }
 
-    /// A request of ours and its answer: whatever the server told before it has been heard of.
+    /// Requests of ours and their answers: whatever the server told before them has been heard of, and followed.
     async fn settle(&self) {
-        self.session.client().check_stat("/").await.expect("asked");
+        dwell(&self.session.client()).await;
+    }
+
+    /// Theirs begins to acquire, and has seen that it must wait.
+    async fn waits(&self, theirs: &mut Handle) {
+        assert_eq!(self.theirs.acquire(theirs).await, Outcome::Waits);
     }
 
     async fn end(self) {
-        self.peer.close().await;
+        self.theirs.peer.close().await;
         self.session.close().await.expect("closed");
     }
 }
@@ -58,7 +65,7 @@ impl Both {
 async fn curator_writer_that_goes_on_as_a_reader_lets_our_readers_in_and_no_writer() {
     let both = Both::new().await;
     let lock = RwLock::new(&both.session, &both.path).expect("a lock");
-    let mut theirs = both.peer.lock("write", &both.path).await;
+    let mut theirs = both.theirs.peer.lock("write", &both.path).await;
     theirs.acquire().await;
     let reader = tokio::spawn({
         let lock = lock.clone();
@@ -87,8 +94,8 @@ async fn curator_writer_that_goes_on_as_a_reader_lets_our_readers_in_and_no_writ
 #[tokio::test]
 async fn reader_that_a_writer_of_curator_5_4_becomes_keeps_nobody_out_who_waited_before() {
     let both = Both::new().await;
-    let mut theirs = both.peer.lock("write", &both.path).await;
-    let mut their_writer = both.peer.lock("write", &both.path).await;
+    let mut theirs = both.theirs.peer.lock("write", &both.path).await;
+    let mut their_writer = both.theirs.peer.lock("write", &both.path).await;
     for ours in [false, true] {
         theirs.acquire().await;
         let lock = RwLock::new(&both.session, &both.path).expect("a lock");
@@ -123,19 +130,19 @@ async fn our_writer_that_goes_on_as_a_reader_lets_curator_readers_in_and_no_writ
     let both = Both::new().await;
     let lock = RwLock::new(&both.session, &both.path).expect("a lock");
     let guard = lock.write().await.expect("held");
-    let mut reader = both.peer.lock("read", &both.path).await;
-    let mut writer = both.peer.lock("write", &both.path).await;
-    reader.send("acquire").await;
-    both.nodes(2).await;
-    writer.send("acquire").await;
+    let mut reader = both.theirs.peer.lock("read", &both.path).await;
+    let mut writer = both.theirs.peer.lock("write", &both.path).await;
+    both.waits(&mut reader).await;
+    both.waits(&mut writer).await;
     both.nodes(3).await;
     assert!(reader.is_silent() && writer.is_silent());
     let guard = guard.downgrade().await.expect("still held");
     reader.held().await;
+    both.theirs.proxy.reset();
     reader.release().await;
     both.nodes(2).await;
-    // A later command of theirs is answered, so the writer had the time to be wrong.
-    reader.done("participants").await;
+    // It waited for the reader, and looks again.
+    watch(&both.theirs.proxy).await;
     assert!(writer.is_silent(), "we still read");
     guard.release().await.expect("released");
     writer.held().await;
@@ -147,7 +154,7 @@ async fn our_writer_that_goes_on_as_a_reader_lets_curator_readers_in_and_no_writ
 #[tokio::test]
 async fn curator_asks_us_to_let_go() {
     let both = Both::new().await;
-    let mut theirs = both.peer.lock("mutex", &both.path).await;
+    let mut theirs = both.theirs.peer.lock("mutex", &both.path).await;
     let guard = both.mutex().lock().await.expect("held");
     let asked = guard.revoke_requested();
     theirs.done(&format!("revoke {}", guard.nodes()[0])).await;
@@ -162,7 +169,7 @@ async fn curator_asks_us_to_let_go() {
 async fn we_ask_curator_to_let_go() {
     let both = Both::new().await;
     for kind in ["mutex", "write", "read"] {
-        let mut theirs = both.peer.lock(kind, &both.path).await;
+        let mut theirs = both.theirs.peer.lock(kind, &both.path).await;
         theirs.done("revocable").await;
         theirs.acquire().await;
         let mutex = both.mutex();
@@ -179,7 +186,7 @@ async fn we_ask_curator_to_let_go() {
 #[tokio::test]
 async fn contenders_are_listed_on_both_sides() {
     let both = Both::new().await;
-    let mut theirs = both.peer.lock("mutex", &both.path).await;
+    let mut theirs = both.theirs.peer.lock("mutex", &both.path).await;
     theirs.acquire().await;
     let options = Options::new().with_identifier("ours");
     let mutex = Mutex::with_options(&both.session, &both.path, options).expect("a mutex");
@@ -200,7 +207,7 @@ async fn contenders_are_listed_on_both_sides() {
 #[tokio::test]
 async fn leader_is_known_on_both_sides() {
     let both = Both::new().await;
-    let mut theirs = both.peer.lock("latch", &format!("{} curator", both.path)).await;
+    let mut theirs = both.theirs.peer.lock("latch", &format!("{} curator", both.path)).await;
     let options = Options::new().with_identifier("ours");
     let election = Election::with_options(&both.session, &both.path, options).expect("an election");
     theirs.acquire().await;
@@ -221,7 +228,7 @@ async fn leader_is_known_on_both_sides() {
 async fn holder_that_entered_twice_holds_until_it_left_twice() {
     let both = Both::new().await;
     for kind in ["mutex", "write", "read"] {
-        let mut theirs = both.peer.lock(kind, &both.path).await;
+        let mut theirs = both.theirs.peer.lock(kind, &both.path).await;
         theirs.acquire().await;
         // With a writer in between, too, a nested read does not queue.
         let lock = RwLock::new(&both.session, &both.path).expect("a lock");
@@ -239,6 +246,42 @@ async fn holder_that_entered_twice_holds_until_it_left_twice() {
     both.end().await;
 }
 
+/// Of three, one is ours: Curator's caller for three sits on the two others, and does not let us have them.
+#[tokio::test]
+async fn curator_sits_on_a_part_of_its_leases() {
+    let both = Both::new().await;
+    let semaphore = Semaphore::new(&both.session, &both.path, 3).expect("a semaphore");
+    let permit = semaphore.acquire().await.expect("held");
+    let mut theirs = both.theirs.peer.lock("semaphore", &format!("{} 3 3", both.path)).await;
+    theirs.send("acquire").await;
+    // Ours, their two, and the one that they wait with, in their turn.
+    both.turns_and_leases(1, 4).await;
+    assert!(semaphore.try_acquire().await.expect("asked").is_none(), "nobody holds the two others");
+    assert!(theirs.is_silent());
+    permit.release().await.expect("released");
+    theirs.held().await;
+    theirs.release().await;
+    both.turns_and_leases(0, 0).await;
+    both.end().await;
+}
+
+/// As ours do.
+#[tokio::test]
+async fn curator_makes_paths_containers() {
+    let curator = Watched::start(Language::Java).await;
+    let path = fresh_path();
+    let mut theirs = curator.peer.lock("mutex", &path).await;
+    curator.proxy.reset();
+    theirs.acquire().await;
+    let requests = curator.proxy.requests();
+    let made: Vec<_> =
+        requests.iter().filter(|one| one.op == Op::CreateContainer).map(|one| &one.path[..]).collect();
+    let parent = path.rsplit_once('/').expect("a parent").0;
+    assert_eq!(made, [parent, &path]);
+    theirs.release().await;
+    curator.peer.close().await;
+}
+
 /// Five permits. Curator takes its leases one by one, so two of its callers may sit on one each; three are left for us.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_permits_at_once_are_never_too_many() {
@@ -246,7 +289,8 @@ async fn several_permits_at_once_are_never_too_many() {
     let both = Both::new().await;
     let ledger = Ledger::new();
     let new = format!("{} 5 2", both.path);
-    let mut theirs = [both.peer.lock("semaphore", &new).await, both.peer.lock("semaphore", &new).await];
+    let mut theirs =
+        [both.theirs.peer.lock("semaphore", &new).await, both.theirs.peer.lock("semaphore", &new).await];
     for handle in &theirs {
         handle.send(&format!("work {} w 5 {TURNS}", ledger.path().display())).await;
     }
@@ -282,7 +326,7 @@ async fn count_in_a_node_is_theirs_alone() {
     let new = format!("{0} {0}-count 2", both.path);
     let mut theirs = Vec::new();
     for _ in 0..3 {
-        theirs.push(both.peer.lock("shared", &new).await);
+        theirs.push(both.theirs.peer.lock("shared", &new).await);
     }
     let [first, second, third] = &mut theirs[..] else { unreachable!("three") };
     let semaphore = Semaphore::new(&both.session, &both.path, 2).expect("a semaphore");
@@ -290,8 +334,9 @@ async fn count_in_a_node_is_theirs_alone() {
     first.acquire().await;
     let permit = semaphore.acquire().await.expect("held");
     assert!(semaphore.try_acquire().await.expect("asked").is_none());
-    second.send("acquire").await;
+    both.waits(second).await;
     both.turns_and_leases(1, 3).await;
+    dwell(&both.admin).await;
     assert!(second.is_silent());
     permit.release().await.expect("released");
     second.held().await;
@@ -342,13 +387,14 @@ async fn multi_lock_at_once_waits_in_a_circle_with_one_by_one_and_a_sequential_o
         let paths = ["a", "b", "c"].map(|member| format!("{}/{member}", both.path));
         let nodes = |count| wait_nodes(&both.admin, &paths, count);
         let blocker = Mutex::new(&both.session, &paths[0]).expect("a mutex").lock().await.expect("held");
-        let mut theirs = both.peer.lock("multi", &both.path).await;
-        theirs.send("acquire").await;
+        let mut theirs = both.theirs.peer.lock("multi", &both.path).await;
+        both.waits(&mut theirs).await;
         nodes(2).await;
         let lock = MultiLock::new(&both.session, &paths).expect("a lock");
         let lock = if sequential { lock.sequential() } else { lock };
         let ours = tokio::spawn(async move { lock.lock().await.expect("held") });
         nodes(if sequential { 3 } else { 5 }).await;
+        both.theirs.proxy.reset();
         blocker.release().await.expect("released");
         if sequential {
             theirs.held().await;
@@ -358,6 +404,7 @@ async fn multi_lock_at_once_waits_in_a_circle_with_one_by_one_and_a_sequential_o
             // They hold the first and are behind us in the second; we hold that, and are behind them in the first.
             nodes(5).await;
             let second = wait_nodes(&both.admin, &paths[1..2], 2).await;
+            watch(&both.theirs.proxy).await;
             both.settle().await;
             assert!(theirs.is_silent() && !ours.is_finished(), "{second:?}");
             theirs.send("cancel").await;

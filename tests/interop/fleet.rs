@@ -8,8 +8,9 @@ use zookeeper_recipes::{LockGuard, Session};
 
 use crate::ledger::Ledger;
 use crate::pairs::*;
-use crate::peer::{Handle, Peer};
+use crate::peer::Handle;
 use crate::support::{connect, dwell, fresh_path, hosts, soon, wait_nodes};
+use crate::watched::{Watched, proxy, watch};
 
 const HAND_OVERS: usize = 200;
 const TURNS: usize = 50;
@@ -17,7 +18,7 @@ const TURNS: usize = 50;
 /// Both sides of a pair on one path, and an eye on the server.
 struct Fleet {
     pair: &'static Pair,
-    peer: Peer,
+    theirs: Watched,
     session: Session,
     proxy: Proxy,
     admin: Client,
@@ -27,15 +28,13 @@ struct Fleet {
 
 impl Fleet {
     async fn of(pair: &'static Pair) -> Self {
-        let hosts = hosts();
-        let proxy = Proxy::start(hosts.split(',').next().expect("a host")).await.expect("a proxy");
-        let path = fresh_path();
+        let (proxy, path) = (proxy().await, fresh_path());
         Self {
             pair,
-            peer: Peer::start(pair.language, &hosts).await,
+            theirs: Watched::start(pair.language).await,
             session: connect(&proxy.hosts()).await,
             proxy,
-            admin: Client::connect(&hosts).await.expect("connects"),
+            admin: Client::connect(&hosts()).await.expect("connects"),
             dirs: pair.dirs.iter().map(|dir| format!("{path}{dir}")).collect(),
             path,
         }
@@ -43,7 +42,7 @@ impl Fleet {
 
     /// Another lock of theirs, in the same process and session.
     async fn theirs(&self) -> Handle {
-        self.peer.lock(self.pair.theirs, &self.path).await
+        self.theirs.peer.lock(self.pair.theirs, &self.path).await
     }
 
     /// Ours, as a task that acquires it.
@@ -61,15 +60,52 @@ impl Fleet {
         Excluder::Theirs(theirs)
     }
 
-    /// Waits until one holds and so many wait.
-    async fn waiting(&self, waiters: usize) {
-        wait_nodes(&self.admin, &self.dirs, (self.pair.nodes)(waiters)).await;
+    /// Waits until one holds and so many wait, and returns their nodes.
+    async fn waiting(&self, waiters: usize) -> Vec<String> {
+        wait_nodes(&self.admin, &self.dirs, (self.pair.nodes)(waiters)).await
+    }
+
+    /// Ours gets in line as the last of so many waiters, and has seen that it must wait: also returns what it watches.
+    async fn ours_waits(&self, waiters: usize) -> (JoinHandle<Box<dyn LockGuard>>, String) {
+        self.proxy.reset();
+        let mut ours = self.ours();
+        self.waiting(waiters).await;
+        let watched = tokio::select! {
+            guard = &mut ours => panic!("we do not wait: {guard:?}"),
+            watched = watch(&self.proxy) => watched,
+        };
+        dwell(&self.admin).await;
+        assert!(!ours.is_finished());
+        (ours, watched)
+    }
+
+    /// Theirs, told to `acquire`, does the same.
+    async fn theirs_waits(&self, theirs: &mut Handle, acquire: &str, waiters: usize) -> String {
+        self.theirs.proxy.reset();
+        theirs.send(acquire).await;
+        self.waiting(waiters).await;
+        let watched = tokio::select! {
+            answer = theirs.answer() => panic!("they do not wait: {answer:?}"),
+            watched = watch(&self.theirs.proxy) => watched,
+        };
+        // Of the leases of a semaphore Curator sets one in any case, and then sees whether it may come in.
+        dwell(&self.admin).await;
+        assert!(theirs.is_silent());
+        watched
+    }
+
+    /// Waits until so many wait, and who watched has looked again if it was woken. Its proxy was reset before.
+    async fn looks_again(&self, proxy: &Proxy, watched: &str, waiters: usize) {
+        if !self.waiting(waiters).await.iter().any(|node| node == watched) {
+            watch(proxy).await;
+        }
+        dwell(&self.admin).await;
     }
 
     /// Nothing is left, and the driver ends well.
     async fn end(self) {
         wait_nodes(&self.admin, &self.dirs, 0).await;
-        self.peer.close().await;
+        self.theirs.peer.close().await;
         self.session.close().await.expect("closed");
     }
 }
@@ -132,21 +168,20 @@ async fn order(pair: &'static Pair) {
     let fleet = Fleet::of(pair).await;
     let (mut first, mut third) = (fleet.theirs().await, fleet.theirs().await);
     first.acquire().await;
-    let second = fleet.ours();
-    fleet.waiting(1).await;
-    third.send("acquire").await;
-    fleet.waiting(2).await;
-    let fourth = fleet.ours();
-    fleet.waiting(3).await;
-    dwell(&fleet.admin).await;
-    assert!(third.is_silent() && !second.is_finished() && !fourth.is_finished());
+    let (second, _) = fleet.ours_waits(1).await;
+    let watched = fleet.theirs_waits(&mut third, "acquire", 2).await;
+    let (fourth, watched_by_fourth) = fleet.ours_waits(3).await;
+    assert!(third.is_silent() && !second.is_finished());
+    fleet.theirs.proxy.reset();
     first.release().await;
     let second = held(second).await;
-    dwell(&fleet.admin).await;
+    // Who waits for a permit after its turn is woken twice.
+    fleet.looks_again(&fleet.theirs.proxy, &watched, 2).await;
     assert!(third.is_silent() && !fourth.is_finished());
+    fleet.proxy.reset();
     second.release().await.expect("released");
     third.held().await;
-    dwell(&fleet.admin).await;
+    fleet.looks_again(&fleet.proxy, &watched_by_fourth, 1).await;
     assert!(!fourth.is_finished());
     third.release().await;
     held(fourth).await.release().await.expect("released");
@@ -159,16 +194,10 @@ async fn hand_over(pair: &'static Pair) {
     let mut theirs = fleet.theirs().await;
     theirs.acquire().await;
     for _ in 0..HAND_OVERS {
-        let ours = fleet.ours();
-        fleet.waiting(1).await;
-        dwell(&fleet.admin).await;
-        assert!(!ours.is_finished());
+        let (ours, _) = fleet.ours_waits(1).await;
         theirs.release().await;
         let guard = held(ours).await;
-        theirs.send("acquire").await;
-        fleet.waiting(1).await;
-        dwell(&fleet.admin).await;
-        assert!(theirs.is_silent());
+        fleet.theirs_waits(&mut theirs, "acquire", 1).await;
         guard.release().await.expect("released");
         theirs.held().await;
     }
@@ -181,11 +210,8 @@ async fn their_holder_is_killed(pair: &'static Pair) {
     let fleet = Fleet::of(pair).await;
     let mut theirs = fleet.theirs().await;
     theirs.acquire().await;
-    let ours = fleet.ours();
-    fleet.waiting(1).await;
-    dwell(&fleet.admin).await;
-    assert!(!ours.is_finished());
-    let Fleet { peer, session, admin, dirs, .. } = fleet;
+    let (ours, _) = fleet.ours_waits(1).await;
+    let Fleet { theirs: Watched { peer, .. }, session, admin, dirs, proxy: _proxy, .. } = fleet;
     peer.kill().await;
     held(ours).await.release().await.expect("released");
     wait_nodes(&admin, &dirs, 0).await;
@@ -197,8 +223,7 @@ async fn our_holder_is_cut_off(pair: &'static Pair) {
     let fleet = Fleet::of(pair).await;
     let mut theirs = fleet.theirs().await;
     let guard = held(fleet.ours()).await;
-    theirs.send("acquire").await;
-    fleet.waiting(1).await;
+    fleet.theirs_waits(&mut theirs, "acquire", 1).await;
     let lost = guard.lost();
     fleet.proxy.refuse();
     theirs.held().await;
@@ -213,13 +238,12 @@ async fn our_waiter_is_cancelled(pair: &'static Pair) {
     let fleet = Fleet::of(pair).await;
     let mut third = fleet.theirs().await;
     let first = fleet.excluder().await;
-    let second = fleet.ours();
-    fleet.waiting(1).await;
-    third.send("acquire").await;
-    fleet.waiting(2).await;
+    let (second, _) = fleet.ours_waits(1).await;
+    let watched = fleet.theirs_waits(&mut third, "acquire", 2).await;
+    fleet.theirs.proxy.reset();
     second.abort();
-    fleet.waiting(1).await;
-    dwell(&fleet.admin).await;
+    // It waits for the holder now; a reader of Curator, which watches the first writer, did before.
+    fleet.looks_again(&fleet.theirs.proxy, &watched, 1).await;
     assert!(third.is_silent());
     first.release().await;
     third.held().await;
@@ -229,13 +253,12 @@ async fn our_waiter_is_cancelled(pair: &'static Pair) {
 
 /// They give up while they wait, by a call or by a limit of time: nobody waits for them.
 async fn their_waiter_is_cancelled(pair: &'static Pair) {
-    for (acquire, cancel) in [("acquire", true), ("acquire 3000", false)] {
+    for (acquire, cancel) in [("acquire", true), ("acquire 5000", false)] {
         let fleet = Fleet::of(pair).await;
         let mut second = fleet.theirs().await;
         let first = held(fleet.ours()).await;
-        second.send(acquire).await;
-        fleet.waiting(1).await;
-        let third = fleet.ours();
+        fleet.theirs_waits(&mut second, acquire, 1).await;
+        let (third, _) = fleet.ours_waits(2).await;
         if cancel {
             second.send("cancel").await;
         }

@@ -2,13 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
+use testbed::proxy::{Op, Verdict};
 use tokio::process::Command;
-use tokio::sync::OnceCell;
-use zookeeper_recipes::zookeeper_client::Client;
+use tokio::sync::{OnceCell, mpsc};
+use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode};
 use zookeeper_recipes::{Mutex, Options, RwLock};
 
 use crate::peer::{Handle, Language, Peer, SOURCES, variable};
 use crate::support::{connect, fresh_path, hosts, soon, wait_nodes};
+use crate::watched::Watched;
 
 /// The driver, built once by each process of tests.
 pub(crate) async fn driver() -> &'static Path {
@@ -69,6 +71,44 @@ async fn path_is_removed_and_made_again_by_either() {
     }
     peer.close().await;
     session.close().await.expect("closed");
+}
+
+/// It makes the path anew when it is gone, but not for the third time between two of its requests.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn gives_up_when_the_path_is_gone_for_the_third_time() {
+    let admin = Client::connect(&hosts()).await.expect("connects");
+    let go = Watched::start(Language::Go).await;
+    for (removals, held) in [(2, true), (3, false)] {
+        let path = fresh_path();
+        let mut theirs = go.peer.lock("lock", &path).await;
+        admin.mkdir(&path, &CreateMode::Persistent.with_acls(Acls::anyone_all())).await.expect("made");
+        go.proxy.reset();
+        let (held_up, mut creates) = mpsc::unbounded_channel();
+        let prefix = format!("{path}/");
+        go.proxy.on_request(move |request| {
+            if request.op != Op::Create || !request.path.starts_with(&prefix) {
+                return Verdict::Forward;
+            }
+            held_up.send(()).expect("wanted");
+            Verdict::Hold
+        });
+        theirs.send("acquire").await;
+        for _ in 0..removals {
+            soon("the creation of a node", creates.recv()).await;
+            admin.delete(&path, None).await.expect("deleted");
+            go.proxy.heal();
+        }
+        if held {
+            soon("one more", creates.recv()).await;
+            go.proxy.heal();
+            theirs.held().await;
+            theirs.release().await;
+        } else {
+            let answer = theirs.answer().await;
+            assert_eq!(answer.word, "error", "{}", answer.rest);
+        }
+    }
+    go.peer.close().await;
 }
 
 async fn gone(admin: &Client, path: &str) {

@@ -1,4 +1,4 @@
-//! How the driver of Curator is compiled and run.
+//! How the driver of Curator's locks and of ZooKeeper's own recipe is compiled and run.
 
 use std::collections::hash_map::DefaultHasher;
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ pub(crate) async fn command(sources: &str) -> Command {
     let classes = CLASSES.get_or_init(|| compile(Path::new(sources).join("java"))).await;
     let mut class_path = classes.clone().into_os_string();
     class_path.push(":");
-    class_path.push(variable("PEER_CURATOR"));
+    class_path.push(variable("PEER_CLASSPATH"));
     let mut command = Command::new(tool("java"));
     command.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"]).arg(class_path).arg("Peer");
     command
@@ -28,15 +28,31 @@ fn tool(name: &str) -> PathBuf {
     Path::new(&variable("PEER_JAVA")).join(name)
 }
 
-/// Compiles into a folder of Cargo's, which is named by what is in the sources: later runs find it there.
+/// What the compiler says of its version, and what the class path holds: what classes depend on besides their sources.
+async fn surroundings() -> impl Hash {
+    // Old ones say it on the standard error.
+    let version = Command::new(tool("javac")).arg("-version").output().await.expect("javac starts");
+    let class_path = variable("PEER_CLASSPATH");
+    // A jar that another has taken the place of differs in length or age.
+    let jars: Vec<_> = std::env::split_paths(&class_path)
+        .map(|jar| {
+            let about = std::fs::metadata(&jar).ok();
+            (jar, about.map(|about| (about.len(), about.modified().ok())))
+        })
+        .collect();
+    (version.stdout, version.stderr, jars)
+}
+
+/// Compiles into a folder of Cargo's, which is named by all that the classes come of: later runs find it there.
 async fn compile(folder: PathBuf) -> PathBuf {
     let entries = std::fs::read_dir(&folder).expect("the sources");
     let mut sources: Vec<_> = entries.map(|entry| entry.expect("readable").path()).collect();
     sources.retain(|source| source.extension() == Some(OsStr::new("java")));
     sources.sort();
     let mut hasher = DefaultHasher::new();
+    surroundings().await.hash(&mut hasher);
     for source in &sources {
-        std::fs::read(source).expect("readable").hash(&mut hasher);
+        (source, std::fs::read(source).expect("readable")).hash(&mut hasher);
     }
     let classes = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("java-{:016x}", hasher.finish()));
     if !classes.exists() {
@@ -44,7 +60,7 @@ async fn compile(folder: PathBuf) -> PathBuf {
         let aside = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
         let fresh = aside.path().join("classes");
         let mut javac = Command::new(tool("javac"));
-        javac.arg("-d").arg(&fresh).arg("-cp").arg(variable("PEER_CURATOR")).args(&sources);
+        javac.arg("-d").arg(&fresh).arg("-cp").arg(variable("PEER_CLASSPATH")).args(&sources);
         let status = javac.status().await.expect("javac starts");
         assert!(status.success(), "javac ended with {status}");
         let renamed = std::fs::rename(&fresh, &classes);

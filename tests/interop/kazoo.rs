@@ -1,10 +1,12 @@
 //! What of kazoo does not go together with ours, or with others, and what does.
 
-use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode};
+use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{HoldState, Mutex, RwLock, Semaphore};
 
+use crate::pairs::{Ours, mutex, reader, writer};
 use crate::peer::{Language, Peer};
 use crate::support::{connect, fresh_path, hosts, soon, wait_nodes};
+use crate::watched::{Outcome, Watched, proxy, watch};
 
 /// Without `extra_lock_patterns` we wait for kazoo, but kazoo does not wait for us.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -30,76 +32,113 @@ async fn plain_lock_does_not_see_ours() {
     session.close().await.expect("closed");
 }
 
-/// Not even where there are no Rust services: kazoo does not see a node of Curator, unless it is told or renamed.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_told_or_renamed_it_waits_for_curator() {
-    let (hosts, path) = (hosts(), fresh_path());
-    let admin = Client::connect(&hosts).await.expect("connects");
-    let open = Acls::anyone_all();
-    admin.mkdir(&path, &CreateMode::Persistent.with_acls(open)).await.expect("made");
-    let prefix = format!("{path}/_c_{}-lock-", uuid::Uuid::new_v4());
-    let curators = CreateMode::EphemeralSequential.with_acls(open);
-    let (_, number) = admin.create(&prefix, b"", &curators).await.expect("created");
-    let peer = Peer::start(Language::Python, &hosts).await;
-    for (kind, answer) in [("plain", "held"), ("lock", "timeout"), ("renamed", "timeout")] {
-        let mut theirs = peer.lock(kind, &path).await;
-        theirs.send("acquire 300").await;
-        assert_eq!(theirs.answer().await.word, answer, "{kind}");
-        if answer == "held" {
-            theirs.release().await;
-        }
-    }
-    admin.delete(&format!("{prefix}{number}"), None).await.expect("deleted");
-    peer.close().await;
-}
-
 /// Curator locks what kazoo holds, told or not, but for a renamed one; and so it does with ZooKeeper's own recipe.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn curator_waits_for_a_renamed_one_only() {
+    use Outcome::{Holds, Waits};
     let holders = [
-        (Language::Python, "plain", "held"),
-        (Language::Python, "lock", "held"),
-        (Language::Python, "renamed", "timeout"),
-        (Language::Recipes, "lock", "held"),
+        (Language::Python, "plain", Holds),
+        (Language::Python, "lock", Holds),
+        (Language::Python, "renamed", Waits),
+        (Language::Java, "recipe", Holds),
     ];
-    let curator = Peer::start(Language::Java, &hosts()).await;
-    for (language, kind, answer) in holders {
-        let path = fresh_path();
+    let curator = Watched::start(Language::Java).await;
+    for (language, kind, outcome) in holders {
         let holder = Peer::start(language, &hosts()).await;
-        let mut held = holder.lock(kind, &path).await;
-        held.acquire().await;
-        let mut curators = curator.lock("mutex", &path).await;
-        curators.send("acquire 300").await;
-        assert_eq!(curators.answer().await.word, answer, "{language:?} {kind}");
-        if answer == "held" {
-            curators.release().await;
-        }
-        held.release().await;
+        comes_to(&curator, "mutex", &holder, kind, outcome).await;
         holder.close().await;
     }
-    curator.close().await;
+    curator.peer.close().await;
 }
 
-/// Renamed, it waits for Curator and for ZooKeeper's own recipe; as it comes, for neither.
+/// Told or renamed, it waits for Curator, as it comes it does not; only renamed it waits for ZooKeeper's own recipe.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn renamed_one_waits_for_curator_and_zookeepers_own() {
-    let kazoo = Peer::start(Language::Python, &hosts()).await;
-    for (language, theirs) in [(Language::Java, "mutex"), (Language::Recipes, "lock")] {
-        let (path, holder) = (fresh_path(), Peer::start(language, &hosts()).await);
-        let mut held = holder.lock(theirs, &path).await;
-        held.acquire().await;
-        for (kind, answer) in [("renamed", "timeout"), ("plain", "held")] {
-            let mut lock = kazoo.lock(kind, &path).await;
-            lock.send("acquire 300").await;
-            assert_eq!(lock.answer().await.word, answer, "{kind} beside {language:?}");
-            if answer == "held" {
-                lock.release().await;
-            }
+async fn waits_for_others_if_told_or_renamed() {
+    use Outcome::{Holds, Waits};
+    let kazoo = Watched::start(Language::Python).await;
+    for (language, theirs, outcomes) in
+        [(Language::Java, "mutex", [Holds, Waits, Waits]), (Language::Java, "recipe", [Holds, Holds, Waits])]
+    {
+        let holder = Peer::start(language, &hosts()).await;
+        for (kind, outcome) in ["plain", "lock", "renamed"].into_iter().zip(outcomes) {
+            comes_to(&kazoo, kind, &holder, theirs, outcome).await;
         }
-        held.release().await;
         holder.close().await;
     }
-    kazoo.close().await;
+    kazoo.peer.close().await;
+}
+
+/// kazoo's readers and writers, told of Curator's, wait for them; Curator's wait for nobody of kazoo's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn curators_readers_and_writers_do_not_see_kazoos() {
+    let (kazoo, curator) = (Watched::start(Language::Python).await, Watched::start(Language::Java).await);
+    for (one, other) in [("write", "write"), ("write", "read"), ("read", "write")] {
+        comes_to(&kazoo, one, &curator.peer, other, Outcome::Waits).await;
+        comes_to(&curator, one, &kazoo.peer, other, Outcome::Holds).await;
+    }
+    kazoo.peer.close().await;
+    curator.peer.close().await;
+}
+
+/// Acquires what another client holds, on a path of their own, and checks what comes of it.
+async fn comes_to(client: &Watched, kind: &str, holder: &Peer, held: &str, outcome: Outcome) {
+    let path = fresh_path();
+    let mut theirs = holder.lock(held, &path).await;
+    theirs.acquire().await;
+    let mut lock = client.peer.lock(kind, &path).await;
+    assert_eq!(client.acquire(&mut lock).await, outcome, "{kind} beside {held}");
+    if outcome == Outcome::Waits {
+        assert!(lock.is_silent(), "{kind} beside {held}");
+        theirs.release().await;
+        lock.held().await;
+        lock.release().await;
+    } else {
+        lock.release().await;
+        theirs.release().await;
+    }
+}
+
+/// Beside our other kind of lock, which it is not made for, it needs to be told of other names. We always wait for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waits_for_our_other_kind_if_told_of_its_names() {
+    use Outcome::{Holds, Waits};
+    let proxy = proxy().await;
+    let session = connect(&proxy.hosts()).await;
+    let kazoo = Watched::start(Language::Python).await;
+    let rows: [(&str, Ours, Outcome); 8] = [
+        ("lock", reader, Holds),
+        ("lock", writer, Holds),
+        ("lock-of-read-write", reader, Waits),
+        ("lock-of-read-write", writer, Waits),
+        ("write", mutex, Holds),
+        ("read", mutex, Holds),
+        ("write-of-mutex", mutex, Waits),
+        ("read-of-mutex", mutex, Waits),
+    ];
+    for (kind, ours, outcome) in rows {
+        let path = fresh_path();
+        let mut theirs = kazoo.peer.lock(kind, &path).await;
+        theirs.acquire().await;
+        proxy.reset();
+        let waiting = tokio::spawn(ours(&session, &path));
+        watch(&proxy).await;
+        assert!(!waiting.is_finished(), "we wait for {kind}");
+        theirs.release().await;
+        let guard = soon("our turn", waiting).await.expect("no panic");
+        assert_eq!(kazoo.acquire(&mut theirs).await, outcome, "{kind}");
+        assert_eq!(guard.state(), HoldState::Held, "{kind}");
+        if outcome == Waits {
+            assert!(theirs.is_silent(), "{kind}");
+            guard.release().await.expect("released");
+            theirs.held().await;
+            theirs.release().await;
+        } else {
+            theirs.release().await;
+            guard.release().await.expect("released");
+        }
+    }
+    kazoo.peer.close().await;
+    session.close().await.expect("closed");
 }
 
 /// Readers of both are in together, and a writer of either waits for both.
@@ -110,7 +149,8 @@ async fn readers_read_together() {
     let admin = Client::connect(&hosts).await.expect("connects");
     let dirs = std::slice::from_ref(&path);
     let lock = RwLock::new(&session, &path).expect("a lock");
-    let peer = Peer::start(Language::Python, &hosts).await;
+    let kazoo = Watched::start(Language::Python).await;
+    let peer = &kazoo.peer;
     let (mut their_reader, mut their_writer) = (peer.lock("read", &path).await, peer.lock("write", &path).await);
     for ours_is_first in [false, true] {
         let our_reader = if ours_is_first {
@@ -121,18 +161,23 @@ async fn readers_read_together() {
             their_reader.acquire().await;
             soon("our turn", lock.read()).await.expect("held")
         };
-        their_writer.send("acquire").await;
-        wait_nodes(&admin, dirs, 3).await;
+        assert_eq!(kazoo.acquire(&mut their_writer).await, Outcome::Waits);
         let our_writer = lock.enqueue_write().await.expect("in line");
         assert_eq!(our_writer.position(), 3);
+        kazoo.proxy.reset();
         our_reader.release().await.expect("released");
+        if !ours_is_first {
+            // It waited for the nearest, and waits for the other now.
+            watch(&kazoo.proxy).await;
+        }
+        wait_nodes(&admin, dirs, 3).await;
         assert!(their_writer.is_silent());
         their_reader.release().await;
         their_writer.held().await;
         their_writer.release().await;
         soon("our turn", our_writer).await.expect("held").release().await.expect("released");
     }
-    peer.close().await;
+    kazoo.peer.close().await;
     session.close().await.expect("closed");
 }
 
@@ -141,8 +186,8 @@ async fn readers_read_together() {
 async fn semaphores_do_not_go_together() {
     let (hosts, path) = (hosts(), fresh_path());
     let session = connect(&hosts).await;
-    let peer = Peer::start(Language::Python, &hosts).await;
-    let mut theirs = peer.lock("semaphore", &format!("{path} 1")).await;
+    let kazoo = Watched::start(Language::Python).await;
+    let mut theirs = kazoo.peer.lock("semaphore", &format!("{path} 1")).await;
     theirs.acquire().await;
     let semaphore = Semaphore::new(&session, &path, 1).expect("a semaphore");
     let ours = soon("a permit", semaphore.acquire()).await.expect("held");
@@ -150,8 +195,10 @@ async fn semaphores_do_not_go_together() {
     ours.release().await.expect("released");
     theirs.release().await;
     // Nobody has a permit now, but they count our two folders.
-    theirs.send("acquire 300").await;
-    assert_eq!(theirs.answer().await.word, "timeout");
-    peer.close().await;
+    assert_eq!(kazoo.acquire(&mut theirs).await, Outcome::Waits);
+    assert!(theirs.is_silent());
+    theirs.send("cancel").await;
+    assert_eq!(theirs.answer().await.word, "cancelled");
+    kazoo.peer.close().await;
     session.close().await.expect("closed");
 }

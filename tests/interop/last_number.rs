@@ -35,8 +35,8 @@ async fn go_and_kazoo_let_two_in() {
 /// It puts those with one number in the order of their names: first who has the older session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn zookeepers_recipe_lets_two_in() {
-    let end = End::new(Language::Recipes, i32::MAX).await;
-    let [mut first, mut second] = end.both_hold("lock").await;
+    let end = End::new(Language::Java, i32::MAX).await;
+    let [mut first, mut second] = end.both_hold("recipe").await;
     first.release().await;
     second.release().await;
     end.close().await;

@@ -1,6 +1,6 @@
 //! Beside locks of other clients, on the same paths: `zk-docker/run --peers cargo test --features interop`.
 //!
-//! The other clients are driver programs, in the folders `java`, `python`, `go` and `zookeeper`, that take commands on standard input
+//! The other clients are driver programs, in the folders `java`, `python` and `go`, that take commands on standard input
 //! and answer on standard output; [`peer`] says which. [`pairs`] is the table of what stands beside what, and [`fleet`]
 //! has the tests that run for every row of it.
 
@@ -18,4 +18,5 @@ mod support;
 mod together;
 #[path = "../it/wait.rs"]
 mod wait;
+mod watched;
 mod zookeeper;

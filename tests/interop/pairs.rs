@@ -10,13 +10,15 @@ use crate::peer::Language;
 
 type Guard = Box<dyn LockGuard>;
 
+/// Acquires one of ours.
+pub(crate) type Ours = fn(&Session, &str) -> BoxFuture<'static, Guard>;
+
 /// A lock of ours and a lock of another client, which exclude each other.
 pub(crate) struct Pair {
     pub(crate) language: Language,
     /// What the driver calls its lock.
     pub(crate) theirs: &'static str,
-    /// Acquires ours.
-    pub(crate) ours: fn(&Session, &str) -> BoxFuture<'static, Guard>,
+    pub(crate) ours: Ours,
     /// How each is marked in the ledger: `r` for those who exclude only others.
     pub(crate) marks: (char, char),
     /// Where their nodes are, below the path.
@@ -26,11 +28,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    const fn of_one_node(
-        language: Language,
-        theirs: &'static str,
-        ours: fn(&Session, &str) -> BoxFuture<'static, Guard>,
-    ) -> Self {
+    const fn of_one_node(language: Language, theirs: &'static str, ours: Ours) -> Self {
         Self { language, theirs, ours, marks: ('w', 'w'), dirs: &[""], nodes: |waiters| 1 + waiters }
     }
 }
@@ -51,7 +49,7 @@ pub(crate) const KAZOO_RENAMED_LOCK: Pair = Pair::of_one_node(Language::Python, 
 pub(crate) const GO_LOCK: Pair = Pair::of_one_node(Language::Go, "lock", mutex);
 
 /// The lock among ZooKeeper's own recipes.
-pub(crate) const ZOOKEEPER_LOCK: Pair = Pair::of_one_node(Language::Recipes, "lock", mutex);
+pub(crate) const ZOOKEEPER_LOCK: Pair = Pair::of_one_node(Language::Java, "recipe", mutex);
 
 pub(crate) const CURATOR_MUTEX: Pair = Pair::of_one_node(Language::Java, "mutex", mutex);
 
@@ -89,17 +87,17 @@ pub(crate) const CURATOR_LATCH: Pair = Pair::of_one_node(Language::Java, "latch"
 
 pub(crate) const CURATOR_SELECTOR: Pair = Pair::of_one_node(Language::Java, "selector", mutex);
 
-fn mutex(session: &Session, path: &str) -> BoxFuture<'static, Guard> {
+pub(crate) fn mutex(session: &Session, path: &str) -> BoxFuture<'static, Guard> {
     let lock = Mutex::new(session, path).expect("a mutex");
     async move { Box::new(lock.lock().await.expect("held")) as Guard }.boxed()
 }
 
-fn writer(session: &Session, path: &str) -> BoxFuture<'static, Guard> {
+pub(crate) fn writer(session: &Session, path: &str) -> BoxFuture<'static, Guard> {
     let lock = RwLock::new(session, path).expect("a lock");
     async move { Box::new(lock.write().await.expect("held")) as Guard }.boxed()
 }
 
-fn reader(session: &Session, path: &str) -> BoxFuture<'static, Guard> {
+pub(crate) fn reader(session: &Session, path: &str) -> BoxFuture<'static, Guard> {
     let lock = RwLock::new(session, path).expect("a lock");
     async move { Box::new(lock.read().await.expect("held")) as Guard }.boxed()
 }

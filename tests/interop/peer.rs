@@ -6,21 +6,21 @@
 //! | command | answer |
 //! |---|---|
 //! | `new KIND PATH…` | `ok` |
-//! | `acquire [MILLISECONDS]` | `held NODE…`, `timeout` or `cancelled` |
+//! | `acquire [MILLISECONDS]` | `held`, `timeout` or `cancelled` |
 //! | `cancel` | none; the waiting `acquire` answers |
 //! | `release` | `ok` |
 //! | `work LEDGER MARK LIMIT TIMES` | `ok`, after as many turns, each written to the [`ledger`](crate::ledger) |
 //! | `contenders` | `ok IDENTIFIER,…` of who is in line, as kazoo sees it |
-//! | `revoke NODE`, `revocable`, `participants`, `read`, `unread`, `leader`, `count MAXIMUM` | `ok REST`; Curator only, by kind |
+//! | `revoke NODE`, `revocable`, `participants`, `read`, `unread`, `leader`, `count MAXIMUM` | `ok REST`; Curator, by kind |
+//! | `ask`, `unlock` | `ok true` or `ok false`, `ok`; ZooKeeper's own recipe, asked once and not closed |
 //!
 //! Any of them may answer `error TEXT`. The first line of a driver is `ready`. It ends, and closes its session, when its
 //! input ends.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::path::Path;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
@@ -40,8 +40,7 @@ pub(crate) const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/int
 pub(crate) enum Language {
     Go,
     Python,
-    /// ZooKeeper's own recipes, in Java.
-    Recipes,
+    /// Curator, and ZooKeeper's own recipes.
     Java,
 }
 
@@ -52,11 +51,6 @@ impl Language {
             Self::Python => {
                 let mut command = Command::new(variable("PEER_PYTHON"));
                 command.arg(format!("{SOURCES}/python/peer.py"));
-                command
-            }
-            Self::Recipes => {
-                let mut command = Command::new(Path::new(&variable("PEER_JAVA")).join("java"));
-                command.arg("-cp").arg(variable("PEER_RECIPES")).arg(format!("{SOURCES}/zookeeper/Recipe.java"));
                 command
             }
             Self::Java => java::command(SOURCES).await,
@@ -75,10 +69,16 @@ pub(crate) fn variable(name: &str) -> OsString {
 pub(crate) struct Peer {
     process: Child,
     input: Arc<tokio::sync::Mutex<Option<ChildStdin>>>,
-    answers: Answers,
+    answers: Arc<Mutex<Answers>>,
 }
 
-type Answers = Arc<Mutex<HashMap<String, mpsc::UnboundedSender<Answer>>>>;
+/// Who waits for answers, by handle.
+#[derive(Debug, Default)]
+struct Answers {
+    handles: HashMap<String, mpsc::UnboundedSender<Answer>>,
+    /// Why there will be no more.
+    end: Option<String>,
+}
 
 /// What a driver said to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,15 +93,52 @@ pub(crate) struct Handle {
     name: String,
     input: Arc<tokio::sync::Mutex<Option<ChildStdin>>>,
     answers: mpsc::UnboundedReceiver<Answer>,
+    all: Arc<Mutex<Answers>>,
+}
+
+impl Answers {
+    /// A name for a handle, and what it will be told. Past the end that is nothing, at once.
+    fn handle(&mut self) -> (String, mpsc::UnboundedReceiver<Answer>) {
+        let (sender, answers) = mpsc::unbounded_channel();
+        let name = format!("h{}", self.handles.len());
+        if self.end.is_none() {
+            self.handles.insert(name.clone(), sender);
+        }
+        (name, answers)
+    }
+
+    /// Hands an answer to the handle that it is for.
+    fn take(&self, line: &str) -> Result<(), String> {
+        let mut parts = line.splitn(3, ' ').map(str::to_owned);
+        let (handle, word, rest) = (parts.next(), parts.next(), parts.next().unwrap_or_default());
+        let to = handle.and_then(|handle| self.handles.get(&handle));
+        let (Some(to), Some(word)) = (to, word) else { return Err(format!("not an answer: {line:?}")) };
+        // A handle that is gone does not want it.
+        let _ = to.send(Answer { word, rest });
+        Ok(())
+    }
+
+    /// There will be no more: whoever waits for one hears of it.
+    fn end(&mut self, why: String) {
+        self.end = Some(why);
+        self.handles.clear();
+    }
+}
+
+fn locked(answers: &Mutex<Answers>) -> MutexGuard<'_, Answers> {
+    answers.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Peer {
     /// Starts a driver with a session of its own.
     pub(crate) async fn start(language: Language, hosts: &str) -> Self {
-        let mut process = language
-            .command()
-            .await
-            .args([hosts, SESSION])
+        let mut command = language.command().await;
+        command.args([hosts, SESSION]);
+        Self::run(command).await
+    }
+
+    async fn run(mut command: Command) -> Self {
+        let mut process = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -110,35 +147,30 @@ impl Peer {
         let input = process.stdin.take().expect("piped");
         let mut lines = BufReader::new(process.stdout.take().expect("piped")).lines();
         let first = soon("the driver's first line", lines.next_line()).await.expect("readable");
-        assert_eq!(first.as_deref(), Some("ready"), "{language:?}");
-        let answers = Answers::default();
-        let handles = answers.clone();
+        assert_eq!(first.as_deref(), Some("ready"), "{command:?}");
+        let answers = Arc::new(Mutex::new(Answers::default()));
+        let all = answers.clone();
         tokio::spawn(async move {
-            while let Ok(Some(line)) = lines.next_line().await {
-                let mut parts = line.splitn(3, ' ').map(str::to_owned);
-                let (handle, word, rest) = (parts.next(), parts.next(), parts.next().unwrap_or_default());
-                let (Some(handle), Some(word)) = (handle, word) else { panic!("not an answer: {line:?}") };
-                if let Some(one) = handles.lock().unwrap_or_else(PoisonError::into_inner).get(&handle) {
-                    // A handle that is gone does not want it.
-                    let _ = one.send(Answer { word, rest });
+            let why = loop {
+                match lines.next_line().await {
+                    Ok(Some(line)) => {
+                        if let Err(why) = locked(&all).take(&line) {
+                            break why;
+                        }
+                    }
+                    Ok(None) => break "the driver is gone".to_owned(),
+                    Err(error) => break format!("not text: {error}"),
                 }
-            }
-            // The process is gone: whoever waits for an answer hears of it.
-            handles.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            };
+            locked(&all).end(why);
         });
         Self { process, input: Arc::new(tokio::sync::Mutex::new(Some(input))), answers }
     }
 
     /// Makes a lock of a kind that the driver knows.
     pub(crate) async fn lock(&self, kind: &str, path: &str) -> Handle {
-        let (sender, answers) = mpsc::unbounded_channel();
-        let name = {
-            let mut handles = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-            let name = format!("h{}", handles.len());
-            handles.insert(name.clone(), sender);
-            name
-        };
-        let mut handle = Handle { name, input: self.input.clone(), answers };
+        let (name, answers) = locked(&self.answers).handle();
+        let mut handle = Handle { name, input: self.input.clone(), answers, all: self.answers.clone() };
         handle.done(&format!("new {kind} {path}")).await;
         handle
     }
@@ -166,7 +198,10 @@ impl Handle {
 
     /// The next answer.
     pub(crate) async fn answer(&mut self) -> Answer {
-        soon("an answer of the driver", self.answers.recv()).await.expect("the driver is there")
+        soon("an answer of the driver", self.answers.recv()).await.unwrap_or_else(|| {
+            let why = locked(&self.all).end.clone();
+            panic!("{}: {}", self.name, why.expect("senders go with the end"))
+        })
     }
 
     /// Sends a command, whose answer must be `ok`, and returns what it says besides.
@@ -196,5 +231,38 @@ impl Handle {
     /// Whether there is no answer yet.
     pub(crate) fn is_silent(&self) -> bool {
         self.answers.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    /// A driver that says this line to its first command, and takes more.
+    async fn saying(line: &str) -> Peer {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo ready; read -r command; echo \"$1\"; exec cat >/dev/null", "driver", line]);
+        Peer::run(command).await
+    }
+
+    /// Why a handle cannot be had from it.
+    async fn refusal(peer: &Peer) -> String {
+        let made = std::panic::AssertUnwindSafe(peer.lock("mutex", "/path")).catch_unwind().await;
+        *made.expect_err("no answer").downcast::<String>().expect("a message")
+    }
+
+    #[tokio::test]
+    async fn line_that_is_no_answer_ends_all_waiting_at_once() {
+        for line in ["Exception in thread main", "h0", "h7 ok"] {
+            let peer = saying(line).await;
+            let expected = format!("not an answer: {line:?}");
+            for handle in ["h0", "h1"] {
+                // It names the line to who waits, and to who comes later.
+                let told = refusal(&peer).await;
+                assert!(told.ends_with(&expected), "{handle}: {told}");
+            }
+        }
     }
 }

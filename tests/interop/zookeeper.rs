@@ -1,9 +1,12 @@
-//! What ZooKeeper's own recipe takes no notice of.
+//! What ZooKeeper's own recipe takes no notice of, and what it has to be helped with.
 
-use zookeeper_recipes::{HoldState, RwLock};
+use testbed::proxy::{Request, Verdict};
+use zookeeper_recipes::zookeeper_client::Client;
+use zookeeper_recipes::{HoldState, Mutex, RwLock};
 
 use crate::peer::{Language, Peer};
-use crate::support::{connect, fresh_path, hosts, soon};
+use crate::support::{connect, fresh_path, hosts, soon, wait_nodes};
+use crate::watched::{Outcome, Watched};
 
 /// It puts a name that has no number after its last `-` behind its own. We wait for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -11,8 +14,8 @@ async fn lock_does_not_see_writers() {
     let (hosts, path) = (hosts(), fresh_path());
     let session = connect(&hosts).await;
     let lock = RwLock::new(&session, &path).expect("a lock");
-    let peer = Peer::start(Language::Recipes, &hosts).await;
-    let mut theirs = peer.lock("lock", &path).await;
+    let peer = Peer::start(Language::Java, &hosts).await;
+    let mut theirs = peer.lock("recipe", &path).await;
     theirs.acquire().await;
     assert!(lock.try_read().await.expect("answered").is_none(), "we see theirs");
     let writer = lock.enqueue_write().await.expect("in line");
@@ -29,21 +32,72 @@ async fn lock_does_not_see_writers() {
 /// Renamed, kazoo's is seen.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lock_does_not_see_kazoos_own_names() {
-    let hosts = hosts();
-    let kazoo = Peer::start(Language::Python, &hosts).await;
-    let peer = Peer::start(Language::Recipes, &hosts).await;
-    for (kind, answer) in [("lock", "held"), ("renamed", "timeout")] {
+    let kazoo = Peer::start(Language::Python, &hosts()).await;
+    let recipes = Watched::start(Language::Java).await;
+    for (kind, outcome) in [("lock", Outcome::Holds), ("renamed", Outcome::Waits)] {
         let path = fresh_path();
         let mut kazoos = kazoo.lock(kind, &path).await;
         kazoos.acquire().await;
-        let mut theirs = peer.lock("lock", &path).await;
-        theirs.send("acquire 500").await;
-        assert_eq!(theirs.answer().await.word, answer, "{kind}");
-        if answer == "held" {
-            theirs.release().await;
+        let mut theirs = recipes.peer.lock("recipe", &path).await;
+        assert_eq!(recipes.acquire(&mut theirs).await, outcome, "{kind}");
+        if outcome == Outcome::Waits {
+            assert!(theirs.is_silent(), "{kind}");
+            kazoos.release().await;
+            theirs.held().await;
+        } else {
+            kazoos.release().await;
         }
-        kazoos.release().await;
+        theirs.release().await;
     }
-    peer.close().await;
+    recipes.peer.close().await;
     kazoo.close().await;
+}
+
+/// It lists, the holder goes, and its watch is on a node that will never come: asked once, it would sleep for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lock_that_is_asked_once_is_not_told_of_a_holder_that_goes_meanwhile() {
+    let path = fresh_path();
+    let session = connect(&hosts()).await;
+    let recipes = Watched::start(Language::Java).await;
+    let mut theirs = recipes.peer.lock("recipe", &path).await;
+    let guard = Mutex::new(&session, &path).expect("a mutex").lock().await.expect("held");
+    recipes.proxy.reset();
+    let watches = |request: &Request| request.watch;
+    recipes.proxy.on_request(move |request| if watches(request) { Verdict::Hold } else { Verdict::Forward });
+    theirs.send("ask").await;
+    soon("their watch", recipes.proxy.wait_for(watches)).await;
+    guard.release().await.expect("released");
+    recipes.proxy.on_request(|_| Verdict::Forward);
+    recipes.proxy.heal();
+    assert_eq!(theirs.answer().await.rest, "false", "it does not hold");
+    let watch = recipes.proxy.wait_for(watches).await;
+    assert_ne!(watch.answer.expect("an answer").err, 0, "nothing is there to be watched");
+    let nodes = session.client().list_children(&path).await.expect("listed");
+    assert!(nodes.len() == 1 && nodes[0].starts_with("x-"), "it alone is in line: {nodes:?}");
+    assert_eq!(theirs.done("ask").await, "true", "asked again, it holds");
+    theirs.release().await;
+    recipes.peer.close().await;
+    session.close().await.expect("closed");
+}
+
+/// The watch of an acquisition that was given up fires later, and it goes back in line, unless it is closed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lock_that_is_not_closed_locks_again_unasked() {
+    let path = fresh_path();
+    let session = connect(&hosts()).await;
+    let recipes = Peer::start(Language::Java, &hosts()).await;
+    let mut theirs = recipes.lock("recipe", &path).await;
+    let guard = Mutex::new(&session, &path).expect("a mutex").lock().await.expect("held");
+    let admin = Client::connect(&hosts()).await.expect("connects");
+    assert_eq!(theirs.done("ask").await, "false");
+    theirs.done("unlock").await;
+    let dirs = std::slice::from_ref(&path);
+    wait_nodes(&admin, dirs, 1).await;
+    guard.release().await.expect("released");
+    let nodes = wait_nodes(&admin, dirs, 1).await;
+    assert!(nodes[0].starts_with(&format!("{path}/x-")), "nobody asked it to: {nodes:?}");
+    theirs.release().await;
+    wait_nodes(&admin, dirs, 0).await;
+    recipes.close().await;
+    session.close().await.expect("closed");
 }

@@ -12,7 +12,7 @@ final class Handle {
     private final CuratorFramework client;
     private final BlockingQueue<String[]> commands = new LinkedBlockingQueue<>();
     private final Thread thread = new Thread(this::obey);
-    private Lock lock;
+    private volatile Lock lock;
 
     Handle(String name, CuratorFramework client) {
         this.name = name;
@@ -27,6 +27,12 @@ final class Handle {
             thread.interrupt();
         } else {
             commands.add(words);
+        }
+    }
+
+    void close() throws Exception {
+        if (lock != null) {
+            lock.close();
         }
     }
 
@@ -75,7 +81,7 @@ final class Handle {
     }
 
     private String work(Ledger ledger, String mark, int limit, int times) throws Exception {
-        String who = mark + " curator-" + ProcessHandle.current().pid() + "-" + name + "-";
+        String who = mark + " java-" + ProcessHandle.current().pid() + "-" + name + "-";
         for (int turn = 0; turn < times; turn++) {
             lock.acquire(-1);
             for (int permit = 0; permit < lock.permits(); permit++) {

@@ -11,11 +11,11 @@ import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
 import org.apache.curator.framework.recipes.shared.SharedCount;
 
 /**
- * The locks of Curator, by name.
+ * The locks in Java, by name: Curator's, and that of ZooKeeper's own recipes.
  *
  * <p>`new KIND PATH…` makes one: `mutex PATH`, `read PATH`, `write PATH`, `semaphore PATH [MAXIMUM [LEASES]]`,
- * `shared PATH COUNT-PATH MAXIMUM`, `semaphore-mutex PATH`, `multi PATH` (of PATH/a, PATH/b and PATH/c), `latch PATH [ID]` and
- * `selector PATH`.
+ * `shared PATH COUNT-PATH MAXIMUM`, `semaphore-mutex PATH`, `multi PATH` (of PATH/a, PATH/b and PATH/c), `latch PATH [ID]`,
+ * `selector PATH`, and ZooKeeper's `recipe PATH`.
  */
 final class Kinds {
     private Kinds() {}
@@ -44,6 +44,8 @@ final class Kinds {
                 return new Latch(client, path, words.length > 2 ? words[2] : "");
             case "selector":
                 return new Selector(client, path);
+            case "recipe":
+                return new Recipe(client, path);
             default:
                 throw new IllegalArgumentException("unknown kind " + words[0]);
         }

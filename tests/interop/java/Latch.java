@@ -4,7 +4,7 @@ import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.recipes.leader.LeaderLatch;
 
 /** A leader latch, a new one each time; `leader` tells who leads. */
-final class Latch implements Lock {
+final class Latch extends Term {
     private final CuratorFramework client;
     private final String path;
     private final String id;
@@ -17,23 +17,24 @@ final class Latch implements Lock {
     }
 
     @Override
-    public boolean acquire(long milliseconds) throws Exception {
+    void stand() throws Exception {
         latch = new LeaderLatch(client, path, id);
         latch.start();
-        boolean leads = false;
-        try {
-            if (milliseconds < 0) {
-                latch.await();
-                leads = true;
-            } else {
-                leads = latch.await(milliseconds, TimeUnit.MILLISECONDS);
-            }
-        } finally {
-            if (!leads) {
-                latch.close();
-            }
-        }
-        return leads;
+    }
+
+    @Override
+    void await() throws Exception {
+        latch.await();
+    }
+
+    @Override
+    boolean await(long time, TimeUnit unit) throws Exception {
+        return latch.await(time, unit);
+    }
+
+    @Override
+    void withdraw() throws Exception {
+        latch.close();
     }
 
     @Override
@@ -47,6 +48,6 @@ final class Latch implements Lock {
             // One that was not started can ask as well.
             return new LeaderLatch(client, path, id).getLeader().getId();
         }
-        return Lock.super.obey(verb, arguments);
+        return super.obey(verb, arguments);
     }
 }

@@ -10,6 +10,9 @@ interface Lock {
         return 1;
     }
 
+    /** Ends what it has besides the client that all share. */
+    default void close() throws Exception {}
+
     /** What only this kind can do. */
     default String obey(String verb, String[] arguments) throws Exception {
         throw new IllegalArgumentException("unknown command " + verb);

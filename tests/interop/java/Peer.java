@@ -9,7 +9,7 @@ import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 
-/** The driver of Curator's locks. `peer.rs` says what it understands, and {@link Kinds} what it does besides. */
+/** The driver of locks in Java. `peer.rs` says what it understands, and {@link Kinds} what it does besides. */
 final class Peer {
     public static void main(String[] arguments) throws Exception {
         int session = Integer.parseInt(arguments[1]);
@@ -26,6 +26,9 @@ final class Peer {
             String[] words = line.split(" ");
             Handle handle = handles.computeIfAbsent(words[0], name -> new Handle(name, client));
             handle.command(Arrays.copyOfRange(words, 1, words.length));
+        }
+        for (Handle handle : handles.values()) {
+            handle.close();
         }
         client.close();
         System.exit(0);

@@ -8,11 +8,12 @@ import org.apache.curator.framework.recipes.leader.LeaderSelector;
 import org.apache.curator.framework.recipes.leader.LeaderSelectorListenerAdapter;
 
 /** A leader selector, a new one each time, that leads until it is released. */
-final class Selector implements Lock {
+final class Selector extends Term {
     private final CuratorFramework client;
     private final String path;
     private ExecutorService executor;
     private LeaderSelector selector;
+    private CountDownLatch leads;
     private CountDownLatch released;
 
     Selector(CuratorFramework client, String path) {
@@ -21,34 +22,36 @@ final class Selector implements Lock {
     }
 
     @Override
-    public boolean acquire(long milliseconds) throws Exception {
-        CountDownLatch leads = new CountDownLatch(1);
+    void stand() {
+        CountDownLatch begin = new CountDownLatch(1);
         CountDownLatch end = new CountDownLatch(1);
-        executor = Executors.newSingleThreadExecutor();
+        leads = begin;
         released = end;
+        executor = Executors.newSingleThreadExecutor();
         selector = new LeaderSelector(client, path, executor, new LeaderSelectorListenerAdapter() {
             @Override
             public void takeLeadership(CuratorFramework client) throws Exception {
-                leads.countDown();
+                begin.countDown();
                 end.await();
             }
         });
         selector.start();
-        boolean held = false;
-        try {
-            if (milliseconds < 0) {
-                leads.await();
-                held = true;
-            } else {
-                held = leads.await(milliseconds, TimeUnit.MILLISECONDS);
-            }
-        } finally {
-            if (!held) {
-                selector.close();
-                executor.shutdown();
-            }
-        }
-        return held;
+    }
+
+    @Override
+    void await() throws Exception {
+        leads.await();
+    }
+
+    @Override
+    boolean await(long time, TimeUnit unit) throws Exception {
+        return leads.await(time, unit);
+    }
+
+    @Override
+    void withdraw() {
+        selector.close();
+        executor.shutdown();
     }
 
     @Override

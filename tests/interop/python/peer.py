@@ -77,6 +77,12 @@ class Handle:
             self.lock = RenamedLock(self.client, path, extra)
         elif kind == "semaphore":
             self.lock = self.client.Semaphore(path, max_leases=int(extra))
+        elif kind == "lock-of-read-write":
+            self.lock = self.client.Lock(path, extra_lock_patterns=OUR_WRITERS + OUR_READERS)
+        elif kind == "write-of-mutex":
+            self.lock = self.client.WriteLock(path, extra_lock_patterns=OURS)
+        elif kind == "read-of-mutex":
+            self.lock = self.client.ReadLock(path, extra_lock_patterns=OURS)
         elif kind == "write":
             self.lock = self.client.WriteLock(path, extra_lock_patterns=OUR_WRITERS + OUR_READERS)
         elif kind == "read":
