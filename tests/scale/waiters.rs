@@ -41,7 +41,11 @@ async fn ten_thousand_waiters_are_admitted_in_order_and_woken_once_each() {
             let granted = granted.clone();
             tasks.push(tokio::spawn(async move {
                 let guard = mutex.lock().await?;
-                granted.lock().expect("no panic").push((guard.fencing_token(), guard.nodes()[0].clone()));
+                granted.lock().expect("no panic").push((
+                    guard.fencing_token(),
+                    guard.nodes()[0].clone(),
+                    Instant::now(),
+                ));
                 guard.release().await
             }));
         }
@@ -73,7 +77,10 @@ async fn ten_thousand_waiters_are_admitted_in_order_and_woken_once_each() {
         count(Op::Multi),
         count(Op::Delete),
     );
-    let (tokens, nodes): (Vec<_>, Vec<_>) = granted.lock().expect("no panic").drain(..).unzip();
+    let granted = std::mem::take(&mut *granted.lock().expect("no panic"));
+    let thousand = |from: usize| granted[from + 999].2 - granted[from].2;
+    println!("the first thousand took {:.1?}, the last {:.1?}", thousand(0), thousand(WAITERS - 1_000));
+    let (tokens, nodes): (Vec<_>, Vec<_>) = granted.into_iter().map(|(token, node, _)| (token, node)).unzip();
     assert!(nodes == line, "in the order of the line");
     assert!(tokens.is_sorted_by(|one, next| one < next), "tokens grow");
     assert_eq!(woken, WAITERS, "one wake-up each");
