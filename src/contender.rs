@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::hold::REVOKE;
 use crate::hold::token::FencingToken;
 use crate::path::LockPath;
-use crate::queue::{Czxids, Interrupt, Kind, Line, Name, Queue, Ranked, Spot, attempt, within};
+use crate::queue::{Czxids, Interrupt, Kind, Line, Name, Queue, Ranked, Spot, attempt, is_still, within};
 use crate::session::{Answer, Failure, Link, Requests};
 
 type ZkError = zookeeper_client::Error;
@@ -212,13 +212,15 @@ pub(crate) async fn first(queue: &Queue) -> Result<Option<Contender>> {
     let first = attempt(&queue.session, |link| {
         async move {
             let line = queue.lines().next().expect("a queue has a line");
-            let mut czxids = Czxids::new();
             loop {
+                let mut czxids = Czxids::new();
                 let Some(first) = line.first(&link, &mut czxids).await? else {
                     return Ok(None);
                 };
                 // Who is gone since the listing was the first no more.
-                if let (Some(name), Some((data, stat))) = (Name::parse(&first), line.read(&link, &first).await?) {
+                if let (Some(name), Some((data, stat))) = (Name::parse(&first), line.read(&link, &first).await?)
+                    && is_still(&mut czxids, &first, stat.czxid)
+                {
                     return Ok(Some(Contender::new(line, &name, data, &stat).holding()));
                 }
             }

@@ -3,7 +3,7 @@
 //! 1. One acquisition goes through one or several steps; each is a place in one line or in several at once. A recipe
 //!    says which. A place is owned by a value with `Drop` before its nodes are created, so the future may be dropped
 //!    anywhere.
-//! 2. A waiter watches one node, the nearest that excludes it, with one watch. One that has several nodes also watches
+//! 2. A waiter watches one node, the nearest that excludes it, with one watch, for which it keeps the room. One that has several nodes also watches
 //!    these: the loss of one is the loss of all.
 //! 3. When the session ends, the waiter queues again, at the tail, in the renewed one.
 //! 4. A hold whose trust has passed is never returned.
@@ -38,9 +38,9 @@ use crate::session::{Answer, Failure, Link, Session};
 pub use self::name::Kind as ContenderKind;
 pub use self::waiting::Waiting;
 
-pub(crate) use self::admission::Czxids;
+pub(crate) use self::admission::{Czxids, is_still};
 pub(crate) use self::attempt::{Interrupt, attempt, within};
-pub(crate) use self::line::{Line, Spot};
+pub(crate) use self::line::{Line, Spot, clear_strays};
 pub(crate) use self::name::{Kind, Name, Ranked};
 pub(crate) use self::progress::Progress;
 
@@ -194,6 +194,7 @@ impl Queue {
         let link = &link;
         let mut places: Vec<(&Step, Place<'_>)> = Vec::new();
         let mut waited = false;
+        let mut room = None;
         for step in self.steps.iter() {
             let mut place = Place::new(link, step.lines(), &self.options)?;
             let mut outlook = place.enter().await?;
@@ -216,7 +217,7 @@ impl Queue {
                 tokio::select! {
                     biased;
                     node = &mut lost => return Err(recovery::why_gone(link, node).await),
-                    woken = place.wait(&outlook) => woken?,
+                    woken = place.wait(&outlook, &mut room) => woken?,
                 }
                 outlook = place.look().await?;
             }
@@ -314,8 +315,9 @@ impl Queue {
 /// Waits for a turn behind those who are on their way through, but not long: one may have died there.
 async fn pass(link: &Arc<Link>, place: &mut Place<'_>, mut outlook: Outlook) -> Result<Outlook, Interrupt> {
     let until = Instant::now() + link.timeout() / 8;
+    let mut room = None;
     while outlook != Outlook::Admitted {
-        match tokio::time::timeout_at(until, place.wait(&outlook)).await {
+        match tokio::time::timeout_at(until, place.wait(&outlook, &mut room)).await {
             Ok(woken) => woken?,
             Err(_) => break,
         }

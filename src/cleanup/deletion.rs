@@ -1,6 +1,6 @@
 //! Owns the work of deleting: until it is certain, and behind a barrier where that is needed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use uuid::Uuid;
 
 use crate::path::LockPath;
-use crate::session::{Answer, Created, Failure, Link, LinkOver, Refusal, Reserved};
+use crate::session::{Answer, Created, Failure, Link, LinkOver, Names, Refusal, Reserved};
 
 /// How long after the first search a create of a lost connection may still come to be applied.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
@@ -98,11 +98,23 @@ pub(super) async fn delete(link: &Link, path: &str, first: Option<Answer<()>>) -
     }
 }
 
-/// Deletes `path` without anybody waiting for it.
+/// Deletes `path` without anybody waiting for it, unless that is under way, or was refused less than a session timeout
+/// ago: every listing that shows the node asks for this.
 pub(crate) fn delete_in_background(link: &Arc<Link>, path: String) {
+    if !link.begin_deletion(&path) {
+        return;
+    }
     let first = link.requests.is_connected().then(|| link.requests.delete(&path));
     let work = link.clone();
-    link.background(async move { drop(delete(&work, &path, first).await) }.boxed());
+    link.background(
+        async move {
+            if let Deletion::Refused(_) = delete(&work, &path, first).await {
+                tokio::time::sleep(work.timeout()).await;
+            }
+            work.end_deletion(&path);
+        }
+        .boxed(),
+    );
 }
 
 /// What may be left of a stake that was given up, beyond the node that it knew.
@@ -166,24 +178,24 @@ async fn delete_all(link: &Arc<Link>, paths: Vec<String>) {
 }
 
 /// The children of each parent with the guid beside it, as of now: behind a barrier, so that nothing sent before is
-/// missed.
+/// missed. The listings may be shared with other searches, as they are never sent before the barrier.
 pub(crate) async fn find_all(link: &Arc<Link>, wanted: &[(LockPath, Uuid)]) -> Result<Vec<Vec<String>>, LinkOver> {
     link.connected().await?;
     'again: loop {
         let (check, barrier) = Answer::deferred();
         // Many may have one parent, which is listed once.
-        let parents: BTreeSet<_> = wanted.iter().map(|(parent, _)| parent.as_str().to_owned()).collect();
+        let parents: HashSet<_> = wanted.iter().map(|(parent, _)| parent.clone()).collect();
         let (slots, listings): (Vec<_>, Vec<_>) = parents.iter().map(|_| Answer::deferred()).unzip();
-        let paths = parents.clone();
+        let paths: Vec<_> = parents.iter().cloned().collect();
+        let asking = link.clone();
         link.burst(move |requests| {
-            let mut answers: Vec<_> =
-                paths.first().map(|path| check.fill(requests.check(path))).into_iter().collect();
+            let first = paths.first().map(|path| check.fill(requests.check(path.as_str())));
             let lists = slots.into_iter().zip(&paths);
-            answers.extend(lists.map(|(slot, path)| slot.fill(requests.list(path))));
-            answers
+            let lists = lists.filter_map(|(slot, path)| asking.list(path, None, slot));
+            first.into_iter().chain(lists).collect()
         });
         let barrier = barrier.await;
-        let mut names = BTreeMap::new();
+        let mut names = HashMap::new();
         for (parent, listing) in parents.into_iter().zip(listings) {
             match (&barrier, listing.await) {
                 (Err(Failure::Over), _) | (_, Err(Failure::Over)) => return Err(LinkOver),
@@ -191,7 +203,7 @@ pub(crate) async fn find_all(link: &Arc<Link>, wanted: &[(LockPath, Uuid)]) -> R
                 // Without a parent there is no child.
                 (Ok(_), Err(Failure::Refused(zookeeper_client::Error::NoNode))) => {}
                 (Ok(_) | Err(Failure::Refused(_)), Err(Failure::Refused(error))) => {
-                    tracing::warn!(path = parent, %error, "cannot look for a lock node that may have been left");
+                    tracing::warn!(path = parent.as_str(), %error, "cannot look for a lock node that may have been left");
                 }
                 (Err(_), _) | (_, Err(Failure::Unknown)) => {
                     link.settled().await?;
@@ -200,7 +212,7 @@ pub(crate) async fn find_all(link: &Arc<Link>, wanted: &[(LockPath, Uuid)]) -> R
             }
         }
         let found = wanted.iter().map(|(parent, guid)| {
-            let names = names.get(parent.as_str()).map_or(&[][..], Vec::as_slice);
+            let names = names.get(parent).map_or(&[][..], |names: &Names| names.as_slice());
             find_guid(names, *guid)
         });
         return Ok(found.collect());

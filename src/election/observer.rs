@@ -1,13 +1,13 @@
 //! Owns [`Observer`]: who sees every leader that stays, without standing.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt;
 
 use crate::contender::Contender;
 use crate::error::{Error, Result};
-use crate::queue::{Czxids, Interrupt, Line, Name, Queue, attempt};
+use crate::queue::{Czxids, Interrupt, Line, Name, Queue, attempt, clear_strays, is_still};
 use crate::session::{Failure, Fired, Link, Watch};
 
 type ZkError = zookeeper_client::Error;
@@ -50,14 +50,14 @@ impl Observer {
     /// Waits for a leader other than was told.
     async fn other(&self, link: Arc<Link>) -> Result<Option<Contender>, Interrupt> {
         let line = self.queue.lines().next().expect("an election has a line");
+        let mut room = None;
         loop {
             link.connected().await?;
             let first = self.first(line, &link).await?;
             let parent = line.path.as_str().len();
-            let room = first.as_ref().map_or(parent, |name| parent + 1 + name.len());
-            let _room = link.watches.reserve(link.cost(room))?;
+            link.make_room(&mut room, first.as_ref().map_or(parent, |name| parent + 1 + name.len()))?;
             let seen = match first.as_deref().and_then(Name::parse) {
-                Some(name) => watch_leader(line, &name, &link).await,
+                Some(name) => self.watch_leader(line, &name, &link).await,
                 None => watch_for_any(line, &link).await,
             };
             match seen {
@@ -80,10 +80,21 @@ impl Observer {
 
     /// The name of the candidate whose turn it is. What is read at the end of the counter is kept for the next time.
     async fn first(&self, line: &Line, link: &Arc<Link>) -> Result<Option<String>, Interrupt> {
-        let mut czxids = std::mem::take(&mut *self.czxids.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut czxids = std::mem::take(&mut *self.czxids());
         let first = line.first(link, &mut czxids).await?;
-        *self.czxids.lock().unwrap_or_else(PoisonError::into_inner) = czxids;
+        *self.czxids() = czxids;
         Ok(first)
+    }
+
+    async fn watch_leader(&self, line: &Line, name: &Name<'_>, link: &Arc<Link>) -> Result<Seen, Failure> {
+        let path = line.path.child(name.text);
+        let (data, stat, watch) = link.ask(move |requests| requests.watch(&path)).await?;
+        let same = is_still(&mut self.czxids(), name.text, stat.czxid);
+        Ok(same.then(|| (Some(Contender::new(line, name, data, &stat).holding()), watch)))
+    }
+
+    fn czxids(&self) -> MutexGuard<'_, Czxids> {
+        self.czxids.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -93,20 +104,15 @@ impl fmt::Debug for Observer {
     }
 }
 
-/// What is seen, and the watch that tells when it is so no more.
+/// What is seen, and the watch that tells when it is so no more; nothing if it has changed since the listing.
 type Seen = Option<(Option<Contender>, Watch)>;
-
-async fn watch_leader(line: &Line, name: &Name<'_>, link: &Arc<Link>) -> Result<Seen, Failure> {
-    let path = line.path.child(name.text);
-    let (data, stat, watch) = link.ask(move |requests| requests.watch(&path)).await?;
-    Ok(Some((Some(Contender::new(line, name, data, &stat).holding()), watch)))
-}
 
 /// Nobody stands: waits for a first candidate, or for the path to be made.
 async fn watch_for_any(line: &Line, link: &Arc<Link>) -> Result<Seen, Failure> {
     let path = line.path.clone();
     match link.ask(move |requests| requests.watch_children(path.as_str())).await {
-        Ok((names, watch)) => {
+        Ok((mut names, watch)) => {
+            clear_strays(link, &line.path, &mut names);
             let nobody = names.iter().all(|text| Name::parse(text).is_none());
             Ok(nobody.then_some((None, watch)))
         }

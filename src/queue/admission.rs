@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use crate::queue::name::{Name, Ranked};
 
-/// The `czxid`s of nodes at the end of the counter, each read once and kept by name.
+/// The `czxid`s of nodes at the end of the counter, each read once and kept by name. One that is kept may be that of an
+/// older node of the same name, which keeps the younger one ahead; so whoever waits for a node looks whether it
+/// [is still](is_still) the one that is known.
 pub(crate) type Czxids = HashMap<String, i64>;
 
 /// What a listing says about one contender.
@@ -61,6 +63,12 @@ fn unordered<'a>(contenders: impl Iterator<Item = &'a Ranked<'a>> + Clone) -> Ve
         return Vec::new();
     }
     zone.filter(|one| one.czxid.is_none()).map(|one| one.name.text.to_owned()).collect()
+}
+
+/// Whether the node `name` is the one whose `czxid` is known, if any is. At the end of the counter a name may be given
+/// again: clients that lock with one prefix for ever, as ZooKeeper's recipe does, get the same number, too.
+pub(crate) fn is_still(czxids: &mut Czxids, name: &str, czxid: i64) -> bool {
+    czxids.get_mut(name).is_none_or(|known| std::mem::replace(known, czxid) == czxid)
 }
 
 /// The names in a listing that are contenders'.

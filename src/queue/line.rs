@@ -89,7 +89,7 @@ impl Line {
     pub(super) fn listing(&self, link: &Arc<Link>) -> Answer<Names> {
         let (slot, answer) = Answer::deferred();
         let (path, asking) = (self.path.clone(), link.clone());
-        link.burst(move |_| asking.list(&path, clear_strays, slot).into_iter().collect());
+        link.burst(move |_| asking.list(&path, Some(clear_strays), slot).into_iter().collect());
         answer
     }
 
@@ -172,7 +172,7 @@ pub(super) fn leave_out(names: &mut Names, unwanted: &[String]) {
 
 /// Takes what is left of places that were given up out of a listing, and deletes it: nobody waits behind a node that no
 /// one owns.
-pub(super) fn clear_strays(link: &Arc<Link>, path: &LockPath, names: &mut Vec<String>) {
+pub(crate) fn clear_strays(link: &Arc<Link>, path: &LockPath, names: &mut Vec<String>) {
     let guids = names.iter().filter_map(|name| Some((guid_in(name)?, name.as_str())));
     let strays: HashSet<_> = link.strays(guids).into_iter().map(str::to_owned).collect();
     strays.iter().for_each(|name| cleanup::delete_in_background(link, path.child(name)));

@@ -14,7 +14,7 @@ use crate::queue::line::{Line, Spot, clear_strays, leave_out};
 use crate::queue::parents::{Parents, no_children};
 use crate::queue::wait;
 use crate::session::clock::Moment;
-use crate::session::{Answer, Failure, Link, Names};
+use crate::session::{Answer, Failure, Link, Names, Reserved};
 
 type ZkError = zookeeper_client::Error;
 
@@ -50,8 +50,8 @@ struct View {
 pub(super) enum Outlook {
     /// It is our turn.
     Admitted,
-    /// This node is in front of us, the last of `ahead` that are.
-    Behind { node: String, ahead: usize },
+    /// In the line `index` the node `name` is in front of us, the last of `ahead` that are.
+    Behind { index: usize, name: String, ahead: usize },
     /// There are so many more than there is room for.
     Full { excess: usize },
 }
@@ -185,7 +185,7 @@ impl<'a> Place<'a> {
             let mut answers = make(requests);
             answers.push(create(requests));
             let lists = slots.into_iter().zip(paths);
-            answers.extend(lists.filter_map(|(slot, path)| link.list(&path, clear_strays, slot)));
+            answers.extend(lists.filter_map(|(slot, path)| link.list(&path, Some(clear_strays), slot)));
             answers
         });
         (parents, listings)
@@ -279,7 +279,7 @@ impl<'a> Place<'a> {
             match judge(&names, name, &self.views[index].czxids) {
                 Verdict::Admit => return Ok(Some(Outlook::Admitted)),
                 Verdict::Wait { name, ahead } => {
-                    return Ok(Some(Outlook::Behind { node: self.lines[index].path.child(&name), ahead }));
+                    return Ok(Some(Outlook::Behind { index, name, ahead }));
                 }
                 Verdict::Unordered(mut unknown) => {
                     let link = self.link().clone();
@@ -297,15 +297,18 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Waits until what is in the way changes, or may have.
-    pub(super) async fn wait(&self, outlook: &Outlook) -> Result<(), Interrupt> {
+    /// Waits until what is in the way changes, or may have; with one watch, which has `room`.
+    pub(super) async fn wait(&mut self, outlook: &Outlook, room: &mut Option<Reserved>) -> Result<(), Interrupt> {
+        let link = self.link().clone();
         match outlook {
             Outlook::Admitted => Ok(()),
-            Outlook::Behind { node, .. } => wait::behind(self.link(), node).await,
+            Outlook::Behind { index, name, .. } => {
+                wait::behind(&link, &self.lines[*index], name, &mut self.views[*index].czxids, room).await
+            }
             Outlook::Full { excess } => {
                 let full = |view: &View| matches!(view.outlook, Some(Outlook::Full { .. }));
                 let index = self.views.iter().position(full).unwrap_or_default();
-                wait::for_room(self.link(), &self.lines[index], *excess).await
+                wait::for_room(&link, &self.lines[index], *excess, room).await
             }
         }
     }

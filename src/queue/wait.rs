@@ -3,34 +3,48 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::queue::admission::{Czxids, is_still};
 use crate::queue::attempt::Interrupt;
 use crate::queue::line::{Line, clear_strays};
-use crate::session::{Answer, Failure, Fired, Link, Requests, Watch};
+use crate::session::{Answer, Failure, Fired, Link, Requests, Reserved, Watch};
 
 type ZkError = zookeeper_client::Error;
 
-/// Waits until the node in front of us is gone, or may be.
-pub(super) async fn behind(link: &Arc<Link>, path: &str) -> Result<(), Interrupt> {
-    let id = link.id().0;
+/// Waits until the node `name` in front of us is gone, or may be; or turns out to be another than the one that we know.
+pub(super) async fn behind(
+    link: &Arc<Link>,
+    line: &Line,
+    name: &str,
+    czxids: &mut Czxids,
+    room: &mut Option<Reserved>,
+) -> Result<(), Interrupt> {
+    let (id, path) = (link.id().0, line.path.child(name));
     watch(
         link,
-        path,
+        &path,
+        room,
         move |requests, path| requests.watch(path),
         |(_, stat, watch)| {
             if stat.ephemeral_owner == id {
                 tracing::debug!(path, "waiting behind a node of the same session");
             }
-            Some(watch)
+            is_still(czxids, name, stat.czxid).then_some(watch)
         },
     )
     .await
 }
 
 /// Waits until a line with `excess` more than there is room for has changed.
-pub(super) async fn for_room(link: &Arc<Link>, line: &Line, excess: usize) -> Result<(), Interrupt> {
+pub(super) async fn for_room(
+    link: &Arc<Link>,
+    line: &Line,
+    excess: usize,
+    room: &mut Option<Reserved>,
+) -> Result<(), Interrupt> {
     watch(
         link,
         line.path.as_str(),
+        room,
         move |requests, path| requests.watch_children(path),
         |(mut names, watch)| {
             clear_strays(link, &line.path, &mut names);
@@ -45,10 +59,11 @@ pub(super) async fn for_room(link: &Arc<Link>, line: &Line, excess: usize) -> Re
 async fn watch<T: Send + Unpin + 'static>(
     link: &Arc<Link>,
     path: &str,
+    room: &mut Option<Reserved>,
     send: impl FnOnce(&Requests, &str) -> Answer<T> + Send + 'static,
     choose: impl FnOnce(T) -> Option<Watch>,
 ) -> Result<(), Interrupt> {
-    let _room = link.watches.reserve(link.cost(path.len()))?;
+    link.make_room(room, path.len())?;
     let node = path.to_owned();
     match link.ask(move |requests| send(requests, &node)).await {
         Ok(seen) => match choose(seen) {

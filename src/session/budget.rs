@@ -11,6 +11,8 @@ use crate::error::{Error, Result};
 pub(crate) struct Budget {
     what: &'static str,
     limit: usize,
+    /// How far beyond the limit those may go who have room already.
+    slack: usize,
     warn_at: usize,
     used: Arc<watch::Sender<usize>>,
 }
@@ -26,24 +28,40 @@ impl Budget {
     /// The paths of a session's nodes: when it ends, one transaction lists them all, and one of more than a megabyte
     /// keeps a server from starting (ZOOKEEPER-4306).
     pub(crate) fn of_nodes() -> Self {
-        Self::new("nodes", 900 * 1024, 512 * 1024)
+        Self::new("nodes", 900 * 1024, 0, 512 * 1024)
     }
 
     /// The paths of a session's watches: after a reconnect the client sets them again in one request per 128 KiB, all
     /// under one number, and the second of them ends the session.
     pub(crate) fn of_watches() -> Self {
-        Self::new("watches", 100 * 1024, 80 * 1024)
+        Self::new("watches", 100 * 1024, 8 * 1024, 80 * 1024)
     }
 
-    fn new(what: &'static str, limit: usize, warn_at: usize) -> Self {
-        Self { what, limit, warn_at, used: Arc::new(watch::Sender::new(0)) }
+    fn new(what: &'static str, limit: usize, slack: usize, warn_at: usize) -> Self {
+        Self { what, limit, slack, warn_at, used: Arc::new(watch::Sender::new(0)) }
     }
 
     pub(crate) fn reserve(&self, bytes: usize) -> Result<Reserved> {
+        self.take(bytes, self.limit)?;
+        Ok(Reserved { bytes, used: self.used.clone() })
+    }
+
+    /// Makes what is reserved at least `bytes`. Who has room is not turned away for the little more that another name
+    /// takes.
+    pub(crate) fn widen(&self, reserved: &mut Reserved, bytes: usize) -> Result<()> {
+        let more = bytes.saturating_sub(reserved.bytes);
+        if more > 0 {
+            self.take(more, self.limit + self.slack)?;
+            reserved.bytes += more;
+        }
+        Ok(())
+    }
+
+    fn take(&self, bytes: usize, limit: usize) -> Result<()> {
         let mut before = 0;
         let fits = self.used.send_if_modified(|used| {
             before = *used;
-            let fits = before + bytes <= self.limit;
+            let fits = before + bytes <= limit;
             if fits {
                 *used += bytes;
             }
@@ -55,7 +73,7 @@ impl Budget {
         if before < self.warn_at && before + bytes >= self.warn_at {
             tracing::warn!(what = self.what, bytes = before + bytes, limit = self.limit, "session is filling up");
         }
-        Ok(Reserved { bytes, used: self.used.clone() })
+        Ok(())
     }
 
     /// Reserves from the first half only, for those who can do without.
@@ -83,7 +101,7 @@ mod tests {
 
     #[test]
     fn gives_back_what_is_dropped() {
-        let budget = Budget::new("nodes", 100, 50);
+        let budget = Budget::new("nodes", 100, 0, 50);
         let first = budget.reserve(60).expect("room");
         assert!(matches!(budget.reserve(41), Err(Error::SessionFull { what: "nodes", limit: 100 })));
         let second = budget.reserve(40).expect("room");
@@ -93,8 +111,22 @@ mod tests {
     }
 
     #[test]
+    fn who_has_room_gets_a_little_more() {
+        let budget = Budget::new("watches", 100, 10, 80);
+        let mut first = budget.reserve(60).expect("room");
+        let mut second = budget.reserve(40).expect("room");
+        budget.widen(&mut first, 65).expect("a little more");
+        budget.widen(&mut first, 50).expect("no less");
+        assert!(matches!(budget.widen(&mut second, 46), Err(Error::SessionFull { what: "watches", limit: 100 })));
+        budget.widen(&mut second, 45).expect("a little more");
+        assert!(budget.reserve(1).is_err());
+        drop((first, second));
+        let _all = budget.reserve(100).expect("all of it");
+    }
+
+    #[test]
     fn leaves_half_to_those_who_cannot_do_without() {
-        let budget = Budget::new("watches", 100, 80);
+        let budget = Budget::new("watches", 100, 0, 80);
         let spare = budget.reserve_spare(50).expect("room");
         assert!(budget.reserve_spare(1).is_none());
         let _needed = budget.reserve(50).expect("room");

@@ -18,10 +18,11 @@ use tokio::sync::{Notify, mpsc, watch};
 use uuid::Uuid;
 use zookeeper_client::{Client, SessionId};
 
+use crate::error::Result;
 use crate::options::Trust;
 use crate::path::LockPath;
 use crate::session::answer::{Answer, Slot};
-use crate::session::budget::Budget;
+use crate::session::budget::{Budget, Reserved};
 use crate::session::clock::Moment;
 use crate::session::requests::{Names, Requests};
 
@@ -92,8 +93,10 @@ pub(crate) struct Link {
     phase: watch::Sender<Phase>,
     interest: [AtomicUsize; 2],
     strays: Mutex<Strays>,
-    /// For each path of which listings are under way.
-    pub(super) listings: Mutex<HashMap<LockPath, Asked>>,
+    /// For each path of which listings are under way, as they are and tidied.
+    pub(super) listings: [Mutex<HashMap<LockPath, Asked>>; 2],
+    /// The nodes that are being deleted for want of anybody who wants them.
+    deletions: Mutex<HashSet<String>>,
     pub(super) renewal_wanted: Notify,
     pub(super) close_wanted: Notify,
     pub(super) work_over: Notify,
@@ -116,7 +119,8 @@ impl Link {
             phase: watch::Sender::new(Phase::Open),
             interest: Default::default(),
             strays: Mutex::default(),
-            listings: Mutex::default(),
+            listings: Default::default(),
+            deletions: Mutex::default(),
             renewal_wanted: Notify::new(),
             close_wanted: Notify::new(),
             work_over: Notify::new(),
@@ -141,6 +145,17 @@ impl Link {
     /// The bytes that a node or a watch with this path costs the server, which sees the chroot too.
     pub(crate) fn cost(&self, path_bytes: usize) -> usize {
         self.root_bytes + path_bytes
+    }
+
+    /// Makes room for a watch of a path. Who has one watch after the other keeps the room from one to the next: whoever
+    /// is in line is not turned away for somebody who came later.
+    pub(crate) fn make_room(&self, room: &mut Option<Reserved>, path_bytes: usize) -> Result<()> {
+        let bytes = self.cost(path_bytes);
+        match room {
+            Some(room) => self.watches.widen(room, bytes)?,
+            None => *room = Some(self.watches.reserve(bytes)?),
+        }
+        Ok(())
     }
 
     pub(crate) fn phase(&self) -> Phase {
@@ -274,6 +289,15 @@ impl Link {
             return Vec::new();
         }
         guids.filter(|(guid, _)| strays.guids.contains(guid)).map(|(_, name)| name).collect()
+    }
+
+    /// Whether nobody is deleting this node; then the caller is, until [`end_deletion`](Self::end_deletion).
+    pub(crate) fn begin_deletion(&self, path: &str) -> bool {
+        self.deletions.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned())
+    }
+
+    pub(crate) fn end_deletion(&self, path: &str) {
+        self.deletions.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
     }
 
     /// Begins an orderly end; [`Link::over`] tells when it has come.

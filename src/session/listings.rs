@@ -4,7 +4,8 @@
 //! 2. A path has a few listings under way in a session, however many wait there. Who asks while there are as many shares
 //!    the next, which is sent when one of them has been answered. Each is as large as the line is long: a server that is
 //!    asked for thousands of them at once dies of its answers.
-//! 3. A listing is tidied once, before it is handed to those who share it.
+//! 3. A listing is tidied once, before it is handed to those who share it. Who searches for what is to be tidied asks
+//!    for it as it is, and shares with others who do.
 
 use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -26,15 +27,15 @@ pub(crate) type Tidy = fn(&Arc<Link>, &LockPath, &mut Vec<String>);
 struct UnderWay {
     link: Arc<Link>,
     path: LockPath,
-    tidy: Tidy,
+    tidy: Option<Tidy>,
     over: bool,
 }
 
 impl Link {
-    /// Lists the children of `path` for `slot`, together with others who ask for the same. To be called in a
-    /// [burst](Link::burst), to which the returned work belongs.
-    pub(crate) fn list(self: &Arc<Self>, path: &LockPath, tidy: Tidy, slot: Slot<Names>) -> Option<Work> {
-        let mut listings = self.all_asked();
+    /// Lists the children of `path` for `slot`, tidied or as they are, together with others who ask for the same. To be
+    /// called in a [burst](Link::burst), to which the returned work belongs.
+    pub(crate) fn list(self: &Arc<Self>, path: &LockPath, tidy: Option<Tidy>, slot: Slot<Names>) -> Option<Work> {
+        let mut listings = self.all_asked(tidy.is_some());
         let asked = listings.entry(path.clone()).or_default();
         if asked.under_way == MOST_UNDER_WAY {
             asked.next.push(slot);
@@ -47,8 +48,8 @@ impl Link {
         Some(under_way.serve(answer, slot).boxed())
     }
 
-    fn all_asked(&self) -> MutexGuard<'_, HashMap<LockPath, Asked>> {
-        self.listings.lock().unwrap_or_else(PoisonError::into_inner)
+    fn all_asked(&self, tidied: bool) -> MutexGuard<'_, HashMap<LockPath, Asked>> {
+        self.listings[usize::from(tidied)].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -57,7 +58,9 @@ impl UnderWay {
         let mut asking = vec![first];
         loop {
             let result = answer.await.map(|mut names| {
-                (self.tidy)(&self.link, &self.path, &mut names);
+                if let Some(tidy) = self.tidy {
+                    tidy(&self.link, &self.path, &mut names);
+                }
                 Names::new(names)
             });
             let lost = match &result {
@@ -83,7 +86,7 @@ impl UnderWay {
 
     /// Takes those who wait for the next listing. If there are none, or it is the last, this one makes room for another.
     fn next(&mut self, last: bool) -> Vec<Slot<Names>> {
-        let mut listings = self.link.all_asked();
+        let mut listings = self.link.all_asked(self.tidy.is_some());
         let mut next =
             listings.get_mut(&self.path).map(|asked| std::mem::take(&mut asked.next)).unwrap_or_default();
         next.retain(|slot| !slot.is_abandoned());

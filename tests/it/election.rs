@@ -12,10 +12,11 @@ use testbed::ledger::Ledger;
 use testbed::proxy::{Closing, Cut, Request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
+use zookeeper_recipes::zookeeper_client::{Acls, CreateMode, Permission};
 use zookeeper_recipes::{Contender, ContenderKind, Election, Error, HoldState, Loss, Observer, Options, Session};
 
 use crate::support::{TIMEOUT, World, polled, soon};
+use crate::weather::restricted;
 
 fn election(session: &Session, path: &str, name: &str) -> Election {
     Election::with_options(session, path, Options::new().with_identifier(name)).expect("an election")
@@ -616,6 +617,21 @@ async fn observer_leaves_no_watch_behind() {
     drop(observer);
     wait_watches(&world, 0).await;
     world.wait_empty().await;
+}
+
+/// What was given up stands in nobody's way, so nobody leads where its node may not be deleted.
+#[tokio::test]
+async fn observer_beside_a_node_that_was_given_up_waits_and_does_not_ask_again_and_again() {
+    let world = World::new().await;
+    restricted(&world, Permission::READ | Permission::CREATE).await;
+    let term = election(&world.session, &world.path, "leader").campaign().await.expect("leads");
+    let error = term.resign().await.expect_err("its node may not be deleted");
+    assert!(matches!(error, Error::NoAuth { .. }), "{error:?}");
+    world.proxy.reset();
+    let mut observer = election(&world.session, &world.path, "observer").observe();
+    assert_eq!(changed(&mut observer).await, None, "nobody leads");
+    let count = |op: Op| world.proxy.requests().iter().filter(|request| request.op == op).count();
+    assert_eq!((count(Op::GetChildren), count(Op::Delete)), (2, 1), "{:?}", world.proxy.requests());
 }
 
 #[tokio::test]

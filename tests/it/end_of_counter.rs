@@ -5,6 +5,7 @@
 
 mod crowd;
 mod in_line;
+mod same_name;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex as StdMutex};

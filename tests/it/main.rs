@@ -10,6 +10,7 @@ mod end_of_counter;
 mod ends;
 mod enqueue;
 mod family;
+mod full;
 mod given;
 mod histories;
 mod listing;

@@ -41,7 +41,7 @@ async fn waiters_of_one_session_share_their_listings() {
 async fn those_who_share_a_listing_share_the_loss_of_the_connection() {
     // No more than these. Each has a world of its own, as what was cut off is looked for again later.
     let rounds = (1..=ASKING + LISTINGS).flat_map(|k| [Cut::AfterRequest(k), Cut::BeforeAnswer(k)]);
-    let rounds = rounds.map(async |cut| {
+    let rounds = rounds.map(|cut| async move {
         let world = World::new().await;
         let _ahead = world.other_mutex().await.lock().await.expect("held");
         world.proxy.reset();
@@ -53,6 +53,30 @@ async fn those_who_share_a_listing_share_the_loss_of_the_connection() {
         world.wait_children(1).await;
     });
     join_all(rounds).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_who_search_after_a_cut_share_their_listings() {
+    const MANY: usize = 300;
+    let world = World::at(&hosts(), Duration::from_secs(20)).await;
+    let _ahead = world.other_mutex().await.lock().await.expect("held");
+    world.proxy.reset();
+    world.proxy.on_request(|_| Verdict::Hold);
+    let mutex = world.mutex();
+    let places = tokio::spawn(async move { try_join_all((0..MANY).map(|_| mutex.enqueue())).await });
+    soon("creates", world.proxy.wait_for_requests(MANY)).await;
+    world.proxy.on_request(|_| Verdict::Forward);
+    world.proxy.cut_now();
+    world.proxy.heal();
+    let places = soon("all are in line", places).await.expect("no panic").expect("in line");
+    let listings = || world.proxy.requests().iter().filter(|request| request.op == Op::GetChildren).count();
+    println!("{} listings for {MANY} in line after a cut", listings());
+    assert!(listings() < MANY / 10, "{}", listings());
+    world.proxy.reset();
+    drop(places);
+    world.wait_children(1).await;
+    println!("{} listings for {MANY} who gave up", listings());
+    assert!(listings() < MANY / 10, "{}", listings());
 }
 
 #[tokio::test]
