@@ -1,7 +1,11 @@
 //! What must hold of every pair, in both directions.
 
+use std::future::pending;
+use std::process::Stdio;
+
 use futures_util::FutureExt;
 use testbed::proxy::Proxy;
+use tokio::process::Command;
 use tokio::task::JoinHandle;
 use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{LockGuard, Session};
@@ -14,6 +18,8 @@ use crate::watched::{Watched, proxy, watch};
 
 const HAND_OVERS: usize = 200;
 const TURNS: usize = 50;
+/// Names, for a process of ours that is to be killed, the path of the lock that it is to hold.
+const HOLD: &str = "INTEROP_HOLD";
 
 /// Both sides of a pair on one path, and an eye on the server.
 struct Fleet {
@@ -218,7 +224,35 @@ async fn their_holder_is_killed(pair: &'static Pair) {
     session.close().await.expect("closed");
 }
 
-/// Our process vanishes while it holds: they are next when our session is over, and we know.
+/// Our process is killed while it holds: they are next when its session is over. It is this binary, run again to play the
+/// one test `name`, which [holds](hold) there.
+async fn our_holder_is_killed(pair: &'static Pair, name: &str) {
+    let fleet = Fleet::of(pair).await;
+    let mut theirs = fleet.theirs().await;
+    let mut ours = Command::new(std::env::current_exe().expect("the path of this binary"))
+        .args(["--exact", name.split_once("::").expect("the crate and a path").1])
+        .env(HOLD, &fleet.path)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("this binary runs again");
+    fleet.waiting(0).await;
+    fleet.theirs_waits(&mut theirs, "acquire", 1).await;
+    ours.kill().await.expect("killed");
+    theirs.held().await;
+    theirs.release().await;
+    fleet.end().await;
+}
+
+/// Holds the lock at `path` until the process is killed.
+async fn hold(pair: &'static Pair, path: &str) {
+    let session = connect(&hosts()).await;
+    let _guard = (pair.ours)(&session, path).await;
+    pending::<()>().await;
+}
+
+/// We are cut off from all servers while we hold: they are next when our session is over, and we know.
 async fn our_holder_is_cut_off(pair: &'static Pair) {
     let fleet = Fleet::of(pair).await;
     let mut theirs = fleet.theirs().await;
@@ -279,11 +313,27 @@ macro_rules! tests {
     )*};
 }
 
+macro_rules! killed {
+    ($pair:ident) => {
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn our_holder_is_killed() {
+            match std::env::var(super::HOLD) {
+                Ok(path) => super::hold(&super::$pair, &path).await,
+                Err(_) => {
+                    let name = concat!(module_path!(), "::our_holder_is_killed");
+                    super::our_holder_is_killed(&super::$pair, name).await;
+                }
+            }
+        }
+    };
+}
+
 macro_rules! pairs {
     ($($name:ident => $pair:ident $(but $cannot:ident)?;)*) => {$(
         mod $name {
             tests!($pair: exclusion, order, hand_over, their_holder_is_killed, our_holder_is_cut_off,
                 our_waiter_is_cancelled);
+            killed!($pair);
             pairs!(@cancel $pair $($cannot)?);
         }
     )*};

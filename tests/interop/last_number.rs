@@ -4,7 +4,7 @@ use testbed::Server;
 use zookeeper_recipes::{HoldState, Mutex, Session};
 
 use crate::peer::{Handle, Language, Peer};
-use crate::support::{connect, soon};
+use crate::support::{connect, soon, wait_nodes};
 
 const PATH: &str = "/interop/lock";
 
@@ -42,6 +42,31 @@ async fn zookeepers_recipe_lets_two_in() {
     end.close().await;
 }
 
+/// Its lock has the same name each time that a session locks again, now for a younger node. Ours that saw the older one
+/// are not misled.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn zookeepers_recipe_comes_back_behind_ours() {
+    let end = End::new(Language::Java, i32::MAX).await;
+    let mut theirs = end.peer.lock("recipe", PATH).await;
+    theirs.acquire().await;
+    let client = end.session.client();
+    let before = client.list_children(PATH).await.expect("listed");
+    let other = connect(&end.server.hosts()).await;
+    let first = end.mutex.enqueue().await.expect("in line");
+    let second = Mutex::new(&other, PATH).expect("a mutex").enqueue().await.expect("in line");
+    theirs.release().await;
+    let first = soon("our first turn", first).await.expect("held");
+    theirs.send("acquire").await;
+    let nodes = wait_nodes(&client, &[PATH.to_owned()], 3).await;
+    assert!(nodes.contains(&format!("{PATH}/{}", before[0])), "{before:?} {nodes:?}");
+    first.release().await.expect("released");
+    soon("our second turn", second).await.expect("held").release().await.expect("released");
+    theirs.held().await;
+    theirs.release().await;
+    other.close().await.expect("closed");
+    end.close().await;
+}
+
 /// It compares numbers as text, so of two negative ones the later comes first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn curator_lets_two_in() {
@@ -53,7 +78,7 @@ async fn curator_lets_two_in() {
 }
 
 struct End {
-    _server: Server,
+    server: Server,
     session: Session,
     mutex: Mutex,
     peer: Peer,
@@ -68,7 +93,7 @@ impl End {
             mutex: Mutex::new(&session, PATH).expect("a mutex"),
             session,
             peer: Peer::start(language, &server.hosts()).await,
-            _server: server,
+            server,
             number,
         }
     }

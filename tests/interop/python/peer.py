@@ -19,7 +19,7 @@ class RenamedLock(Lock):
     """kazoo's lock with the names that Curator, Go's client and we use, and with an eye on ZooKeeper's own recipe."""
 
     _NODE_NAME = "-lock-"
-    _EXCLUDE_NAMES = ["-lock-", "x--?[0-9]+-"]
+    _EXCLUDE_NAMES = ["-lock-", "x--?[0-9a-f]+-"]
 
 
 say_lock = threading.Lock()
