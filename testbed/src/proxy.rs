@@ -76,7 +76,14 @@ impl Proxy {
 
     /// Id and password of the session in the newest `ConnectResponse`.
     pub fn session(&self) -> Option<(i64, Vec<u8>)> {
-        self.shared.state().session.clone()
+        self.shared.state().sessions.last().cloned()
+    }
+
+    /// The password of a session that came through here. Whoever knows its session asks for that: the client of a proxy
+    /// that is gone may come back to its port, and find another.
+    pub fn password(&self, session: i64) -> Option<Vec<u8>> {
+        let sessions = &self.shared.state().sessions;
+        sessions.iter().find(|(id, _)| *id == session).map(|(_, password)| password.clone())
     }
 
     /// The counted requests in the order of their arrival.

@@ -236,7 +236,7 @@ async fn session_made_from_a_client_is_not_renewed() {
     let session = zookeeper_recipes::Session::from(client);
     let mutex = Mutex::new(&session, &world.path).expect("a mutex");
     let guard = mutex.lock().await.expect("held");
-    world.expire().await;
+    world.expire_that_of(&session).await;
     assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
     let error =
         tokio::time::timeout(PATIENCE, mutex.lock()).await.expect("no wait for ever").expect_err("no session");

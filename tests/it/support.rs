@@ -105,10 +105,16 @@ impl World {
 
     /// Ends the present session, for real, behind the library's back.
     pub(crate) async fn expire(&self) {
-        let session = self.proxy.session().expect("a session went through the proxy");
+        self.expire_that_of(&self.session).await;
+    }
+
+    /// Does so to another session behind the proxy.
+    pub(crate) async fn expire_that_of(&self, session: &Session) {
+        let id = session.id().0;
+        let password = self.proxy.password(id).expect("the session went through the proxy");
         // The client would take its session back while it is being ended.
         self.proxy.refuse();
-        testbed::expire::expire(&self.hosts, session).await.expect("expires");
+        testbed::expire::expire(&self.hosts, (id, password)).await.expect("expires");
         self.proxy.heal();
     }
 }

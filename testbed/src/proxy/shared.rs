@@ -161,7 +161,9 @@ impl Shared {
 
     pub(super) fn connected(&self, response: ConnectResponse) {
         if response.session != 0 {
-            self.state().session = Some((response.session, response.password));
+            let sessions = &mut self.state().sessions;
+            sessions.retain(|(id, _)| *id != response.session);
+            sessions.push((response.session, response.password));
         }
     }
 

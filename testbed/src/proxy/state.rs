@@ -37,7 +37,8 @@ pub(super) struct State {
     pub(super) history: History,
     pub(super) faults: Faults,
     pub(super) hook: Option<Hook>,
-    pub(super) session: Option<(i64, Vec<u8>)>,
+    /// Those of the `ConnectResponse`s, with their passwords, the newest last.
+    pub(super) sessions: Vec<(i64, Vec<u8>)>,
     mode: Mode,
     heals: usize,
     links: BTreeMap<usize, Link>,
@@ -50,7 +51,7 @@ impl State {
             history: History::default(),
             faults: Faults::new(),
             hook: None,
-            session: None,
+            sessions: Vec::new(),
             mode: Mode::Forward,
             heals: 0,
             links: BTreeMap::new(),
