@@ -3,8 +3,8 @@
 //! 1. One acquisition goes through one or several steps; each is a place in one line or in several at once. A recipe
 //!    says which. A place is owned by a value with `Drop` before its nodes are created, so the future may be dropped
 //!    anywhere.
-//! 2. A waiter watches one node, the nearest that excludes it, with one watch, for which it keeps the room. One that has several nodes also watches
-//!    these: the loss of one is the loss of all.
+//! 2. A waiter watches one node, the nearest that excludes it, with one watch, for which it keeps the room. One that has
+//!    several nodes also watches these: the loss of one is the loss of all.
 //! 3. When the session ends, the waiter queues again, at the tail, in the renewed one.
 //! 4. A hold whose trust has passed is never returned.
 

@@ -87,13 +87,14 @@ impl UnderWay {
     /// Takes those who wait for the next listing. If there are none, or it is the last, this one makes room for another.
     fn next(&mut self, last: bool) -> Vec<Slot<Names>> {
         let mut listings = self.link.all_asked(self.tidy.is_some());
-        let mut next =
-            listings.get_mut(&self.path).map(|asked| std::mem::take(&mut asked.next)).unwrap_or_default();
+        let Some(asked) = listings.get_mut(&self.path) else {
+            self.over = true;
+            return Vec::new();
+        };
+        let mut next = std::mem::take(&mut asked.next);
         next.retain(|slot| !slot.is_abandoned());
         self.over = last || next.is_empty();
-        if self.over
-            && let Some(asked) = listings.get_mut(&self.path)
-        {
+        if self.over {
             asked.under_way -= 1;
             if asked.under_way == 0 {
                 listings.remove(&self.path);
