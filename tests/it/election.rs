@@ -630,8 +630,7 @@ async fn observer_beside_a_node_that_was_given_up_waits_and_does_not_ask_again_a
     world.proxy.reset();
     let mut observer = election(&world.session, &world.path, "observer").observe();
     assert_eq!(changed(&mut observer).await, None, "nobody leads");
-    let count = |op: Op| world.proxy.requests().iter().filter(|request| request.op == op).count();
-    assert_eq!((count(Op::GetChildren), count(Op::Delete)), (2, 1), "{:?}", world.proxy.requests());
+    assert_eq!((world.count(Op::GetChildren), world.count(Op::Delete)), (2, 1), "{:?}", world.proxy.requests());
 }
 
 #[tokio::test]
@@ -652,8 +651,7 @@ async fn observer_of_a_path_with_strange_children_waits_and_does_not_ask_again_a
         for _ in 0..10 {
             world.session.client().check_stat("/").await.expect("asked");
         }
-        let requests = world.proxy.requests();
-        requests.iter().filter(|request| request.op == Op::GetChildren).count()
+        world.count(Op::GetChildren)
     };
     tokio::select! {
         seen = &mut waits => panic!("nothing changed: {seen:?}"),
@@ -724,9 +722,8 @@ async fn change_of_leaders_wakes_the_next_candidate_and_each_observer_once() {
     crowd.session.client().check_stat(&world.path).await.expect("asked");
     let woken: Vec<_> = crowd.proxy.requests().iter().map(|request| request.op).collect();
     assert_eq!(woken, [Op::Exists], "nobody else was woken");
-    let looks = |op: Op| eyes.proxy.requests().iter().filter(|request| request.op == op).count();
     // Those who look at the same time share the listing.
-    let (listings, reads) = (looks(Op::GetChildren), looks(Op::GetData));
+    let (listings, reads) = (eyes.count(Op::GetChildren), eyes.count(Op::GetData));
     assert!((1..=20).contains(&listings) && reads == 20, "one look each: {listings} listings, {reads} reads");
     term.resign().await.expect("resigned");
     for standing in candidates {

@@ -64,10 +64,9 @@ async fn readers_behind_a_writer_are_admitted_together_and_woken_once() {
         guards.push(soon("a reader", reader).await.expect("no panic").expect("held"));
     }
     // All hold at once. Each was woken once, looked once, together with others or alone, and watches nothing any more.
-    let requests = world.proxy.requests();
-    let looks = requests.iter().filter(|request| request.op == Op::GetChildren).count();
+    let looks = world.count(Op::GetChildren);
     assert!((1..=20).contains(&looks), "{looks}");
-    assert_eq!(requests.iter().filter(|request| request.op == Op::GetData).count(), 0);
+    assert_eq!(world.count(Op::GetData), 0);
     drop(guards);
     world.wait_empty().await;
 }

@@ -412,7 +412,7 @@ async fn thousand_permits_are_searched_for_in_few_requests() {
     permit.release().await.expect("released");
     wait_counts(&world, 0, 0).await;
     // Late doubles of all are searched for together, twice.
-    let searches = || world.proxy.requests().iter().filter(|request| request.op == Op::GetChildren).count();
+    let searches = || world.count(Op::GetChildren);
     let searched = async {
         while searches() < 2 {
             world.proxy.wait_for_requests(world.proxy.requests().len() + 1).await;

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use futures_util::future::{join_all, poll_immediate, try_join_all};
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all, poll_immediate, try_join_all};
 use testbed::frames::Op;
 use testbed::proxy::{Cut, Verdict};
 use zookeeper_recipes::zookeeper_client::Permission;
-use zookeeper_recipes::{Error, Mutex, MutexGuard, Result, Waiting};
+use zookeeper_recipes::{Contender, Error, Mutex, MutexGuard, Result, Waiting};
 
 use crate::support::{World, hosts, soon};
 use crate::weather::restricted;
@@ -28,10 +29,8 @@ async fn waiters_of_one_session_share_their_listings() {
     let _ahead = world.other_mutex().await.lock().await.expect("held");
     world.proxy.reset();
     let places = soon("all are in line", places(&world.mutex())).await.expect("in line");
-    let ops: Vec<_> = world.proxy.requests().iter().map(|request| request.op).collect();
-    let [creates, listings] =
-        [Op::Create2, Op::GetChildren].map(|op| ops.iter().filter(|one| **one == op).count());
-    assert_eq!((creates, listings), (ASKING, LISTINGS), "{ops:?}");
+    let counts = (world.count(Op::Create2), world.count(Op::GetChildren));
+    assert_eq!(counts, (ASKING, LISTINGS), "{:?}", world.proxy.requests());
     let mut positions: Vec<_> = places.iter().map(Waiting::position).collect();
     positions.sort_unstable();
     assert_eq!(positions, Vec::from_iter(1..=ASKING), "each sees all who are ahead");
@@ -69,7 +68,7 @@ async fn those_who_search_after_a_cut_share_their_listings() {
     world.proxy.cut_now();
     world.proxy.heal();
     let places = soon("all are in line", places).await.expect("no panic").expect("in line");
-    let listings = || world.proxy.requests().iter().filter(|request| request.op == Op::GetChildren).count();
+    let listings = || world.count(Op::GetChildren);
     println!("{} listings for {MANY} in line after a cut", listings());
     assert!(listings() < MANY / 10, "{}", listings());
     world.proxy.reset();
@@ -100,8 +99,10 @@ async fn those_who_share_a_listing_share_the_end_of_the_session() {
     }
 }
 
-/// A world whose proxy keeps listings back, and the question of how many listings it has seen.
-async fn held_back() -> (World, impl Fn(&World) -> usize) {
+type Seen = Vec<Result<Vec<Contender>>>;
+
+/// A world whose proxy keeps listings back, and those who wait there for theirs.
+async fn held_back() -> (World, BoxFuture<'static, Seen>) {
     let world = World::at(&hosts(), Duration::from_secs(20)).await;
     world.make_path().await;
     world.proxy.reset();
@@ -109,18 +110,16 @@ async fn held_back() -> (World, impl Fn(&World) -> usize) {
         Op::GetChildren => Verdict::Hold,
         _ => Verdict::Forward,
     });
-    let listings =
-        |world: &World| world.proxy.requests().iter().filter(|request| request.op == Op::GetChildren).count();
-    (world, listings)
+    let mutex = world.mutex();
+    let mut asking = async move { join_all((0..ASKING).map(|_| mutex.contenders())).await }.boxed();
+    assert!(poll_immediate(&mut asking).await.is_none());
+    soon("all that are sent", world.proxy.wait_for_requests(LISTINGS - 1)).await;
+    (world, asking)
 }
 
 #[tokio::test]
 async fn nothing_is_asked_for_those_who_have_left() {
-    let (world, listings) = held_back().await;
-    let mutex = world.mutex();
-    let mut asking = Box::pin(join_all((0..ASKING).map(|_| mutex.contenders())));
-    assert!(poll_immediate(&mut asking).await.is_none());
-    soon("all that are sent", world.proxy.wait_for_requests(LISTINGS - 1)).await;
+    let (world, asking) = held_back().await;
     drop(asking);
     world.proxy.on_request(|_| Verdict::Forward);
     world.proxy.heal();
@@ -128,8 +127,8 @@ async fn nothing_is_asked_for_those_who_have_left() {
         .await;
     // It comes behind their answers.
     assert!(world.session.client().check_stat("/").await.expect("asked").is_some());
-    assert!(mutex.contenders().await.expect("listed").is_empty());
-    assert_eq!(listings(&world), LISTINGS, "four for those who have left, and one for who came after");
+    assert!(world.mutex().contenders().await.expect("listed").is_empty());
+    assert_eq!(world.count(Op::GetChildren), LISTINGS, "four for those who have left, and one for who came after");
 }
 
 #[tokio::test]
@@ -156,11 +155,7 @@ async fn those_who_share_a_listing_share_that_there_is_none() {
 
 #[tokio::test]
 async fn those_who_wait_for_a_listing_hear_of_the_close() {
-    let (world, listings) = held_back().await;
-    let mutex = world.mutex();
-    let mut asking = Box::pin(join_all((0..ASKING).map(|_| mutex.contenders())));
-    assert!(poll_immediate(&mut asking).await.is_none());
-    soon("all that are sent", world.proxy.wait_for_requests(LISTINGS - 1)).await;
+    let (world, asking) = held_back().await;
     let session = world.session.clone();
     let closed = tokio::spawn(async move { session.close().await });
     for seen in soon("the end", asking).await {
@@ -169,5 +164,5 @@ async fn those_who_wait_for_a_listing_hear_of_the_close() {
     world.proxy.on_request(|_| Verdict::Forward);
     world.proxy.heal();
     soon("closed", closed).await.expect("no panic").expect("closed");
-    assert_eq!(listings(&world), LISTINGS - 1, "nothing is asked for those who wait no more");
+    assert_eq!(world.count(Op::GetChildren), LISTINGS - 1, "nothing is asked for those who wait no more");
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use testbed::frames::Op;
 use testbed::proxy::Proxy;
 use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
@@ -81,6 +82,11 @@ impl World {
 
     pub(crate) async fn other_mutex(&self) -> Mutex {
         Mutex::new(&self.other().await, &self.path).expect("a mutex")
+    }
+
+    /// How many requests of this kind the proxy has counted.
+    pub(crate) fn count(&self, op: Op) -> usize {
+        self.proxy.requests().iter().filter(|request| request.op == op).count()
     }
 
     /// The names under the lock path, in the order of their numbers.
