@@ -388,7 +388,7 @@ async fn contenders_of_many_locks_are_listed_in_a_few_round_trips() {
     let lock = MultiLock::new(&world.session, &all).expect("a lock");
     let guard = lock.lock().await.expect("held");
     // Held back, so that whatever waits for an answer shows as a round trip of its own.
-    world.proxy.hold_answers(Duration::from_millis(300));
+    world.proxy.hold_answers(Duration::from_millis(500));
     world.proxy.reset();
     let listed = lock.contenders().await.expect("listed");
     assert_eq!(listed.len(), all.len());

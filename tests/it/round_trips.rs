@@ -14,7 +14,7 @@ use crate::support::{TIMEOUT, World, hosts, make_paths};
 
 /// Answers are held back, so that whatever waits for one shows as a round trip of its own. It is much longer than a kernel
 /// puts off an acknowledgement (40 ms): the client leaves Nagle's algorithm on, which may hold a second segment up.
-const HOLD: Duration = Duration::from_millis(200);
+const HOLD: Duration = Duration::from_millis(500);
 
 /// A session that has no need to renew its trust while answers are held back.
 async fn calm(recipe: &Recipe) -> World {
@@ -138,7 +138,7 @@ async fn handover_after_a_long_wait_proves_the_session_in_the_same_round_trip() 
     guard.release().await.expect("released");
     let guard = waiting.await.expect("no panic").expect("held");
     assert_eq!((world.proxy.round_trips(), ops(&world)), (1, vec![Op::Multi, Op::GetChildren]));
-    assert!(guard.valid_for() > TIMEOUT / 3, "trusted for {:?}", guard.valid_for());
+    assert!(guard.valid_for() > Duration::ZERO, "what its create proved is long over");
     guard.release().await.expect("released");
 }
 

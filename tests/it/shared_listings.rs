@@ -9,7 +9,7 @@ use testbed::proxy::{Cut, Verdict};
 use zookeeper_recipes::zookeeper_client::Permission;
 use zookeeper_recipes::{Contender, Error, Mutex, MutexGuard, Result, Waiting};
 
-use crate::support::{World, hosts, soon};
+use crate::support::{PATIENCE, World, hosts, soon};
 use crate::weather::restricted;
 
 /// So many ask at once: all ask before the first is answered, since nothing else runs until each has been polled once.
@@ -87,12 +87,15 @@ async fn those_who_share_a_listing_share_the_end_of_the_session() {
         let _ahead = world.other_mutex().await.lock().await.expect("held");
         let mutex = world.mutex();
         world.proxy.reset();
+        // Who is in line before the black hole would lose that place with the session, and is not polled any more.
+        world.proxy.hold_answers(PATIENCE);
         world.proxy.black_hole_after_request(k);
         let asked = tokio::spawn({
             let mutex = mutex.clone();
             async move { places(&mutex).await }
         });
         soon("requests", world.proxy.wait_for_requests(k)).await;
+        world.proxy.hold_answers(Duration::ZERO);
         world.expire().await;
         let places = soon("all are in line again", asked).await.expect("no panic").expect("in line");
         world.wait_children(1 + ASKING).await;
