@@ -91,14 +91,14 @@ async fn missing_parents_take_one_more() {
 
 #[tokio::test]
 async fn handover_wakes_one_waiter_with_one_watch() {
-    let world = World::new().await;
+    let world = calm(&MUTEX).await;
     let guard = world.other_mutex().await.lock().await.expect("held");
     let waiter = world.mutex();
     let first = tokio::spawn(async move { waiter.lock().await });
     world.wait_children(2).await;
     world.proxy.wait_for(|request| request.op == Op::GetData && request.answer.is_some()).await;
     // More waiters, in one session through another proxy: none of them may hear of the release.
-    let crowd = World::new().await;
+    let crowd = calm(&MUTEX).await;
     let mut others = Vec::new();
     for count in 3..13 {
         let mutex = zookeeper_recipes::Mutex::new(&crowd.session, &world.path).expect("a mutex");
@@ -126,12 +126,14 @@ async fn handover_wakes_one_waiter_with_one_watch() {
 
 #[tokio::test]
 async fn handover_after_a_long_wait_proves_the_session_in_the_same_round_trip() {
-    let world = World::new().await;
+    // What follows takes less than a third of it, after which trust is renewed.
+    let timeout = 2 * TIMEOUT;
+    let world = World::at(&hosts(), timeout).await;
     let guard = world.other_mutex().await.lock().await.expect("held");
     let waiter = world.mutex();
     let waiting = tokio::spawn(async move { waiter.lock().await });
     world.proxy.wait_for(|request| request.op == Op::GetData && request.answer.is_some()).await;
-    let early = tokio::time::timeout(TIMEOUT, guard.lost()).await;
+    let early = tokio::time::timeout(timeout, guard.lost()).await;
     assert!(early.is_err(), "a healthy hold is not lost");
     world.proxy.hold_answers(HOLD);
     world.proxy.reset();
