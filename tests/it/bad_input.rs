@@ -11,7 +11,7 @@ use crate::family::{FAMILY, turn};
 use crate::support::{TIMEOUT, World, children, soon};
 
 /// Longer than anything takes that is not held up.
-const MOMENT: Duration = Duration::from_millis(200);
+const MOMENT: Duration = Duration::from_millis(500);
 
 /// The error says what was wrong, and what to do.
 #[track_caller]

@@ -229,7 +229,7 @@ async fn tries_to_lead_only_if_nobody_stands() {
     let (first, other) = (election(&world.session, &world.path, "first"), candidate(&world, "other").await);
     let term = first.try_campaign().await.expect("asked").expect("nobody stands");
     assert!(other.try_campaign().await.expect("asked").is_none());
-    for limit in [Duration::ZERO, Duration::from_millis(200)] {
+    for limit in [Duration::ZERO, Duration::from_millis(500)] {
         assert!(other.try_campaign_for(limit).await.expect("asked").is_none(), "{limit:?}");
     }
     world.wait_children(1).await;

@@ -242,7 +242,7 @@ async fn time_limit_is_one_for_all_members() {
     for path in paths(&world, &["a", "b", "c"]) {
         held.push(Mutex::new(&other, &path).expect("a lock").lock().await.expect("held"));
     }
-    let limit = Duration::from_millis(400);
+    let limit = Duration::from_secs(1);
     for multi in [true, false] {
         let lock = multi_lock(&world.session, &world, &["a", "b", "c"]);
         let lock = if multi { lock } else { lock.sequential() };

@@ -11,7 +11,7 @@ use zookeeper_recipes::{Error, HoldState, Loss, Owner, ReentrantMutex, Reentrant
 use crate::support::{TIMEOUT, World, polled, soon, wait_children};
 
 /// Longer than anything takes that is not held up.
-const MOMENT: Duration = Duration::from_millis(200);
+const MOMENT: Duration = Duration::from_millis(500);
 
 fn mutex(world: &World) -> ReentrantMutex {
     ReentrantMutex::new(&world.session, &world.path).expect("a mutex")

@@ -114,7 +114,7 @@ async fn who_gives_up_waiting_for_many_leaves_nothing() {
     let semaphore = semaphore(&world, 3);
     let held = semaphore.acquire().await.expect("held");
     let other = other(&world, 3).await;
-    let none = other.try_acquire_many_for(3, Duration::from_millis(200)).await.expect("asked");
+    let none = other.try_acquire_many_for(3, Duration::from_millis(500)).await.expect("asked");
     assert!(none.is_none(), "one is in use");
     wait_counts(&world, 0, 1).await;
     assert_eq!(semaphore.available_permits().await.expect("asked"), 2);
