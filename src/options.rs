@@ -11,6 +11,9 @@ use crate::error::{Error, Result};
 /// The data of a node is meant for people; a large one would not fit into a request.
 const MAX_IDENTIFIER_BYTES: usize = 64 * 1024;
 
+/// A create with more than a megabyte would close the connection, and so would each that repeats it.
+const MAX_ACL_BYTES: usize = 64 * 1024;
+
 /// What a hold takes as proof that its session lives. See the crate's documentation on trust.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -50,6 +53,8 @@ impl Options {
     }
 
     /// Sets the ACLs of all nodes that the lock makes, the missing ancestors of its path included.
+    ///
+    /// At most 64 KiB, which is about a thousand entries.
     #[must_use]
     pub fn with_acls(mut self, acls: Acls<'_>) -> Self {
         self.acls = Some(Arc::from(&*acls));
@@ -114,8 +119,11 @@ impl Options {
 
     /// About how many bytes a request to create a node takes, beyond its path.
     pub(crate) fn request_bytes(&self) -> usize {
-        let acls: usize = self.acls().iter().map(|acl| acl.scheme().len() + acl.id().len() + 12).sum();
-        self.identifier().len() + acls + 40
+        self.identifier().len() + self.acl_bytes() + 40
+    }
+
+    fn acl_bytes(&self) -> usize {
+        self.acls().iter().map(|acl| acl.scheme().len() + acl.id().len() + 12).sum()
     }
 
     pub(crate) fn validate(&self) -> Result<()> {
@@ -127,6 +135,11 @@ impl Options {
         }
         if self.acls.as_deref().is_some_and(<[Acl]>::is_empty) {
             return Err(Error::invalid("acls", "there are none, so nobody could use the node; give at least one"));
+        }
+        let bytes = self.acl_bytes();
+        if bytes > MAX_ACL_BYTES {
+            let reason = format!("they take about {bytes} bytes; {MAX_ACL_BYTES} are the most for one node");
+            return Err(Error::invalid("acls", reason));
         }
         self.identifier.as_deref().map_or(Ok(()), |identifier| validate_data("identifier", identifier))
     }

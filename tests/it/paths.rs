@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use testbed::frames::Op;
 use testbed::proxy::Verdict;
-use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
+use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, Permission};
 use zookeeper_recipes::{Error, LockProvider, Mutex, Options, Session};
 
 use crate::support::{TIMEOUT, World, soon};
@@ -21,9 +21,14 @@ async fn odd_paths_are_refused_and_nothing_is_sent() {
         assert!(world.session.lock_at(path).is_err());
     }
     let big = vec![b'x'; 1 << 20];
-    for options in [Options::new().with_acls(Acls::new(&[])), Options::new().with_identifier(big)] {
+    let many = vec![Acl::new(Permission::ALL, AuthId::new("digest", "somebody:with-a-digest-of-28-chars")); 1_500];
+    for (what, options) in [
+        ("acls", Options::new().with_acls(Acls::new(&[]))),
+        ("acls", Options::new().with_acls(Acls::new(&many))),
+        ("identifier", Options::new().with_identifier(big)),
+    ] {
         let error = Mutex::with_options(&world.session, "/a", options).expect_err("refused");
-        assert!(matches!(error, Error::InvalidInput { .. }), "{error:?}");
+        assert!(matches!(error, Error::InvalidInput { what: named, .. } if named == what), "{error:?}");
     }
     assert!(world.proxy.requests().is_empty());
 }
