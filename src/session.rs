@@ -6,12 +6,14 @@ pub(crate) mod clock;
 mod keeper;
 mod link;
 mod listings;
+mod places;
 mod renewal;
 mod requests;
 mod transactions;
 mod trust;
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -25,6 +27,7 @@ use crate::session::renewal::Servers;
 pub(crate) use self::answer::{Answer, Failure, Slot};
 pub(crate) use self::budget::Reserved;
 pub(crate) use self::link::{End, Interest, Link, LinkOver, Phase, Work};
+pub(crate) use self::places::Entered;
 pub(crate) use self::requests::{Created, Draft, Fired, Names, Requests, Watch};
 pub(crate) use self::transactions::Refusal;
 
@@ -57,8 +60,8 @@ pub struct Session {
 
 struct Inner {
     hosts: Arc<str>,
-    /// Whether there will be another session when the present one has expired.
-    renews: bool,
+    /// Whether somebody puts another session in the place of one that has expired.
+    renews: AtomicBool,
     current: watch::Sender<Current>,
 }
 
@@ -141,7 +144,8 @@ impl Session {
     }
 
     fn of(link: Arc<Link>, hosts: Arc<str>, renews: bool) -> Self {
-        let inner = Inner { hosts, renews, current: watch::Sender::new(Current::Live(link)) };
+        let inner =
+            Inner { hosts, renews: AtomicBool::new(renews), current: watch::Sender::new(Current::Live(link)) };
         Self { inner: Arc::new(inner), options: Options::new() }
     }
 
@@ -155,7 +159,7 @@ impl Session {
     /// The present client, for other work in the same ZooKeeper session.
     ///
     /// After a renewal this is another one. While you keep a clone, [`close`](Self::close) cannot end the session; it
-    /// still gives up all locks.
+    /// still gives up all locks, if the servers can be reached.
     ///
     /// # Panics
     ///
@@ -196,7 +200,7 @@ impl Session {
     /// # Errors
     ///
     /// [`Error::Unavailable`] if the servers could not be told in time: nodes may be left until the servers give the
-    /// session up by themselves, one session timeout after they last heard of it.
+    /// session up by themselves, one session timeout after they last heard of it, or of a clone of its client.
     pub async fn close(&self) -> Result<()> {
         let (link, renewing) = self.inner.end(Error::Closed);
         link.close();
@@ -254,10 +258,16 @@ impl Session {
                             return Err(Error::Closed);
                         }
                         Phase::Over(End::Orphaned) => {
-                            return Err(ended("the runtime that it ran on is gone"));
+                            return Err(ended(ORPHANED));
                         }
-                        Phase::Over(End::Expired | End::AuthFailed) if !self.inner.renews => {
-                            return Err(ended("it has expired, and a session made from a client is not renewed"));
+                        Phase::Over(End::Expired | End::AuthFailed)
+                            if !self.inner.renews.load(Ordering::Acquire) =>
+                        {
+                            return Err(ended(if link.is_owned() {
+                                ORPHANED
+                            } else {
+                                "it has expired, and a session made from a client is not renewed"
+                            }));
                         }
                         Phase::Over(End::Expired | End::AuthFailed) => {}
                     }
@@ -332,19 +342,25 @@ impl Drop for Inner {
     }
 }
 
+const ORPHANED: &str = "the runtime that it ran on is gone";
+
 fn ended(reason: impl Into<String>) -> Error {
     Error::SessionEnded { reason: reason.into() }
 }
 
-/// Ends a session whose runtime is dropped while it is being renewed.
+/// Ends a session whose runtime is dropped while it is being renewed, or is about to be.
 struct Supervisor(Weak<Inner>);
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
-        if let Some(inner) = self.0.upgrade()
-            && matches!(&*inner.current.borrow(), Current::Renewing(_))
-        {
-            inner.end(ended("the runtime that it ran on is gone"));
+        if let Some(inner) = self.0.upgrade() {
+            inner.renews.store(false, Ordering::Release);
+            let renewing = matches!(&*inner.current.borrow(), Current::Renewing(_));
+            if renewing {
+                inner.end(ended(ORPHANED));
+            }
+            // Whoever waits for the next session looks again.
+            inner.current.send_modify(|_| {});
         }
     }
 }

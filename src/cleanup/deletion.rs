@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use uuid::Uuid;
 
 use crate::path::LockPath;
-use crate::session::{Answer, Created, Failure, Link, LinkOver, Names, Refusal, Reserved};
+use crate::session::{Answer, Created, Entered, Failure, Link, LinkOver, Names, Refusal, Work};
 
 /// How long after the first search a create of a lost connection may still come to be applied.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
@@ -125,13 +125,13 @@ pub(super) struct Loose {
     pub(super) create: Option<Answer<Created>>,
     /// Whether a create had an unknown outcome.
     pub(super) uncertain: bool,
-    pub(super) reserved: Option<Reserved>,
+    pub(super) entered: Option<Entered>,
 }
 
 /// Waits for the answers to creates that nobody wants any more, deletes what comes of them, and searches for what may
 /// have come of those without an answer.
 pub(super) async fn tidy(link: &Arc<Link>, loose: Vec<Loose>) {
-    let (mut created, mut wanted, mut reserved) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut created, mut wanted, mut entered) = (Vec::new(), Vec::new(), Vec::new());
     for one in loose {
         let mut uncertain = one.uncertain;
         if let Some(create) = one.create {
@@ -145,36 +145,60 @@ pub(super) async fn tidy(link: &Arc<Link>, loose: Vec<Loose>) {
         if uncertain {
             wanted.push((one.parent, one.guid));
         }
-        reserved.extend(one.reserved);
+        entered.extend(one.entered);
     }
-    delete_all(link, created).await;
-    if wanted.is_empty() || search(link, &wanted).await.is_err() {
+    keep(&mut entered, &delete_all(link, created).await);
+    if wanted.is_empty() {
         return;
     }
+    let Ok(refused) = search(link, &wanted).await else {
+        return;
+    };
+    keep(&mut entered, &refused);
     if link.is_owned() {
         // What a second look finds is rare, and the end of a session of ours removes it, so closing need not wait for it.
-        reserved.clear();
+        entered.clear();
     }
     tokio::time::sleep(SECOND_LOOK).await;
-    let _ = search(link, &wanted).await;
+    if let Ok(refused) = search(link, &wanted).await {
+        keep(&mut entered, &refused);
+    }
 }
 
-async fn search(link: &Arc<Link>, wanted: &[(LockPath, Uuid)]) -> Result<(), LinkOver> {
+/// Keeps those entered whose nodes could not be deleted.
+fn keep(entered: &mut Vec<Entered>, refused: &[String]) {
+    let stay = entered.extract_if(.., |one| refused.iter().any(|path| path.contains(&one.guid().to_string())));
+    stay.for_each(Entered::stays);
+}
+
+/// Deletes what a session has left when it is closed.
+pub(super) fn sweep(link: Arc<Link>, left: Vec<(LockPath, Uuid)>) -> Work {
+    async move {
+        // Whether there was anything to delete, or the session has ended, is nobody's concern any more.
+        let _ = search(&link, &left).await;
+    }
+    .boxed()
+}
+
+/// Deletes the nodes with these guids; returns those that cannot be deleted.
+async fn search(link: &Arc<Link>, wanted: &[(LockPath, Uuid)]) -> Result<Vec<String>, LinkOver> {
     let found = find_all(link, wanted).await?;
     let nodes = wanted.iter().zip(found).flat_map(|((parent, _), names)| {
         let node = |name: String| parent.child(&name);
         names.into_iter().map(node).collect::<Vec<_>>()
     });
-    delete_all(link, nodes.collect()).await;
-    Ok(())
+    Ok(delete_all(link, nodes.collect()).await)
 }
 
-async fn delete_all(link: &Arc<Link>, paths: Vec<String>) {
+/// Deletes these nodes; returns those that cannot be deleted.
+async fn delete_all(link: &Arc<Link>, paths: Vec<String>) -> Vec<String> {
     if paths.is_empty() || link.connected().await.is_err() {
-        return;
+        return Vec::new();
     }
     let firsts = send_all(link, paths.clone());
-    join_all(paths.iter().zip(firsts).map(|(path, first)| delete(link, path, Some(first)))).await;
+    let ends = join_all(paths.iter().zip(firsts).map(|(path, first)| delete(link, path, Some(first)))).await;
+    let refused = paths.into_iter().zip(ends).filter(|(_, end)| matches!(end, Deletion::Refused(_)));
+    refused.map(|(path, _)| path).collect()
 }
 
 /// The children of each parent with the guid beside it, as of now: behind a barrier, so that nothing sent before is

@@ -12,7 +12,7 @@ use crate::cleanup::deletion::{self, Deletion, Loose};
 use crate::error::Result;
 use crate::options::Options;
 use crate::path::LockPath;
-use crate::session::{Answer, Created, Draft, Failure, Link, Reserved, Slot};
+use crate::session::{Answer, Created, Draft, Entered, Failure, Link, Slot};
 
 /// One node of ours. Dropping it, at any moment, sees to the node's deletion.
 pub(crate) struct Stake {
@@ -22,7 +22,7 @@ pub(crate) struct Stake {
     state: State,
     /// Whether a create had an unknown outcome, so that a second node of ours may turn up.
     uncertain: bool,
-    reserved: Option<Reserved>,
+    entered: Option<Entered>,
     /// What to remove together with the node, where that leaves it empty.
     removes: Arc<[LockPath]>,
 }
@@ -68,7 +68,7 @@ impl Stake {
         let draft = draft(format!("_c_{guid}{suffix}"));
         let bytes = draft.parent.as_str().len() + 1 + draft.name.len() + if draft.is_sequential { 10 } else { 0 };
         Ok(Self {
-            reserved: Some(link.nodes.reserve(link.cost(bytes))?),
+            entered: Some(link.enter(&draft.parent, guid, bytes, deletion::sweep)?),
             link: link.clone(),
             guid,
             draft,
@@ -155,7 +155,7 @@ impl Stake {
     /// Sees to the end of the node; `first` is the answer to a delete that is under way. Returns what else may be left.
     fn give_up(&mut self, first: Option<Answer<()>>, report: oneshot::Sender<Deletion>) -> Option<Loose> {
         let (link, parent, guid) = (self.link.clone(), self.draft.parent.clone(), self.guid);
-        let (uncertain, mut reserved) = (std::mem::take(&mut self.uncertain), self.reserved.take());
+        let (uncertain, mut entered) = (std::mem::take(&mut self.uncertain), self.entered.take());
         let state = std::mem::replace(&mut self.state, State::Absent);
         if uncertain || !matches!(state, State::Absent) {
             // From now on it stands in nobody's way, and every listing that shows it deletes it.
@@ -163,13 +163,15 @@ impl Stake {
         }
         let create = match state {
             State::Known(created) => {
-                let (path, held) = (parent.child(&created.name), reserved.take_if(|_| !uncertain));
+                let (path, held) = (parent.child(&created.name), entered.take_if(|_| !uncertain));
                 self.link.background(
                     async move {
                         let deletion = deletion::delete(&link, &path, first).await;
+                        if let (Deletion::Refused(_), Some(held)) = (&deletion, held) {
+                            held.stays();
+                        }
                         // Nobody may be waiting any more.
                         let _ = report.send(deletion);
-                        drop(held);
                     }
                     .boxed(),
                 );
@@ -178,7 +180,7 @@ impl Stake {
             State::Sent(create) => Some(create),
             State::Absent => None,
         };
-        (uncertain || create.is_some()).then_some(Loose { parent, guid, create, uncertain, reserved })
+        (uncertain || create.is_some()).then_some(Loose { parent, guid, create, uncertain, entered })
     }
 }
 

@@ -34,12 +34,7 @@ impl Failure {
     pub(super) fn of(error: ZkError) -> Self {
         match error {
             ZkError::SessionExpired | ZkError::ClientClosed | ZkError::AuthFailed => Self::Over,
-            // The texts of a client whose runtime is gone: its task neither takes requests nor answers them.
-            ZkError::UnexpectedError(text)
-                if text.starts_with("expect error state") || text.starts_with("BUG: ") =>
-            {
-                Self::Over
-            }
+            error if is_orphaned(&error) => Self::Over,
             ZkError::NoNode
             | ZkError::NoAuth
             | ZkError::BadVersion
@@ -64,7 +59,7 @@ impl Failure {
 }
 
 /// What a client says whose runtime is gone: its task takes no requests, and its state stays what it was. A request that
-/// was under way is merely lost, with a text that it also has for requests lost in a SASL handshake.
+/// was under way is merely lost, with a text that it also has for requests lost in a SASL handshake; the next one tells.
 fn is_orphaned(error: &ZkError) -> bool {
     matches!(error, ZkError::UnexpectedError(text) if text.starts_with("expect error state"))
 }

@@ -14,14 +14,28 @@ pub(crate) struct Budget {
     /// How far beyond the limit those may go who have room already.
     slack: usize,
     warn_at: usize,
-    used: Arc<watch::Sender<usize>>,
+    used: Arc<watch::Sender<Used>>,
+}
+
+/// How many bytes are in use.
+#[derive(Clone, Copy, Debug, Default)]
+struct Used {
+    reserved: usize,
+    /// What is never given back.
+    kept: usize,
+}
+
+impl Used {
+    fn sum(self) -> usize {
+        self.reserved + self.kept
+    }
 }
 
 /// Bytes that are in use until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Reserved {
     bytes: usize,
-    used: Arc<watch::Sender<usize>>,
+    used: Arc<watch::Sender<Used>>,
 }
 
 impl Budget {
@@ -38,7 +52,7 @@ impl Budget {
     }
 
     fn new(what: &'static str, limit: usize, slack: usize, warn_at: usize) -> Self {
-        Self { what, limit, slack, warn_at, used: Arc::new(watch::Sender::new(0)) }
+        Self { what, limit, slack, warn_at, used: Arc::default() }
     }
 
     pub(crate) fn reserve(&self, bytes: usize) -> Result<Reserved> {
@@ -60,10 +74,10 @@ impl Budget {
     fn take(&self, bytes: usize, limit: usize) -> Result<()> {
         let mut before = 0;
         let fits = self.used.send_if_modified(|used| {
-            before = *used;
+            before = used.sum();
             let fits = before + bytes <= limit;
             if fits {
-                *used += bytes;
+                used.reserved += bytes;
             }
             fits
         });
@@ -78,25 +92,38 @@ impl Budget {
 
     /// Reserves from the first half only, for those who can do without.
     pub(crate) fn reserve_spare(&self, bytes: usize) -> Option<Reserved> {
-        let roomy = *self.used.borrow() + bytes <= self.limit / 2;
+        let roomy = self.used.borrow().sum() + bytes <= self.limit / 2;
         roomy.then(|| self.reserve(bytes).ok()).flatten()
     }
 
-    /// Waits until nothing is in use.
+    /// Waits until nothing is in use that can be given back.
     pub(crate) async fn emptied(&self) {
         // The channel cannot be closed while `self` owns a sender.
-        let _ = self.used.subscribe().wait_for(|used| *used == 0).await;
+        let _ = self.used.subscribe().wait_for(|used| used.reserved == 0).await;
+    }
+}
+
+impl Reserved {
+    /// Keeps the bytes in use for ever.
+    pub(super) fn keep(mut self) {
+        let bytes = std::mem::take(&mut self.bytes);
+        self.used.send_modify(|used| {
+            used.reserved -= bytes;
+            used.kept += bytes;
+        });
     }
 }
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        self.used.send_modify(|used| *used -= self.bytes);
+        self.used.send_modify(|used| used.reserved -= self.bytes);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     #[test]
@@ -108,6 +135,17 @@ mod tests {
         drop(first);
         let _third = budget.reserve(60).expect("room again");
         drop(second);
+    }
+
+    #[test]
+    fn does_not_give_back_what_is_kept() {
+        let budget = Budget::new("nodes", 100, 0, 50);
+        budget.reserve(60).expect("room").keep();
+        assert!(budget.reserve(41).is_err());
+        let rest = budget.reserve(40).expect("room");
+        assert!(budget.emptied().now_or_never().is_none(), "the rest is in use");
+        drop(rest);
+        assert!(budget.emptied().now_or_never().is_some(), "there is nothing to wait for");
     }
 
     #[test]

@@ -17,6 +17,10 @@ use crate::session::answer::{Answer, Failure};
 use crate::session::clock::Moment;
 use crate::session::link::{End, Link, PAUSE, Phase, Work};
 
+/// So many probes lost one after the other, with no change of the connection between them, tell that the client's runtime
+/// is gone: a live client loses one only with a connection that it had in the meantime.
+const LOST_PROBES: u32 = 2;
+
 /// Starts both tasks on the present runtime, once.
 pub(super) fn start(link: &Arc<Link>) {
     if let Some(receiver) = link.take_work() {
@@ -42,6 +46,7 @@ async fn keep(keeper: Keeper) {
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut renewal: Option<Renewal> = None;
     let mut not_before = Instant::now();
+    let mut lost_probes = 0;
     let mut closing = pin!(async {
         link.close_wanted.notified().await;
         shut_down(link).await
@@ -55,22 +60,27 @@ async fn keep(keeper: Keeper) {
         tokio::select! {
             changed = state.changed() => {
                 ended = end_of(changed);
+                lost_probes = 0;
                 link.announce();
             }
             end = &mut closing => ended = Some(end),
             _ = beat.tick() => link.requests.ledger().awake(Moment::now()),
             () = link.renewal_wanted.notified() => {}
             answer = answered(&mut renewal) => {
-                renewal = None;
+                let probe = renewal.take().is_some_and(|renewal| renewal.probe);
                 if answer.is_err() {
                     not_before = Instant::now() + PAUSE;
+                    lost_probes += u32::from(probe);
                 }
-                if link.requests.is_orphaned() {
+                if link.requests.is_orphaned() || lost_probes == LOST_PROBES {
                     ended = Some(End::Orphaned);
                 }
             }
             trust = due(link, not_before), if renewal.is_none() && link.wants_renewal() => {
                 renewal = Some(Renewal::send(link, trust));
+            }
+            () = tokio::time::sleep_until(not_before), if renewal.is_none() && link.wants_probe() => {
+                renewal = Some(Renewal::probe(link));
             }
         }
     }
@@ -86,8 +96,9 @@ fn end_of(state: SessionState) -> Option<End> {
     }
 }
 
-/// What was sent to renew trust: a read, and a write unless reads are trusted.
+/// What was sent to renew trust: a read, and a write unless reads are trusted. Or only to see whether the client is alive.
 struct Renewal {
+    probe: bool,
     read: Option<Answer<Option<Stat>>>,
     write: Option<Answer<Option<usize>>>,
 }
@@ -96,7 +107,12 @@ impl Renewal {
     fn send(link: &Link, trust: Trust) -> Self {
         let read = link.requests.ping();
         let write = (trust == Trust::Quorum).then(|| link.requests.check("/"));
-        Self { read: Some(read), write }
+        Self { probe: false, read: Some(read), write }
+    }
+
+    /// A request that a client which is away keeps until it is back, and that is lost if there is no client any more.
+    fn probe(link: &Link) -> Self {
+        Self { probe: true, read: Some(link.requests.ping()), write: None }
     }
 
     /// Waits for the answers, each of which counts as soon as it has come.
@@ -138,16 +154,23 @@ async fn due(link: &Link, not_before: Instant) -> Trust {
 }
 
 /// Waits for what is still to be tidied up, then ends the session, in less than one session timeout if it is ours.
-async fn shut_down(link: &Link) -> End {
+async fn shut_down(link: &Arc<Link>) -> End {
+    let began = Instant::now();
+    let tidied = async {
+        // A place whose future is kept and not polled is not given up.
+        let given_up = tokio::time::timeout_at(began + link.timeout / 8, link.places.emptied()).await;
+        if given_up.is_err() {
+            link.sweep().await;
+        }
+    };
     if !link.is_owned() {
         // The session goes on, so nothing else would remove what is left.
-        link.nodes.emptied().await;
+        tidied.await;
         link.requests.give_up();
         return End::Closed { confirmed: true };
     }
-    let began = Instant::now();
     // The end of the session removes what is left, so there is no need to wait long.
-    let tidied = tokio::time::timeout_at(began + link.timeout / 4, link.nodes.emptied()).await.is_ok();
+    let tidied = tokio::time::timeout_at(began + link.timeout / 4, tidied).await.is_ok();
     // Nothing that is under way may keep a clone of the client.
     link.work_over.notify_one();
     link.requests.give_up();

@@ -3,13 +3,14 @@
 //! 1. The tasks that serve a link never keep a [`Session`](crate::Session) alive.
 //! 2. The phase only moves forward: open, closing, over. Every change of the connection is announced on the same
 //!    channel, so that whoever waits looks at the client's own state again.
-//! 3. Nothing is sent while the connection is away: the client would keep it without bound, and send it later.
+//! 3. Nothing is sent while the connection is away: the client would keep it without bound, and send it later. One request
+//!    at a time is the exception, where only that can tell that nobody is there (see `keeper`).
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::future::pending;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -24,6 +25,7 @@ use crate::path::LockPath;
 use crate::session::answer::{Answer, Slot};
 use crate::session::budget::{Budget, Reserved};
 use crate::session::clock::Moment;
+use crate::session::places::{Entered, Places};
 use crate::session::requests::{Names, Requests};
 
 /// How long to wait before a failed request is sent again over a connection that seems to stand.
@@ -34,6 +36,9 @@ const MAX_STRAYS: usize = 8192;
 
 /// Something to be done in the background.
 pub(crate) type Work = BoxFuture<'static, ()>;
+
+/// Deletes the nodes under these paths with these guids.
+pub(crate) type Sweep = fn(Arc<Link>, Vec<(LockPath, Uuid)>) -> Work;
 
 /// Where a session stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,8 +88,10 @@ struct Strays {
 
 pub(crate) struct Link {
     pub(crate) requests: Requests,
-    pub(crate) nodes: Budget,
+    pub(super) places: Places,
     pub(crate) watches: Budget,
+    /// How to delete what is entered in `places`.
+    sweep: OnceLock<Sweep>,
     id: SessionId,
     pub(super) timeout: Duration,
     root_bytes: usize,
@@ -108,7 +115,8 @@ impl Link {
     pub(crate) fn new(client: Client, owned: bool) -> Arc<Self> {
         let (work, receiver) = mpsc::unbounded_channel();
         Arc::new(Self {
-            nodes: Budget::of_nodes(),
+            places: Places::new(),
+            sweep: OnceLock::new(),
             watches: Budget::of_watches(),
             id: client.session_id(),
             timeout: client.session_timeout(),
@@ -145,6 +153,20 @@ impl Link {
     /// The bytes that a node or a watch with this path costs the server, which sees the chroot too.
     pub(crate) fn cost(&self, path_bytes: usize) -> usize {
         self.root_bytes + path_bytes
+    }
+
+    /// Enters a node among those of the session, before its create is sent; `sweep` deletes it if the session is closed
+    /// and its owner does not.
+    pub(crate) fn enter(&self, parent: &LockPath, guid: Uuid, path_bytes: usize, sweep: Sweep) -> Result<Entered> {
+        let _ = self.sweep.set(sweep);
+        self.places.enter(parent, guid, self.cost(path_bytes))
+    }
+
+    /// Deletes the nodes that are left, whoever owns them.
+    pub(super) async fn sweep(self: &Arc<Self>) {
+        if let Some(sweep) = self.sweep.get() {
+            sweep(self.clone(), self.places.all()).await;
+        }
     }
 
     /// Makes room for a watch of a path. Who has one watch after the other keeps the room from one to the next: whoever
@@ -356,6 +378,12 @@ impl Link {
     /// Whether trust can be renewed at this moment.
     pub(super) fn wants_renewal(&self) -> bool {
         self.phase() == Phase::Open && self.requests.is_connected()
+    }
+
+    /// Whether a request should be under way without a connection: the one that can tell that the runtime of a given
+    /// client is gone, where its state stays what it was.
+    pub(super) fn wants_probe(&self) -> bool {
+        self.phase() == Phase::Open && !self.owned && !self.requests.is_connected()
     }
 
     /// When trust has to be renewed next, and how.

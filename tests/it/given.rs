@@ -1,12 +1,14 @@
 //! Sessions made from a client that someone else has connected, and futures and runtimes that are kept or dropped at
 //! odd moments.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
+use testbed::proxy::Verdict;
 use tokio::runtime::{Builder, Runtime};
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, SessionState};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Session};
@@ -108,6 +110,104 @@ fn runtime_dropped_during_a_renewal_ends_the_session() {
         Err(Error::SessionEnded { .. }) => {}
         other => panic!("there is nobody to renew it: {other:?}"),
     }
+}
+
+/// The session has ended, and whoever would put another in its place has not heard of it yet.
+#[test]
+fn runtime_dropped_at_any_moment_before_a_renewal_ends_the_session() {
+    let users = runtime();
+    for polls in 0..8 {
+        // Between two polls of the main future it runs one task.
+        let sessions =
+            Builder::new_current_thread().event_interval(1).global_queue_interval(1).enable_all().build();
+        let sessions = sessions.expect("a runtime");
+        let world = users.block_on(World::new());
+        let session = sessions.block_on(connect(&world.proxy.hosts()));
+        let password = world.proxy.session().expect("a session");
+        world.proxy.refuse();
+        users.block_on(testbed::expire::expire(&hosts(), password)).expect("expires");
+        world.proxy.heal();
+        let mut left = polls;
+        sessions.block_on(poll_fn(|cx| {
+            if session.state() == SessionState::Expired {
+                if left == 0 {
+                    return Poll::Ready(());
+                }
+                left -= 1;
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }));
+        world.proxy.refuse();
+        drop(sessions);
+        let mutex = Mutex::new(&session, &world.path).expect("a mutex");
+        match users.block_on(soon("an answer", mutex.lock())) {
+            Err(Error::SessionEnded { .. }) => {}
+            other => panic!("there is nobody to renew it, {polls} polls later: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn runtime_of_the_client_dropped_under_a_waiter_elsewhere_ends_the_session() {
+    for away in [false, true] {
+        let (clients, waiters) = (runtime(), runtime());
+        let world = waiters.block_on(World::new());
+        waiters.block_on(world.make_path());
+        let client = clients.block_on(client(&world.proxy.hosts()));
+        let session = waiters.block_on(async { Session::from(client.clone()) });
+        let mutex = Mutex::new(&session, &world.path).expect("a mutex");
+        world.proxy.reset();
+        if away {
+            let mut state = client.state_watcher();
+            world.proxy.refuse();
+            assert_eq!(waiters.block_on(soon("a disconnect", state.changed())), SessionState::Disconnected);
+        } else {
+            world.proxy.on_request(|_| Verdict::Hold);
+        }
+        let waiting = waiters.spawn(async move { mutex.lock().await.map(drop) });
+        if !away {
+            waiters.block_on(soon("requests", world.proxy.wait_for_requests(2)));
+        }
+        clients.shutdown_background();
+        let error = waiters.block_on(soon("an answer", waiting)).expect("no panic").expect_err("nobody answers");
+        assert!(matches!(error, Error::SessionEnded { .. }), "away: {away}: {error:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn close_of_a_given_client_gives_up_what_nobody_polls() {
+    let world = World::new().await;
+    let ahead = world.other_mutex().await.lock().await.expect("held");
+    let client = client(&hosts()).await;
+    let session = Session::from(client.clone());
+    let mutex = Mutex::new(&session, &world.path).expect("a mutex");
+    let waiting = soon("a place", mutex.enqueue()).await.expect("in line");
+    let mut kept = pin!(mutex.lock());
+    assert!(futures_util::poll!(&mut kept).is_pending());
+    soon("the end", session.close()).await.expect("closed");
+    assert_eq!(world.children().await.len(), 1, "only the node of the holder is left");
+    assert_eq!(client.state(), SessionState::SyncConnected);
+    ahead.release().await.expect("released");
+    soon("the next", world.mutex().lock()).await.expect("held").release().await.expect("released");
+    for error in [waiting.await.expect_err("closed"), kept.await.expect_err("closed")] {
+        assert!(matches!(error, Error::Closed), "{error:?}");
+    }
+    world.wait_empty().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn close_gives_up_what_nobody_polls_beside_a_clone_of_the_client() {
+    let world = World::new().await;
+    let ahead = world.other_mutex().await.lock().await.expect("held");
+    let client = world.session.client();
+    let waiting = soon("a place", world.mutex().enqueue()).await.expect("in line");
+    soon("the end", world.session.close()).await.expect("closed");
+    assert_eq!(world.children().await.len(), 1, "only the node of the holder is left");
+    assert_eq!(client.state(), SessionState::SyncConnected, "the clone keeps it");
+    assert!(matches!(waiting.await, Err(Error::Closed)));
+    ahead.release().await.expect("released");
+    world.wait_empty().await;
 }
 
 /// The usual way to stop: the future is pinned outside of `select!`, and kept.
