@@ -195,6 +195,8 @@ impl Queue {
         let mut places: Vec<(&Step, Place<'_>)> = Vec::new();
         let mut waited = false;
         let mut room = None;
+        // A waiter goes from line to line; who comes later is not to take the room for the longest.
+        let longest = self.lines().map(Line::watch_bytes).max().unwrap_or_default();
         for step in self.steps.iter() {
             let mut place = Place::new(link, step.lines(), &self.options)?;
             let mut outlook = place.enter().await?;
@@ -214,6 +216,7 @@ impl Queue {
                 waited = true;
                 progress.ahead(place.ahead());
                 tracing::debug!(?outlook, "waiting");
+                link.make_room(&mut room, longest)?;
                 tokio::select! {
                     biased;
                     node = &mut lost => return Err(recovery::why_gone(link, node).await),
@@ -332,8 +335,11 @@ async fn revoked_on_the_way(link: &Arc<Link>, places: &[(&Step, Place<'_>)]) -> 
         let Step::Pass([line]) = step else { continue };
         for (node, _) in turn.nodes() {
             let name = &node[line.path.as_str().len() + 1..];
-            if line.read(link, name).await?.is_some_and(|(data, _)| data == REVOKE) {
-                return Ok(true);
+            match line.read(link, name).await {
+                Ok(Some((data, _))) if data == REVOKE => return Ok(true),
+                // Who gives itself no right to read its nodes is not asked by them.
+                Ok(_) | Err(Interrupt::Failed(Error::NoAuth { .. })) => {}
+                Err(interrupt) => return Err(interrupt),
             }
         }
     }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use uuid::fmt::Hyphenated;
 use zookeeper_client::Stat;
 
 use crate::cleanup;
@@ -51,6 +52,15 @@ impl Line {
             Spot::InLine(_) => 1,
             Spot::Room { leases, .. } => leases as usize,
         }
+    }
+
+    /// The bytes of the path that a waiter watches here, as long as names are like its own.
+    pub(super) fn watch_bytes(&self) -> usize {
+        let name = match self.spot {
+            Spot::InLine(kind) => "/_c_".len() + Hyphenated::LENGTH + kind.separator().len() + "0123456789".len(),
+            Spot::Room { .. } => 0,
+        };
+        self.path.as_str().len() + name
     }
 
     /// Whether somebody who joined now would have to wait.

@@ -102,7 +102,7 @@ impl<'a> Place<'a> {
     /// Whether a server might take its creates for too large a request.
     fn is_large(&self) -> bool {
         let bytes = self.stakes.all().iter().map(|stake| stake.path().len() + self.options.request_bytes());
-        self.stakes.all().len() > 1 && bytes.sum::<usize>() > LARGE
+        bytes.sum::<usize>() > LARGE
     }
 
     /// Creates the nodes and looks where they stand: one round trip, unless something is in the way.
@@ -123,8 +123,8 @@ impl<'a> Place<'a> {
                 Err((_, Failure::Unknown)) => {
                     lost += 1;
                     if lost > MAX_LOST && self.is_large() {
-                        let action = "create many nodes in one request, which closes the connection again and again \
-                                      (see jute.maxbuffer of the servers), the first under";
+                        let action = "create, in one large request, which closes the connection again and again (see \
+                                      jute.maxbuffer of the servers), what is needed under";
                         return Err(
                             Error::refused(action, self.lines[0].path.as_str(), ZkError::ConnectionLoss).into()
                         );
@@ -219,19 +219,24 @@ impl<'a> Place<'a> {
     async fn look_into(&mut self, mut listings: Listings) -> Result<Outlook, Interrupt> {
         let link = self.link().clone();
         loop {
+            let mut unknown = false;
             for (index, listing) in listings {
                 match listing.await {
                     Ok(mut names) => {
                         self.delete_doubles(index, &mut names);
                         self.views[index].outlook = self.judge(index, names).await?;
                     }
-                    Err(Failure::Unknown) => link.settled().await?,
+                    Err(Failure::Unknown) => unknown = true,
                     Err(Failure::Over) => return Err(Interrupt::SessionOver),
                     Err(Failure::Refused(ZkError::NoNode)) => self.missing(index).await?,
                     Err(Failure::Refused(error)) => {
                         return Err(Error::refused("list", self.lines[index].path.as_str(), error).into());
                     }
                 }
+            }
+            if unknown {
+                // Once for all lines: a lost connection loses the listings of thousands at a time.
+                link.settled().await?;
             }
             listings = self.list();
             if listings.is_empty() {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join_all, try_join_all};
 use testbed::frames::Op;
 use testbed::proxy::Request;
-use zookeeper_recipes::{Error, Mutex};
+use zookeeper_recipes::{Error, MultiLock, Mutex};
 
 use crate::support::{World, children, hosts, soon};
 
@@ -60,4 +60,41 @@ async fn newcomers_do_not_take_the_room_of_those_in_line() {
     newcomers.iter().for_each(|task| task.abort());
     assert!(old.iter().all(|task| !task.is_finished()), "in line, all of them");
     old.iter().for_each(|task| task.abort());
+}
+
+/// Who waits in several lines, each with a path of another length, has room for the longest from the start.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_that_go_to_a_longer_line_are_not_turned_away() {
+    let world = World::at(&hosts(), Duration::from_secs(30)).await;
+    let other = world.other().await;
+    let near = format!("{}/near", world.path);
+    let far = |number: usize| format!("{}/{}{number:03}", world.path, "y".repeat(700));
+    let many = LIMIT / (far(0).len() + NAME + "-__WRIT__".len() - "-lock-".len());
+    let all: Vec<_> = (0..=many).map(far).collect();
+    let held = Mutex::new(&other, &near).expect("a mutex").lock().await.expect("free");
+    let far_held = MultiLock::new(&other, &all).expect("a lock").lock().await.expect("free");
+    let lock = |far: &String| MultiLock::builder(&world.session).read(&near).write(far).build().expect("a lock");
+    let wait = |far: &String| {
+        let lock = lock(far);
+        tokio::spawn(async move { lock.lock().await.map(drop) })
+    };
+    let waiting: Vec<_> = all[..many].iter().map(wait).collect();
+    let watching = |path: &str| {
+        let asked = world.proxy.requests();
+        asked.iter().filter(|request| watches(request) && request.path.starts_with(path)).count()
+    };
+    let until = async |path: &str| {
+        while watching(path) < many {
+            tokio::task::yield_now().await
+        }
+    };
+    soon("watches in the near line", until(&near)).await;
+    let error = soon("a refusal", lock(&all[many]).lock()).await.expect_err("no room for another");
+    assert!(matches!(error, Error::SessionFull { what: "watches", limit: LIMIT }), "{error:?}");
+    held.release().await.expect("released");
+    soon("watches in the far lines", until(&format!("{}/yyy", world.path))).await;
+    far_held.release().await.expect("released");
+    for done in soon("all", try_join_all(waiting)).await.expect("no panic") {
+        done.expect("held");
+    }
 }

@@ -10,7 +10,7 @@ use testbed::proxy::{Request, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Permission};
 use zookeeper_recipes::{Error, HoldState, Loss, MultiLock, Mutex, Options, RwLock, Session};
 
-use crate::support::{World, children, hosts, soon, wait_children};
+use crate::support::{World, children, connect_for, hosts, soon, wait_children};
 
 /// How long many lock a few paths in random order.
 const LONG: Duration = Duration::from_secs(30);
@@ -424,4 +424,34 @@ async fn large_request_that_closes_the_connection_each_time_comes_to_an_end() {
     for path in &all {
         wait_children(&world.admin, path, 0).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_connection_under_many_listings_costs_one_pause() {
+    const MANY: usize = 1_000;
+    /// A pause for each would take twice as long, and one for all takes a moment.
+    const LIMIT: Duration = Duration::from_secs(10);
+    let world = World::at(&hosts(), UNHURRIED).await;
+    let all: Vec<_> = (0..MANY).map(|member| format!("{}/{member}", world.path)).collect();
+    let other = connect_for(&hosts(), UNHURRIED).await;
+    let ahead = MultiLock::new(&other, &all).expect("a lock").lock().await.expect("free");
+    let lock = MultiLock::new(&world.session, &all).expect("a lock");
+    let waiting = tokio::spawn(async move { lock.lock().await });
+    let watching = |request: &Request| request.watch && request.op == Op::GetData && request.answer.is_some();
+    soon("a watch", world.proxy.wait_for(watching)).await;
+    world.proxy.reset();
+    let listing = |request: &Request| request.op == Op::GetChildren;
+    world.proxy.on_request(move |request| if listing(request) { Verdict::Hold } else { Verdict::Forward });
+    ahead.release().await.expect("released");
+    soon("listings", async {
+        while world.count(Op::GetChildren) < MANY {
+            tokio::task::yield_now().await
+        }
+    })
+    .await;
+    world.proxy.on_request(|_| Verdict::Forward);
+    world.proxy.cut_now();
+    world.proxy.heal();
+    let guard = tokio::time::timeout(LIMIT, waiting).await.expect("in time").expect("no panic").expect("held");
+    guard.release().await.expect("released");
 }

@@ -8,7 +8,7 @@ use fastrand::Rng;
 use testbed::frames::Op;
 use testbed::ledger::Ledger;
 use testbed::proxy::{Cut, Request, Verdict};
-use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
+use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{Error, HoldState, Loss, Options, Semaphore};
 
 use crate::support::{TIMEOUT, World, connect_for, hosts, make_paths, soon};
@@ -490,4 +490,21 @@ async fn path_removal_costs_nothing_while_somebody_holds() {
     }
     assert_eq!(costs[0], costs[1], "its path stays");
     wait_gone(&world).await;
+}
+
+#[tokio::test]
+async fn turn_that_nobody_may_read_is_waited_for() {
+    let world = World::new().await;
+    let other = other(&world, 1).await;
+    // The paths can be listed.
+    other.acquire().await.expect("held").release().await.expect("released");
+    let no_read = [Acl::new(Permission::CREATE | Permission::WRITE | Permission::DELETE, AuthId::anyone())];
+    let options = Options::new().with_acls(Acls::new(&no_read));
+    let ours = Semaphore::with_options(&world.session, &world.path, 1, options).expect("a semaphore");
+    let held = other.acquire().await.expect("held");
+    let waiting = tokio::spawn(async move { ours.acquire().await });
+    soon("a watch", world.proxy.wait_for(|request| request.watch && request.answer.is_some())).await;
+    held.release().await.expect("released");
+    let permit = soon("its turn", waiting).await.expect("no panic").expect("held");
+    permit.release().await.expect("released");
 }

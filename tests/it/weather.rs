@@ -9,7 +9,7 @@ use testbed::proxy::Verdict;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 use zookeeper_recipes::{Error, Mutex, Options, Session};
 
-use crate::support::{TIMEOUT, World, connect_for, soon, wait_children};
+use crate::support::{TIMEOUT, World, children, connect_for, soon, wait_children};
 
 /// Makes the lock path with this permission alone, for anyone.
 pub(crate) async fn restricted(world: &World, permission: Permission) {
@@ -136,4 +136,48 @@ async fn server_that_is_restarted_while_twenty_wait() {
     wait_children(&admin, path, 0).await;
     session.close().await.expect("closed");
     other.close().await.expect("closed");
+}
+
+#[tokio::test]
+async fn large_node_that_closes_the_connection_each_time_comes_to_an_end() {
+    let world = World::new().await;
+    let bystander = world.other_mutex().await;
+    let large = Options::new().with_identifier(vec![b'x'; 60 * 1024]);
+    let mutex = Mutex::with_options(&world.session, &world.path, large).expect("a mutex");
+    world.make_path().await;
+    // What a server does whose jute.maxbuffer is smaller than the request.
+    world.proxy.on_request(|request| match request.op {
+        Op::Create2 => Verdict::Cut,
+        _ => Verdict::Forward,
+    });
+    world.proxy.reset();
+    let error = soon("an end", mutex.lock()).await.expect_err("it is never taken");
+    assert!(matches!(&error, Error::Client { path, .. } if *path == world.path), "{error:?}");
+    assert!(error.to_string().contains("jute.maxbuffer"), "{error}");
+    assert!((2..30).contains(&world.count(Op::Create2)), "sent {} times", world.count(Op::Create2));
+    world.proxy.on_request(|_| Verdict::Forward);
+    bystander.lock().await.expect("nothing is left").release().await.expect("released");
+    mutex.lock().await.expect("held, on servers that take it").release().await.expect("released");
+}
+
+/// They are there to the end of the session, when each adds to the transaction that removes them.
+#[tokio::test]
+async fn nodes_that_may_not_be_deleted_fill_the_session() {
+    let mut world = World::new().await;
+    world.path = format!("{}/{}", world.path.rsplit_once('/').expect("two levels").0, "x".repeat(15_000));
+    restricted(&world, Permission::READ | Permission::CREATE).await;
+    let mutex = world.mutex();
+    let full = async {
+        loop {
+            match mutex.lock().await {
+                Ok(guard) => drop(guard.release().await.expect_err("not allowed")),
+                Err(error) => break error,
+            }
+        }
+    };
+    let error = soon("an end", full).await;
+    assert!(matches!(error, Error::SessionFull { what: "nodes", .. }), "{error:?}");
+    let left = children(&world.admin, &world.path).await.len();
+    assert!((60..62).contains(&left), "{left} nodes of 15 KB");
+    soon("the end", world.session.close()).await.expect("closed");
 }
