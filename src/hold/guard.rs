@@ -25,8 +25,8 @@ macro_rules! guard {
             /// # Errors
             ///
             /// [`Error::Lost`](crate::Error::Lost) if the lock was lost before: somebody else may have held it meanwhile.
-            /// [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs let us create nodes but not delete them: the lock
-            /// stays held until the session ends.
+            /// [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs let us create nodes but not delete them: for all other
+            /// sessions the lock stays held until this one ends.
             pub async fn $release(self) -> crate::error::Result<()> {
                 self.0.release().await
             }
