@@ -11,7 +11,7 @@ use crate::family::{FAMILY, queue, turn};
 use crate::support::{TIMEOUT, World, hosts, soon};
 
 /// Long enough for a few requests, and shorter than trust lasts without a renewal.
-const LIMIT: Duration = Duration::from_millis(1500);
+const LIMIT: Duration = Duration::from_millis(800);
 
 /// For timers and a busy machine.
 const SLACK: Duration = Duration::from_secs(2);
