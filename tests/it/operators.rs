@@ -319,7 +319,7 @@ async fn lock_that_was_broken_as_the_session_of_the_operator_ended_counts_as_bro
     let holder = operator.contenders().await.expect("listed").remove(0);
     world.proxy.reset();
     // The second request is the delete: it is done, and its answer never comes.
-    world.proxy.cut(Cut::AfterRequest(2));
+    world.proxy.cut(Cut::BeforeAnswer(2));
     let expire = async {
         assert_eq!(soon("the loss", guard.lost()).await, Loss::Deleted);
         world.expire().await;

@@ -346,13 +346,18 @@ async fn leases_of_which_some_are_gone_after_a_lost_answer_are_made_anew() {
         let leases = format!("{}/leases", world.path);
         // A turn, a listing, and the leases, whose answer is lost. What it asks next has to wait.
         world.proxy.reset();
-        world.proxy.cut(Cut::AfterRequest(3));
+        world.proxy.cut(Cut::BeforeAnswer(3));
         let later = |request: &Request| request.number > 3;
         world.proxy.on_request(move |request| if later(request) { Verdict::Hold } else { Verdict::Forward });
         let acquiring = semaphore.clone();
         let acquiring = tokio::spawn(async move { acquiring.acquire_many(2).await });
         let made = crate::support::wait_children(&world.admin, &leases, 2).await;
-        assert!(world.proxy.cut_fired());
+        soon("the cut", async {
+            while !world.proxy.cut_fired() {
+                tokio::task::yield_now().await
+            }
+        })
+        .await;
         world.admin.delete(&format!("{leases}/{}", made[which]), None).await.expect("deleted");
         world.proxy.on_request(|_| Verdict::Forward);
         world.proxy.heal();
@@ -400,7 +405,7 @@ async fn thousand_permits_are_searched_for_in_few_requests() {
     wait_counts(&world, 0, 0).await;
     world.proxy.reset();
     // A turn, a listing, and the leases, whose answer is lost.
-    world.proxy.cut(Cut::AfterRequest(3));
+    world.proxy.cut(Cut::BeforeAnswer(3));
     let permit = soon("all", semaphore.acquire_many(count)).await.expect("held");
     assert!(world.proxy.cut_fired());
     assert_eq!(permit.count(), count);
