@@ -174,8 +174,11 @@ fn keep(entered: &mut Vec<Entered>, refused: &[String]) {
 /// Deletes what a session has left when it is closed.
 pub(super) fn sweep(link: Arc<Link>, left: Vec<(LockPath, Uuid)>) -> Work {
     async move {
-        // Whether there was anything to delete, or the session has ended, is nobody's concern any more.
-        let _ = search(&link, &left).await;
+        // The end of a session of ours removes what a second look would find; a given one goes on.
+        if search(&link, &left).await.is_ok() && !link.is_owned() {
+            tokio::time::sleep(SECOND_LOOK).await;
+            let _ = search(&link, &left).await;
+        }
     }
     .boxed()
 }

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use testbed::proxy::Verdict;
+use testbed::frames::Op;
+use testbed::proxy::{Cut, Request, Verdict};
 use tokio::runtime::{Builder, Runtime};
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, SessionState};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Session};
@@ -194,6 +195,38 @@ async fn close_of_a_given_client_gives_up_what_nobody_polls() {
         assert!(matches!(error, Error::Closed), "{error:?}");
     }
     world.wait_empty().await;
+}
+
+/// A create of a lost connection may be applied after the search with which closing begins.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn close_of_a_given_client_finds_a_double_that_turns_up_late() {
+    let world = World::new().await;
+    world.make_path().await;
+    let client = client(&world.proxy.hosts()).await;
+    let session = Session::from(client.clone());
+    let mutex = Mutex::new(&session, &world.path).expect("a mutex");
+    world.proxy.reset();
+    world.proxy.cut(Cut::BeforeAnswer(1));
+    let guard = soon("the lock", mutex.lock()).await.expect("held");
+    assert!(world.proxy.cut_fired(), "its create has an unknown outcome");
+    let node = guard.nodes()[0].clone();
+    let double = format!("{}9", &node[..node.len() - 1]);
+    world.proxy.reset();
+    drop(guard);
+    let closing = tokio::spawn(async move { session.close().await });
+    // One of the place that was given up, and one of the closing.
+    let answered = |request: &Request| request.op == Op::GetChildren && request.answer.is_some();
+    let searches = || world.proxy.requests().iter().filter(|request| answered(request)).count();
+    soon("two searches", async {
+        while searches() < 2 {
+            tokio::task::yield_now().await
+        }
+    })
+    .await;
+    let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    client.create(&double, b"", &ephemeral).await.expect("created");
+    soon("the end", closing).await.expect("no panic").expect("closed");
+    assert!(world.children().await.is_empty(), "nothing is left when it returns");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
