@@ -136,8 +136,8 @@ impl Session {
     /// ```
     pub async fn connect_with(connector: Connector, hosts: &str) -> Result<Self> {
         let servers = Servers::new(connector, hosts)?;
-        let client = servers.connect().await?;
-        let session = Self::of(Link::new(client, true), servers.hosts().clone(), true);
+        let (client, created) = servers.connect().await?;
+        let session = Self::of(Link::new(client, Some(created)), servers.hosts().clone(), true);
         keeper::start(&session.present());
         tokio::spawn(supervise(Supervisor(Arc::downgrade(&session.inner)), servers));
         Ok(session)
@@ -291,7 +291,7 @@ impl From<Client> for Session {
     ///
     /// It lives on the runtime that it is made on, or else first used on; that should be the client's.
     fn from(client: Client) -> Self {
-        let session = Self::of(Link::new(client, false), "the servers of the given client".into(), false);
+        let session = Self::of(Link::new(client, None), "the servers of the given client".into(), false);
         // Elsewhere the tasks start with the first use.
         if tokio::runtime::Handle::try_current().is_ok() {
             keeper::start(&session.present());
@@ -394,8 +394,8 @@ async fn supervise(supervisor: Supervisor, servers: Servers) {
             return;
         };
         match renewed {
-            Ok(client) => {
-                let next = Link::new(client, true);
+            Ok((client, created)) => {
+                let next = Link::new(client, Some(created));
                 tracing::info!(session = %next.id(), "session is renewed");
                 keeper::start(&next);
                 if !inner.replace(&link, Current::Live(next.clone())) {

@@ -1,7 +1,8 @@
 //! Owns [`Answer`]: what became of a request that was sent, or what will become of one that is about to be.
 //!
-//! Every answer is entered in the trust ledger, and every failure is told apart: refused (nothing was changed), unknown
-//! (it may have been done, or may be yet), over (the session is).
+//! Every answer of a server is entered in the trust ledger as what it proves: a write that was done, or a transaction whose
+//! parts were judged, as a write; everything else as a read. Failures are refused (nothing was changed), unknown (it may
+//! have been done, or may be yet) or over (the session is).
 
 use std::fmt;
 use std::future::Future;
@@ -142,16 +143,23 @@ impl<T: Unpin> Future for Answer<T> {
 
 impl<T> Sent<T> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, Failure>> {
-        let result = match self.early.take() {
-            Some(result) => result,
-            None => ready!(self.answer.as_mut().poll(cx)),
+        let (result, is_servers) = match self.early.take() {
+            // No server answers so fast: this is the client's own word.
+            Some(result) => (result, false),
+            None => (ready!(self.answer.as_mut().poll(cx)), true),
         };
         if result.as_ref().is_err_and(is_orphaned) {
             self.orphaned.store(true, Ordering::Release);
         }
         let result = result.map_err(Failure::of);
-        if !matches!(result, Err(Failure::Unknown | Failure::Over)) {
-            let exchange = Exchange { request: self.request, sent: self.at, answered: Moment::now() };
+        let proven = match result {
+            Ok(_) => Some(self.request),
+            // A server may refuse a write by itself, without a quorum.
+            Err(Failure::Refused(_)) => Some(Request::Read),
+            Err(Failure::Unknown | Failure::Over) => None,
+        };
+        if let Some(request) = proven.filter(|_| is_servers) {
+            let exchange = Exchange { request, sent: self.at, answered: Moment::now() };
             self.ledger.lock().unwrap_or_else(PoisonError::into_inner).answered(exchange);
         }
         Poll::Ready(result)

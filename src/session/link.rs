@@ -112,7 +112,8 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(client: Client, owned: bool) -> Arc<Self> {
+    /// `created` is a moment before the creation of the session, if that is ours to end.
+    pub(crate) fn new(client: Client, created: Option<Moment>) -> Arc<Self> {
         let (work, receiver) = mpsc::unbounded_channel();
         Arc::new(Self {
             places: Places::new(),
@@ -122,8 +123,8 @@ impl Link {
             timeout: client.session_timeout(),
             // The root is `/`, and a chroot ends in none.
             root_bytes: client.path().trim_end_matches('/').len(),
-            owned,
-            requests: Requests::new(client),
+            owned: created.is_some(),
+            requests: Requests::new(client, created),
             phase: watch::Sender::new(Phase::Open),
             interest: Default::default(),
             strays: Mutex::default(),

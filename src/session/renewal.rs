@@ -5,14 +5,18 @@
 //! its own clock), and an old node would stand before us in the queue until the server agrees.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use zookeeper_client::{Client, Connector, SessionInfo};
 
 use crate::error::{Error, Result};
+use crate::session::clock::Moment;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The least session timeout that servers agree to unless they are told otherwise: two ticks of 2 s.
+const LEAST_BY_DEFAULT: Duration = Duration::from_secs(4);
 
 /// Where to connect to, and how.
 #[derive(Clone, Debug)]
@@ -50,10 +54,10 @@ impl Servers {
         &self.hosts
     }
 
-    /// Connects with a new session.
-    pub(crate) async fn connect(&self) -> Result<Client> {
-        let began = Instant::now();
-        self.connector.clone().connect(&self.hosts).await.map_err(|error| match error {
+    /// Connects with a new session, which is created after the moment that comes with it.
+    pub(crate) async fn connect(&self) -> Result<(Client, Moment)> {
+        let began = Moment::now();
+        let connected = self.connector.clone().connect(&self.hosts).await.map_err(|error| match error {
             zookeeper_client::Error::BadArguments(reason) => Error::invalid(
                 "hosts",
                 format!("{:?}: {reason}; it should look like host:2181,host:2181/chroot", self.hosts),
@@ -65,14 +69,27 @@ impl Servers {
             | zookeeper_client::Error::NoHosts
             | zookeeper_client::Error::ConnectionLoss
             | zookeeper_client::Error::Custom(_) => {
-                Error::Unavailable { hosts: self.hosts.to_string(), after: began.elapsed() }
+                Error::Unavailable { hosts: self.hosts.to_string(), after: Moment::now().since(began) }
             }
             source => Error::Client { action: "connect to", path: self.hosts.to_string(), source },
-        })
+        });
+        let client = connected?;
+        if client.session_timeout() < LEAST_BY_DEFAULT {
+            tracing::warn!(
+                timeout = ?client.session_timeout(),
+                "the session timeout is shorter than two ticks of a server with the default tickTime (2 s); trust in a \
+                 lock assumes at least two ticks of these servers"
+            );
+        }
+        Ok((client, began))
     }
 
     /// Makes sure that an old session is gone and connects with a new one; tries for as long as `wanted`.
-    pub(crate) async fn renew(&self, old: &SessionInfo, wanted: impl Fn() -> bool) -> Option<Result<Client>> {
+    pub(crate) async fn renew(
+        &self,
+        old: &SessionInfo,
+        wanted: impl Fn() -> bool,
+    ) -> Option<Result<(Client, Moment)>> {
         let mut pause = FIRST_PAUSE;
         let mut buried = false;
         while wanted() {
@@ -81,7 +98,7 @@ impl Servers {
             }
             if buried {
                 match self.connect().await {
-                    Ok(client) => return Some(Ok(client)),
+                    Ok(connected) => return Some(Ok(connected)),
                     // Asking again with the same credentials would change nothing.
                     Err(error @ Error::Client { source: zookeeper_client::Error::AuthFailed, .. }) => {
                         return Some(Err(error));

@@ -97,8 +97,9 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    pub(crate) fn new(client: Client) -> Self {
-        let ledger = Ledger::new(client.session_timeout(), Moment::now());
+    /// `created` is a moment before the creation of the session, if one is known.
+    pub(crate) fn new(client: Client, created: Option<Moment>) -> Self {
+        let ledger = Ledger::new(client.session_timeout(), created, Moment::now());
         let state = client.state_watcher();
         Self {
             slot: Mutex::new(Some(Arc::new(client))),

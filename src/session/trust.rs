@@ -1,6 +1,6 @@
 //! Owns the rule of trust: until when the servers are sure not to give a session's locks away.
 //!
-//! The rule is pure: it is told of exchanges (when a request was sent, when its answer came) and computes instants.
+//! The rule is pure: it is given exchanges (when a request was sent, when its answer came) and computes instants.
 //!
 //! 1. The leader alone ends sessions, one timeout `T` after it last heard of them. Behind a follower it hears of a
 //!    session only through the follower's answers to its pings: an answered read proves nothing, and an answered
@@ -9,16 +9,21 @@
 //!    assumed that a follower answers a ping of the leader within `T/3`; so `T/3` after the first exchange was
 //!    *answered*, the touch is on its way to the leader. A write that is sent after that and answered proves that the
 //!    leader has it: both travel on one connection, in order. Hence: trusted for `T` from the sending of the first.
-//! 3. A session without such a pair yet is trusted for `0.45 T` from the sending of an answered write: the client pings
-//!    every `0.2 T`, so the leader's last word is at most `0.2 T` and a ride old when the write is sent. This needs a
-//!    process that was awake all the time, and pings that were not held up on their way; after a stall only rule 2
-//!    counts, until `T/2` have passed.
-//! 4. Trust ends `T/64` before it could, so that a timer that is a little late is not too late.
-//! 5. A renewal is a read and a write, in this order: the read is answered at once, however long writes take, and so
+//!    Leaders ping twice a tick, so the assumption needs a `T` of two ticks or more, which is the servers' default
+//!    minimum.
+//! 3. A write is an exchange that only a quorum can have answered: one that was done, or a transaction whose parts were
+//!    judged. A refusal counts as a read, because a server may refuse a write by itself (`enableEagerACLCheck`).
+//! 4. The creation of a session is a write that the leader itself counts from, so a new session is trusted for `T` from
+//!    the moment at which we began to connect.
+//! 5. A session without such a pair is trusted for `7/15 T`, less the longest gap in which the process may have stood
+//!    still, from the sending of an answered write: the client pings every `T/5` and that gap, so the leader's last word
+//!    is as old as that and a ride of `T/3` when the write is sent. This needs pings that were not held up on their way.
+//! 6. Trust ends `T/64` before it could, so that a timer that is a little late is not too late.
+//! 7. A renewal is a read and a write, in this order: the read is answered at once, however long writes take, and so
 //!    soon becomes the first exchange of a pair. It is due a third of a timeout before the end, or when the ride of the
 //!    first exchange is over, if that leaves the write a quarter. So trust does not lapse while writes are answered
 //!    within `T/6`.
-//! 6. Instants are of a clock that runs on while the machine sleeps, and never of the wall clock.
+//! 8. Instants are of a clock that runs on while the machine sleeps, and never of the wall clock.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -29,7 +34,7 @@ use crate::session::clock::Moment;
 /// What kind of request was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// Answered by the connected server alone.
+    /// Answered by the connected server, maybe by that alone.
     Read,
     /// Answered by a quorum.
     Write,
@@ -53,22 +58,23 @@ pub(crate) struct Ledger {
     connection_until: Moment,
     newest_answer: Moment,
     newest_proof: Moment,
-    last_awake: Moment,
-    stalled: Option<Moment>,
+    /// When the process was seen to run, newest last.
+    awake: VecDeque<Moment>,
 }
 
 impl Ledger {
-    /// The ledger of a session that has just been connected.
-    pub(crate) fn new(timeout: Duration, now: Moment) -> Self {
+    /// The ledger of a session whose client is connected `now`, and that was created after `created`, if that is known.
+    /// If not, its process is taken to have run until now.
+    pub(crate) fn new(timeout: Duration, created: Option<Moment>, now: Moment) -> Self {
+        let until = created.map_or(now, |created| created.plus(timeout));
         Self {
             timeout,
             candidates: VecDeque::new(),
-            quorum_until: now,
-            connection_until: now,
+            quorum_until: until,
+            connection_until: until,
             newest_answer: now,
             newest_proof: now,
-            last_awake: now,
-            stalled: None,
+            awake: created.into_iter().chain([now]).collect(),
         }
     }
 
@@ -77,17 +83,27 @@ impl Ledger {
         self.timeout / 3
     }
 
-    /// How long an answered write alone is trusted.
-    fn cold(&self) -> Duration {
-        self.timeout * 9 / 20
+    /// How long an answered write alone is trusted that was sent at `sent`: what two pings of the client and the ride
+    /// of the first leave of the timeout, if the process may have stood still as long as it was not seen to run.
+    fn cold(&self, sent: Moment) -> Duration {
+        let before = self.awake.iter().copied().filter(|&awake| awake < sent).chain([sent]);
+        let gaps = before.clone().zip(before.skip(1)).map(|(one, next)| next.since(one));
+        (self.timeout * 7 / 15).saturating_sub(gaps.max().unwrap_or_default())
     }
 
     /// Notes that the process is running; called often, so that a stall shows as a gap.
     pub(crate) fn awake(&mut self, now: Moment) {
-        if now.since(self.last_awake) > self.timeout / 4 {
-            self.stalled = Some(now);
+        if now.since(self.last_awake()) >= self.timeout / 64 {
+            self.awake.push_back(now);
         }
-        self.last_awake = self.last_awake.max(now);
+        // Older pings than a timeout are worth nothing, and the gap before them with them.
+        while self.awake.get(1).is_some_and(|second| now.since(*second) > self.timeout) {
+            self.awake.pop_front();
+        }
+    }
+
+    fn last_awake(&self) -> Moment {
+        *self.awake.back().expect("it begins with one")
     }
 
     /// Notes an answered exchange.
@@ -110,14 +126,7 @@ impl Ledger {
             self.quorum_until = self.quorum_until.max(candidate.sent.plus(self.timeout));
             self.candidates.pop_front();
         }
-        if self.was_awake_before(sent) {
-            self.quorum_until = self.quorum_until.max(sent.plus(self.cold()));
-        }
-    }
-
-    /// Whether the process was awake for half a timeout before `moment`, as far as is known.
-    fn was_awake_before(&self, moment: Moment) -> bool {
-        self.stalled.is_none_or(|stalled| moment >= stalled.plus(self.timeout / 2))
+        self.quorum_until = self.quorum_until.max(sent.plus(self.cold(sent)));
     }
 
     fn keep(&mut self, exchange: Exchange) {
@@ -164,15 +173,15 @@ impl Ledger {
         let latest = self.quorum_until.minus(self.timeout / 4);
         let mut rides = self.candidates.iter().map(|candidate| candidate.answered.plus(self.ride()));
         let Some(first) = rides.next() else {
-            return self.last_awake;
+            return self.last_awake();
         };
         if first <= latest {
             // Waiting for a little longer may prove a younger exchange.
             return rides.take_while(|ride| *ride <= latest).last().unwrap_or(first).max(spare);
         }
-        if self.was_awake_before(self.last_awake) {
-            // By rule 3 a write gains something all the same, but it should not have to do so all the time.
-            return spare.max(self.newest_proof.plus(self.timeout / 12));
+        if self.cold(self.last_awake()) > self.timeout / 4 {
+            // By rule 5 a write gains something all the same, but it should not have to do so all the time.
+            return spare.max(self.newest_proof.plus(self.timeout / 24));
         }
         spare.max(first)
     }

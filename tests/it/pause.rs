@@ -11,16 +11,18 @@ use std::thread::park_timeout;
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
+use testbed::proxy::Proxy;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::runtime::Runtime;
 use tokio::time::interval;
 use uuid::Uuid;
+use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{HoldState, Mutex, MutexGuard, Options, Trust};
 
-use crate::support::{TIMEOUT, connect, hosts, soon, wait_children};
+use crate::support::{TIMEOUT, connect, connect_for, hosts, soon, wait_children};
 
-/// What tells the child to be one: what it does (`pause`, `pause-connection` or `clock`), a space and a lock path.
+/// What tells the child to be one: what it does (`pause`, `pause-connection`, `sleep` or `clock`), a space and a lock path.
 const CHILD: &str = "PAUSE_CHILD";
 
 /// Tells the child's lines from those of the test harness in it.
@@ -28,6 +30,9 @@ const SAYS: &str = "child says ";
 
 /// The process was paused when its clock has gone on by this much at once.
 const GAP: Duration = Duration::from_secs(1);
+
+/// The session timeout of the holder that sleeps: long, beside what a busy machine needs to get going.
+const SLEEPER: Duration = Duration::from_secs(12);
 
 const HOUR: f64 = 3600.0;
 
@@ -89,6 +94,31 @@ async fn jump_of_the_wall_clock_is_not_noticed() {
     holder.ended().await;
 }
 
+/// As timers and the clock of trust see it, the machine sleeps: the process stands still, and when it goes on timers take
+/// up where they were, while the boot time has gone on.
+#[tokio::test]
+async fn loss_is_reported_soon_after_the_machine_slept() {
+    let (path, clock) = (some_path(), FakeClock::new());
+    let proxy = Proxy::start(&hosts()).await.expect("a proxy");
+    let environment = [("ZK_HOSTS", proxy.hosts().into()), ("LD_PRELOAD", clock.library.clone().into())];
+    let timers = [("FAKETIME_TIMESTAMP_FILE", clock.offset().into()), ("FAKETIME_NO_CACHE", "1".into())];
+    let mut holder = Holder::start("sleep", &path, environment.into_iter().chain(timers)).await;
+
+    proxy.black_hole();
+    holder.signal(Signal::STOP);
+    let slept = Instant::now();
+    let admin = Client::connect(&hosts()).await.expect("connects");
+    wait_children(&admin, &path, 0).await;
+    clock.put_back(slept.elapsed());
+    holder.signal(Signal::CONT);
+    let awake = Instant::now();
+
+    assert_eq!(holder.hear().await, "lost: Expired");
+    let late = awake.elapsed();
+    // The first timer that has to do with it, of the client's own, is a fifth of the timeout away.
+    assert!(late < SLEEPER / 8, "{late:?} after the machine was awake again");
+}
+
 /// Not a test but the child of one, unless nobody told it to be.
 #[test]
 fn child_holds_the_lock() {
@@ -101,8 +131,9 @@ fn child_holds_the_lock() {
         _ => Trust::Quorum,
     };
     let runtime = Runtime::new().expect("a runtime");
+    let timeout = if role == "sleep" { SLEEPER } else { TIMEOUT };
     let guard = runtime.block_on(async {
-        let session = connect(&hosts()).await;
+        let session = connect_for(&hosts(), timeout).await;
         let options = Options::new().with_trust(trust);
         let mutex = Mutex::with_options(&session, path, options).expect("a mutex");
         mutex.lock().await.expect("free")
@@ -111,6 +142,7 @@ fn child_holds_the_lock() {
     say("holds");
     match role {
         "clock" => look_when_told(&guard),
+        "sleep" => say(&format!("lost: {:?}", runtime.block_on(guard.lost()))),
         _ => look_after_a_gap(&guard),
     }
     let released = runtime.block_on(guard.release());
@@ -235,9 +267,18 @@ impl FakeClock {
     }
 
     fn set(&self, hours: i32) {
+        self.write(&format!("{hours:+}h\n"));
+    }
+
+    /// Puts it back by so much.
+    fn put_back(&self, by: Duration) {
+        self.write(&format!("-{:.3}\n", by.as_secs_f64()));
+    }
+
+    fn write(&self, offset: &str) {
         // The file is read at every look at the clock, so it must be whole at any time.
         let new = self.folder.path().join("new");
-        fs::write(&new, format!("{hours:+}h\n")).expect("can be written");
+        fs::write(&new, offset).expect("can be written");
         fs::rename(new, self.offset()).expect("can be renamed");
     }
 

@@ -5,9 +5,13 @@
 
 mod arena;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use zookeeper_recipes::{HoldState, Mutex, Options, Semaphore, Trust};
+use uuid::Uuid;
+use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
+use zookeeper_recipes::{Error, HoldState, Mutex, Options, Semaphore, Trust};
 
 use self::arena::{Arena, Change, T};
 use crate::support::{connect_for, soon};
@@ -38,6 +42,44 @@ async fn holder_on_follower_that_is_cut_off_knows_first() {
             here.expect("the follower answers reads").is_some(),
             "the follower knows what its leader did, so it was not cut off"
         );
+        arena.ensemble.heal();
+        arena.end(round).await;
+    }
+    margins.report_none_below(0.0);
+}
+
+/// With `enableEagerACLCheck` a follower refuses forbidden writes by itself, also when it is cut off.
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_by_a_follower_that_is_cut_off_keep_no_hold_alive() {
+    let mut arena = Arena::start_with(FOR_FOLLOWERS, [("zookeeper.enableEagerACLCheck", "true")]).await;
+    let mut margins = Margins::new("follower cut off, refusing writes", &arena);
+    for _ in 0..rounds() {
+        let (leader, follower) = arena.leader_and_follower().await;
+        let mut round = arena.round(follower).await;
+        let forbidden = format!("/it-{}", Uuid::new_v4().simple());
+        let read_only = CreateMode::Persistent.with_acls(Acls::anyone_read());
+        round.next.client().create(&forbidden, b"", &read_only).await.expect("created");
+        let mutex = Mutex::new(&round.holds, &forbidden).expect("a mutex");
+        let refused = Arc::new(AtomicUsize::new(0));
+        let counter = refused.clone();
+        let attempts = tokio::spawn(async move {
+            let mut beat = tokio::time::interval(T / 20);
+            loop {
+                beat.tick().await;
+                if let Err(Error::NoAuth { .. }) = mutex.lock().await {
+                    counter.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+
+        arena.ensemble.link(follower, leader).black_hole();
+        let before = refused.load(Ordering::Relaxed);
+        let change = round.change_hands().await;
+        let after = refused.load(Ordering::Relaxed);
+        attempts.abort();
+        assert!(after > before + 5, "the follower has refused {} writes by itself", after - before);
+        margins.add(&change);
+
         arena.ensemble.heal();
         arena.end(round).await;
     }

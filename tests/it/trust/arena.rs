@@ -41,15 +41,20 @@ pub(super) struct Arena {
 
 impl Arena {
     pub(super) async fn start(sync_limit: u32) -> Self {
+        Self::start_with(sync_limit, []).await
+    }
+
+    /// Starts servers with these Java properties.
+    pub(super) async fn start_with<'a>(
+        sync_limit: u32,
+        properties: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Self {
         let seed =
             std::env::var("TRUST_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().expect("a seed"));
         let permit = ENSEMBLES.acquire().await.expect("never closed");
-        let ensemble = Ensemble::builder()
-            .tick(TICK)
-            .sync_limit(sync_limit)
-            .start()
-            .await
-            .unwrap_or_else(|error| panic!("{error}"));
+        let builder = Ensemble::builder().tick(TICK).sync_limit(sync_limit);
+        let builder = properties.into_iter().fold(builder, |builder, (key, value)| builder.property(key, value));
+        let ensemble = builder.start().await.unwrap_or_else(|error| panic!("{error}"));
         ensemble.settled().await.expect("settles");
         Self {
             ensemble,
@@ -96,7 +101,7 @@ impl Arena {
                 .lock()
                 .await
                 .expect("free");
-            let round = Round::new(holder, next, &self.path);
+            let round = Round::new(holds.clone(), holder, next, &self.path);
             let eye = round.next.client();
             let both = wait_children(&eye, &self.path, 2);
             if tokio::time::timeout(T, both).await.is_ok() {
@@ -130,6 +135,8 @@ impl Arena {
 
 /// A holder, and the contender that is to get the lock next.
 pub(super) struct Round {
+    /// The holder's session.
+    pub(super) holds: Session,
     pub(super) holder: Arc<MutexGuard>,
     told: JoinHandle<Instant>,
     pub(super) next: Session,
@@ -146,7 +153,7 @@ pub(super) struct Change {
 }
 
 impl Round {
-    fn new(holder: MutexGuard, next: Session, path: &str) -> Self {
+    fn new(holds: Session, holder: MutexGuard, next: Session, path: &str) -> Self {
         let holder = Arc::new(holder);
         let held = holder.clone();
         let told = tokio::spawn(async move {
@@ -160,7 +167,7 @@ impl Round {
             let guard = mutex.lock().await.expect("waits as long as it takes");
             (Instant::now(), held.state(), guard)
         });
-        Self { holder, told, next, grant, granted: None }
+        Self { holds, holder, told, next, grant, granted: None }
     }
 
     /// Waits until the lock is lost here and granted there.
