@@ -56,6 +56,14 @@ pub enum Error {
         reason: String,
     },
 
+    /// [`Session::close`](crate::Session::close) has released all locks, but somebody keeps a clone of the session's
+    /// client, and with it the ZooKeeper session and whatever other nodes it has. Drop the clone: the session ends then.
+    #[error("all locks are released, but a clone of its client keeps session {session} open")]
+    SessionKept {
+        /// The id of the session.
+        session: zookeeper_client::SessionId,
+    },
+
     /// One session would hold or watch too many nodes. Spread the locks over several sessions.
     ///
     /// All nodes of a session are removed in one transaction when it ends; a server whose log holds one of more

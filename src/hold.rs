@@ -36,7 +36,7 @@ use crate::session::{Failure, Interest, LinkOver, Session};
 
 pub use self::state::HoldState;
 pub(crate) use self::state::REVOKE;
-pub(crate) use self::watch::any_gone;
+pub(crate) use self::watch::Looks;
 
 type ZkError = zookeeper_client::Error;
 
@@ -280,7 +280,8 @@ impl Hold {
     /// When a node of the hold is gone, its `commit` fails with `CheckFailed`, or, of a hold with several, with
     /// `OperationFailed` at the index of a node's check, which come first; what the caller has added is counted after them.
     ///
-    /// The client is kept until the guard is dropped, and with it the session, should it be closed.
+    /// The client is kept until the guard is dropped, and with it the session, should it be closed. After the session has
+    /// ended in any other way, the transaction fails.
     ///
     /// # Panics
     ///
@@ -301,7 +302,7 @@ impl Hold {
     pub fn check_writer(&self) -> CheckWriter<'_> {
         let client = self
             .client
-            .get_or_init(|| self.core.link.requests.client().expect("session was closed before check_writer()"));
+            .get_or_init(|| self.core.link.share_client().expect("session was closed before check_writer()"));
         let (first, rest) = self.nodes.split_first().expect("a hold has a node");
         let mut writer = client.new_check_writer(first, None).expect("the path of a node is valid");
         for node in rest {

@@ -41,8 +41,9 @@
 //! * **Fairness.** Holders follow each other in the order in which their nodes were created.
 //! * **No herd.** A waiter watches the one before it, so a release wakes one.
 //! * **Tokens grow** from each hold of a lock to the next, also after its path was deleted and made again.
-//! * **Loss is told in time.** While the process runs, a hold calls itself lost *before* the servers give the lock away
-//!   by themselves; after a pause the first look at [`Hold::state`] says so.
+//! * **Loss is reported in time.** While the session's runtime runs, a hold calls itself lost *before* the servers give
+//!   the lock away by themselves; after a pause, or when the runtime is [blocked](#do-not-block-the-runtime), the first
+//!   look at [`Hold::state`] says so.
 //! * **Nothing is left behind** by a dropped future, a cut connection, a panic or a failed delete, once the servers can
 //!   be reached again.
 //! * **Time limits hold**, whether the servers answer or not. `None` means that somebody was seen ahead of us; if
@@ -73,15 +74,28 @@
 //!
 //! 1. It is trusted for *T* from the *sending* of an answered request, once a write sent *T*/3 after that answer has
 //!    been answered too. The first touched the session; the second proves that the leader has heard.
-//! 2. A new session is trusted for 0.45 *T* from the sending of its first write.
+//! 2. A new session is trusted for *T* from its creation, and one that has held nothing for a while for about 0.4 *T* from
+//!    the sending of its next write; for less if the process stood still just before.
 //! 3. While there are holds, a small read and a small write that changes nothing are sent about every *T*/3. Trust never
 //!    lapses while writes are answered within *T*/6.
 //! 4. [`Hold::state`] compares the end of trust with the system's boot time, so no event has to arrive first. It is
 //!    [`Suspended`](HoldState::Suspended) while disconnected, [`Lost`](HoldState::Lost) for good when trust ends.
 //!
-//! It is assumed that a follower answers its leader's pings within *T*/3, that the client's own pings are not held up on
-//! their way, and that all servers have the same limits for session timeouts. The cost is about three small writes per *T* and session with holds, however many these are;
+//! It is assumed that *T* is at least two ticks of the servers (their default minimum), that a follower answers its
+//! leader's pings within *T*/3, that the client's own pings are not held up on their way, and that all servers have the
+//! same limits for session timeouts. The cost is about three small writes per *T* and session with holds, however many these are;
 //! [`Trust::Connection`] saves them and promises less.
+//!
+//! Every 20 to 30 s a session that waits for something, or holds it, also lists the path once or twice, in case an event
+//! was never sent: servers send none to a client that the ACLs of the moment deny the node.
+//!
+//! # Do not block the runtime
+//!
+//! A session lives on the runtime on which it was connected. If all threads of that runtime are blocked for longer than
+//! trust lasts, nobody is there to wake who waits for [`Hold::lost`]: it comes late, maybe after the next grant, and the
+//! session expires. [`Hold::state`] compares clocks, and [`Hold::run_until_lost`] asks it before every step, so both are
+//! right at the first look afterwards. Put work that blocks on [`tokio::task::spawn_blocking`], or connect the session on
+//! a runtime of its own.
 //!
 //! # Cancel safety
 //!

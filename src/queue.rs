@@ -29,7 +29,7 @@ use futures_util::future::{join, try_join_all};
 use tokio::time::Instant;
 
 use crate::error::{Error, Result};
-use crate::hold::{Hold, REVOKE, any_gone};
+use crate::hold::{Hold, Looks, REVOKE};
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::queue::place::{Outlook, Place};
@@ -210,7 +210,7 @@ impl Queue {
                 }
                 // A short wait is spared the watches.
                 tokio::time::sleep(link.timeout() / 8).await;
-                any_gone(link, watched, |_| {}).await
+                Looks::begin(link, watched, Arc::new(|_: &[u8]| {})).any_gone().await
             });
             while outlook != Outlook::Admitted {
                 waited = true;

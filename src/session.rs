@@ -26,7 +26,7 @@ use crate::session::renewal::Servers;
 
 pub(crate) use self::answer::{Answer, Failure, Slot};
 pub(crate) use self::budget::Reserved;
-pub(crate) use self::link::{End, Interest, Link, LinkOver, Phase, Work};
+pub(crate) use self::link::{Closing, End, Interest, Link, LinkOver, Phase, Work};
 pub(crate) use self::places::Entered;
 pub(crate) use self::requests::{Created, Draft, Fired, Names, Requests, Watch};
 pub(crate) use self::transactions::Refusal;
@@ -159,14 +159,15 @@ impl Session {
     /// The present client, for other work in the same ZooKeeper session.
     ///
     /// After a renewal this is another one. While you keep a clone, [`close`](Self::close) cannot end the session; it
-    /// still gives up all locks, if the servers can be reached.
+    /// still releases all locks, if the servers can be reached. After the session has ended in any other way than by
+    /// [`close`](Self::close), this is its last client, whose requests fail.
     ///
     /// # Panics
     ///
     /// After [`close`](Self::close), when there is no client any more.
     #[must_use]
     pub fn client(&self) -> Client {
-        let client = self.present().requests.client().expect("session is closed, so it has no client");
+        let client = self.present().share_client().expect("session is closed, so it has no client");
         Client::clone(&client)
     }
 
@@ -180,7 +181,7 @@ impl Session {
     #[must_use]
     pub fn state(&self) -> SessionState {
         match self.present().phase() {
-            Phase::Over(End::Closed { .. }) => SessionState::Closed,
+            Phase::Over(End::Closed(_)) => SessionState::Closed,
             Phase::Open | Phase::Closing | Phase::Over(_) => self.present().requests.state(),
         }
     }
@@ -189,8 +190,7 @@ impl Session {
     ///
     /// Holds become [`Lost(Closed)`](crate::Loss::Closed) at once and their nodes are deleted, waiters get
     /// [`Error::Closed`], and then the ZooKeeper session is ended. Calling it again waits for the same end. It takes
-    /// one session timeout at most, which it takes in full while someone keeps a clone of [`client`](Self::client).
-    /// A session made [`From`] a client is not ended: only its locks are. While a renewal is under way there is nothing
+    /// one session timeout at most. A session made [`From`] a client is not ended: only its locks are. While a renewal is under way there is nothing
     /// to end, because the old session has expired.
     ///
     /// # Cancel safety
@@ -201,13 +201,15 @@ impl Session {
     ///
     /// [`Error::Unavailable`] if the servers could not be told in time: nodes may be left until the servers give the
     /// session up by themselves, one session timeout after they last heard of it, or of a clone of its client.
+    /// [`Error::SessionKept`] if all locks are released, but somebody keeps a clone of [`client`](Self::client), and
+    /// with it the session and whatever other nodes it has.
     pub async fn close(&self) -> Result<()> {
         let (link, renewing) = self.inner.end(Error::Closed);
         link.close();
         let end = match tokio::time::timeout(link.timeout(), link.over()).await {
             Ok(end) => end,
             Err(_) => {
-                let end = End::Closed { confirmed: false };
+                let end = End::Closed(Closing::Unconfirmed);
                 // The session of a given client goes on, and with it the tidying up.
                 if link.is_owned() {
                     link.end(end);
@@ -216,7 +218,13 @@ impl Session {
             }
         };
         match end {
-            End::Closed { confirmed: false } | End::Orphaned if !renewing => Err(self.unavailable(link.timeout())),
+            End::Closed(Closing::Unconfirmed) | End::Orphaned if !renewing => {
+                Err(self.unavailable(link.timeout()))
+            }
+            End::Closed(Closing::ClientKept) => {
+                tracing::warn!(session = %link.id(), "a clone of its client keeps a session open that was closed");
+                Err(Error::SessionKept { session: link.id() })
+            }
             _ => Ok(()),
         }
     }
@@ -254,7 +262,7 @@ impl Session {
                     keeper::start(link);
                     match link.phase() {
                         Phase::Open => return Ok(link.clone()),
-                        Phase::Closing | Phase::Over(End::Closed { .. }) => {
+                        Phase::Closing | Phase::Over(End::Closed(_)) => {
                             return Err(Error::Closed);
                         }
                         Phase::Over(End::Orphaned) => {
@@ -342,7 +350,7 @@ impl Drop for Inner {
     }
 }
 
-const ORPHANED: &str = "the runtime that it ran on is gone";
+const ORPHANED: &str = "the runtime that it ran on is gone, or a task of it has panicked";
 
 fn ended(reason: impl Into<String>) -> Error {
     Error::SessionEnded { reason: reason.into() }

@@ -246,8 +246,12 @@ pub(crate) async fn find_all(link: &Arc<Link>, wanted: &[(LockPath, Uuid)]) -> R
     }
 }
 
-/// The names that carry `guid`.
+/// The names that carry `guid`, and a number: what else does is none of ours.
 pub(crate) fn find_guid(names: &[String], guid: Uuid) -> Vec<String> {
     let prefix = format!("_c_{guid}");
-    names.iter().filter(|name| name.starts_with(&prefix)).cloned().collect()
+    let is_numbered = |rest: &str| {
+        let digits = rest.bytes().rev().take(9);
+        digits.len() == 9 && digits.clone().all(|byte| byte.is_ascii_digit())
+    };
+    names.iter().filter(|name| name.strip_prefix(&prefix).is_some_and(is_numbered)).cloned().collect()
 }

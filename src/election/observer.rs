@@ -62,11 +62,15 @@ impl Observer {
             };
             match seen {
                 Ok(Some((leader, _))) if self.told.as_ref() != Some(&leader) => return Ok(leader),
-                Ok(Some((_, watch))) => {
-                    if watch.fired().await == Fired::SessionOver {
-                        return Err(Interrupt::SessionOver);
+                Ok(Some((_, watch))) => tokio::select! {
+                    fired = watch.fired() => {
+                        if fired == Fired::SessionOver {
+                            return Err(Interrupt::SessionOver);
+                        }
                     }
-                }
+                    // In case the event never comes.
+                    () = link.slow_look() => {}
+                },
                 // It has changed since the listing.
                 Ok(None) | Err(Failure::Refused(ZkError::NoNode)) => {}
                 Err(Failure::Refused(error)) => {

@@ -74,7 +74,7 @@ impl Core {
     /// Why the hold cannot be trusted at this moment, if so.
     pub(super) fn untrusted(&self) -> Option<Loss> {
         match self.link.phase() {
-            Phase::Closing | Phase::Over(End::Closed { .. }) => return Some(Loss::Closed),
+            Phase::Closing | Phase::Over(End::Closed(_)) => return Some(Loss::Closed),
             Phase::Over(End::Expired | End::AuthFailed | End::Orphaned) => {
                 return Some(Loss::Expired);
             }

@@ -203,11 +203,8 @@ impl<'a> Place<'a> {
         if link.requests.ledger().until(self.options.trust()) > needed {
             return self.look_into(Vec::new()).await;
         }
-        // A session that is not trusted any more proves itself in the same burst. If the check finds no node, the
-        // listing will not, either.
-        let (check, proof) = Answer::deferred();
-        let node = self.stakes.all()[0].path();
-        link.burst(move |requests| vec![check.fill(requests.check(&node))]);
+        // A session that is not trusted any more proves itself at the same time, once for all who look.
+        let proof = link.check();
         let listings = self.list();
         if let Err(Failure::Over) = proof.await {
             return Err(Interrupt::SessionOver);

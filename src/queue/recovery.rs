@@ -54,20 +54,22 @@ impl Place<'_> {
     }
 
     /// A node of ours was not in a listing. That may be our own expiry, which we have not heard of, or a server that lags
-    /// behind; only an answer from a quorum tells.
+    /// behind; only an answer from a quorum tells. The node that is known counts, and no other of its guid.
     pub(super) async fn missing(&mut self, index: usize) -> Result<(), Interrupt> {
         let (link, range) = (self.link().clone(), self.range(index));
         let own = &self.stakes.all()[range.clone()];
         let wanted: Vec<_> = own.iter().map(|stake| (stake.parent().clone(), stake.guid())).collect();
         let found = cleanup::find_all(&link, &wanted).await?;
         for (stake, names) in self.stakes.all_mut()[range].iter_mut().zip(found) {
-            if names.is_empty() {
+            let is_there = stake.created().is_some_and(|created| names.contains(&created.name));
+            if !is_there {
                 let node = stake.path();
                 stake.forget();
                 return Err(Error::Evicted { node }.into());
             }
         }
-        Ok(())
+        // Where it is there after all, a server should show it now; one that does not is not asked in a hurry.
+        Ok(link.settled().await?)
     }
 }
 

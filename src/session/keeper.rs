@@ -10,40 +10,74 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
+use uuid::Uuid;
 use zookeeper_client::{SessionState, Stat};
 
 use crate::options::Trust;
 use crate::session::answer::{Answer, Failure};
 use crate::session::clock::Moment;
-use crate::session::link::{End, Link, PAUSE, Phase, Work};
+use crate::session::link::{Closing, End, Link, PAUSE, Phase, Work};
 
 /// So many probes lost one after the other, with no change of the connection between them, tell that the client's runtime
 /// is gone: a live client loses one only with a connection that it had in the meantime.
 const LOST_PROBES: u32 = 2;
 
+/// How long the process runs between two signs of it, at most. In a shorter session it is a sixteenth of the timeout.
+const LONGEST_BEAT: Duration = Duration::from_secs(1);
+
+/// The timers have stood still, with the machine, if they are behind the clock of trust by more than this.
+const SLEPT: Duration = Duration::from_millis(20);
+
+/// The shortest time between two slow looks, which is up to a half longer, so that sessions do not look in step.
+const SLOW_LOOK: Duration = Duration::from_secs(20);
+
 /// Starts both tasks on the present runtime, once.
 pub(super) fn start(link: &Arc<Link>) {
     if let Some(receiver) = link.take_work() {
-        // The keeper is an argument, so that it is dropped with a task that never ran.
-        tokio::spawn(keep(Keeper(link.clone())));
-        tokio::spawn(work(link.clone(), receiver));
+        // The guards are arguments, so that they are dropped with a task that never ran.
+        tokio::spawn(keep(TaskGuard::new(link)));
+        tokio::spawn(work(TaskGuard::new(link), receiver));
     }
 }
 
-/// Ends the link when the runtime drops the keeper.
-struct Keeper(Arc<Link>);
+/// Ends the link if a task of it does not come to its own end: its runtime is gone, or it has panicked.
+struct TaskGuard {
+    link: Arc<Link>,
+    done: bool,
+}
 
-impl Drop for Keeper {
+impl TaskGuard {
+    fn new(link: &Arc<Link>) -> Self {
+        Self { link: link.clone(), done: false }
+    }
+}
+
+impl Drop for TaskGuard {
     fn drop(&mut self) {
-        self.0.end(End::Orphaned);
+        if self.done {
+            return;
+        }
+        self.link.end(End::Orphaned);
+        if std::thread::panicking() {
+            // The client lives, and would keep the nodes of those who are told that they have lost them.
+            self.link.requests.give_up();
+        }
     }
 }
 
-async fn keep(keeper: Keeper) {
-    let link = &keeper.0;
+async fn keep(mut guard: TaskGuard) {
+    let ended = kept(&guard.link).await;
+    guard.link.end(ended);
+    guard.done = true;
+}
+
+/// Keeps up the session until its end.
+async fn kept(link: &Arc<Link>) -> End {
     let mut state = link.requests.state_watcher();
-    let mut beat = tokio::time::interval((link.timeout / 8).max(Duration::from_millis(1)));
+    let mut beat = tokio::time::interval((link.timeout / 16).clamp(Duration::from_millis(1), LONGEST_BEAT));
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut clocks = (Moment::now(), Instant::now());
+    let mut slow_look = Instant::now() + slow_look();
     let mut renewal: Option<Renewal> = None;
     let mut not_before = Instant::now();
     let mut lost_probes = 0;
@@ -52,7 +86,10 @@ async fn keep(keeper: Keeper) {
         shut_down(link).await
     });
     let mut ended = end_of(state.state());
-    while ended.is_none() {
+    loop {
+        if let Some(ended) = ended {
+            return ended;
+        }
         if link.phase() != Phase::Open {
             // Nothing that is under way may keep a clone of the client.
             renewal = None;
@@ -64,7 +101,19 @@ async fn keep(keeper: Keeper) {
                 link.announce();
             }
             end = &mut closing => ended = Some(end),
-            _ = beat.tick() => link.requests.ledger().awake(Moment::now()),
+            _ = beat.tick() => {
+                let now = (Moment::now(), Instant::now());
+                link.requests.ledger().awake(now.0);
+                if now.0.since(clocks.0) > (now.1 - clocks.1) + SLEPT {
+                    // Whoever waits by a timer looks again.
+                    link.announce();
+                }
+                clocks = now;
+            }
+            () = tokio::time::sleep_until(slow_look) => {
+                link.slow_looks.notify_waiters();
+                slow_look = Instant::now() + self::slow_look();
+            }
             () = link.renewal_wanted.notified() => {}
             answer = answered(&mut renewal) => {
                 let probe = renewal.take().is_some_and(|renewal| renewal.probe);
@@ -84,14 +133,18 @@ async fn keep(keeper: Keeper) {
             }
         }
     }
-    link.end(ended.unwrap_or(End::Orphaned));
+}
+
+fn slow_look() -> Duration {
+    let random = Uuid::new_v4().as_u64_pair().1 as u32;
+    SLOW_LOOK + SLOW_LOOK / 2 * (random >> 16) / 0x1_0000
 }
 
 fn end_of(state: SessionState) -> Option<End> {
     match state {
         SessionState::Expired => Some(End::Expired),
         SessionState::AuthFailed => Some(End::AuthFailed),
-        SessionState::Closed => Some(End::Closed { confirmed: true }),
+        SessionState::Closed => Some(End::Closed(Closing::Confirmed)),
         SessionState::Disconnected | SessionState::SyncConnected | SessionState::ConnectedReadOnly => None,
     }
 }
@@ -167,7 +220,7 @@ async fn shut_down(link: &Arc<Link>) -> End {
         // The session goes on, so nothing else would remove what is left.
         tidied.await;
         link.requests.give_up();
-        return End::Closed { confirmed: true };
+        return End::Closed(Closing::Confirmed);
     }
     // The end of the session removes what is left, so there is no need to wait long.
     let tidied = tokio::time::timeout_at(began + link.timeout / 4, tidied).await.is_ok();
@@ -175,17 +228,25 @@ async fn shut_down(link: &Arc<Link>) -> End {
     link.work_over.notify_one();
     link.requests.give_up();
     let mut state = link.requests.state_watcher();
-    let ended = tokio::time::timeout_at(began + link.timeout * 7 / 8, async {
+    // With a clone of the client somewhere, and servers that have just confirmed the deletions, waiting helps no more.
+    let is_kept = tidied && link.is_client_shared();
+    let until = if is_kept { Instant::now() + link.timeout / 8 } else { began + link.timeout * 7 / 8 };
+    let ended = tokio::time::timeout_at(until, async {
         while end_of(state.state()).is_none() {
             state.changed().await;
         }
     });
-    // A clone of the client that somebody keeps also keeps the session; without nodes it holds no lock.
-    End::Closed { confirmed: ended.await.is_ok() || tidied }
+    End::Closed(match ended.await {
+        Ok(()) => Closing::Confirmed,
+        Err(_) if is_kept => Closing::ClientKept,
+        Err(_) if tidied => Closing::Confirmed,
+        Err(_) => Closing::Unconfirmed,
+    })
 }
 
 /// Runs what is handed to the background, until the session is over.
-async fn work(link: Arc<Link>, mut receiver: mpsc::UnboundedReceiver<Work>) {
+async fn work(mut guard: TaskGuard, mut receiver: mpsc::UnboundedReceiver<Work>) {
+    let link = guard.link.clone();
     let mut running = FuturesUnordered::new();
     loop {
         tokio::select! {
@@ -196,4 +257,5 @@ async fn work(link: Arc<Link>, mut receiver: mpsc::UnboundedReceiver<Work>) {
             Some(work) = receiver.recv() => running.push(work),
         }
     }
+    guard.done = true;
 }

@@ -9,8 +9,8 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::future::pending;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -58,13 +58,21 @@ pub(crate) enum End {
     Expired,
     /// The server refuses its credentials.
     AuthFailed,
-    /// It was closed; `confirmed` by the server or not.
-    Closed {
-        /// Whether the server has said that the session is gone.
-        confirmed: bool,
-    },
+    /// It was closed.
+    Closed(Closing),
     /// The runtime that it ran on is gone.
     Orphaned,
+}
+
+/// What is known of the end of a session that was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closing {
+    /// Its nodes are gone, and the session is or will be.
+    Confirmed,
+    /// Its nodes are gone, but the session lives for as long as somebody has a clone of its client.
+    ClientKept,
+    /// The servers could not be asked.
+    Unconfirmed,
 }
 
 /// The session is over or about to be: no more can come of waiting on it.
@@ -104,6 +112,11 @@ pub(crate) struct Link {
     pub(super) listings: [Mutex<HashMap<LockPath, Asked>>; 2],
     /// The nodes that are being deleted for want of anybody who wants them.
     deletions: Mutex<HashSet<String>>,
+    /// Those who wait for the check that is under way, if one is.
+    checks: Mutex<Option<Vec<Slot<()>>>>,
+    /// Whether somebody has a clone of the client, or had one.
+    client_shared: AtomicBool,
+    pub(super) slow_looks: Notify,
     pub(super) renewal_wanted: Notify,
     pub(super) close_wanted: Notify,
     pub(super) work_over: Notify,
@@ -130,6 +143,9 @@ impl Link {
             strays: Mutex::default(),
             listings: Default::default(),
             deletions: Mutex::default(),
+            checks: Mutex::default(),
+            client_shared: AtomicBool::new(false),
+            slow_looks: Notify::new(),
             renewal_wanted: Notify::new(),
             close_wanted: Notify::new(),
             work_over: Notify::new(),
@@ -273,6 +289,50 @@ impl Link {
         answer
     }
 
+    /// Asks a quorum whether it honours the session, together with all who ask while that is under way. What an answer is
+    /// worth counts from its sending, so one that was sent before is no less true.
+    pub(crate) fn check(self: &Arc<Self>) -> Answer<()> {
+        let (slot, answer) = Answer::deferred();
+        let mut checks = self.checks();
+        if let Some(waiting) = &mut *checks {
+            waiting.push(slot);
+            return answer;
+        }
+        *checks = Some(vec![slot]);
+        let link = self.clone();
+        self.burst(move |requests| {
+            let check = requests.check("/");
+            let work = async move {
+                let result = check.await.map(drop);
+                let waiting = link.checks().take();
+                waiting.into_iter().flatten().for_each(|slot| slot.put(result.clone()));
+            };
+            vec![work.boxed()]
+        });
+        answer
+    }
+
+    fn checks(&self) -> MutexGuard<'_, Option<Vec<Slot<()>>>> {
+        self.checks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until it is time to look at the servers without having been woken, in case an event was never sent. All who
+    /// wait in a session look at the same time, and share their listings.
+    pub(crate) async fn slow_look(&self) {
+        self.slow_looks.notified().await;
+    }
+
+    /// A clone of the client for somebody else, unless the session was closed.
+    pub(crate) fn share_client(&self) -> Option<Arc<Client>> {
+        self.client_shared.store(true, Ordering::Release);
+        self.requests.client()
+    }
+
+    /// Whether somebody else has a clone of the client, or had one.
+    pub(super) fn is_client_shared(&self) -> bool {
+        self.client_shared.load(Ordering::Acquire)
+    }
+
     /// Keeps trust up for as long as the value lives.
     pub(crate) fn interest(self: &Arc<Self>, trust: Trust) -> Interest {
         self.interest[trust as usize].fetch_add(1, Ordering::AcqRel);
@@ -331,16 +391,15 @@ impl Link {
         self.renewal_wanted.notify_one();
         let not_started = self.not_started.lock().unwrap_or_else(PoisonError::into_inner).is_some();
         if not_started {
-            self.end(End::Closed { confirmed: true });
+            self.end(End::Closed(Closing::Confirmed));
         }
     }
 
     /// Ends at once, whatever is under way.
     pub(crate) fn end(&self, end: End) {
-        // An expired client is dead, and stays for whoever asks for the client of this session. One that is not ours
-        // lives on, and can still take a delete from a `Drop`.
-        let keep = end == End::Expired || (end == End::Orphaned && !self.owned);
-        if self.advance(Phase::Over(end)) && !keep {
+        // After any other end than a closing the client is dead, and stays for whoever asks for the client of this
+        // session. One that is not ours may live on, and can still take a delete from a `Drop`.
+        if self.advance(Phase::Over(end)) && matches!(end, End::Closed(_)) {
             self.requests.give_up();
         }
     }

@@ -17,7 +17,8 @@ use crate::session::answer::{Answer, Failure, Slot};
 use crate::session::link::{Asked, Link, Work};
 use crate::session::requests::Names;
 
-/// As many as let one who is woken look at once, beside newcomers.
+/// How many tidied listings are under way at most: as many as let one who is woken look at once, beside newcomers. Of those
+/// that are as they are, but sorted, one.
 const MOST_UNDER_WAY: usize = 4;
 
 /// Takes out of a listing what nobody is to see.
@@ -37,7 +38,7 @@ impl Link {
     pub(crate) fn list(self: &Arc<Self>, path: &LockPath, tidy: Option<Tidy>, slot: Slot<Names>) -> Option<Work> {
         let mut listings = self.all_asked(tidy.is_some());
         let asked = listings.entry(path.clone()).or_default();
-        if asked.under_way == MOST_UNDER_WAY {
+        if asked.under_way == if tidy.is_some() { MOST_UNDER_WAY } else { 1 } {
             asked.next.push(slot);
             return None;
         }
@@ -46,6 +47,15 @@ impl Link {
         let under_way = UnderWay { link: self.clone(), path: path.clone(), tidy, over: false };
         let answer = self.requests.list(path.as_str());
         Some(under_way.serve(answer, slot).boxed())
+    }
+
+    /// Whether the node is listed, and its session lives. A listing needs no permission for the node.
+    pub(crate) async fn still_lists(self: &Arc<Self>, path: &LockPath, name: &str) -> Result<bool, Failure> {
+        let (slot, answer) = Answer::deferred();
+        let (asking, path) = (self.clone(), path.clone());
+        self.burst(move |_| asking.list(&path, None, slot).into_iter().collect());
+        // Thousands may look at the same time.
+        Ok(answer.await?.binary_search_by(|listed| listed.as_str().cmp(name)).is_ok())
     }
 
     fn all_asked(&self, tidied: bool) -> MutexGuard<'_, HashMap<LockPath, Asked>> {
@@ -58,8 +68,9 @@ impl UnderWay {
         let mut asking = vec![first];
         loop {
             let result = answer.await.map(|mut names| {
-                if let Some(tidy) = self.tidy {
-                    tidy(&self.link, &self.path, &mut names);
+                match self.tidy {
+                    Some(tidy) => tidy(&self.link, &self.path, &mut names),
+                    None => names.sort_unstable(),
                 }
                 Names::new(names)
             });

@@ -204,6 +204,19 @@ impl Requests {
         })
     }
 
+    /// Watches a node that exists for its deletion, and not for changes of its data: by its children, of which the node of a
+    /// contender has none.
+    pub(crate) fn watch_deletion(&self, path: &str) -> Answer<(Stat, Watch)> {
+        let (path, orphaned) = (path.to_owned(), self.orphaned.clone());
+        self.send(Request::Read, move |client| {
+            async move {
+                let (_, stat, watcher) = client.get_and_watch_children(&path).await?;
+                Ok((stat, Watch { watcher, orphaned }))
+            }
+            .boxed()
+        })
+    }
+
     /// Lists the children of a node that exists, and watches for others.
     pub(crate) fn watch_children(&self, path: &str) -> Answer<(Vec<String>, Watch)> {
         let (path, orphaned) = (path.to_owned(), self.orphaned.clone());

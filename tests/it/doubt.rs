@@ -4,7 +4,7 @@
 use testbed::frames::Op;
 use testbed::proxy::{Cut, Request, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode};
-use zookeeper_recipes::{ContenderKind, Loss, Mutex, Semaphore};
+use zookeeper_recipes::{ContenderKind, Error, Loss, Mutex, Semaphore};
 
 use self::forger::Forger;
 use crate::support::{TIMEOUT, World, connect, hosts, soon};
@@ -176,4 +176,26 @@ async fn check_in_the_name_of_a_dead_session_is_no_proof_of_life() {
     assert_eq!(lost.expect("lost when the last proof is too old"), Loss::Expired);
     drop(guard);
     session.close().await.expect("closes");
+}
+
+/// Only the node that is known counts, and not what somebody else has made with its guid.
+#[tokio::test]
+async fn node_with_the_guid_of_a_waiter_is_not_taken_for_its_own() {
+    let world = World::new().await;
+    let ahead = world.other_mutex().await.lock().await.expect("held");
+    let mutex = world.mutex();
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    soon("a watch", world.proxy.wait_for(|request| request.watch && request.answer.is_some())).await;
+    let waiter = world.wait_children(2).await.remove(1);
+    let guid = waiter.strip_suffix(&waiter["_c_00000000-0000-0000-0000-000000000000".len()..]).expect("a guid");
+    for note in [format!("{guid}-note"), format!("{guid}-lock-0000000000-note")] {
+        let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        world.admin.create(&format!("{}/{note}", world.path), b"", &persistent).await.expect("created");
+    }
+    world.admin.delete(&format!("{}/{waiter}", world.path), None).await.expect("deleted");
+    world.proxy.reset();
+    ahead.release().await.expect("released");
+    let error = soon("an answer", waiting).await.expect("no panic").expect_err("its node is gone");
+    assert!(matches!(error, Error::Evicted { .. }), "{error:?}");
+    assert_eq!(world.children().await.len(), 2, "what is not ours stays");
 }

@@ -4,10 +4,13 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use testbed::frames::Op;
-use zookeeper_recipes::zookeeper_client::SessionState;
-use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Session};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission, SessionState};
+use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Session};
 
-use crate::support::{TIMEOUT, World, connect, connect_for, hosts, soon, wait_children};
+use crate::support::{TIMEOUT, World, connect, connect_for, hosts, soon};
 
 #[tokio::test]
 async fn guard_dropped_on_a_plain_thread_releases() {
@@ -225,7 +228,114 @@ async fn clone_of_the_client_keeps_the_session_but_not_the_locks() {
     let session = connect_for(&world.hosts, TIMEOUT).await;
     let client = session.client();
     let _guard = Mutex::new(&session, &world.path).expect("a mutex").lock().await.expect("held");
-    session.close().await.expect("closed");
-    wait_children(&world.admin, &world.path, 0).await;
-    client.list_children("/").await.expect("the session lives");
+    let node = format!("{}-of-mine", world.path);
+    client.create(&node, b"", &CreateMode::Ephemeral.with_acls(Acls::anyone_all())).await.expect("created");
+    let error = session.close().await.expect_err("it is not closed");
+    assert!(matches!(error, Error::SessionKept { session } if session == client.session_id()), "{error:?}");
+    assert!(world.children().await.is_empty(), "no lock is left when it returns");
+    assert!(world.admin.check_stat(&node).await.expect("asked").is_some(), "the session lives, with all else");
+    let state = client.state_watcher();
+    drop(client);
+    soon("the end of the session", async {
+        let mut state = state;
+        while state.changed().await != SessionState::Closed {}
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn clone_of_the_client_that_is_gone_keeps_nothing() {
+    let world = World::new().await;
+    drop(world.session.client());
+    let _guard = world.mutex().lock().await.expect("held");
+    world.session.close().await.expect("closed");
+}
+
+/// The client that is left says so itself.
+#[tokio::test]
+async fn client_of_a_session_that_has_ended_is_there_to_say_so() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    let refused = world.session.client().auth("nonsense", b"").await;
+    assert!(refused.is_err(), "{refused:?}");
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
+    let error = soon("an answer", world.mutex().lock()).await.expect_err("no session");
+    assert!(matches!(error, Error::SessionEnded { .. }), "{error:?}");
+    assert_eq!(world.session.client().state(), SessionState::AuthFailed);
+    let mut writer = guard.check_writer();
+    writer.add_set_data("/", b"", None).expect("a request");
+    let written = soon("an answer", writer.commit()).await;
+    assert!(written.is_err(), "{written:?}");
+}
+
+#[tokio::test]
+async fn client_of_a_session_whose_runtime_is_gone_is_there_to_say_so() {
+    let path = World::new().await.path;
+    let guard = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        runtime.block_on(async {
+            let session = connect(&hosts()).await;
+            let guard = Mutex::new(&session, &path).expect("a mutex").lock().await.expect("held");
+            (session, guard)
+        })
+    });
+    let (session, guard) = guard.join().expect("no panic");
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Expired));
+    let asked = soon("an answer", session.client().check_stat("/")).await;
+    assert!(asked.is_err(), "{asked:?}");
+    let written = soon("an answer", guard.check_writer().commit()).await;
+    assert!(written.is_err(), "{written:?}");
+}
+
+/// Panics at the first warning that begins with these words, wherever that is.
+struct PanicsAt(&'static str);
+
+impl Subscriber for PanicsAt {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::WARN && metadata.target().starts_with("zookeeper_recipes")
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        struct Text(String);
+        impl Visit for Text {
+            fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+                if field.name() == "message" {
+                    self.0 = format!("{value:?}");
+                }
+            }
+        }
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        assert!(!text.0.starts_with(self.0), "on purpose: {}", text.0);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// Its worker is one of them, which watches the nodes of holds.
+#[tokio::test]
+async fn panic_in_a_task_of_the_session_ends_it() {
+    let world = World::new().await;
+    world.make_path().await;
+    let unreadable = [Acl::new(Permission::CREATE | Permission::DELETE, AuthId::anyone())];
+    let options = Options::new().with_acls(Acls::new(&unreadable));
+    let mutex = Mutex::with_options(&world.session, &world.path, options).expect("a mutex");
+    let panics = tracing::subscriber::set_default(PanicsAt("cannot watch the node of a hold"));
+    let guard = mutex.lock().await.expect("held");
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
+    let error = soon("an answer", mutex.lock()).await.expect_err("no session");
+    assert!(matches!(error, Error::SessionEnded { .. }), "{error:?}");
+    drop(panics);
+    // The session ends with its client, and nothing keeps others out.
+    world.wait_empty().await;
 }

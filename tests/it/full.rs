@@ -19,7 +19,7 @@ fn path(world: &World, letter: &str) -> String {
 }
 
 fn watches(request: &Request) -> bool {
-    request.op == Op::GetData && request.watch && request.answer.is_some()
+    request.op == Op::GetChildren2 && request.watch && request.answer.is_some()
 }
 
 /// Who has to watch another node, because one ahead gave up, needs room again, which newcomers are waiting for.

@@ -235,7 +235,8 @@ async fn close_gives_up_what_nobody_polls_beside_a_clone_of_the_client() {
     let ahead = world.other_mutex().await.lock().await.expect("held");
     let client = world.session.client();
     let waiting = soon("a place", world.mutex().enqueue()).await.expect("in line");
-    soon("the end", world.session.close()).await.expect("closed");
+    let error = soon("the end", world.session.close()).await.expect_err("not closed");
+    assert!(matches!(error, Error::SessionKept { .. }), "{error:?}");
     assert_eq!(world.children().await.len(), 1, "only the node of the holder is left");
     assert_eq!(client.state(), SessionState::SyncConnected, "the clone keeps it");
     assert!(matches!(waiting.await, Err(Error::Closed)));

@@ -4,6 +4,7 @@ mod bad_input;
 mod cancel;
 mod contract;
 mod cut;
+mod deaf;
 mod doubt;
 mod election;
 mod end_of_counter;

@@ -437,7 +437,7 @@ async fn lost_connection_under_many_listings_costs_one_pause() {
     let ahead = MultiLock::new(&other, &all).expect("a lock").lock().await.expect("free");
     let lock = MultiLock::new(&world.session, &all).expect("a lock");
     let waiting = tokio::spawn(async move { lock.lock().await });
-    let watching = |request: &Request| request.watch && request.op == Op::GetData && request.answer.is_some();
+    let watching = |request: &Request| request.watch && request.op == Op::GetChildren2 && request.answer.is_some();
     soon("a watch", world.proxy.wait_for(watching)).await;
     world.proxy.reset();
     let listing = |request: &Request| request.op == Op::GetChildren;

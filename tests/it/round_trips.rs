@@ -89,6 +89,23 @@ async fn missing_parents_take_one_more() {
     assert_eq!(world.proxy.round_trips(), 2, "{:?}", ops(&world));
 }
 
+/// The event of the deletion uses the watch on the hold's own node up.
+#[tokio::test]
+async fn release_of_an_old_hold_takes_one_request() {
+    let world = calm(&MUTEX).await;
+    let guard = world.mutex().lock().await.expect("held");
+    // As if it were old: whoever wants to be told has the node watched.
+    let lost = guard.lost();
+    world.proxy.wait_for(|request| request.op == Op::GetData && request.watch && request.answer.is_some()).await;
+    world.proxy.reset();
+    guard.release().await.expect("released");
+    drop(lost);
+    // A watch that is dropped is taken back by the client before it asks anything else.
+    let next = world.mutex().lock().await.expect("held");
+    next.release().await.expect("released");
+    assert_eq!(ops(&world), [Op::Delete, Op::Create2, Op::GetChildren, Op::Delete]);
+}
+
 #[tokio::test]
 async fn handover_wakes_one_waiter_with_one_watch() {
     let world = calm(&MUTEX).await;
@@ -96,7 +113,7 @@ async fn handover_wakes_one_waiter_with_one_watch() {
     let waiter = world.mutex();
     let first = tokio::spawn(async move { waiter.lock().await });
     world.wait_children(2).await;
-    world.proxy.wait_for(|request| request.op == Op::GetData && request.answer.is_some()).await;
+    world.proxy.wait_for(|request| request.op == Op::GetChildren2 && request.answer.is_some()).await;
     // More waiters, in one session through another proxy: none of them may hear of the release.
     let crowd = calm(&MUTEX).await;
     let mut others = Vec::new();
@@ -132,7 +149,7 @@ async fn handover_after_a_long_wait_proves_the_session_in_the_same_round_trip() 
     let guard = world.other_mutex().await.lock().await.expect("held");
     let waiter = world.mutex();
     let waiting = tokio::spawn(async move { waiter.lock().await });
-    world.proxy.wait_for(|request| request.op == Op::GetData && request.answer.is_some()).await;
+    world.proxy.wait_for(|request| request.op == Op::GetChildren2 && request.answer.is_some()).await;
     let early = tokio::time::timeout(timeout, guard.lost()).await;
     assert!(early.is_err(), "a healthy hold is not lost");
     world.proxy.hold_answers(HOLD);

@@ -49,7 +49,7 @@ async fn readers_behind_a_writer_are_admitted_together_and_woken_once() {
     world.wait_children(21).await;
     let watches = || {
         let requests = world.proxy.requests();
-        requests.iter().filter(|request| request.op == Op::GetData && request.answer.is_some()).count()
+        requests.iter().filter(|request| request.op == Op::GetChildren2 && request.answer.is_some()).count()
     };
     let watched = async {
         while watches() < 20 {
@@ -66,8 +66,47 @@ async fn readers_behind_a_writer_are_admitted_together_and_woken_once() {
     // All hold at once. Each was woken once, looked once, together with others or alone, and watches nothing any more.
     let looks = world.count(Op::GetChildren);
     assert!((1..=20).contains(&looks), "{looks}");
-    assert_eq!(world.count(Op::GetData), 0);
+    assert_eq!(world.count(Op::GetChildren2), 0);
     drop(guards);
+    world.wait_empty().await;
+}
+
+/// Changes of its data, that is: what it proclaims, or what somebody asks of it.
+#[tokio::test]
+async fn readers_do_not_wake_when_the_writer_ahead_changes_and_prove_their_session_once() {
+    const READERS: usize = 100;
+    let world = World::new().await;
+    let writing = other(&world).await.write().await.expect("held");
+    let lock = rwlock(&world);
+    let readers: Vec<_> = (0..READERS)
+        .map(|_| {
+            let lock = lock.clone();
+            tokio::spawn(async move { lock.read().await })
+        })
+        .collect();
+    world.wait_children(1 + READERS).await;
+    let watches =
+        || world.proxy.requests().iter().filter(|request| request.watch && request.answer.is_some()).count();
+    let watched = async {
+        while watches() < READERS {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("the watches", watched).await;
+    for change in 0..10 {
+        world.admin.set_data(&writing.nodes()[0], &[change], None).await.expect("written");
+    }
+    // Until what their creates have proved is long over.
+    let early = tokio::time::timeout(2 * TIMEOUT, writing.lost()).await;
+    assert!(early.is_err(), "a healthy hold is not lost");
+    assert_eq!(watches(), READERS, "none has set its watch again");
+    world.proxy.reset();
+    writing.release().await.expect("released");
+    for reader in readers {
+        drop(soon("a reader", reader).await.expect("no panic").expect("held"));
+    }
+    let checks = world.count(Op::Multi);
+    assert!(checks < READERS / 5, "{checks} checks for {READERS} readers");
     world.wait_empty().await;
 }
 

@@ -58,9 +58,9 @@ async fn ten_thousand_waiters_are_admitted_in_order_and_woken_once_each() {
         "{WAITERS} waiters of {SESSIONS} sessions in line after {entered:.1?}: {} creates, {} listings, {} watches",
         count(Op::Create2),
         count(Op::GetChildren),
-        count(Op::GetData),
+        count(Op::GetChildren2),
     );
-    assert_eq!(count(Op::GetData), WAITERS, "one watch each");
+    assert_eq!(count(Op::GetChildren2), WAITERS, "one watch each");
     assert!(count(Op::GetChildren) < WAITERS / 10, "those of one session share their listings");
 
     proxy.reset();
@@ -73,7 +73,7 @@ async fn ten_thousand_waiters_are_admitted_in_order_and_woken_once_each() {
     println!(
         "{WAITERS} turns in {took:.1?}: {woken} wake-ups, {} listings, {} watches, {} proofs, {} deletes",
         count(Op::GetChildren),
-        count(Op::GetData),
+        count(Op::GetChildren2),
         count(Op::Multi),
         count(Op::Delete),
     );
@@ -85,7 +85,7 @@ async fn ten_thousand_waiters_are_admitted_in_order_and_woken_once_each() {
     assert!(tokens.is_sorted_by(|one, next| one < next), "tokens grow");
     assert_eq!(woken, WAITERS, "one wake-up each");
     assert_eq!(count(Op::GetChildren), WAITERS, "one listing each");
-    assert_eq!(count(Op::GetData), 0, "nobody has to wait again");
+    assert_eq!(count(Op::GetChildren2), 0, "nobody has to wait again");
     assert_eq!(count(Op::Delete), WAITERS);
     assert!(children(&admin, PATH).await.is_empty(), "nothing is left");
 }

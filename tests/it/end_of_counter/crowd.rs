@@ -167,7 +167,7 @@ fn stood(world: &World, line: &str, name: String, czxid: i64) -> Stood {
         session: session(world),
         czxid,
         listings: asked(Op::GetChildren).count(),
-        watches: asked(Op::GetData).filter(|request| others(&request.path)).count(),
+        watches: asked(Op::GetChildren2).filter(|request| others(&request.path)).count(),
         woken: told(&others),
         woken_for_room: told(&|path| path.ends_with("/leases")),
         reads,
