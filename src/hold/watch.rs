@@ -40,7 +40,8 @@ async fn deleted(core: &Core) {
     let nodes = core.nodes();
     // A short hold is spared the watch, unless somebody asks to be told.
     tokio::select! {
-        () = core.watch_wanted.notified() => {}
+        // Whoever asked to be told of this node will want to hear of the one that takes its place, too.
+        () = core.watch_wanted.notified() => core.watch_wanted.notify_one(),
         () = sleep(core.link.timeout() / 8) => {}
     }
     any_gone(&core.link, &nodes, |data| core.saw(data)).await;

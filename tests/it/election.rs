@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use zookeeper_recipes::zookeeper_client::{Acls, CreateMode, Permission};
 use zookeeper_recipes::{Contender, ContenderKind, Election, Error, HoldState, Loss, Observer, Options, Session};
 
-use crate::support::{TIMEOUT, World, polled, soon};
+use crate::support::{TIMEOUT, World, hosts, polled, soon};
 use crate::weather::restricted;
 
 fn election(session: &Session, path: &str, name: &str) -> Election {
@@ -327,6 +327,28 @@ async fn term_is_cut_off_by_the_loss_and_followed_by_another() {
     let (end, ()) = tokio::join!(soon("three terms", led), soon("the disturbance", disturb));
     assert_eq!(end.expect("led"), "done");
     assert_eq!(Arc::strong_count(&running), 1);
+    world.wait_empty().await;
+}
+
+/// Unless somebody wants to know, a hold watches its node only from an eighth of the session timeout on.
+#[tokio::test]
+async fn leading_stands_again_at_once_after_its_leadership_was_broken() {
+    let timeout = Duration::from_secs(40);
+    let world = World::at(&hosts(), timeout).await;
+    let standing = election(&world.session, &world.path, "here");
+    let mut terms = 0;
+    let led = standing.lead(|term| {
+        terms += 1;
+        let (admin, first) = (&world.admin, terms == 1);
+        async move {
+            if first {
+                admin.delete(&term.nodes()[0], None).await.expect("deleted");
+                pending::<()>().await;
+            }
+            ControlFlow::Break(())
+        }
+    });
+    tokio::time::timeout(timeout / 16, led).await.expect("the loss was noticed late").expect("led");
     world.wait_empty().await;
 }
 
