@@ -175,6 +175,8 @@ impl Election {
 
     /// Who leads at the moment, if anybody does.
     ///
+    /// The identifier of a leader that was asked to resign is [empty](Contender::identifier).
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.
@@ -205,6 +207,9 @@ impl Leadership {
     ///
     /// Observers see the identifier first, as [`Contender::identifier`], and then this. Where that would do, say it as the
     /// identifier from the beginning.
+    ///
+    /// A revocation overwrites either. The leader still receives it when this overwrites it in turn:
+    /// [`revoke_requested`](crate::Hold::revoke_requested) resolves.
     ///
     /// # Cancel safety
     ///

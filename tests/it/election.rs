@@ -504,6 +504,56 @@ async fn observer_sees_every_leader_over_the_end_of_its_session() {
     sees_every_leader(async |world| world.expire().await).await;
 }
 
+/// Waits until the observer in the session of `world` has looked at its leader and waits for a change.
+async fn wait_look(world: &World) {
+    world.proxy.wait_for(|request| request.op == Op::GetData && request.watch && request.answer.is_some()).await;
+    world.proxy.reset();
+}
+
+#[tokio::test]
+async fn observer_is_not_disturbed_by_a_revocation_of_the_leader_it_knows() {
+    let world = World::new().await;
+    let (standing, operator) = (candidate(&world, "here").await, candidate(&world, "").await);
+    let term = standing.campaign().await.expect("leads");
+    let mut observer = election(&world.session, &world.path, "observer").observe();
+    assert_eq!(text(&changed(&mut observer).await), Some("here"));
+    world.proxy.reset();
+    let disturb = async {
+        wait_look(&world).await;
+        let leader = operator.leader().await.expect("asked").expect("a leader");
+        assert!(operator.revoke(&leader).await.expect("asked"));
+        wait_look(&world).await;
+        // Nor by the end of it, when the leader says again what it said before.
+        term.proclaim("here").await.expect("told");
+        wait_look(&world).await;
+        assert!(operator.revoke(&leader).await.expect("asked"));
+        wait_look(&world).await;
+        term.proclaim("elsewhere").await.expect("told");
+    };
+    let (seen, ()) = tokio::join!(changed(&mut observer), soon("the disturbance", disturb));
+    assert_eq!(text(&seen), Some("elsewhere"));
+    term.resign().await.expect("resigned");
+    assert_eq!(changed(&mut observer).await, None);
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn observer_that_comes_after_a_revocation_sees_a_leader_without_an_identifier() {
+    let world = World::new().await;
+    let standing = candidate(&world, "here").await;
+    let term = standing.campaign().await.expect("leads");
+    let leader = standing.leader().await.expect("asked").expect("a leader");
+    assert!(standing.revoke(&leader).await.expect("asked"));
+    let mut observer = election(&world.session, &world.path, "observer").observe();
+    let seen = changed(&mut observer).await.expect("a leader");
+    assert_eq!((seen.identifier(), seen.revoke_requested()), (&b""[..], true));
+    assert_eq!(seen.token(), term.fencing_token());
+    term.proclaim("there").await.expect("told");
+    assert_eq!(text(&changed(&mut observer).await), Some("there"));
+    term.resign().await.expect("resigned");
+    world.wait_empty().await;
+}
+
 const CUTS: [fn(usize) -> Cut; 4] = [Cut::BeforeRequest, Cut::AfterRequest, Cut::BeforeAnswer, Cut::AfterAnswer];
 
 #[tokio::test]
