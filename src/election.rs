@@ -93,6 +93,9 @@ impl Election {
     /// Stands for leadership and waits for it for at most `limit`, all requests included: `None` if a candidate was seen
     /// ahead of us.
     ///
+    /// `None`, a limit too short for an answer, and servers out of reach call for different reactions: see
+    /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
+    ///
     /// # Cancel safety
     ///
     /// As [`campaign`](Self::campaign).

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use zookeeper_client::{Client, Connector, SessionInfo};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Unanswered};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -65,7 +65,8 @@ impl Servers {
             | zookeeper_client::Error::NoHosts
             | zookeeper_client::Error::ConnectionLoss
             | zookeeper_client::Error::Custom(_) => {
-                Error::Unavailable { hosts: self.hosts.to_string(), after: began.elapsed() }
+                let (hosts, after) = (self.hosts.to_string(), began.elapsed());
+                Error::Unavailable { hosts, after, why: Unanswered::Servers }
             }
             source => Error::Client { action: "connect to", path: self.hosts.to_string(), source },
         })
