@@ -23,6 +23,9 @@ type ZkError = zookeeper_client::Error;
 const BURST: usize = 500;
 
 /// One who holds a lock or waits for it, as of one moment.
+///
+/// Two are equal if they show the same node saying the same, so a revocation or a proclamation makes a difference. The
+/// [`path`](Self::path), [`name`](Self::name) and [`token`](Self::token) together identify the node, whatever it says.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Contender {
@@ -33,12 +36,15 @@ pub struct Contender {
     czxid: i64,
     is_holder: bool,
     session_id: i64,
+    /// Empty if a revocation has overwritten it.
     identifier: Vec<u8>,
+    revoke_requested: bool,
     since: SystemTime,
 }
 
 impl Contender {
-    pub(crate) fn new(line: &Line, name: &Name<'_>, identifier: Vec<u8>, stat: &Stat) -> Self {
+    pub(crate) fn new(line: &Line, name: &Name<'_>, data: Vec<u8>, stat: &Stat) -> Self {
+        let revoke_requested = data == REVOKE;
         Self {
             path: line.path.clone(),
             name: name.text.to_owned(),
@@ -47,13 +53,19 @@ impl Contender {
             czxid: stat.czxid,
             is_holder: false,
             session_id: stat.ephemeral_owner,
-            identifier,
+            identifier: if revoke_requested { Vec::new() } else { data },
+            revoke_requested,
             since: UNIX_EPOCH + Duration::from_millis(stat.ctime.try_into().unwrap_or_default()),
         }
     }
 
     pub(crate) fn holding(self) -> Self {
         Self { is_holder: true, ..self }
+    }
+
+    /// Whether both stand for the same node, whatever it said each time.
+    pub(crate) fn is_same_node(&self, other: &Self) -> bool {
+        (self.czxid, &self.path, &self.name) == (other.czxid, &other.path, &other.name)
     }
 
     /// The path that its node is in.
@@ -93,12 +105,27 @@ impl Contender {
     }
 
     /// What it calls itself; see [`Options::with_identifier`](crate::Options::with_identifier).
+    ///
+    /// Empty after a revocation, which overwrites the identifier on the servers; see
+    /// [`revoke_requested`](Self::revoke_requested). Only an [`Observer`](crate::Observer) that saw it before still
+    /// knows it.
     #[must_use]
     pub fn identifier(&self) -> &[u8] {
         &self.identifier
     }
 
-    /// What it calls itself, as text; what is no text is replaced.
+    /// Whether somebody has asked it to release the lock, with `revoke` or with Curator's `Revoker`.
+    ///
+    /// Curator's protocol writes the request over the identifier, which is [empty](Self::identifier) then. A leader that
+    /// [proclaims](crate::Leadership::proclaim) something afterwards overwrites the request in turn: it has received it,
+    /// but no longer shows it here.
+    #[must_use]
+    pub fn revoke_requested(&self) -> bool {
+        self.revoke_requested
+    }
+
+    /// What it calls itself, as text; what is no text is replaced. Empty after a revocation, as the
+    /// [identifier](Self::identifier) is.
     #[must_use]
     pub fn identifier_lossy(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.identifier)
@@ -126,6 +153,7 @@ impl fmt::Debug for Contender {
             .field("is_holder", &self.is_holder)
             .field("session_id", &self.session_id())
             .field("identifier", &self.identifier_lossy())
+            .field("revoke_requested", &self.revoke_requested)
             .field("token", &self.token())
             .finish_non_exhaustive()
     }
@@ -174,7 +202,9 @@ macro_rules! for_operators {
             /// Asks a contender to let go, as Curator's `Revoker` does; tells whether it was there to be asked.
             ///
             /// It is a request: a hold offers [`revoke_requested`](crate::Hold::revoke_requested), and Curator's locks
-            /// `makeRevocable`. The request takes the place of the contender's identifier.
+            /// `makeRevocable`. The request overwrites the contender's identifier on the servers: `contenders` returns an
+            /// empty one afterwards, and [`revoke_requested`](crate::Contender::revoke_requested). A contender that was
+            /// listed before can still be broken, and revoked again.
             ///
             /// # Cancel safety
             ///
@@ -354,6 +384,7 @@ mod tests {
                 is_holder: false,
                 session_id: 0,
                 identifier: Vec::new(),
+                revoke_requested: false,
                 since: UNIX_EPOCH,
             };
             (Name::parse(text).expect("a contender's name"), contender)

@@ -52,7 +52,8 @@ pub trait DistributedLock: Send + Sync {
     /// Takes the lock if it is free. See [`Mutex::try_lock`].
     async fn try_lock(&self) -> Result<Option<Box<dyn LockGuard>>>;
 
-    /// Waits for the lock for at most `limit`. See [`Mutex::try_lock_for`].
+    /// Waits for the lock for at most `limit`. See [`Mutex::try_lock_for`], also for what to do about `None` and about
+    /// [`Error::Unavailable`](crate::Error::Unavailable).
     async fn try_lock_for(&self, limit: Duration) -> Result<Option<Box<dyn LockGuard>>>;
 }
 

@@ -93,6 +93,9 @@ impl Election {
     /// Stands for leadership and waits for it for at most `limit`, all requests included: `None` if a candidate was seen
     /// ahead of us.
     ///
+    /// `None`, a limit too short for an answer, and servers out of reach call for different reactions: see
+    /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
+    ///
     /// # Cancel safety
     ///
     /// As [`campaign`](Self::campaign).
@@ -175,6 +178,8 @@ impl Election {
 
     /// Who leads at the moment, if anybody does.
     ///
+    /// The identifier of a leader that was asked to resign is [empty](Contender::identifier).
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.
@@ -205,6 +210,9 @@ impl Leadership {
     ///
     /// Observers see the identifier first, as [`Contender::identifier`], and then this. Where that would do, say it as the
     /// identifier from the beginning.
+    ///
+    /// A revocation overwrites either. The leader still receives it when this overwrites it in turn:
+    /// [`revoke_requested`](crate::Hold::revoke_requested) resolves.
     ///
     /// # Cancel safety
     ///

@@ -1,5 +1,6 @@
 //! Owns what can go wrong: [`Error`], and [`Loss`], the reasons for which a hold ends before it is released.
 
+use std::fmt;
 use std::time::Duration;
 
 /// The result of an operation of this crate.
@@ -29,13 +30,19 @@ pub enum Error {
         path: String,
     },
 
-    /// Nobody could be asked within the time limit, so nothing is known of the lock. Try again later.
-    #[error("no answer from {hosts} within {after:.1?}")]
+    /// No answer came within the time limit, so nothing is known of the lock; `why` says what to do. Someone else holding
+    /// the lock is never this error, but `None`.
+    ///
+    /// A service that answers HTTP would map `None` to 423 (locked) and [`Unanswered::Servers`] to 503 (unavailable).
+    /// [`Unanswered::TimeLimit`] from a call that takes a limit means that the caller's own limit was too short.
+    #[error("no answer from {hosts} within {after:.1?}: {why}")]
     Unavailable {
         /// The servers that the session was given.
         hosts: String,
         /// How long it was tried.
         after: Duration,
+        /// What was missing: time, or a connection.
+        why: Unanswered,
     },
 
     /// Somebody deleted our node while it waited, so the place in the queue is gone.
@@ -94,6 +101,29 @@ pub enum Error {
         /// What the server, or the client, said.
         source: zookeeper_client::Error,
     },
+}
+
+/// Why no answer came within a time limit; see [`Error::Unavailable`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Unanswered {
+    /// The session was connected, but the limit passed before the requests were answered. Allow more time than a few
+    /// requests take.
+    ///
+    /// A connection counts until the client gives it up: one on which the servers have fallen silent does so for 0.4
+    /// session timeouts.
+    TimeLimit,
+    /// There was no connection to a server when the limit passed. Try again later.
+    Servers,
+}
+
+impl fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TimeLimit => "the time limit passed first",
+            Self::Servers => "not connected",
+        })
+    }
 }
 
 impl Error {

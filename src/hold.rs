@@ -219,6 +219,7 @@ impl Hold {
 
     /// What runs a future for as long as the lock is held, without owning the hold.
     pub(crate) fn leash(&self) -> Leash {
+        self.core.watch_wanted.notify_one();
         Leash(self.core.clone())
     }
 

@@ -46,8 +46,8 @@
 //!   look at [`Hold::state`] says so.
 //! * **Nothing is left behind** by a dropped future, a cut connection, a panic or a failed delete, once the servers can
 //!   be reached again.
-//! * **Time limits hold**, whether the servers answer or not. `None` means that somebody was seen ahead of us; if
-//!   nobody could be asked, it is [`Error::Unavailable`].
+//! * **Time limits hold**, whether the servers answer or not. `None` means that somebody was seen ahead of us; if no
+//!   answer came, it is [`Error::Unavailable`], which says [whether](Unanswered) time or a connection was missing.
 //! * **A release is honest.** It is `Ok` only if the lock was still held.
 //! * **What is written is seen.** What a holder wrote to the same ZooKeeper before it released the lock, the next one
 //!   reads in the session that it holds in.
@@ -146,7 +146,7 @@ pub use zookeeper_client;
 pub use crate::contender::Contender;
 pub use crate::distributed_lock::{DistributedLock, LockGuard, LockProvider};
 pub use crate::election::{Election, Leadership, Observer};
-pub use crate::error::{Error, Loss, Result};
+pub use crate::error::{Error, Loss, Result, Unanswered};
 pub use crate::hold::token::FencingToken;
 pub use crate::hold::{Hold, HoldState};
 pub use crate::multi_lock::{Member, MultiLock, MultiLockBuilder, MultiLockGuard};

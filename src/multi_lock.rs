@@ -105,6 +105,9 @@ impl MultiLock {
     /// Joins all queues and waits for all locks for at most `limit`, all requests included: `None` if a contender was
     /// seen ahead of us in one of them.
     ///
+    /// `None`, a limit too short for an answer, and servers out of reach call for different reactions: see
+    /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
+    ///
     /// # Cancel safety
     ///
     /// As [`lock`](Self::lock).

@@ -94,14 +94,20 @@ impl Mutex {
     ///
     /// A limit of zero is a [`try_lock`](Self::try_lock); one too long for a clock is none.
     ///
+    /// `None` means that the servers have answered and somebody else has the lock: a service would return 423 (locked). A
+    /// limit shorter than the first requests take, a few round trips and a write, is an error instead, since nobody was
+    /// seen.
+    ///
     /// # Cancel safety
     ///
     /// As [`lock`](Self::lock).
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable) if nobody could be asked within `limit`; else as
-    /// [`lock`](Self::lock).
+    /// [`Error::Unavailable`](crate::Error::Unavailable) if no answer came within `limit`. With
+    /// [`Unanswered::Servers`](crate::Unanswered::Servers) there is no connection: a service would return 503
+    /// (unavailable). With [`Unanswered::TimeLimit`](crate::Unanswered::TimeLimit) there is one, and `limit` is too short:
+    /// give a longer one. Else as [`lock`](Self::lock).
     pub async fn try_lock_for(&self, limit: Duration) -> Result<Option<MutexGuard>> {
         Ok(self.queue.try_hold_for(limit).await?.map(MutexGuard))
     }

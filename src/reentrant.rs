@@ -115,6 +115,9 @@ impl ReentrantMutex {
     ///
     /// A limit of zero is a [`try_lock`](Self::try_lock); one too long for a clock is none.
     ///
+    /// `None`, a limit too short for an answer, and servers out of reach call for different reactions: see
+    /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
+    ///
     /// # Cancel safety
     ///
     /// As [`lock`](Self::lock).

@@ -113,6 +113,9 @@ impl RwLock {
 
     /// Joins the queue and waits to read for at most `limit`, all requests included: `None` if a writer was seen ahead.
     ///
+    /// `None`, a limit too short for an answer, and servers out of reach call for different reactions: see
+    /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
+    ///
     /// # Cancel safety
     ///
     /// As [`read`](Self::read).
@@ -125,6 +128,9 @@ impl RwLock {
     }
 
     /// Joins the queue and waits to write for at most `limit`, all requests included: `None` if somebody was seen ahead.
+    ///
+    /// `None`, a limit too short for an answer, and servers out of reach call for different reactions: see
+    /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
     ///
     /// # Cancel safety
     ///

@@ -127,6 +127,9 @@ impl Semaphore {
 
     /// Joins the queue and waits for one permit for at most `limit`, all requests included.
     ///
+    /// `None`, a limit too short for an answer, and servers out of reach call for different reactions: see
+    /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
+    ///
     /// # Cancel safety
     ///
     /// As [`acquire`](Self::acquire).
@@ -139,6 +142,9 @@ impl Semaphore {
     }
 
     /// Joins the queue and waits for `count` permits for at most `limit`, all requests included.
+    ///
+    /// `None`, a limit too short for an answer, and servers out of reach call for different reactions: see
+    /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
     ///
     /// # Cancel safety
     ///

@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use zookeeper_client::{Client, Connector, SessionId, SessionState};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Unanswered};
 use crate::options::Options;
 use crate::session::renewal::Servers;
 
@@ -242,8 +242,16 @@ impl Session {
         &self.options
     }
 
+    /// The error of a request that has not been answered in time.
     pub(crate) fn unavailable(&self, after: Duration) -> Error {
-        Error::Unavailable { hosts: self.inner.hosts.to_string(), after }
+        let link = self.present();
+        let connected = match link.phase() {
+            Phase::Open | Phase::Closing | Phase::Over(End::Closed(_)) => link.requests.is_connected(),
+            // What its client says of the connection may be out of date.
+            Phase::Over(End::Expired | End::AuthFailed | End::Orphaned) => false,
+        };
+        let why = if connected { Unanswered::TimeLimit } else { Unanswered::Servers };
+        Error::Unavailable { hosts: self.inner.hosts.to_string(), after, why }
     }
 
     /// The time within which every call ends that does not queue.

@@ -3,6 +3,8 @@
 //!
 //! `CHAOS_SEED` repeats the faults of another run, `CHAOS_MINUTES` makes it longer.
 
+mod built;
+
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::LazyLock;
@@ -381,25 +383,7 @@ async fn client_that_never_connects_fails() {
     assert!(!ended.status.success() && complained.contains("never connected"), "{complained}");
 }
 
-/// The example as its sources are now. `cargo test --test chaos` does not build it, and one of yesterday would be judged.
 fn executable() -> &'static Path {
-    static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
-        let this = std::env::current_exe().expect("the path of this binary");
-        // This is `<target>/<profile>/deps/chaos-<hash>`.
-        let profile = this.ancestors().nth(2).expect("binaries of tests are in a folder of their profile");
-        let target = profile.parent().expect("a profile's folder is in that of all builds");
-        let name = profile.file_name().filter(|name| *name != "debug").unwrap_or("dev".as_ref());
-        let built = std::process::Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()))
-            .args(["build", "--quiet", "--locked", "--example", "chaos", "--manifest-path"])
-            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
-            .arg("--profile")
-            .arg(name)
-            .arg("--target-dir")
-            .arg(target)
-            .status()
-            .expect("cargo can be run");
-        assert!(built.success(), "the example cannot be built: {built}");
-        profile.join("examples/chaos")
-    });
+    static BUILT: LazyLock<PathBuf> = LazyLock::new(|| built::example("chaos"));
     &BUILT
 }

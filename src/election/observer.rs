@@ -32,6 +32,11 @@ impl Observer {
     /// Waits until there is another leader than was told last, or none, or the same one proclaims something else. The
     /// first time it tells at once.
     ///
+    /// A revocation of the leader alone is not reported: what was returned last, identifier included, still applies.
+    /// (A leader that was revoked before this observer saw it has an empty [identifier](Contender::identifier) until it
+    /// proclaims one.) [`Election::leader`](crate::Election::leader) and [`contenders`](crate::Election::contenders)
+    /// return who was asked to resign.
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
@@ -61,7 +66,7 @@ impl Observer {
                 None => watch_for_any(line, &link).await,
             };
             match seen {
-                Ok(Some((leader, _))) if self.told.as_ref() != Some(&leader) => return Ok(leader),
+                Ok(Some((leader, _))) if self.is_news(leader.as_ref()) => return Ok(leader),
                 Ok(Some((_, watch))) => tokio::select! {
                     fired = watch.fired() => {
                         if fired == Fired::SessionOver {
@@ -79,6 +84,15 @@ impl Observer {
                 Err(Failure::Unknown) => link.settled().await?,
                 Err(Failure::Over) => return Err(Interrupt::SessionOver),
             }
+        }
+    }
+
+    /// Whether what is seen differs from what was told last.
+    fn is_news(&self, leader: Option<&Contender>) -> bool {
+        match (&self.told, leader) {
+            // A revocation overwrites what the leader said of itself, and does not make it another one.
+            (Some(Some(told)), Some(leader)) if leader.revoke_requested() => !told.is_same_node(leader),
+            (told, leader) => told.as_ref().map(Option::as_ref) != Some(leader),
         }
     }
 

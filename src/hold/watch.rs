@@ -29,7 +29,11 @@ pub(super) async fn guard(core: Arc<Core>) {
             biased;
             () = left(&mut stages, stage) => false,
             _ = &mut lost => return,
-            () = core.watch_wanted.notified() => true,
+            // Whoever asked to be told of this node will want to hear of the one that takes its place, too.
+            () = core.watch_wanted.notified() => {
+                core.watch_wanted.notify_one();
+                true
+            }
             () = sleep(core.link.timeout() / 8) => true,
         };
         if begun && matches!(stage, Stage::Held(_)) {

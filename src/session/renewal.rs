@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use zookeeper_client::{Client, Connector, SessionInfo};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Unanswered};
 use crate::session::clock::Moment;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -69,7 +69,8 @@ impl Servers {
             | zookeeper_client::Error::NoHosts
             | zookeeper_client::Error::ConnectionLoss
             | zookeeper_client::Error::Custom(_) => {
-                Error::Unavailable { hosts: self.hosts.to_string(), after: Moment::now().since(began) }
+                let (hosts, after) = (self.hosts.to_string(), Moment::now().since(began));
+                Error::Unavailable { hosts, after, why: Unanswered::Servers }
             }
             source => Error::Client { action: "connect to", path: self.hosts.to_string(), source },
         });

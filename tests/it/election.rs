@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use zookeeper_recipes::zookeeper_client::{Acls, CreateMode, Permission};
 use zookeeper_recipes::{Contender, ContenderKind, Election, Error, HoldState, Loss, Observer, Options, Session};
 
-use crate::support::{TIMEOUT, World, polled, soon};
+use crate::support::{TIMEOUT, World, hosts, polled, soon};
 use crate::weather::restricted;
 
 fn election(session: &Session, path: &str, name: &str) -> Election {
@@ -330,6 +330,28 @@ async fn term_is_cut_off_by_the_loss_and_followed_by_another() {
     world.wait_empty().await;
 }
 
+/// Unless somebody wants to know, a hold watches its node only from an eighth of the session timeout on.
+#[tokio::test]
+async fn leading_stands_again_at_once_after_its_leadership_was_broken() {
+    let timeout = Duration::from_secs(40);
+    let world = World::at(&hosts(), timeout).await;
+    let standing = election(&world.session, &world.path, "here");
+    let mut terms = 0;
+    let led = standing.lead(|term| {
+        terms += 1;
+        let (admin, first) = (&world.admin, terms == 1);
+        async move {
+            if first {
+                admin.delete(&term.nodes()[0], None).await.expect("deleted");
+                pending::<()>().await;
+            }
+            ControlFlow::Break(())
+        }
+    });
+    tokio::time::timeout(timeout / 16, led).await.expect("the loss was noticed late").expect("led");
+    world.wait_empty().await;
+}
+
 #[tokio::test]
 async fn term_that_has_resigned_is_not_cut_off() {
     let world = World::new().await;
@@ -480,6 +502,56 @@ async fn observer_sees_every_leader_over_a_lost_connection() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn observer_sees_every_leader_over_the_end_of_its_session() {
     sees_every_leader(async |world| world.expire().await).await;
+}
+
+/// Waits until the observer in the session of `world` has looked at its leader and waits for a change.
+async fn wait_look(world: &World) {
+    world.proxy.wait_for(|request| request.op == Op::GetData && request.watch && request.answer.is_some()).await;
+    world.proxy.reset();
+}
+
+#[tokio::test]
+async fn observer_is_not_disturbed_by_a_revocation_of_the_leader_it_knows() {
+    let world = World::new().await;
+    let (standing, operator) = (candidate(&world, "here").await, candidate(&world, "").await);
+    let term = standing.campaign().await.expect("leads");
+    let mut observer = election(&world.session, &world.path, "observer").observe();
+    assert_eq!(text(&changed(&mut observer).await), Some("here"));
+    world.proxy.reset();
+    let disturb = async {
+        wait_look(&world).await;
+        let leader = operator.leader().await.expect("asked").expect("a leader");
+        assert!(operator.revoke(&leader).await.expect("asked"));
+        wait_look(&world).await;
+        // Nor by the end of it, when the leader says again what it said before.
+        term.proclaim("here").await.expect("told");
+        wait_look(&world).await;
+        assert!(operator.revoke(&leader).await.expect("asked"));
+        wait_look(&world).await;
+        term.proclaim("elsewhere").await.expect("told");
+    };
+    let (seen, ()) = tokio::join!(changed(&mut observer), soon("the disturbance", disturb));
+    assert_eq!(text(&seen), Some("elsewhere"));
+    term.resign().await.expect("resigned");
+    assert_eq!(changed(&mut observer).await, None);
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn observer_that_comes_after_a_revocation_sees_a_leader_without_an_identifier() {
+    let world = World::new().await;
+    let standing = candidate(&world, "here").await;
+    let term = standing.campaign().await.expect("leads");
+    let leader = standing.leader().await.expect("asked").expect("a leader");
+    assert!(standing.revoke(&leader).await.expect("asked"));
+    let mut observer = election(&world.session, &world.path, "observer").observe();
+    let seen = changed(&mut observer).await.expect("a leader");
+    assert_eq!((seen.identifier(), seen.revoke_requested()), (&b""[..], true));
+    assert_eq!(seen.token(), term.fencing_token());
+    term.proclaim("there").await.expect("told");
+    assert_eq!(text(&changed(&mut observer).await), Some("there"));
+    term.resign().await.expect("resigned");
+    world.wait_empty().await;
 }
 
 const CUTS: [fn(usize) -> Cut; 4] = [Cut::BeforeRequest, Cut::AfterRequest, Cut::BeforeAnswer, Cut::AfterAnswer];

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use zookeeper_recipes::zookeeper_client::Client;
-use zookeeper_recipes::{Error, Loss, Session};
+use zookeeper_recipes::zookeeper_client::{Client, SessionState};
+use zookeeper_recipes::{Error, Loss, Session, Unanswered};
 
-use crate::support::{TIMEOUT, World, soon};
+use crate::family::FAMILY;
+use crate::support::{TIMEOUT, World, hosts, soon};
 
 /// For timers and a busy machine.
 const SLACK: Duration = Duration::from_secs(2);
@@ -17,11 +18,12 @@ async fn ends_within<T>(limit: Duration, call: impl Future<Output = T>) -> T {
     result
 }
 
-fn assert_unavailable<T: std::fmt::Debug>(result: Result<T, Error>, world: &World, limit: Duration) {
+fn assert_unavailable<T: std::fmt::Debug>(result: Result<T, Error>, world: &World, limit: Duration) -> Unanswered {
     match result {
-        Err(Error::Unavailable { hosts, after }) => {
+        Err(Error::Unavailable { hosts, after, why }) => {
             assert_eq!(hosts, world.proxy.hosts());
             assert!(after <= limit + SLACK, "says {after:?}");
+            why
         }
         other => panic!("not unavailable: {other:?}"),
     }
@@ -31,7 +33,8 @@ fn assert_unavailable<T: std::fmt::Debug>(result: Result<T, Error>, world: &Worl
 async fn try_lock_ends_within_a_session_timeout() {
     let world = World::new().await;
     world.proxy.black_hole();
-    assert_unavailable(ends_within(TIMEOUT, world.mutex().try_lock()).await, &world, TIMEOUT);
+    let why = assert_unavailable(ends_within(TIMEOUT, world.mutex().try_lock()).await, &world, TIMEOUT);
+    assert_eq!(why, Unanswered::Servers);
 }
 
 #[tokio::test]
@@ -40,6 +43,35 @@ async fn try_lock_for_ends_within_its_limit() {
     world.proxy.black_hole();
     for limit in [Duration::from_nanos(1), Duration::from_millis(10), Duration::from_millis(400)] {
         assert_unavailable(ends_within(limit, world.mutex().try_lock_for(limit)).await, &world, limit);
+    }
+}
+
+/// The client gives a silent connection up after 0.4 session timeouts, which is long here.
+#[tokio::test]
+async fn time_limit_that_is_too_short_for_an_answer_says_that_it_is_too_short() {
+    let world = World::at(&hosts(), Duration::from_secs(30)).await;
+    world.proxy.hold_answers(Duration::from_secs(2));
+    for kin in &FAMILY {
+        for limit in [Duration::from_micros(100), Duration::from_millis(20)] {
+            let lock = kin.lock(&world.session, &world.path);
+            let why = assert_unavailable(ends_within(limit, lock.try_hold_for(limit)).await, &world, limit);
+            assert_eq!(why, Unanswered::TimeLimit, "{}: {limit:?}", kin.name);
+        }
+    }
+    world.session.close().await.expect("closed");
+}
+
+#[tokio::test]
+async fn time_limit_that_passes_without_a_connection_says_that_there_is_none() {
+    let world = World::new().await;
+    let mut state = world.session.client().state_watcher();
+    world.proxy.refuse();
+    assert_eq!(soon("a disconnect", state.changed()).await, SessionState::Disconnected);
+    let limit = Duration::from_millis(20);
+    for kin in &FAMILY {
+        let lock = kin.lock(&world.session, &world.path);
+        let why = assert_unavailable(ends_within(limit, lock.try_hold_for(limit)).await, &world, limit);
+        assert_eq!(why, Unanswered::Servers, "{}", kin.name);
     }
 }
 
@@ -101,7 +133,8 @@ async fn try_lock_while_the_session_is_being_renewed_is_bounded() {
         }
     };
     soon("the expiry", expired).await;
-    assert_unavailable(ends_within(TIMEOUT, guard.try_lock()).await, &world, TIMEOUT);
+    let why = assert_unavailable(ends_within(TIMEOUT, guard.try_lock()).await, &world, TIMEOUT);
+    assert_eq!(why, Unanswered::Servers);
     world.session.close().await.expect("there is no session to end");
 }
 
@@ -115,7 +148,9 @@ async fn connect_says_whom_it_asked() {
         let connector = Client::connector().with_session_timeout(TIMEOUT);
         let result = ends_within(TIMEOUT + TIMEOUT / 2, Session::connect_with(connector, hosts)).await;
         match result {
-            Err(Error::Unavailable { hosts: named, .. }) => assert_eq!(named, hosts),
+            Err(Error::Unavailable { hosts: named, why, .. }) => {
+                assert_eq!((named.as_str(), why), (hosts, Unanswered::Servers));
+            }
             other => panic!("{hosts}: {other:?}"),
         }
     }

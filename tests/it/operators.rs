@@ -356,6 +356,45 @@ async fn holder_of_every_recipe_hears_that_it_is_revoked_and_holds_on() {
 }
 
 #[tokio::test]
+async fn revoked_contender_of_every_recipe_is_listed_as_asked_and_without_an_identifier() {
+    for kin in &FAMILY {
+        let world = World::new().await;
+        let guard = kin.lock(&world.session, &world.path).hold().await.expect("held");
+        let operator = kin.lock(&world.other().await, &world.path);
+        let before = operator.contenders().await.expect("listed");
+        assert!(operator.revoke(&before[0]).await.expect("asked"), "{}", kin.name);
+        let after = operator.contenders().await.expect("listed");
+        assert!(after[0].revoke_requested() && after[0].identifier().is_empty(), "{}: {after:?}", kin.name);
+        assert_eq!(after[0].identifier_lossy(), "", "{}", kin.name);
+        assert!(!format!("{after:?}").contains("__REVOKE__"), "{}: {after:?}", kin.name);
+        assert_eq!(node(&after[0]), node(&before[0]), "{}", kin.name);
+        assert_ne!(after[0], before[0], "{}: it says something else", kin.name);
+        assert!(!before[0].revoke_requested(), "{}: as of that moment", kin.name);
+        // The others are as they were.
+        assert_eq!(after[1..], before[1..], "{}", kin.name);
+        guard.give_up().await.expect("held to its end");
+        kin.wait_empty(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn contender_that_was_listed_before_its_revocation_is_still_revoked_and_broken() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    let operator = world.other_mutex().await;
+    let before = operator.contenders().await.expect("listed").remove(0);
+    assert!(operator.revoke(&before).await.expect("asked"));
+    let after = operator.contenders().await.expect("listed").remove(0);
+    for contender in [&before, &after] {
+        assert!(operator.revoke(contender).await.expect("asked"), "{contender:?}");
+    }
+    assert!(operator.break_lock(&before).await.expect("asked"), "it is the same node");
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::Deleted);
+    assert!(!operator.break_lock(&after).await.expect("asked"), "it is gone");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
 async fn holder_hears_of_a_revocation_from_before_it_asked() {
     for kin in &FAMILY {
         let world = World::new().await;
@@ -518,10 +557,13 @@ async fn revocation_is_not_lost_when_the_leader_proclaims() {
     let term = election.campaign().await.expect("leads");
     let leader = operator.leader().await.expect("asked").expect("a leader");
     assert!(operator.revoke(&leader).await.expect("asked"));
+    let leader = operator.leader().await.expect("asked").expect("a leader");
+    assert!(leader.revoke_requested() && leader.identifier().is_empty(), "{leader:?}");
     // It has not looked at its node yet.
     term.proclaim("busy").await.expect("told");
     soon("the request", term.revoke_requested()).await;
-    assert_eq!(operator.leader().await.expect("asked").expect("a leader").identifier(), b"busy");
+    let leader = operator.leader().await.expect("asked").expect("a leader");
+    assert_eq!((leader.identifier(), leader.revoke_requested()), (&b"busy"[..], false));
     term.resign().await.expect("resigned");
     world.wait_empty().await;
 }

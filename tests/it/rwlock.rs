@@ -1,6 +1,7 @@
 //! Readers share, writers do not, and everybody comes in turn; a writer can go on as a reader.
 
 use std::sync::{Arc, Mutex as StdMutex};
+use std::time::Duration;
 
 use testbed::frames::Op;
 use testbed::ledger::Ledger;
@@ -8,7 +9,7 @@ use testbed::proxy::{Cut, Request, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{ContenderKind, Error, HoldState, Loss, Options, RwLock};
 
-use crate::support::{TIMEOUT, World, polled, soon};
+use crate::support::{TIMEOUT, World, hosts, polled, soon};
 
 fn rwlock(world: &World) -> RwLock {
     RwLock::new(&world.session, &world.path).expect("a lock")
@@ -182,6 +183,22 @@ async fn loss_of_a_downgraded_hold_is_told_to_those_who_asked_before() {
     world.admin.delete(&reading.nodes()[0], None).await.expect("deleted");
     assert_eq!(soon("the loss", lost).await, Loss::Deleted);
     assert!(matches!(reading.release().await, Err(Error::Lost(Loss::Deleted))));
+    world.wait_empty().await;
+}
+
+/// Unless somebody wants to know, a hold watches its node only from an eighth of the session timeout on.
+#[tokio::test]
+async fn loss_of_a_downgraded_hold_is_noticed_at_once_for_those_who_asked_before() {
+    let timeout = Duration::from_secs(40);
+    let world = World::at(&hosts(), timeout).await;
+    let writing = rwlock(&world).write().await.expect("held");
+    let lost = writing.lost();
+    // Somebody watches the writer's node.
+    world.proxy.wait_for(|request| request.watch && request.answer.is_some()).await;
+    let reading = writing.downgrade().await.expect("a reader");
+    world.admin.delete(&reading.nodes()[0], None).await.expect("deleted");
+    let loss = tokio::time::timeout(timeout / 16, lost).await.expect("the loss was noticed late");
+    assert_eq!(loss, Loss::Deleted);
     world.wait_empty().await;
 }
 

@@ -7,7 +7,7 @@ use zookeeper_recipes::{
     Contender, ContenderKind, DistributedLock, DowngradeError, Election, Error, FencingToken, Hold, HoldState,
     Leadership, LockGuard, LockProvider, Loss, Member, MultiLock, MultiLockBuilder, MultiLockGuard, Mutex,
     MutexGuard, Observer, Options, Owner, ReentrantMutex, ReentrantMutexGuard, RwLock, RwLockReadGuard,
-    RwLockWriteGuard, Semaphore, SemaphorePermit, Session, Trust, Waiting,
+    RwLockWriteGuard, Semaphore, SemaphorePermit, Session, Trust, Unanswered, Waiting,
 };
 
 fn is_all<T: Send + Sync + Unpin + 'static + std::fmt::Debug>() {}
@@ -50,6 +50,7 @@ fn types_can_be_shared_and_sent() {
     is_plain::<HoldState>();
     is_plain::<Loss>();
     is_plain::<Trust>();
+    is_plain::<Unanswered>();
     is_error::<Error>();
     is_error::<Loss>();
     is_send::<Box<dyn DistributedLock>>(|| unreachable!());
@@ -123,8 +124,11 @@ fn a_loss_signal_outlives_its_guard(guard: MutexGuard) -> impl Future<Output = L
 
 #[test]
 fn errors_say_what_and_where() {
-    let unavailable = Error::Unavailable { hosts: "zk1:2181".to_owned(), after: Duration::from_secs(6) };
-    assert_eq!(unavailable.to_string(), "no answer from zk1:2181 within 6.0s");
+    let unavailable = |after, why| Error::Unavailable { hosts: "zk1:2181".to_owned(), after, why }.to_string();
+    let servers = unavailable(Duration::from_secs(6), Unanswered::Servers);
+    assert_eq!(servers, "no answer from zk1:2181 within 6.0s: not connected");
+    let limit = unavailable(Duration::from_micros(100), Unanswered::TimeLimit);
+    assert_eq!(limit, "no answer from zk1:2181 within 100.0µs: the time limit passed first");
     let lost = Error::from(Loss::Deleted);
     assert_eq!(lost.to_string(), "lock was lost before it was released");
     let source = std::error::Error::source(&lost).expect("the loss");
