@@ -162,7 +162,8 @@ impl Ledger {
     /// When the next request is due that keeps up trust.
     pub(crate) fn renewal_due(&self, trust: Trust) -> Moment {
         match trust {
-            Trust::Quorum => self.proof_due(),
+            // Trust may last for longer than a hold is called fresh.
+            Trust::Quorum => self.proof_due().min(self.newest_answer.plus(self.timeout / 3)),
             Trust::Connection => self.connection_until.minus(self.timeout * 2 / 3),
         }
     }

@@ -40,6 +40,7 @@ fn reads_alone_prove_nothing() {
 fn new_session_is_trusted_for_a_timeout_from_its_creation() {
     let ledger = Ledger::new(Duration::from_millis(T), Some(Moment::at(100)), Moment::at(150));
     assert_eq!(ledger.until(Trust::Quorum), end(100 + T));
+    assert!(ledger.renewal_due(Trust::Quorum) < ledger.fresh_until(), "a hold of it is not suspended meanwhile");
 }
 
 #[test]
