@@ -63,6 +63,53 @@ async fn paths_that_the_server_takes_can_be_locked() {
     }
 }
 
+/// Characters of all ranges, each range with its first and its last.
+fn sample_of_characters() -> Vec<char> {
+    let boundaries = [
+        0x0, 0x1f, 0x20, 0x2e, 0x2f, 0x30, 0x7e, 0x7f, 0x9f, 0xa0, 0x7ff, 0x800, 0xd7ff, 0xe000, 0xf8ff, 0xf900,
+        0xffef, 0xfff0, 0xffff, 0x1_0000, 0x1_f600, 0x2_0bb7, 0x10_0000, 0x10_ffff,
+    ];
+    let all =
+        boundaries.into_iter().chain((0x80..0x1_0000).step_by(127)).chain((0x1_0000..0x11_0000).step_by(4093));
+    all.filter_map(char::from_u32).collect()
+}
+
+#[tokio::test]
+async fn characters_of_lock_paths_are_those_that_the_server_takes() {
+    let world = World::new().await;
+    let root = world.path.rsplit_once('/').expect("two levels").0;
+    let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    world.admin.mkdir(&world.path, &open).await.expect("made");
+    let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    for c in sample_of_characters().into_iter().filter(|&c| c != '/') {
+        let path = format!("{root}/lock/a{c}");
+        let allowed = Mutex::new(&world.session, &path).is_ok();
+        let taken = match world.admin.create(&path, b"", &ephemeral).await {
+            Ok(_) => true,
+            Err(ZkError::BadArguments(_)) => false,
+            Err(error) => panic!("{c:?}: {error}"),
+        };
+        assert_eq!(allowed, taken, "{c:?}");
+    }
+}
+
+#[tokio::test]
+async fn any_character_can_be_escaped() {
+    let world = World::new().await;
+    for c in sample_of_characters() {
+        let path = format!("{}/{}", world.path, zookeeper_recipes::path::segment(&format!("order-{c}")));
+        Mutex::new(&world.session, &path).unwrap_or_else(|error| panic!("{c:?}: {error}"));
+        if c as u32 > 0xffff || c.is_control() {
+            assert!(path.is_ascii(), "{path}");
+        }
+    }
+    let path = format!("{}/{}", world.path, zookeeper_recipes::path::segment("order-\u{1f600}"));
+    let guard =
+        Mutex::new(&world.session, &path).expect("a mutex").try_lock().await.expect("asked").expect("free");
+    assert!(guard.path().ends_with("/order-%F0%9F%98%80"), "{}", guard.path());
+    guard.release().await.expect("released");
+}
+
 #[tokio::test]
 async fn missing_parents_become_containers() {
     let world = World::new().await;
