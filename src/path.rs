@@ -8,6 +8,9 @@ use crate::error::{Error, Result};
 /// Longer paths would fill a session with a few locks, and the largest of requests with one.
 const MAX_BYTES: usize = 16 * 1024;
 
+/// The node that the servers make for themselves.
+const SERVERS: &str = "/zookeeper";
+
 /// Turns any text, an order number or a file name, into one segment of a path.
 ///
 /// What a path may not hold (`/`, control characters, characters beyond U+FFFF such as emoji, the names `.` and `..`,
@@ -84,6 +87,12 @@ impl LockPath {
         &self.0
     }
 
+    /// Whether it is `/zookeeper`, where the servers keep their configuration and quotas, or below.
+    pub(crate) fn is_the_servers(&self) -> bool {
+        let below = self.0.strip_prefix(SERVERS);
+        below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+    }
+
     /// The path of the child `name`.
     pub(crate) fn child(&self, name: &str) -> String {
         format!("{}/{name}", self.0)
@@ -147,6 +156,21 @@ mod tests {
             assert!(matches!(error, Error::InvalidInput { what: "lock path", .. }), "{path:?}: {error}");
         }
         assert!(LockPath::new(&format!("/{}", "x".repeat(MAX_BYTES))).is_err());
+    }
+
+    #[test]
+    fn knows_what_is_the_servers() {
+        for (path, theirs) in [
+            ("/zookeeper", true),
+            ("/zookeeper/config", true),
+            ("/zookeeper/quota/a", true),
+            ("/zookeepers", false),
+            ("/zookeeper-locks/a", false),
+            ("/a/zookeeper", false),
+            ("/Zookeeper", false),
+        ] {
+            assert_eq!(LockPath::new(path).expect(path).is_the_servers(), theirs, "{path}");
+        }
     }
 
     #[test]

@@ -234,6 +234,11 @@ impl Session {
         &self.options
     }
 
+    /// Whether paths are not those of the servers, but begin below a node of theirs.
+    pub(crate) fn has_chroot(&self) -> bool {
+        self.present().cost(0) > 0
+    }
+
     pub(crate) fn unavailable(&self, after: Duration) -> Error {
         Error::Unavailable { hosts: self.inner.hosts.to_string(), after }
     }
