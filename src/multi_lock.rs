@@ -74,6 +74,11 @@ impl MultiLock {
         Self { queue: self.queue.one_by_one() }
     }
 
+    /// A member that others may hold at the same time.
+    pub(crate) fn shared_member(&self) -> Option<&LockPath> {
+        self.queue.lines().find(|line| !line.kind().waits_for(line.kind())).map(|line| &line.path)
+    }
+
     /// Joins all queues and waits for all locks, for as long as it takes.
     ///
     /// If one of its places is lost while it waits, all are given up and taken anew, at the tail.
