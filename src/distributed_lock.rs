@@ -85,6 +85,10 @@ impl dyn LockGuard + '_ {
     /// # Errors
     ///
     /// The [`Loss`], if it comes before `future` is done; `future` is dropped.
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn run_until_lost<F: Future>(&self, future: F) -> Result<F::Output, Loss> {
         until_lost(|| self.state(), self.lost(), future).await
     }

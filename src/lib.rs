@@ -89,6 +89,14 @@
 //! background; one that releases goes on releasing there. A guard's drop sends the delete before it returns, on any
 //! thread, and does not wait for the answer.
 //!
+//! # Runtimes
+//!
+//! The futures of this crate need a tokio runtime with timers (`enable_time` or `enable_all`). Awaited on another executor
+//! or on a thread of its own they may panic: [`Mutex::try_lock`], [`MutexGuard::release`] and [`Hold::lost`] always do,
+//! [`Mutex::lock`] does when it has to pause. A call that panics leaves nothing behind: its node is deleted in the
+//! background. No runtime is needed to make a lock, to ask for [`Hold::state`], to await [`Hold::revoke_requested`], or
+//! to drop a guard, a place in the queue or a session.
+//!
 //! # Sessions
 //!
 //! A [`Session`] renews itself after it has expired: its holds are lost for good, its waiters queue again. All locks

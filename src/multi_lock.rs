@@ -90,6 +90,10 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`Mutex::lock`](crate::Mutex::lock), but [`Error::Evicted`] only if it has but one member.
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn lock(&self) -> Result<MultiLockGuard> {
         self.queue.hold().await.map(MultiLockGuard)
     }
@@ -103,6 +107,10 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`Mutex::try_lock`](crate::Mutex::try_lock); [`Error::Evicted`] also if one of its nodes is deleted meanwhile.
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_lock(&self) -> Result<Option<MultiLockGuard>> {
         Ok(self.queue.try_hold().await?.map(MultiLockGuard))
     }
@@ -117,6 +125,10 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_lock_for(&self, limit: Duration) -> Result<Option<MultiLockGuard>> {
         Ok(self.queue.try_hold_for(limit).await?.map(MultiLockGuard))
     }
@@ -131,6 +143,10 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`lock`](Self::lock).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn enqueue(&self) -> Result<Waiting<MultiLockGuard>> {
         Waiting::enqueue(self.queue.clone(), MultiLockGuard).await
     }

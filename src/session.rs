@@ -213,6 +213,10 @@ impl Session {
     ///
     /// [`Error::Unavailable`] if the servers could not be told in time: nodes may be left until the servers give the
     /// session up by themselves, one session timeout after they last heard of it, or of a clone of its client.
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn close(&self) -> Result<()> {
         let (link, renewing) = self.inner.end(Error::Closed);
         link.close();
