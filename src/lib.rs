@@ -59,6 +59,8 @@
 //! * *A warning, if the node or the session of a hold is ended by someone else.* The lock is free at once then; the
 //!   hold is told as soon as the servers tell us.
 //! * *Fairness across the end of a session.* Who loses it while waiting queues again at the tail.
+//! * *Tokens that grow when the servers' data is wiped, or restored from an older backup*: their counter starts over, or
+//!   goes back, and a store that has seen larger tokens refuses all holders. See [`FencingToken`] for what to do.
 //! * *Progress without a majority of the servers*, and *atomicity* of what a holder did before it lost the lock.
 //! * *Noticing that a virtual machine stood still*, if its clocks stood still too.
 //!
