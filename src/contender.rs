@@ -174,6 +174,10 @@ macro_rules! for_operators {
             ///
             /// [`Error::Unavailable`](crate::Error::Unavailable) if nobody could be asked within one session timeout,
             /// [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs deny it.
+            ///
+            /// # Panics
+            ///
+            /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
             pub async fn contenders(&self) -> crate::error::Result<Vec<crate::contender::Contender>> {
                 let $this = self;
                 crate::contender::list($queue).await
@@ -194,6 +198,10 @@ macro_rules! for_operators {
             ///
             /// [`Error::InvalidInput`](crate::Error::InvalidInput) if the contender is one of another lock; else as
             /// [`contenders`](Self::contenders).
+            ///
+            /// # Panics
+            ///
+            /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
             pub async fn break_lock(&self, contender: &crate::contender::Contender) -> crate::error::Result<bool> {
                 let $this = self;
                 crate::contender::break_lock($queue, contender).await
@@ -213,6 +221,10 @@ macro_rules! for_operators {
             /// # Errors
             ///
             /// As [`break_lock`](Self::break_lock).
+            ///
+            /// # Panics
+            ///
+            /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
             pub async fn revoke(&self, contender: &crate::contender::Contender) -> crate::error::Result<bool> {
                 let $this = self;
                 crate::contender::revoke($queue, contender).await

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::election::Leadership;
-use crate::error::{Loss, Result};
+use crate::error::{Error, Loss, Result};
 use crate::hold::token::FencingToken;
 use crate::hold::{HoldState, until_lost};
 use crate::multi_lock::{MultiLock, MultiLockGuard};
@@ -21,6 +21,9 @@ use crate::semaphore::SemaphorePermit;
 use crate::session::Session;
 
 /// A lock that one holder at a time can hold. Object safe: keep an `Arc<dyn DistributedLock>`.
+///
+/// Implemented by [`Mutex`] and by test doubles. [`MultiLock::exclusive`] returns one; a [`MultiLock`] itself may have
+/// members that are only read, and then has several holders at a time.
 ///
 /// # Examples
 ///
@@ -83,6 +86,10 @@ impl dyn LockGuard + '_ {
     /// # Errors
     ///
     /// The [`Loss`], if it comes before `future` is done; `future` is dropped.
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn run_until_lost<F: Future>(&self, future: F) -> Result<F::Output, Loss> {
         until_lost(|| self.state(), self.lost(), future).await
     }
@@ -104,26 +111,65 @@ impl LockProvider for Session {
     }
 }
 
+/// A multi-lock without shared members.
+struct Exclusive(MultiLock);
+
 macro_rules! locks {
-    ($($lock:ty),*) => {$(
+    ($($lock:ty: |$this:ident| $of:expr;)*) => {$(
         #[async_trait]
         impl DistributedLock for $lock {
             async fn lock(&self) -> Result<Box<dyn LockGuard>> {
-                Ok(Box::new(Self::lock(self).await?))
+                let $this = self;
+                Ok(Box::new($of.lock().await?))
             }
 
             async fn try_lock(&self) -> Result<Option<Box<dyn LockGuard>>> {
-                Ok(Self::try_lock(self).await?.map(|guard| Box::new(guard) as _))
+                let $this = self;
+                Ok($of.try_lock().await?.map(|guard| Box::new(guard) as _))
             }
 
             async fn try_lock_for(&self, limit: Duration) -> Result<Option<Box<dyn LockGuard>>> {
-                Ok(Self::try_lock_for(self, limit).await?.map(|guard| Box::new(guard) as _))
+                let $this = self;
+                Ok($of.try_lock_for(limit).await?.map(|guard| Box::new(guard) as _))
             }
         }
     )*};
 }
 
-locks!(Mutex, MultiLock);
+locks! {
+    Mutex: |this| this;
+    Exclusive: |this| this.0;
+}
+
+impl MultiLock {
+    /// Returns this lock as a [`DistributedLock`], which one holder at a time can hold.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if one of the members is only [read](crate::MultiLockBuilder::read): others may read it at
+    /// the same time.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(session: zookeeper_recipes::Session) -> Result<(), zookeeper_recipes::Error> {
+    /// use std::sync::Arc;
+    ///
+    /// use zookeeper_recipes::{DistributedLock, MultiLock};
+    ///
+    /// let accounts: Arc<dyn DistributedLock> =
+    ///     MultiLock::new(&session, ["/accounts/alice", "/accounts/bob"])?.exclusive()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn exclusive(&self) -> Result<Arc<dyn DistributedLock>> {
+        if let Some(path) = self.shared_member() {
+            let reason = format!("{path} is only read, which several may do at a time; lock it or write it");
+            return Err(Error::invalid("paths", reason));
+        }
+        Ok(Arc::new(Exclusive(self.clone())))
+    }
+}
 
 macro_rules! guards {
     ($($guard:ty: $release:ident),*) => {$(

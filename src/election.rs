@@ -73,6 +73,10 @@ impl Election {
     /// # Errors
     ///
     /// As [`Mutex::lock`](crate::Mutex::lock).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn campaign(&self) -> Result<Leadership> {
         self.queue.hold().await.map(Leadership)
     }
@@ -86,6 +90,10 @@ impl Election {
     /// # Errors
     ///
     /// As [`Mutex::try_lock`](crate::Mutex::try_lock).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_campaign(&self) -> Result<Option<Leadership>> {
         Ok(self.queue.try_hold().await?.map(Leadership))
     }
@@ -103,6 +111,10 @@ impl Election {
     /// # Errors
     ///
     /// As [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_campaign_for(&self, limit: Duration) -> Result<Option<Leadership>> {
         Ok(self.queue.try_hold_for(limit).await?.map(Leadership))
     }
@@ -116,6 +128,10 @@ impl Election {
     /// # Errors
     ///
     /// As [`campaign`](Self::campaign).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn enqueue(&self) -> Result<Waiting<Leadership>> {
         Waiting::enqueue(self.queue.clone(), Leadership).await
     }
@@ -155,6 +171,10 @@ impl Election {
     /// # Errors
     ///
     /// As [`campaign`](Self::campaign), but never [`Error::Evicted`]: it stands again.
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn lead<F, R, T>(&self, mut term: F) -> Result<T>
     where
         F: FnMut(Leadership) -> R,
@@ -187,6 +207,10 @@ impl Election {
     /// # Errors
     ///
     /// As [`contenders`](Self::contenders).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn leader(&self) -> Result<Option<Contender>> {
         contender::first(&self.queue).await
     }
@@ -222,6 +246,10 @@ impl Leadership {
     ///
     /// [`Error::Lost`] if leadership was lost before the servers could be told; [`Error::InvalidInput`] if `data` cannot be
     /// told; [`Error::NoAuth`] if the ACLs deny it.
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn proclaim(&self, data: impl Into<Vec<u8>>) -> Result<()> {
         let data = data.into();
         validate_data("data", &data)?;

@@ -128,6 +128,10 @@ impl Hold {
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub fn state_changed(&self) -> impl Future<Output = HoldState> + Send + use<'_> {
         let before = self.state();
         self.core.watch_wanted.notify_one();
@@ -159,6 +163,10 @@ impl Hold {
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing; each call gives one of its own.
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static + use<> {
         self.core.watch_wanted.notify_one();
         let core = self.core.clone();
@@ -186,6 +194,10 @@ impl Hold {
     /// # Errors
     ///
     /// The [`Loss`], if it comes before `future` is done; `future` is dropped.
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn run_until_lost<F: Future>(&self, future: F) -> Result<F::Output, Loss> {
         until_lost(|| self.state(), self.lost(), future).await
     }

@@ -60,6 +60,8 @@
 //! * *A warning, if the node or the session of a hold is ended by someone else.* The lock is free at once then; the
 //!   hold is told as soon as the servers tell us.
 //! * *Fairness across the end of a session.* Who loses it while waiting queues again at the tail.
+//! * *Tokens that grow when the servers' data is wiped, or restored from an older backup*: their counter starts over, or
+//!   goes back, and a store that has seen larger tokens refuses all holders. See [`FencingToken`] for what to do.
 //! * *Progress without a majority of the servers*, and *atomicity* of what a holder did before it lost the lock.
 //! * *Noticing that a virtual machine stood still*, if its clocks stood still too.
 //!
@@ -102,6 +104,14 @@
 //! Every future here can be dropped at any point. One that waits gives up its place, and its node is deleted in the
 //! background; one that releases goes on releasing there. A guard's drop sends the delete before it returns, on any
 //! thread, and does not wait for the answer.
+//!
+//! # Runtimes
+//!
+//! The futures of this crate need a tokio runtime with timers (`enable_time` or `enable_all`). Awaited on another executor
+//! or on a thread of its own they may panic: [`Mutex::try_lock`], [`MutexGuard::release`] and [`Hold::lost`] always do,
+//! [`Mutex::lock`] does when it has to pause. A call that panics leaves nothing behind: its node is deleted in the
+//! background. No runtime is needed to make a lock, to ask for [`Hold::state`], to await [`Hold::revoke_requested`], or
+//! to drop a guard, a place in the queue or a session.
 //!
 //! # Sessions
 //!

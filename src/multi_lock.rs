@@ -74,6 +74,11 @@ impl MultiLock {
         Self { queue: self.queue.one_by_one() }
     }
 
+    /// A member that others may hold at the same time.
+    pub(crate) fn shared_member(&self) -> Option<&LockPath> {
+        self.queue.lines().find(|line| !line.kind().waits_for(line.kind())).map(|line| &line.path)
+    }
+
     /// Joins all queues and waits for all locks, for as long as it takes.
     ///
     /// If one of its places is lost while it waits, all are given up and taken anew, at the tail.
@@ -85,6 +90,10 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`Mutex::lock`](crate::Mutex::lock), but [`Error::Evicted`] only if it has but one member.
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn lock(&self) -> Result<MultiLockGuard> {
         self.queue.hold().await.map(MultiLockGuard)
     }
@@ -98,6 +107,10 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`Mutex::try_lock`](crate::Mutex::try_lock); [`Error::Evicted`] also if one of its nodes is deleted meanwhile.
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_lock(&self) -> Result<Option<MultiLockGuard>> {
         Ok(self.queue.try_hold().await?.map(MultiLockGuard))
     }
@@ -115,6 +128,10 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_lock_for(&self, limit: Duration) -> Result<Option<MultiLockGuard>> {
         Ok(self.queue.try_hold_for(limit).await?.map(MultiLockGuard))
     }
@@ -129,6 +146,10 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`lock`](Self::lock).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn enqueue(&self) -> Result<Waiting<MultiLockGuard>> {
         Waiting::enqueue(self.queue.clone(), MultiLockGuard).await
     }

@@ -67,6 +67,10 @@ impl Mutex {
     /// [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs deny it,
     /// [`Error::Closed`](crate::Error::Closed) and [`Error::SessionEnded`](crate::Error::SessionEnded) if there is no
     /// session any more, [`Error::SessionFull`](crate::Error::SessionFull) if it has too many locks.
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn lock(&self) -> Result<MutexGuard> {
         self.queue.hold().await.map(MutexGuard)
     }
@@ -85,6 +89,10 @@ impl Mutex {
     ///
     /// [`Error::Unavailable`](crate::Error::Unavailable) if nobody could be asked within one session timeout; else as
     /// [`lock`](Self::lock).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_lock(&self) -> Result<Option<MutexGuard>> {
         Ok(self.queue.try_hold().await?.map(MutexGuard))
     }
@@ -108,6 +116,10 @@ impl Mutex {
     /// [`Unanswered::Servers`](crate::Unanswered::Servers) there is no connection: a service would return 503
     /// (unavailable). With [`Unanswered::TimeLimit`](crate::Unanswered::TimeLimit) there is one, and `limit` is too short:
     /// give a longer one. Else as [`lock`](Self::lock).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_lock_for(&self, limit: Duration) -> Result<Option<MutexGuard>> {
         Ok(self.queue.try_hold_for(limit).await?.map(MutexGuard))
     }
@@ -123,6 +135,10 @@ impl Mutex {
     /// # Errors
     ///
     /// As [`lock`](Self::lock).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     ///
     /// # Examples
     ///

@@ -8,10 +8,13 @@ use crate::error::{Error, Result};
 /// Longer paths would fill a session with a few locks, and the largest of requests with one.
 const MAX_BYTES: usize = 16 * 1024;
 
+/// The node that the servers make for themselves.
+const SERVERS: &str = "/zookeeper";
+
 /// Turns any text, an order number or a file name, into one segment of a path.
 ///
-/// What a path may not hold (`/`, control characters, the names `.` and `..`, and `%` itself) is written as `%` and
-/// two hexadecimal digits a byte, so different keys give different segments.
+/// What a path may not hold (`/`, control characters, characters beyond U+FFFF such as emoji, the names `.` and `..`,
+/// and `%` itself) is written as `%` and two hexadecimal digits a byte, so different keys give different segments.
 ///
 /// # Examples
 ///
@@ -21,6 +24,7 @@ const MAX_BYTES: usize = 16 * 1024;
 /// assert_eq!(path::segment("order-17"), "order-17");
 /// assert_eq!(path::segment("eu/west"), "eu%2Fwest");
 /// assert_eq!(path::segment(".."), "%2E%2E");
+/// assert_eq!(path::segment("🔒"), "%F0%9F%94%92");
 /// ```
 #[must_use]
 pub fn segment(key: &str) -> String {
@@ -83,6 +87,12 @@ impl LockPath {
         &self.0
     }
 
+    /// Whether it is `/zookeeper`, where the servers keep their configuration and quotas, or below.
+    pub(crate) fn is_the_servers(&self) -> bool {
+        let below = self.0.strip_prefix(SERVERS);
+        below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+    }
+
     /// The path of the child `name`.
     pub(crate) fn child(&self, name: &str) -> String {
         format!("{}/{name}", self.0)
@@ -107,9 +117,10 @@ impl fmt::Display for LockPath {
     }
 }
 
-/// The characters that ZooKeeper refuses in a path (`PathUtils.validatePath`).
+/// The characters that ZooKeeper refuses in a path (`PathUtils.validatePath`). It looks at UTF-16, and refuses
+/// surrogates, so nothing beyond U+FFFF passes.
 fn is_forbidden(c: char) -> bool {
-    matches!(c, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}')
+    matches!(c, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }
 
 #[cfg(test)]
@@ -125,13 +136,41 @@ mod tests {
 
     #[test]
     fn refuses_what_the_server_refuses() {
-        for path in
-            ["", "/", "a", "a/b", "//", "/a//b", "/a/", "/a/./b", "/a/..", "/.", "/a\0b", "/\u{7f}", "/\u{f000}"]
-        {
+        for path in [
+            "",
+            "/",
+            "a",
+            "a/b",
+            "//",
+            "/a//b",
+            "/a/",
+            "/a/./b",
+            "/a/..",
+            "/.",
+            "/a\0b",
+            "/\u{7f}",
+            "/\u{f000}",
+            "/\u{1f600}",
+        ] {
             let error = LockPath::new(path).expect_err(path);
             assert!(matches!(error, Error::InvalidInput { what: "lock path", .. }), "{path:?}: {error}");
         }
         assert!(LockPath::new(&format!("/{}", "x".repeat(MAX_BYTES))).is_err());
+    }
+
+    #[test]
+    fn knows_what_is_the_servers() {
+        for (path, theirs) in [
+            ("/zookeeper", true),
+            ("/zookeeper/config", true),
+            ("/zookeeper/quota/a", true),
+            ("/zookeepers", false),
+            ("/zookeeper-locks/a", false),
+            ("/a/zookeeper", false),
+            ("/Zookeeper", false),
+        ] {
+            assert_eq!(LockPath::new(path).expect(path).is_the_servers(), theirs, "{path}");
+        }
     }
 
     #[test]
@@ -144,7 +183,8 @@ mod tests {
 
     #[test]
     fn segments_are_valid_and_distinct() {
-        let keys = ["", "%", ".", "..", "...", "a", "a/b", "a%2Fb", "\0", "\u{7f}", "ü", "\u{f000}", " "];
+        let keys =
+            ["", "%", ".", "..", "...", "a", "a/b", "a%2Fb", "\0", "\u{7f}", "ü", "\u{f000}", "\u{1f600}", " "];
         let segments: std::collections::HashSet<_> = keys.iter().map(|key| segment(key)).collect();
         assert_eq!(segments.len(), keys.len());
         for segment in segments {

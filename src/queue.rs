@@ -85,6 +85,12 @@ impl Queue {
         what: &'static str,
     ) -> Result<Self> {
         options.validate()?;
+        let mut lines = steps.iter().flat_map(Step::lines);
+        if let Some(line) = lines.find(|line| line.path.is_the_servers() && !session.has_chroot()) {
+            let reason =
+                format!("{}: /zookeeper belongs to the servers; it should look like /locks/name", line.path);
+            return Err(Error::invalid("lock path", reason));
+        }
         for step in &steps {
             let per_node = options.request_bytes() + 60;
             let cost = |line: &Line| line.width().saturating_mul(line.path.as_str().len() + per_node);

@@ -71,6 +71,10 @@ impl ReentrantMutex {
     ///
     /// [`Error::Lost`](crate::Error::Lost) if the owner's hold was lost and it still has guards of it: drop these before
     /// it can lock anew. Else as [`Mutex::lock`](crate::Mutex::lock).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn lock(&self, owner: &Owner) -> Result<ReentrantMutexGuard> {
         loop {
             match owner.way(&self.queue, How::Wait) {
@@ -94,6 +98,10 @@ impl ReentrantMutex {
     /// # Errors
     ///
     /// As [`lock`](Self::lock) and [`Mutex::try_lock`](crate::Mutex::try_lock).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_lock(&self, owner: &Owner) -> Result<Option<ReentrantMutexGuard>> {
         match owner.way(&self.queue, How::Try) {
             Way::Held(hold) => again(hold).map(Some),
@@ -125,6 +133,10 @@ impl ReentrantMutex {
     /// # Errors
     ///
     /// As [`lock`](Self::lock) and [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_lock_for(&self, owner: &Owner, limit: Duration) -> Result<Option<ReentrantMutexGuard>> {
         if limit.is_zero() {
             return self.try_lock(owner).await;
@@ -179,6 +191,10 @@ impl ReentrantMutexGuard {
     /// # Errors
     ///
     /// As [`MutexGuard::release`](crate::MutexGuard::release); a lost lock is told to every guard.
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn release(self) -> Result<()> {
         if let HoldState::Lost(loss) = self.0.state() {
             return Err(loss.into());

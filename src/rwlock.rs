@@ -68,6 +68,10 @@ impl RwLock {
     /// # Errors
     ///
     /// As [`Mutex::lock`](crate::Mutex::lock).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn read(&self) -> Result<RwLockReadGuard> {
         self.read.hold().await.map(RwLockReadGuard)
     }
@@ -81,6 +85,10 @@ impl RwLock {
     /// # Errors
     ///
     /// As [`Mutex::lock`](crate::Mutex::lock).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn write(&self) -> Result<RwLockWriteGuard> {
         self.write.hold().await.map(RwLockWriteGuard)
     }
@@ -94,6 +102,10 @@ impl RwLock {
     /// # Errors
     ///
     /// As [`Mutex::try_lock`](crate::Mutex::try_lock).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_read(&self) -> Result<Option<RwLockReadGuard>> {
         Ok(self.read.try_hold().await?.map(RwLockReadGuard))
     }
@@ -107,6 +119,10 @@ impl RwLock {
     /// # Errors
     ///
     /// As [`Mutex::try_lock`](crate::Mutex::try_lock).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_write(&self) -> Result<Option<RwLockWriteGuard>> {
         Ok(self.write.try_hold().await?.map(RwLockWriteGuard))
     }
@@ -123,6 +139,10 @@ impl RwLock {
     /// # Errors
     ///
     /// As [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_read_for(&self, limit: Duration) -> Result<Option<RwLockReadGuard>> {
         Ok(self.read.try_hold_for(limit).await?.map(RwLockReadGuard))
     }
@@ -139,6 +159,10 @@ impl RwLock {
     /// # Errors
     ///
     /// As [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_write_for(&self, limit: Duration) -> Result<Option<RwLockWriteGuard>> {
         Ok(self.write.try_hold_for(limit).await?.map(RwLockWriteGuard))
     }
@@ -152,6 +176,10 @@ impl RwLock {
     /// # Errors
     ///
     /// As [`read`](Self::read).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn enqueue_read(&self) -> Result<Waiting<RwLockReadGuard>> {
         Waiting::enqueue(self.read.clone(), RwLockReadGuard).await
     }
@@ -165,6 +193,10 @@ impl RwLock {
     /// # Errors
     ///
     /// As [`write`](Self::write).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn enqueue_write(&self) -> Result<Waiting<RwLockWriteGuard>> {
         Waiting::enqueue(self.write.clone(), RwLockWriteGuard).await
     }
@@ -197,6 +229,10 @@ impl RwLockWriteGuard {
     ///
     /// [`DowngradeError`], which gives this guard back: still held, unless its [`state`](crate::Hold::state) says that the
     /// lock was lost.
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn downgrade(self) -> Result<RwLockReadGuard, DowngradeError> {
         match reader_suffix(self.0.nodes()) {
             Ok(suffix) => {

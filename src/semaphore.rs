@@ -79,6 +79,10 @@ impl Semaphore {
     /// # Errors
     ///
     /// As [`Mutex::lock`](crate::Mutex::lock).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn acquire(&self) -> Result<SemaphorePermit> {
         self.one.hold().await.map(SemaphorePermit)
     }
@@ -92,6 +96,10 @@ impl Semaphore {
     /// # Errors
     ///
     /// [`Error::InvalidInput`] if `count` is zero or more than there are, at once; else as [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn acquire_many(&self, count: u32) -> Result<SemaphorePermit> {
         self.queue(count)?.hold().await.map(SemaphorePermit)
     }
@@ -107,6 +115,10 @@ impl Semaphore {
     /// # Errors
     ///
     /// As [`Mutex::try_lock`](crate::Mutex::try_lock).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_acquire(&self) -> Result<Option<SemaphorePermit>> {
         Ok(self.one.try_hold().await?.map(SemaphorePermit))
     }
@@ -121,6 +133,10 @@ impl Semaphore {
     ///
     /// [`Error::InvalidInput`] if `count` is zero or more than there are; else as
     /// [`Mutex::try_lock`](crate::Mutex::try_lock).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_acquire_many(&self, count: u32) -> Result<Option<SemaphorePermit>> {
         Ok(self.queue(count)?.try_hold().await?.map(SemaphorePermit))
     }
@@ -137,6 +153,10 @@ impl Semaphore {
     /// # Errors
     ///
     /// As [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_acquire_for(&self, limit: Duration) -> Result<Option<SemaphorePermit>> {
         Ok(self.one.try_hold_for(limit).await?.map(SemaphorePermit))
     }
@@ -154,6 +174,10 @@ impl Semaphore {
     ///
     /// [`Error::InvalidInput`] if `count` is zero or more than there are; else as
     /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_acquire_many_for(&self, count: u32, limit: Duration) -> Result<Option<SemaphorePermit>> {
         Ok(self.queue(count)?.try_hold_for(limit).await?.map(SemaphorePermit))
     }
@@ -167,6 +191,10 @@ impl Semaphore {
     /// # Errors
     ///
     /// As [`acquire_many`](Self::acquire_many).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn enqueue(&self, count: u32) -> Result<Waiting<SemaphorePermit>> {
         Waiting::enqueue(self.queue(count)?, SemaphorePermit).await
     }
@@ -180,6 +208,10 @@ impl Semaphore {
     /// # Errors
     ///
     /// As [`contenders`](Self::contenders).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn available_permits(&self) -> Result<u32> {
         let leases = self.one.occupancy().await?;
         Ok(self.permits.saturating_sub(u32::try_from(leases).unwrap_or(u32::MAX)))
@@ -194,6 +226,10 @@ impl Semaphore {
     /// # Errors
     ///
     /// As [`contenders`](Self::contenders).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn holders(&self) -> Result<Vec<Contender>> {
         let mut all = self.contenders().await?;
         all.retain(Contender::is_holder);

@@ -3,6 +3,7 @@
 mod answer;
 mod budget;
 pub(crate) mod clock;
+mod hosts;
 mod keeper;
 mod link;
 mod listings;
@@ -87,8 +88,9 @@ impl Current {
 impl Session {
     /// Connects to ZooKeeper, with the client's default session timeout of 6 s.
     ///
-    /// `hosts` is a list like `zk1:2181,zk2:2181,zk3:2181/chroot`. A chroot has to exist. A server with the prefix
-    /// `tcp+tls://` is spoken to over TLS, which needs [`connect_with`](Self::connect_with).
+    /// `hosts` is a list like `zk1:2181,zk2:2181,zk3:2181/chroot`. White space around its elements is ignored. A chroot has
+    /// to exist; with one, connecting costs a request more. A server with the prefix `tcp+tls://` is spoken to over TLS,
+    /// which needs [`connect_with`](Self::connect_with).
     ///
     /// # Cancel safety
     ///
@@ -96,8 +98,13 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`], naming the hosts, if none answers within about one session timeout;
-    /// [`Error::InvalidInput`] if `hosts` cannot be understood.
+    /// [`Error::Unavailable`], naming the hosts, if none answers within about one session timeout, or within another to
+    /// say whether the chroot exists; [`Error::InvalidInput`] if `hosts` cannot be understood, or the chroot does not
+    /// exist.
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn connect(hosts: &str) -> Result<Self> {
         Self::connect_with(Client::connector(), hosts).await
     }
@@ -115,8 +122,13 @@ impl Session {
     /// # Errors
     ///
     /// As [`connect`](Self::connect); [`Error::InvalidInput`] also if the connector carries an old session
-    /// (`with_session`), leaves its session behind (`with_detached`) or makes do with servers that cannot take a lock
-    /// (`with_readonly`); [`Error::Client`] if the credentials are refused.
+    /// (`with_session`), leaves its session behind (`with_detached`), makes do with servers that cannot take a lock
+    /// (`with_readonly`), has a session timeout of more than 2,147,483,647 ms (24 days), or one of its timeouts is less than
+    /// 8 ms, which the client cannot carry; [`Error::Client`] if the credentials are refused.
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     ///
     /// # Examples
     ///
@@ -136,7 +148,7 @@ impl Session {
     /// ```
     pub async fn connect_with(connector: Connector, hosts: &str) -> Result<Self> {
         let servers = Servers::new(connector, hosts)?;
-        let (client, created) = servers.connect().await?;
+        let (client, created) = servers.connect_first().await?;
         let session = Self::of(Link::new(client, Some(created)), servers.hosts().clone(), true);
         keeper::start(&session.present());
         tokio::spawn(supervise(Supervisor(Arc::downgrade(&session.inner)), servers));
@@ -203,6 +215,10 @@ impl Session {
     /// session up by themselves, one session timeout after they last heard of it, or of a clone of its client.
     /// [`Error::SessionKept`] if all locks are released, but somebody keeps a clone of [`client`](Self::client), and
     /// with it the session and whatever other nodes it has.
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn close(&self) -> Result<()> {
         let (link, renewing) = self.inner.end(Error::Closed);
         link.close();
@@ -240,6 +256,11 @@ impl Session {
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// Whether paths are not those of the servers, but begin below a node of theirs.
+    pub(crate) fn has_chroot(&self) -> bool {
+        self.present().cost(0) > 0
     }
 
     /// The error of a request that has not been answered in time.

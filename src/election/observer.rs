@@ -45,6 +45,10 @@ impl Observer {
     ///
     /// [`Error::NoAuth`] if the ACLs deny it; [`Error::Closed`] and [`Error::SessionEnded`] if there is no session any
     /// more; [`Error::SessionFull`] if it has too many watches.
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn changed(&mut self) -> Result<Option<Contender>> {
         let observer = &*self;
         let leader = attempt(&observer.queue.session, |link| observer.other(link).boxed()).await?;

@@ -27,6 +27,10 @@ macro_rules! guard {
             /// [`Error::Lost`](crate::Error::Lost) if the lock was lost before: somebody else may have held it meanwhile.
             /// [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs let us create nodes but not delete them: for all other
             /// sessions the lock stays held until this one ends.
+            ///
+            /// # Panics
+            ///
+            /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
             pub async fn $release(self) -> crate::error::Result<()> {
                 self.0.release().await
             }

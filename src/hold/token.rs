@@ -11,6 +11,14 @@ use std::fmt;
 ///
 /// Among holders that hold at the same time (readers, permits) it orders nothing: a store compares with the largest
 /// token of a *writer*.
+///
+/// # When the servers lose their data
+///
+/// Tokens fall when the data of the ensemble is wiped, or restored from an older backup: the servers count transactions
+/// from there. A store that remembers a larger token then refuses every holder. Do not lower what the store remembers,
+/// which would let an old holder in. Keep an *epoch* in the store and in the configuration of the services, and compare
+/// `(epoch, token)`, the epoch first. After such a restore, an operator stops the services, raises the epoch by one in
+/// both places, and starts them again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken {
     czxid: i64,

@@ -24,6 +24,10 @@ use crate::queue::progress::Progress;
 /// # Cancel safety
 ///
 /// It can be awaited by reference (`&mut waiting`), again and again, without losing the place.
+///
+/// # Panics
+///
+/// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
 #[must_use = "dropping it leaves the queue"]
 pub struct Waiting<G> {
     /// Locked for a moment only: it makes the value `Sync`, which the future in it is not.

@@ -169,6 +169,9 @@ async fn paths_that_cannot_be_are_refused_by_every_recipe() {
         ("/a/./b", &["\".\"", "does not resolve"]),
         ("/a\0", &["'\\0'", "path::segment"]),
         ("/a\u{f000}", &["'\\u{f000}'", "path::segment"]),
+        ("/order-\u{1f600}", &["'\u{1f600}'", "path::segment"]),
+        ("/zookeeper", &["/zookeeper belongs to the servers", "/locks/name"]),
+        ("/zookeeper/config", &["/zookeeper belongs to the servers", "/locks/name"]),
         (&long, &["20001 bytes", "are the most"]),
     ] {
         let session = &world.session;
@@ -181,6 +184,8 @@ async fn paths_that_cannot_be_are_refused_by_every_recipe() {
         assert_says(MultiLock::builder(session).read("/fine").write(path).build(), "lock path", texts);
         assert_says(session.lock_at(path).map(drop), "lock path", texts);
     }
+    // Only the name is the servers' own.
+    Mutex::new(&world.session, "/zookeepers/a").expect("it is ordinary");
     // What fits as it is, but not with what a semaphore puts below it.
     let nearly = format!("/{}", "x".repeat(16 * 1024 - 3));
     Mutex::new(&world.session, &nearly).expect("it fits");

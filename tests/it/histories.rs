@@ -16,7 +16,7 @@ use zookeeper_recipes::{
     RwLock, Semaphore, Session, Waiting,
 };
 
-use crate::recipes::{Candidate, Permits, Reader, Writer};
+use crate::recipes::{Candidate, Members, Permits, Reader, Writer};
 use crate::support::{TIMEOUT, World, connect, hosts, soon};
 
 const SESSIONS: usize = 4;
@@ -201,7 +201,7 @@ pub(crate) async fn lock_some(client: &mut Client) {
     let members = some_members(client);
     let lock = MultiLock::new(&client.session, &members).expect("a lock");
     let acquires = members.into_iter().map(Acquire::exclusive).collect();
-    ask(client, Ask { acquires, lock: Box::new(lock), place: None }).await;
+    ask(client, Ask { acquires, lock: Box::new(Members(lock)), place: None }).await;
 }
 
 async fn read_and_write_some(client: &mut Client) {
@@ -216,7 +216,7 @@ async fn read_and_write_some(client: &mut Client) {
         }
     }
     let lock = builder.build().expect("a lock");
-    ask(client, Ask { acquires, lock: Box::new(lock), place: None }).await;
+    ask(client, Ask { acquires, lock: Box::new(Members(lock)), place: None }).await;
 }
 
 fn some_members(client: &mut Client) -> Vec<String> {

@@ -25,6 +25,7 @@ mod pause;
 mod recipes;
 mod reentrant;
 mod round_trips;
+mod runtime;
 mod rwlock;
 mod semaphore;
 mod shared_listings;

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use testbed::frames::Op;
-use testbed::proxy::Verdict;
+use testbed::proxy::{Cut, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, Permission};
 use zookeeper_recipes::{Error, LockProvider, Mutex, Options, Session};
 
-use crate::support::{TIMEOUT, World, soon};
+use crate::support::{TIMEOUT, World, connect, soon};
 
 #[tokio::test]
 async fn odd_paths_are_refused_and_nothing_is_sent() {
@@ -35,10 +35,34 @@ async fn odd_paths_are_refused_and_nothing_is_sent() {
 
 #[tokio::test]
 async fn odd_hosts_and_connectors_are_refused() {
-    for hosts in ["", "host:port", ":2181", "host:2181/chroot/", "host:2181,,host:2182", "host:2181//a", "host:0"]
-    {
-        let error = soon("a refusal", Session::connect(hosts)).await.expect_err("refused");
+    for hosts in [
+        "",
+        " ",
+        ",",
+        "host:port",
+        ":2181",
+        "host:2181/chroot/",
+        "host:2181,,host:2182",
+        "host:2181, ,host:2182",
+        "host:2181,",
+        "host:2181//a",
+        "host:0",
+        "/chroot",
+        "host/chroot,host:2182",
+        "ho st:2181",
+        "host: 2181",
+        "host:2181 host:2182",
+        "host:2181;host:2182",
+        "http://host:2181,host:2182",
+        "tcp+tls:// host:2181",
+        "host:2181 /chroot",
+        "host:2181/\u{1f600}",
+        "host:2181/zookeeper/locks",
+    ] {
+        let refused = tokio::time::timeout(TIMEOUT, Session::connect(hosts)).await;
+        let error = refused.unwrap_or_else(|_| panic!("{hosts:?} is tried")).expect_err("refused");
         assert!(matches!(error, Error::InvalidInput { what: "hosts", .. }), "{hosts:?}: {error:?}");
+        assert!(error.to_string().contains("it should look like host:2181,host:2181/chroot"), "{error}");
     }
     let world = World::new().await;
     let old = world.session.client().session().clone();
@@ -53,6 +77,59 @@ async fn odd_hosts_and_connectors_are_refused() {
 }
 
 #[tokio::test]
+async fn white_space_around_hosts_is_ignored() {
+    let world = World::new().await;
+    let (host, dead) = (world.proxy.hosts(), "127.0.0.1:1");
+    for hosts in [
+        format!(" {host}"),
+        format!("{host}\n"),
+        format!("{dead}, {host}"),
+        format!("\t{host} ,{dead} "),
+        format!("{dead}, tcp://{host}/ "),
+    ] {
+        let connector = Client::connector().with_session_timeout(TIMEOUT);
+        let session = Session::connect_with(connector, &hosts).await;
+        let session = session.unwrap_or_else(|error| panic!("{hosts:?}: {error}"));
+        session.close().await.expect("closed");
+    }
+}
+
+#[tokio::test]
+async fn timeouts_that_the_client_cannot_carry_are_refused() {
+    let world = World::new().await;
+    let longest = Duration::from_millis(i32::MAX as u64);
+    for timeout in [
+        Duration::MAX,
+        Duration::MAX / 2,
+        Duration::from_secs(u64::MAX / 1_000),
+        longest + Duration::from_millis(1),
+        Duration::from_millis(7),
+        Duration::from_nanos(1),
+    ] {
+        let connector = Client::connector().with_session_timeout(timeout);
+        let error = Session::connect_with(connector, &world.hosts).await.expect_err("refused");
+        assert!(matches!(error, Error::InvalidInput { what: "connector", .. }), "{timeout:?}: {error:?}");
+        assert!(error.to_string().contains(&format!("its session timeout is {timeout:?}")), "{error}");
+    }
+    for timeout in [Duration::from_millis(7), Duration::from_nanos(1)] {
+        let connector = Client::connector().with_connection_timeout(timeout);
+        let error = Session::connect_with(connector, &world.hosts).await.expect_err("refused");
+        assert!(matches!(error, Error::InvalidInput { what: "connector", .. }), "{timeout:?}: {error:?}");
+        assert!(error.to_string().contains(&format!("its connection timeout is {timeout:?}")), "{error}");
+    }
+    for connector in [
+        Client::connector().with_session_timeout(longest),
+        // The client's default.
+        Client::connector().with_session_timeout(Duration::ZERO),
+        // One that is too long for the session is left out.
+        Client::connector().with_connection_timeout(Duration::MAX),
+    ] {
+        let session = Session::connect_with(connector, &world.hosts).await.expect("connects");
+        session.close().await.expect("closed");
+    }
+}
+
+#[tokio::test]
 async fn paths_that_the_server_takes_can_be_locked() {
     let world = World::new().await;
     let root = world.path.rsplit_once('/').expect("two levels").0;
@@ -61,6 +138,53 @@ async fn paths_that_the_server_takes_can_be_locked() {
         let guard = soon(segment, mutex.lock()).await.expect("held");
         guard.release().await.expect("released");
     }
+}
+
+/// Characters of all ranges, each range with its first and its last.
+fn sample_of_characters() -> Vec<char> {
+    let boundaries = [
+        0x0, 0x1f, 0x20, 0x2e, 0x2f, 0x30, 0x7e, 0x7f, 0x9f, 0xa0, 0x7ff, 0x800, 0xd7ff, 0xe000, 0xf8ff, 0xf900,
+        0xffef, 0xfff0, 0xffff, 0x1_0000, 0x1_f600, 0x2_0bb7, 0x10_0000, 0x10_ffff,
+    ];
+    let all =
+        boundaries.into_iter().chain((0x80..0x1_0000).step_by(127)).chain((0x1_0000..0x11_0000).step_by(4093));
+    all.filter_map(char::from_u32).collect()
+}
+
+#[tokio::test]
+async fn characters_of_lock_paths_are_those_that_the_server_takes() {
+    let world = World::new().await;
+    let root = world.path.rsplit_once('/').expect("two levels").0;
+    let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    world.admin.mkdir(&world.path, &open).await.expect("made");
+    let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    for c in sample_of_characters().into_iter().filter(|&c| c != '/') {
+        let path = format!("{root}/lock/a{c}");
+        let allowed = Mutex::new(&world.session, &path).is_ok();
+        let taken = match world.admin.create(&path, b"", &ephemeral).await {
+            Ok(_) => true,
+            Err(ZkError::BadArguments(_)) => false,
+            Err(error) => panic!("{c:?}: {error}"),
+        };
+        assert_eq!(allowed, taken, "{c:?}");
+    }
+}
+
+#[tokio::test]
+async fn any_character_can_be_escaped() {
+    let world = World::new().await;
+    for c in sample_of_characters() {
+        let path = format!("{}/{}", world.path, zookeeper_recipes::path::segment(&format!("order-{c}")));
+        Mutex::new(&world.session, &path).unwrap_or_else(|error| panic!("{c:?}: {error}"));
+        if c as u32 > 0xffff || c.is_control() {
+            assert!(path.is_ascii(), "{path}");
+        }
+    }
+    let path = format!("{}/{}", world.path, zookeeper_recipes::path::segment("order-\u{1f600}"));
+    let guard =
+        Mutex::new(&world.session, &path).expect("a mutex").try_lock().await.expect("asked").expect("free");
+    assert!(guard.path().ends_with("/order-%F0%9F%98%80"), "{}", guard.path());
+    guard.release().await.expect("released");
 }
 
 #[tokio::test]
@@ -163,12 +287,27 @@ async fn parents_may_vanish_between_any_two_requests() {
 }
 
 #[tokio::test]
-async fn chroot_that_does_not_exist_is_named() {
+async fn chroot_that_does_not_exist_is_refused() {
     let world = World::new().await;
     let connector = Client::connector().with_session_timeout(TIMEOUT);
-    let session =
-        Session::connect_with(connector, &format!("{}/no/such/chroot", world.hosts)).await.expect("connects");
-    let mutex = Mutex::new(&session, &world.path).expect("a mutex");
+    let connected = Session::connect_with(connector, &format!("{}/no/such/chroot", world.hosts)).await;
+    let error = connected.expect_err("no chroot");
+    assert!(matches!(error, Error::InvalidInput { what: "chroot", .. }), "{error:?}");
+    assert_eq!(error.to_string(), "invalid chroot: /no/such/chroot does not exist; create it first");
+}
+
+#[tokio::test]
+async fn chroot_that_is_deleted_is_named() {
+    let world = World::new().await;
+    let root = world.path.rsplit_once('/').expect("two levels").0;
+    let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    world.admin.create(root, b"", &open).await.expect("created");
+    let session = connect(&format!("{}{root}", world.proxy.hosts())).await;
+    world.admin.delete(root, None).await.expect("deleted");
+    let before = session.id();
+    world.expire_that_of(&session).await;
+    let mutex = Mutex::new(&session, "/lock").expect("a mutex");
+    // A renewal is not the time to refuse: the chroot may be on its way back.
     for error in [
         soon("a refusal", mutex.lock()).await.expect_err("no chroot"),
         soon("a refusal", mutex.try_lock()).await.expect_err("no chroot"),
@@ -176,7 +315,52 @@ async fn chroot_that_does_not_exist_is_named() {
         assert!(error.to_string().contains("chroot"), "{error}");
         assert!(matches!(error, Error::InvalidInput { .. }), "{error:?}");
     }
+    assert_ne!(session.id(), before);
+    world.admin.create(root, b"", &open).await.expect("created");
+    let guard = soon("the lock", mutex.lock()).await.expect("held");
+    guard.release().await.expect("released");
     session.close().await.expect("closed");
+}
+
+#[tokio::test]
+async fn chroot_that_may_not_be_read_is_no_reason_to_refuse() {
+    let world = World::new().await;
+    let root = world.path.rsplit_once('/').expect("two levels").0;
+    let inside = format!("{root}/inside");
+    let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    world.admin.create(root, b"", &open).await.expect("created");
+    world.admin.create(&inside, b"", &open).await.expect("created");
+    let nobody = [Acl::new(Permission::NONE, AuthId::anyone())];
+    world.admin.set_acl(&inside, &nobody, None).await.expect("set");
+    world.admin.set_acl(root, &nobody, None).await.expect("set");
+    let session = connect(&format!("{}{inside}", world.hosts)).await;
+    session.close().await.expect("closed");
+}
+
+#[tokio::test]
+async fn connection_lost_while_the_chroot_is_looked_for_is_no_error() {
+    let world = World::new().await;
+    let root = world.path.rsplit_once('/').expect("two levels").0;
+    let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    world.admin.create(root, b"", &open).await.expect("created");
+    for cut in [Cut::BeforeRequest(1), Cut::AfterRequest(1), Cut::BeforeAnswer(1)] {
+        world.proxy.reset();
+        world.proxy.cut(cut);
+        let session = connect(&format!("{}{root}", world.proxy.hosts())).await;
+        assert!(world.proxy.cut_fired());
+        session.close().await.expect("closed");
+    }
+}
+
+#[tokio::test]
+async fn connect_gives_up_when_nobody_can_say_whether_the_chroot_exists() {
+    let world = World::new().await;
+    world.proxy.reset();
+    world.proxy.on_request(|_| Verdict::Hold);
+    let connector = Client::connector().with_session_timeout(TIMEOUT);
+    let hosts = format!("{}/chroot", world.proxy.hosts());
+    let error = soon("an end", Session::connect_with(connector, &hosts)).await.expect_err("nobody answers");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
 }
 
 #[tokio::test]
@@ -195,6 +379,9 @@ async fn chroot_is_the_root_of_lock_paths() {
     let mut writer = guard.check_writer();
     writer.add_create("/data", b"", &open).expect("fits");
     writer.commit().await.expect("the lock is held");
+    guard.release().await.expect("released");
+    // The servers' own node is elsewhere.
+    let guard = Mutex::new(&session, "/zookeeper").expect("a mutex").lock().await.expect("held");
     guard.release().await.expect("released");
     session.close().await.expect("closed");
     world.wait_empty().await;

@@ -80,19 +80,19 @@ pub(crate) const SEVERAL_PERMITS: Recipe = Recipe {
 };
 
 pub(crate) const MULTI_LOCK: Recipe = Recipe {
-    lock: |session, path| the(MultiLock::new(session, members(path))),
+    lock: |session, path| exclusive(MultiLock::new(session, members(path))),
     other: |session, path| {
         let mut members = members(path);
         members.reverse();
-        the(MultiLock::new(session, members))
+        exclusive(MultiLock::new(session, members))
     },
     dirs: &["/a", "/b", "/c"],
     nodes: |waiters| 3 + 3 * waiters,
 };
 
 pub(crate) const SEQUENTIAL_MULTI_LOCK: Recipe = Recipe {
-    lock: |session, path| the(MultiLock::new(session, members(path)).map(MultiLock::sequential)),
-    other: |session, path| the(MultiLock::new(session, members(path)).map(MultiLock::sequential)),
+    lock: |session, path| exclusive(MultiLock::new(session, members(path)).map(MultiLock::sequential)),
+    other: |session, path| exclusive(MultiLock::new(session, members(path)).map(MultiLock::sequential)),
     dirs: &["/a", "/b", "/c"],
     nodes: |waiters| 3 + waiters,
 };
@@ -101,11 +101,11 @@ pub(crate) const SEQUENTIAL_MULTI_LOCK: Recipe = Recipe {
 pub(crate) const MIXED_MULTI_LOCK: Recipe = Recipe {
     lock: |session, path| {
         let [a, b, c] = members(path);
-        the(MultiLock::builder(session).read(&a).read(&b).write(&c).build())
+        the(MultiLock::builder(session).read(&a).read(&b).write(&c).build().map(Members))
     },
     other: |session, path| {
         let [a, b, c] = members(path);
-        the(MultiLock::builder(session).read(&c).read(&b).write(&a).build())
+        the(MultiLock::builder(session).read(&c).read(&b).write(&a).build().map(Members))
     },
     dirs: &["/a", "/b", "/c"],
     nodes: |waiters| 3 + 3 * waiters,
@@ -120,6 +120,10 @@ fn members(path: &str) -> [String; 3] {
 
 fn the<L: DistributedLock + 'static>(lock: Result<L>) -> Arc<dyn DistributedLock> {
     Arc::new(lock.expect("a lock"))
+}
+
+fn exclusive(lock: Result<MultiLock>) -> Arc<dyn DistributedLock> {
+    lock.and_then(|lock| lock.exclusive()).expect("a lock")
 }
 
 macro_rules! adapters {
@@ -153,5 +157,6 @@ adapters! {
     Reader(RwLock): |this| this.0.read(), this.0.try_read(), |limit| this.0.try_read_for(limit);
     Permits(Semaphore, u32): |this| this.0.acquire_many(this.1), this.0.try_acquire_many(this.1),
         |limit| this.0.try_acquire_many_for(this.1, limit);
+    Members(MultiLock): |this| this.0.lock(), this.0.try_lock(), |limit| this.0.try_lock_for(limit);
     Candidate(Election): |this| this.0.campaign(), this.0.try_campaign(), |limit| this.0.try_campaign_for(limit);
 }

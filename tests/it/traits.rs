@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use zookeeper_recipes::testing::{LocalLock, LocalLocks};
 use zookeeper_recipes::{
-    DistributedLock, Error, FencingToken, HoldState, LockGuard, LockProvider, Loss, async_trait,
+    DistributedLock, Error, FencingToken, HoldState, LockGuard, LockProvider, Loss, MultiLock, async_trait,
 };
 
 use crate::support::{World, soon};
@@ -168,4 +168,34 @@ async fn local_lock_is_fair_and_released_by_drop() {
     }
     assert!(tokens.is_sorted(), "{tokens:?}");
     assert!(lock.try_lock_for(Duration::ZERO).await.expect("asked").is_some());
+}
+
+#[tokio::test]
+async fn multi_lock_with_a_shared_member_is_no_distributed_lock() {
+    let world = World::new().await;
+    let [one, other] = ["a", "b"].map(|name| format!("{}/{name}", world.path));
+    let builder = || MultiLock::builder(&world.session);
+    for lock in [
+        builder().read(&one).read(&other).build().expect("a lock"),
+        builder().write(&other).read(&one).build().expect("a lock"),
+        builder().lock(&other).read(&one).build().expect("a lock").sequential(),
+    ] {
+        let error = lock.exclusive().err().expect("it has a shared member");
+        assert!(matches!(error, Error::InvalidInput { what: "paths", .. }), "{error:?}");
+        assert!(error.to_string().contains(&format!("{one} is only read")), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn exclusive_multi_lock_has_one_holder_at_a_time() {
+    let world = World::new().await;
+    let [one, other] = ["a", "b"].map(|name| format!("{}/{name}", world.path));
+    let lock = MultiLock::builder(&world.session).lock(&one).write(&other).build().expect("a lock");
+    for lock in [lock.exclusive(), lock.sequential().exclusive()] {
+        let service = Service { lock: lock.expect("all members exclude"), runs: AtomicUsize::new(0) };
+        let guard = service.lock.lock().await.expect("held");
+        assert_eq!(service.run().await.expect("asked"), None, "another instance is at it");
+        guard.release().await.expect("released");
+        assert!(service.run().await.expect("asked").is_some());
+    }
 }

@@ -134,3 +134,16 @@ fn errors_say_what_and_where() {
     let source = std::error::Error::source(&lost).expect("the loss");
     assert_eq!(source.to_string(), "node was deleted");
 }
+
+#[test]
+fn documentation_is_built_with_every_feature_that_needs_no_library() {
+    let manifest = include_str!("../../Cargo.toml");
+    let section = |name: &str| {
+        let from = manifest.find(&format!("\n[{name}]\n")).unwrap_or_else(|| panic!("no [{name}]"));
+        let lines = manifest[from..].lines().skip(2);
+        lines.take_while(|line| !line.starts_with('[')).filter(|line| !line.starts_with('#')).collect::<Vec<_>>()
+    };
+    let features = section("features").into_iter().filter_map(|line| line.split_once(" = ").map(|(name, _)| name));
+    let wanted: Vec<_> = features.filter(|name| !["default", "interop", "sasl-gssapi"].contains(name)).collect();
+    assert_eq!(section("package.metadata.docs.rs")[0], format!("features = {wanted:?}"));
+}

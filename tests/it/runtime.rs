@@ -1,0 +1,93 @@
+//! Threads that are not tokio's, and runtimes without timers.
+
+use std::any::Any;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+
+use tokio::runtime::{Builder, Runtime};
+use zookeeper_recipes::{Mutex, Session};
+
+use crate::support::World;
+
+fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Polls as an executor does that knows nothing of tokio.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        thread::park();
+    }
+}
+
+/// What the panic says in which `executor` ends.
+fn panic_in<T>(executor: impl FnOnce() -> T) -> String {
+    let panic: Box<dyn Any + Send> = match catch_unwind(AssertUnwindSafe(executor)) {
+        Ok(_) => return "no panic".to_owned(),
+        Err(panic) => panic,
+    };
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned())).unwrap_or_default()
+}
+
+#[test]
+fn calls_outside_tokio_panic_with_its_message_and_leave_nothing() {
+    let tokio = runtime();
+    let world = tokio.block_on(World::new());
+    let mutex = world.mutex();
+    let guard = tokio.block_on(mutex.lock()).expect("held");
+    for text in [
+        panic_in(|| block_on(mutex.try_lock())),
+        panic_in(|| block_on(mutex.contenders())),
+        panic_in(|| block_on(guard.lost())),
+        panic_in(|| block_on(guard.release())),
+    ] {
+        assert!(text.contains("must be called from the context of a Tokio 1.x runtime"), "{text}");
+    }
+    assert_ne!(panic_in(|| block_on(Session::connect(&world.hosts))), "no panic");
+    tokio.block_on(world.wait_empty());
+}
+
+#[test]
+fn calls_on_a_runtime_without_timers_panic_with_its_message() {
+    let tokio = runtime();
+    let world = tokio.block_on(World::new());
+    let timeless = Builder::new_current_thread().enable_io().build().expect("a runtime");
+    let text = panic_in(|| timeless.block_on(world.mutex().try_lock()));
+    assert!(text.contains("timers are disabled"), "{text}");
+}
+
+#[test]
+fn what_is_dropped_outside_tokio_is_released() {
+    let tokio = runtime();
+    let world = tokio.block_on(World::new());
+    let session = tokio.block_on(world.other());
+    let mutex = Mutex::new(&session, &world.path).expect("a mutex");
+    let guard = tokio.block_on(mutex.lock()).expect("held");
+    let place = tokio.block_on(mutex.enqueue()).expect("queued");
+    tokio.block_on(world.wait_children(2));
+    drop(place);
+    tokio.block_on(world.wait_children(1));
+    drop(guard);
+    tokio.block_on(world.wait_empty());
+    let last = tokio.block_on(mutex.lock()).expect("held");
+    drop((mutex, session, last));
+    tokio.block_on(world.wait_empty());
+}
