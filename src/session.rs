@@ -12,6 +12,7 @@ mod renewal;
 mod requests;
 mod transactions;
 mod trust;
+mod upkeep;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,10 +28,11 @@ use crate::session::renewal::Servers;
 
 pub(crate) use self::answer::{Answer, Failure, Slot};
 pub(crate) use self::budget::Reserved;
-pub(crate) use self::link::{Closing, End, Interest, Link, LinkOver, Phase, Work};
+pub(crate) use self::link::{Closing, End, Link, LinkOver, Phase, Work};
 pub(crate) use self::places::Entered;
 pub(crate) use self::requests::{Created, Draft, Fired, Names, Requests, Watch};
 pub(crate) use self::transactions::Refusal;
+pub(crate) use self::upkeep::Interest;
 
 /// A ZooKeeper session that locks are taken in, and that renews itself after it has expired.
 ///

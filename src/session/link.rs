@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -20,7 +20,6 @@ use uuid::Uuid;
 use zookeeper_client::{Client, SessionId};
 
 use crate::error::Result;
-use crate::options::Trust;
 use crate::path::LockPath;
 use crate::session::answer::{Answer, Slot};
 use crate::session::budget::{Budget, Reserved};
@@ -106,14 +105,14 @@ pub(crate) struct Link {
     /// Whether the session is ours to end.
     owned: bool,
     phase: watch::Sender<Phase>,
-    interest: [AtomicUsize; 2],
+    pub(super) interest: [AtomicUsize; 2],
     strays: Mutex<Strays>,
     /// For each path of which listings are under way, as they are and tidied.
     pub(super) listings: [Mutex<HashMap<LockPath, Asked>>; 2],
     /// The nodes that are being deleted for want of anybody who wants them.
     deletions: Mutex<HashSet<String>>,
     /// Those who wait for the check that is under way, if one is.
-    checks: Mutex<Option<Vec<Slot<()>>>>,
+    pub(super) checks: Mutex<Option<Vec<Slot<()>>>>,
     /// Whether somebody has a clone of the client, or had one.
     client_shared: AtomicBool,
     pub(super) slow_looks: Notify,
@@ -289,33 +288,6 @@ impl Link {
         answer
     }
 
-    /// Asks a quorum whether it honours the session, together with all who ask while that is under way. What an answer is
-    /// worth counts from its sending, so one that was sent before is no less true.
-    pub(crate) fn check(self: &Arc<Self>) -> Answer<()> {
-        let (slot, answer) = Answer::deferred();
-        let mut checks = self.checks();
-        if let Some(waiting) = &mut *checks {
-            waiting.push(slot);
-            return answer;
-        }
-        *checks = Some(vec![slot]);
-        let link = self.clone();
-        self.burst(move |requests| {
-            let check = requests.check("/");
-            let work = async move {
-                let result = check.await.map(drop);
-                let waiting = link.checks().take();
-                waiting.into_iter().flatten().for_each(|slot| slot.put(result.clone()));
-            };
-            vec![work.boxed()]
-        });
-        answer
-    }
-
-    fn checks(&self) -> MutexGuard<'_, Option<Vec<Slot<()>>>> {
-        self.checks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits until it is time to look at the servers without having been woken, in case an event was never sent. All who
     /// wait in a session look at the same time, and share their listings.
     pub(crate) async fn slow_look(&self) {
@@ -331,25 +303,6 @@ impl Link {
     /// Whether somebody else has a clone of the client, or had one.
     pub(super) fn is_client_shared(&self) -> bool {
         self.client_shared.load(Ordering::Acquire)
-    }
-
-    /// Keeps trust up for as long as the value lives.
-    pub(crate) fn interest(self: &Arc<Self>, trust: Trust) -> Interest {
-        self.interest[trust as usize].fetch_add(1, Ordering::AcqRel);
-        self.renewal_wanted.notify_one();
-        Interest { link: self.clone(), trust }
-    }
-
-    /// Waits until the session is trusted at this moment; [`Interest`] must be there to make it so.
-    pub(crate) async fn trusted(&self, trust: Trust) -> Result<(), LinkOver> {
-        while self.requests.ledger().until(trust) <= Moment::now() {
-            if let Phase::Over(_) = self.phase() {
-                return Err(LinkOver);
-            }
-            // Rare (a first hold after a stall), so it is asked now and then.
-            tokio::time::sleep(PAUSE).await;
-        }
-        Ok(())
     }
 
     /// Remembers a place that was given up: a listing that is under way may still show its node.
@@ -434,44 +387,10 @@ impl Link {
     pub(super) fn announce(&self) {
         self.phase.send_modify(|_| {});
     }
-
-    /// Whether trust can be renewed at this moment.
-    pub(super) fn wants_renewal(&self) -> bool {
-        self.phase() == Phase::Open && self.requests.is_connected()
-    }
-
-    /// Whether a request should be under way without a connection: the one that can tell that the runtime of a given
-    /// client is gone, where its state stays what it was.
-    pub(super) fn wants_probe(&self) -> bool {
-        self.phase() == Phase::Open && !self.owned && !self.requests.is_connected()
-    }
-
-    /// When trust has to be renewed next, and how.
-    pub(super) fn renewal(&self) -> Option<(Trust, Moment)> {
-        let ledger = self.requests.ledger();
-        [Trust::Quorum, Trust::Connection]
-            .into_iter()
-            .filter(|&trust| self.interest[trust as usize].load(Ordering::Acquire) > 0)
-            .map(|trust| (trust, ledger.renewal_due(trust)))
-            .min_by_key(|&(_, due)| due)
-    }
 }
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Link").field("id", &self.id).field("phase", &self.phase()).finish_non_exhaustive()
-    }
-}
-
-/// A hold that needs its session to be trusted.
-#[derive(Debug)]
-pub(crate) struct Interest {
-    link: Arc<Link>,
-    trust: Trust,
-}
-
-impl Drop for Interest {
-    fn drop(&mut self) {
-        self.link.interest[self.trust as usize].fetch_sub(1, Ordering::AcqRel);
     }
 }
