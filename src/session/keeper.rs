@@ -173,14 +173,22 @@ impl Renewal {
         if let Some(waiting) = &mut self.read {
             let result = waiting.await;
             self.read = None;
-            result?;
+            is_answer(result)?;
         }
         if let Some(waiting) = &mut self.write {
             let result = waiting.await;
             self.write = None;
-            result?;
+            is_answer(result)?;
         }
         Ok(())
+    }
+}
+
+/// A refusal is an answer, too: some servers do not let everybody look at the root.
+fn is_answer<T>(result: Result<T, Failure>) -> Result<(), Failure> {
+    match result {
+        Ok(_) | Err(Failure::Refused(_)) => Ok(()),
+        Err(failure @ (Failure::Unknown | Failure::Over)) => Err(failure),
     }
 }
 

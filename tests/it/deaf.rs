@@ -86,6 +86,7 @@ async fn observer_sees_a_leader_that_goes_unheard() {
     let leads = stood.campaign().await.expect("leads");
     let mut observer = observed.observe();
     assert!(soon("a leader", observer.changed()).await.expect("seen").is_some());
+    world.proxy.reset();
     let changed = tokio::spawn(async move { observer.changed().await });
     watched(&world, |_| true).await;
     delete_unheard(&world.admin, &leads.nodes()[0]).await;

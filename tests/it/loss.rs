@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
+use testbed::Server;
 use testbed::frames::Op;
 use testbed::ledger::Ledger;
 use testbed::proxy::Verdict;
-use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, SessionState};
+use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission, SessionState};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex};
 
 use crate::support::{PATIENCE, TIMEOUT, World, soon};
@@ -241,4 +242,21 @@ async fn session_made_from_a_client_is_not_renewed() {
     let error =
         tokio::time::timeout(PATIENCE, mutex.lock()).await.expect("no wait for ever").expect_err("no session");
     assert!(matches!(error, Error::SessionEnded { .. }), "{error:?}");
+}
+
+/// Servers from 3.8.4 and 3.9.2 on tell nothing of a node, not even that it exists, to whom its ACLs deny that.
+#[tokio::test]
+async fn hold_is_kept_up_where_the_root_may_not_be_read() {
+    let server = Server::start().await.unwrap_or_else(|error| panic!("{error}"));
+    let world = World::at(&server.hosts(), TIMEOUT).await;
+    world.make_path().await;
+    let closed = [Acl::new(Permission::CREATE, AuthId::anyone())];
+    world.admin.set_acl("/", &closed, None).await.expect("taken away");
+    let guard = world.mutex().lock().await.expect("held");
+    world.proxy.reset();
+    let lost = tokio::time::timeout(3 * TIMEOUT, guard.lost()).await;
+    assert!(lost.is_err(), "{lost:?}, with the server there");
+    let requests = world.proxy.requests().len();
+    assert!(requests < 100, "{requests} requests to keep up one hold for three timeouts");
+    guard.release().await.expect("still held");
 }
