@@ -7,7 +7,7 @@ use testbed::frames::Op;
 use zookeeper_recipes::zookeeper_client::SessionState;
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Session};
 
-use crate::support::{TIMEOUT, World, connect, connect_for, hosts, soon, wait_children};
+use crate::support::{TIMEOUT, UNHURRIED, World, connect, connect_for, hosts, soon, wait_children};
 
 #[tokio::test]
 async fn guard_dropped_on_a_plain_thread_releases() {
@@ -143,7 +143,7 @@ async fn close_with_the_server_away_is_bounded() {
 
 #[tokio::test]
 async fn close_under_a_disconnect_tidies_up_as_soon_as_it_is_over() {
-    let world = World::new().await;
+    let world = World::at(&hosts(), UNHURRIED).await;
     let _guard = world.mutex().lock().await.expect("held");
     let mut state = world.session.client().state_watcher();
     world.proxy.refuse();

@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, Mutex as StdMutex};
 
-use testbed::frames::Op;
+use testbed::frames::{Kind, Op};
 use testbed::ledger::Ledger;
 use testbed::proxy::{Cut, Request, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{ContenderKind, Error, HoldState, Loss, Options, RwLock};
 
-use crate::support::{TIMEOUT, World, polled, soon};
+use crate::support::{TIMEOUT, UNHURRIED, World, hosts, polled, soon};
 
 fn rwlock(world: &World) -> RwLock {
     RwLock::new(&world.session, &world.path).expect("a lock")
@@ -37,7 +37,7 @@ async fn readers_share_and_keep_writers_out() {
 
 #[tokio::test]
 async fn readers_behind_a_writer_are_admitted_together_and_woken_once() {
-    let world = World::new().await;
+    let world = World::at(&hosts(), UNHURRIED).await;
     let writing = other(&world).await.write().await.expect("held");
     let lock = rwlock(&world);
     let readers: Vec<_> = (0..20)
@@ -47,26 +47,21 @@ async fn readers_behind_a_writer_are_admitted_together_and_woken_once() {
         })
         .collect();
     world.wait_children(21).await;
-    let watches = || {
-        let requests = world.proxy.requests();
-        requests.iter().filter(|request| request.op == Op::GetData && request.answer.is_some()).count()
-    };
-    let watched = async {
-        while watches() < 20 {
-            tokio::task::yield_now().await;
-        }
-    };
-    soon("the watches", watched).await;
+    let watches = |requests: &[Request]| requests.iter().filter(|one| one.watch && one.answer.is_some()).count();
+    soon("the watches", world.proxy.wait_until(|requests| watches(requests) >= 20)).await;
     world.proxy.reset();
     writing.release().await.expect("released");
     let mut guards = Vec::new();
     for reader in readers {
         guards.push(soon("a reader", reader).await.expect("no panic").expect("held"));
     }
-    // All hold at once. Each was woken once, looked once, together with others or alone, and watches nothing any more.
+    // All hold at once. Each was woken once, looked once, together with others or alone, and watches nobody any more.
+    let woken =
+        world.proxy.uncounted().into_iter().filter(|frame| matches!(frame.kind, Kind::Notification { .. }));
+    assert_eq!(woken.count(), 1, "the session is told once for all");
     let looks = world.count(Op::GetChildren);
     assert!((1..=20).contains(&looks), "{looks}");
-    assert_eq!(world.count(Op::GetData), 0);
+    assert_eq!(watches(&world.proxy.requests()), 0);
     drop(guards);
     world.wait_empty().await;
 }
@@ -264,8 +259,8 @@ async fn error_of_a_downgrade_can_be_passed_on() {
 async fn writer_whose_node_nobody_may_read_becomes_a_reader() {
     let world = World::new().await;
     let other = other(&world).await;
-    // The path can be listed.
-    other.write().await.expect("held").release().await.expect("released");
+    // The path can be listed, and is not removed between two locks.
+    world.make_path().await;
     let no_read = [Acl::new(Permission::CREATE | Permission::WRITE | Permission::DELETE, AuthId::anyone())];
     let options = Options::new().with_acls(Acls::new(&no_read));
     let lock = RwLock::with_options(&world.session, &world.path, options).expect("a lock");
