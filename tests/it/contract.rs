@@ -73,7 +73,7 @@ macro_rules! contract {
 for_all_recipes!(contract);
 
 async fn excludes(recipe: &Recipe) {
-    let world = World::of(recipe, TIMEOUT).await;
+    let world = World::of(recipe, UNHURRIED).await;
     let ledger = Ledger::new();
     let workers = (0..5).map(async |worker| {
         let session = world.other().await;
@@ -94,7 +94,7 @@ async fn excludes(recipe: &Recipe) {
 }
 
 async fn queues_in_order(recipe: &Recipe) {
-    let world = World::of(recipe, TIMEOUT).await;
+    let world = World::of(recipe, UNHURRIED).await;
     let lock = (recipe.lock)(&world.session, &world.path);
     let guard = lock.lock().await.expect("held");
     let order = Arc::new(StdMutex::new(Vec::new()));
@@ -120,7 +120,7 @@ async fn queues_in_order(recipe: &Recipe) {
 }
 
 async fn hands_over(recipe: &Recipe) {
-    let world = World::of(recipe, TIMEOUT).await;
+    let world = World::of(recipe, UNHURRIED).await;
     let lock = (recipe.lock)(&world.session, &world.path);
     let other = (recipe.other)(&world.other().await, &world.path);
     let mut token = None;
@@ -144,7 +144,7 @@ async fn hands_over(recipe: &Recipe) {
 }
 
 async fn tries(recipe: &Recipe) {
-    let world = World::of(recipe, TIMEOUT).await;
+    let world = World::of(recipe, UNHURRIED).await;
     let lock = (recipe.lock)(&world.session, &world.path);
     let other = (recipe.other)(&world.other().await, &world.path);
     let guard = lock.try_lock().await.expect("asked").expect("free, though the path did not exist");
@@ -158,11 +158,11 @@ async fn tries(recipe: &Recipe) {
 }
 
 async fn limits_time(recipe: &Recipe) {
-    let world = World::of(recipe, TIMEOUT).await;
+    let world = World::of(recipe, UNHURRIED).await;
     let lock = (recipe.lock)(&world.session, &world.path);
     let other = (recipe.other)(&world.other().await, &world.path);
     let guard = lock.try_lock_for(Duration::MAX).await.expect("asked").expect("free");
-    for limit in [Duration::ZERO, Duration::from_millis(500)] {
+    for limit in [Duration::ZERO, Duration::from_secs(2)] {
         assert!(other.try_lock_for(limit).await.expect("asked").is_none(), "held for longer than {limit:?}");
     }
     world.wait_children((recipe.nodes)(0)).await;
@@ -177,7 +177,7 @@ async fn limits_time(recipe: &Recipe) {
 }
 
 async fn releases_when_dropped(recipe: &Recipe) {
-    let world = World::of(recipe, TIMEOUT).await;
+    let world = World::of(recipe, UNHURRIED).await;
     let lock = (recipe.lock)(&world.session, &world.path);
     drop(lock.lock().await.expect("held"));
     // The delete was sent before this create.

@@ -233,7 +233,7 @@ async fn member_of_a_sequential_lock_that_is_lost_while_it_waits_is_noticed() {
 
 #[tokio::test]
 async fn time_limit_is_one_for_all_members() {
-    let world = World::new().await;
+    let world = World::at(&hosts(), UNHURRIED).await;
     let other = world.other().await;
     let mut held = Vec::new();
     for path in paths(&world, &["a", "b", "c"]) {

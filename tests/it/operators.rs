@@ -296,7 +296,7 @@ const CUTS: [fn(usize) -> Cut; 4] = [Cut::BeforeRequest, Cut::AfterRequest, Cut:
 
 #[tokio::test]
 async fn lock_is_broken_over_a_cut_at_any_frame() {
-    let world = World::new().await;
+    let world = World::at(&hosts(), UNHURRIED).await;
     let (holders, operator) = (world.other_mutex().await, world.mutex());
     for closing in [Closing::Fin, Closing::Reset] {
         world.proxy.close_by(closing);
@@ -325,7 +325,7 @@ async fn lock_is_broken_over_a_cut_at_any_frame() {
 
 #[tokio::test]
 async fn lock_is_revoked_over_a_cut_at_any_frame() {
-    let world = World::new().await;
+    let world = World::at(&hosts(), UNHURRIED).await;
     let (holders, operator) = (world.other_mutex().await, world.mutex());
     for at in CUTS {
         for k in 1.. {
@@ -369,7 +369,7 @@ async fn lock_that_was_broken_as_the_session_of_the_operator_ended_counts_as_bro
 #[tokio::test]
 async fn holder_of_every_recipe_hears_that_it_is_revoked_and_holds_on() {
     for kin in &FAMILY {
-        let world = World::new().await;
+        let world = World::at(&hosts(), UNHURRIED).await;
         let lock = kin.lock(&world.session, &world.path);
         let operator = kin.lock(&world.other().await, &world.path);
         for nth in 0.. {
@@ -397,7 +397,7 @@ async fn holder_of_every_recipe_hears_that_it_is_revoked_and_holds_on() {
 #[tokio::test]
 async fn holder_hears_of_a_revocation_from_before_it_asked() {
     for kin in &FAMILY {
-        let world = World::new().await;
+        let world = World::at(&hosts(), UNHURRIED).await;
         let guard = kin.lock(&world.session, &world.path).hold().await.expect("held");
         let operator = kin.lock(&world.other().await, &world.path);
         let holder = operator.contenders().await.expect("listed").remove(0);
@@ -411,7 +411,7 @@ async fn holder_hears_of_a_revocation_from_before_it_asked() {
 #[tokio::test]
 async fn waiter_that_is_revoked_hears_of_it_as_a_holder() {
     for kin in &FAMILY {
-        let world = World::new().await;
+        let world = World::at(&hosts(), UNHURRIED).await;
         let (ahead, lock) = (kin.rival(&world.other().await, &world.path), kin.lock(&world.session, &world.path));
         let operator = kin.lock(&world.other().await, &world.path);
         for nth in 0..kin.waiting {

