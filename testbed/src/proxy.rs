@@ -29,7 +29,8 @@ pub use crate::frames::{Kind, Op};
 ///
 /// *Counted* are the requests that a client's user asked for, and their answers; pings,
 /// authentication, connect frames, watches that are set again and notifications are not
-/// ([`uncounted`](Self::uncounted) has them). `k` counts from 1, over all connections, since the
+/// ([`uncounted`](Self::uncounted) has them), and neither is what a test
+/// [leaves out](Self::leave_out). `k` counts from 1, over all connections, since the
 /// start or the last [`reset`](Self::reset). It has a thread of its own, so it goes on while the
 /// test's runtime is busy, blocked or gone. Dropping it closes everything.
 pub struct Proxy {
@@ -100,6 +101,16 @@ impl Proxy {
     /// here; an answer to a request from before is forwarded and not counted.
     pub fn reset(&self) {
         self.shared.state().reset();
+    }
+
+    /// Counts no request any more for which `is_noise` is true; it replaces what was said before.
+    ///
+    /// Such a request is forwarded and answered, and a hook is asked about it, as about number 0.
+    /// No record has it, nobody who waits for requests sees it, no cut falls on it, and it is part
+    /// of no round. So a test can count what one call sends while the client under test also sends
+    /// something now and then. `is_noise` must not call the proxy.
+    pub fn leave_out(&self, is_noise: impl Fn(&Request) -> bool + Send + Sync + 'static) {
+        self.shared.state().leave_out = Box::new(is_noise);
     }
 
     /// In how many bursts the requests came: the largest [`Request::round`], 0 without requests.
@@ -173,6 +184,12 @@ impl Proxy {
     /// Waits until at least `n` counted requests have arrived. It has no time limit.
     pub async fn wait_for_requests(&self, n: usize) {
         self.shared.wait_until(|state| (state.history.requests.len() >= n).then_some(())).await;
+    }
+
+    /// Waits until `condition` is true of the counted requests. It is asked at once, and again after
+    /// every change, so nothing that comes in between is missed. It has no time limit.
+    pub async fn wait_until(&self, condition: impl Fn(&[Request]) -> bool) {
+        self.shared.wait_until(|state| condition(&state.history.requests).then_some(())).await;
     }
 
     /// Waits for a request that matches, and returns the first. Requests are looked at again when

@@ -97,6 +97,20 @@ impl Server {
         self.wait_until_up().await
     }
 
+    /// Kills the server if it runs and deletes its data, then does as [`restart`](Self::restart): it has forgotten all
+    /// nodes and sessions, and begins again with the first transaction.
+    ///
+    /// # Errors
+    ///
+    /// As [`restart`](Self::restart); and if the data cannot be deleted.
+    pub async fn restart_empty(&mut self) -> Result<(), ServerError> {
+        self.kill();
+        // Beside it is the number of a member of an ensemble.
+        fs::remove_dir_all(self.folder.path().join("data/version-2"))
+            .map_err(|error| ServerError::new(format!("cannot delete the server's data: {error}")))?;
+        self.restart().await
+    }
+
     /// Stops the process with SIGSTOP: it keeps its connections and, as soon as this returns, does nothing.
     pub fn pause(&self) {
         if let Some(java) = &self.java {

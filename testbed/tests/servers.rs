@@ -54,6 +54,20 @@ async fn restarted_server_keeps_port_and_data() {
 }
 
 #[tokio::test]
+async fn server_that_is_restarted_empty_begins_again() {
+    let mut server = Server::start().await.unwrap();
+    let mode = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let (before, _) = connect(&server.hosts()).await.create("/forgotten", b"", &mode).await.unwrap();
+
+    server.restart_empty().await.unwrap();
+
+    let client = connect(&server.hosts()).await;
+    assert_eq!(client.check_stat("/forgotten").await.unwrap(), None);
+    let (again, _) = client.create("/forgotten", b"", &mode).await.unwrap();
+    assert!(again.czxid <= before.czxid, "{again:?}");
+}
+
+#[tokio::test]
 async fn counter_begins_where_it_was_told_and_survives_a_restart() {
     let mut server = Server::builder().counter("/deep/line", 2_147_483_645).start().await.unwrap();
     let sequential = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());

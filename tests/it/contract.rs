@@ -3,11 +3,14 @@
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
+use futures_util::future::join_all;
+use testbed::Server;
 use testbed::ledger::Ledger;
+use testbed::proxy::{Proxy, Request, Verdict};
 use zookeeper_recipes::{Error, HoldState, Loss};
 
 use crate::recipes::*;
-use crate::support::{TIMEOUT, World, soon};
+use crate::support::{TIMEOUT, UNHURRIED, World, connect_for, soon};
 
 macro_rules! contract {
     ($($recipe:ident => $of:expr;)*) => {$(
@@ -48,6 +51,21 @@ macro_rules! contract {
             async fn tells_of_its_hold() {
                 super::tells_of_its_hold(&$of).await;
             }
+
+            #[tokio::test]
+            async fn grants_the_second_lock_of_a_killed_session_in_the_next() {
+                super::grants_the_second_lock_of_a_killed_session_in_the_next(&$of).await;
+            }
+
+            #[tokio::test]
+            async fn notices_a_release_between_its_listing_and_its_watch() {
+                super::notices_a_release_between_its_listing_and_its_watch(&$of).await;
+            }
+
+            #[tokio::test]
+            async fn passes_over_a_dead_waiter_in_the_middle() {
+                super::passes_over_a_dead_waiter_in_the_middle(&$of).await;
+            }
         }
     )*};
 }
@@ -55,7 +73,7 @@ macro_rules! contract {
 for_all_recipes!(contract);
 
 async fn excludes(recipe: &Recipe) {
-    let world = World::of(recipe, TIMEOUT).await;
+    let world = World::of(recipe, UNHURRIED).await;
     let ledger = Ledger::new();
     let workers = (0..5).map(async |worker| {
         let session = world.other().await;
@@ -76,7 +94,7 @@ async fn excludes(recipe: &Recipe) {
 }
 
 async fn queues_in_order(recipe: &Recipe) {
-    let world = World::of(recipe, TIMEOUT).await;
+    let world = World::of(recipe, UNHURRIED).await;
     let lock = (recipe.lock)(&world.session, &world.path);
     let guard = lock.lock().await.expect("held");
     let order = Arc::new(StdMutex::new(Vec::new()));
@@ -102,7 +120,7 @@ async fn queues_in_order(recipe: &Recipe) {
 }
 
 async fn hands_over(recipe: &Recipe) {
-    let world = World::of(recipe, TIMEOUT).await;
+    let world = World::of(recipe, UNHURRIED).await;
     let lock = (recipe.lock)(&world.session, &world.path);
     let other = (recipe.other)(&world.other().await, &world.path);
     let mut token = None;
@@ -126,7 +144,7 @@ async fn hands_over(recipe: &Recipe) {
 }
 
 async fn tries(recipe: &Recipe) {
-    let world = World::of(recipe, TIMEOUT).await;
+    let world = World::of(recipe, UNHURRIED).await;
     let lock = (recipe.lock)(&world.session, &world.path);
     let other = (recipe.other)(&world.other().await, &world.path);
     let guard = lock.try_lock().await.expect("asked").expect("free, though the path did not exist");
@@ -140,11 +158,11 @@ async fn tries(recipe: &Recipe) {
 }
 
 async fn limits_time(recipe: &Recipe) {
-    let world = World::of(recipe, TIMEOUT).await;
+    let world = World::of(recipe, UNHURRIED).await;
     let lock = (recipe.lock)(&world.session, &world.path);
     let other = (recipe.other)(&world.other().await, &world.path);
     let guard = lock.try_lock_for(Duration::MAX).await.expect("asked").expect("free");
-    for limit in [Duration::ZERO, Duration::from_millis(500)] {
+    for limit in [Duration::ZERO, Duration::from_secs(2)] {
         assert!(other.try_lock_for(limit).await.expect("asked").is_none(), "held for longer than {limit:?}");
     }
     world.wait_children((recipe.nodes)(0)).await;
@@ -159,7 +177,7 @@ async fn limits_time(recipe: &Recipe) {
 }
 
 async fn releases_when_dropped(recipe: &Recipe) {
-    let world = World::of(recipe, TIMEOUT).await;
+    let world = World::of(recipe, UNHURRIED).await;
     let lock = (recipe.lock)(&world.session, &world.path);
     drop(lock.lock().await.expect("held"));
     // The delete was sent before this create.
@@ -187,4 +205,112 @@ async fn tells_of_its_hold(recipe: &Recipe) {
     let guard = soon("a new session", lock.lock()).await.expect("held in the renewed session");
     guard.release().await.expect("released");
     world.wait_empty().await;
+}
+
+async fn grants_the_second_lock_of_a_killed_session_in_the_next(recipe: &Recipe) {
+    let world = World::of(recipe, UNHURRIED).await;
+    let first = (recipe.lock)(&world.session, &world.path);
+    let second = (recipe.other)(&world.session, &world.path);
+    let guard = first.lock().await.expect("held");
+    let waiting = tokio::spawn(async move { second.lock().await });
+    world.wait_children((recipe.nodes)(1)).await;
+    world.expire().await;
+    let next = soon("the second", waiting).await.expect("no panic").expect("held in the renewed session");
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Expired));
+    assert!(guard.fencing_token() < next.fencing_token());
+    let again = tokio::spawn(async move { first.lock().await });
+    world.wait_children((recipe.nodes)(1)).await;
+    next.release().await.expect("released");
+    let again = soon("the first, again", again).await.expect("no panic").expect("held");
+    again.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+async fn notices_a_release_between_its_listing_and_its_watch(recipe: &Recipe) {
+    let world = World::of(recipe, UNHURRIED).await;
+    let ahead = (recipe.lock)(&world.other().await, &world.path).lock().await.expect("held");
+    let lock = (recipe.other)(&world.session, &world.path);
+    world.proxy.on_request(|request| if request.watch { Verdict::Hold } else { Verdict::Forward });
+    let waiting = tokio::spawn(async move { lock.lock().await });
+    soon("the watch", world.proxy.wait_for(|request| request.watch)).await;
+    ahead.release().await.expect("released");
+    world.proxy.on_request(|_| Verdict::Forward);
+    world.proxy.heal();
+    let guard = soon("its turn", waiting).await.expect("no panic").expect("held");
+    guard.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+async fn passes_over_a_dead_waiter_in_the_middle(recipe: &Recipe) {
+    let (world, dead) = (World::of(recipe, UNHURRIED).await, World::of(recipe, UNHURRIED).await);
+    let guard = (recipe.lock)(&world.session, &world.path).lock().await.expect("held");
+    let mut waiting = Vec::new();
+    for (index, lock) in [
+        (recipe.other)(&world.other().await, &world.path),
+        (recipe.lock)(&dead.session, &world.path),
+        (recipe.other)(&world.other().await, &world.path),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        waiting.push(tokio::spawn(async move { lock.lock().await }));
+        world.wait_children((recipe.nodes)(index + 1)).await;
+    }
+    dead.kill().await;
+    world.wait_children((recipe.nodes)(2)).await;
+    guard.release().await.expect("released");
+    let [first, dead, last] = waiting.try_into().expect("three");
+    let first = soon("the first", first).await.expect("no panic").expect("held");
+    assert!(!last.is_finished(), "one at a time");
+    let token = first.fencing_token();
+    first.release().await.expect("released");
+    let last = soon("the last", last).await.expect("no panic").expect("held");
+    assert!(token < last.fencing_token());
+    last.release().await.expect("released");
+    assert!(!dead.is_finished(), "nobody has told it anything");
+    world.wait_empty().await;
+    dead.abort();
+}
+
+macro_rules! all_of_them {
+    ($($recipe:ident => $of:expr;)*) => { [$((stringify!($recipe), &$of)),*] };
+}
+
+/// With a server of its own, which tells how many watches it has for all sessions together.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waits_that_time_out_leave_no_watch() {
+    let server = Server::start().await.expect("a server");
+    let (holds, waits) = (Proxy::start(&server.hosts()).await, Proxy::start(&server.hosts()).await);
+    let (holds, waits) = (holds.expect("a proxy"), waits.expect("a proxy"));
+    let (holder, waiter) =
+        (connect_for(&holds.hosts(), UNHURRIED).await, connect_for(&waits.hosts(), UNHURRIED).await);
+    let set = |request: &Request| request.watch && request.answer.is_some_and(|answer| answer.err == 0);
+    let tried = for_all_recipes!(all_of_them).map(async |(name, recipe)| {
+        let path = format!("/{name}");
+        let guard = (recipe.lock)(&holder, &path).lock().await.expect("held");
+        let tried = (recipe.other)(&waiter, &path).try_lock_for(Duration::from_secs(3)).await;
+        assert!(tried.expect("asked").is_none(), "{name}: it is held");
+        let below = format!("{path}/");
+        let has_watched = waits.requests().iter().any(|request| set(request) && request.path.starts_with(&below));
+        assert!(has_watched, "{name} did not wait");
+        guard
+    });
+    let guards = soon("all time limits", join_all(tried)).await;
+    // A hold watches its own nodes after a while.
+    let own = || holds.requests().iter().filter(|request| set(request)).count();
+    let count = async || {
+        let counts = server.four_letter_word("mntr").await.expect("it answers");
+        let count = counts.lines().find_map(|line| line.strip_prefix("zk_watch_count")).expect("a count");
+        count.trim().parse::<usize>().expect("a number")
+    };
+    let mut beat = tokio::time::interval(Duration::from_millis(50));
+    soon("the end of all watches but those of the holds", async {
+        while count().await != own() {
+            beat.tick().await;
+        }
+    })
+    .await;
+    for guard in guards {
+        guard.release().await.expect("released");
+    }
 }

@@ -10,7 +10,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission, SessionState};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Session, Unanswered};
 
-use crate::support::{TIMEOUT, World, connect, connect_for, hosts, soon};
+use crate::support::{TIMEOUT, UNHURRIED, World, connect, connect_for, hosts, soon};
 
 #[tokio::test]
 async fn guard_dropped_on_a_plain_thread_releases() {
@@ -147,7 +147,7 @@ async fn close_with_the_server_away_is_bounded() {
 
 #[tokio::test]
 async fn close_under_a_disconnect_tidies_up_as_soon_as_it_is_over() {
-    let world = World::new().await;
+    let world = World::at(&hosts(), UNHURRIED).await;
     let _guard = world.mutex().lock().await.expect("held");
     let mut state = world.session.client().state_watcher();
     world.proxy.refuse();

@@ -1,13 +1,10 @@
 //! A session without room for another watch.
 
-use std::time::Duration;
-
 use futures_util::future::{join_all, try_join_all};
-use testbed::frames::Op;
 use testbed::proxy::Request;
 use zookeeper_recipes::{Error, MultiLock, Mutex};
 
-use crate::support::{World, children, hosts, soon};
+use crate::support::{UNHURRIED, World, children, hosts, soon};
 
 /// What `Error::SessionFull` names.
 const LIMIT: usize = 100 * 1024;
@@ -19,13 +16,13 @@ fn path(world: &World, letter: &str) -> String {
 }
 
 fn watches(request: &Request) -> bool {
-    request.op == Op::GetChildren2 && request.watch && request.answer.is_some()
+    request.watch && request.answer.is_some()
 }
 
 /// Who has to watch another node, because one ahead gave up, needs room again, which newcomers are waiting for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn newcomers_do_not_take_the_room_of_those_in_line() {
-    let world = World::at(&hosts(), Duration::from_secs(30)).await;
+    let world = World::at(&hosts(), UNHURRIED).await;
     let (here, elsewhere) = (path(&world, "x"), path(&world, "y"));
     let other = world.other().await;
     let locks = [&here, &elsewhere].map(|path| Mutex::new(&other, path).expect("a mutex"));
@@ -65,7 +62,7 @@ async fn newcomers_do_not_take_the_room_of_those_in_line() {
 /// Who waits in several lines, each with a path of another length, has room for the longest from the start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_that_go_to_a_longer_line_are_not_turned_away() {
-    let world = World::at(&hosts(), Duration::from_secs(30)).await;
+    let world = World::at(&hosts(), UNHURRIED).await;
     let other = world.other().await;
     let near = format!("{}/near", world.path);
     let far = |number: usize| format!("{}/{}{number:03}", world.path, "y".repeat(700));
@@ -79,14 +76,9 @@ async fn waiters_that_go_to_a_longer_line_are_not_turned_away() {
         tokio::spawn(async move { lock.lock().await.map(drop) })
     };
     let waiting: Vec<_> = all[..many].iter().map(wait).collect();
-    let watching = |path: &str| {
-        let asked = world.proxy.requests();
-        asked.iter().filter(|request| watches(request) && request.path.starts_with(path)).count()
-    };
     let until = async |path: &str| {
-        while watching(path) < many {
-            tokio::task::yield_now().await
-        }
+        let watching = |request: &&Request| watches(request) && request.path.starts_with(path);
+        world.proxy.wait_until(|requests| requests.iter().filter(watching).count() >= many).await
     };
     soon("watches in the near line", until(&near)).await;
     let error = soon("a refusal", lock(&all[many]).lock()).await.expect_err("no room for another");

@@ -215,14 +215,9 @@ async fn close_of_a_given_client_finds_a_double_that_turns_up_late() {
     drop(guard);
     let closing = tokio::spawn(async move { session.close().await });
     // One of the place that was given up, and one of the closing.
-    let answered = |request: &Request| request.op == Op::GetChildren && request.answer.is_some();
-    let searches = || world.proxy.requests().iter().filter(|request| answered(request)).count();
-    soon("two searches", async {
-        while searches() < 2 {
-            tokio::task::yield_now().await
-        }
-    })
-    .await;
+    let answered = |request: &&Request| request.op == Op::GetChildren && request.answer.is_some();
+    let searched = world.proxy.wait_until(|requests| requests.iter().filter(answered).count() >= 2);
+    soon("two searches", searched).await;
     let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
     client.create(&double, b"", &ephemeral).await.expect("created");
     soon("the end", closing).await.expect("no panic").expect("closed");

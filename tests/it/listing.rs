@@ -3,9 +3,9 @@
 use std::time::{Duration, SystemTime};
 
 use zookeeper_recipes::zookeeper_client::{Acls, CheckWriteError, CreateMode};
-use zookeeper_recipes::{FencingToken, Mutex, Options};
+use zookeeper_recipes::{ContenderKind, Election, FencingToken, Mutex, Options};
 
-use crate::support::{TIMEOUT, World, soon};
+use crate::support::{TIMEOUT, UNHURRIED, World, hosts, soon};
 
 #[tokio::test]
 async fn contenders_are_listed_holder_first() {
@@ -55,6 +55,36 @@ async fn foreign_contenders_are_respected() {
         let guard = soon("our turn", waiting).await.expect("no panic").expect("held");
         guard.release().await.expect("released");
     }
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn mutex_and_election_on_one_path_exclude_each_other() {
+    let world = World::at(&hosts(), UNHURRIED).await;
+    let (mutex, election) =
+        (world.mutex(), Election::new(&world.other().await, &world.path).expect("an election"));
+    let guard = mutex.lock().await.expect("held");
+    assert!(election.try_campaign().await.expect("asked").is_none(), "the mutex is held");
+    let candidate = election.enqueue().await.expect("stands");
+    let last = mutex.enqueue().await.expect("in line");
+    assert_eq!((candidate.position(), last.position()), (1, 2));
+    for seen in [mutex.contenders().await.expect("listed"), election.contenders().await.expect("listed")] {
+        let seen: Vec<_> = seen.iter().map(|one| (one.kind(), one.is_holder())).collect();
+        assert_eq!(
+            seen,
+            [(ContenderKind::Lock, true), (ContenderKind::Latch, false), (ContenderKind::Lock, false)]
+        );
+    }
+    let token = guard.fencing_token();
+    guard.release().await.expect("released");
+    let term = soon("the term", candidate).await.expect("leads");
+    assert!(mutex.try_lock().await.expect("asked").is_none(), "somebody leads");
+    assert!(token < term.fencing_token());
+    let token = term.fencing_token();
+    term.resign().await.expect("resigned");
+    let guard = soon("the mutex", last).await.expect("held");
+    assert!(token < guard.fencing_token());
+    guard.release().await.expect("released");
     world.wait_empty().await;
 }
 

@@ -48,7 +48,7 @@ async fn session_that_expires_as_its_turn_comes_is_not_admitted() {
     let guard = world.other_mutex().await.lock().await.expect("held");
     let mutex = world.mutex();
     let waiting = tokio::spawn(async move { mutex.lock().await });
-    world.proxy.wait_for(|request| request.op == Op::GetChildren2 && request.answer.is_some()).await;
+    soon("a watch", world.proxy.wait_for(|request| request.watch && request.answer.is_some())).await;
     let old = world.wait_children(2).await.remove(1);
     // It hears of the release, but its listing does not get through before its session is over.
     world.proxy.on_request(|request| if request.op == Op::GetChildren { Verdict::Hold } else { Verdict::Forward });
@@ -105,7 +105,7 @@ async fn holder_that_asks_for_nothing_is_told_of_a_deletion() {
     let world = World::new().await;
     let guard = world.mutex().lock().await.expect("held");
     // Its watch is set by itself after a while.
-    world.proxy.wait_for(|request| request.op == Op::GetData && request.answer.is_some()).await;
+    soon("a watch", world.proxy.wait_for(|request| request.watch && request.answer.is_some())).await;
     world.admin.delete(&guard.nodes()[0], None).await.expect("deleted");
     let told = async {
         while guard.state() == HoldState::Held {

@@ -10,13 +10,10 @@ use testbed::proxy::{Request, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Permission};
 use zookeeper_recipes::{Error, HoldState, Loss, MultiLock, Mutex, Options, RwLock, Session};
 
-use crate::support::{World, children, connect_for, hosts, soon, wait_children};
+use crate::support::{UNHURRIED, World, children, connect_for, hosts, make_paths, soon, wait_children};
 
 /// How long many lock a few paths in random order.
 const LONG: Duration = Duration::from_secs(30);
-
-/// A session timeout so long that a test is done before a waiter watches its own nodes or trust is renewed.
-const UNHURRIED: Duration = Duration::from_secs(30);
 
 fn paths(world: &World, names: &[&str]) -> Vec<String> {
     names.iter().map(|name| format!("{}/{name}", world.path)).collect()
@@ -236,7 +233,7 @@ async fn member_of_a_sequential_lock_that_is_lost_while_it_waits_is_noticed() {
 
 #[tokio::test]
 async fn time_limit_is_one_for_all_members() {
-    let world = World::new().await;
+    let world = World::at(&hosts(), UNHURRIED).await;
     let other = world.other().await;
     let mut held = Vec::new();
     for path in paths(&world, &["a", "b", "c"]) {
@@ -357,8 +354,8 @@ async fn nodes_that_nobody_may_read_are_held_and_released() {
     let world = World::new().await;
     let b = paths(&world, &["b"]).remove(0);
     let other = world.other().await;
-    // The paths can be listed.
-    multi_lock(&other, &world, &["a", "b"]).lock().await.expect("held").release().await.expect("released");
+    // The paths can be listed, and are not removed between two locks.
+    make_paths(&world.admin, &paths(&world, &["a", "b"])).await;
     let no_read = [Acl::new(Permission::CREATE | Permission::WRITE | Permission::DELETE, AuthId::anyone())];
     let lock = paths(&world, &["a", "b"])
         .iter()
@@ -378,6 +375,59 @@ async fn nodes_that_nobody_may_read_are_held_and_released() {
         let guard = soon("all", waiting).await.expect("no panic").expect("held");
         guard.release().await.expect("released");
         wait_empty(&world, &["a", "b"]).await;
+    }
+}
+
+/// A lock of a, b and c, where anyone has this permission alone for b.
+async fn make_b_restricted(world: &World, permission: Permission) -> MultiLock {
+    let ours = paths(world, &["a", "b", "c"]);
+    make_paths(&world.admin, &ours).await;
+    world.admin.set_acl(&ours[1], &[Acl::new(permission, AuthId::anyone())], None).await.expect("set");
+    MultiLock::new(&world.session, ours).expect("a lock")
+}
+
+#[tokio::test]
+async fn member_that_may_not_be_created_keeps_nothing_of_the_others() {
+    let world = World::at(&hosts(), UNHURRIED).await;
+    let lock = make_b_restricted(&world, Permission::READ).await;
+    let limit = Duration::from_secs(30);
+    for lock in [lock.clone(), lock.sequential()] {
+        let refused = &paths(&world, &["b"])[0];
+        for error in [
+            soon("a refusal", lock.lock()).await.expect_err("not allowed"),
+            soon("a refusal", lock.try_lock()).await.expect_err("not allowed"),
+            soon("a refusal", lock.try_lock_for(limit)).await.expect_err("not allowed"),
+        ] {
+            assert!(matches!(&error, Error::NoAuth { path } if path.starts_with(refused)), "{error:?}");
+        }
+        wait_empty(&world, &["a", "b", "c"]).await;
+    }
+    let others = multi_lock(&world.session, &world, &["a", "c"]);
+    let guard = others.try_lock().await.expect("asked").expect("nobody is there");
+    guard.release().await.expect("released");
+}
+
+#[tokio::test]
+async fn member_that_may_not_be_deleted_keeps_nothing_of_the_others() {
+    for (sequential, release) in [(false, true), (false, false), (true, true), (true, false)] {
+        let world = World::at(&hosts(), UNHURRIED).await;
+        let lock = make_b_restricted(&world, Permission::READ | Permission::CREATE).await;
+        let lock = if sequential { lock.sequential() } else { lock };
+        let guard = soon("all", lock.lock()).await.expect("held");
+        if release {
+            let error = soon("a refusal", guard.release()).await.expect_err("not allowed");
+            assert!(matches!(&error, Error::NoAuth { path } if path.starts_with(&world.path)), "{error:?}");
+        } else {
+            drop(guard);
+        }
+        wait_empty(&world, &["a", "c"]).await;
+        let others = multi_lock(&world.other().await, &world, &["a", "c"]);
+        let guard = others.try_lock().await.expect("asked").expect("nobody is there");
+        guard.release().await.expect("released");
+        // This one goes with its session.
+        wait_children(&world.admin, &paths(&world, &["b"])[0], 1).await;
+        soon("the end", world.session.close()).await.expect("closed");
+        wait_empty(&world, &["a", "b", "c"]).await;
     }
 }
 
@@ -437,18 +487,14 @@ async fn lost_connection_under_many_listings_costs_one_pause() {
     let ahead = MultiLock::new(&other, &all).expect("a lock").lock().await.expect("free");
     let lock = MultiLock::new(&world.session, &all).expect("a lock");
     let waiting = tokio::spawn(async move { lock.lock().await });
-    let watching = |request: &Request| request.watch && request.op == Op::GetChildren2 && request.answer.is_some();
+    let watching = |request: &Request| request.watch && request.answer.is_some();
     soon("a watch", world.proxy.wait_for(watching)).await;
     world.proxy.reset();
     let listing = |request: &Request| request.op == Op::GetChildren;
     world.proxy.on_request(move |request| if listing(request) { Verdict::Hold } else { Verdict::Forward });
     ahead.release().await.expect("released");
-    soon("listings", async {
-        while world.count(Op::GetChildren) < MANY {
-            tokio::task::yield_now().await
-        }
-    })
-    .await;
+    let listings = |requests: &[Request]| requests.iter().filter(|request| listing(request)).count();
+    soon("listings", world.proxy.wait_until(|requests| listings(requests) >= MANY)).await;
     world.proxy.on_request(|_| Verdict::Forward);
     world.proxy.cut_now();
     world.proxy.heal();

@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
+use testbed::Server;
 use zookeeper_recipes::zookeeper_client::{Client, SessionState};
 use zookeeper_recipes::{Error, Loss, Session, Unanswered};
 
 use crate::family::FAMILY;
-use crate::support::{TIMEOUT, World, hosts, soon};
+use crate::support::{TIMEOUT, UNHURRIED, World, hosts, soon};
 
 /// For timers and a busy machine.
 const SLACK: Duration = Duration::from_secs(2);
@@ -86,6 +88,41 @@ async fn time_limit_that_ends_behind_a_contender_that_was_seen_is_none() {
     world.proxy.wait_for(|request| request.watch && request.answer.is_some()).await;
     world.proxy.black_hole();
     assert!(ends_within(limit, waiting).await.expect("no panic").expect("it was seen").is_none());
+}
+
+/// The server keeps its connections, so nobody hears that it is away.
+#[tokio::test]
+async fn time_limits_of_every_recipe_are_kept_while_the_server_stands_still() {
+    let server = Server::start().await.expect("a server");
+    let (limit, brief) = (Duration::from_secs(6), Duration::from_millis(400));
+    let waiting = FAMILY.iter().map(async |kin| {
+        let mut world = World::at(&server.hosts(), UNHURRIED).await;
+        world.path = format!("/{}", kin.name.replace(' ', "-"));
+        let guard = kin.rival(&world.other().await, &world.path).hold().await.expect("held");
+        let lock = kin.lock(&world.session, &world.path);
+        let waiting = tokio::spawn(async move { ends_within(limit, lock.try_hold_for(limit)).await });
+        soon("a watch", world.proxy.wait_for(|request| request.watch && request.answer.is_some())).await;
+        (kin, world, guard, waiting)
+    });
+    let waiting = join_all(waiting).await;
+    server.pause();
+    let ended = waiting.into_iter().map(async |(kin, world, guard, waiting)| {
+        let newcomer = kin.lock(&world.session, &world.path);
+        match ends_within(brief, newcomer.try_hold_for(brief)).await {
+            Err(Error::Unavailable { after, .. }) if after == brief => {}
+            other => panic!("{}: nobody was seen: {other:?}", kin.name),
+        }
+        let waited = waiting.await.expect("no panic").expect("somebody was seen");
+        assert!(waited.is_none(), "{}", kin.name);
+        (kin, world, guard)
+    });
+    let ended = join_all(ended).await;
+    server.resume();
+    for (kin, world, guard) in ended {
+        kin.wait_nodes(&world, guard.nodes().len()).await;
+        guard.give_up().await.expect("released");
+        kin.wait_empty(&world).await;
+    }
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use testbed::proxy::{Cut, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, Permission};
 use zookeeper_recipes::{Error, LockProvider, Mutex, Options, Session};
 
-use crate::support::{TIMEOUT, World, connect, soon};
+use crate::support::{TIMEOUT, UNHURRIED, World, connect, hosts, remove_path, soon};
 
 #[tokio::test]
 async fn odd_paths_are_refused_and_nothing_is_sent() {
@@ -232,7 +232,7 @@ async fn tokens_grow_when_the_path_is_made_anew() {
         assert!(last < Some(guard.fencing_token()));
         last = Some(guard.fencing_token());
         guard.release().await.expect("released");
-        world.admin.delete(&world.path, None).await.expect("deleted");
+        remove_path(&world.admin, &world.path).await;
     }
 }
 
@@ -253,7 +253,7 @@ async fn vanish(world: &World) -> bool {
 /// Makes the parents vanish just before the k-th request, for every k.
 #[tokio::test]
 async fn parents_may_vanish_between_any_two_requests() {
-    let world = World::new().await;
+    let world = World::at(&hosts(), UNHURRIED).await;
     for (attempt, least) in [("lock", 6), ("try_lock", 7)] {
         for k in 1.. {
             vanish(&world).await;
@@ -263,18 +263,29 @@ async fn parents_may_vanish_between_any_two_requests() {
                 false => Verdict::Forward,
             });
             let mutex = world.mutex();
-            let acquire = tokio::spawn(async move {
+            let mut acquire = tokio::spawn(async move {
                 match attempt {
                     "lock" => mutex.lock().await.map(Some),
                     _ => mutex.try_lock().await,
                 }
             });
-            let held_up = world.proxy.wait_for(|request| request.number == k);
-            let held_up = tokio::time::timeout(Duration::from_millis(500), held_up).await.is_ok();
+            // Unless it needs fewer.
+            let early = soon("a request or the end", async {
+                tokio::select! {
+                    _ = world.proxy.wait_for(|request| request.number == k) => None,
+                    guard = &mut acquire => Some(guard),
+                }
+            })
+            .await;
+            let held_up = early.is_none();
             let refused = vanish(&world).await;
             world.proxy.on_request(|_| Verdict::Forward);
             world.proxy.heal();
-            let guard = soon("an acquire", acquire).await.expect("no panic").expect("held").expect("free");
+            let guard = match early {
+                Some(guard) => guard,
+                None => soon("an acquire", acquire).await,
+            };
+            let guard = guard.expect("no panic").expect("held").expect("free");
             guard.release().await.expect("released");
             world.wait_empty().await;
             if !held_up {

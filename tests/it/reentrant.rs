@@ -8,7 +8,7 @@ use testbed::ledger::Ledger;
 use tokio::sync::mpsc;
 use zookeeper_recipes::{Error, HoldState, Loss, Owner, ReentrantMutex, ReentrantMutexGuard};
 
-use crate::support::{TIMEOUT, World, polled, soon, wait_children};
+use crate::support::{TIMEOUT, UNHURRIED, World, hosts, polled, soon, wait_children};
 
 /// Longer than anything takes that is not held up.
 const MOMENT: Duration = Duration::from_millis(500);
@@ -31,7 +31,7 @@ async fn until_queued<T>(world: &World, count: usize, call: impl Future<Output =
 
 #[tokio::test]
 async fn owner_locks_ten_times_without_another_request() {
-    let world = World::new().await;
+    let world = World::at(&hosts(), UNHURRIED).await;
     let (mutex, owner) = (mutex(&world), Owner::new());
     let mut guards = vec![mutex.lock(&owner).await.expect("held")];
     world.proxy.reset();

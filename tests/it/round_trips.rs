@@ -3,26 +3,31 @@
 use std::time::Duration;
 
 use testbed::frames::{Kind, Op};
-use testbed::proxy::Direction;
+use testbed::proxy::{Direction, Request};
 
 use uuid::Uuid;
-use zookeeper_recipes::MultiLock;
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, MultiWriteResult};
+use zookeeper_recipes::{MultiLock, Mutex};
 
 use crate::recipes::*;
-use crate::support::{TIMEOUT, World, hosts, make_paths};
+use crate::support::{TIMEOUT, UNHURRIED, World, connect_for, hosts, is_keep_alive, make_paths, soon};
 
 /// Answers are held back, so that whatever waits for one shows as a round trip of its own. It is much longer than a kernel
 /// puts off an acknowledgement (40 ms): the client leaves Nagle's algorithm on, which may hold a second segment up.
 const HOLD: Duration = Duration::from_millis(500);
 
-/// A session that has no need to renew its trust while answers are held back.
+/// A session that has nothing to do but what it is asked for, while answers are held back.
 async fn calm(recipe: &Recipe) -> World {
-    World::of(recipe, Duration::from_secs(20)).await
+    World::of(recipe, UNHURRIED).await
 }
 
 fn writes(world: &World) -> usize {
     world.proxy.requests().iter().filter(|request| request.is_write()).count()
+}
+
+/// Waits for the watch of one who waits.
+async fn watched(world: &World) {
+    soon("a watch", world.proxy.wait_for(|request| request.watch && request.answer.is_some())).await;
 }
 
 fn ops(world: &World) -> Vec<Op> {
@@ -113,19 +118,18 @@ async fn handover_wakes_one_waiter_with_one_watch() {
     let waiter = world.mutex();
     let first = tokio::spawn(async move { waiter.lock().await });
     world.wait_children(2).await;
-    world.proxy.wait_for(|request| request.op == Op::GetChildren2 && request.answer.is_some()).await;
+    watched(&world).await;
     // More waiters, in one session through another proxy: none of them may hear of the release.
     let crowd = calm(&MUTEX).await;
     let mut others = Vec::new();
     for count in 3..13 {
-        let mutex = zookeeper_recipes::Mutex::new(&crowd.session, &world.path).expect("a mutex");
+        let mutex = Mutex::new(&crowd.session, &world.path).expect("a mutex");
         others.push(tokio::spawn(async move { mutex.lock().await.map(|guard| guard.fencing_token()) }));
         world.wait_children(count).await;
     }
-    let watching = |request: &testbed::proxy::Request| request.watch && request.answer.is_some();
-    crowd.proxy.wait_for_requests(30).await;
-    let watches = crowd.proxy.requests().iter().filter(|request| watching(request)).count();
-    assert!(watches <= 10, "one watch a waiter, not {watches}");
+    let watches = |requests: &[Request]| requests.iter().filter(|one| one.watch && one.answer.is_some()).count();
+    soon("a watch of each", crowd.proxy.wait_until(|requests| watches(requests) >= 10)).await;
+    assert_eq!(watches(&crowd.proxy.requests()), 10, "one watch a waiter");
     world.proxy.reset();
     crowd.proxy.reset();
     world.proxy.hold_answers(HOLD);
@@ -133,7 +137,11 @@ async fn handover_wakes_one_waiter_with_one_watch() {
     let guard = first.await.expect("no panic").expect("held");
     // Its create was answered a moment ago, which is proof enough that its session lives.
     assert_eq!((world.proxy.round_trips(), ops(&world)), (1, vec![Op::GetChildren]));
-    assert!(crowd.proxy.requests().is_empty(), "nobody else was woken");
+    // What the server had to say to the crowd has come before this answer.
+    crowd.session.client().check_stat(&world.path).await.expect("asked");
+    let woken =
+        crowd.proxy.uncounted().into_iter().filter(|frame| matches!(frame.kind, Kind::Notification { .. }));
+    assert_eq!(woken.count(), 0, "nobody else was woken");
     guard.release().await.expect("released");
     for other in others {
         other.await.expect("no panic").expect("held");
@@ -146,35 +154,39 @@ async fn handover_after_a_long_wait_proves_the_session_in_the_same_round_trip() 
     // What follows takes less than a third of it, after which trust is renewed.
     let timeout = 2 * TIMEOUT;
     let world = World::at(&hosts(), timeout).await;
-    let guard = world.other_mutex().await.lock().await.expect("held");
+    let other = connect_for(&world.hosts, UNHURRIED).await;
+    let guard = Mutex::new(&other, &world.path).expect("a mutex").lock().await.expect("held");
     let waiter = world.mutex();
     let waiting = tokio::spawn(async move { waiter.lock().await });
-    world.proxy.wait_for(|request| request.op == Op::GetChildren2 && request.answer.is_some()).await;
+    watched(&world).await;
     let early = tokio::time::timeout(timeout, guard.lost()).await;
     assert!(early.is_err(), "a healthy hold is not lost");
     world.proxy.hold_answers(HOLD);
+    // Whatever the proof looks like, and whatever keeps up trust from then on.
+    world.proxy.leave_out(|_| false);
     world.proxy.reset();
     guard.release().await.expect("released");
     let guard = waiting.await.expect("no panic").expect("held");
-    assert_eq!((world.proxy.round_trips(), ops(&world)), (1, vec![Op::Multi, Op::GetChildren]));
+    let requests = world.proxy.requests();
+    let (look, later) = requests.split_at(2);
+    let look: Vec<_> = look.iter().map(|request| (request.round, request.op)).collect();
+    assert_eq!(look, [(1, Op::Multi), (1, Op::GetChildren)]);
+    assert!(later.iter().all(is_keep_alive), "{later:?}");
     assert!(guard.valid_for() > Duration::ZERO, "what its create proved is long over");
     guard.release().await.expect("released");
 }
 
 #[tokio::test]
 async fn trust_costs_three_writes_per_session_timeout() {
-    let world = World::new().await;
+    let timeout = 2 * TIMEOUT;
+    let world = World::at(&hosts(), timeout).await;
     let guard = world.mutex().lock().await.expect("held");
+    world.proxy.leave_out(|request| !is_keep_alive(request));
     world.proxy.reset();
-    let renewals = async {
-        for count in 1.. {
-            world.proxy.wait_for_requests(count).await;
-        }
-    };
     // Three session timeouts; the hold is kept up all the while.
-    let lost = tokio::time::timeout(3 * TIMEOUT, async { tokio::join!(guard.lost(), renewals) }).await;
+    let lost = tokio::time::timeout(3 * timeout, guard.lost()).await;
     assert!(lost.is_err(), "a healthy hold is not lost");
-    let writes = world.proxy.requests().iter().filter(|request| request.is_write()).count();
+    let writes = writes(&world);
     // After a stall of this process they come sooner, for trust was cut short.
     assert!((6..=14).contains(&writes), "three writes a timeout, not {writes} in three");
     assert_eq!(guard.state(), zookeeper_recipes::HoldState::Held);
@@ -191,9 +203,10 @@ async fn client_of_an_idle_session_pings_every_fifth_of_its_timeout() {
     let sent: Vec<_> = pings.map(|ping| ping.arrived).collect();
     let mut gaps: Vec<_> = sent.windows(2).map(|pair| pair[1] - pair[0]).collect();
     gaps.sort();
-    let median = gaps[gaps.len() / 2].as_secs_f64() / TIMEOUT.as_secs_f64();
-    println!("pings: every {median:.3} timeouts");
-    assert!((0.14..0.215).contains(&median), "a ping every {median:.3} timeouts");
+    // On a busy machine many of them are late, and none is early.
+    let usual = gaps[gaps.len() / 4].as_secs_f64() / TIMEOUT.as_secs_f64();
+    println!("pings: every {usual:.3} timeouts");
+    assert!((0.14..0.215).contains(&usual), "a ping every {usual:.3} timeouts");
 }
 
 /// What an uncontended acquire and release of each recipe cost: round trips, and writes.
@@ -218,8 +231,10 @@ async fn recipes_take_as_few_as_they_can() {
         world.proxy.hold_answers(HOLD);
         world.proxy.reset();
         let guard = lock.lock().await.expect("held");
-        let trips = world.proxy.round_trips();
         // Nobody waits for the end of a turn.
+        let requests = world.proxy.requests();
+        let trips = requests.iter().filter(|request| request.op != Op::Delete).map(|request| request.round).max();
+        let trips = trips.expect("requests");
         world.wait_children((recipe.nodes)(0)).await;
         let written = writes(&world);
         world.proxy.reset();

@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
-use testbed::frames::Op;
+use testbed::frames::{Kind, Op};
 use testbed::ledger::Ledger;
 use testbed::proxy::{Cut, Request, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{ContenderKind, Error, HoldState, Loss, Options, RwLock};
 
-use crate::support::{TIMEOUT, World, hosts, polled, soon};
+use crate::support::{TIMEOUT, UNHURRIED, World, hosts, polled, soon};
 
 fn rwlock(world: &World) -> RwLock {
     RwLock::new(&world.session, &world.path).expect("a lock")
@@ -38,7 +38,7 @@ async fn readers_share_and_keep_writers_out() {
 
 #[tokio::test]
 async fn readers_behind_a_writer_are_admitted_together_and_woken_once() {
-    let world = World::new().await;
+    let world = World::at(&hosts(), UNHURRIED).await;
     let writing = other(&world).await.write().await.expect("held");
     let lock = rwlock(&world);
     let readers: Vec<_> = (0..20)
@@ -48,26 +48,21 @@ async fn readers_behind_a_writer_are_admitted_together_and_woken_once() {
         })
         .collect();
     world.wait_children(21).await;
-    let watches = || {
-        let requests = world.proxy.requests();
-        requests.iter().filter(|request| request.op == Op::GetChildren2 && request.answer.is_some()).count()
-    };
-    let watched = async {
-        while watches() < 20 {
-            tokio::task::yield_now().await;
-        }
-    };
-    soon("the watches", watched).await;
+    let watches = |requests: &[Request]| requests.iter().filter(|one| one.watch && one.answer.is_some()).count();
+    soon("the watches", world.proxy.wait_until(|requests| watches(requests) >= 20)).await;
     world.proxy.reset();
     writing.release().await.expect("released");
     let mut guards = Vec::new();
     for reader in readers {
         guards.push(soon("a reader", reader).await.expect("no panic").expect("held"));
     }
-    // All hold at once. Each was woken once, looked once, together with others or alone, and watches nothing any more.
+    // All hold at once. Each was woken once, looked once, together with others or alone, and watches nobody any more.
+    let woken =
+        world.proxy.uncounted().into_iter().filter(|frame| matches!(frame.kind, Kind::Notification { .. }));
+    assert_eq!(woken.count(), 1, "the session is told once for all");
     let looks = world.count(Op::GetChildren);
     assert!((1..=20).contains(&looks), "{looks}");
-    assert_eq!(world.count(Op::GetChildren2), 0);
+    assert_eq!(watches(&world.proxy.requests()), 0);
     drop(guards);
     world.wait_empty().await;
 }
@@ -86,21 +81,17 @@ async fn readers_do_not_wake_when_the_writer_ahead_changes_and_prove_their_sessi
         })
         .collect();
     world.wait_children(1 + READERS).await;
-    let watches =
-        || world.proxy.requests().iter().filter(|request| request.watch && request.answer.is_some()).count();
-    let watched = async {
-        while watches() < READERS {
-            tokio::task::yield_now().await;
-        }
-    };
-    soon("the watches", watched).await;
+    // The proof that is shared is what renews trust, too.
+    world.proxy.leave_out(|_| false);
+    let watches = |requests: &[Request]| requests.iter().filter(|one| one.watch && one.answer.is_some()).count();
+    soon("the watches", world.proxy.wait_until(|requests| watches(requests) >= READERS)).await;
     for change in 0..10 {
         world.admin.set_data(&writing.nodes()[0], &[change], None).await.expect("written");
     }
     // Until what their creates have proved is long over.
     let early = tokio::time::timeout(2 * TIMEOUT, writing.lost()).await;
     assert!(early.is_err(), "a healthy hold is not lost");
-    assert_eq!(watches(), READERS, "none has set its watch again");
+    assert_eq!(watches(&world.proxy.requests()), READERS, "none has set its watch again");
     world.proxy.reset();
     writing.release().await.expect("released");
     for reader in readers {
@@ -320,8 +311,8 @@ async fn error_of_a_downgrade_can_be_passed_on() {
 async fn writer_whose_node_nobody_may_read_becomes_a_reader() {
     let world = World::new().await;
     let other = other(&world).await;
-    // The path can be listed.
-    other.write().await.expect("held").release().await.expect("released");
+    // The path can be listed, and is not removed between two locks.
+    world.make_path().await;
     let no_read = [Acl::new(Permission::CREATE | Permission::WRITE | Permission::DELETE, AuthId::anyone())];
     let options = Options::new().with_acls(Acls::new(&no_read));
     let lock = RwLock::with_options(&world.session, &world.path, options).expect("a lock");

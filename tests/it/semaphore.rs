@@ -5,18 +5,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
+use testbed::Ensemble;
 use testbed::frames::Op;
 use testbed::ledger::Ledger;
 use testbed::proxy::{Cut, Request, Verdict};
+use tokio::sync::Barrier;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
-use zookeeper_recipes::{Error, HoldState, Loss, Options, Semaphore};
+use zookeeper_recipes::{Error, HoldState, Loss, Options, Semaphore, Session};
 
-use crate::support::{TIMEOUT, World, connect_for, hosts, make_paths, soon};
+use crate::support::{TIMEOUT, UNHURRIED, World, connect_for, hosts, make_paths, soon};
 
 const PERMITS: u32 = 7;
-
-/// A session timeout so long that a test is done before a waiter watches its own nodes or trust is renewed.
-const UNHURRIED: Duration = Duration::from_secs(30);
 
 fn semaphore(world: &World, permits: u32) -> Semaphore {
     Semaphore::new(&world.session, &world.path, permits).expect("a semaphore")
@@ -24,6 +23,11 @@ fn semaphore(world: &World, permits: u32) -> Semaphore {
 
 async fn other(world: &World, permits: u32) -> Semaphore {
     Semaphore::new(&world.other().await, &world.path, permits).expect("a semaphore")
+}
+
+/// Makes its paths of nodes that stay, so that a test can count without the making.
+async fn make_path(world: &World) {
+    make_paths(&world.admin, &["locks", "leases"].map(|folder| format!("{}/{folder}", world.path))).await;
 }
 
 async fn wait_counts(world: &World, turns: usize, leases: usize) {
@@ -71,6 +75,62 @@ async fn ten_sessions_never_have_more_than_there_are() {
     println!("most permits in use at once: {most} of {PERMITS}");
     assert!((2..=PERMITS as usize).contains(&most), "some were in use at once, never too many: {most}");
     wait_counts(&world, 0, 0).await;
+}
+
+#[tokio::test]
+async fn as_many_hold_at_once_as_there_are_permits() {
+    let world = World::at(&hosts(), UNHURRIED).await;
+    let ledger = Ledger::with_capacity_limit(PERMITS as usize);
+    // Nobody goes before all permits are in use.
+    let all = Barrier::new(PERMITS as usize);
+    let workers = (0..3 * PERMITS).map(async |worker| {
+        let semaphore = other(&world, PERMITS).await;
+        let permit = semaphore.acquire().await.expect("held");
+        let entry = ledger.enter(format!("worker {worker}"), permit.fencing_token().get());
+        all.wait().await;
+        entry.leave();
+        permit.release().await.expect("released");
+    });
+    soon("three times all permits", futures_util::future::join_all(workers)).await;
+    ledger.assert_clean();
+    assert_eq!(ledger.grants().len(), 3 * PERMITS as usize);
+    wait_counts(&world, 0, 0).await;
+}
+
+/// Sessions that outlive the servers keep their permits and their places, and the others lose them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn permits_are_right_after_the_loss_of_the_whole_ensemble() {
+    let mut ensemble = Ensemble::start(3).await.expect("servers");
+    let hosts = ensemble.hosts();
+    let path = "/permits";
+    let of = |session: &Session| Semaphore::new(session, path, 3).expect("a semaphore");
+    let (patient, hasty, waits) = (
+        connect_for(&hosts, UNHURRIED).await,
+        connect_for(&hosts, TIMEOUT).await,
+        connect_for(&hosts, UNHURRIED).await,
+    );
+    let (kept, lost) =
+        (of(&patient).acquire().await.expect("held"), of(&hasty).acquire_many(2).await.expect("held"));
+    let place = of(&waits).enqueue(3).await.expect("in line");
+    assert_eq!(place.position(), 3, "all are in use");
+    let mut waiting = tokio::spawn(place);
+
+    (0..ensemble.len()).for_each(|server| ensemble.server_mut(server).kill());
+    assert_eq!(soon("the loss", lost.lost()).await, Loss::Expired);
+    for server in 0..ensemble.len() {
+        ensemble.server_mut(server).restart().await.expect("a server");
+    }
+    ensemble.settled().await.expect("together again");
+
+    assert!(!waiting.is_finished(), "one is in use");
+    soon("a release", kept.release()).await.expect("it was held all the time");
+    let all = soon("all three", &mut waiting).await.expect("no panic").expect("held");
+    assert_eq!((all.count(), lost.state()), (3, HoldState::Lost(Loss::Expired)));
+    assert!(soon("a look", of(&hasty).try_acquire()).await.expect("asked").is_none(), "all are in use");
+    all.release().await.expect("released");
+    let all = soon("all three", of(&hasty).acquire_many(3)).await.expect("held in the renewed session");
+    all.release().await.expect("released");
+    assert_eq!(of(&patient).available_permits().await.expect("counted"), 3);
 }
 
 #[tokio::test]
@@ -277,8 +337,7 @@ async fn try_waits_for_one_who_is_on_the_way_to_another_permit() {
     let first = semaphore(&world, 3);
     let patient = connect_for(&world.hosts, UNHURRIED).await;
     let second = Semaphore::new(&patient, &world.path, 3).expect("a semaphore");
-    first.acquire().await.expect("held").release().await.expect("released");
-    wait_counts(&world, 0, 0).await;
+    make_path(&world).await;
     // It has its permit, and has yet to give up its turn.
     let turn = format!("{}/locks/", world.path);
     let gives_up = move |request: &Request| request.op == Op::Delete && request.path.starts_with(&turn);
@@ -299,8 +358,7 @@ async fn try_waits_for_one_who_is_on_the_way_to_another_permit() {
 async fn try_does_not_wait_long_for_a_turn_that_nobody_gives_up() {
     let world = World::new().await;
     let semaphore = semaphore(&world, 2);
-    semaphore.acquire().await.expect("held").release().await.expect("released");
-    wait_counts(&world, 0, 0).await;
+    make_path(&world).await;
     let turn = format!("{}/locks/_c_0123456789abcdef0123456789abcdef-lock-0000000000", world.path);
     let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
     world.admin.create(&turn, b"", &ephemeral).await.expect("created");
@@ -341,8 +399,7 @@ async fn leases_of_which_some_are_gone_after_a_lost_answer_are_made_anew() {
         // In a session of its own: clean-up looks again a second after a lost answer, which would be counted.
         let world = World::new().await;
         let semaphore = semaphore(&world, 2);
-        semaphore.acquire().await.expect("held").release().await.expect("released");
-        wait_counts(&world, 0, 0).await;
+        make_path(&world).await;
         let leases = format!("{}/leases", world.path);
         // A turn, a listing, and the leases, whose answer is lost. What it asks next has to wait.
         world.proxy.reset();
@@ -401,8 +458,7 @@ async fn thousand_permits_are_searched_for_in_few_requests() {
     let world = World::at(&hosts(), UNHURRIED).await;
     let count = 1_000;
     let semaphore = semaphore(&world, count);
-    semaphore.acquire().await.expect("held").release().await.expect("released");
-    wait_counts(&world, 0, 0).await;
+    make_path(&world).await;
     world.proxy.reset();
     // A turn, a listing, and the leases, whose answer is lost.
     world.proxy.cut(Cut::BeforeAnswer(3));
@@ -417,13 +473,8 @@ async fn thousand_permits_are_searched_for_in_few_requests() {
     permit.release().await.expect("released");
     wait_counts(&world, 0, 0).await;
     // Late doubles of all are searched for together, twice.
-    let searches = || world.count(Op::GetChildren);
-    let searched = async {
-        while searches() < 2 {
-            world.proxy.wait_for_requests(world.proxy.requests().len() + 1).await;
-        }
-    };
-    soon("two searches", searched).await;
+    let searches = |requests: &[Request]| requests.iter().filter(|one| one.op == Op::GetChildren).count();
+    soon("two searches", world.proxy.wait_until(|requests| searches(requests) >= 2)).await;
     let requests = world.proxy.requests().len();
     assert!(requests < 30, "{requests} requests");
 }
@@ -442,7 +493,6 @@ async fn hold_of_thousands_asks_for_those_that_it_cannot_watch_all_at_once() {
     world.proxy.reset();
     let look = soon("another look", world.proxy.wait_for(asked)).await;
     assert!(look.parts.len() > count as usize / 2, "{} at once", look.parts.len());
-    // In this third of a session timeout trust was renewed, too.
     let requests = world.proxy.requests().len();
     assert!(requests < 10, "{requests} requests");
     assert_eq!(permit.state(), HoldState::Held);
@@ -481,7 +531,7 @@ async fn path_removal_costs_nothing_while_somebody_holds() {
     let removing = Options::new().with_path_removal(true);
     let mut costs = Vec::new();
     for options in [Options::new(), removing] {
-        make_paths(&world.admin, &["locks", "leases"].map(|folder| format!("{}/{folder}", world.path))).await;
+        make_path(&world).await;
         let semaphore = Semaphore::with_options(&world.session, &world.path, 3, options).expect("a semaphore");
         let one = semaphore.acquire().await.expect("held");
         wait_counts(&world, 0, 1).await;
@@ -501,8 +551,8 @@ async fn path_removal_costs_nothing_while_somebody_holds() {
 async fn turn_that_nobody_may_read_is_waited_for() {
     let world = World::new().await;
     let other = other(&world, 1).await;
-    // The paths can be listed.
-    other.acquire().await.expect("held").release().await.expect("released");
+    // The paths can be listed, and are not removed between two permits.
+    make_path(&world).await;
     let no_read = [Acl::new(Permission::CREATE | Permission::WRITE | Permission::DELETE, AuthId::anyone())];
     let options = Options::new().with_acls(Acls::new(&no_read));
     let ours = Semaphore::with_options(&world.session, &world.path, 1, options).expect("a semaphore");

@@ -9,7 +9,7 @@ use testbed::proxy::{Cut, Verdict};
 use zookeeper_recipes::zookeeper_client::Permission;
 use zookeeper_recipes::{Contender, Error, Mutex, MutexGuard, Result, Waiting};
 
-use crate::support::{PATIENCE, World, hosts, soon};
+use crate::support::{PATIENCE, UNHURRIED, World, hosts, soon};
 use crate::weather::restricted;
 
 /// So many ask at once: all ask before the first is answered, since nothing else runs until each has been polled once.
@@ -25,7 +25,7 @@ async fn places(mutex: &Mutex) -> Result<Vec<Waiting<MutexGuard>>> {
 #[tokio::test]
 async fn waiters_of_one_session_share_their_listings() {
     // Nothing is sent to renew trust meanwhile.
-    let world = World::at(&hosts(), Duration::from_secs(20)).await;
+    let world = World::at(&hosts(), UNHURRIED).await;
     let _ahead = world.other_mutex().await.lock().await.expect("held");
     world.proxy.reset();
     let places = soon("all are in line", places(&world.mutex())).await.expect("in line");
@@ -59,7 +59,7 @@ async fn those_who_search_after_a_cut_share_their_listings() {
     const MANY: usize = 300;
     // Some 25 as a rule, and more the longer all of them take to ask: it may not be one each.
     const AT_MOST: usize = MANY / 2;
-    let world = World::at(&hosts(), Duration::from_secs(20)).await;
+    let world = World::at(&hosts(), UNHURRIED).await;
     let _ahead = world.other_mutex().await.lock().await.expect("held");
     world.proxy.reset();
     world.proxy.on_request(|_| Verdict::Hold);
@@ -108,7 +108,7 @@ type Seen = Vec<Result<Vec<Contender>>>;
 
 /// A world whose proxy keeps listings back, and those who wait there for theirs.
 async fn held_back() -> (World, BoxFuture<'static, Seen>) {
-    let world = World::at(&hosts(), Duration::from_secs(20)).await;
+    let world = World::at(&hosts(), UNHURRIED).await;
     world.make_path().await;
     world.proxy.reset();
     world.proxy.on_request(|request| match request.op {

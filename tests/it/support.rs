@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use testbed::frames::Op;
-use testbed::proxy::Proxy;
+use testbed::proxy::{Proxy, Request};
 use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
 use zookeeper_recipes::{Mutex, Session};
@@ -14,6 +14,10 @@ use crate::wait;
 
 /// The session timeout of the tests.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The longest session timeout that the servers allow, for tests that count requests: no hold watches its own node and no
+/// waiter has to prove that its session lives before some seconds have passed.
+pub(crate) const UNHURRIED: Duration = Duration::from_secs(60);
 
 /// Far longer than anything takes; a test that waits this long has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -40,13 +44,33 @@ pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     }
 }
 
+/// Whether the library sent this request by itself, to keep up the trust in its session: a read of the root, or a
+/// transaction of nothing but a check of it. It does so when trust is about to end, which is sooner on a machine that
+/// stalls.
+pub(crate) fn is_keep_alive(request: &Request) -> bool {
+    match request.op {
+        Op::Exists => request.path == "/" && !request.watch,
+        Op::Multi => request.parts == [(Op::Check, "/".to_owned())],
+        _ => false,
+    }
+}
+
+/// How many listings a test has to allow for, beside those that it knows of, for each session that waits or holds at a
+/// path for so long: such a session looks again now and then, but not before 15 seconds have passed.
+pub(crate) fn slow_looks(during: Duration) -> usize {
+    usize::try_from(during.as_secs() / 15).expect("a test is not that long")
+}
+
 /// A session through a proxy, an eye on the server beside it, and a path that nobody else uses.
+///
+/// The proxy counts no keep-alives: [`Proxy::leave_out`] with `|_| false` lets it.
 pub(crate) struct World {
     pub(crate) session: Session,
     pub(crate) proxy: Proxy,
     pub(crate) admin: Client,
     pub(crate) path: String,
     pub(crate) hosts: String,
+    timeout: Duration,
     /// Where the nodes are that it waits for.
     dirs: Vec<String>,
 }
@@ -65,19 +89,20 @@ impl World {
 
     pub(crate) async fn at(hosts: &str, timeout: Duration) -> Self {
         let proxy = Proxy::start(hosts.split(',').next().expect("a host")).await.expect("a proxy");
+        proxy.leave_out(is_keep_alive);
         let session = connect_for(&proxy.hosts(), timeout).await;
-        let admin = Client::connect(hosts).await.expect("connects");
+        let admin = eye(hosts).await;
         let path = format!("/it-{}/lock", Uuid::new_v4().simple());
-        Self { session, proxy, admin, dirs: vec![path.clone()], path, hosts: hosts.to_owned() }
+        Self { session, proxy, admin, dirs: vec![path.clone()], path, hosts: hosts.to_owned(), timeout }
     }
 
     pub(crate) fn mutex(&self) -> Mutex {
         Mutex::new(&self.session, &self.path).expect("a mutex")
     }
 
-    /// Another session, straight to the server.
+    /// Another session with the same timeout, straight to the server.
     pub(crate) async fn other(&self) -> Session {
-        connect(&self.hosts).await
+        connect_for(&self.hosts, self.timeout).await
     }
 
     pub(crate) async fn other_mutex(&self) -> Mutex {
@@ -109,6 +134,13 @@ impl World {
         make_paths(&self.admin, &self.dirs).await;
     }
 
+    /// Ends the present session, for real, and keeps its client away from now on, as if its process had died.
+    pub(crate) async fn kill(&self) {
+        let session = self.proxy.session().expect("a session");
+        self.proxy.refuse();
+        testbed::expire::expire(&self.hosts, session).await.expect("expires");
+    }
+
     /// Ends the present session, for real, behind the library's back.
     pub(crate) async fn expire(&self) {
         self.expire_that_of(&self.session).await;
@@ -125,11 +157,24 @@ impl World {
     }
 }
 
+/// A client that a busy machine or a server that stands still does not disconnect.
+pub(crate) async fn eye(hosts: &str) -> Client {
+    Client::connector().with_session_timeout(UNHURRIED).connect(hosts).await.expect("connects")
+}
+
 /// Makes these paths of nodes that stay: the containers that a recipe makes vanish when the server looks the next time,
 /// which may be while a test counts.
 pub(crate) async fn make_paths(admin: &Client, paths: &[String]) {
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
     join_all(paths.iter().map(async |path| admin.mkdir(path, &open).await.expect("made"))).await;
+}
+
+/// Deletes a path that is empty, if the server has not done so already, as it does now and then with a container.
+pub(crate) async fn remove_path(admin: &Client, path: &str) {
+    match admin.delete(path, None).await {
+        Ok(()) | Err(ZkError::NoNode) => {}
+        Err(error) => panic!("cannot delete {path}: {error}"),
+    }
 }
 
 pub(crate) async fn children(admin: &Client, path: &str) -> Vec<String> {

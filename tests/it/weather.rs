@@ -1,15 +1,18 @@
 //! Bad weather: permissions that are missing, servers that come and go.
 
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures_util::future::join_all;
 use testbed::Server;
 use testbed::frames::Op;
 use testbed::ledger::Ledger;
 use testbed::proxy::Verdict;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
-use zookeeper_recipes::{Error, Mutex, Options, Session};
+use zookeeper_recipes::{Election, Error, Loss, Mutex, Observer, Options, Session};
 
-use crate::support::{TIMEOUT, World, children, connect_for, soon, wait_children};
+use crate::family::{FAMILY, queue, turn};
+use crate::support::{TIMEOUT, World, children, connect_for, eye, soon, wait_children};
 
 /// Makes the lock path with this permission alone, for anyone.
 pub(crate) async fn restricted(world: &World, permission: Permission) {
@@ -136,6 +139,77 @@ async fn server_that_is_restarted_while_twenty_wait() {
     wait_children(&admin, path, 0).await;
     session.close().await.expect("closed");
     other.close().await.expect("closed");
+}
+
+/// Whoever is connected has seen transactions that such servers do not know, and is turned away until its session is over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_come_back_empty_take_all_holds_away_and_grant_all_again() {
+    let mut server = Server::start().await.expect("a server");
+    let before = FAMILY.iter().map(async |kin| {
+        let mut world = World::at(&server.hosts(), TIMEOUT).await;
+        world.path = format!("/{}", kin.name.replace(' ', "-"));
+        let lock = kin.lock(&world.session, &world.path);
+        let guard = lock.hold().await.expect("held");
+        let rival = kin.rival(&world.other().await, &world.path);
+        let waiting = queue(kin, &world, rival, guard.nodes().len()).await;
+        (kin, world.path.clone(), world, lock, guard, waiting)
+    });
+    let before = join_all(before).await;
+    server.restart_empty().await.expect("a server");
+    let admin = eye(&server.hosts()).await;
+    let after = before.into_iter().map(async |(kin, path, _world, lock, guard, waiting)| {
+        assert_eq!(soon(kin.name, guard.lost()).await, Loss::Expired, "{}", kin.name);
+        let error = guard.give_up().await.expect_err("lost");
+        assert!(matches!(error, Error::Lost(Loss::Expired)), "{}: {error:?}", kin.name);
+        let next = turn(kin, waiting).await;
+        // On a busy machine it may have been lost since; that is not what this is about.
+        let given_up = next.give_up().await;
+        assert!(matches!(given_up, Ok(()) | Err(Error::Lost(_))), "{}: {given_up:?}", kin.name);
+        let again = soon(kin.name, lock.hold()).await.expect("held");
+        let given_up = again.give_up().await;
+        assert!(matches!(given_up, Ok(()) | Err(Error::Lost(_))), "{}: {given_up:?}", kin.name);
+        for (line, _) in kin.lines {
+            wait_children(&admin, &format!("{path}{line}"), 0).await;
+        }
+    });
+    join_all(after).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn election_goes_on_on_servers_that_come_back_empty() {
+    let mut server = Server::start().await.expect("a server");
+    let (stands, looks) =
+        (connect_for(&server.hosts(), 2 * TIMEOUT).await, connect_for(&server.hosts(), 2 * TIMEOUT).await);
+    let election = |session: &Session| Election::new(session, "/leader").expect("an election");
+    let (standing, mut observer) = (election(&stands), election(&looks).observe());
+    let (begins, mut begun) = tokio::sync::mpsc::unbounded_channel();
+    let (ends, end) = tokio::sync::watch::channel(false);
+    let led = tokio::spawn(async move {
+        standing
+            .lead(|term| {
+                let mut end = end.clone();
+                begins.send(term.nodes()[0].clone()).expect("heard");
+                async move {
+                    let _ = end.wait_for(|end| *end).await;
+                    match term.resign().await {
+                        Ok(()) => ControlFlow::Break(()),
+                        Err(_) => ControlFlow::Continue(()),
+                    }
+                }
+            })
+            .await
+    });
+    let led_by = async |observer: &mut Observer, node: &str| {
+        while observer.changed().await.expect("observed").is_none_or(|leader| !node.ends_with(leader.name())) {}
+    };
+    let first = soon("a term", begun.recv()).await.expect("leads");
+    soon("a leader", led_by(&mut observer, &first)).await;
+    server.restart_empty().await.expect("a server");
+    let second = soon("a term after the loss", begun.recv()).await.expect("leads");
+    assert_ne!(first, second);
+    soon("the leader", led_by(&mut observer, &second)).await;
+    ends.send_replace(true);
+    soon("the end", led).await.expect("no panic").expect("led");
 }
 
 #[tokio::test]

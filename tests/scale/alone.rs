@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use testbed::Server;
-use testbed::frames::Op;
 use testbed::proxy::{Proxy, Request};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{MissedTickBehavior, interval};
@@ -38,7 +37,7 @@ pub(crate) async fn watcher(server: &Server) -> Client {
 
 /// Asks the proxy again and again until it has seen so many watches set.
 pub(crate) async fn wait_for_watches(proxy: &Proxy, count: usize) {
-    let set = |request: &Request| request.op == Op::GetChildren2 && request.watch && request.answer.is_some();
+    let set = |request: &Request| request.watch && request.answer.is_some();
     let mut beat = interval(Duration::from_millis(50));
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while proxy.requests().iter().filter(|request| set(request)).count() < count {

@@ -10,7 +10,7 @@ use crate::frames::{Kind, Op, RequestFrame};
 pub struct Request {
     /// The connection that it came on, numbered from 1 since the start of the proxy.
     pub connection: usize,
-    /// Its place among the counted requests, from 1.
+    /// Its place among the counted requests, from 1; 0 if it was [left out](super::Proxy::leave_out).
     pub number: usize,
     /// The client's number for it, unique on its connection.
     pub xid: i32,
@@ -85,6 +85,10 @@ pub(super) struct Ticket {
     index: usize,
 }
 
+impl Ticket {
+    const OF_NOTHING: Self = Self { epoch: usize::MAX, index: usize::MAX };
+}
+
 /// The record since the last reset.
 #[derive(Debug, Default)]
 pub(super) struct History {
@@ -100,12 +104,18 @@ impl History {
         *self = Self { epoch: self.epoch + 1, ..Self::default() };
     }
 
-    pub(super) fn request(&mut self, connection: usize, frame: RequestFrame) -> Ticket {
+    /// Takes a request in, unless it is to be left out; that one has number 0, and its ticket names nothing.
+    pub(super) fn request(
+        &mut self,
+        connection: usize,
+        frame: RequestFrame,
+        is_left_out: impl FnOnce(&Request) -> bool,
+    ) -> (Ticket, Request) {
         let RequestFrame { xid, op, path, watch, parts } = frame;
         let index = self.requests.len();
-        self.requests.push(Request {
+        let mut request = Request {
             connection,
-            number: index + 1,
+            number: 0,
             xid,
             op,
             path,
@@ -115,8 +125,13 @@ impl History {
             arrived: Instant::now(),
             forwarded: None,
             answer: None,
-        });
-        Ticket { epoch: self.epoch, index }
+        };
+        if is_left_out(&request) {
+            return (Ticket::OF_NOTHING, request);
+        }
+        request.number = index + 1;
+        self.requests.push(request.clone());
+        (Ticket { epoch: self.epoch, index }, request)
     }
 
     pub(super) fn aside(&mut self, connection: usize, direction: Direction, kind: Kind) {
@@ -159,7 +174,7 @@ mod tests {
 
     fn arrive(history: &mut History) -> Ticket {
         let frame = RequestFrame { xid: 1, op: Op::Sync, path: "/".to_owned(), watch: false, parts: Vec::new() };
-        history.request(1, frame)
+        history.request(1, frame, |_| false).0
     }
 
     #[test]

@@ -70,21 +70,19 @@ impl Shared {
     pub(super) fn request_arrived(&self, link: usize, frame: RequestFrame) -> (Ticket, Step) {
         let mut guard = self.state();
         let state = &mut *guard;
-        let ticket = state.history.request(link, frame);
-        let number = state.history.requests.len();
+        let (ticket, request) = state.history.request(link, frame, &state.leave_out);
         let step = if state.fate(link) != Fate::Flows {
             Step::Swallow
-        } else if state.faults.is_due(Cut::BeforeRequest(number)) {
+        } else if state.faults.is_due(Cut::BeforeRequest(request.number)) {
             Step::Cut
         } else {
             Step::Forward
         };
         let hook = state.hook.clone().filter(|_| step == Step::Forward);
-        let asked = hook.and_then(|hook| Some((hook, state.history.get(ticket)?.clone())));
         drop(guard);
         self.news.send_replace(());
         // The hook may call the proxy, so the state is not locked here.
-        let step = asked.map_or(step, |(hook, request)| match hook(&request) {
+        let step = hook.map_or(step, |hook| match hook(&request) {
             Verdict::Forward => Step::Forward,
             Verdict::Drop => Step::Swallow,
             Verdict::Cut => Step::Cut,

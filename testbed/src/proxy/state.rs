@@ -7,6 +7,7 @@ use super::faults::{Closing, Faults, Verdict};
 use super::history::{History, Request, Ticket};
 
 type Hook = Arc<dyn Fn(&Request) -> Verdict + Send + Sync>;
+type LeaveOut = Box<dyn Fn(&Request) -> bool + Send + Sync>;
 
 /// What becomes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,7 @@ pub(super) struct State {
     pub(super) history: History,
     pub(super) faults: Faults,
     pub(super) hook: Option<Hook>,
+    pub(super) leave_out: LeaveOut,
     /// Those of the `ConnectResponse`s, with their passwords, the newest last.
     pub(super) sessions: Vec<(i64, Vec<u8>)>,
     mode: Mode,
@@ -51,6 +53,7 @@ impl State {
             history: History::default(),
             faults: Faults::new(),
             hook: None,
+            leave_out: Box::new(|_| false),
             sessions: Vec::new(),
             mode: Mode::Forward,
             heals: 0,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use testbed::proxy::{Kind, Op, Proxy};
+use testbed::proxy::{Cut, Kind, Op, Proxy, Request, Verdict};
 use zookeeper_client::Error;
 
 use crate::{Bench, ephemeral, limited, ops, persistent, server};
@@ -92,6 +92,60 @@ async fn held_answers_keep_their_order() {
         let forwarded: Vec<_> =
             proxy.requests().iter().map(|r| r.answer.and_then(|answer| answer.forwarded)).collect();
         assert!(forwarded[0].is_some() && forwarded[0] <= forwarded[1], "{forwarded:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn request_that_is_left_out_is_answered_and_counts_nowhere() {
+    limited(async {
+        let Bench { proxy, client, path, .. } = Bench::new().await;
+        proxy.leave_out(|request| request.op == Op::Exists);
+        proxy.cut(Cut::BeforeAnswer(3));
+        for _ in 0..3 {
+            assert!(client.check_stat("/").await.expect("an answer").is_some());
+        }
+        let (first, second) = (client.list_children("/"), client.check_stat("/"));
+        first.await.expect("listed");
+        second.await.expect("an answer");
+        client.create(&path, b"", &ephemeral()).await.expect("created");
+        assert_eq!(ops(&proxy.requests())[..1], [Op::GetChildren]);
+        assert_eq!(proxy.requests().iter().map(|r| (r.number, r.round)).collect::<Vec<_>>(), [(1, 1), (2, 2)]);
+        assert!(!proxy.cut_fired());
+        client.list_children("/").await.expect_err("the third that counts is cut");
+        assert!(proxy.cut_fired());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn hook_is_asked_about_a_request_that_is_left_out() {
+    limited(async {
+        let Bench { proxy, client, .. } = Bench::new().await;
+        proxy.leave_out(|request| request.op == Op::Exists);
+        proxy.on_request(|request| match (request.op, request.number) {
+            (Op::Exists, 0) => Verdict::Cut,
+            _ => Verdict::Forward,
+        });
+        client.check_stat("/").await.expect_err("cut");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn waiting_for_a_condition_misses_nothing() {
+    limited(async {
+        let bench = Bench::new().await;
+        let listings = |requests: &[Request]| requests.iter().filter(|r| r.op == Op::GetChildren).count();
+        bench.proxy.wait_until(|requests| listings(requests) == 0).await;
+        let asked = async {
+            for _ in 0..3 {
+                bench.client.list_children("/").await.expect("listed");
+            }
+        };
+        tokio::join!(bench.proxy.wait_until(|requests| listings(requests) == 3), asked);
+        // It is true already.
+        bench.proxy.wait_until(|requests| listings(requests) == 3).await;
     })
     .await;
 }
