@@ -98,13 +98,16 @@ impl Stakes {
     }
 }
 
+/// What became of the creates: the nodes, or why each of the transactions was refused.
+type Creation = Result<Vec<Created>, Vec<Refusal>>;
+
 /// Sends the creates. That of a single node is no transaction, which would cost a round trip more on servers that do not
 /// tell its number.
 fn create(
     requests: &Requests,
     guesses: Vec<Vec<String>>,
     mut drafts: Vec<Draft>,
-) -> BoxFuture<'static, Result<Result<Vec<Created>, Vec<Refusal>>, Failure>> {
+) -> BoxFuture<'static, Result<Creation, Failure>> {
     let is_single = drafts.len() == 1 && guesses.iter().all(Vec::is_empty);
     let answer = if is_single {
         requests.create(drafts.swap_remove(0)).map_ok(|created| Ok(vec![created])).boxed()

@@ -23,7 +23,7 @@ use crate::support::{
 /// How often the server looks for empty containers.
 const SWEEP: &str = "100";
 
-/// A session timeout so long that no trust is renewed while answers are held back.
+/// A session timeout so long that no trust is renewed while answers are held back, and none is lost to large requests.
 const UNHURRIED: Duration = Duration::from_secs(30);
 
 /// Far longer than the machine stalls, and than a kernel puts off an acknowledgement.
@@ -136,8 +136,11 @@ async fn fallen(world: &World) {
     }
 }
 
-/// Where a cut falls, relative to the k-th request or answer, and whether requests after the k-th may get to the server.
-const CUTS: [(fn(usize) -> Cut, bool); 5] = [
+/// Where a cut falls, relative to the k-th request or answer.
+type At = fn(usize) -> Cut;
+
+/// Each with whether requests after the k-th may get to the server.
+const CUTS: [(At, bool); 5] = [
     (Cut::BeforeRequest, true),
     (Cut::AfterRequest, true),
     (Cut::BeforeAnswer, true),
@@ -300,7 +303,7 @@ async fn path_of_a_hundred_levels_is_not_guessed() {
 
 #[tokio::test]
 async fn missing_paths_that_do_not_fit_into_a_request_are_refused() {
-    let world = World::new().await;
+    let world = World::at(&hosts(), UNHURRIED).await;
     let paths: Vec<_> = (0..600).map(|number| format!("{}/{number}{}", world.path, "x".repeat(1_000))).collect();
     let multi = MultiLock::new(&world.session, &paths).expect("their nodes fit");
     world.proxy.reset();
