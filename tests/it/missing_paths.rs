@@ -23,7 +23,7 @@ use crate::support::{
 /// How often the server looks for empty containers.
 const SWEEP: &str = "100";
 
-/// A session timeout so long that no trust is renewed while answers are held back, and none is lost to large requests.
+/// A session timeout so long that no trust is renewed while answers are held back, and none is lost where much goes on.
 const UNHURRIED: Duration = Duration::from_secs(30);
 
 /// Far longer than the machine stalls, and than a kernel puts off an acknowledgement.
@@ -49,7 +49,7 @@ async fn left(world: &World) -> BTreeSet<String> {
     no_nodes(world).await;
     let top = format!("/control-{}", Uuid::new_v4().simple());
     let mutex = Mutex::new(&world.other().await, &format!("{top}/2/3/4/5/6/7")).expect("a mutex");
-    mutex.lock().await.expect("held").release().await.expect("released");
+    drop(mutex.lock().await.expect("held"));
     let swept = async { while world.admin.check_stat(&top).await.expect("asked").is_some() {} };
     soon("the removal of the control path", swept).await;
     tree(&world.admin, "/").await
@@ -358,8 +358,8 @@ async fn path_deleted_between_two_guesses_leaves_no_double() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_that_race_for_a_missing_path_all_have_their_turns() {
-    let world = World::new().await;
-    let other = world.other().await;
+    let world = World::at(&hosts(), UNHURRIED).await;
+    let other = connect_for(&hosts(), UNHURRIED).await;
     for round in 0..50 {
         let path = format!("{}/{round}/deep", world.path);
         let ledger = Ledger::new();
@@ -386,8 +386,12 @@ async fn tasks_that_race_for_a_missing_path_all_have_their_turns() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn path_that_comes_and_goes_is_entered() {
-    let world = World::new().await;
-    let other = Mutex::with_options(&world.other().await, &world.path, Options::new().with_path_removal(true));
+    let world = World::at(&hosts(), UNHURRIED).await;
+    let other = Mutex::with_options(
+        &connect_for(&hosts(), UNHURRIED).await,
+        &world.path,
+        Options::new().with_path_removal(true),
+    );
     let (other, done) = (other.expect("a mutex"), AtomicBool::new(false));
     let root = world.path.rsplit_once('/').expect("two levels").0;
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
