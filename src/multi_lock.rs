@@ -53,7 +53,8 @@ impl MultiLock {
     /// # Errors
     ///
     /// [`Error::InvalidInput`] if there are no paths, one cannot be a lock path or is named twice, or there are more than
-    /// fit into one request to a server: with paths of 40 bytes about 5,000.
+    /// fit into one request to a server: with paths of 40 bytes about 5,000. Paths that are missing have to fit into it,
+    /// too, which is found out by the acquisition: then about 3,500.
     pub fn new(session: &Session, paths: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
         paths.into_iter().fold(Self::builder(session), |builder, path| builder.lock(path.as_ref())).build()
     }
@@ -89,7 +90,8 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`](crate::Mutex::lock), but [`Error::Evicted`] only if it has but one member.
+    /// As [`Mutex::lock`](crate::Mutex::lock), but [`Error::Evicted`] only if it has but one member;
+    /// [`Error::InvalidInput`] also if the missing paths do not fit into one request together with the nodes.
     ///
     /// # Panics
     ///

@@ -119,7 +119,12 @@ impl Options {
 
     /// About how many bytes a request to create a node takes, beyond its path.
     pub(crate) fn request_bytes(&self) -> usize {
-        self.identifier().len() + self.acl_bytes() + 40
+        self.identifier().len() + self.container_bytes()
+    }
+
+    /// About how many bytes a request to create a container takes, beyond its path.
+    pub(crate) fn container_bytes(&self) -> usize {
+        self.acl_bytes() + 40
     }
 
     fn acl_bytes(&self) -> usize {

@@ -32,6 +32,7 @@ use crate::error::{Error, Result};
 use crate::hold::{Hold, Looks, REVOKE};
 use crate::options::Options;
 use crate::path::LockPath;
+use crate::queue::parents::MAX_REQUEST_BYTES;
 use crate::queue::place::{Outlook, Place};
 use crate::session::{Answer, Failure, Link, Session};
 
@@ -43,9 +44,6 @@ pub(crate) use self::attempt::{Interrupt, attempt, within};
 pub(crate) use self::line::{Line, Spot, clear_strays};
 pub(crate) use self::name::{Kind, Name, Ranked};
 pub(crate) use self::progress::Progress;
-
-/// A request to a server may have a megabyte (`jute.maxbuffer`), less what surrounds it.
-const MAX_REQUEST_BYTES: usize = 1_000_000;
 
 /// What an acquisition goes through.
 #[derive(Clone, Debug)]

@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use futures_util::FutureExt;
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
+use futures_util::{FutureExt, TryFutureExt};
 
 use crate::cleanup::deletion::Deletion;
 use crate::cleanup::stake::{Stake, give_up_all};
-use crate::session::{Failure, Link, Refusal, Requests, Work};
-
-type ZkError = zookeeper_client::Error;
+use crate::session::{Answer, Created, Draft, Failure, Link, Refusal, Requests, Work};
 
 /// One node or several, all of one session. Dropping it, at any moment, sees to the deletion of all.
 #[derive(Debug)]
@@ -44,46 +42,46 @@ impl Stakes {
         created.collect()
     }
 
-    /// Takes the answer to the create that the returned closure sends, of all nodes at once.
-    pub(crate) fn prepare(&mut self) -> impl FnOnce(&Requests) -> Work + Send + use<> {
-        let (mut drafts, mut slots): (Vec<_>, Vec<_>) = self.0.iter_mut().map(Stake::expect).unzip();
-        move |requests| {
-            if drafts.len() == 1
-                && let (Some(draft), Some(slot)) = (drafts.pop(), slots.pop())
-            {
-                return slot.fill(requests.create(draft));
-            }
-            let answer = requests.create_all(drafts);
+    /// Takes the answer to the creates that the returned closure sends: of all nodes at once, and of the containers before
+    /// them, of which there are several guesses. When all are refused, the second value has the reason for each.
+    pub(crate) fn prepare(
+        &mut self,
+        guesses: Vec<Vec<String>>,
+    ) -> (impl FnOnce(&Requests) -> Work + Send + use<>, Answer<Vec<Refusal>>) {
+        let (drafts, slots): (Vec<_>, Vec<_>) = self.0.iter_mut().map(Stake::expect).unzip();
+        let (report, refusals) = Answer::deferred();
+        let send = move |requests: &Requests| {
+            let answer = create(requests, guesses, drafts);
             async move {
-                match answer.await {
-                    Ok(Ok(created)) => slots.into_iter().zip(created).for_each(|(slot, node)| slot.put(Ok(node))),
-                    Ok(Err(Refusal { index, error })) => {
-                        for (at, slot) in slots.into_iter().enumerate() {
-                            let bystander = at != index && Failure::is_certain(&error);
-                            let error = if bystander { ZkError::RuntimeInconsistent } else { error.clone() };
-                            slot.put(Err(Failure::Refused(error)));
-                        }
+                let failure = match answer.await {
+                    Ok(Ok(created)) => {
+                        slots.into_iter().zip(created).for_each(|(slot, node)| slot.put(Ok(node)));
+                        return;
                     }
-                    Err(failure) => slots.into_iter().for_each(|slot| slot.put(Err(failure.clone()))),
-                }
+                    Ok(Err(refused)) => {
+                        let uncertain = refused.iter().find(|refusal| !Failure::is_certain(&refusal.error));
+                        let error = uncertain.or(refused.first()).map(|refusal| refusal.error.clone());
+                        report.put(Ok(refused));
+                        error.map_or(Failure::Unknown, Failure::Refused)
+                    }
+                    Err(failure) => failure,
+                };
+                slots.into_iter().for_each(|slot| slot.put(Err(failure.clone())));
             }
             .boxed()
-        }
+        };
+        (send, refusals)
     }
 
-    /// Waits for the answer to the create; tells which of the nodes was in its way.
+    /// Waits for the answer to the creates.
     ///
     /// # Cancel safety
     ///
     /// The answers stay with the stakes until they have come.
-    pub(crate) async fn answer(&mut self) -> Result<(), (usize, Failure)> {
+    pub(crate) async fn answer(&mut self) -> Result<(), Failure> {
         let mut failed = None;
-        for (index, stake) in self.0.iter_mut().enumerate() {
-            match stake.answer().await {
-                // Another node was in the way of this one.
-                Ok(()) | Err(Failure::Refused(ZkError::RuntimeInconsistent)) => {}
-                Err(failure) => failed = failed.or(Some((index, failure))),
-            }
+        for stake in &mut self.0 {
+            failed = failed.or(stake.answer().await.err());
         }
         failed.map_or(Ok(()), Err)
     }
@@ -98,6 +96,29 @@ impl Stakes {
                 .unwrap_or(Deletion::Done)
         }
     }
+}
+
+/// What became of the creates: the nodes, or why each of the transactions was refused.
+type Creation = Result<Vec<Created>, Vec<Refusal>>;
+
+/// Sends the creates. That of a single node is no transaction, which would cost a round trip more on servers that do not
+/// tell its number.
+fn create(
+    requests: &Requests,
+    guesses: Vec<Vec<String>>,
+    mut drafts: Vec<Draft>,
+) -> BoxFuture<'static, Result<Creation, Failure>> {
+    let is_single = drafts.len() == 1 && guesses.iter().all(Vec::is_empty);
+    let answer = if is_single {
+        requests.create(drafts.swap_remove(0)).map_ok(|created| Ok(vec![created])).boxed()
+    } else {
+        requests.create_all(guesses, drafts).boxed()
+    };
+    let refused = |failure| match failure {
+        Failure::Refused(error) => Ok(Err(vec![Refusal { index: 0, error }])),
+        failure => Err(failure),
+    };
+    answer.map(move |result| result.or_else(refused)).boxed()
 }
 
 impl Drop for Stakes {

@@ -7,14 +7,13 @@ use std::sync::Arc;
 use crate::cleanup::{Stake, Stakes, find_guid};
 use crate::error::{Error, Result};
 use crate::options::Options;
-use crate::path::LockPath;
 use crate::queue::admission::{Czxids, Verdict, judge};
 use crate::queue::attempt::Interrupt;
 use crate::queue::line::{Line, Spot, clear_strays, leave_out};
-use crate::queue::parents::{Parents, no_children};
+use crate::queue::parents::{Listings, Looks, Parents, Plan, Remedy};
 use crate::queue::wait;
 use crate::session::clock::Moment;
-use crate::session::{Answer, Failure, Link, Names, Reserved};
+use crate::session::{Answer, Failure, Link, Names, Refusal, Reserved};
 
 type ZkError = zookeeper_client::Error;
 
@@ -99,30 +98,36 @@ impl<'a> Place<'a> {
         self.starts.partition_point(|start| *start <= stake) - 1
     }
 
-    /// Whether a server might take its creates for too large a request.
-    fn is_large(&self) -> bool {
-        let bytes = self.stakes.all().iter().map(|stake| stake.path().len() + self.options.request_bytes());
-        bytes.sum::<usize>() > LARGE
+    /// The bytes of a request that creates the nodes.
+    fn request_bytes(&self) -> usize {
+        let bytes =
+            |path: String| self.link().cost(path.len() + "0123456789".len()) + self.options.request_bytes();
+        self.stakes.all().iter().map(|stake| bytes(stake.path())).sum()
     }
 
-    /// Creates the nodes and looks where they stand: one round trip, unless something is in the way.
+    /// Creates the nodes and looks where they stand: one round trip, two where parents are missing, unless something else
+    /// is in the way.
     ///
     /// # Cancel safety
     ///
     /// What is under way belongs to the stakes, which the place owns.
     pub(super) async fn enter(&mut self) -> Result<Outlook, Interrupt> {
         let link = self.link().clone();
-        let mut missing: Vec<LockPath> = Vec::new();
+        let mut parents = Parents::new(self.lines, self.options, self.request_bytes());
         let (mut rounds, mut lost) = (0, 0);
         while rounds < MAX_ROUNDS {
             link.connected().await?;
-            let (parents, listings) = self.send(std::mem::take(&mut missing));
-            let (refused, error) = match self.stakes.answer().await {
+            let plan = parents.plan(&link).await?;
+            let guesses = plan.guesses.clone();
+            let (refusals, looks, listings) = self.send(plan);
+            match self.stakes.answer().await {
                 Ok(()) => return self.look_into(listings).await,
-                Err((_, Failure::Over)) => return Err(Interrupt::SessionOver),
-                Err((_, Failure::Unknown)) => {
+                Err(Failure::Over) => return Err(Interrupt::SessionOver),
+                Err(Failure::Unknown) => {
                     lost += 1;
-                    if lost > MAX_LOST && self.is_large() {
+                    // The last guess is the largest.
+                    let last = guesses.last().into_iter().flatten();
+                    if lost > MAX_LOST && parents.request_bytes(&link, last.map(String::as_str)) > LARGE {
                         let action = "create, in one large request, which closes the connection again and again (see \
                                       jute.maxbuffer of the servers), what is needed under";
                         return Err(
@@ -135,44 +140,34 @@ impl<'a> Place<'a> {
                     }
                     continue;
                 }
-                // At its end the counter stands still, and a repeated create has the name of the one before.
-                Err((_, Failure::Refused(ZkError::NodeExists))) => {
-                    rounds += 1;
+                Err(Failure::Refused(_)) => rounds += 1,
+            }
+            // They are reported together with the answer to the stakes.
+            let refusals = refusals.await.map_err(|_| Interrupt::SessionOver)?;
+            match parents.judge(&guesses, refusals, |stake| self.line_of(stake))? {
+                Remedy::Search => {
                     if self.recover().await? {
                         return self.look_into(Vec::new()).await;
                     }
-                    continue;
                 }
-                Err((stake, Failure::Refused(error))) => (self.line_of(stake), error),
-            };
-            let path = &self.lines[refused].path;
-            match error {
-                ZkError::NoNode => {
-                    parents.check().await?;
-                    rounds += 1;
-                    missing.push(path.clone());
-                    for (index, listing) in listings {
-                        if index != refused && matches!(listing.await, Err(Failure::Refused(ZkError::NoNode))) {
-                            missing.push(self.lines[index].path.clone());
-                        }
-                    }
-                }
-                ZkError::NoChildrenForEphemerals => return Err(no_children(path).into()),
-                ZkError::Unimplemented => {
-                    let action = "create a node (which needs ZooKeeper 3.5.3 or later) under";
-                    return Err(Error::refused(action, path.as_str(), error).into());
-                }
-                error => return Err(Error::refused("create a node under", path.as_str(), error).into()),
+                Remedy::OtherParents => parents.look_around(looks, listings).await,
             }
         }
         Err(Error::refused("keep the parents of", self.lines[0].path.as_str(), ZkError::NoNode).into())
     }
 
-    /// Sends, in one burst, the creates of missing parents and of the nodes, and listings, which are answered after the
-    /// creates and so contain the nodes.
-    fn send(&mut self, missing: Vec<LockPath>) -> (Parents, Listings) {
-        let (parents, make) = Parents::of(missing, self.options);
-        let create = self.stakes.prepare();
+    /// Sends, in one burst, the creates of the nodes, with those of missing parents, and listings, which are answered
+    /// after the creates and so contain the nodes.
+    fn send(&mut self, plan: Plan) -> (Answer<Vec<Refusal>>, Looks, Listings) {
+        let (create, refusals) = self.stakes.prepare(plan.guesses);
+        let (asking, looks): (Vec<_>, Looks) = plan
+            .asked
+            .into_iter()
+            .map(|path| {
+                let (slot, answer) = Answer::deferred();
+                ((slot, path.clone()), (path, answer))
+            })
+            .unzip();
         let (slots, listings): (Vec<_>, Listings) = (0..self.lines.len())
             .map(|index| {
                 let (slot, answer) = Answer::deferred();
@@ -182,13 +177,13 @@ impl<'a> Place<'a> {
         let paths: Vec<_> = self.lines.iter().map(|line| line.path.clone()).collect();
         let link = self.link().clone();
         self.link().burst(move |requests| {
-            let mut answers = make(requests);
-            answers.push(create(requests));
+            let mut answers = vec![create(requests)];
+            answers.extend(asking.into_iter().map(|(slot, path)| slot.fill(requests.stat(&path))));
             let lists = slots.into_iter().zip(paths);
             answers.extend(lists.filter_map(|(slot, path)| link.list(&path, Some(clear_strays), slot)));
             answers
         });
-        (parents, listings)
+        (refusals, looks, listings)
     }
 
     /// Looks again where we stand, in the lines in which it was not our turn yet.
@@ -328,6 +323,3 @@ impl<'a> Place<'a> {
         }
     }
 }
-
-/// Listings that are under way, each with the index of its line.
-type Listings = Vec<(usize, Answer<Names>)>;

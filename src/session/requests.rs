@@ -15,7 +15,8 @@ use std::task::{Context, Poll, Waker};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use zookeeper_client::{
-    Client, CreateMode, CreateOptions, EventType, MultiWriter, OneshotWatcher, SessionState, Stat, StateWatcher,
+    Client, CreateMode, CreateOptions, CreateSequence, EventType, MultiWriter, OneshotWatcher, SessionState, Stat,
+    StateWatcher,
 };
 
 use crate::options::Options;
@@ -42,8 +43,27 @@ impl Draft {
         mode.with_acls(self.options.acls())
     }
 
+    /// Adds the create of a container, which has the ACLs of the node and no data.
+    pub(super) fn add_container_to(&self, writer: &mut MultiWriter<'_>, path: &str) -> Result<(), ZkError> {
+        writer.add_create(path, &[], &CreateMode::Container.with_acls(self.options.acls()))
+    }
+
     pub(super) fn add_to(&self, writer: &mut MultiWriter<'_>) -> Result<(), ZkError> {
-        writer.add_create(&self.parent.child(&self.name), self.options.identifier(), &self.mode())
+        writer.add_create(&self.path(), self.options.identifier(), &self.mode())
+    }
+
+    /// The path, without the number that the server adds.
+    pub(super) fn path(&self) -> String {
+        self.parent.child(&self.name)
+    }
+
+    /// Sends the create; `path` is the [`path`](Self::path).
+    pub(super) fn send<'a>(
+        &self,
+        client: &'a Client,
+        path: &'a str,
+    ) -> impl Future<Output = Result<(Stat, CreateSequence), ZkError>> + Send + use<'a> {
+        client.create(path, self.options.identifier(), &self.mode())
     }
 }
 
@@ -144,22 +164,10 @@ impl Requests {
     pub(crate) fn create(&self, draft: Draft) -> Answer<Created> {
         self.send(Request::Write, move |client| {
             async move {
-                let path = draft.parent.child(&draft.name);
-                let (stat, sequence) = client.create(&path, draft.options.identifier(), &draft.mode()).await?;
+                let path = draft.path();
+                let (stat, sequence) = draft.send(&client, &path).await?;
                 let name = if draft.is_sequential { format!("{}{sequence}", draft.name) } else { draft.name };
                 Ok(Created { name, czxid: stat.czxid })
-            }
-            .boxed()
-        })
-    }
-
-    /// Creates an empty container, which the server deletes some time after its last child is gone.
-    pub(crate) fn create_container(&self, path: &str, options: &Options) -> Answer<()> {
-        let (path, options) = (path.to_owned(), options.clone());
-        self.send(Request::Write, move |client| {
-            async move {
-                client.create(&path, &[], &CreateMode::Container.with_acls(options.acls())).await?;
-                Ok(())
             }
             .boxed()
         })

@@ -5,6 +5,7 @@
 //! 2. A transaction that is refused changes nothing, and tells which of its parts was in the way.
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use zookeeper_client::{Client, MultiWriteError, MultiWriteResult, MultiWriter, Stat};
 
 use crate::session::answer::{Answer, Failure};
@@ -23,15 +24,40 @@ pub(crate) struct Refusal {
 
 type Outcome<T> = Result<T, Refusal>;
 
+/// What became of a transaction; the error of one that was not answered, or refused as a whole.
+type Ended = Result<Outcome<Vec<MultiWriteResult>>, ZkError>;
+
 impl Requests {
-    /// Creates several nodes.
-    pub(crate) fn create_all(&self, drafts: Vec<Draft>) -> Answer<Outcome<Vec<Created>>> {
+    /// Creates nodes, and before them containers, of which there are several guesses: one transaction for each, all sent
+    /// in one burst. At most one is to fit what is there; if none does, the answer has a refusal of each.
+    ///
+    /// If more than one was done, because somebody has deleted in between what the one before had made, the outcome is
+    /// said to be unknown, and the nodes of all are left to be searched for.
+    pub(crate) fn create_all(
+        &self,
+        guesses: Vec<Vec<String>>,
+        drafts: Vec<Draft>,
+    ) -> Answer<Result<Vec<Created>, Vec<Refusal>>> {
         self.send(Request::Write, move |client| {
             async move {
-                let add = |writer: &mut MultiWriter<'_>| drafts.iter().try_for_each(|draft| draft.add_to(writer));
-                match transact(&client, add).await? {
-                    Ok(results) => created(&client, results).await.map(Ok),
-                    Err(refusal) => Ok(Err(refusal)),
+                let paths: Vec<_> = drafts.iter().map(Draft::path).collect();
+                let begin = |containers: &Vec<String>| match (&drafts[..], &paths[..]) {
+                    // One node alone: servers tell the number of its transaction.
+                    ([draft], [path]) if containers.is_empty() => create(&client, draft, path),
+                    _ => begin(&client, |writer| {
+                        containers.iter().try_for_each(|path| drafts[0].add_container_to(writer, path))?;
+                        drafts.iter().try_for_each(|draft| draft.add_to(writer))
+                    }),
+                };
+                // All are sent before the first is awaited.
+                let sent: Vec<_> = guesses.iter().map(begin).collect();
+                let mut ends = Vec::new();
+                for transaction in sent {
+                    ends.push(transaction.await);
+                }
+                match the_one_done(ends)? {
+                    Ok(results) => created(&client, results, drafts.len()).await.map(Ok),
+                    Err(refusals) => Ok(Err(refusals)),
                 }
             }
             .boxed()
@@ -48,7 +74,7 @@ impl Requests {
                     writer.add_delete(&old, Some(version))
                 };
                 match transact(&client, add).await? {
-                    Ok(results) => Ok(Ok(created(&client, results).await?.swap_remove(0))),
+                    Ok(results) => Ok(Ok(created(&client, results, 1).await?.swap_remove(0))),
                     Err(refusal) => Ok(Err(refusal)),
                 }
             }
@@ -96,13 +122,22 @@ impl Requests {
 }
 
 /// Commits what `add` puts into a transaction. The request is sent by the first poll.
-async fn transact(
-    client: &Client,
+async fn transact(client: &Client, add: impl FnOnce(&mut MultiWriter<'_>) -> Result<(), ZkError>) -> Ended {
+    begin(client, add).await
+}
+
+/// Sends a transaction of what `add` puts into it.
+fn begin<'a>(
+    client: &'a Client,
     add: impl FnOnce(&mut MultiWriter<'_>) -> Result<(), ZkError>,
-) -> Result<Outcome<Vec<MultiWriteResult>>, ZkError> {
+) -> BoxFuture<'a, Ended> {
     let mut writer = client.new_multi_writer();
-    add(&mut writer)?;
-    match writer.commit().await {
+    let committed = add(&mut writer).map(|()| writer.commit());
+    async move { outcome(committed?.await) }.boxed()
+}
+
+fn outcome(result: Result<Vec<MultiWriteResult>, MultiWriteError>) -> Ended {
+    match result {
         Ok(results) => Ok(Ok(results)),
         // The session is checked with every part.
         Err(MultiWriteError::OperationFailed { source, .. })
@@ -115,8 +150,47 @@ async fn transact(
     }
 }
 
-/// The nodes that a transaction has created, with the number of the transaction.
-async fn created(client: &Client, results: Vec<MultiWriteResult>) -> Result<Vec<Created>, ZkError> {
+/// Sends the create of one node.
+fn create<'a>(client: &'a Client, draft: &Draft, path: &'a str) -> BoxFuture<'a, Ended> {
+    let (is_sequential, created) = (draft.is_sequential, draft.send(client, path));
+    async move {
+        let result = created.await.map(|(stat, number)| {
+            let path = if is_sequential { format!("{path}{number}") } else { path.to_owned() };
+            vec![MultiWriteResult::Create { path, stat }]
+        });
+        outcome(result.map_err(|source| MultiWriteError::OperationFailed { index: 0, source }))
+    }
+    .boxed()
+}
+
+/// The results of the one of several transactions that was done, or all refusals if all were refused.
+fn the_one_done(ends: Vec<Ended>) -> Result<Result<Vec<MultiWriteResult>, Vec<Refusal>>, ZkError> {
+    let (mut done, mut refusals, mut failures) = (Vec::new(), Vec::new(), Vec::new());
+    for end in ends {
+        match end {
+            Ok(Ok(results)) => done.push(results),
+            Ok(Err(refusal)) => refusals.push(refusal),
+            Err(error) => failures.push(error),
+        }
+    }
+    let refused = |error: &ZkError| matches!(Failure::of(error.clone()), Failure::Refused(_));
+    let has_changed_nothing = |refusal: &Refusal| Failure::is_certain(&refusal.error);
+    match done.pop() {
+        Some(results) if done.is_empty() && failures.is_empty() && refusals.iter().all(has_changed_nothing) => {
+            Ok(Ok(results))
+        }
+        // What the others have made, or may have, is to be searched for.
+        Some(_) => Err(ZkError::ConnectionLoss),
+        None => match failures.iter().position(|error| !refused(error)).or(failures.len().checked_sub(1)) {
+            // One that may have been done tells more than one that was refused as a whole.
+            Some(failure) => Err(failures.swap_remove(failure)),
+            None => Ok(Err(refusals)),
+        },
+    }
+}
+
+/// The last `count` of what a transaction has created, with the number of the transaction.
+async fn created(client: &Client, results: Vec<MultiWriteResult>, count: usize) -> Result<Vec<Created>, ZkError> {
     let nodes: Vec<_> = results
         .into_iter()
         .filter_map(|result| match result {
@@ -124,15 +198,21 @@ async fn created(client: &Client, results: Vec<MultiWriteResult>) -> Result<Vec<
             _ => None,
         })
         .collect();
-    let Some((_, stat)) = nodes.first() else {
-        return Err(ZkError::UnexpectedError("a transaction of creates has created nothing".to_owned()));
+    // Servers before 3.7.2, 3.8.2 and 3.9.0 tell it of containers only (ZOOKEEPER-4026).
+    let told = nodes.iter().map(|(_, stat)| stat).find(|stat| !stat.is_invalid() && stat.czxid > 0);
+    let told = told.map(|stat| stat.czxid);
+    let Some(nodes) = nodes.len().checked_sub(count).map(|containers| &nodes[containers..]) else {
+        return Err(ZkError::UnexpectedError("a transaction of creates has created too little".to_owned()));
     };
-    let czxid = if stat.is_invalid() || stat.czxid <= 0 { transaction(client, &nodes).await? } else { stat.czxid };
+    let czxid = match told {
+        Some(czxid) => czxid,
+        None => transaction(client, nodes).await?,
+    };
     let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
     Ok(nodes.iter().map(|(path, _)| Created { name: name(path), czxid }).collect())
 }
 
-/// Servers before 3.7.2, 3.8.2 and 3.9.0 do not say which transaction it was (ZOOKEEPER-4026). One node tells for all.
+/// The number of the transaction that created `nodes`, where its answer does not tell. One node tells for all.
 async fn transaction(client: &Client, nodes: &[(String, Stat)]) -> Result<i64, ZkError> {
     for (path, _) in nodes {
         if let Some(stat) = client.check_stat(path).await? {

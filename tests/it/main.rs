@@ -17,6 +17,7 @@ mod histories;
 mod listing;
 mod loss;
 mod max_hold;
+mod missing_paths;
 mod multi_lock;
 mod nobody;
 mod operators;

@@ -10,7 +10,7 @@ use testbed::proxy::{Request, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Permission};
 use zookeeper_recipes::{Error, HoldState, Loss, MultiLock, Mutex, Options, RwLock, Session};
 
-use crate::support::{UNHURRIED, World, children, connect_for, hosts, make_paths, soon, wait_children};
+use crate::support::{UNHURRIED, World, children, connect_for, hosts, make_paths, soon, tree, wait_children};
 
 /// How long many lock a few paths in random order.
 const LONG: Duration = Duration::from_secs(30);
@@ -467,6 +467,8 @@ async fn large_request_that_closes_the_connection_each_time_comes_to_an_end() {
     assert!(error.to_string().contains("jute.maxbuffer"), "{error}");
     let sent = world.proxy.requests().iter().filter(|request| too_large(request)).count();
     assert!((2..30).contains(&sent), "sent {sent} times");
+    let left: Vec<_> = tree(&world.admin, &world.path).await.into_iter().collect();
+    assert_eq!(left, bystander.nodes(), "nothing was made");
     bystander.release().await.expect("its session lives");
     world.proxy.on_request(|_| Verdict::Forward);
     let guard = soon("all", lock.lock()).await.expect("held, on servers that take it");

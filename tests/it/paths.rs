@@ -1,5 +1,6 @@
 //! Lock paths: odd ones, missing ones, and parents that vanish.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use testbed::frames::Op;
@@ -7,7 +8,7 @@ use testbed::proxy::{Cut, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, Permission};
 use zookeeper_recipes::{Error, LockProvider, Mutex, Options, Session};
 
-use crate::support::{TIMEOUT, UNHURRIED, World, connect, hosts, remove_path, soon};
+use crate::support::{TIMEOUT, UNHURRIED, World, connect, hosts, remove_path, soon, tree};
 
 #[tokio::test]
 async fn odd_paths_are_refused_and_nothing_is_sent() {
@@ -195,10 +196,15 @@ async fn missing_parents_become_containers() {
     let guard = mutex.lock().await.expect("held");
     guard.release().await.expect("released");
     let requests = world.proxy.requests();
-    let made: Vec<_> = requests.iter().filter(|request| request.op == Op::CreateContainer).collect();
-    let made: Vec<_> = made.iter().map(|request| request.path.as_str()).collect();
+    // The one that was done is the one that makes all of them.
+    let parts = requests.iter().map(|request| &request.parts).max_by_key(|parts| parts.len()).expect("a request");
     let root = world.path.rsplit_once('/').expect("two levels").0;
-    assert_eq!(made, [root, &world.path, &format!("{}/deep", world.path), &path]);
+    let containers = [root, &world.path, &format!("{}/deep", world.path), &path];
+    let containers = containers.map(|path| (Op::CreateContainer, path.to_owned()));
+    // With the node in them, or the server would never remove them.
+    let [made @ .., (Op::Create2, node)] = &parts[..] else { panic!("{parts:?}") };
+    assert_eq!(made, containers);
+    assert!(node.starts_with(&format!("{path}/_c_")), "{node}");
 }
 
 #[tokio::test]
@@ -411,5 +417,6 @@ async fn ephemeral_parent_is_refused() {
             matches!(error, Error::InvalidInput { .. }) && error.to_string().contains("ephemeral"),
             "{error:?}"
         );
+        assert_eq!(tree(&world.admin, root).await, BTreeSet::new());
     }
 }

@@ -270,7 +270,8 @@ async fn thousand_locks_take_one_write_and_as_few_round_trips_as_one() {
         let guard = lock.lock().await.expect("held");
         let trips = world.proxy.round_trips();
         println!("{count} locks whose paths do not exist: {trips} round trips");
-        assert_eq!(trips, 2 + untold, "for {count} locks whose paths do not exist");
+        // The containers that are made with the nodes tell the number of the transaction on every server.
+        assert_eq!(trips, 2, "for {count} locks whose paths do not exist");
         guard.release().await.expect("released");
 
         let world = calm(&MUTEX).await;

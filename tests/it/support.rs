@@ -1,5 +1,6 @@
 //! What all tests stand on: a server, a path of their own, and conditions to wait for.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -183,6 +184,24 @@ pub(crate) async fn children(admin: &Client, path: &str) -> Vec<String> {
         Err(ZkError::NoNode) => Vec::new(),
         Err(error) => panic!("cannot list {path}: {error}"),
     }
+}
+
+/// All paths below `root`, which is left out, like the servers' own.
+pub(crate) async fn tree(admin: &Client, root: &str) -> BTreeSet<String> {
+    let (mut found, mut unseen) = (BTreeSet::new(), vec![root.trim_end_matches('/').to_owned()]);
+    while let Some(parent) = unseen.pop() {
+        let names = match admin.list_children(if parent.is_empty() { "/" } else { &parent }).await {
+            Ok(names) => names,
+            Err(ZkError::NoNode | ZkError::NoAuth) => continue,
+            Err(error) => panic!("cannot list {parent}: {error}"),
+        };
+        let paths = names.iter().map(|name| format!("{parent}/{name}")).filter(|path| path != "/zookeeper");
+        for path in paths {
+            unseen.push(path.clone());
+            found.insert(path);
+        }
+    }
+    found
 }
 
 pub(crate) async fn wait_children(admin: &Client, path: &str, count: usize) -> Vec<String> {

@@ -1,0 +1,461 @@
+//! Paths that are missing: an acquire makes them together with its nodes, or makes nothing. Nothing stays that the server
+//! would never remove.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::future::{join, join_all};
+use testbed::Server;
+use testbed::frames::Op;
+use testbed::ledger::Ledger;
+use testbed::proxy::{Closing, Cut, Request, Verdict};
+use uuid::Uuid;
+use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
+use zookeeper_recipes::{DistributedLock, Error, LockGuard, MultiLock, Mutex, Options, Result, Semaphore};
+
+use crate::recipes::{MULTI_LOCK, MUTEX, Recipe, SEMAPHORE, SEVERAL_PERMITS};
+use crate::support::{
+    TIMEOUT, UNHURRIED, World, children, connect_for, hosts, make_paths, polled, soon, tree, wait_children,
+};
+
+/// How often the server looks for empty containers.
+const SWEEP: &str = "100";
+
+/// Far longer than the machine stalls, and than a kernel puts off an acknowledgement.
+const HELD_BACK: Duration = Duration::from_millis(500);
+
+/// A server that removes empty containers quickly, and a world on it.
+async fn swept_world() -> (Server, World) {
+    let server = Server::builder().property("znode.container.checkIntervalMs", SWEEP).start().await;
+    let server = server.expect("a server");
+    let world = World::at(&server.hosts(), TIMEOUT).await;
+    (server, world)
+}
+
+/// Waits until clean-up has deleted all lock nodes.
+async fn no_nodes(world: &World) {
+    let nodes = async { while tree(&world.admin, "/").await.iter().any(|path| path.contains("/_c_")) {} };
+    soon("the end of all nodes", nodes).await;
+}
+
+/// Waits until clean-up has deleted all lock nodes, and the server has removed a path that was used after all others and
+/// is deeper. Returns the paths that are left.
+async fn left(world: &World) -> BTreeSet<String> {
+    no_nodes(world).await;
+    let top = format!("/control-{}", Uuid::new_v4().simple());
+    let mutex = Mutex::new(&world.other().await, &format!("{top}/2/3/4/5/6/7")).expect("a mutex");
+    drop(mutex.lock().await.expect("held"));
+    let swept = async { while world.admin.check_stat(&top).await.expect("asked").is_some() {} };
+    soon("the removal of the control path", swept).await;
+    tree(&world.admin, "/").await
+}
+
+fn together(lock: Result<MultiLock>) -> Arc<dyn DistributedLock> {
+    lock.and_then(|lock| lock.exclusive()).expect("a lock")
+}
+
+/// Options whose ACLs let nobody create anything below what they are given to.
+fn read_only() -> Options {
+    Options::new().with_acls(Acls::new(&[Acl::new(Permission::READ, AuthId::anyone())]))
+}
+
+#[tokio::test]
+async fn refusal_for_wrong_acls_makes_nothing() {
+    let (_server, world) = swept_world().await;
+    let [a, b] = ["/locks/a", "/locks/b/c"];
+    let locks: [Arc<dyn DistributedLock>; 3] = [
+        Arc::new(Mutex::with_options(&world.session, a, read_only()).expect("a mutex")),
+        Arc::new(Mutex::with_options(&world.session, "/locks", read_only()).expect("a mutex")),
+        together(MultiLock::builder(&world.session).with_options(read_only()).lock(a).lock(b).build()),
+    ];
+    for (index, lock) in locks.iter().enumerate() {
+        for error in [lock.lock().await.expect_err("refused"), lock.try_lock().await.expect_err("refused")] {
+            assert!(matches!(&error, Error::NoAuth { path } if path.starts_with("/locks")), "{index}: {error:?}");
+        }
+        assert_eq!(left(&world).await, BTreeSet::new(), "{index}");
+    }
+    let semaphore = Semaphore::with_options(&world.session, a, 2, read_only()).expect("a semaphore");
+    assert!(matches!(semaphore.acquire_many(2).await, Err(Error::NoAuth { .. })));
+    assert_eq!(left(&world).await, BTreeSet::new());
+    // One typo keeps nobody else out.
+    let guard = Mutex::new(&world.other().await, a).expect("a mutex").lock().await.expect("held");
+    guard.release().await.expect("released");
+}
+
+#[tokio::test]
+async fn refusal_of_one_member_makes_no_path_of_the_others() {
+    let (_server, world) = swept_world().await;
+    let closed = [Acl::new(Permission::READ, AuthId::anyone())];
+    let closed = CreateMode::Persistent.with_acls(Acls::new(&closed));
+    world.admin.create("/bad", b"", &closed).await.expect("created");
+    let multi = MultiLock::new(&world.session, ["/new/a", "/bad", "/new/z"]).expect("a lock");
+    let error = multi.lock().await.expect_err("refused");
+    assert!(matches!(&error, Error::NoAuth { path } if path == "/bad"), "{error:?}");
+    let below = MultiLock::new(&world.session, ["/new/a", "/bad/b", "/new/y/z"]).expect("a lock");
+    let error = below.lock().await.expect_err("refused");
+    assert!(matches!(&error, Error::NoAuth { path } if path == "/bad/b"), "{error:?}");
+    assert_eq!(left(&world).await, BTreeSet::from(["/bad".to_owned()]));
+}
+
+/// Loses the answer to each request in turn, and what was sent after it.
+#[tokio::test]
+async fn call_that_is_dropped_after_a_cut_leaves_no_path() {
+    let (_server, world) = swept_world().await;
+    for k in 1..=8 {
+        world.proxy.reset();
+        cut_off(&world, Cut::BeforeAnswer(k), k);
+        let mutex = Mutex::new(&world.session, &format!("/new-{k}/deep/path")).expect("a mutex");
+        tokio::select! {
+            _ = mutex.lock() => {}
+            () = fallen(&world) => {}
+        }
+        let_pass(&world);
+        // What clean-up sends is not to be cut off.
+        no_nodes(&world).await;
+    }
+    assert_eq!(left(&world).await, BTreeSet::new());
+}
+
+/// Arms a cut, before which no more than `most` requests get to the server.
+fn cut_off(world: &World, at: Cut, most: usize) {
+    world.proxy.cut(at);
+    world.proxy.on_request(move |request| if request.number > most { Verdict::Hold } else { Verdict::Forward });
+}
+
+fn let_pass(world: &World) {
+    world.proxy.on_request(|_| Verdict::Forward);
+    world.proxy.heal();
+}
+
+async fn fallen(world: &World) {
+    while !world.proxy.cut_fired() {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Where a cut falls, relative to the k-th request or answer.
+type At = fn(usize) -> Cut;
+
+/// Each with whether requests after the k-th may get to the server.
+const CUTS: [(At, bool); 5] = [
+    (Cut::BeforeRequest, true),
+    (Cut::AfterRequest, true),
+    (Cut::BeforeAnswer, true),
+    (Cut::BeforeAnswer, false),
+    (Cut::AfterAnswer, true),
+];
+
+/// Acquires at paths that are missing, with a cut at every frame: to the end, or dropped when the cut falls.
+async fn sweep_cuts(recipe: &Recipe, dropped: bool) {
+    let (_server, mut world) = swept_world().await;
+    for (index, (at, others_pass)) in CUTS.into_iter().enumerate() {
+        world.proxy.close_by(if index % 2 == 0 { Closing::Fin } else { Closing::Reset });
+        for k in 1.. {
+            let lock = (recipe.lock)(&world.session, &format!("/cut-{index}-{k}/deep"));
+            world.proxy.reset();
+            cut_off(&world, at(k), if others_pass { usize::MAX } else { k });
+            let acquire = async { soon("an acquire over a cut", lock.lock()).await.expect("held") };
+            let held: Option<Box<dyn LockGuard>> = if dropped {
+                tokio::select! {
+                    biased;
+                    () = fallen(&world) => None,
+                    guard = acquire => Some(guard),
+                }
+            } else {
+                let healed = async {
+                    fallen(&world).await;
+                    let_pass(&world);
+                    std::future::pending().await
+                };
+                tokio::select! {
+                    never = healed => never,
+                    guard = acquire => Some(guard),
+                }
+            };
+            // A cut that can fall has fallen, or will with this very answer.
+            let fired = world.proxy.requests().len() >= k;
+            let_pass(&world);
+            drop(held);
+            no_nodes(&world).await;
+            // Its clean-up, which looks twice, is not to be cut the next time.
+            drop(lock);
+            world.session.close().await.expect("closed");
+            if !fired {
+                assert!(k > 6, "frames were cut");
+                break;
+            }
+            world.session = connect_for(&world.proxy.hosts(), TIMEOUT).await;
+        }
+        world.session = connect_for(&world.proxy.hosts(), TIMEOUT).await;
+    }
+    assert_eq!(left(&world).await, BTreeSet::new());
+}
+
+/// Drops acquires at paths that are missing after 1, 2, 3… polls.
+async fn sweep_polls(recipe: &Recipe) {
+    let (_server, world) = swept_world().await;
+    for polls in 1.. {
+        let lock = (recipe.lock)(&world.session, &format!("/cancelled/deep/{polls}"));
+        let done = soon("polls", polled(polls, lock.lock())).await.is_some();
+        if done {
+            assert!(polls > 2, "something was cancelled");
+            break;
+        }
+    }
+    assert_eq!(left(&world).await, BTreeSet::new());
+}
+
+macro_rules! sweeps {
+    ($($recipe:ident => $of:expr;)*) => {$(
+        mod $recipe {
+            use super::*;
+
+            #[tokio::test]
+            async fn cut_at_any_frame_leaves_no_path() {
+                sweep_cuts(&$of, false).await;
+            }
+
+            #[tokio::test]
+            async fn cut_and_dropped_at_any_frame_leaves_no_path() {
+                sweep_cuts(&$of, true).await;
+            }
+
+            #[tokio::test]
+            async fn cancelled_at_any_poll_leaves_no_path() {
+                sweep_polls(&$of).await;
+            }
+        }
+    )*};
+}
+
+sweeps! {
+    mutex => MUTEX;
+    semaphore => SEMAPHORE;
+    several_permits => SEVERAL_PERMITS;
+    multi_lock => MULTI_LOCK;
+}
+
+/// A path of this many levels that nobody else uses.
+fn path_of(levels: usize) -> String {
+    (2..=levels).fold(format!("/it-{}", Uuid::new_v4().simple()), |path, level| format!("{path}/{level}"))
+}
+
+/// The transactions in which containers were created, or were to be.
+fn guesses(world: &World) -> Vec<Request> {
+    let requests = world.proxy.requests().into_iter();
+    requests.filter(|request| request.parts.iter().any(|(op, _)| *op == Op::CreateContainer)).collect()
+}
+
+async fn no_nodes_below(admin: &Client, path: &str) {
+    let nodes = async { while tree(admin, path).await.iter().any(|path| path.contains("/_c_")) {} };
+    soon("the end of all nodes", nodes).await;
+}
+
+#[tokio::test]
+async fn missing_path_of_any_depth_takes_one_round_trip_more() {
+    let world = World::at(&hosts(), UNHURRIED).await;
+    world.proxy.hold_answers(HELD_BACK);
+    for levels in [1, 2, 6] {
+        let path = path_of(levels);
+        let mutex = Mutex::new(&world.session, &path).expect("a mutex");
+        world.proxy.reset();
+        let guard = mutex.lock().await.expect("held");
+        assert_eq!((world.proxy.round_trips(), guesses(&world).len()), (2, levels), "{path}");
+        guard.release().await.expect("released");
+        wait_children(&world.admin, &path, 0).await;
+    }
+}
+
+#[tokio::test]
+async fn lines_that_are_missing_to_different_depths_take_two_round_trips_more() {
+    let world = World::at(&hosts(), UNHURRIED).await;
+    let there = format!("{}/b", world.path);
+    make_paths(&world.admin, std::slice::from_ref(&there)).await;
+    let paths = ["a", "b", "b/c", "b/d/e/f"].map(|path| format!("{}/{path}", world.path));
+    let multi = MultiLock::new(&world.session, &paths).expect("a lock");
+    world.proxy.hold_answers(HELD_BACK);
+    world.proxy.reset();
+    let guard = multi.lock().await.expect("held");
+    assert_eq!(world.proxy.round_trips(), 3);
+    world.proxy.hold_answers(Duration::ZERO);
+    for path in &paths {
+        let nodes = children(&world.admin, path).await.into_iter().filter(|name| name.starts_with("_c_")).count();
+        assert_eq!(nodes, 1, "{path}");
+    }
+    guard.release().await.expect("released");
+    no_nodes_below(&world.admin, &world.path).await;
+}
+
+#[tokio::test]
+async fn path_of_a_hundred_levels_is_not_guessed() {
+    let world = World::new().await;
+    let path = format!("{}/{}", path_of(100), "x".repeat(1_000));
+    let mutex = Mutex::new(&world.session, &path).expect("a mutex");
+    world.proxy.reset();
+    let guard = soon("the lock", mutex.lock()).await.expect("held");
+    assert_eq!(guesses(&world).len(), 1);
+    guard.release().await.expect("released");
+    wait_children(&world.admin, &path, 0).await;
+}
+
+#[tokio::test]
+async fn missing_paths_that_do_not_fit_into_a_request_are_refused() {
+    let world = World::at(&hosts(), UNHURRIED).await;
+    let paths: Vec<_> = (0..600).map(|number| format!("{}/{number}{}", world.path, "x".repeat(1_000))).collect();
+    let multi = MultiLock::new(&world.session, &paths).expect("their nodes fit");
+    world.proxy.reset();
+    let error = soon("a refusal", multi.lock()).await.expect_err("too large");
+    assert!(matches!(error, Error::InvalidInput { what: "lock path", .. }), "{error:?}");
+    for part in ["602 missing paths", "1000000 are the most", "jute.maxbuffer", "create the paths first"] {
+        assert!(error.to_string().contains(part), "{part:?} is not in {error}");
+    }
+    assert!(guesses(&world).is_empty(), "nothing of it was sent");
+    assert_eq!(tree(&world.admin, &world.path).await, BTreeSet::new());
+    make_paths(&world.admin, &paths).await;
+    let guard = soon("all", multi.lock()).await.expect("held");
+    guard.release().await.expect("released");
+}
+
+#[tokio::test]
+async fn path_deleted_between_two_guesses_leaves_no_double() {
+    let world = World::new().await;
+    let root = world.path.rsplit_once('/').expect("two levels").0.to_owned();
+    let sibling = format!("{root}-sibling");
+    make_paths(&world.admin, std::slice::from_ref(&sibling)).await;
+    let locks: [Arc<dyn DistributedLock>; 2] =
+        [Arc::new(world.mutex()), together(MultiLock::new(&world.session, [&sibling, &world.path]))];
+    for (index, lock) in locks.into_iter().enumerate() {
+        make_paths(&world.admin, std::slice::from_ref(&root)).await;
+        let path = root.clone();
+        let second = move |request: &Request| request.parts.first() == Some(&(Op::CreateContainer, path.clone()));
+        let held_up = second.clone();
+        world.proxy.on_request(move |request| if held_up(request) { Verdict::Hold } else { Verdict::Forward });
+        world.proxy.reset();
+        let locking = tokio::spawn(async move { lock.lock().await });
+        // The first guess that fits has made them.
+        let node = world.wait_children(1).await.remove(0);
+        soon("the second guess", world.proxy.wait_for(&second)).await;
+        for path in [&format!("{}/{node}", world.path), &world.path, &root] {
+            world.admin.delete(path, None).await.expect("deleted");
+        }
+        let_pass(&world);
+        let guard = soon("the lock", locking).await.expect("no panic").expect("held");
+        world.wait_children(1).await;
+        wait_children(&world.admin, &sibling, index).await;
+        guard.release().await.expect("released");
+        world.wait_empty().await;
+        wait_children(&world.admin, &sibling, 0).await;
+        for path in [&world.path, &root] {
+            world.admin.delete(path, None).await.expect("deleted");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_that_race_for_a_missing_path_all_have_their_turns() {
+    let world = World::at(&hosts(), UNHURRIED).await;
+    let other = connect_for(&hosts(), UNHURRIED).await;
+    for round in 0..50 {
+        let path = format!("{}/{round}/deep", world.path);
+        let ledger = Ledger::new();
+        let tasks = (0..8).map(|task| {
+            let session = if task % 2 == 0 { &world.session } else { &other };
+            let lock: Arc<dyn DistributedLock> = match task % 4 {
+                0 => together(MultiLock::new(session, [&path, &format!("{path}-{task}")])),
+                _ => Arc::new(Mutex::new(session, &path).expect("a mutex")),
+            };
+            let ledger = ledger.clone();
+            tokio::spawn(async move {
+                let guard = soon("a turn", lock.lock()).await.expect("held");
+                ledger.enter(format!("task {task}"), guard.fencing_token().get()).leave();
+                guard.release().await.expect("released");
+            })
+        });
+        for task in join_all(tasks).await {
+            task.expect("no panic");
+        }
+        ledger.assert_clean();
+    }
+    no_nodes_below(&world.admin, &world.path).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn path_that_comes_and_goes_is_entered() {
+    let world = World::at(&hosts(), UNHURRIED).await;
+    let other = Mutex::with_options(
+        &connect_for(&hosts(), UNHURRIED).await,
+        &world.path,
+        Options::new().with_path_removal(true),
+    );
+    let (other, done) = (other.expect("a mutex"), AtomicBool::new(false));
+    let root = world.path.rsplit_once('/').expect("two levels").0;
+    let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let others = async {
+        while !done.load(Ordering::Relaxed) {
+            soon("a lock", other.lock()).await.expect("held").release().await.expect("released");
+            for path in [&world.path, root] {
+                let _ = world.admin.delete(path, None).await;
+            }
+            let _ = world.admin.mkdir(&world.path, &open).await;
+            for path in [&world.path, root] {
+                let _ = world.admin.delete(path, None).await;
+            }
+        }
+    };
+    let sibling = format!("{}-sibling", world.path);
+    let ours = async {
+        for round in 0..200 {
+            let lock: Arc<dyn DistributedLock> = match round % 2 {
+                0 => Arc::new(world.mutex()),
+                _ => together(MultiLock::new(&world.session, [&world.path, &sibling])),
+            };
+            soon("a lock", lock.lock()).await.expect("held").release().await.expect("released");
+        }
+        done.store(true, Ordering::Relaxed);
+    };
+    join(others, ours).await;
+    no_nodes_below(&world.admin, root).await;
+}
+
+#[tokio::test]
+async fn chroot_that_is_missing_is_named_by_locks_of_several_nodes() {
+    let world = World::new().await;
+    let chroot = format!("/chroot-{}", Uuid::new_v4().simple());
+    make_paths(&world.admin, std::slice::from_ref(&chroot)).await;
+    let session = connect_for(&format!("{}{chroot}", world.hosts), TIMEOUT).await;
+    world.admin.delete(&chroot, None).await.expect("deleted");
+    let [a, b] = ["/a", "/b/c/d"];
+    let multi = MultiLock::new(&session, [a, b]).expect("a lock");
+    let semaphore = Semaphore::new(&session, a, 3).expect("a semaphore");
+    for error in [
+        soon("a refusal", multi.lock()).await.expect_err("no chroot"),
+        soon("a refusal", multi.sequential().lock()).await.expect_err("no chroot"),
+        soon("a refusal", semaphore.acquire_many(2)).await.expect_err("no chroot"),
+    ] {
+        assert!(matches!(error, Error::InvalidInput { what: "chroot", .. }), "{error:?}");
+    }
+    assert!(world.admin.check_stat(&chroot).await.expect("asked").is_none(), "nothing was made");
+    session.close().await.expect("closed");
+}
+
+/// The server says so of nodes that exist, too.
+#[tokio::test]
+async fn path_below_what_is_closed_to_us_is_entered_where_it_exists() {
+    let world = World::new().await;
+    let below = |path: &str| format!("{}/{path}", world.path);
+    make_paths(&world.admin, &[below("open"), below("open-too")]).await;
+    let closed = [Acl::new(Permission::READ | Permission::DELETE | Permission::ADMIN, AuthId::anyone())];
+    world.admin.set_acl(&world.path, &closed, None).await.expect("closed");
+    let deep = MultiLock::new(&world.session, [below("open/a/b"), below("open-too/c")]).expect("a lock");
+    soon("a lock", deep.lock()).await.expect("held").release().await.expect("released");
+    let mixed = MultiLock::new(&world.session, [below("open/d"), below("new/e")]).expect("a lock");
+    let error = soon("a refusal", mixed.lock()).await.expect_err("closed");
+    assert!(matches!(&error, Error::NoAuth { path } if *path == below("new")), "{error:?}");
+    let single = Mutex::new(&world.session, &below("new/e/f")).expect("a mutex");
+    let error = soon("a refusal", single.lock()).await.expect_err("closed");
+    assert!(matches!(&error, Error::NoAuth { path } if *path == below("new")), "{error:?}");
+    let left = tree(&world.admin, &world.path).await;
+    assert!(!left.contains(&below("open/d")) && !left.contains(&below("new")), "{left:?}");
+}
