@@ -343,7 +343,7 @@ impl Hold {
             Deletion::Done => Ok(()),
             Deletion::Absent => Err(Loss::Deleted.into()),
             Deletion::Over => Err(self.core.untrusted().unwrap_or(Loss::Expired).into()),
-            Deletion::Refused(error) => Err(Error::refused("delete a node of", self.path(), error)),
+            Deletion::Refused { parent, error } => Err(Error::refused("delete a node of", &parent, error)),
         }
     }
 }

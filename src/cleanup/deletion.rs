@@ -25,7 +25,11 @@ pub(crate) enum Deletion {
     /// It was gone before we asked for the first time: someone else deleted it.
     Absent,
     /// The server does not let us.
-    Refused(zookeeper_client::Error),
+    Refused {
+        /// Where the node is.
+        parent: String,
+        error: zookeeper_client::Error,
+    },
     /// The session is over, and the node goes with it.
     Over,
 }
@@ -37,7 +41,7 @@ impl Deletion {
             Self::Done => 0,
             Self::Absent => 1,
             Self::Over => 2,
-            Self::Refused(_) => 3,
+            Self::Refused { .. } => 3,
         }
     }
 }
@@ -84,7 +88,8 @@ pub(super) async fn delete(link: &Link, path: &str, first: Option<Answer<()>>) -
                 }
                 Err(Failure::Refused(error)) => {
                     tracing::warn!(node = path, %error, "cannot delete a lock node; it stays until its session ends");
-                    return Deletion::Refused(error);
+                    let parent = path.rsplit_once('/').map_or(path, |(parent, _)| parent).to_owned();
+                    return Deletion::Refused { parent, error };
                 }
                 Err(Failure::Over) => return Deletion::Over,
                 Err(Failure::Unknown) => tried = true,
@@ -108,7 +113,7 @@ pub(crate) fn delete_in_background(link: &Arc<Link>, path: String) {
     let work = link.clone();
     link.background(
         async move {
-            if let Deletion::Refused(_) = delete(&work, &path, first).await {
+            if let Deletion::Refused { .. } = delete(&work, &path, first).await {
                 tokio::time::sleep(work.timeout()).await;
             }
             work.end_deletion(&path);
@@ -200,7 +205,7 @@ async fn delete_all(link: &Arc<Link>, paths: Vec<String>) -> Vec<String> {
     }
     let firsts = send_all(link, paths.clone());
     let ends = join_all(paths.iter().zip(firsts).map(|(path, first)| delete(link, path, Some(first)))).await;
-    let refused = paths.into_iter().zip(ends).filter(|(_, end)| matches!(end, Deletion::Refused(_)));
+    let refused = paths.into_iter().zip(ends).filter(|(_, end)| matches!(end, Deletion::Refused { .. }));
     refused.map(|(path, _)| path).collect()
 }
 

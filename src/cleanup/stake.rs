@@ -167,7 +167,7 @@ impl Stake {
                 self.link.background(
                     async move {
                         let deletion = deletion::delete(&link, &path, first).await;
-                        if let (Deletion::Refused(_), Some(held)) = (&deletion, held) {
+                        if let (Deletion::Refused { .. }, Some(held)) = (&deletion, held) {
                             held.stays();
                         }
                         // Nobody may be waiting any more.

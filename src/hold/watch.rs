@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use crate::error::Loss;
 use crate::hold::core::{Core, Stage};
 use crate::path::LockPath;
-use crate::session::{Failure, Fired, Link};
+use crate::session::{Failure, Fired, Link, Reserved};
 
 /// Nodes without a watch that are more than this are not read one by one, so their data goes unseen.
 const MANY: usize = 16;
@@ -72,7 +72,8 @@ type Seen = Arc<dyn Fn(&[u8]) + Send + Sync>;
 /// Looks at the nodes of one acquisition, for the first that is gone while the session lives.
 pub(crate) struct Looks {
     link: Arc<Link>,
-    looks: FuturesUnordered<BoxFuture<'static, String>>,
+    watched: FuturesUnordered<BoxFuture<'static, String>>,
+    unwatched: FuturesUnordered<BoxFuture<'static, String>>,
     /// Too many for a look each.
     many: Vec<String>,
 }
@@ -85,22 +86,27 @@ impl Looks {
         let rooms = nodes.iter().map(|(node, _)| link.watches.reserve_spare(link.cost(node.len())));
         let (watched, unwatched): (Vec<_>, Vec<_>) = nodes.iter().zip(rooms).partition(|(_, room)| room.is_some());
         let (few, many) = if unwatched.len() <= MANY { (unwatched, Vec::new()) } else { (Vec::new(), unwatched) };
-        let looks = watched.into_iter().chain(few).map(|((node, czxid), room)| {
+        let look = |((node, czxid), room): (&(String, i64), Option<Reserved>)| {
             let (link, node, czxid, seen) = (link.clone(), node.clone(), *czxid, seen.clone());
             async move {
                 gone(&link, &node, czxid, room.is_some(), &*seen).await;
                 node
             }
             .boxed()
-        });
-        let many = many.into_iter().map(|((node, _), _)| node.clone()).collect();
-        Self { link: link.clone(), looks: looks.collect(), many }
+        };
+        Self {
+            link: link.clone(),
+            watched: watched.into_iter().map(look).collect(),
+            unwatched: few.into_iter().map(look).collect(),
+            many: many.into_iter().map(|((node, _), _)| node.clone()).collect(),
+        }
     }
 
     /// Waits until one of the nodes is gone; returns which.
     pub(crate) async fn any_gone(&mut self) -> String {
         tokio::select! {
-            Some(node) = self.looks.next(), if !self.looks.is_empty() => node,
+            Some(node) = self.watched.next(), if !self.watched.is_empty() => node,
+            Some(node) = self.unwatched.next(), if !self.unwatched.is_empty() => node,
             node = one_of(&self.link, &self.many), if !self.many.is_empty() => node,
             else => pending().await,
         }
@@ -108,9 +114,8 @@ impl Looks {
 
     /// Lets the events of nodes that are being deleted use up the watches: to take one back costs two requests.
     fn use_up(self, link: &Arc<Link>) {
-        let mut looks = self.looks;
-        let patience = link.timeout();
-        let used_up = async move { while looks.next().await.is_some() {} };
+        let (mut watched, patience) = (self.watched, link.timeout());
+        let used_up = async move { while watched.next().await.is_some() {} };
         link.background(async move { drop(timeout(patience, used_up).await) }.boxed());
     }
 }

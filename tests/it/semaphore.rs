@@ -13,7 +13,7 @@ use tokio::sync::Barrier;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{Error, HoldState, Loss, Options, Semaphore, Session};
 
-use crate::support::{TIMEOUT, UNHURRIED, World, connect_for, hosts, make_paths, soon};
+use crate::support::{TIMEOUT, UNHURRIED, World, connect_for, hosts, make_paths, soon, wait_children};
 
 const PERMITS: u32 = 7;
 
@@ -111,6 +111,10 @@ async fn permits_are_right_after_the_loss_of_the_whole_ensemble() {
     );
     let (kept, lost) =
         (of(&patient).acquire().await.expect("held"), of(&hasty).acquire_many(2).await.expect("held"));
+    // A turn that is still on its way out would be ahead.
+    let eye = waits.client();
+    wait_children(&eye, "/permits/locks", 0).await;
+    drop(eye);
     let place = of(&waits).enqueue(3).await.expect("in line");
     assert_eq!(place.position(), 3, "all are in use");
     let mut waiting = tokio::spawn(place);
