@@ -236,9 +236,10 @@ async fn shut_down(link: &Arc<Link>) -> End {
     link.work_over.notify_one();
     link.requests.give_up();
     let mut state = link.requests.state_watcher();
-    // With a clone of the client somewhere, and servers that have just confirmed the deletions, waiting helps no more.
+    // Servers that have just confirmed the deletions confirm the end as soon. If they do not, and somebody has had a clone
+    // of the client, it is still there, and waiting longer does not help.
     let is_kept = tidied && link.is_client_shared();
-    let until = if is_kept { Instant::now() + link.timeout / 8 } else { began + link.timeout * 7 / 8 };
+    let until = if is_kept { Instant::now() + link.timeout / 3 } else { began + link.timeout * 7 / 8 };
     let ended = tokio::time::timeout_at(until, async {
         while end_of(state.state()).is_none() {
             state.changed().await;
