@@ -4,13 +4,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use testbed::frames::Op;
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission, SessionState};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Session, Unanswered};
 
 use crate::support::{TIMEOUT, UNHURRIED, World, connect, connect_for, hosts, soon};
+use crate::warnings::Warnings;
 
 #[tokio::test]
 async fn guard_dropped_on_a_plain_thread_releases() {
@@ -231,7 +229,11 @@ async fn clone_of_the_client_keeps_the_session_but_not_the_locks() {
     let _guard = Mutex::new(&session, &world.path).expect("a mutex").lock().await.expect("held");
     let node = format!("{}-of-mine", world.path);
     client.create(&node, b"", &CreateMode::Ephemeral.with_acls(Acls::anyone_all())).await.expect("created");
+    let warnings = Warnings::new();
+    let listening = warnings.listen();
     let error = session.close().await.expect_err("it is not closed");
+    drop(listening);
+    assert_eq!(warnings.heard("keeps a session open"), 1);
     assert!(matches!(error, Error::SessionKept { session } if session == client.session_id()), "{error:?}");
     assert!(world.children().await.is_empty(), "no lock is left when it returns");
     assert!(world.admin.check_stat(&node).await.expect("asked").is_some(), "the session lives, with all else");
@@ -288,41 +290,6 @@ async fn client_of_a_session_whose_runtime_is_gone_is_there_to_say_so() {
     assert!(written.is_err(), "{written:?}");
 }
 
-/// Panics at the first warning that begins with these words, wherever that is.
-struct PanicsAt(&'static str);
-
-impl Subscriber for PanicsAt {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::WARN && metadata.target().starts_with("zookeeper_recipes")
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        struct Text(String);
-        impl Visit for Text {
-            fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-                if field.name() == "message" {
-                    self.0 = format!("{value:?}");
-                }
-            }
-        }
-        let mut text = Text(String::new());
-        event.record(&mut text);
-        assert!(!text.0.starts_with(self.0), "on purpose: {}", text.0);
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
 /// Its worker is one of them, which watches the nodes of holds.
 #[tokio::test]
 async fn panic_in_a_task_of_the_session_ends_it() {
@@ -331,7 +298,7 @@ async fn panic_in_a_task_of_the_session_ends_it() {
     let unreadable = [Acl::new(Permission::CREATE | Permission::DELETE, AuthId::anyone())];
     let options = Options::new().with_acls(Acls::new(&unreadable));
     let mutex = Mutex::with_options(&world.session, &world.path, options).expect("a mutex");
-    let panics = tracing::subscriber::set_default(PanicsAt("cannot watch the node of a hold"));
+    let panics = Warnings::that_panic_at("cannot watch the node of a hold").listen();
     let guard = mutex.lock().await.expect("held");
     assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
     let error = soon("an answer", mutex.lock()).await.expect_err("no session");
@@ -339,4 +306,17 @@ async fn panic_in_a_task_of_the_session_ends_it() {
     drop(panics);
     // The session ends with its client, and nothing keeps others out.
     world.wait_empty().await;
+}
+
+/// Trust rests on two ticks, which a client cannot ask for.
+#[tokio::test]
+async fn session_timeout_under_two_ticks_of_the_default_is_warned_of() {
+    for (timeout, warned) in [(2, 1), (5, 0)] {
+        let warnings = Warnings::new();
+        let listening = warnings.listen();
+        let session = connect_for(&hosts(), Duration::from_secs(timeout)).await;
+        drop(listening);
+        assert_eq!(warnings.heard("two ticks"), warned, "{timeout} s");
+        session.close().await.expect("closed");
+    }
 }

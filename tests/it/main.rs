@@ -36,4 +36,5 @@ mod traits;
 mod trust;
 mod types;
 mod wait;
+mod warnings;
 mod weather;

@@ -1,0 +1,74 @@
+//! Warnings of the library, heard in the thread of a test.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::{DefaultGuard, set_default};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// What has been warned of.
+#[derive(Clone, Default)]
+pub(crate) struct Warnings {
+    texts: Arc<Mutex<Vec<String>>>,
+    panics_at: Option<&'static str>,
+}
+
+impl Warnings {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// Some at one of which whoever warns of it panics.
+    pub(crate) fn that_panic_at(text: &'static str) -> Self {
+        Self { panics_at: Some(text), ..Self::default() }
+    }
+
+    /// Listens in this thread until the guard is dropped.
+    pub(crate) fn listen(&self) -> DefaultGuard {
+        set_default(self.clone())
+    }
+
+    /// How many had this in their text.
+    pub(crate) fn heard(&self, text: &str) -> usize {
+        self.texts.lock().expect("no panic").iter().filter(|heard| heard.contains(text)).count()
+    }
+}
+
+/// The message of an event.
+struct Message(String);
+
+impl Visit for Message {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" {
+            self.0 = format!("{value:?}");
+        }
+    }
+}
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::WARN && metadata.target().starts_with("zookeeper_recipes")
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut message = Message(String::new());
+        event.record(&mut message);
+        let panics = self.panics_at.is_some_and(|text| message.0.contains(text));
+        assert!(!panics, "on purpose: {}", message.0);
+        self.texts.lock().expect("no panic").push(message.0);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
