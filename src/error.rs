@@ -63,9 +63,10 @@ pub enum Error {
         reason: String,
     },
 
-    /// [`Session::close`](crate::Session::close) has released all locks, but somebody keeps a clone of the session's
-    /// client, and with it the ZooKeeper session and whatever other nodes it has. Drop the clone: the session ends then.
-    #[error("all locks are released, but a clone of its client keeps session {session} open")]
+    /// [`Session::close`](crate::Session::close) has released all locks (but for nodes that the ACLs do not let it delete),
+    /// and somebody keeps a clone of the session's client, and with it the ZooKeeper session and whatever nodes it still
+    /// has. Drop the clone: the session ends then.
+    #[error("a clone of its client keeps session {session} open, with all nodes that are left in it")]
     SessionKept {
         /// The id of the session.
         session: zookeeper_client::SessionId,

@@ -313,9 +313,9 @@ impl Hold {
     /// ```
     #[must_use]
     pub fn check_writer(&self) -> CheckWriter<'_> {
-        let client = self
-            .client
-            .get_or_init(|| self.core.link.share_client().expect("session was closed before check_writer()"));
+        let client = self.client.get_or_init(|| {
+            self.core.link.share_client().expect("session was closed, or has panicked, before check_writer()")
+        });
         let (first, rest) = self.nodes.split_first().expect("a hold has a node");
         let mut writer = client.new_check_writer(first, None).expect("the path of a node is valid");
         for node in rest {

@@ -178,10 +178,11 @@ impl Session {
     ///
     /// # Panics
     ///
-    /// After [`close`](Self::close), when there is no client any more.
+    /// After [`close`](Self::close), or after a task of the session has panicked, when there is no client any more.
     #[must_use]
     pub fn client(&self) -> Client {
-        let client = self.present().share_client().expect("session is closed, so it has no client");
+        let client =
+            self.present().share_client().expect("a session that is closed, or has panicked, has no client");
         Client::clone(&client)
     }
 
@@ -215,8 +216,8 @@ impl Session {
     ///
     /// [`Error::Unavailable`] if the servers could not be told in time: nodes may be left until the servers give the
     /// session up by themselves, one session timeout after they last heard of it, or of a clone of its client.
-    /// [`Error::SessionKept`] if all locks are released, but somebody keeps a clone of [`client`](Self::client), and
-    /// with it the session and whatever other nodes it has.
+    /// [`Error::SessionKept`] if all locks are released (but for nodes that the ACLs do not let us delete), and somebody
+    /// keeps a clone of [`client`](Self::client), and with it the session and whatever nodes it still has.
     ///
     /// # Panics
     ///
@@ -330,6 +331,7 @@ impl From<Client> for Session {
     ///
     /// It lives on the runtime that it is made on, or else first used on; that should be the client's.
     fn from(client: Client) -> Self {
+        renewal::warn_if_short(&client);
         let session = Self::of(Link::new(client, None), "the servers of the given client".into(), false);
         // Elsewhere the tasks start with the first use.
         if tokio::runtime::Handle::try_current().is_ok() {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
 use uuid::Uuid;
@@ -33,10 +34,12 @@ const SLOW_LOOK: Duration = Duration::from_secs(20);
 
 /// Starts both tasks on the present runtime, once.
 pub(super) fn start(link: &Arc<Link>) {
+    // Outside of a runtime this panics, and somebody else may start them later.
+    let runtime = Handle::current();
     if let Some(receiver) = link.take_work() {
         // The guards are arguments, so that they are dropped with a task that never ran.
-        tokio::spawn(keep(TaskGuard::new(link)));
-        tokio::spawn(work(TaskGuard::new(link), receiver));
+        runtime.spawn(keep(TaskGuard::new(link)));
+        runtime.spawn(work(TaskGuard::new(link), receiver));
     }
 }
 
@@ -58,8 +61,9 @@ impl Drop for TaskGuard {
             return;
         }
         self.link.end(End::Orphaned);
-        if std::thread::panicking() {
-            // The client lives, and would keep the nodes of those who are told that they have lost them.
+        if std::thread::panicking() && self.link.is_owned() {
+            // The client lives, and would keep the nodes of those who are told that they have lost them. One that is not
+            // ours lives on anyway, and takes the deletes of those who give them up.
             self.link.requests.give_up();
         }
     }
@@ -103,12 +107,16 @@ async fn kept(link: &Arc<Link>) -> End {
             end = &mut closing => ended = Some(end),
             _ = beat.tick() => {
                 let now = (Moment::now(), Instant::now());
-                link.requests.ledger().awake(now.0);
-                if now.0.since(clocks.0) > (now.1 - clocks.1) + SLEPT {
+                let slept = now.0.since(clocks.0).saturating_sub(now.1 - clocks.1);
+                clocks = now;
+                link.requests.ledger().slept(now.0, slept);
+                if link.requests.is_connected() {
+                    link.requests.ledger().awake(now.0);
+                }
+                if slept > SLEPT {
                     // Whoever waits by a timer looks again.
                     link.announce();
                 }
-                clocks = now;
             }
             () = tokio::time::sleep_until(slow_look) => {
                 link.slow_looks.notify_waiters();
@@ -173,22 +181,17 @@ impl Renewal {
         if let Some(waiting) = &mut self.read {
             let result = waiting.await;
             self.read = None;
-            is_answer(result)?;
+            // A refusal is an answer, too: some servers do not let everybody look at the root.
+            if let Err(failure @ (Failure::Unknown | Failure::Over)) = result {
+                return Err(failure);
+            }
         }
         if let Some(waiting) = &mut self.write {
             let result = waiting.await;
             self.write = None;
-            is_answer(result)?;
+            result?;
         }
         Ok(())
-    }
-}
-
-/// A refusal is an answer, too: some servers do not let everybody look at the root.
-fn is_answer<T>(result: Result<T, Failure>) -> Result<(), Failure> {
-    match result {
-        Ok(_) | Err(Failure::Refused(_)) => Ok(()),
-        Err(failure @ (Failure::Unknown | Failure::Over)) => Err(failure),
     }
 }
 
@@ -232,13 +235,15 @@ async fn shut_down(link: &Arc<Link>) -> End {
     }
     // The end of the session removes what is left, so there is no need to wait long.
     let tidied = tokio::time::timeout_at(began + link.timeout / 4, tidied).await.is_ok();
+    let answering = async { link.is_client_shared() && link.check().await.is_ok() };
+    let is_answering = tokio::time::timeout_at(began + link.timeout * 3 / 8, answering).await == Ok(true);
     // Nothing that is under way may keep a clone of the client.
     link.work_over.notify_one();
     link.requests.give_up();
     let mut state = link.requests.state_watcher();
-    // Servers that have just confirmed the deletions confirm the end as soon. If they do not, and somebody has had a clone
-    // of the client, it is still there, and waiting longer does not help.
-    let is_kept = tidied && link.is_client_shared();
+    // Servers that have just answered a write confirm the end as soon. If they do not, and somebody has had a clone of
+    // the client, it is still there, and waiting longer does not help.
+    let is_kept = tidied && is_answering;
     let until = if is_kept { Instant::now() + link.timeout / 3 } else { began + link.timeout * 7 / 8 };
     let ended = tokio::time::timeout_at(until, async {
         while end_of(state.state()).is_none() {

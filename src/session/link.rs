@@ -68,7 +68,8 @@ pub(crate) enum End {
 pub(crate) enum Closing {
     /// Its nodes are gone, and the session is or will be.
     Confirmed,
-    /// Its nodes are gone, but the session lives for as long as somebody has a clone of its client.
+    /// Its nodes are gone, but for those that may not be deleted, and the session lives for as long as somebody has a clone
+    /// of its client.
     ClientKept,
     /// The servers could not be asked.
     Unconfirmed,

@@ -19,6 +19,17 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The least session timeout that servers agree to unless they are told otherwise: two ticks of 2 s.
 const LEAST_BY_DEFAULT: Duration = Duration::from_secs(4);
 
+/// Trust in a lock assumes two ticks, for which a client cannot ask.
+pub(super) fn warn_if_short(client: &Client) {
+    if client.session_timeout() < LEAST_BY_DEFAULT {
+        tracing::warn!(
+            timeout = ?client.session_timeout(),
+            "the session timeout is shorter than two ticks of a server with the default tickTime (2 s); trust in a lock \
+             assumes at least two ticks of these servers"
+        );
+    }
+}
+
 /// Where to connect to, and how.
 #[derive(Clone, Debug)]
 pub(crate) struct Servers {
@@ -96,13 +107,7 @@ impl Servers {
             source => Error::Client { action: "connect to", path: self.hosts.to_string(), source },
         });
         let client = connected?;
-        if client.session_timeout() < LEAST_BY_DEFAULT {
-            tracing::warn!(
-                timeout = ?client.session_timeout(),
-                "the session timeout is shorter than two ticks of a server with the default tickTime (2 s); trust in a \
-                 lock assumes at least two ticks of these servers"
-            );
-        }
+        warn_if_short(&client);
         Ok((client, began))
     }
 

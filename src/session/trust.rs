@@ -16,8 +16,9 @@
 //! 4. The creation of a session is a write that the leader itself counts from, so a new session is trusted for `T` from
 //!    the moment at which we began to connect.
 //! 5. A session without such a pair is trusted for `7/15 T`, less the longest gap in which the process may have stood
-//!    still, from the sending of an answered write: the client pings every `T/5` and that gap, so the leader's last word
-//!    is as old as that and a ride of `T/3` when the write is sent. This needs pings that were not held up on their way.
+//!    still or been without a connection, and less all that the machine slept, from the sending of an answered write: the
+//!    client pings every `T/5` and that gap, so the leader's last word is as old as that and a ride of `T/3` when the
+//!    write is sent. This needs pings that were not held up on their way.
 //! 6. Trust ends `T/64` before it could, so that a timer that is a little late is not too late.
 //! 7. A renewal is a read and a write, in this order: the read is answered at once, however long writes take, and so
 //!    soon becomes the first exchange of a pair. It is due a third of a timeout before the end, or when the ride of the
@@ -58,8 +59,10 @@ pub(crate) struct Ledger {
     connection_until: Moment,
     newest_answer: Moment,
     newest_proof: Moment,
-    /// When the process was seen to run, newest last.
+    /// When the process was seen to run with a connection, newest last.
     awake: VecDeque<Moment>,
+    /// When the machine slept, and for how long, newest last.
+    sleeps: VecDeque<(Moment, Duration)>,
 }
 
 impl Ledger {
@@ -75,6 +78,7 @@ impl Ledger {
             newest_answer: now,
             newest_proof: now,
             awake: created.into_iter().chain([now]).collect(),
+            sleeps: VecDeque::new(),
         }
     }
 
@@ -84,14 +88,27 @@ impl Ledger {
     }
 
     /// How long an answered write alone is trusted that was sent at `sent`: what two pings of the client and the ride
-    /// of the first leave of the timeout, if the process may have stood still as long as it was not seen to run.
+    /// of the first leave of the timeout, if the process may have stood still as long as it was not seen to run. A ping
+    /// is late by one stall, since its timer goes on meanwhile, but by every sleep, which its timer sleeps through.
     fn cold(&self, sent: Moment) -> Duration {
         let before = self.awake.iter().copied().filter(|&awake| awake < sent).chain([sent]);
         let gaps = before.clone().zip(before.skip(1)).map(|(one, next)| next.since(one));
-        (self.timeout * 7 / 15).saturating_sub(gaps.max().unwrap_or_default())
+        let slept: Duration = self.sleeps.iter().map(|(_, by)| *by).sum();
+        (self.timeout * 7 / 15).saturating_sub(gaps.max().unwrap_or_default() + slept)
     }
 
-    /// Notes that the process is running; called often, so that a stall shows as a gap.
+    /// Notes that the machine has slept since the process was last seen to run.
+    pub(crate) fn slept(&mut self, now: Moment, by: Duration) {
+        while self.sleeps.front().is_some_and(|(at, _)| now.since(*at) > self.timeout) {
+            self.sleeps.pop_front();
+        }
+        if !by.is_zero() {
+            self.sleeps.push_back((now, by));
+        }
+    }
+
+    /// Notes that the process is running with a connection; called often, so that a stall shows as a gap, and a lost
+    /// connection as well: while a session is taken back, nothing of it reaches the leader.
     pub(crate) fn awake(&mut self, now: Moment) {
         if now.since(self.last_awake()) >= self.timeout / 64 {
             self.awake.push_back(now);

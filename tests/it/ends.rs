@@ -317,6 +317,48 @@ async fn session_timeout_under_two_ticks_of_the_default_is_warned_of() {
         let session = connect_for(&hosts(), Duration::from_secs(timeout)).await;
         drop(listening);
         assert_eq!(warnings.heard("two ticks"), warned, "{timeout} s");
+        let listening = warnings.listen();
+        drop(Session::from(session.client()));
+        drop(listening);
+        assert_eq!(warnings.heard("two ticks"), 2 * warned, "{timeout} s, given");
         session.close().await.expect("closed");
     }
+}
+
+/// Somebody had one.
+#[tokio::test]
+async fn close_does_not_take_a_slow_server_for_a_clone_of_the_client() {
+    let world = World::new().await;
+    drop(world.session.client());
+    let guard = world.mutex().lock().await.expect("held");
+    guard.release().await.expect("released");
+    // A fifth of the session timeout.
+    world.proxy.hold_answers(TIMEOUT / 5);
+    world.session.close().await.expect("nobody keeps a clone");
+}
+
+#[tokio::test]
+async fn close_does_not_take_a_server_that_is_away_for_a_clone_of_the_client() {
+    let world = World::new().await;
+    drop(world.session.client());
+    world.proxy.black_hole();
+    let end = world.session.close().await;
+    assert!(!matches!(end, Err(Error::SessionKept { .. })), "nobody keeps a clone: {end:?}");
+}
+
+#[tokio::test]
+async fn panic_in_a_task_on_a_given_client_leaves_no_node() {
+    let world = World::new().await;
+    world.make_path().await;
+    let given = Session::from(world.session.client());
+    let unreadable = [Acl::new(Permission::CREATE | Permission::DELETE, AuthId::anyone())];
+    let options = Options::new().with_acls(Acls::new(&unreadable));
+    let mutex = Mutex::with_options(&given, &world.path, options).expect("a mutex");
+    let panics = Warnings::that_panic_at("cannot watch the node of a hold").listen();
+    let guard = mutex.lock().await.expect("held");
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
+    drop(panics);
+    drop(guard);
+    // The session of the client goes on.
+    world.wait_empty().await;
 }

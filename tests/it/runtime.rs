@@ -91,3 +91,14 @@ fn what_is_dropped_outside_tokio_is_released() {
     drop((mutex, session, last));
     tokio.block_on(world.wait_empty());
 }
+
+#[test]
+fn first_use_of_a_given_client_outside_tokio_does_no_harm() {
+    let tokio = runtime();
+    let world = tokio.block_on(World::new());
+    let given = Session::from(world.session.client());
+    let mutex = Mutex::new(&given, &world.path).expect("a mutex");
+    panic_in(|| block_on(mutex.lock()));
+    let guard = tokio.block_on(mutex.lock()).expect("held");
+    tokio.block_on(guard.release()).expect("released");
+}

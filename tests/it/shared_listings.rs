@@ -9,7 +9,7 @@ use testbed::proxy::{Cut, Verdict};
 use zookeeper_recipes::zookeeper_client::Permission;
 use zookeeper_recipes::{Contender, Error, Mutex, MutexGuard, Result, Waiting};
 
-use crate::support::{PATIENCE, UNHURRIED, World, hosts, soon};
+use crate::support::{PATIENCE, UNHURRIED, World, connect_for, hosts, soon};
 use crate::weather::restricted;
 
 /// So many ask at once: all ask before the first is answered, since nothing else runs until each has been polled once.
@@ -41,8 +41,9 @@ async fn those_who_share_a_listing_share_the_loss_of_the_connection() {
     // No more than these. Each has a world of its own, as what was cut off is looked for again later.
     let rounds = (1..=ASKING + LISTINGS).flat_map(|k| [Cut::AfterRequest(k), Cut::BeforeAnswer(k)]);
     let rounds = rounds.map(|cut| async move {
-        let world = World::new().await;
-        let _ahead = world.other_mutex().await.lock().await.expect("held");
+        let world = World::at(&hosts(), UNHURRIED).await;
+        let other = connect_for(&world.hosts, UNHURRIED).await;
+        let _ahead = Mutex::new(&other, &world.path).expect("a mutex").lock().await.expect("held");
         world.proxy.reset();
         world.proxy.cut(cut);
         let places = soon("all are in line", places(&world.mutex())).await.expect("in line");

@@ -289,3 +289,48 @@ fn first_write_is_not_trusted_for_longer_than_the_pings_allow() {
     // A sixteenth of that is the distance of beats.
     assert!(smallest < T / 10, "the model must come near the rule, not {smallest} ms");
 }
+
+/// A cold session that is being taken back: the leader is asked about it at once, which is a touch, and its answer takes as
+/// long to the follower as a follower's to the leader may. Then the client pings, which rides as long. The write goes out
+/// just before that arrives, and the link breaks after it.
+#[test]
+fn first_write_after_a_slow_reconnect_is_not_trusted_for_longer() {
+    let (touched, connected) = (T, T + T / 3);
+    for write in (connected..connected + T / 3).step_by(10) {
+        let mut ledger = ledger();
+        stay_awake(&mut ledger, 0, touched);
+        stay_awake(&mut ledger, connected, write);
+        ledger.answered(exchange(Request::Write, write, write + 2));
+        let (trusted, ends) = (ledger.until(Trust::Quorum), Moment::at(touched + T));
+        assert!(trusted <= ends, "written at {write}: trusted until {trusted:?}, ended at {ends:?}");
+    }
+}
+
+/// The machine sleeps several times between two pings of the client: timers stand still while the clock goes on, so all
+/// sleeps delay the ping, and not only the longest.
+#[test]
+fn first_write_after_several_short_sleeps_is_not_trusted_for_longer() {
+    for (runs, sleeps) in [(380, 1_000), (380, 300), (100, 100), (1_000, 50), (50, 400)] {
+        // What is due after so many milliseconds without sleep happens then.
+        let clock = |awake: u64| awake + awake / runs * sleeps;
+        let next_ping = clock(T / 5);
+        // The follower has answered the leader just before that ping, and does so again a ride later.
+        let write = next_ping + T / 3 - 20;
+        let mut ledger = ledger();
+        let mut last = (0, 0);
+        for awake in (0..).step_by(T as usize / 16).take_while(|awake| clock(*awake) < next_ping) {
+            let now = Moment::at(clock(awake));
+            ledger.slept(now, Duration::from_millis((clock(awake) - last.0) - (awake - last.1)));
+            ledger.awake(now);
+            last = (clock(awake), awake);
+        }
+        stay_awake(&mut ledger, next_ping, write);
+        ledger.answered(exchange(Request::Write, write, write + 2));
+        let heard = (next_ping - 1) % (T / 3);
+        let (trusted, ends) = (ledger.until(Trust::Quorum), Moment::at(heard + T));
+        assert!(
+            trusted <= ends.max(Moment::at(write)),
+            "{sleeps} ms: trusted until {trusted:?}, ended at {ends:?}"
+        );
+    }
+}
