@@ -64,6 +64,7 @@ async fn zookeepers_recipe_comes_back_behind_ours() {
     theirs.held().await;
     theirs.release().await;
     other.close().await.expect("closed");
+    drop(client);
     end.close().await;
 }
 
