@@ -1,4 +1,4 @@
-//! Candidates elect a leader that serves, and an observer tells where. Leader after leader is killed, and another takes
+//! Candidates elect a leader that serves, and an observer reports where. Leader after leader is killed, and another takes
 //! over; in the end all stop, whether they lead or follow.
 //!
 //! ```console
@@ -63,7 +63,7 @@ async fn run() -> Result<()> {
     common::close(sessions.iter().chain([&session])).await
 }
 
-/// Stands until it is told to stop, whether it leads or follows; returns how many terms it has led.
+/// Stands until a signal to stop, whether it leads or follows; returns how many terms it has led.
 async fn stand(session: Session, address: &str, mut stopped: watch::Receiver<bool>) -> Result<usize> {
     let election = Election::new(&session, &common::path())?;
     let mut terms = 0;

@@ -29,7 +29,7 @@ pub(super) async fn guard(core: Arc<Core>) {
             biased;
             () = left(&mut stages, stage) => false,
             _ = &mut lost => return,
-            // Whoever asked to be told of this node will want to hear of the one that takes its place, too.
+            // A request to report a loss at once also holds for the node that replaces this one.
             () = core.watch_wanted.notified() => {
                 core.watch_wanted.notify_one();
                 true
