@@ -2,7 +2,7 @@
 //! the clients wrote down.
 //!
 //! ```console
-//! $ zk-docker/run cargo run --release --example chaos -- --minutes 10 --seed 7
+//! $ zk-docker/run cargo run --release -p chaos -- --minutes 10 --seed 7
 //! ```
 //!
 //! It prints how it goes, and a table in the end; it writes the history as JSON lines and a timeline as SVG, and exits

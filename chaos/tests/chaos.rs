@@ -1,13 +1,10 @@
-//! A minute of everything at once: the example `chaos` with client processes and faults of all kinds, judged by what
+//! A minute of everything at once: the program `chaos` with client processes and faults of all kinds, judged by what
 //! its clients wrote down.
 //!
 //! `CHAOS_SEED` repeats the faults of another run, `CHAOS_MINUTES` makes it longer.
 
-mod built;
-
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
-use std::sync::LazyLock;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -384,6 +381,5 @@ async fn client_that_never_connects_fails() {
 }
 
 fn executable() -> &'static Path {
-    static BUILT: LazyLock<PathBuf> = LazyLock::new(|| built::example("chaos"));
-    &BUILT
+    Path::new(env!("CARGO_BIN_EXE_chaos"))
 }
