@@ -1,158 +1,173 @@
-//! What the command line says.
+//! The command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand};
 use zookeeper_recipes::Trust;
 
 use crate::client::Orders;
 use crate::workload::Workload;
 
-pub(crate) const USAGE: &str = "\
-usage: chaos [OPTION VALUE]...
-  --minutes M    for how long there are faults; 10, fractions allowed
-  --seed N       repeats the faults of another run; random
-  --workload W   lock, lock-set, rw, permits, multi, election or mix; mix
-  --clients N    how many client processes; 12
-  --trust T      quorum or connection, which promises less; quorum
-  --out DIR      where the history and the timeline go; target/chaos/SEED
-or: chaos judge DIR
-  judges again what another run has written there
-or: chaos flapping [--acquires N] [--seed N]
-  sees whether a client's memory and watches grow over N acquires, 100000 by default, while its connection flaps";
+/// Runs three servers and many client processes under seeded faults, and judges what the clients recorded.
+///
+/// Exits with 0 if every promise was kept, 1 if one was broken, and 2 if the run could not be played or read.
+#[derive(Clone, Debug, Parser)]
+#[command(args_conflicts_with_subcommands = true, args_override_self = true, disable_help_subcommand = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
 
-/// What is to be done.
-#[derive(Clone, Debug)]
+/// What to do instead of a run.
+#[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
-    Help,
-    Play(Settings),
-    /// See whether memory and watches grow.
-    Flap {
+    /// Judges the history of an earlier run again
+    Judge {
+        /// The --out directory of that run
+        #[arg(value_name = "DIR")]
+        out: PathBuf,
+    },
+    /// Checks that a client's memory and watches do not grow while its connection flaps
+    #[command(args_override_self = true)]
+    Flapping {
+        /// How many locks the client acquires
+        #[arg(long, value_name = "N", default_value_t = 100_000)]
         acquires: usize,
+        /// Repeats the faults of another run [default: random]
+        #[arg(long, value_name = "N", default_value_t = any_seed(), hide_default_value = true)]
         seed: u64,
     },
-    FlapClient {
-        hosts: String,
-        acquires: usize,
-    },
-    /// Judge again what is in this folder.
-    Judge(PathBuf),
+    /// The client process of `flapping`.
+    #[command(hide = true)]
+    FlappingClient { hosts: String, acquires: usize },
+    /// A client process of a run.
+    #[command(hide = true)]
     Client(Orders),
 }
 
 /// What a run is like.
-#[derive(Clone, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct Settings {
+    /// Minutes of faults, with or without a fraction
+    #[arg(long = "minutes", value_name = "M", default_value = "10", value_parser = minutes)]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) duration: Duration,
+    /// Repeats the faults of another run [default: random]
+    #[arg(long, value_name = "N", default_value_t = any_seed(), hide_default_value = true)]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) seed: u64,
-    /// What the clients do, in turn.
-    pub(crate) workloads: Vec<Workload>,
+    /// What the clients do; a mix is all of it
+    #[arg(long = "workload", value_name = "W", default_value = MIX, value_parser = workloads())]
+    pub(crate) workloads: Workloads,
+    /// Client processes
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) clients: usize,
+    /// What the clients trust; `connection` promises less
+    #[arg(long, value_name = "T", default_value = QUORUM, value_parser = trust())]
     pub(crate) trust: Trust,
-    pub(crate) out: PathBuf,
+    /// Where the history and the timeline go [default: target/chaos/SEED]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
 }
 
-pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String> {
-    let mut arguments = arguments.peekable();
-    let command = arguments.next_if(|word| !word.starts_with('-')).unwrap_or_default();
-    let mut next = || arguments.next().ok_or_else(|| format!("{command} needs more arguments"));
-    match command.as_str() {
-        "" => play(arguments),
-        "judge" => Ok(Command::Judge(next()?.into())),
-        "flapping" => flapping(arguments),
-        "flapping-client" => {
-            Ok(Command::FlapClient { hosts: next()?, acquires: number("the number of acquires", &next()?)? })
-        }
-        "client" => Ok(Command::Client(Orders {
-            name: next()?,
-            hosts: next()?,
-            workload: next()?.parse()?,
-            session: Duration::from_millis(number("session", &next()?)?),
-            trust: trust(&next()?)?,
-            seed: number("seed", &next()?)?,
-            journal: next()?.into(),
-            register: next()?.into(),
-        })),
-        _ => Err(format!("no command is called {command}")),
-    }
-}
+/// An alias, because a field declared as `Vec` would be an option that may be repeated.
+pub(crate) type Workloads = Vec<Workload>;
 
-fn flapping(mut arguments: impl Iterator<Item = String>) -> Result<Command, String> {
-    let (mut acquires, mut seed) = (100_000, fastrand::u64(..1_000_000));
-    while let Some(option) = arguments.next() {
-        let value = arguments.next().ok_or_else(|| format!("{option} needs a value"))?;
-        match option.as_str() {
-            "--acquires" => acquires = number(&option, &value)?,
-            "--seed" => seed = number(&option, &value)?,
-            _ => return Err(format!("flapping has no option {option}")),
-        }
+impl Settings {
+    pub(crate) fn out(&self) -> PathBuf {
+        self.out.clone().unwrap_or_else(|| format!("target/chaos/{}", self.seed).into())
     }
-    Ok(Command::Flap { acquires, seed })
-}
-
-fn play(mut arguments: impl Iterator<Item = String>) -> Result<Command, String> {
-    let mut seed = None;
-    let mut out = None;
-    let mut settings = Settings {
-        duration: Duration::from_secs(600),
-        seed: 0,
-        workloads: Workload::ALL.to_vec(),
-        clients: 12,
-        trust: Trust::Quorum,
-        out: PathBuf::new(),
-    };
-    while let Some(option) = arguments.next() {
-        if option == "--help" {
-            return Ok(Command::Help);
-        }
-        let value = arguments.next().ok_or_else(|| format!("{option} needs a value"))?;
-        match option.as_str() {
-            "--minutes" => {
-                settings.duration = Duration::from_secs_f64(60.0 * number::<f64>(&option, &value)?.max(0.0))
-            }
-            "--seed" => seed = Some(number(&option, &value)?),
-            "--workload" if value == "mix" => settings.workloads = Workload::ALL.to_vec(),
-            "--workload" => settings.workloads = vec![value.parse()?],
-            "--clients" => settings.clients = number::<usize>(&option, &value)?.max(1),
-            "--trust" => settings.trust = trust(&value)?,
-            "--out" => out = Some(PathBuf::from(value)),
-            _ => return Err(format!("no option is called {option}")),
-        }
-    }
-    settings.seed = seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
-    settings.out = out.unwrap_or_else(|| PathBuf::from(format!("target/chaos/{}", settings.seed)));
-    Ok(Command::Play(settings))
 }
 
 impl Orders {
-    /// The arguments that [`parse`] makes these orders of.
-    pub(crate) fn to_arguments(&self) -> Vec<String> {
+    /// The arguments which are parsed as [`Command::Client`] with these orders.
+    pub(crate) fn to_arguments(&self) -> Vec<OsString> {
+        let trust = if self.trust == Trust::Connection { CONNECTION } else { QUORUM };
         vec![
-            "client".to_owned(),
-            self.name.clone(),
-            self.hosts.clone(),
-            self.workload.to_string(),
-            self.session.as_millis().to_string(),
-            if self.trust == Trust::Connection { CONNECTION } else { QUORUM }.to_owned(),
-            self.seed.to_string(),
-            self.journal.display().to_string(),
-            self.register.display().to_string(),
+            "client".into(),
+            self.name.clone().into(),
+            self.hosts.clone().into(),
+            self.workload.to_string().into(),
+            self.session.as_millis().to_string().into(),
+            trust.into(),
+            self.seed.to_string().into(),
+            self.journal.clone().into(),
+            self.register.clone().into(),
         ]
     }
 }
 
+const MIX: &str = "mix";
 const QUORUM: &str = "quorum";
 const CONNECTION: &str = "connection";
 
-fn trust(value: &str) -> Result<Trust, String> {
-    match value {
-        QUORUM => Ok(Trust::Quorum),
-        CONNECTION => Ok(Trust::Connection),
-        _ => Err(format!("there is no trust in {value}")),
-    }
+fn any_seed() -> u64 {
+    fastrand::u64(..1_000_000)
 }
 
-fn number<N: FromStr>(what: &str, value: &str) -> Result<N, String> {
-    value.parse().map_err(|_| format!("{what}: {value} is no number that fits"))
+fn minutes(text: &str) -> Result<Duration, String> {
+    let minutes: f64 = text.parse().map_err(|_| "not a number")?;
+    Duration::try_from_secs_f64(60.0 * minutes).map_err(|_| "not a length of time".to_owned())
+}
+
+pub(crate) fn millis(text: &str) -> Result<Duration, String> {
+    text.parse().map(Duration::from_millis).map_err(|_| "not a number of milliseconds".to_owned())
+}
+
+fn workloads() -> impl TypedValueParser<Value = Workloads> {
+    let names = Workload::ALL.map(Workload::name).into_iter().chain([MIX]);
+    PossibleValuesParser::new(names).map(|name| {
+        let chosen = |workload: &Workload| name == MIX || name == workload.name();
+        Workload::ALL.into_iter().filter(chosen).collect()
+    })
+}
+
+pub(crate) fn trust() -> impl TypedValueParser<Value = Trust> {
+    let names = PossibleValuesParser::new([QUORUM, CONNECTION]);
+    names.map(|name| if name == CONNECTION { Trust::Connection } else { Trust::Quorum })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn arguments_are_declared_consistently() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn client_process_is_given_the_same_orders() {
+        for trust in [Trust::Quorum, Trust::Connection] {
+            let orders = Orders {
+                name: "c0.1".to_owned(),
+                hosts: "127.0.0.1:1,127.0.0.1:2".to_owned(),
+                workload: Workload::LockSet,
+                session: Duration::from_millis(2_500),
+                trust,
+                seed: u64::MAX,
+                journal: "journals/c0.1.jsonl".into(),
+                register: "register".into(),
+            };
+            let parsed = Arguments::parse_from([vec!["chaos".into()], orders.to_arguments()].concat());
+            let Some(Command::Client(parsed)) = parsed.command else { panic!("not a client: {parsed:?}") };
+            assert_eq!(format!("{parsed:?}"), format!("{orders:?}"));
+        }
+    }
+
+    #[test]
+    fn last_of_several_values_counts() {
+        let parsed = Arguments::parse_from(["chaos", "--minutes", "1", "--seed", "7", "--minutes", "1.5"]);
+        assert_eq!((parsed.settings.duration, parsed.settings.seed), (Duration::from_secs(90), 7));
+        assert_eq!(parsed.settings.workloads, Workload::ALL);
+        assert_eq!(parsed.settings.out(), PathBuf::from("target/chaos/7"));
+    }
 }

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::Args;
 use fastrand::Rng;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -24,19 +25,23 @@ use tokio::task::JoinSet;
 use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Options, Session, Trust};
 
+use crate::arguments::{millis, trust};
 use crate::leftover;
 use crate::line::{Mark, What};
 use crate::workload::Workload;
 
 type Result<T = (), E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// What a client process is told by its parent.
-#[derive(Clone, Debug)]
+/// The arguments of a client process, given by its parent.
+#[derive(Args, Clone, Debug)]
 pub(crate) struct Orders {
     pub(crate) name: String,
     pub(crate) hosts: String,
     pub(crate) workload: Workload,
+    /// The session timeout, in milliseconds.
+    #[arg(value_parser = millis)]
     pub(crate) session: Duration,
+    #[arg(value_parser = trust())]
     pub(crate) trust: Trust,
     pub(crate) seed: u64,
     pub(crate) journal: PathBuf,

@@ -38,10 +38,11 @@ const REPORT: Duration = Duration::from_secs(10);
 
 /// Plays, and says whether all promises were kept. Who is interrupted leaves nothing running, and nothing behind.
 pub(crate) async fn play(settings: Settings) -> Result<bool> {
-    let folder = settings.out.join("processes");
+    let out = settings.out();
+    let folder = out.join("processes");
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
-        played = play_to_the_end(&settings, &folder) => return played,
+        played = play_to_the_end(&settings, &out, &folder) => return played,
         interrupted = ctrl_c() => interrupted?,
         _ = terminate.recv() => {}
     }
@@ -52,8 +53,8 @@ pub(crate) async fn play(settings: Settings) -> Result<bool> {
     Err("interrupted, so nothing is judged".into())
 }
 
-async fn play_to_the_end(settings: &Settings, folder: &Path) -> Result<bool> {
-    let Settings { duration, seed, workloads, clients, trust, out } = settings;
+async fn play_to_the_end(settings: &Settings, out: &Path, folder: &Path) -> Result<bool> {
+    let Settings { duration, seed, workloads, clients, trust, .. } = settings;
     println!(
         "chaos: seed {seed}, {:.1} minutes, {clients} clients, out {}",
         duration.as_secs_f64() / 60.0,

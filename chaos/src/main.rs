@@ -23,21 +23,21 @@ mod workload;
 
 use std::process::ExitCode;
 
-use self::arguments::{Command, USAGE};
+use clap::Parser;
+
+use self::arguments::{Arguments, Command};
 
 #[tokio::main(worker_threads = 2)]
 async fn main() -> ExitCode {
-    let done = match arguments::parse(std::env::args().skip(1)) {
-        Ok(Command::Help) => {
-            println!("{USAGE}");
-            return ExitCode::SUCCESS;
+    let Arguments { command, settings } = Arguments::parse();
+    let done = match command {
+        None => game::play(settings).await,
+        Some(Command::Judge { out }) => verdict::again(&out),
+        Some(Command::Flapping { acquires, seed }) => flapping::run(acquires, seed).await,
+        Some(Command::FlappingClient { hosts, acquires }) => {
+            flapping::acquire(&hosts, acquires).await.map(|()| true)
         }
-        Ok(Command::Play(settings)) => game::play(settings).await,
-        Ok(Command::Flap { acquires, seed }) => flapping::run(acquires, seed).await,
-        Ok(Command::FlapClient { hosts, acquires }) => flapping::acquire(&hosts, acquires).await.map(|()| true),
-        Ok(Command::Judge(out)) => verdict::again(&out),
-        Ok(Command::Client(orders)) => client::run(orders).await.map(|()| true),
-        Err(error) => Err(format!("{error}\n{USAGE}").into()),
+        Some(Command::Client(orders)) => client::run(orders).await.map(|()| true),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

@@ -74,8 +74,9 @@ pub(crate) fn of_run(course: &Course, folder: &Path, out: &Path) -> Result<bool>
 
 /// Judges again what was written into `out`.
 pub(crate) fn again(out: &Path) -> Result<bool> {
-    let course = serde_json::from_reader(File::open(out.join(COURSE))?)?;
-    judge(&course, &Facts::of(read_journal(out.join(HISTORY))?), out)
+    let path = out.join(COURSE);
+    let course = File::open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    judge(&serde_json::from_reader(course)?, &Facts::of(read_journal(out.join(HISTORY))?), out)
 }
 
 fn judge(course: &Course, facts: &Facts, out: &Path) -> Result<bool> {

@@ -36,7 +36,7 @@ impl Workload {
     pub(crate) const ALL: [Self; 6] =
         [Self::Lock, Self::LockSet, Self::Rw, Self::Permits, Self::Multi, Self::Election];
 
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Lock => "lock",
             Self::LockSet => "lock-set",
