@@ -1,4 +1,4 @@
-//! A client process: one workload over one kind of lock, in a session of its own, until it is asked to end.
+//! A client process: runs one workload in its own session until the parent stops it.
 
 mod acquire;
 mod election;
@@ -48,31 +48,31 @@ pub(crate) struct Orders {
     pub(crate) register: PathBuf,
 }
 
-/// What the parent wants.
+/// The phase of the run, set by the parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
     Storm,
-    /// All is healed, so that nobody has to wait for long: locks are held for a moment only.
+    /// All faults are healed. Locks are held only briefly, so that nobody waits for long.
     Calm,
-    /// Whatever has begun is brought to its end.
+    /// Finish what is under way, and start nothing.
     Stop,
 }
 
-/// What one of a client's tasks works with.
+/// The state of one task of a client.
 #[derive(Clone, Debug)]
 struct Worker {
     process: Process,
     name: Arc<str>,
     journal: Journal,
     session: Session,
-    /// What all locks are made with.
+    /// The options of every lock.
     options: Options,
     /// The session's timeout.
     timeout: Duration,
     register: PathBuf,
     random: Rng,
     phase: watch::Receiver<Phase>,
-    /// Tells the tasks of a client apart.
+    /// Distinguishes the tasks of a client.
     number: u64,
 }
 
@@ -81,22 +81,22 @@ impl Worker {
         self.journal.write(&Mark::new(&self.name, what)).expect("the journal can be written");
     }
 
-    /// Notes what must not happen, and says it.
+    /// Records and prints something that must not happen.
     fn wrong(&self, text: String) {
         eprintln!("chaos: {}: {text}", self.name);
         self.note(What::Wrong { text });
     }
 
-    fn is_to_stop(&self) -> bool {
+    fn should_stop(&self) -> bool {
         *self.phase.borrow() == Phase::Stop
     }
 
-    /// A random time up to this part of the session's timeout.
+    /// A random time, up to this fraction of the session timeout.
     fn up_to(&mut self, part: f64) -> Duration {
         self.timeout.mul_f64(part * self.random.f64())
     }
 
-    /// How long one holds a lock: mostly a moment, and now and then long enough for a fault to come in between.
+    /// How long to hold a lock: usually briefly, sometimes long enough for a fault to strike meanwhile.
     fn work(&mut self) -> Duration {
         let storms = *self.phase.borrow() == Phase::Storm;
         let part = if storms && self.random.u8(0..15) == 0 { 0.8 } else { 0.015 };
@@ -104,19 +104,19 @@ impl Worker {
     }
 }
 
-/// Works until the standard input ends, then gives everything back.
+/// Works until standard input ends, then releases everything.
 pub(crate) async fn run(orders: Orders) -> Result {
-    // Else it would go on if its parent were killed, and stay if it were stopped then.
+    // Otherwise it would survive a parent that is killed, and a stopped one would remain.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let journal = Journal::create(&orders.journal)?;
     let name: Arc<str> = orders.name.as_str().into();
-    watch_the_machine(&name, &journal);
+    record_stalls(&name, &journal);
     let phase = follow_the_parent();
     let session = connect(&orders, &phase).await?;
     let options = Options::new().with_trust(orders.trust);
     let session = session.with_options(options.clone());
     let process = History::to_journal(journal.clone()).process(Arc::clone(&name));
-    // One that was started again must not do the same, nor add the same elements.
+    // A restarted process must not repeat itself, or it would add the same elements.
     let seed = name.bytes().fold(orders.seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
     let mut random = Rng::with_seed(seed);
     let mut tasks = JoinSet::new();
@@ -142,7 +142,7 @@ pub(crate) async fn run(orders: Orders) -> Result {
     let left = leftover::of_session(&session.client(), orders.session).await;
     match left {
         Ok(left) => left.into_iter().try_for_each(|node| note(What::Left { node }))?,
-        Err(error) => note(What::Wrong { text: format!("cannot see what is left: {error}") })?,
+        Err(error) => note(What::Wrong { text: format!("cannot list leftover nodes: {error}") })?,
     }
     let closed = session.close().await;
     let what = match closed {
@@ -154,7 +154,7 @@ pub(crate) async fn run(orders: Orders) -> Result {
 
 type Task = fn(Worker) -> BoxFuture<'static, Result>;
 
-/// What is done at the same time.
+/// The concurrent tasks of a workload.
 fn tasks_of(workload: Workload) -> Vec<Task> {
     match workload {
         Workload::Lock => vec![
@@ -178,7 +178,7 @@ fn tasks_of(workload: Workload) -> Vec<Task> {
     }
 }
 
-/// Connects, however long it takes. Who is asked to end before has seen servers that serve nobody.
+/// Connects, however long it takes. Fails if the parent stops the client before, since then no server ever answered.
 async fn connect(orders: &Orders, phase: &watch::Receiver<Phase>) -> Result<Session> {
     loop {
         let connector = Client::connector().with_session_timeout(orders.session);
@@ -193,7 +193,7 @@ async fn connect(orders: &Orders, phase: &watch::Receiver<Phase>) -> Result<Sess
     }
 }
 
-/// A line of input calms the client, and the end of the input stops it.
+/// A line on standard input starts the calm phase, and the end of input stops the client.
 fn follow_the_parent() -> watch::Receiver<Phase> {
     let (phase, followed) = watch::channel(Phase::Storm);
     tokio::spawn(async move {
@@ -206,9 +206,9 @@ fn follow_the_parent() -> watch::Receiver<Phase> {
     followed
 }
 
-/// Notes when the machine gives this process no time, in a thread of its own: a loss that is told late for that is
-/// nobody's fault.
-fn watch_the_machine(name: &Arc<str>, journal: &Journal) {
+/// Records, from a separate thread, when the machine does not schedule this process, which excuses a late report of a
+/// loss.
+fn record_stalls(name: &Arc<str>, journal: &Journal) {
     const BEAT: Duration = Duration::from_millis(10);
     const STALL: u64 = 40_000_000;
     let (name, journal) = (Arc::clone(name), journal.clone());

@@ -1,4 +1,4 @@
-//! Whether a client's memory and watches stay what they are, over very many acquires on a connection that flaps.
+//! Checks that a client's memory and watches do not grow over many acquires while its connection flaps.
 
 use std::error::Error;
 use std::process::Stdio;
@@ -19,17 +19,17 @@ use zookeeper_recipes::{Mutex, Session};
 type Result<T = (), E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
 const SESSION: Duration = Duration::from_secs(4);
-/// Each of the locks has that many contenders, all in one session.
 const LOCKS: usize = 3;
+/// Contenders per lock, all in one session.
 const CONTENDERS: usize = 3;
-/// How often the client says how it is.
+/// How many reports the client prints.
 const REPORTS: usize = 20;
-/// The report that the last one is compared with, when all that is made once has been made.
+/// The report with which the last one is compared. By then everything that is allocated once has been.
 const BASELINE: usize = 4;
-/// How much the memory may grow from there, in KiB: what an allocator does by itself.
+/// How much resident memory may grow from there, in KiB, to allow for the allocator.
 const SLACK: u64 = 1_536;
 
-/// How things were at one time.
+/// A measurement.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     acquires: usize,
@@ -37,7 +37,7 @@ struct Sample {
     watches: u64,
 }
 
-/// Flaps, and says whether all stayed as it was.
+/// Returns whether neither memory nor watches grew.
 pub(crate) async fn run(acquires: usize, seed: u64) -> Result<bool> {
     println!("chaos: {acquires} acquires while the connection is closed every 100 to 500 ms, seed {seed}");
     let server = Server::start().await?;
@@ -68,13 +68,13 @@ pub(crate) async fn run(acquires: usize, seed: u64) -> Result<bool> {
         let Some(line) = line else { break };
         let mut numbers = line.split(' ').map(str::parse);
         let (Some(Ok(acquires)), Some(Ok(resident))) = (numbers.next(), numbers.next()) else {
-            return Err(format!("the client said {line:?}").into());
+            return Err(format!("the client printed {line:?}").into());
         };
         let sample = Sample { acquires: acquires as usize, resident, watches: watches(&server).await? };
         let seconds = began.elapsed().as_secs();
         println!("{seconds:>8}{:>10}{:>14}{:>10}{cuts:>8}", sample.acquires, sample.resident, sample.watches);
         samples.push(sample);
-        // The last words are said in peace.
+        // The last report is made on a stable connection.
         flap = samples.len() < REPORTS;
     }
     let status = client.wait().await?;
@@ -99,15 +99,15 @@ fn judge(samples: &[Sample]) -> bool {
     flat
 }
 
-/// How many watches the server keeps.
+/// The number of watches on the server.
 async fn watches(server: &Server) -> Result<u64> {
     let answer = server.four_letter_word("wchs").await?;
     let total = answer.lines().find_map(|line| line.strip_prefix("Total watches:"));
     Ok(total.ok_or_else(|| format!("wchs: {answer:?}"))?.trim().parse()?)
 }
 
-/// The client: acquires and releases, and says every now and then how many acquires there were, and how many KiB it
-/// takes; the last time when nothing is held or waited for.
+/// The client process: acquires and releases, and prints from time to time its number of acquires and its resident
+/// memory in KiB. At the last report it neither holds nor waits for a lock.
 pub(crate) async fn acquire(hosts: &str, acquires: usize) -> Result {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let session = Session::connect_with(Client::connector().with_session_timeout(SESSION), hosts).await?;
@@ -130,7 +130,7 @@ pub(crate) async fn acquire(hosts: &str, acquires: usize) -> Result {
                 let Some(guard) = guard else { continue };
                 match random.u8(0..8) {
                     0 => drop(guard),
-                    // It may have been lost; what counts is what is left of it.
+                    // The lock may be lost; only leftovers matter here.
                     _ => drop(guard.release().await),
                 }
                 if send.send(()).await.is_err() {
@@ -148,7 +148,7 @@ pub(crate) async fn acquire(hosts: &str, acquires: usize) -> Result {
     }
     drop(done);
     while tasks.join_next().await.is_some() {}
-    // What was given up is cleaned up in the background.
+    // Abandoned nodes are deleted in the background.
     sleep(SESSION).await;
     println!("{acquires} {}", resident()?);
     Ok(session.close().await?)

@@ -1,4 +1,4 @@
-//! Nodes that are still there when everything was given back.
+//! Leftover nodes: those which exist after everything was released.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use zookeeper_recipes::zookeeper_client::{Client, Error};
 
 use crate::workload::ROOT;
 
-/// Names what is left under all locks, whose ever it is.
+/// Leftover nodes of any session.
 pub(crate) async fn of_all(hosts: &str) -> Result<Vec<String>, Error> {
     let client = Client::connect(hosts).await?;
     client.sync("/").await?;
     nodes(&client).await
 }
 
-/// Names what is left of this client's own session, which the end of the session will hide. What is given up is deleted
-/// in the background, for which there is time within `limit`.
+/// Leftover nodes of this client's own session, before the end of the session deletes them. Clean-up in the background
+/// has until `limit` to finish.
 pub(crate) async fn of_session(client: &Client, limit: Duration) -> Result<Vec<String>, Error> {
     let deadline = Instant::now() + limit;
     loop {
@@ -27,7 +27,7 @@ pub(crate) async fn of_session(client: &Client, limit: Duration) -> Result<Vec<S
         };
         let Some(node) = left.first().filter(|_| Instant::now() < deadline) else { return Ok(left) };
         if let (Some(_), gone) = client.check_and_watch_stat(node).await? {
-            // If it stays, the others may have gone meanwhile.
+            // If this node stays, others may have gone meanwhile.
             let _ = timeout_at(deadline, gone.changed()).await;
         }
     }
@@ -54,7 +54,7 @@ async fn nodes(client: &Client) -> Result<Vec<String>, Error> {
         };
         for name in names {
             let node = format!("{dir}/{name}");
-            // The locks' paths and what they consist of have short names.
+            // Lock nodes begin with `_c_`; everything else is a parent.
             if name.starts_with("_c_") { nodes.push(node) } else { open.push(node) }
         }
     }

@@ -1,4 +1,4 @@
-//! What the files of a run consist of: one JSON object a line.
+//! The lines of a run's files, each a JSON object.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(crate) enum Line {
 }
 
 impl Line {
-    /// When it happened, or began.
+    /// When it happened or began.
     pub(crate) fn at(&self) -> u64 {
         match self {
             Self::Event(event) => event.at,
@@ -26,7 +26,7 @@ impl Line {
     }
 }
 
-/// What a history of locks has no words for.
+/// A fact which is not an event of a lock's history.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Mark {
     pub(crate) at: u64,
@@ -38,17 +38,17 @@ pub(crate) struct Mark {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "mark", rename_all = "snake_case")]
 pub(crate) enum What {
-    /// A holder was told that its connection is gone, or silent.
+    /// A guard reported that its connection is lost or silent.
     Suspended { object: Arc<str> },
-    /// A holder was told that its connection is back.
+    /// A guard reported that its connection is back.
     Resumed { object: Arc<str> },
-    /// The process got no time from the machine since then.
+    /// The machine has not scheduled the process since then.
     Stalled { since: u64 },
-    /// A hold is another node now, with its token of before.
+    /// A grant moved to another node, and kept its token.
     Moved { object: Arc<str>, token: i64, node: String },
-    /// An operator is about to delete this node.
+    /// The operator is about to delete this node.
     Deleting { node: String, token: i64 },
-    /// What came of that; `at` is when it was sent, and `done` when it was answered.
+    /// The outcome; `at` is when the request was sent, and `done` when it was answered.
     Deleted {
         node: String,
         token: i64,
@@ -56,13 +56,13 @@ pub(crate) enum What {
         #[serde(default)]
         done: Option<u64>,
     },
-    /// A waiter was told that somebody has deleted its node.
+    /// A waiter failed because its node was deleted.
     Evicted { node: String },
-    /// A node of the session was there when all had been given back.
+    /// A node of the session still existed after everything was released.
     Left { node: String },
-    /// What must not happen.
+    /// Something that must not happen.
     Wrong { text: String },
-    /// The session is closed, and the process about to end.
+    /// The session is closed, and the process is about to exit.
     Closed,
 }
 
@@ -71,7 +71,7 @@ impl Mark {
         Self { at: now(), process: Arc::clone(process), what }
     }
 
-    /// Which deletion, if any, this is the answer to: when it was sent, and of what.
+    /// If this is the outcome of a deletion: when that was sent, and its node.
     pub(crate) fn answered(&self) -> Option<(u64, &String)> {
         match &self.what {
             What::Deleted { node, .. } => Some((self.at, node)),

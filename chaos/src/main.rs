@@ -1,22 +1,22 @@
-//! A real three-server ensemble, many client processes, faults at random at the same time, and a judge that reads what
-//! the clients wrote down.
+//! Runs a real ensemble of three servers and many client processes under random, overlapping faults, and judges what
+//! the clients recorded.
 //!
 //! ```console
 //! $ zk-docker/run cargo run --release -p chaos -- --minutes 10 --seed 7
 //! ```
 //!
-//! It prints how it goes, and a table in the end; it writes the history as JSON lines and a timeline as SVG, and exits
-//! with 1 if a promise was broken. `--help` tells the rest.
+//! It prints its progress and a final table, writes the history as JSON lines and a timeline as SVG, and exits with 1
+//! if a promise was broken. `--help` lists the options.
 
 mod arguments;
 mod client;
 mod flapping;
-mod game;
 mod leftover;
 mod line;
 mod operator;
 mod progress;
 mod register;
+mod run;
 mod timeline;
 mod verdict;
 mod workload;
@@ -31,7 +31,7 @@ use self::arguments::{Arguments, Command};
 async fn main() -> ExitCode {
     let Arguments { command, settings } = Arguments::parse();
     let done = match command {
-        None => game::play(settings).await,
+        None => run::run(settings).await,
         Some(Command::Judge { out }) => verdict::again(&out),
         Some(Command::Flapping { acquires, seed }) => flapping::run(acquires, seed).await,
         Some(Command::FlappingClient { hosts, acquires }) => {

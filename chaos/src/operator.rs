@@ -1,4 +1,4 @@
-//! Someone who deletes nodes by hand, and says to the nemesis whom a pause hurts most.
+//! An operator who deletes nodes, and names the client for the nemesis to pause.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use testbed::nemesis::{Accomplice, Kind, Struck};
 use tokio::time::timeout;
 use zookeeper_recipes::zookeeper_client::{Client, Error};
 
-use crate::game::SESSION;
 use crate::line::{Mark, What};
 use crate::register::Register;
+use crate::run::SESSION;
 use crate::workload::{Workload, path};
 
 const PATIENCE: Duration = Duration::from_secs(4);
 const TRIES: usize = 5;
 
-/// Does for the nemesis what needs to know of locks.
+/// The part of the nemesis which knows the locks.
 #[derive(Debug)]
 pub(crate) struct Operator {
     pub(crate) hosts: String,
@@ -38,16 +38,17 @@ impl Accomplice for Operator {
         let mut random = Rng::with_seed(dice);
         let objects: Vec<_> = self.workloads.iter().flat_map(|workload| workload.objects()).collect();
         let Some(object) = random.choice(objects) else { return };
-        let hand = Hand { hosts: self.hosts.clone(), journal: self.journal.clone(), path: path(object), random };
+        let deletion =
+            Deletion { hosts: self.hosts.clone(), journal: self.journal.clone(), path: path(object), random };
         tokio::spawn(async move {
-            let deletion = async {
+            let deleted = async {
                 match kind {
-                    Kind::PathDeletion => hand.delete_path().await,
-                    _ => hand.delete_node().await,
+                    Kind::PathDeletion => deletion.delete_path().await,
+                    _ => deletion.delete_node().await,
                 }
             };
-            // Servers that cannot be reached, and nodes that vanish, are what an operator lives with.
-            let _ = timeout(PATIENCE, deletion).await;
+            // Unreachable servers and vanishing nodes are expected.
+            let _ = timeout(PATIENCE, deleted).await;
         });
     }
 
@@ -57,21 +58,21 @@ impl Accomplice for Operator {
     }
 }
 
-struct Hand {
+struct Deletion {
     hosts: String,
     journal: Journal,
     path: String,
     random: Rng,
 }
 
-impl Hand {
+impl Deletion {
     async fn delete_node(mut self) -> Result<(), Error> {
         let client = connect(&self.hosts).await?;
         let dirs = dirs(&client, &self.path).await?;
         let Some(dir) = self.random.choice(dirs) else { return Ok(()) };
         let mut names = client.list_children(&dir).await?;
         names.sort_by_key(|name| name[name.len().saturating_sub(10)..].to_owned());
-        // The holder as often as not.
+        // Every other time the first node, which is the holder's.
         let at = if self.random.bool() { 0 } else { self.random.usize(0..names.len().max(1)) };
         match names.get(at) {
             Some(name) => self.delete(&client, &format!("{dir}/{name}")).await.map(|_| ()),
@@ -97,7 +98,7 @@ impl Hand {
         Ok(())
     }
 
-    /// Whether it is gone by our hand. What could not be deleted is no error.
+    /// Returns whether this call deleted the node. A node which is missing or has children is not an error.
     async fn delete(&self, client: &Client, node: &str) -> Result<bool, Error> {
         let Some(stat) = client.check_stat(node).await? else { return Ok(false) };
         let (at, token) = (now(), stat.czxid);
@@ -105,7 +106,7 @@ impl Hand {
             let mark = Mark { at, process: "operator".into(), what };
             self.journal.write(&mark).expect("the journal can be written");
         };
-        // Whatever happens to us while it is under way, it may have been done.
+        // If the outcome stays unknown, the node may have been deleted.
         write(What::Deleting { node: node.to_owned(), token });
         let deleted = client.delete(node, None).await;
         let result = match &deleted {
@@ -121,12 +122,12 @@ impl Hand {
     }
 }
 
-/// An operator's session ends as soon as those of clients do, and with it what it has sent and heard nothing of.
+/// The session has the timeout of the clients', and unanswered requests end with it.
 async fn connect(hosts: &str) -> Result<Client, Error> {
     Client::connector().with_session_timeout(SESSION).connect(hosts).await
 }
 
-/// Where the nodes of the lock at `path` are.
+/// The parents of the nodes of the lock at `path`.
 async fn dirs(client: &Client, path: &str) -> Result<Vec<String>, Error> {
     if path != crate::workload::path("permits") {
         return Ok(vec![path.to_owned()]);

@@ -1,10 +1,10 @@
-//! What the clients have written so far, counted while they write.
+//! Counts grants and losses in the clients' journals while these are written.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// Counts in files that grow.
+/// Counts over journals which grow.
 #[derive(Debug)]
 pub(crate) struct Progress {
     folder: PathBuf,
@@ -18,7 +18,7 @@ impl Progress {
         Self { folder: folder.to_owned(), files: Vec::new(), grants: 0, losses: 0 }
     }
 
-    /// Counts what is new.
+    /// Counts what was written since the last call.
     pub(crate) fn look(&mut self) -> io::Result<()> {
         for entry in fs::read_dir(&self.folder)? {
             let path = entry?.path();

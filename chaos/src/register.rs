@@ -1,7 +1,7 @@
-//! The thing that the locks guard: sets of numbers, which a client reads, and writes back with one more.
+//! The resource which the locks guard: two sets of numbers, to which clients add by reading and writing back.
 //!
-//! It is as naive as a file: who writes replaces all. One set looks at fencing tokens and the other does not. A set is
-//! handed out as the number of a version, of which the register remembers what it was made from.
+//! Like a file, a write replaces the whole set. One set checks fencing tokens, and the other ignores them. A client
+//! reads the number of a version; the register remembers which version each one was made from.
 
 use std::collections::HashSet;
 use std::io;
@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 
-/// Whether writes with old tokens are refused.
+/// Whether requests with old tokens are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tokens {
     Checked,
@@ -29,7 +29,7 @@ impl Tokens {
     }
 }
 
-/// The server's side.
+/// The server.
 #[derive(Debug)]
 pub(crate) struct Register {
     sets: Arc<Mutex<Sets>>,
@@ -40,13 +40,13 @@ pub(crate) struct Register {
 struct Sets {
     checked: Set,
     ignored: Set,
-    /// Who has read and not yet written a set that ignores tokens.
+    /// The clients which have read the set that ignores tokens, and not written it yet.
     inside: Vec<String>,
 }
 
 #[derive(Debug, Default)]
 struct Set {
-    /// For each version what it was made from, and what was added.
+    /// For each version, the version it was made from and the element added.
     versions: Vec<(Option<usize>, u64)>,
     now: Option<usize>,
     largest: i64,
@@ -54,7 +54,7 @@ struct Set {
     refused: usize,
 }
 
-/// What became of a set.
+/// Counts of the updates of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Updates {
     pub(crate) acknowledged: usize,
@@ -77,8 +77,7 @@ impl Set {
         admitted
     }
 
-    /// Refuses who comes late. Reading leaves the token behind, too: an older holder must not write between our read
-    /// and our write.
+    /// Refuses old tokens. A read counts too: an older holder must not write between our read and our write.
     fn admit(&mut self, token: Option<i64>) -> bool {
         let Some(token) = token else { return true };
         let admitted = token >= self.largest;
@@ -101,7 +100,7 @@ impl Set {
 }
 
 impl Register {
-    /// Listens on a socket in this folder.
+    /// Listens on a socket in this directory.
     pub(crate) fn start(folder: &Path) -> io::Result<Self> {
         let socket = folder.join("register");
         let listener = UnixListener::bind(&socket)?;
@@ -129,7 +128,7 @@ impl Register {
         }
     }
 
-    /// The last client that has read and not yet written, where nothing but the lock keeps it from doing harm.
+    /// The client which was last to read, and not yet write, the set that only the lock protects.
     pub(crate) fn someone_inside(&self) -> Option<String> {
         lock(&self.sets).inside.last().cloned()
     }
@@ -152,7 +151,8 @@ async fn serve(stream: UnixStream, sets: Arc<Mutex<Sets>>) -> io::Result<()> {
 }
 
 impl Sets {
-    /// `read CLIENT SET TOKEN`, answered with a version, or `write CLIENT SET TOKEN VERSION ELEMENT`.
+    /// Answers `read CLIENT SET TOKEN` with a version, `write CLIENT SET TOKEN VERSION ELEMENT` with `ok`, and both with
+    /// `refused` if the token is too old.
     fn answer(&mut self, line: &str, client: &mut String) -> String {
         let words: Vec<_> = line.split(' ').collect();
         let (verb, name, checked) = (words[0], words[1], words[2] == Tokens::Checked.name());
@@ -175,27 +175,27 @@ impl Sets {
     }
 }
 
-/// A client's side.
+/// A client of the register.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct RegisterClient {
     client: String,
     lines: Lines<BufReader<OwnedReadHalf>>,
     writer: OwnedWriteHalf,
 }
 
-impl Desk {
+impl RegisterClient {
     pub(crate) async fn open(socket: &Path, client: &str) -> io::Result<Self> {
         let (reader, writer) = UnixStream::connect(socket).await?.into_split();
         Ok(Self { client: client.to_owned(), lines: BufReader::new(reader).lines(), writer })
     }
 
-    /// The version that there is; `None` if the token is too old.
+    /// The current version; `None` if the token is too old.
     pub(crate) async fn read(&mut self, tokens: Tokens, token: i64) -> io::Result<Option<String>> {
-        let answer = self.ask(format!("read {} {} {token}\n", self.client, tokens.name())).await?;
+        let answer = self.request(format!("read {} {} {token}\n", self.client, tokens.name())).await?;
         Ok(Some(answer).filter(|answer| answer != "refused"))
     }
 
-    /// Replaces the set by this version with one more element; false if the token is too old.
+    /// Replaces the set with this version plus one element; false if the token is too old.
     pub(crate) async fn write(
         &mut self,
         tokens: Tokens,
@@ -204,10 +204,10 @@ impl Desk {
         element: u64,
     ) -> io::Result<bool> {
         let line = format!("write {} {} {token} {version} {element}\n", self.client, tokens.name());
-        Ok(self.ask(line).await? == "ok")
+        Ok(self.request(line).await? == "ok")
     }
 
-    async fn ask(&mut self, line: String) -> io::Result<String> {
+    async fn request(&mut self, line: String) -> io::Result<String> {
         self.writer.write_all(line.as_bytes()).await?;
         self.lines.next_line().await?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }

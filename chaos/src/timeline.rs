@@ -1,4 +1,4 @@
-//! The history as pictures that a person can read: a page for every minute, with a row per server and per client.
+//! The history as SVG: a page per minute, with a row per server and per client.
 
 mod page;
 
@@ -16,20 +16,20 @@ use crate::line::{Mark, What};
 
 const PAGE: u64 = 60_000_000_000;
 
-/// A stretch of time in a lane of a client's row, or in the whole row of somebody.
+/// An interval in one lane of a row, or across all lanes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Bar {
     row: Row,
-    /// Within the row; none for all lanes.
+    /// `None` for all lanes.
     lane: Option<Arc<str>>,
     begin: u64,
     end: u64,
     shade: Shade,
-    /// What is written on it.
+    /// The text on it.
     label: String,
 }
 
-/// In the order from top to bottom.
+/// From top to bottom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Row {
     Server(usize),
@@ -38,7 +38,7 @@ enum Row {
 }
 
 impl Row {
-    /// `c3.1` is in the row of client 3, `server 1 (leader 2)` in that of server 1.
+    /// `c3.1` belongs to client 3, and `server 1 (leader 2)` to server 1.
     fn of(name: &str) -> Option<Self> {
         let number = |text: &str| text.split(['.', ' ']).next()?.parse().ok();
         match name.strip_prefix("server ") {
@@ -57,7 +57,7 @@ impl Row {
     }
 }
 
-/// Writes the pages, and says how many.
+/// Writes the pages, and returns their number.
 pub(crate) fn draw(
     events: &[Event],
     faults: &[Struck],
@@ -70,7 +70,7 @@ pub(crate) fn draw(
     let mut bars = of_faults(faults);
     bars.extend(of_holds(events, faults, end));
     bars.extend(of_marks(marks, events, faults, end));
-    // What is wrong with a client lies behind what it holds.
+    // A client's faults are drawn behind its holds.
     bars.sort_by_key(|bar| (bar.row, bar.lane.is_some(), bar.lane.clone(), bar.shade, bar.begin));
     let mut rows = BTreeMap::<Row, Vec<Arc<str>>>::new();
     for bar in &bars {
@@ -102,7 +102,7 @@ fn of_faults(faults: &[Struck]) -> Vec<Bar> {
             _ => Shade::CutOff,
         };
         let Some(row) = Row::of(target) else { continue };
-        // Of clients, the shade says it.
+        // For clients the shade is enough.
         let (lane, label) = match row {
             Row::Server(_) => (Some(free_lane(ends.entry(row).or_default(), *begin, *end)), fault.to_string()),
             _ => (None, String::new()),
@@ -112,7 +112,7 @@ fn of_faults(faults: &[Struck]) -> Vec<Bar> {
     bars
 }
 
-/// Faults of a server at the same time do not hide each other.
+/// A lane of its own for each of the faults that strike a server at the same time.
 fn free_lane(ends: &mut Vec<u64>, begin: u64, end: u64) -> Arc<str> {
     let lane = ends.iter().position(|last| *last <= begin).unwrap_or(ends.len());
     ends.resize(ends.len().max(lane + 1), end);
@@ -153,7 +153,7 @@ fn of_holds(events: &[Event], faults: &[Struck], end: u64) -> Vec<Bar> {
         }
     }
     for (key, (begin, shade)) in open {
-        // Of guards that are dropped, and of processes that are killed, no end is heard.
+        // A dropped guard and a killed process record no end.
         let last = events.iter().rev().find(|event| event.attempt == key.2 && event.process == key.0);
         let over = match last.map(|event| (&event.step, event.at)) {
             Some((Step::Release, at)) => at,

@@ -1,4 +1,4 @@
-//! What is made of all that was written down: which promises were broken, and the numbers.
+//! The judgement of a run: the broken promises, and the numbers.
 
 mod excuses;
 mod facts;
@@ -31,10 +31,10 @@ type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
 const HISTORY: &str = "history.jsonl";
 const COURSE: &str = "course.json";
-/// A run of this length must have shown that updates can be lost.
+/// A run of this length must show that updates can be lost.
 const LONG: Duration = Duration::from_secs(300);
 
-/// What the parent knows of a run.
+/// What the parent knows about a run.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Course {
     pub(crate) seed: u64,
@@ -44,27 +44,26 @@ pub(crate) struct Course {
     pub(crate) duration: Duration,
     /// When the last fault was over.
     pub(crate) calm: u64,
-    /// When the servers were together again after that.
+    /// When the ensemble was complete again after that.
     pub(crate) settled: u64,
-    /// When the clients were asked to end.
+    /// When the clients were stopped.
     pub(crate) asked: u64,
-    /// Nodes that were there when all clients were gone.
+    /// Nodes which existed when all clients had ended.
     pub(crate) left: Vec<String>,
-    /// What the parent saw go wrong.
+    /// What went wrong, as seen by the parent.
     pub(crate) wrong: Vec<String>,
     pub(crate) checked: Updates,
     pub(crate) ignored: Updates,
 }
 
 impl Course {
-    /// How long nobody may get anything once all is healed.
+    /// The longest time without a grant that is allowed after the last fault.
     fn patience(&self) -> Duration {
         self.session + Duration::from_secs(1)
     }
 }
 
-/// Puts together what all processes of a run have written into `folder`, and judges it; says whether all promises were
-/// kept.
+/// Merges and judges what all processes of a run wrote into `folder`. Returns whether all promises were kept.
 pub(crate) fn of_run(course: &Course, folder: &Path, out: &Path) -> Result<bool> {
     let facts = Facts::read(folder)?;
     facts.write(&out.join(HISTORY))?;
@@ -72,7 +71,7 @@ pub(crate) fn of_run(course: &Course, folder: &Path, out: &Path) -> Result<bool>
     judge(course, &facts, out)
 }
 
-/// Judges again what was written into `out`.
+/// Judges the history in `out` again.
 pub(crate) fn again(out: &Path) -> Result<bool> {
     let path = out.join(COURSE);
     let course = File::open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -99,7 +98,7 @@ fn judge(course: &Course, facts: &Facts, out: &Path) -> Result<bool> {
     Ok(findings.is_clean())
 }
 
-/// Each object by what it promises.
+/// Judges each object by its promises.
 fn judge_objects(findings: &mut Findings, course: &Course, events: &[Event]) {
     for object in course.workloads.iter().flat_map(|workload| workload.objects()) {
         let path = path(object);
@@ -120,7 +119,7 @@ fn judge_clients(findings: &mut Findings, course: &Course, facts: &Facts, excuse
         match &mark.what {
             What::Wrong { text } => findings.add(Promise::Clients, format!("{}: {text}", mark.process)),
             What::Evicted { node } if !facts.deleted(node) => {
-                let text = format!("{} was told that {node} was deleted, which nobody did", mark.process);
+                let text = format!("{} was evicted from {node}, which nobody deleted", mark.process);
                 findings.add(Promise::Clients, text);
             }
             _ => {}
@@ -130,7 +129,7 @@ fn judge_clients(findings: &mut Findings, course: &Course, facts: &Facts, excuse
     for event in facts.unanswered() {
         if !excuses.killed().any(|(process, _)| process == &*event.process) {
             let (process, object) = (&event.process, &event.object);
-            let text = format!("{process} asked for {object}, and nothing is known of what came of it");
+            let text = format!("{process} asked for {object}, and the outcome is not recorded");
             findings.add(Promise::Clients, text);
         }
     }
@@ -148,7 +147,10 @@ fn judge_nodes(findings: &mut Findings, course: &Course, facts: &Facts) {
     course.left.iter().for_each(|node| findings.add(Promise::Nodes, format!("{node} is left")));
     for mark in &facts.marks {
         if let What::Left { node } = &mark.what {
-            findings.add(Promise::Nodes, format!("{node} is left, of {}, which had given back all", mark.process));
+            findings.add(
+                Promise::Nodes,
+                format!("{node} is left, of {}, which had released everything", mark.process),
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What clients do: the workloads, and the objects that each is about.
+//! The workloads of the clients, and the locks that each uses.
 
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
@@ -8,27 +8,27 @@ use testbed::history::Model;
 
 use crate::verdict::Promise;
 
-/// Where all locks are.
+/// The parent of all lock paths.
 pub(crate) const ROOT: &str = "/chaos";
 
-/// How many permits there are.
+/// The permits of the semaphore.
 pub(crate) const PERMITS: u32 = 3;
 
-/// What a client does, again and again.
+/// What a client does in a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Workload {
-    /// Holds a mutex for a while, of several kinds.
+    /// Holds mutexes of several kinds.
     Lock,
-    /// Adds to a set under a mutex.
+    /// Adds elements to a set, guarded by a mutex.
     LockSet,
     /// Reads and writes.
     Rw,
-    /// Takes some of a number of permits.
+    /// Acquires one or several permits.
     Permits,
-    /// Takes several locks as one, at once or one after the other.
+    /// Acquires several locks, together or one after the other.
     Multi,
-    /// Leads for a while.
+    /// Is elected, leads for a while, and resigns.
     Election,
 }
 
@@ -47,7 +47,7 @@ impl Workload {
         }
     }
 
-    /// The locks that it uses.
+    /// The locks which it uses.
     pub(crate) fn objects(self) -> &'static [&'static str] {
         match self {
             Self::Lock => &["mutex", "fleeting", "reentrant"],
@@ -60,7 +60,7 @@ impl Workload {
     }
 }
 
-/// What the lock of an object promises, each beside the model that says so: the later ones say more.
+/// The promises of a lock, each with the model that checks it. Later models include the earlier ones.
 pub(crate) fn promises(object: &str) -> &'static [(Promise, Model)] {
     match object {
         "permits" => &[(Promise::Room, Model::Permits(PERMITS))],

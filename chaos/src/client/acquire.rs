@@ -1,4 +1,4 @@
-//! One attempt to hold a lock, in one of the ways that there are.
+//! One attempt to acquire a lock, in one of several ways.
 
 use std::future::Future;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use zookeeper_recipes::{Error, LockGuard, Result, Waiting};
 use super::Worker;
 use crate::line::What;
 
-/// How a lock is asked for.
+/// How to acquire a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Wait,
@@ -32,15 +32,15 @@ impl Way {
         }
     }
 
-    /// For locks without places as values.
-    pub(super) fn without_places(worker: &mut Worker) -> Self {
+    /// Any way but `enqueue`, for locks which do not have it.
+    pub(super) fn without_enqueue(worker: &mut Worker) -> Self {
         match Self::any(worker) {
             Self::Enqueue => Self::Wait,
             way => way,
         }
     }
 
-    /// How long at most, where that matters.
+    /// The time limit of [`Way::Try`], zero for the others.
     pub(super) fn limit(self) -> Duration {
         match self {
             Self::Try(limit) => limit,
@@ -49,19 +49,19 @@ impl Way {
     }
 }
 
-/// The ways to ask for one lock, none of which has begun.
-pub(super) struct Asked<W, E, T> {
+/// The futures of one lock, one for each way; none has been polled.
+pub(super) struct Futures<W, E, T> {
     pub(super) wait: W,
     pub(super) enqueue: E,
     pub(super) attempt: T,
 }
 
-/// Asks, and writes down what comes of it. `tokens` tells the token of each of the objects.
+/// Acquires, and records the outcome. `tokens` returns the token of each object.
 pub(super) async fn acquire<G: LockGuard>(
     worker: &Worker,
     way: Way,
     objects: Vec<Acquire>,
-    asked: Asked<
+    futures: Futures<
         impl Future<Output = Result<G>>,
         impl Future<Output = Result<Waiting<G>>>,
         impl Future<Output = Result<Option<G>>>,
@@ -71,16 +71,16 @@ pub(super) async fn acquire<G: LockGuard>(
     let session = worker.session.id();
     let mut acquiring: Vec<_> = objects.into_iter().map(|object| worker.process.acquire(object)).collect();
     let acquired = match way {
-        Way::Wait => asked.wait.await.map(Some),
-        Way::Try(_) => asked.attempt.await,
-        Way::GiveUp(after) => match timeout(after, asked.wait).await {
+        Way::Wait => futures.wait.await.map(Some),
+        Way::Try(_) => futures.attempt.await,
+        Way::GiveUp(after) => match timeout(after, futures.wait).await {
             Ok(acquired) => acquired.map(Some),
             Err(_) => return None,
         },
-        Way::Enqueue => match asked.enqueue.await {
-            Ok(place) => {
+        Way::Enqueue => match futures.enqueue.await {
+            Ok(waiting) => {
                 acquiring.iter().for_each(|acquiring| acquiring.enqueued(None));
-                place.await.map(Some)
+                waiting.await.map(Some)
             }
             Err(error) => Err(error),
         },
@@ -88,7 +88,7 @@ pub(super) async fn acquire<G: LockGuard>(
     match acquired {
         Ok(Some(guard)) => {
             let tokens = tokens(&guard);
-            // In another session it has another place, which it took at a time unknown.
+            // In a new session it has a new position in the queue, taken at an unknown time.
             let moved = way == Way::Enqueue && worker.session.id() != session;
             let held = acquiring.drain(..).zip(tokens).map(|(acquiring, token)| {
                 if moved {
@@ -100,7 +100,7 @@ pub(super) async fn acquire<G: LockGuard>(
         }
         Ok(None) | Err(Error::Unavailable { .. }) if matches!(way, Way::Try(_)) => {}
         Err(Error::Evicted { node }) => worker.note(What::Evicted { node }),
-        Ok(None) => worker.wrong("was told that somebody is ahead, without having asked".to_owned()),
+        Ok(None) => worker.wrong("was refused a lock that it waited for".to_owned()),
         Err(error) => worker.wrong(format!("cannot acquire: {error:?}")),
     }
     acquiring.into_iter().for_each(Acquiring::fail);

@@ -1,27 +1,27 @@
-//! Candidates that lead for a while.
+//! Candidates which are elected and resign.
 
 use testbed::history::Acquire;
 use zookeeper_recipes::{Election, LockGuard};
 
-use super::acquire::{Asked, Way, acquire};
+use super::acquire::{Futures, Way, acquire};
 use super::visit::Visit;
 use super::{Result, Worker};
 use crate::workload::path;
 
-/// Campaigns, leads, resigns.
+/// Campaigns, leads and resigns in a loop.
 pub(super) async fn lead(mut worker: Worker) -> Result {
     let path = path("election");
     let election = Election::new(&worker.session, &path)?;
-    while !worker.is_to_stop() {
+    while !worker.should_stop() {
         let way = Way::any(&mut worker);
-        let asked = Asked {
+        let futures = Futures {
             wait: election.campaign(),
             enqueue: election.enqueue(),
             attempt: election.try_campaign_for(way.limit()),
         };
         let tokens = |guard: &_| vec![LockGuard::fencing_token(guard).get()];
         let object = vec![Acquire::exclusive(path.as_str())];
-        let Some((held, leadership)) = acquire(&worker, way, object, asked, tokens).await else { continue };
+        let Some((held, leadership)) = acquire(&worker, way, object, futures, tokens).await else { continue };
         let mut visit = Visit::new(&mut worker, held, &path);
         let work = worker.work();
         visit.stay(&mut worker, &leadership, tokio::time::sleep(work)).await;

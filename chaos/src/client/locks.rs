@@ -1,23 +1,23 @@
-//! Mutexes of several kinds: held for a while, or to guard a set.
+//! Mutexes of several kinds, held for a while or to guard a set.
 
 use std::io;
 
 use testbed::history::Acquire;
 use zookeeper_recipes::{LockGuard, Mutex, MutexGuard, Options, Owner, ReentrantMutex};
 
-use super::acquire::{Asked, Way, acquire};
+use super::acquire::{Futures, Way, acquire};
 use super::visit::Visit;
 use super::{Result, Worker};
-use crate::register::{Desk, Tokens};
+use crate::register::{RegisterClient, Tokens};
 use crate::workload::path;
 
-/// Holds a mutex, over and over.
+/// Holds a mutex in a loop.
 pub(super) async fn mutex(worker: Worker) -> Result {
     let options = worker.options.clone();
     hold(worker, "mutex", options).await
 }
 
-/// Holds a mutex whose path is removed with every release that leaves it empty.
+/// Holds a mutex whose path is removed by each release which leaves it empty.
 pub(super) async fn fleeting(worker: Worker) -> Result {
     let options = worker.options.clone().with_path_removal(true);
     hold(worker, "fleeting", options).await
@@ -26,7 +26,7 @@ pub(super) async fn fleeting(worker: Worker) -> Result {
 async fn hold(mut worker: Worker, object: &str, options: Options) -> Result {
     let path = path(object);
     let mutex = Mutex::with_options(&worker.session, &path, options)?;
-    while !worker.is_to_stop() {
+    while !worker.should_stop() {
         let Some((mut visit, guard)) = enter(&mut worker, &mutex, &path).await else { continue };
         let work = worker.work();
         visit.stay(&mut worker, &guard, tokio::time::sleep(work)).await;
@@ -37,28 +37,29 @@ async fn hold(mut worker: Worker, object: &str, options: Options) -> Result {
 
 async fn enter(worker: &mut Worker, mutex: &Mutex, path: &str) -> Option<(Visit, MutexGuard)> {
     let way = Way::any(worker);
-    let asked = Asked { wait: mutex.lock(), enqueue: mutex.enqueue(), attempt: mutex.try_lock_for(way.limit()) };
+    let futures =
+        Futures { wait: mutex.lock(), enqueue: mutex.enqueue(), attempt: mutex.try_lock_for(way.limit()) };
     let entered =
-        acquire(worker, way, vec![Acquire::exclusive(path)], asked, |guard| vec![guard.fencing_token().get()]);
+        acquire(worker, way, vec![Acquire::exclusive(path)], futures, |guard| vec![guard.fencing_token().get()]);
     let (held, guard) = entered.await?;
     Some((Visit::new(worker, held, path), guard))
 }
 
-/// Holds a re-entrant mutex, and enters it again now and then.
+/// Holds a re-entrant mutex, and sometimes locks it again.
 pub(super) async fn reentrant(mut worker: Worker) -> Result {
     let path = path("reentrant");
     let mutex = ReentrantMutex::new(&worker.session, &path)?;
     let (owner, name) = (Owner::new(), format!("owner {}", worker.number));
     let object = || Acquire::exclusive(path.as_str()).with_owner(name.as_str());
-    while !worker.is_to_stop() {
-        let way = Way::without_places(&mut worker);
-        let asked = Asked {
+    while !worker.should_stop() {
+        let way = Way::without_enqueue(&mut worker);
+        let futures = Futures {
             wait: mutex.lock(&owner),
             enqueue: std::future::pending(),
             attempt: mutex.try_lock_for(&owner, way.limit()),
         };
         let tokens = |guard: &_| vec![LockGuard::fencing_token(guard).get()];
-        let Some((held, guard)) = acquire(&worker, way, vec![object()], asked, tokens).await else { continue };
+        let Some((held, guard)) = acquire(&worker, way, vec![object()], futures, tokens).await else { continue };
         let mut visit = Visit::new(&mut worker, held, &path);
         let work = worker.work();
         visit.stay(&mut worker, &guard, tokio::time::sleep(work)).await;
@@ -71,7 +72,7 @@ pub(super) async fn reentrant(mut worker: Worker) -> Result {
                     inside.leave(&mut worker, inner).await;
                 }
                 Err(zookeeper_recipes::Error::Lost(_)) => again.fail(),
-                Err(error) => worker.wrong(format!("cannot enter again: {error:?}")),
+                Err(error) => worker.wrong(format!("cannot lock again: {error:?}")),
             }
         }
         visit.leave(&mut worker, guard).await;
@@ -79,31 +80,31 @@ pub(super) async fn reentrant(mut worker: Worker) -> Result {
     Ok(())
 }
 
-/// Adds to the set that checks tokens.
+/// Adds elements to the set that checks tokens.
 pub(super) async fn checked_set(worker: Worker) -> Result {
     add(worker, "set-checked", Tokens::Checked).await
 }
 
-/// Adds to the set that does not.
+/// Adds elements to the set that ignores tokens.
 pub(super) async fn ignored_set(worker: Worker) -> Result {
     add(worker, "set-ignored", Tokens::Ignored).await
 }
 
-/// Under the lock reads a set, thinks, and writes it back with one more element. It does not look whether it still
-/// holds the lock: only the set itself can keep it from doing harm.
+/// Under the lock reads a set, waits, and writes it back with one more element. It never checks that it still holds the
+/// lock: only the set itself can refuse the write.
 async fn add(mut worker: Worker, object: &str, tokens: Tokens) -> Result {
     let path = path(object);
     let mutex = Mutex::new(&worker.session, &path)?;
-    let desk_name = format!("{}/{}", worker.name, worker.number);
-    let mut desk = Desk::open(&worker.register, &desk_name).await?;
-    while !worker.is_to_stop() {
+    let name = format!("{}/{}", worker.name, worker.number);
+    let mut register = RegisterClient::open(&worker.register, &name).await?;
+    while !worker.should_stop() {
         let Some((mut visit, guard)) = enter(&mut worker, &mutex, &path).await else { continue };
         let (token, thought) = (guard.fencing_token().get(), worker.work());
         let element = worker.random.u64(..);
         let work = async {
-            if let Some(version) = desk.read(tokens, token).await? {
+            if let Some(version) = register.read(tokens, token).await? {
                 tokio::time::sleep(thought).await;
-                desk.write(tokens, token, &version, element).await?;
+                register.write(tokens, token, &version, element).await?;
             }
             io::Result::Ok(())
         };

@@ -1,16 +1,16 @@
-//! Several locks as one: at once, or one after the other. Each member is an object by itself.
+//! Several locks, acquired together or one after the other. Each member is an object of the history.
 
 use testbed::history::Acquire;
 use zookeeper_recipes::{MultiLock, MultiLockGuard};
 
-use super::acquire::{Asked, Way, acquire};
+use super::acquire::{Futures, Way, acquire};
 use super::visit::Visit;
 use super::{Result, Worker};
 use crate::workload::path;
 
-/// Takes two or three of three locks at once, some for reading and some for writing.
+/// Acquires two or three of three locks together, each for reading or for writing.
 pub(super) async fn at_once(mut worker: Worker) -> Result {
-    while !worker.is_to_stop() {
+    while !worker.should_stop() {
         let members = some(&mut worker, ["multi-a", "multi-b", "multi-c"]);
         let mut builder = MultiLock::builder(&worker.session);
         let mut objects = Vec::new();
@@ -29,20 +29,20 @@ pub(super) async fn at_once(mut worker: Worker) -> Result {
     Ok(())
 }
 
-/// Takes two or three of three others one after the other.
+/// Acquires two or three of three other locks, one after the other.
 pub(super) async fn one_by_one(mut worker: Worker) -> Result {
-    while !worker.is_to_stop() {
+    while !worker.should_stop() {
         let members = some(&mut worker, ["one-by-one-a", "one-by-one-b", "one-by-one-c"]);
         let objects = members.iter().map(|path| Acquire::exclusive(path.as_str())).collect();
-        // Whose first place is taken has not all.
-        let way = Way::without_places(&mut worker);
+        // `enqueue` returns after the first member, which says nothing of the others.
+        let way = Way::without_enqueue(&mut worker);
         let lock = MultiLock::new(&worker.session, &members)?.sequential();
         hold(&mut worker, way, &lock, objects).await;
     }
     Ok(())
 }
 
-/// At least two of them, in any order.
+/// At least two of them, in random order.
 fn some(worker: &mut Worker, names: [&str; 3]) -> Vec<String> {
     let mut members = names.map(path).to_vec();
     worker.random.shuffle(&mut members);
@@ -51,7 +51,7 @@ fn some(worker: &mut Worker, names: [&str; 3]) -> Vec<String> {
 }
 
 async fn hold(worker: &mut Worker, way: Way, lock: &MultiLock, objects: Vec<Acquire>) {
-    let asked = Asked { wait: lock.lock(), enqueue: lock.enqueue(), attempt: lock.try_lock_for(way.limit()) };
+    let futures = Futures { wait: lock.lock(), enqueue: lock.enqueue(), attempt: lock.try_lock_for(way.limit()) };
     let paths: Vec<_> = objects.iter().map(|object| object.object.clone()).collect();
     let tokens = |guard: &MultiLockGuard| {
         let token = |path: &str| {
@@ -60,7 +60,7 @@ async fn hold(worker: &mut Worker, way: Way, lock: &MultiLock, objects: Vec<Acqu
         };
         paths.iter().map(|path| token(path)).collect()
     };
-    let Some((held, guard)) = acquire(worker, way, objects, asked, tokens).await else { return };
+    let Some((held, guard)) = acquire(worker, way, objects, futures, tokens).await else { return };
     let mut visit = Visit::new(worker, held, &paths[0]);
     let work = worker.work();
     visit.stay(worker, &guard, tokio::time::sleep(work)).await;

@@ -1,34 +1,37 @@
-//! Readers and writers, some of which go on as readers.
+//! Readers and writers; some writers downgrade.
 
 use testbed::history::{Acquire, Held};
 use zookeeper_recipes::{DowngradeError, LockGuard, RwLock, RwLockWriteGuard};
 
-use super::acquire::{Asked, Way, acquire};
+use super::acquire::{Futures, Way, acquire};
 use super::visit::Visit;
 use super::{Result, Worker};
 use crate::line::What;
 use crate::workload::path;
 
-/// Reads and writes, over and over.
+/// Reads and writes in a loop.
 pub(super) async fn read_and_write(mut worker: Worker) -> Result {
     let path = path("rw");
     let lock = RwLock::new(&worker.session, &path)?;
-    while !worker.is_to_stop() {
+    while !worker.should_stop() {
         let way = Way::any(&mut worker);
         if worker.random.u8(0..5) < 3 {
-            let asked =
-                Asked { wait: lock.read(), enqueue: lock.enqueue_read(), attempt: lock.try_read_for(way.limit()) };
+            let futures = Futures {
+                wait: lock.read(),
+                enqueue: lock.enqueue_read(),
+                attempt: lock.try_read_for(way.limit()),
+            };
             let object = vec![Acquire::shared(path.as_str())];
-            let Some((held, guard)) = acquire(&worker, way, object, asked, token).await else { continue };
+            let Some((held, guard)) = acquire(&worker, way, object, futures, token).await else { continue };
             visit(&mut worker, held, &path, guard).await;
         } else {
-            let asked = Asked {
+            let futures = Futures {
                 wait: lock.write(),
                 enqueue: lock.enqueue_write(),
                 attempt: lock.try_write_for(way.limit()),
             };
             let object = vec![Acquire::exclusive(path.as_str())];
-            let Some((held, guard)) = acquire(&worker, way, object, asked, token).await else { continue };
+            let Some((held, guard)) = acquire(&worker, way, object, futures, token).await else { continue };
             match worker.random.u8(0..3) {
                 0 => downgrade(&mut worker, held, &path, guard).await,
                 _ => visit(&mut worker, held, &path, guard).await,
@@ -60,7 +63,7 @@ async fn downgrade(worker: &mut Worker, held: Vec<Held>, path: &str, guard: RwLo
         }
         Err(DowngradeError { guard, source, .. }) => {
             if !matches!(source, zookeeper_recipes::Error::Lost(_)) {
-                worker.wrong(format!("cannot go on as a reader: {source:?}"));
+                worker.wrong(format!("cannot downgrade: {source:?}"));
             }
             visit(worker, held, path, guard).await;
         }

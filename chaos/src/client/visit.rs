@@ -1,4 +1,4 @@
-//! The time between a grant and its end: what is looked at meanwhile, and how it is given back.
+//! The time between a grant and its end: observes the guard, then releases it.
 
 use std::future::Future;
 use std::pin::pin;
@@ -13,11 +13,11 @@ use crate::line::What;
 
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What is known of a hold that goes on.
+/// A grant which has not ended.
 pub(super) struct Visit {
     pub(super) held: Vec<Held>,
     pub(super) object: String,
-    /// Whether it waits to be told of a loss, or only looks now and then.
+    /// Whether it awaits `lost()`, or only polls `state()`.
     watches: bool,
     lost: bool,
     suspended: bool,
@@ -29,8 +29,8 @@ impl Visit {
         Self { held, object: object.to_owned(), watches, lost: false, suspended: false }
     }
 
-    /// Does its work to the end, even if the lock is lost meanwhile; notes the loss when it hears of it. Who hears that
-    /// the connection is gone does not leave before it knows more.
+    /// Completes `work`, even if the lock is lost meanwhile, and records a loss when the guard reports it. While the
+    /// guard is suspended it stays, until the guard is resumed or lost.
     pub(super) async fn stay<F: Future>(
         &mut self,
         worker: &mut Worker,
@@ -40,7 +40,7 @@ impl Visit {
         let mut work = pin!(work);
         let mut done = None;
         let watches = self.watches;
-        let mut told = pin!(async {
+        let mut reported = pin!(async {
             match watches {
                 true => guard.lost().await,
                 false => std::future::pending().await,
@@ -57,15 +57,15 @@ impl Visit {
             }
             tokio::select! {
                 biased;
-                _ = &mut told, if !self.lost => {
+                _ = &mut reported, if !self.lost => {
                     self.lost = true;
                     self.held.iter().for_each(Held::lost);
                 }
                 _ = looks.tick() => {
                     if self.look(worker, guard, &mut last_look) {
-                        // Who looks hears of it first, and wakes who waits for it.
-                        if timeout(LOOK, &mut told).await.is_err() {
-                            worker.wrong(format!("{}: lost() has not told of a loss that state() told", self.object));
+                        // `state()` found it first, and must wake `lost()`.
+                        if timeout(LOOK, &mut reported).await.is_err() {
+                            worker.wrong(format!("{}: state() reported a loss and lost() did not", self.object));
                         }
                         self.lost = true;
                         self.held.iter().for_each(Held::lost);
@@ -76,7 +76,7 @@ impl Visit {
         }
     }
 
-    /// Says whether it found a loss that is still to be told.
+    /// Whether it found a loss which `lost()` has not reported yet.
     fn look(&mut self, worker: &Worker, guard: &impl LockGuard, last_look: &mut u64) -> bool {
         let before = now();
         match guard.state() {
@@ -103,7 +103,7 @@ impl Visit {
         false
     }
 
-    /// Gives it back, and writes down what came of that; or just drops it.
+    /// Releases the guard and records the outcome, or just drops it.
     pub(super) async fn leave(self, worker: &mut Worker, guard: impl LockGuard) {
         if worker.random.u8(0..4) == 0 {
             drop(self.held);

@@ -10,16 +10,16 @@ const LEFT: f64 = 150.0;
 const TOP: f64 = 60.0;
 const WIDTH: f64 = 1_800.0;
 const LANE: f64 = 11.0;
-/// Above the lanes of a client, where holds do not cover what is wrong with it.
+/// The strip above a client's lanes, where its faults are visible beside its holds.
 const STRIP: f64 = 4.0;
 const GAP: f64 = 5.0;
-/// How wide a letter of a label is, about.
+/// The approximate width of a letter of a label.
 const LETTER: f64 = 4.0;
 const SECOND: u64 = 1_000_000_000;
-/// Bars that are closer together than this are drawn as one.
+/// Bars with a smaller gap are drawn as one.
 const MERGED: f64 = 0.6;
 
-/// What a stretch stands for, in the order of drawing.
+/// The meaning of a bar, in drawing order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Shade {
     Stalled,
@@ -50,7 +50,7 @@ impl Shade {
         Self::Deleted,
     ];
 
-    /// Its class in the style sheet, and what it means.
+    /// The class in the style sheet, and the text of the legend.
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::CutOff => ("cut", "cut off"),
@@ -58,12 +58,12 @@ impl Shade {
             Self::PingsHeld => ("pings", "ping answers held back"),
             Self::Paused => ("paused", "paused"),
             Self::Killed => ("killed", "killed, until started again"),
-            Self::Stalled => ("stalled", "got no time from the machine"),
+            Self::Stalled => ("stalled", "not scheduled by the machine"),
             Self::Shared => ("shared", "holds, shared"),
             Self::Held => ("held", "holds"),
             Self::Suspended => ("suspended", "holds, suspended"),
             Self::Deleted => ("deleted", "deletes a node"),
-            Self::Lost => ("lost", "is told of a loss"),
+            Self::Lost => ("lost", "loss reported"),
         }
     }
 
@@ -78,19 +78,19 @@ text{font:11px sans-serif}.title{font-size:15px}.lane{font-size:8px;fill:#555}.g
 .paused{fill:#9e9e9e}.stalled{fill:#c8c8c8}.killed{fill:#4d4d4d}.cut{fill:#fdae61}.flap{fill:#fee08b}
 .pings{fill:#b8e186}.deleted{fill:#7b3294}.label{font-size:8px;fill:#000}.dark{font-size:8px;fill:#fff}";
 
-/// A picture that grows.
+/// A page under construction.
 #[derive(Debug)]
 pub(super) struct Page {
     begin: u64,
     end: u64,
-    /// The upper edge and the height of each row, and of its lanes.
+    /// The upper edge and the height of each row.
     rows: BTreeMap<Row, (f64, f64)>,
     lanes: BTreeMap<(Row, Arc<str>), f64>,
     height: f64,
     svg: String,
-    /// They are drawn last.
+    /// Drawn last.
     labels: Vec<(f64, f64, &'static str, String)>,
-    /// The bar that may yet grow.
+    /// The last bar, which the next one may extend.
     open: Option<Drawn>,
 }
 
@@ -104,7 +104,7 @@ struct Drawn {
 }
 
 impl Page {
-    /// A page from `begin` to `end` of a run that began at `origin`.
+    /// The page from `begin` to `end`, of a run which began at `origin`.
     pub(super) fn new(
         rows: &BTreeMap<Row, Vec<Arc<str>>>,
         origin: u64,
@@ -147,7 +147,7 @@ impl Page {
         page
     }
 
-    /// Draws what of a bar is on this page. Bars come in the order of their rows, lanes and shades, then of time.
+    /// Draws the part of a bar that lies on this page. Bars are added by row, lane, shade and time.
     pub(super) fn add(&mut self, bar: &Bar) {
         if bar.end < self.begin || bar.begin > self.end {
             return;
@@ -182,14 +182,14 @@ impl Page {
         }
     }
 
-    /// The whole document, with a legend.
+    /// The complete document, with a legend.
     pub(super) fn finish(mut self) -> String {
         self.close();
         let mut labels = std::mem::take(&mut self.labels);
         labels.sort_by(|one, other| one.1.total_cmp(&other.1).then(one.0.total_cmp(&other.0)));
         let mut last = (0.0, 0.0);
         for (x, y, class, label) in labels {
-            // What would be written over another cannot be read, nor can the other.
+            // Overlapping labels would both be unreadable.
             if y != last.1 || x > last.0 {
                 last = (x + LETTER * label.len() as f64, y);
                 self.text(x, y, class, &label);

@@ -1,4 +1,4 @@
-//! What no lock can help: processes that stood still, nodes that were deleted by hand, and pings that were held back.
+//! What no lock can prevent: processes that stood still, nodes deleted by an operator, and ping answers held back.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use testbed::nemesis::Kind;
 use super::facts::{Deletion, Facts};
 use crate::line::What;
 
-/// What the paths of locks that are taken together begin with.
+/// The common prefix of the locks which are acquired together.
 const MULTI: &str = "/chaos/multi-";
 
-/// How long a process that goes on may take to say what it knows.
+/// How long a process may take to report a loss after it resumed.
 const GRACE: u64 = 250_000_000;
 
-/// Why a loss may be told after the next grant; of two at the same time the later one here weighs more.
+/// Why a loss may be reported after the next grant. Of two at the same time the greater one is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Reason {
     PingsHeld,
@@ -24,13 +24,13 @@ pub(super) enum Reason {
     Paused,
 }
 
-/// What is excused of a process at an instant.
+/// What is excused for a process at an instant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Excuse {
     pub(super) reason: Reason,
-    /// Since when it may not have known what it had lost.
+    /// Since when it may not have known of its loss.
     pub(super) since: u64,
-    /// Whether it may even have gone on as if it held, though it ran.
+    /// Whether it may have run meanwhile and still believed that it held the lock.
     pub(super) unaware: bool,
 }
 
@@ -44,7 +44,7 @@ impl Excuse {
     }
 }
 
-/// A stretch of time in which something is excused.
+/// An interval with an excuse.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     begin: u64,
@@ -59,11 +59,11 @@ impl Stretch {
     }
 }
 
-/// When the node of a hold was deleted by hand, or may have been.
+/// When the operator deleted, or may have deleted, the node of a holder.
 #[derive(Clone, Copy, Debug)]
 struct Removal {
     sent: u64,
-    /// Until when its holder may not have known.
+    /// When its holder must know of it.
     known: u64,
 }
 
@@ -79,13 +79,13 @@ impl Excuses {
     pub(super) fn of(facts: &Facts, session: Duration) -> Self {
         let mut excuses = Self::default();
         let session = session.as_nanos() as u64;
-        // The answer before may have been given a while ago, and servers count time in ticks.
+        // The last answer may be old, and servers round up to ticks.
         let lonely = session / 4 * 3;
         for struck in &facts.faults {
             let (begin, end) = (struck.begin, struck.end);
             let stretch = match struck.fault {
                 Kind::ClientPause | Kind::LongClientPause => Stretch::new(begin, end, Reason::Paused),
-                // No session can have ended before, and none does once the pings are answered again.
+                // No session can have expired earlier, and none expires once pings are answered again.
                 Kind::PingsHeld if end - begin >= lonely => Stretch::new(begin + lonely, end, Reason::PingsHeld),
                 Kind::ClientKill => {
                     excuses.killed.extend(struck.clients.iter().map(|client| (client.clone(), begin)));
@@ -112,7 +112,7 @@ impl Excuses {
             let token = moved.get(node).copied().unwrap_or(token);
             let dir = node.rsplit_once('/').map_or("", |(dir, _)| dir);
             let object = dir.strip_suffix("/leases").unwrap_or(dir).to_owned();
-            // What was not answered may yet be done until the operator's own session is over.
+            // An unanswered deletion may happen until the operator's session has ended.
             let known = done.unwrap_or(sent + session) + session + GRACE;
             let removal = excuses.deleted.entry((object, token)).or_insert(Removal { sent, known });
             removal.known = removal.known.max(known);
@@ -121,22 +121,22 @@ impl Excuses {
         excuses
     }
 
-    /// What is excused of a process, and of its hold with this token, at an instant.
+    /// What is excused at an instant for a process and for what it holds with this token.
     pub(super) fn find(&self, process: &str, object: &str, token: i64, at: u64) -> Option<Excuse> {
         let deleted = self.deletion(process, object, token, at);
         let deleted = deleted.map(|since| Excuse { reason: Reason::Deleted, since, unaware: true });
         self.still(process, at).into_iter().chain(deleted).reduce(Excuse::and)
     }
 
-    /// When the node of a hold was deleted by hand, or may have been, if its process may not know it at an instant.
+    /// When the operator may have deleted the node of a holder, if its process need not know of it at an instant.
     pub(super) fn deletion(&self, process: &str, object: &str, token: i64, at: u64) -> Option<u64> {
         let removal = self.deleted.get(&(object.to_owned(), token))?;
-        // Who stood still before it had to know need not know it since.
+        // A process which stood still before it had to know need not know it until it resumes.
         let ran = self.still(process, at).map_or(at, |still| still.since);
         (removal.sent <= at && ran <= removal.known).then_some(removal.sent)
     }
 
-    /// What is excused of a process, whatever it holds.
+    /// What is excused at an instant for a process, whatever it holds.
     fn still(&self, process: &str, at: u64) -> Option<Excuse> {
         let stretches = self.by_process.get(process).into_iter().flatten();
         let still = stretches.filter(|stretch| (stretch.begin..=stretch.end + GRACE).contains(&at));
@@ -148,22 +148,22 @@ impl Excuses {
         still.reduce(Excuse::and)
     }
 
-    /// The processes that were killed, and the last instants at which they certainly ran.
+    /// The killed processes, with the last instant at which each certainly ran.
     pub(super) fn killed(&self) -> impl Iterator<Item = (&str, u64)> {
         let ran = |process, at| self.still(process, at).map_or(at, |excuse| excuse.since);
         self.killed.iter().map(move |(process, at)| (process.as_str(), ran(process, *at)))
     }
 
-    /// Whether an operator deleted a member of the multi-locks within this time. Who waits for some of them then takes
-    /// all its places anew, at the tail, and tells nobody.
-    pub(super) fn is_anew(&self, object: &str, begin: u64, end: u64) -> bool {
+    /// Whether the operator deleted a node of the multi-locks within this time. A waiter for several of them then
+    /// silently queues again, at the tail, with new nodes.
+    pub(super) fn queued_again(&self, object: &str, begin: u64, end: u64) -> bool {
         let is_member = |object: &str| object.starts_with(MULTI);
         let deleted = self.deleted.iter().filter(|((object, _), _)| is_member(object));
         is_member(object) && deleted.map(|(_, removal)| removal.sent).any(|at| begin <= at + GRACE && at <= end)
     }
 }
 
-/// Makes one stretch of those that overlap.
+/// Merges overlapping intervals.
 fn merge(stretches: &mut Vec<Stretch>) {
     stretches.sort_by_key(|stretch| stretch.begin);
     stretches.dedup_by(|next, stretch| {

@@ -1,4 +1,4 @@
-//! All that was written down, in the order of time.
+//! Everything that was recorded, ordered by time.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -10,7 +10,7 @@ use testbed::nemesis::Struck;
 
 use crate::line::{Line, Mark, What};
 
-/// What clients, nemesis and operator wrote down.
+/// The records of clients, nemesis and operator.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     pub(super) events: Vec<Event>,
@@ -19,18 +19,18 @@ pub(super) struct Facts {
     deleted: HashSet<String>,
 }
 
-/// A node that an operator deleted, or may have.
+/// A node which the operator deleted or may have deleted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deletion<'a> {
     pub(super) node: &'a str,
     pub(super) token: i64,
     pub(super) sent: u64,
-    /// When it was certainly done.
+    /// When it was certainly deleted.
     pub(super) done: Option<u64>,
 }
 
 impl Facts {
-    /// Reads all files of a folder.
+    /// Reads all files of a directory.
     pub(super) fn read(folder: &Path) -> io::Result<Self> {
         let mut lines = Vec::new();
         for entry in fs::read_dir(folder)? {
@@ -55,7 +55,7 @@ impl Facts {
         facts
     }
 
-    /// Writes all into one file.
+    /// Writes everything into one file.
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
         let mut lines: Vec<_> = self.events.iter().cloned().map(Line::Event).collect();
         lines.extend(self.faults.iter().cloned().map(Line::Fault));
@@ -69,7 +69,7 @@ impl Facts {
         file.flush()
     }
 
-    /// What an operator deleted, or may have.
+    /// The deletions which the operator made or may have made.
     pub(super) fn deletions(&self) -> impl Iterator<Item = Deletion<'_>> {
         let answers: HashSet<_> = self.marks.iter().filter_map(Mark::answered).collect();
         self.marks.iter().filter_map(move |mark| {
@@ -92,7 +92,7 @@ impl Facts {
         self.deleted.contains(node)
     }
 
-    /// Acquires that have no end, not even an unknown one.
+    /// Attempts without an outcome, not even an unknown one.
     pub(super) fn unanswered(&self) -> impl Iterator<Item = &Event> {
         let is_end =
             |step: &Step| matches!(step, Step::Acquired { .. } | Step::AcquireFailed | Step::AcquireUnknown);

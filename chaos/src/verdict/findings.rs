@@ -1,4 +1,4 @@
-//! Which promises were broken, each time in a sentence.
+//! The broken promises, each violation as a sentence.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// What must hold in any run.
+/// What must hold in every run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Promise {
     Exclusion,
@@ -18,7 +18,7 @@ pub(crate) enum Promise {
     Progress,
     Nodes,
     Clients,
-    /// The judge must have had something to see.
+    /// The judge must have been able to see a violation.
     Sight,
 }
 
@@ -44,7 +44,7 @@ impl Display for Promise {
             Self::Tokens => "tokens that did not grow",
             Self::Order => "not in the order of arrival",
             Self::Room => "more permits than there are",
-            Self::Loss => "loss told after the next grant",
+            Self::Loss => "loss reported after the next grant",
             Self::Updates => "updates lost with tokens",
             Self::Progress => "no progress after all was healed",
             Self::Nodes => "nodes left",
@@ -54,14 +54,14 @@ impl Display for Promise {
     }
 }
 
-/// All that was found.
+/// All violations.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     broken: BTreeMap<Promise, Vec<String>>,
 }
 
 impl Findings {
-    /// What tells of tokens breaks that promise, whatever was judged.
+    /// A sentence about tokens breaks that promise, whichever promise was judged.
     pub(super) fn add(&mut self, promise: Promise, sentence: impl Into<String>) {
         let sentence = sentence.into();
         let of_tokens = promise == Promise::Exclusion && sentence.ends_with("with a token that is not above");

@@ -1,4 +1,4 @@
-//! How long before the next grant each loss was told.
+//! How long before the next grant each loss was reported.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use testbed::nemesis::{Kind, Struck};
 use super::excuses::{self, Excuses};
 use super::facts::Facts;
 
-/// Margins in nanoseconds by what had happened; less than 0 where the grant was first.
+/// Margins in nanoseconds, by cause; negative where the grant came first.
 #[derive(Debug, Default)]
 pub(super) struct Margins {
     by_reason: BTreeMap<Reason, Vec<i64>>,
-    /// Losses that were told late without an excuse, one sentence each.
+    /// Losses reported late without an excuse, one sentence each.
     pub(super) late: Vec<String>,
 }
 
-/// In the order in which they are printed.
+/// In printing order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Reason {
     Fault(Kind),
@@ -25,7 +25,7 @@ enum Reason {
     Excused(excuses::Reason),
 }
 
-/// An attempt that was granted.
+/// A granted attempt.
 #[derive(Debug)]
 struct Grant {
     process: Arc<str>,
@@ -59,7 +59,7 @@ pub(super) fn of(facts: &Facts, excuses: &Excuses, session: u64) -> Margins {
                     grants[*at].exclusive = false;
                 }
             }
-            // Who only looks now and then was not told.
+            // A process which only polls `state()` was not notified.
             Step::Lost { since } if *since == event.at => {
                 losses.extend(index.get(&attempt).map(|at| (event, *at)))
             }
@@ -74,7 +74,7 @@ pub(super) fn of(facts: &Facts, excuses: &Excuses, session: u64) -> Margins {
             next.token > lost.token && (lost.exclusive || next.exclusive) && next.process != lost.process
         };
         let Some(next) = grants.iter().filter(conflicts).min_by_key(|next| next.token) else { continue };
-        // Who came later may have found a lock that was free for long.
+        // A later arrival may have found a lock that had been free for long.
         if next.invoked > event.at {
             continue;
         }
@@ -87,7 +87,7 @@ pub(super) fn of(facts: &Facts, excuses: &Excuses, session: u64) -> Margins {
         margins.by_reason.entry(reason).or_default().push(margin);
         if margin < 0 && excuse.is_none() {
             margins.late.push(format!(
-                "{}: {} (token {}) was told of its loss {:.1} ms after {} was granted it (token {})",
+                "{}: {} (token {}) reported its loss {:.1} ms after {} was granted the lock (token {})",
                 event.object,
                 lost.process,
                 lost.token,
@@ -100,7 +100,7 @@ pub(super) fn of(facts: &Facts, excuses: &Excuses, session: u64) -> Margins {
     margins
 }
 
-/// What most likely made a process lose its holds.
+/// The most likely cause of a process's loss.
 fn reason(faults: &[Struck], process: &str, at: u64, session: u64) -> Reason {
     let near = faults.iter().filter(|struck| struck.begin <= at && at <= struck.end + session);
     let mut own = near.clone().filter(|struck| struck.clients.iter().any(|client| client == process));
@@ -113,7 +113,7 @@ impl Margins {
     pub(super) fn print(&mut self) {
         println!(
             "\n{:<46}{:>6}{:>10}{:>10}{:>10}{:>10}",
-            "Loss told before the next grant, in ms", "n", "least", "1 %", "median", "most"
+            "Loss reported before the next grant, in ms", "n", "least", "1 %", "median", "most"
         );
         let all: Vec<_> = self.unexcused().collect();
         let rows = self.by_reason.iter_mut().map(|(reason, margins)| (reason.to_string(), margins));
@@ -139,7 +139,7 @@ impl std::fmt::Display for Reason {
             Self::Fault(kind) => return kind.fmt(f),
             Self::Unknown => "no fault known",
             Self::Excused(excuses::Reason::Paused) => "excused: the process stood still",
-            Self::Excused(excuses::Reason::Starved) => "excused: the machine gave it no time",
+            Self::Excused(excuses::Reason::Starved) => "excused: the machine did not schedule it",
             Self::Excused(excuses::Reason::Deleted) => "excused: an operator deleted the node",
             Self::Excused(excuses::Reason::PingsHeld) => "excused: ping answers held back",
         };

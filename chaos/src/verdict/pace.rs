@@ -1,4 +1,4 @@
-//! Whether everything was granted now and then, and how long nobody got anything.
+//! Whether every lock was granted, and the longest time without a grant.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -9,7 +9,7 @@ use testbed::history::{Event, Step};
 use super::Course;
 use crate::workload::path;
 
-/// What nobody was granted though somebody always wants it, a sentence each.
+/// The locks which were never granted although somebody always waits for them, one sentence each.
 pub(super) fn denied(events: &[Event], course: &Course) -> Vec<String> {
     let mut denied = Vec::new();
     for object in course.workloads.iter().flat_map(|workload| workload.objects()) {
@@ -27,7 +27,7 @@ pub(super) fn denied(events: &[Event], course: &Course) -> Vec<String> {
     denied
 }
 
-/// The longest time without a grant, and of what.
+/// The longest time without a grant, and the lock.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pace {
     pub(super) longest: Duration,
@@ -35,7 +35,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Looks at each object by itself, from the end of the last fault until the clients were asked to end.
+    /// Considers each object separately, from the end of the last fault until the clients were stopped.
     pub(super) fn of(events: &[Event], course: &Course) -> Self {
         let (begin, end) = (course.calm, course.asked);
         let mut last = BTreeMap::<&str, u64>::new();

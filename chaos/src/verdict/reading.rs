@@ -1,4 +1,4 @@
-//! The history as the judges are to read it: what could not be known is not held against anybody.
+//! Prepares the history for the judges: removes and corrects what a process could not have known.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use super::facts::Facts;
 
 type Attempt = (Arc<str>, u64);
 
-/// What is known of the attempts, from beginning to end.
+/// What the whole history says about each attempt.
 #[derive(Debug, Default)]
 struct Known {
     granted: HashMap<Attempt, (u64, i64)>,
     invoked: HashMap<Attempt, u64>,
-    /// Attempts to enter what the process held already.
+    /// Attempts to lock what the process held already.
     again: HashSet<Attempt>,
 }
 
@@ -40,7 +40,7 @@ impl Known {
     }
 }
 
-/// Tells the judges of processes that were killed, and changes what others wrote down while they could not know better.
+/// Adds the ends of killed processes, and changes what others recorded while they could not know better.
 pub(super) fn of(facts: &Facts, excuses: &Excuses) -> Vec<Event> {
     let history = History::from_events(facts.events.clone());
     for (process, at) in excuses.killed() {
@@ -53,11 +53,11 @@ pub(super) fn of(facts: &Facts, excuses: &Excuses) -> Vec<Event> {
         let attempt = (Arc::clone(&event.process), event.attempt);
         let Some((granted, token)) = known.granted.get(&attempt).copied() else { return true };
         if let Step::Enqueued { place: None } = event.step {
-            return !excuses.is_anew(&event.object, event.at, granted);
+            return !excuses.queued_again(&event.object, event.at, granted);
         }
         let excuse = |at| excuses.find(&event.process, &event.object, token, at);
         let unaware = |at| excuse(at).is_some_and(|excuse| excuse.unaware);
-        // Who enters again does not ask the servers, so it proves nothing.
+        // Locking again sends no request, so it proves nothing.
         if known.again.contains(&attempt) && unaware(known.invoked[&attempt]) {
             return false;
         }

@@ -1,4 +1,4 @@
-//! What is printed in the end.
+//! The final table.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use super::findings::{Findings, Promise};
 use super::margins::Margins;
 use super::pace::Pace;
 
-/// How many sentences of each kind are printed; the file has all.
+/// How many violations of each promise are printed; the file has all.
 const SHOWN: usize = 5;
 
 pub(super) fn print(course: &Course, facts: &Facts, findings: &Findings, margins: &mut Margins, pace: &Pace) {
     let summary = History::from_events(facts.events.clone()).summary();
     println!("\nOperations");
     println!("{summary}");
-    println!("{} times a client got no time from the machine for more than 40 ms", facts.stalls());
+    println!("{} times the machine did not schedule a client for more than 40 ms", facts.stalls());
 
     println!("\n{:<46}{:>8}", "Faults", "times");
     let mut kinds = BTreeMap::<_, usize>::new();
@@ -36,7 +36,7 @@ pub(super) fn print(course: &Course, facts: &Facts, findings: &Findings, margins
     let seconds = |duration: Duration| format!("{:.2} s", duration.as_secs_f64());
     println!("\n{:<46}{:>10}", "After the last fault", "");
     let together = Duration::from_nanos(course.settled - course.calm);
-    println!("{:<46}{:>10}", "until the servers were together", seconds(together));
+    println!("{:<46}{:>10}", "until the ensemble was complete", seconds(together));
     println!("{:<46}{:>10}  {}", "longest time without a grant", seconds(pace.longest), pace.object);
     println!("{:<46}{:>10}", "allowed", seconds(course.patience()));
 

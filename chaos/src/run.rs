@@ -1,4 +1,4 @@
-//! The course of a run: everything is started, attacked, healed, left in peace, asked to end, and judged.
+//! A run: starts servers and clients, injects faults, heals them, waits, stops the clients, and judges.
 
 use std::error::Error;
 use std::fs;
@@ -28,40 +28,41 @@ type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 /// The clients' session timeout.
 pub(crate) const SESSION: Duration = Duration::from_millis(2_500);
 const TICK: Duration = Duration::from_millis(200);
-/// In ticks: longer than a session, so that one that is cut off still serves when a lock is given away behind its back.
+/// In ticks. Longer than a session, so that a server which is cut off still answers when a lock of its clients is
+/// granted to others.
 const SYNC_LIMIT: u32 = 20;
-/// How long nothing is done to anybody in the end.
+/// How long there are no faults at the end.
 const QUIET: Duration = Duration::from_secs(8);
-/// How long the clients may take to give back what they hold.
-const FAREWELL: Duration = Duration::from_secs(30);
+/// How long the clients may take to release what they hold.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
 const REPORT: Duration = Duration::from_secs(10);
 
-/// Plays, and says whether all promises were kept. Who is interrupted leaves nothing running, and nothing behind.
-pub(crate) async fn play(settings: Settings) -> Result<bool> {
+/// Runs, and returns whether all promises were kept. An interrupt leaves no processes and no files behind.
+pub(crate) async fn run(settings: Settings) -> Result<bool> {
     let out = settings.out();
     let folder = out.join("processes");
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
-        played = play_to_the_end(&settings, &out, &folder) => return played,
+        ended = run_to_the_end(&settings, &out, &folder) => return ended,
         interrupted = ctrl_c() => interrupted?,
         _ = terminate.recv() => {}
     }
-    // What was played is dropped by now: processes are killed, even those that stand still, and their folders removed.
+    // The other branch is dropped by now: its processes are killed, even stopped ones, and their directories removed.
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
     Err("interrupted, so nothing is judged".into())
 }
 
-async fn play_to_the_end(settings: &Settings, out: &Path, folder: &Path) -> Result<bool> {
-    let Settings { duration, seed, workloads, clients, trust, .. } = settings;
+async fn run_to_the_end(settings: &Settings, out: &Path, folder: &Path) -> Result<bool> {
+    let Settings { duration, seed, workloads, clients: count, trust, .. } = settings;
     println!(
-        "chaos: seed {seed}, {:.1} minutes, {clients} clients, out {}",
+        "chaos: seed {seed}, {:.1} minutes, {count} clients, out {}",
         duration.as_secs_f64() / 60.0,
         out.display()
     );
-    // Of more kinds than clients, some are not played.
-    let workloads: Vec<_> = workloads.iter().copied().take(*clients).collect();
+    // With fewer clients than workloads, the last workloads are left out.
+    let workloads: Vec<_> = workloads.iter().copied().take(*count).collect();
     if folder.exists() {
         fs::remove_dir_all(folder)?;
     }
@@ -74,8 +75,8 @@ async fn play_to_the_end(settings: &Settings, out: &Path, folder: &Path) -> Resu
     let servers: Vec<_> = (0..ensemble.len()).map(|i| ensemble.server(i).hosts()).collect();
     let mut random = Rng::with_seed(*seed);
     let plan = Plan::random(random.u64(..), &Kind::ALL, *duration, SESSION);
-    let mut players = Vec::new();
-    for number in 0..*clients {
+    let mut clients = Vec::new();
+    for number in 0..*count {
         let orders = Orders {
             name: String::new(),
             hosts: String::new(),
@@ -86,9 +87,9 @@ async fn play_to_the_end(settings: &Settings, out: &Path, folder: &Path) -> Resu
             journal: PathBuf::new(),
             register: register.socket().to_owned(),
         };
-        players.push(Client::start(&format!("c{number}"), &servers, recipe(orders, folder)).await?);
+        clients.push(Client::start(&format!("c{number}"), &servers, recipe(orders, folder)).await?);
     }
-    println!("chaos: all have begun");
+    println!("chaos: all clients have started");
 
     let faults = Arc::<Mutex<Vec<Struck>>>::default();
     let journal = Journal::create(folder.join("parent.jsonl"))?;
@@ -99,7 +100,7 @@ async fn play_to_the_end(settings: &Settings, out: &Path, folder: &Path) -> Resu
         workloads: workloads.clone(),
         faults: Arc::clone(&faults),
     };
-    let attack = async { Nemesis::new(&mut ensemble, &mut players, &mut operator).carry_out(&plan).await };
+    let attack = async { Nemesis::new(&mut ensemble, &mut clients, &mut operator).carry_out(&plan).await };
     tokio::select! {
         attacked = attack => attacked?,
         never = report(folder, &faults) => never?,
@@ -108,31 +109,31 @@ async fn play_to_the_end(settings: &Settings, out: &Path, folder: &Path) -> Resu
     ensemble.settled().await?;
     let settled = now();
     println!("chaos: all is healed, the servers are together after {:.1} s", (settled - calm) as f64 / 1e9);
-    for player in &mut players {
-        // One that has ended is found below.
-        let _ = player.tell("calm");
+    for client in &mut clients {
+        // A process which has ended is reported below.
+        let _ = client.tell("calm");
     }
     sleep(QUIET).await;
 
     let asked = now();
-    players.iter_mut().for_each(Client::ask_to_end);
+    clients.iter_mut().for_each(Client::ask_to_end);
     let mut wrong = Vec::new();
-    let deadline = Instant::now() + FAREWELL;
-    for player in &mut players {
-        match player.ended(deadline.saturating_duration_since(Instant::now())).await {
+    let deadline = Instant::now() + STOP_LIMIT;
+    for client in &mut clients {
+        match client.ended(deadline.saturating_duration_since(Instant::now())).await {
             Some(status) if status.success() => {}
-            Some(status) => wrong.push(format!("{} ended with {status}", player.name())),
-            None => wrong.push(format!("{} was not done {FAREWELL:?} after it was asked to end", player.name())),
+            Some(status) => wrong.push(format!("{} ended with {status}", client.name())),
+            None => wrong.push(format!("{} was not done {STOP_LIMIT:?} after it was asked to end", client.name())),
         }
-        wrong.extend(player.crashes().iter().cloned());
+        wrong.extend(client.crashes().iter().cloned());
     }
     let left = leftover::of_all(&hosts).await?;
-    drop(players);
+    drop(clients);
     let course = Course {
         seed: *seed,
         session: SESSION,
         workloads,
-        clients: *clients,
+        clients: *count,
         duration: *duration,
         calm,
         settled,
@@ -147,7 +148,7 @@ async fn play_to_the_end(settings: &Settings, out: &Path, folder: &Path) -> Resu
     Ok(kept)
 }
 
-/// Makes the command of a client process, whose journal goes into this folder.
+/// Returns the command of a client process which writes its journal into this directory.
 fn recipe(orders: Orders, folder: &Path) -> impl Fn(&str, &str) -> Command + Send + 'static {
     let folder = folder.to_owned();
     move |name, hosts| {
@@ -159,7 +160,7 @@ fn recipe(orders: Orders, folder: &Path) -> impl Fn(&str, &str) -> Command + Sen
     }
 }
 
-/// Says every now and then how it goes.
+/// Prints the progress from time to time.
 async fn report(folder: &Path, faults: &Mutex<Vec<Struck>>) -> std::io::Result<()> {
     let began = Instant::now();
     let mut progress = Progress::of(folder);
@@ -171,7 +172,7 @@ async fn report(folder: &Path, faults: &Mutex<Vec<Struck>>) -> std::io::Result<(
         progress.look()?;
         let faults = faults.lock().unwrap_or_else(PoisonError::into_inner).len();
         println!(
-            "chaos: +{:.0} s: {} grants, {} losses told, {faults} faults over",
+            "chaos: +{:.0} s: {} grants, {} losses reported, {faults} faults over",
             began.elapsed().as_secs_f64(),
             progress.grants,
             progress.losses
