@@ -5,8 +5,9 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::link::{Link, Proxies, Sockets, Target};
+use crate::link::{self, Link, Sockets, Target};
 use crate::ports::free_port;
+use crate::relay::Relay;
 use crate::server::{Server, ServerBuilder, ServerError, mode};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -22,7 +23,7 @@ pub struct Ensemble {
     // By `from`, then `to`; none from a server to itself.
     links: Vec<Vec<Option<Link>>>,
     // Held for its `Drop`; after the servers, which would log that their peers vanish.
-    _proxies: Proxies,
+    _relay: Relay,
 }
 
 impl Ensemble {
@@ -251,14 +252,14 @@ impl EnsembleBuilder {
 
     async fn launch(&self) -> Result<Ensemble, ServerError> {
         let ports: Vec<Ports> = (0..self.servers).map(|_| Ports::take()).collect();
-        let (links, proxies) = link_up(&ports).map_err(|error| ServerError::new(format!("no links: {error}")))?;
+        let (links, relay) = link_up(&ports).map_err(|error| ServerError::new(format!("no links: {error}")))?;
         let mut servers = Vec::new();
         for (i, own) in ports.iter().enumerate() {
             let mut server = self.member(i, own, &links[i]).prepare_member(own.client, i + 1).await?;
             server.launch()?;
             servers.push(server);
         }
-        Ok(Ensemble { servers, links, _proxies: proxies })
+        Ok(Ensemble { servers, links, _relay: relay })
     }
 
     /// The configuration of server `i`: its own ports as they are, those of the others through the links.
@@ -299,7 +300,7 @@ impl Ports {
 
 type Links = Vec<Vec<Option<Link>>>;
 
-fn link_up(ports: &[Ports]) -> std::io::Result<(Links, Proxies)> {
+fn link_up(ports: &[Ports]) -> std::io::Result<(Links, Relay)> {
     let mut links: Links = Vec::new();
     let mut sockets: Vec<(usize, usize, Sockets)> = Vec::new();
     for from in 0..ports.len() {
@@ -314,7 +315,7 @@ fn link_up(ports: &[Ports]) -> std::io::Result<(Links, Proxies)> {
         }
     }
     let link = |from: usize, to: usize| links[from][to].as_ref().expect("bound above");
-    let proxies = Proxies::start(sockets.into_iter().map(|(from, to, listening)| {
+    let relay = link::start(sockets.into_iter().map(|(from, to, listening)| {
         let target = Target {
             quorum_port: ports[to].quorum,
             election_port: ports[to].election,
@@ -322,5 +323,5 @@ fn link_up(ports: &[Ports]) -> std::io::Result<(Links, Proxies)> {
         };
         (link(from, to), listening, target)
     }))?;
-    Ok((links, proxies))
+    Ok((links, relay))
 }

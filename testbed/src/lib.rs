@@ -14,6 +14,7 @@ pub mod nemesis;
 mod ports;
 pub mod proxy;
 mod quorum_wire;
+mod relay;
 mod server;
 mod snapshot;
 

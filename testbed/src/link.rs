@@ -1,18 +1,19 @@
 //! What one server of an ensemble opens to another, through a proxy that breaks it on demand.
 
 use std::io;
-use std::net::{Ipv4Addr, TcpListener as StdListener};
-use std::thread::{self, JoinHandle};
+use std::mem::take;
+use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime;
-use tokio::sync::{oneshot, watch};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
+use crate::frames::FrameReader;
 use crate::quorum_wire::{Packets, read_introduction};
+use crate::relay::{Closing, Relay, Route, listen, pump};
 
 // A follower may call before the elected leader listens. ZooKeeper tries again when it is refused, but gives up an
 // election when a connection is closed, which is all that a proxy can do.
@@ -80,8 +81,8 @@ impl Link {
 /// The listening sockets of a link whose proxy does not run yet.
 #[derive(Debug)]
 pub(crate) struct Sockets {
-    quorum: StdListener,
-    election: StdListener,
+    quorum: TcpListener,
+    election: TcpListener,
 }
 
 /// Where a link leads to.
@@ -95,53 +96,22 @@ pub(crate) struct Target {
 
 impl Link {
     pub(crate) fn bind() -> io::Result<(Self, Sockets)> {
-        let bind = || {
-            let listener = StdListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-            listener.set_nonblocking(true)?;
-            let port = listener.local_addr()?.port();
-            Ok::<_, io::Error>((listener, port))
-        };
-        let (quorum, quorum_port) = bind()?;
-        let (election, election_port) = bind()?;
+        let (quorum, quorum_port) = listen()?;
+        let (election, election_port) = listen()?;
         let link = Self { flow: watch::Sender::new(Flow::Forward), quorum_port, election_port };
         Ok((link, Sockets { quorum, election }))
     }
 }
 
-/// The thread on which the proxies run, so that they go on when a test's runtime is busy.
-#[derive(Debug)]
-pub(crate) struct Proxies {
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Proxies {
-    pub(crate) fn start<'a>(links: impl Iterator<Item = (&'a Link, Sockets, Target)>) -> io::Result<Self> {
-        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-        {
-            let _context = runtime.enter();
-            for (link, sockets, target) in links {
-                let quorum = TcpListener::from_std(sockets.quorum)?;
-                runtime.spawn(accept(quorum, Role::Quorum, target, link.flow.subscribe()));
-                let election = TcpListener::from_std(sockets.election)?;
-                runtime.spawn(accept(election, Role::Election, target, link.flow.subscribe()));
-            }
-        }
-        let (stop, stopped) = oneshot::channel();
-        let thread = thread::Builder::new().name("quorum links".to_owned()).spawn(move || {
-            let _ = runtime.block_on(stopped);
-        })?;
-        Ok(Self { stop: Some(stop), thread: Some(thread) })
-    }
-}
-
-impl Drop for Proxies {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
+/// Runs all links.
+pub(crate) fn start<'a>(links: impl Iterator<Item = (&'a Link, Sockets, Target)>) -> io::Result<Relay> {
+    let listeners = links.flat_map(|(link, Sockets { quorum, election }, target)| {
+        [(quorum, Role::Quorum), (election, Role::Election)].map(|(listener, role)| {
+            let flow = link.flow.subscribe();
+            (listener, move || Wire { role, target, flow: flow.clone() })
+        })
+    });
+    Relay::start("quorum links", listeners)
 }
 
 #[derive(Clone, Copy)]
@@ -150,121 +120,100 @@ enum Role {
     Election,
 }
 
-async fn accept(listener: TcpListener, role: Role, target: Target, flow: watch::Receiver<Flow>) {
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => drop(tokio::spawn(carry(stream, role, target, flow.clone()))),
-            Err(_) => sleep(RETRY).await,
-        }
-    }
-}
-
-/// Carries one connection until a side ends it or the link is cut. Servers never close only one direction.
-async fn carry(stream: TcpStream, role: Role, target: Target, flow: watch::Receiver<Flow>) {
-    let mut cut = flow.clone();
-    tokio::select! {
-        _ = cut.wait_for(|flow| *flow == Flow::Cut) => {}
-        _ = forward(stream, role, target, flow) => {}
-    }
-}
-
-async fn forward(
-    stream: TcpStream,
+/// One connection.
+struct Wire {
     role: Role,
     target: Target,
-    mut flow: watch::Receiver<Flow>,
-) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let port = match role {
-        Role::Quorum => target.quorum_port,
-        Role::Election => target.election_port,
-    };
-    passing(&mut flow).await?;
-    let (down, up) = connect(port).await?.into_split();
-    let (from, to) = stream.into_split();
-    tokio::select! {
-        result = send_on(from, up, role, target, flow.clone()) => result,
-        result = copy(down, to, flow) => result,
-    }
+    flow: watch::Receiver<Flow>,
 }
 
-async fn connect(port: u16) -> io::Result<TcpStream> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await {
-            Err(_) if Instant::now() < deadline => sleep(RETRY).await,
-            result => {
-                let stream = result?;
-                stream.set_nodelay(true)?;
-                return Ok(stream);
+impl Route for Wire {
+    async fn cut(&self) -> Closing {
+        // The sender is gone when the ensemble is.
+        let _ = self.flow.clone().wait_for(|flow| *flow == Flow::Cut).await;
+        Closing::Fin
+    }
+
+    async fn connect(&self, _client: &mut TcpStream) -> io::Result<TcpStream> {
+        let port = match self.role {
+            Role::Quorum => self.target.quorum_port,
+            Role::Election => self.target.election_port,
+        };
+        passing(&mut self.flow.clone()).await?;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await {
+                Err(_) if Instant::now() < deadline => sleep(RETRY).await,
+                result => return result,
             }
         }
     }
+
+    /// Servers never close only one direction.
+    async fn forward(&self, client: &mut TcpStream, server: &mut TcpStream) {
+        let (from_client, to_client) = client.split();
+        let (from_server, to_server) = server.split();
+        tokio::select! {
+            _ = self.send_on(from_client, to_server) => (),
+            _ = self.copy(from_server, to_client) => (),
+        }
+    }
+
+    fn closing(&self) -> Closing {
+        Closing::Fin
+    }
 }
 
-async fn send_on(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
-    role: Role,
-    target: Target,
-    mut flow: watch::Receiver<Flow>,
-) -> io::Result<()> {
-    match role {
-        Role::Quorum => copy_packets(from, to, flow).await,
-        Role::Election => {
-            let introduction = read_introduction(&mut from, target.call_back_port).await?;
+impl Wire {
+    async fn send_on(&self, mut from: ReadHalf<'_>, mut to: WriteHalf<'_>) -> io::Result<()> {
+        match self.role {
+            Role::Quorum => self.copy_packets(from, to).await,
+            Role::Election => {
+                let introduction = read_introduction(&mut from, self.target.call_back_port).await?;
+                passing(&mut self.flow.clone()).await?;
+                to.write_all(&introduction).await?;
+                self.copy(from, to).await
+            }
+        }
+    }
+
+    async fn copy(&self, from: ReadHalf<'_>, mut to: WriteHalf<'_>) -> io::Result<()> {
+        let mut flow = self.flow.clone();
+        let forward = async |bytes: Option<Vec<u8>>| {
             passing(&mut flow).await?;
-            to.write_all(&introduction).await?;
-            copy(from, to, flow).await
-        }
-    }
-}
-
-async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut flow: watch::Receiver<Flow>) -> io::Result<()> {
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        passing(&mut flow).await?;
-        let length = tokio::select! {
-            length = from.read(&mut buffer) => length?,
-            _ = flow.changed() => continue,
+            to.write_all(&bytes.unwrap_or_default()).await
         };
-        if length == 0 {
-            return Ok(());
-        }
-        passing(&mut flow).await?;
-        to.write_all(&buffer[..length]).await?;
+        self.pump(from, forward).await
     }
-}
 
-/// What a learner sends to its leader. It is understood from its first byte on, so that pings can be held any time.
-async fn copy_packets(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
-    mut flow: watch::Receiver<Flow>,
-) -> io::Result<()> {
-    let mut buffer = vec![0; 1 << 16];
-    let mut packets = Packets::default();
-    let mut held = Vec::new();
-    loop {
-        if passing(&mut flow).await? == Flow::Forward {
-            to.write_all(&held).await?;
-            held.clear();
-        }
-        let length = tokio::select! {
-            length = from.read(&mut buffer) => length?,
-            _ = flow.changed() => continue,
+    /// Copies what a learner sends to its leader. It is parsed from its first byte on, so that pings can be held at any
+    /// time.
+    async fn copy_packets(&self, from: ReadHalf<'_>, mut to: WriteHalf<'_>) -> io::Result<()> {
+        let mut flow = self.flow.clone();
+        let mut packets = Packets::default();
+        let mut held = Vec::new();
+        let forward = async |bytes: Option<Vec<u8>>| {
+            let holds = passing(&mut flow).await? == Flow::HoldPings;
+            let mut passed = if holds { Vec::new() } else { take(&mut held) };
+            packets.push(&bytes.unwrap_or_default());
+            while let Some(packet) = packets.pop()? {
+                let side = if holds && packet.is_ping() { &mut held } else { &mut passed };
+                side.extend_from_slice(&packet.0);
+            }
+            to.write_all(&passed).await
         };
-        if length == 0 {
-            return Ok(());
-        }
-        packets.push(&buffer[..length]);
-        let holds = passing(&mut flow).await? == Flow::HoldPings;
-        let mut passed = if holds { Vec::new() } else { std::mem::take(&mut held) };
-        while let Some(packet) = packets.pop()? {
-            let side = if holds && packet.is_ping() { &mut held } else { &mut passed };
-            side.extend_from_slice(&packet.0);
-        }
-        to.write_all(&passed).await?;
+        self.pump(from, forward).await
+    }
+
+    async fn pump(
+        &self,
+        from: ReadHalf<'_>,
+        forward: impl AsyncFnMut(Option<Vec<u8>>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        // Nothing is read in a black hole, where a change of flow may have come before this.
+        passing(&mut self.flow.clone()).await?;
+        let mut from = FrameReader::new(from);
+        pump(async || from.chunk().await, self.flow.clone(), forward).await
     }
 }
 

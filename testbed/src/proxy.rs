@@ -4,25 +4,24 @@
 mod connection;
 mod faults;
 mod history;
-mod listener;
 mod shared;
 mod state;
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use tokio::net;
-use tokio::sync::oneshot;
 
+use self::connection::Link;
 use self::shared::Shared;
+use crate::relay::{Relay, listen};
 
-pub use self::faults::{Closing, Cut, Verdict};
+pub use self::faults::{Cut, Verdict};
 pub use self::history::{Answer, Direction, Request, Uncounted};
 pub use crate::frames::{Kind, Op};
+pub use crate::relay::Closing;
 
 /// Forwards the frames of any number of clients to one server, keeps a record of them, and makes
 /// faults on demand.
@@ -34,10 +33,9 @@ pub use crate::frames::{Kind, Op};
 /// start or the last [`reset`](Self::reset). It has a thread of its own, so it goes on while the
 /// test's runtime is busy, blocked or gone. Dropping it closes everything.
 pub struct Proxy {
-    address: SocketAddr,
+    port: u16,
     shared: Arc<Shared>,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _relay: Relay,
 }
 
 impl Proxy {
@@ -48,25 +46,19 @@ impl Proxy {
     ///
     /// If the name cannot be resolved, or there is no port or thread to be had.
     pub async fn start(upstream: &str) -> io::Result<Self> {
-        let upstream: Vec<_> = net::lookup_host(upstream).await?.collect();
-        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
+        let upstream: Arc<[_]> = net::lookup_host(upstream).await?.collect();
+        let (listener, port) = listen()?;
         let shared = Arc::new(Shared::new());
-        let (stop, stopped) = oneshot::channel();
-        let (report, started) = oneshot::channel();
-        let thread = thread::Builder::new().name("zookeeper-proxy".to_owned()).spawn({
+        let route = {
             let shared = Arc::clone(&shared);
-            move || listener::run(listener, upstream, shared, stopped, report)
-        })?;
-        let proxy = Self { address, shared, stop: Some(stop), thread: Some(thread) };
-        started.await.map_err(|_| io::Error::other("the proxy's thread ended before it listened"))??;
-        Ok(proxy)
+            move || Link::new(Arc::clone(&shared), Arc::clone(&upstream))
+        };
+        Ok(Self { port, shared, _relay: Relay::start("zookeeper-proxy", [(listener, route)])? })
     }
 
     /// The address for clients, `127.0.0.1:port`.
     pub fn hosts(&self) -> String {
-        self.address.to_string()
+        format!("127.0.0.1:{}", self.port)
     }
 
     /// How many connections of clients are open now; the black-holed ones count until the client
@@ -203,17 +195,6 @@ impl Proxy {
 
 impl fmt::Debug for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Proxy").field("address", &self.address).finish_non_exhaustive()
-    }
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id()) {
-            // A panic of the proxy's thread must not become an abort here; the test that needs it
-            // has failed already.
-            let _ = thread.join();
-        }
+        f.debug_struct("Proxy").field("port", &self.port).finish_non_exhaustive()
     }
 }

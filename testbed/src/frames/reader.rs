@@ -57,15 +57,15 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         }
     }
 
-    /// The next bytes as they come, empty at the end of the stream. Cancel safe.
-    pub(crate) async fn chunk(&mut self) -> io::Result<Vec<u8>> {
+    /// The next bytes as they come, `None` at the end of the stream. Cancel safe.
+    pub(crate) async fn chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
         if self.buffer.len() == self.consumed {
             self.fill().await?;
         }
         let chunk = self.buffer.split_off(self.consumed);
         self.buffer.clear();
         self.consumed = 0;
-        Ok(chunk)
+        Ok(Some(chunk).filter(|chunk| !chunk.is_empty()))
     }
 
     async fn fill(&mut self) -> io::Result<usize> {
@@ -143,7 +143,7 @@ mod tests {
         let mut bytes: &[u8] = b"isro";
         let mut reader = FrameReader::new(&mut bytes);
         assert_eq!(reader.opening().await.expect("an opening"), Opening::Command);
-        assert_eq!(reader.chunk().await.expect("bytes"), b"isro");
-        assert_eq!(reader.chunk().await.expect("the end"), b"");
+        assert_eq!(reader.chunk().await.expect("bytes").as_deref(), Some(&b"isro"[..]));
+        assert_eq!(reader.chunk().await.expect("the end"), None);
     }
 }

@@ -6,70 +6,28 @@ mod requests;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
-use tokio::sync::watch;
-use tokio::time;
 
-use super::faults::Closing;
 use super::history::Direction;
 use super::shared::{Shared, Step};
 use super::state::Fate;
 use crate::frames::{Frame, FrameReader, Kind, Opening};
+use crate::relay::{Closing, Route, pump};
 
-/// How long a closed connection is drained, so that what was forwarded arrives before the end.
-const LINGER: Duration = Duration::from_secs(1);
-
-/// A connection in the shared state, for as long as its task lives.
-struct Link {
+/// A connection in the shared state, for as long as it is served.
+pub(super) struct Link {
     shared: Arc<Shared>,
+    upstream: Arc<[SocketAddr]>,
     id: usize,
 }
 
-/// Serves a client until either side closes, or the connection's fate is to be closed.
-pub(super) async fn serve(shared: Arc<Shared>, mut client: TcpStream, upstream: Arc<[SocketAddr]>) {
-    let id = shared.state().add();
-    let mut orders = shared.orders();
-    let link = Link { shared, id };
-    // A new connection in a black hole never reaches the server.
-    let mut server = None;
-    if link.fate() == Fate::Flows {
-        server = tokio::select! {
-            server = TcpStream::connect(&*upstream) => server.ok(),
-            _ = link.closing(&mut orders) => None,
-        };
-        if server.is_none() {
-            return drop(client);
-        }
-    }
-    let closing = tokio::select! {
-        biased;
-        closing = link.closing(&mut orders) => closing,
-        () = link.forward(&mut client, server.as_mut()) => link.shared.state().faults.closing,
-    };
-    drop(link);
-    match closing {
-        Closing::Fin => drop(tokio::spawn(drain(client))),
-        // Dropped without it, the socket closes in order, and the client still sees an end.
-        Closing::Reset => client.set_zero_linger().unwrap_or_default(),
-    }
-    if let Some(server) = server {
-        tokio::spawn(drain(server));
-    }
-}
-
-impl Link {
-    fn fate(&self) -> Fate {
-        self.shared.state().fate(self.id)
-    }
-
-    /// Resolves when the connection is to be closed.
-    async fn closing(&self, orders: &mut watch::Receiver<()>) -> Closing {
+impl Route for Link {
+    async fn cut(&self) -> Closing {
+        let mut orders = self.shared.orders();
         loop {
-            orders.mark_unchanged();
             if let Fate::Closes(closing) = self.fate() {
                 return closing;
             }
@@ -77,17 +35,20 @@ impl Link {
         }
     }
 
-    /// Returns when both sides are to be closed.
-    async fn forward(&self, client: &mut TcpStream, server: Option<&mut TcpStream>) {
-        client.set_nodelay(true).unwrap_or_default();
+    /// A new connection in a black hole never reaches the server.
+    async fn connect(&self, client: &mut TcpStream) -> io::Result<TcpStream> {
+        if self.fate() == Fate::Holed {
+            let mut reader = FrameReader::new(client);
+            while let Ok(Some(_)) = reader.chunk().await {}
+            self.end(Direction::ToServer).await;
+        }
+        TcpStream::connect(&*self.upstream).await
+    }
+
+    async fn forward(&self, client: &mut TcpStream, server: &mut TcpStream) {
         let (from_client, to_client) = client.split();
-        let mut from_client = FrameReader::new(from_client);
-        let Some(server) = server else {
-            return self.swallow(from_client).await;
-        };
-        server.set_nodelay(true).unwrap_or_default();
         let (from_server, to_server) = server.split();
-        let from_server = FrameReader::new(from_server);
+        let (mut from_client, from_server) = (FrameReader::new(from_client), FrameReader::new(from_server));
         match from_client.opening().await {
             Ok(Opening::Frames) => tokio::select! {
                 () = self.requests(from_client, to_server) => (),
@@ -104,6 +65,21 @@ impl Link {
         }
     }
 
+    fn closing(&self) -> Closing {
+        self.shared.state().faults.closing
+    }
+}
+
+impl Link {
+    pub(super) fn new(shared: Arc<Shared>, upstream: Arc<[SocketAddr]>) -> Self {
+        let id = shared.state().add();
+        Self { shared, upstream, id }
+    }
+
+    fn fate(&self) -> Fate {
+        self.shared.state().fate(self.id)
+    }
+
     /// One side has closed. In a black hole the other must not learn of it, so then this never
     /// resolves.
     async fn end(&self, direction: Direction) {
@@ -115,18 +91,13 @@ impl Link {
         }
     }
 
-    async fn swallow(&self, mut reader: FrameReader<ReadHalf<'_>>) {
-        while reader.chunk().await.is_ok_and(|chunk| !chunk.is_empty()) {}
-        self.end(Direction::ToServer).await;
-    }
-
     async fn bytes(&self, mut reader: FrameReader<ReadHalf<'_>>, mut writer: WriteHalf<'_>) {
-        while let Ok(chunk) = reader.chunk().await {
-            let flows = self.fate() == Fate::Flows;
-            if chunk.is_empty() || (flows && writer.write_all(&chunk).await.is_err()) {
-                break;
-            }
-        }
+        let forward = async |bytes: Option<Vec<u8>>| match bytes {
+            Some(bytes) if self.fate() == Fate::Flows => writer.write_all(&bytes).await,
+            _ => Ok(()),
+        };
+        // Whichever side failed, both are closed.
+        let _ = pump(async || reader.chunk().await, self.shared.orders(), forward).await;
         self.end(Direction::ToServer).await;
     }
 
@@ -151,16 +122,4 @@ impl Drop for Link {
     fn drop(&mut self) {
         self.shared.state().remove(self.id);
     }
-}
-
-/// Closes a stream in order: a socket that is dropped with unread bytes is reset, and that may
-/// destroy what was written.
-async fn drain(mut stream: TcpStream) -> io::Result<()> {
-    stream.shutdown().await?;
-    let mut sink = [0; 4 << 10];
-    let reading = async {
-        while stream.read(&mut sink).await? > 0 {}
-        Ok(())
-    };
-    time::timeout(LINGER, reading).await.unwrap_or(Ok(()))
 }

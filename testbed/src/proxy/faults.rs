@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::relay::Closing;
+
 /// Where a connection is closed; `k` counts from 1 since the last reset, over all connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -15,18 +17,6 @@ pub enum Cut {
     BeforeAnswer(usize),
     /// As soon as the k-th answer was forwarded.
     AfterAnswer(usize),
-}
-
-/// How a connection of a client is closed; the server's side always ends with what was forwarded,
-/// and a FIN.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Closing {
-    /// In order: the client reads what was forwarded, then the end of the stream.
-    Fin,
-    /// By a reset: a client that is writing, or has not read yet, may see an error before what was
-    /// forwarded.
-    Reset,
 }
 
 /// What a hook wants to be done with a request.

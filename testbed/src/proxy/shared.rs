@@ -1,6 +1,7 @@
 //! What the proxy's thread and its handle share, and the decisions about each frame.
 
 use std::fmt;
+use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,13 @@ pub(super) enum Step {
     Swallow,
     Cut,
     Hold,
+}
+
+impl Step {
+    /// An error if the connection is to be closed.
+    pub(super) fn goes_on(self) -> io::Result<()> {
+        if self == Self::Cut { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
+    }
 }
 
 /// The state, and the bells that ring when it changes.

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::faults::{Closing, Faults, Verdict};
+use super::faults::{Faults, Verdict};
 use super::history::{History, Request, Ticket};
+use crate::relay::Closing;
 
 type Hook = Arc<dyn Fn(&Request) -> Verdict + Send + Sync>;
 type LeaveOut = Box<dyn Fn(&Request) -> bool + Send + Sync>;

@@ -7,33 +7,23 @@ use super::super::history::{Direction, Ticket};
 use super::super::shared::Step;
 use super::Link;
 use crate::frames::{Frame, FrameReader, FromClient, Kind};
+use crate::relay::pump;
 
 impl Link {
     /// Forwards what the client sends.
     pub(super) async fn requests(&self, mut reader: FrameReader<ReadHalf<'_>>, mut writer: WriteHalf<'_>) {
-        let mut orders = self.shared.orders();
         let mut heals = self.shared.state().heals();
         let mut held: Vec<(Frame, i32, Ticket)> = Vec::new();
         let mut is_first = true;
-        loop {
-            let frame = tokio::select! {
-                frame = reader.next() => frame,
-                _ = orders.changed() => {
-                    let now = self.shared.state().heals();
-                    if now != heals {
-                        heals = now;
-                        for (frame, xid, ticket) in held.drain(..) {
-                            let step = self.send_request(&mut writer, &frame, xid, ticket).await;
-                            if step == Step::Cut {
-                                return;
-                            }
-                        }
+        let forward = async |frame: Option<Frame>| {
+            let Some(frame) = frame else {
+                let now = self.shared.state().heals();
+                if std::mem::replace(&mut heals, now) != now {
+                    for (frame, xid, ticket) in held.drain(..) {
+                        self.send_request(&mut writer, &frame, xid, ticket).await.goes_on()?;
                     }
-                    continue;
                 }
-            };
-            let Ok(Some(frame)) = frame else {
-                return self.end(Direction::ToServer).await;
+                return Ok(());
             };
             let read = if is_first { Some(FromClient::Aside(Kind::Connect)) } else { frame.sent_by_client() };
             is_first = false;
@@ -58,9 +48,10 @@ impl Link {
                 }
                 None => Step::Cut,
             };
-            if step == Step::Cut {
-                return;
-            }
+            step.goes_on()
+        };
+        if pump(async || reader.next().await, self.shared.orders(), forward).await.is_ok() {
+            self.end(Direction::ToServer).await;
         }
     }
 

@@ -1,0 +1,159 @@
+//! The loop below every proxy: accepts connections, connects each onward, pumps both ways, and closes both sides.
+
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::runtime;
+use tokio::sync::{oneshot, watch};
+use tokio::task::{LocalSet, spawn_local};
+use tokio::time::{sleep, timeout};
+
+/// How long a closed connection is drained, so that what was forwarded arrives before the end.
+const LINGER: Duration = Duration::from_secs(1);
+const RETRY: Duration = Duration::from_millis(10);
+
+/// How a connection of a client is closed. The server's side always ends with what was forwarded, and a FIN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Closing {
+    /// In order: the client reads what was forwarded, then the end of the stream.
+    Fin,
+    /// By a reset: a client that is writing, or has not read yet, may see an error before what was forwarded.
+    Reset,
+}
+
+/// What a proxy does with one connection.
+pub(crate) trait Route: 'static {
+    /// Resolves when the connection must be closed.
+    async fn cut(&self) -> Closing;
+
+    /// Connects onward.
+    async fn connect(&self, client: &mut TcpStream) -> io::Result<TcpStream>;
+
+    /// Forwards in both directions until one of them ends.
+    async fn forward(&self, client: &mut TcpStream, server: &mut TcpStream);
+
+    /// How the connection is closed when it ends without a cut.
+    fn closing(&self) -> Closing;
+}
+
+/// A listener on a free port of 127.0.0.1, and the port.
+pub(crate) fn listen() -> io::Result<(TcpListener, u16)> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    listener.set_nonblocking(true)?;
+    let port = listener.local_addr()?.port();
+    Ok((listener, port))
+}
+
+/// A thread which relays connections, and goes on while the runtime of a test is busy, blocked or gone. Dropping it
+/// closes everything.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Relay {
+    /// Accepts the connections of all listeners, each with a route of its own.
+    pub(crate) fn start<R: Route>(
+        name: &str,
+        listeners: impl IntoIterator<Item = (TcpListener, impl Fn() -> R + Send + 'static)>,
+    ) -> io::Result<Self> {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let mut doors = Vec::new();
+        for (listener, route) in listeners {
+            let _context = runtime.enter();
+            doors.push((tokio::net::TcpListener::from_std(listener)?, route));
+        }
+        let (stop, stopped) = oneshot::channel();
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
+            // Closures which are async are not known to be `Send`.
+            let tasks = LocalSet::new();
+            for (listener, route) in doors {
+                tasks.spawn_local(accept(listener, route));
+            }
+            let _ = tasks.block_on(&runtime, stopped);
+        })?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        // A hook may own the last handle, and drop it on this very thread.
+        if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id()) {
+            // A panic of the thread must not become an abort here; the test that needs it has failed already.
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn accept<R: Route>(listener: tokio::net::TcpListener, route: impl Fn() -> R) {
+    loop {
+        match listener.accept().await {
+            Ok((client, _)) => drop(spawn_local(serve(client, route()))),
+            // Probably too many open files, which may be over soon.
+            Err(_) => sleep(RETRY).await,
+        }
+    }
+}
+
+async fn serve(mut client: TcpStream, route: impl Route) {
+    let mut server = None;
+    let closing = tokio::select! {
+        biased;
+        closing = route.cut() => closing,
+        () = async {
+            if let Ok(onward) = route.connect(&mut client).await {
+                let server = server.insert(onward);
+                client.set_nodelay(true).unwrap_or_default();
+                server.set_nodelay(true).unwrap_or_default();
+                route.forward(&mut client, server).await;
+            }
+        } => route.closing(),
+    };
+    drop(route);
+    match closing {
+        Closing::Fin => drop(spawn_local(drain(client))),
+        // Without a linger of zero the socket closes in order, and the client still sees an end.
+        Closing::Reset => client.set_zero_linger().unwrap_or_default(),
+    }
+    if let Some(server) = server {
+        spawn_local(drain(server));
+    }
+}
+
+/// Closes a stream in order. A socket that is dropped with unread bytes is reset, which may destroy what was written.
+async fn drain(mut stream: TcpStream) -> io::Result<()> {
+    stream.shutdown().await?;
+    let mut sink = [0; 4 << 10];
+    let reading = async {
+        while stream.read(&mut sink).await? > 0 {}
+        Ok(())
+    };
+    timeout(LINGER, reading).await.unwrap_or(Ok(()))
+}
+
+/// Passes everything that `read` returns to `hook`, until the stream ends or fails, or the hook fails. The hook is also
+/// called, with `None`, after every change of `orders`. `read` must be cancel safe.
+pub(crate) async fn pump<T, O>(
+    mut read: impl AsyncFnMut() -> io::Result<Option<T>>,
+    mut orders: watch::Receiver<O>,
+    mut hook: impl AsyncFnMut(Option<T>) -> io::Result<()>,
+) -> io::Result<()> {
+    loop {
+        let unit = tokio::select! {
+            unit = read() => match unit {
+                Ok(Some(unit)) => Some(unit),
+                Ok(None) | Err(_) => return Ok(()),
+            },
+            _ = orders.changed() => None,
+        };
+        hook(unit).await?;
+    }
+}
