@@ -109,8 +109,13 @@ impl Frame {
         &self.bytes
     }
 
+    /// What follows the length.
+    pub(crate) fn body(&self) -> &[u8] {
+        &self.bytes[4..]
+    }
+
     fn fields(&self) -> Fields<'_> {
-        Fields::new(&self.bytes[4..])
+        Fields::new(self.body())
     }
 
     /// Reads a frame of a client; `None` if it is too short to be one.

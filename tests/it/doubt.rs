@@ -2,14 +2,11 @@
 //! the name of the session that made them.
 
 use testbed::frames::Op;
-use testbed::proxy::{Cut, Request, Verdict};
+use testbed::proxy::{Cut, Proxy, Request, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode};
 use zookeeper_recipes::{ContenderKind, Error, Loss, Mutex, Semaphore};
 
-use self::forger::Forger;
 use crate::support::{TIMEOUT, World, connect, hosts, soon};
-
-mod forger;
 
 /// The name of a node that a create has asked for, with another number.
 fn double_of(create: &Request, number: u32) -> String {
@@ -162,15 +159,26 @@ async fn double_that_turns_up_after_the_first_search_is_found_by_the_second() {
     world.wait_empty().await;
 }
 
+/// Changes the answer to a transaction into one in which the server has refused its part because the session has expired.
+fn expire_every_part(request: &Request, answer: &mut Vec<u8>) {
+    const SESSION_EXPIRED: i32 = -112;
+    if request.op == Op::Multi {
+        // The numbers of the request and of the transaction stay. No error; a part that is one; the end.
+        answer.truncate(12);
+        let (error, end) = (SESSION_EXPIRED.to_be_bytes(), (-1_i32).to_be_bytes());
+        answer.extend([&[0; 4][..], &end, &[0], &error, &error, &end, &[1], &end].concat());
+    }
+}
+
 /// The server answers each part of a transaction for itself, so one that was refused because its session is over comes
 /// as an answer.
 #[tokio::test]
 async fn check_in_the_name_of_a_dead_session_is_no_proof_of_life() {
-    let forger = Forger::start(&hosts()).await;
-    let session = connect(&forger.hosts()).await;
+    let proxy = Proxy::start(hosts().split(',').next().expect("a host")).await.expect("a proxy");
+    let session = connect(&proxy.hosts()).await;
     let path = format!("/it-{}/lock", uuid::Uuid::new_v4().simple());
     let guard = Mutex::new(&session, &path).expect("a mutex").lock().await.expect("free");
-    forger.expire_every_part();
+    proxy.rewrite_answers(expire_every_part);
     // Nothing else is wrong with the session, so it would be trusted for long.
     let lost = tokio::time::timeout(2 * TIMEOUT, guard.lost()).await;
     assert_eq!(lost.expect("lost when the last proof is too old"), Loss::Expired);

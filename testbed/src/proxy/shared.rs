@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::faults::{Cut, Verdict};
 use super::history::{Direction, Ticket};
 use super::state::{Fate, State};
-use crate::frames::{ConnectResponse, Kind, RequestFrame};
+use crate::frames::{ConnectResponse, Frame, Kind, RequestFrame};
 
 /// What is to be done with a frame that arrived, or after one that was forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,6 +141,18 @@ impl Shared {
         drop(state);
         self.news.send_replace(());
         (ticket, delay)
+    }
+
+    /// Returns the answer as it is to be forwarded.
+    pub(super) fn rewritten(&self, ticket: Ticket, frame: Frame) -> Frame {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let Some(request) = state.history.get(ticket) else {
+            return frame;
+        };
+        let mut body = frame.body().to_vec();
+        (state.rewrite)(request, &mut body);
+        Frame::new(&body)
     }
 
     /// Says what to do with an answer whose time has come, and its number if it counts.

@@ -8,6 +8,7 @@ use super::history::{History, Request, Ticket};
 use crate::relay::Closing;
 
 type Hook = Arc<dyn Fn(&Request) -> Verdict + Send + Sync>;
+type Rewrite = Box<dyn Fn(&Request, &mut Vec<u8>) + Send + Sync>;
 type LeaveOut = Box<dyn Fn(&Request) -> bool + Send + Sync>;
 
 /// What becomes of a connection.
@@ -40,6 +41,7 @@ pub(super) struct State {
     pub(super) faults: Faults,
     pub(super) hook: Option<Hook>,
     pub(super) leave_out: LeaveOut,
+    pub(super) rewrite: Rewrite,
     /// Those of the `ConnectResponse`s, with their passwords, the newest last.
     pub(super) sessions: Vec<(i64, Vec<u8>)>,
     mode: Mode,
@@ -55,6 +57,7 @@ impl State {
             faults: Faults::new(),
             hook: None,
             leave_out: Box::new(|_| false),
+            rewrite: Box::new(|_, _| {}),
             sessions: Vec::new(),
             mode: Mode::Forward,
             heals: 0,

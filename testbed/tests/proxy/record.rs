@@ -177,6 +177,26 @@ async fn large_frames_pass_both_ways() {
 }
 
 #[tokio::test]
+async fn rewritten_answer_reaches_the_client_and_the_record_has_the_true_one() {
+    limited(async {
+        let bench = Bench::new().await;
+        bench.create().await.expect("created");
+        bench.proxy.rewrite_answers(|request, answer| {
+            if request.op == Op::Exists {
+                const NO_NODE: i32 = -101;
+                answer.splice(12.., NO_NODE.to_be_bytes());
+            }
+        });
+        assert!(bench.client.check_stat(&bench.path).await.expect("an answer").is_none());
+        bench.client.get_data(&bench.path).await.expect("is there");
+        let errors: Vec<_> =
+            bench.proxy.requests().iter().map(|request| request.answer.map(|it| it.err)).collect();
+        assert_eq!(errors, [Some(0); 3]);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn four_letter_words_pass() {
     limited(async {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};

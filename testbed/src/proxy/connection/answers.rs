@@ -46,6 +46,9 @@ impl Link {
                 match parcel.frame.sent_by_server() {
                     Some(FromServer::Answer { xid, zxid, err }) => {
                         let (ticket, delay) = self.shared.answer_arrived(self.id, xid, zxid, err);
+                        if let Some(ticket) = ticket {
+                            parcel.frame = self.shared.rewritten(ticket, parcel.frame);
+                        }
                         parcel.ticket = ticket;
                         parcel.due += delay;
                     }
