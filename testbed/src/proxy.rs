@@ -173,8 +173,9 @@ impl Proxy {
         self.shared.state().hook = Some(Arc::new(hook));
     }
 
-    /// Lets `rewrite` change the answer to every counted request from now on, which begins with `xid i32, zxid i64,
-    /// err i32`. It replaces the one before. The record keeps what the server answered. `rewrite` must not call the proxy.
+    /// Lets `rewrite` change the answer to every counted request from now on; it replaces the one
+    /// before. An answer begins with `xid i32, zxid i64, err i32`. The record keeps what the server
+    /// answered. `rewrite` must not call the proxy.
     pub fn rewrite_answers(&self, rewrite: impl Fn(&Request, &mut Vec<u8>) + Send + Sync + 'static) {
         self.shared.state().rewrite = Box::new(rewrite);
     }

@@ -64,16 +64,16 @@ impl Relay {
         listeners: impl IntoIterator<Item = (TcpListener, impl Fn() -> R + Send + 'static)>,
     ) -> io::Result<Self> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-        let mut doors = Vec::new();
+        let mut bound = Vec::new();
         for (listener, route) in listeners {
             let _context = runtime.enter();
-            doors.push((tokio::net::TcpListener::from_std(listener)?, route));
+            bound.push((tokio::net::TcpListener::from_std(listener)?, route));
         }
         let (stop, stopped) = oneshot::channel();
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
             // Closures which are async are not known to be `Send`.
             let tasks = LocalSet::new();
-            for (listener, route) in doors {
+            for (listener, route) in bound {
                 tasks.spawn_local(accept(listener, route));
             }
             let _ = tasks.block_on(&runtime, stopped);

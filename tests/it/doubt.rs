@@ -159,7 +159,7 @@ async fn double_that_turns_up_after_the_first_search_is_found_by_the_second() {
     world.wait_empty().await;
 }
 
-/// Changes the answer to a transaction into one in which the server has refused its part because the session has expired.
+/// Changes the answer to a transaction into a refusal of its part, because the session has expired.
 fn expire_every_part(request: &Request, answer: &mut Vec<u8>) {
     const SESSION_EXPIRED: i32 = -112;
     if request.op == Op::Multi {
