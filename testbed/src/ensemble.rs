@@ -252,7 +252,8 @@ impl EnsembleBuilder {
 
     async fn launch(&self) -> Result<Ensemble, ServerError> {
         let ports: Vec<Ports> = (0..self.servers).map(|_| Ports::take()).collect();
-        let (links, relay) = link_up(&ports).map_err(|error| ServerError::new(format!("no links: {error}")))?;
+        let (links, relay) =
+            link_up(&ports).await.map_err(|error| ServerError::new(format!("no links: {error}")))?;
         let mut servers = Vec::new();
         for (i, own) in ports.iter().enumerate() {
             let mut server = self.member(i, own, &links[i]).prepare_member(own.client, i + 1).await?;
@@ -300,7 +301,7 @@ impl Ports {
 
 type Links = Vec<Vec<Option<Link>>>;
 
-fn link_up(ports: &[Ports]) -> std::io::Result<(Links, Relay)> {
+async fn link_up(ports: &[Ports]) -> std::io::Result<(Links, Relay)> {
     let mut links: Links = Vec::new();
     let mut sockets: Vec<(usize, usize, Sockets)> = Vec::new();
     for from in 0..ports.len() {
@@ -322,6 +323,7 @@ fn link_up(ports: &[Ports]) -> std::io::Result<(Links, Relay)> {
             call_back_port: link(to, from).election_port(),
         };
         (link(from, to), listening, target)
-    }))?;
+    }))
+    .await?;
     Ok((links, relay))
 }

@@ -104,14 +104,14 @@ impl Link {
 }
 
 /// Runs all links.
-pub(crate) fn start<'a>(links: impl Iterator<Item = (&'a Link, Sockets, Target)>) -> io::Result<Relay> {
+pub(crate) async fn start<'a>(links: impl Iterator<Item = (&'a Link, Sockets, Target)>) -> io::Result<Relay> {
     let listeners = links.flat_map(|(link, Sockets { quorum, election }, target)| {
         [(quorum, Role::Quorum), (election, Role::Election)].map(|(listener, role)| {
             let flow = link.flow.subscribe();
             (listener, move || Wire { role, target, flow: flow.clone() })
         })
     });
-    Relay::start("quorum links", listeners)
+    Relay::start("quorum links", listeners.collect()).await
 }
 
 #[derive(Clone, Copy)]

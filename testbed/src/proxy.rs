@@ -53,7 +53,8 @@ impl Proxy {
             let shared = Arc::clone(&shared);
             move || Link::new(Arc::clone(&shared), Arc::clone(&upstream))
         };
-        Ok(Self { port, shared, _relay: Relay::start("zookeeper-proxy", [(listener, route)])? })
+        let relay = Relay::start("zookeeper-proxy", vec![(listener, route)]).await?;
+        Ok(Self { port, shared, _relay: relay })
     }
 
     /// The address for clients, `127.0.0.1:port`.

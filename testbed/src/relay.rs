@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::runtime;
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::{oneshot, watch};
-use tokio::task::{LocalSet, spawn_local};
+use tokio::task::spawn_local;
 use tokio::time::{sleep, timeout};
 
 /// How long a closed connection is drained, so that what was forwarded arrives before the end.
@@ -59,27 +59,33 @@ pub(crate) struct Relay {
 
 impl Relay {
     /// Accepts the connections of all listeners, each with a route of its own.
-    pub(crate) fn start<R: Route>(
+    pub(crate) async fn start<R: Route>(
         name: &str,
-        listeners: impl IntoIterator<Item = (TcpListener, impl Fn() -> R + Send + 'static)>,
+        listeners: Vec<(TcpListener, impl Fn() -> R + Send + 'static)>,
     ) -> io::Result<Self> {
-        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-        let mut bound = Vec::new();
-        for (listener, route) in listeners {
-            let _context = runtime.enter();
-            bound.push((tokio::net::TcpListener::from_std(listener)?, route));
-        }
         let (stop, stopped) = oneshot::channel();
-        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
-            // Closures which are async are not known to be `Send`.
-            let tasks = LocalSet::new();
-            for (listener, route) in bound {
-                tasks.spawn_local(accept(listener, route));
+        let (report, started) = oneshot::channel();
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || match listening(listeners) {
+            Ok(runtime) => {
+                report.send(Ok(())).unwrap_or_default();
+                let _ = runtime.block_on(stopped);
             }
-            let _ = tasks.block_on(&runtime, stopped);
+            Err(error) => report.send(Err(error)).unwrap_or_default(),
         })?;
-        Ok(Self { stop: Some(stop), thread: Some(thread) })
+        let relay = Self { stop: Some(stop), thread: Some(thread) };
+        started.await.map_err(|_| io::Error::other("the relay's thread ended before it listened"))??;
+        Ok(relay)
     }
+}
+
+/// A runtime of one thread, because the compiler does not see that the futures of async closures are `Send`.
+fn listening<R: Route>(listeners: Vec<(TcpListener, impl Fn() -> R + 'static)>) -> io::Result<LocalRuntime> {
+    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
+    for (listener, route) in listeners {
+        let _context = runtime.enter();
+        runtime.spawn_local(accept(tokio::net::TcpListener::from_std(listener)?, route));
+    }
+    Ok(runtime)
 }
 
 impl Drop for Relay {
