@@ -106,3 +106,8 @@ pub(super) async fn acquire<G: LockGuard>(
     acquiring.into_iter().for_each(Acquiring::fail);
     None
 }
+
+/// The token of a guard of one lock.
+pub(super) fn token(guard: &impl LockGuard) -> Vec<i64> {
+    vec![guard.fencing_token().get()]
+}

@@ -1,10 +1,10 @@
 //! Candidates which are elected and resign.
 
 use testbed::history::Acquire;
-use zookeeper_recipes::{Election, LockGuard};
+use zookeeper_recipes::Election;
 
-use super::acquire::{Futures, Way, acquire};
-use super::visit::Visit;
+use super::acquire::{Futures, Way, acquire, token};
+use super::visit::visit;
 use super::{Result, Worker};
 use crate::workload::path;
 
@@ -19,13 +19,9 @@ pub(super) async fn lead(mut worker: Worker) -> Result {
             enqueue: election.enqueue(),
             attempt: election.try_campaign_for(way.limit()),
         };
-        let tokens = |guard: &_| vec![LockGuard::fencing_token(guard).get()];
         let object = vec![Acquire::exclusive(path.as_str())];
-        let Some((held, leadership)) = acquire(&worker, way, object, futures, tokens).await else { continue };
-        let mut visit = Visit::new(&mut worker, held, &path);
-        let work = worker.work();
-        visit.stay(&mut worker, &leadership, tokio::time::sleep(work)).await;
-        visit.leave(&mut worker, leadership).await;
+        let Some((held, leadership)) = acquire(&worker, way, object, futures, token).await else { continue };
+        visit(&mut worker, held, &path, leadership).await;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::io;
 use testbed::history::Acquire;
 use zookeeper_recipes::{LockGuard, Mutex, MutexGuard, Options, Owner, ReentrantMutex};
 
-use super::acquire::{Futures, Way, acquire};
+use super::acquire::{Futures, Way, acquire, token};
 use super::visit::Visit;
 use super::{Result, Worker};
 use crate::register::{RegisterClient, Tokens};
@@ -27,10 +27,8 @@ async fn hold(mut worker: Worker, object: &str, options: Options) -> Result {
     let path = path(object);
     let mutex = Mutex::with_options(&worker.session, &path, options)?;
     while !worker.should_stop() {
-        let Some((mut visit, guard)) = enter(&mut worker, &mutex, &path).await else { continue };
-        let work = worker.work();
-        visit.stay(&mut worker, &guard, tokio::time::sleep(work)).await;
-        visit.leave(&mut worker, guard).await;
+        let Some((visit, guard)) = enter(&mut worker, &mutex, &path).await else { continue };
+        visit.complete(&mut worker, guard).await;
     }
     Ok(())
 }
@@ -39,9 +37,7 @@ async fn enter(worker: &mut Worker, mutex: &Mutex, path: &str) -> Option<(Visit,
     let way = Way::any(worker);
     let futures =
         Futures { wait: mutex.lock(), enqueue: mutex.enqueue(), attempt: mutex.try_lock_for(way.limit()) };
-    let entered =
-        acquire(worker, way, vec![Acquire::exclusive(path)], futures, |guard| vec![guard.fencing_token().get()]);
-    let (held, guard) = entered.await?;
+    let (held, guard) = acquire(worker, way, vec![Acquire::exclusive(path)], futures, token).await?;
     Some((Visit::new(worker, held, path), guard))
 }
 
@@ -58,8 +54,7 @@ pub(super) async fn reentrant(mut worker: Worker) -> Result {
             enqueue: std::future::pending(),
             attempt: mutex.try_lock_for(&owner, way.limit()),
         };
-        let tokens = |guard: &_| vec![LockGuard::fencing_token(guard).get()];
-        let Some((held, guard)) = acquire(&worker, way, vec![object()], futures, tokens).await else { continue };
+        let Some((held, guard)) = acquire(&worker, way, vec![object()], futures, token).await else { continue };
         let mut visit = Visit::new(&mut worker, held, &path);
         let work = worker.work();
         visit.stay(&mut worker, &guard, tokio::time::sleep(work)).await;

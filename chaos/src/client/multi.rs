@@ -4,7 +4,7 @@ use testbed::history::Acquire;
 use zookeeper_recipes::{MultiLock, MultiLockGuard};
 
 use super::acquire::{Futures, Way, acquire};
-use super::visit::Visit;
+use super::visit::visit;
 use super::{Result, Worker};
 use crate::workload::path;
 
@@ -61,8 +61,5 @@ async fn hold(worker: &mut Worker, way: Way, lock: &MultiLock, objects: Vec<Acqu
         paths.iter().map(|path| token(path)).collect()
     };
     let Some((held, guard)) = acquire(worker, way, objects, futures, tokens).await else { return };
-    let mut visit = Visit::new(worker, held, &paths[0]);
-    let work = worker.work();
-    visit.stay(worker, &guard, tokio::time::sleep(work)).await;
-    visit.leave(worker, guard).await;
+    visit(worker, held, &paths[0], guard).await;
 }

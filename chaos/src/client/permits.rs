@@ -1,10 +1,10 @@
 //! Permits of a semaphore.
 
 use testbed::history::Acquire;
-use zookeeper_recipes::{LockGuard, Semaphore};
+use zookeeper_recipes::Semaphore;
 
-use super::acquire::{Futures, Way, acquire};
-use super::visit::Visit;
+use super::acquire::{Futures, Way, acquire, token};
+use super::visit::visit;
 use super::{Result, Worker};
 use crate::workload::{PERMITS, path};
 
@@ -20,13 +20,9 @@ pub(super) async fn take(mut worker: Worker) -> Result {
             enqueue: semaphore.enqueue(count),
             attempt: semaphore.try_acquire_many_for(count, way.limit()),
         };
-        let tokens = |guard: &_| vec![LockGuard::fencing_token(guard).get()];
         let object = vec![Acquire::permits(path.as_str(), count)];
-        let Some((held, permit)) = acquire(&worker, way, object, futures, tokens).await else { continue };
-        let mut visit = Visit::new(&mut worker, held, &path);
-        let work = worker.work();
-        visit.stay(&mut worker, &permit, tokio::time::sleep(work)).await;
-        visit.leave(&mut worker, permit).await;
+        let Some((held, permit)) = acquire(&worker, way, object, futures, token).await else { continue };
+        visit(&mut worker, held, &path, permit).await;
     }
     Ok(())
 }

@@ -1,10 +1,10 @@
 //! Readers and writers; some writers downgrade.
 
 use testbed::history::{Acquire, Held};
-use zookeeper_recipes::{DowngradeError, LockGuard, RwLock, RwLockWriteGuard};
+use zookeeper_recipes::{DowngradeError, RwLock, RwLockWriteGuard};
 
-use super::acquire::{Futures, Way, acquire};
-use super::visit::Visit;
+use super::acquire::{Futures, Way, acquire, token};
+use super::visit::visit;
 use super::{Result, Worker};
 use crate::line::What;
 use crate::workload::path;
@@ -39,17 +39,6 @@ pub(super) async fn read_and_write(mut worker: Worker) -> Result {
         }
     }
     Ok(())
-}
-
-fn token(guard: &impl LockGuard) -> Vec<i64> {
-    vec![guard.fencing_token().get()]
-}
-
-async fn visit(worker: &mut Worker, held: Vec<Held>, path: &str, guard: impl LockGuard) {
-    let mut visit = Visit::new(worker, held, path);
-    let work = worker.work();
-    visit.stay(worker, &guard, tokio::time::sleep(work)).await;
-    visit.leave(worker, guard).await;
 }
 
 async fn downgrade(worker: &mut Worker, held: Vec<Held>, path: &str, guard: RwLockWriteGuard) {

@@ -13,6 +13,12 @@ use crate::line::What;
 
 const LOOK: Duration = Duration::from_millis(50);
 
+/// Holds a lock for a while and releases it.
+pub(super) async fn visit(worker: &mut Worker, held: Vec<Held>, object: &str, guard: impl LockGuard) {
+    let visit = Visit::new(worker, held, object);
+    visit.complete(worker, guard).await;
+}
+
 /// A grant which has not ended.
 pub(super) struct Visit {
     pub(super) held: Vec<Held>,
@@ -27,6 +33,13 @@ impl Visit {
     pub(super) fn new(worker: &mut Worker, held: Vec<Held>, object: &str) -> Self {
         let watches = worker.random.u8(0..4) > 0;
         Self { held, object: object.to_owned(), watches, lost: false, suspended: false }
+    }
+
+    /// Stays for a while and leaves.
+    pub(super) async fn complete(mut self, worker: &mut Worker, guard: impl LockGuard) {
+        let work = worker.work();
+        self.stay(worker, &guard, tokio::time::sleep(work)).await;
+        self.leave(worker, guard).await;
     }
 
     /// Completes `work`, even if the lock is lost meanwhile, and records a loss when the guard reports it. While the
