@@ -178,7 +178,7 @@ impl Proxy {
     /// before. An answer begins with `xid i32, zxid i64, err i32`. The record keeps what the server
     /// answered. `rewrite` must not call the proxy.
     pub fn rewrite_answers(&self, rewrite: impl Fn(&Request, &mut Vec<u8>) + Send + Sync + 'static) {
-        self.shared.state().rewrite = Box::new(rewrite);
+        self.shared.state().rewrite = Some(Box::new(rewrite));
     }
 
     /// Waits until at least `n` counted requests have arrived. It has no time limit.

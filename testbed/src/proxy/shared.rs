@@ -147,11 +147,11 @@ impl Shared {
     pub(super) fn rewritten(&self, ticket: Ticket, frame: Frame) -> Frame {
         let mut guard = self.state();
         let state = &mut *guard;
-        let Some(request) = state.history.get(ticket) else {
+        let (Some(rewrite), Some(request)) = (&state.rewrite, state.history.get(ticket)) else {
             return frame;
         };
         let mut body = frame.body().to_vec();
-        (state.rewrite)(request, &mut body);
+        rewrite(request, &mut body);
         Frame::new(&body)
     }
 

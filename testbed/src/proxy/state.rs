@@ -41,7 +41,7 @@ pub(super) struct State {
     pub(super) faults: Faults,
     pub(super) hook: Option<Hook>,
     pub(super) leave_out: LeaveOut,
-    pub(super) rewrite: Rewrite,
+    pub(super) rewrite: Option<Rewrite>,
     /// Those of the `ConnectResponse`s, with their passwords, the newest last.
     pub(super) sessions: Vec<(i64, Vec<u8>)>,
     mode: Mode,
@@ -57,7 +57,7 @@ impl State {
             faults: Faults::new(),
             hook: None,
             leave_out: Box::new(|_| false),
-            rewrite: Box::new(|_, _| {}),
+            rewrite: None,
             sessions: Vec::new(),
             mode: Mode::Forward,
             heals: 0,
