@@ -1,4 +1,4 @@
-//! Owns [`Contender`]: who holds and who waits, as an operator wants to know it.
+//! Owns [`Contender`]: a holder or a waiter, as an operator wants to know it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,11 +11,12 @@ use futures_util::future::{join_all, try_join, try_join_all};
 use zookeeper_client::{SessionId, Stat};
 
 use crate::error::{Error, Result};
+use crate::fencing_token::FencingToken;
 use crate::hold::REVOKE;
-use crate::hold::token::FencingToken;
+use crate::lock::Lock;
 use crate::path::LockPath;
-use crate::queue::{Czxids, Interrupt, Kind, Line, Name, Queue, Ranked, Spot, attempt, is_still, within};
-use crate::session::{Answer, Failure, Link, Requests};
+use crate::queue::{Admission, Czxids, Kind, Name, Queue, Ranked, update_czxid};
+use crate::session::{Answer, Failure, Interrupt, ServerSession};
 
 type ZkError = zookeeper_client::Error;
 
@@ -25,7 +26,7 @@ const BURST: usize = 500;
 /// One who holds a lock or waits for it, as of one moment.
 ///
 /// Two are equal if they show the same node saying the same, so a revocation or a proclamation makes a difference. The
-/// [`path`](Self::path), [`name`](Self::name) and [`token`](Self::token) together identify the node, whatever it says.
+/// [`path`](Self::path), [`name`](Self::name) and [`token`](Self::token) together identify the node, whatever its data.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Contender {
@@ -43,10 +44,10 @@ pub struct Contender {
 }
 
 impl Contender {
-    pub(crate) fn new(line: &Line, name: &Name<'_>, data: Vec<u8>, stat: &Stat) -> Self {
+    pub(crate) fn new(queue: &Queue, name: &Name<'_>, data: Vec<u8>, stat: &Stat) -> Self {
         let revoke_requested = data == REVOKE;
         Self {
-            path: line.path.clone(),
+            path: queue.path.clone(),
             name: name.text.to_owned(),
             kind: name.kind,
             sequence: name.number,
@@ -63,7 +64,7 @@ impl Contender {
         Self { is_holder: true, ..self }
     }
 
-    /// Whether both stand for the same node, whatever it said each time.
+    /// Whether both stand for the same node, whatever its data.
     pub(crate) fn is_same_node(&self, other: &Self) -> bool {
         (self.czxid, &self.path, &self.name) == (other.czxid, &other.path, &other.name)
     }
@@ -159,11 +160,11 @@ impl fmt::Debug for Contender {
     }
 }
 
-/// Gives a recipe what operators need; the recipe says which queue it is about.
+/// Gives a recipe what operators need; the recipe names its lock.
 macro_rules! for_operators {
-    ($recipe:ident: |$this:ident| $queue:expr) => {
+    ($recipe:ident: |$this:ident| $lock:expr) => {
         impl $recipe {
-            /// Lists who holds and who waits, the holders first, then the others in the order of the queue; of a lock with
+            /// Lists holders and waiters, the holders first, then the others in the order of the queue; of a lock with
             /// several paths, path by path.
             ///
             /// # Cancel safety
@@ -180,14 +181,14 @@ macro_rules! for_operators {
             /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
             pub async fn contenders(&self) -> crate::error::Result<Vec<crate::contender::Contender>> {
                 let $this = self;
-                crate::contender::list($queue).await
+                crate::contender::list($lock).await
             }
 
-            /// Deletes the node of a contender, and no other: its name and its creation must be what they were. Tells
+            /// Deletes the node of a contender, and no other: its name and its creation must be what they were. Returns
             /// whether it was there.
             ///
-            /// For operators, when nothing else helps: a holder is told that it lost the lock, but not before somebody
-            /// else may have it. A waiter gets [`Error::Evicted`](crate::Error::Evicted); one that waits for several locks
+            /// For operators, when nothing else helps: the holder learns that it lost the lock, but not before somebody
+            /// else may have it. A waiter gets [`Error::Evicted`](crate::Error::Evicted); a waiter for several locks
             /// queues again for all.
             ///
             /// # Cancel safety
@@ -204,10 +205,10 @@ macro_rules! for_operators {
             /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
             pub async fn break_lock(&self, contender: &crate::contender::Contender) -> crate::error::Result<bool> {
                 let $this = self;
-                crate::contender::break_lock($queue, contender).await
+                crate::contender::break_lock($lock, contender).await
             }
 
-            /// Asks a contender to let go, as Curator's `Revoker` does; tells whether it was there to be asked.
+            /// Asks a contender to release, as Curator's `Revoker` does; returns whether it was there to be asked.
             ///
             /// It is a request: a hold offers [`revoke_requested`](crate::Hold::revoke_requested), and Curator's locks
             /// `makeRevocable`. The request overwrites the contender's identifier on the servers: `contenders` returns an
@@ -227,7 +228,7 @@ macro_rules! for_operators {
             /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
             pub async fn revoke(&self, contender: &crate::contender::Contender) -> crate::error::Result<bool> {
                 let $this = self;
-                crate::contender::revoke($queue, contender).await
+                crate::contender::revoke($lock, contender).await
             }
         }
     };
@@ -235,115 +236,113 @@ macro_rules! for_operators {
 
 pub(crate) use for_operators;
 
-/// Lists the contenders of a queue, line by line, in the order of each.
-pub(crate) async fn list(queue: &Queue) -> Result<Vec<Contender>> {
-    within(&queue.session, attempt(&queue.session, |link| list_once(queue, link).boxed())).await
+/// Lists the contenders of a lock, queue by queue, in the order of each.
+pub(crate) async fn list(lock: &Lock) -> Result<Vec<Contender>> {
+    lock.session.within_timeout(lock.session.attempt(|zk| list_once(lock, zk).boxed())).await
 }
 
-async fn list_once(queue: &Queue, link: Arc<Link>) -> Result<Vec<Contender>, Interrupt> {
-    let (kept, passed) = queue.kept_and_passed();
-    let kept = try_join_all(kept.into_iter().map(|line| list_line(line, &link)));
-    let passed = try_join_all(passed.into_iter().map(|line| list_line(line, &link)));
-    let (kept, passed) = try_join(kept, passed).await?;
-    let turns = passed.into_iter().flatten().map(|turn| Contender { is_holder: false, ..turn });
+async fn list_once(lock: &Lock, zk: Arc<ServerSession>) -> Result<Vec<Contender>, Interrupt> {
+    let kept = try_join_all(lock.queues().map(|queue| list_queue(queue, &zk)));
+    let turns = try_join_all(lock.turn.iter().map(|queue| list_queue(queue, &zk)));
+    let (kept, turns) = try_join(kept, turns).await?;
+    // One with a turn holds nothing yet.
+    let turns = turns.into_iter().flatten().map(|turn| Contender { is_holder: false, ..turn });
     Ok(kept.into_iter().flatten().chain(turns).collect())
 }
 
-/// The contender whose turn it is in a queue of one line.
-pub(crate) async fn first(queue: &Queue) -> Result<Option<Contender>> {
-    let first = attempt(&queue.session, |link| {
+/// The first contender of a lock with one queue.
+pub(crate) async fn first(lock: &Lock) -> Result<Option<Contender>> {
+    let first = lock.session.attempt(|zk| {
         async move {
-            let line = queue.lines().next().expect("a queue has a line");
+            let queue = lock.queues().next().expect("a lock has a queue");
             loop {
                 let mut czxids = Czxids::new();
-                let Some(first) = line.first(&link, &mut czxids).await? else {
+                let Some(first) = queue.first(&zk, &mut czxids).await? else {
                     return Ok(None);
                 };
-                // Who is gone since the listing was the first no more.
-                if let (Some(name), Some((data, stat))) = (Name::parse(&first), line.read(&link, &first).await?)
-                    && is_still(&mut czxids, &first, stat.czxid)
+                // One that has left since the listing is first no more.
+                if let (Some(name), Some((data, stat))) = (Name::parse(&first), queue.read(&zk, &first).await?)
+                    && update_czxid(&mut czxids, &first, stat.czxid)
                 {
-                    return Ok(Some(Contender::new(line, &name, data, &stat).holding()));
+                    return Ok(Some(Contender::new(queue, &name, data, &stat).holding()));
                 }
             }
         }
         .boxed()
     });
-    within(&queue.session, first).await
+    lock.session.within_timeout(first).await
 }
 
-pub(crate) async fn break_lock(queue: &Queue, contender: &Contender) -> Result<bool> {
-    change(queue, contender, |requests, node, version| requests.delete_version(node, Some(version))).await
+pub(crate) async fn break_lock(lock: &Lock, contender: &Contender) -> Result<bool> {
+    change(lock, contender, |zk, node, version| zk.delete(node, Some(version))).await
 }
 
-pub(crate) async fn revoke(queue: &Queue, contender: &Contender) -> Result<bool> {
-    change(queue, contender, |requests, node, version| requests.write(node, REVOKE.to_vec(), Some(version))).await
+pub(crate) async fn revoke(lock: &Lock, contender: &Contender) -> Result<bool> {
+    change(lock, contender, |zk, node, version| zk.write(node, REVOKE, version)).await
 }
 
-/// Changes the node of a contender, if it is still the same one; tells whether it was.
-async fn change(
-    queue: &Queue,
-    contender: &Contender,
-    send: fn(&Requests, &str, i32) -> Answer<()>,
-) -> Result<bool> {
-    let Some(line) = queue.lines().find(|line| line.path.as_str() == contender.path()) else {
-        let reason = format!("it is one of {}, not of {}", contender.path(), queue.path);
+/// Sends a request about the node of a contender, as it is at that moment; `false` if it is gone.
+type Change = fn(&ServerSession, &str, i32) -> Answer<()>;
+
+async fn change(lock: &Lock, contender: &Contender, send: Change) -> Result<bool> {
+    let mut queues = lock.turn.iter().chain(lock.queues());
+    if !queues.any(|queue| queue.path == contender.path) {
+        let reason = format!("it is one of {}, not of {}", contender.path(), lock.path);
         return Err(Error::invalid("contender", reason));
-    };
+    }
     // Whether a request was sent whose answer was lost, in whichever session.
     let tried = AtomicBool::new(false);
-    let changed = attempt(&queue.session, |link| change_once(line, contender, link, send, &tried).boxed());
-    within(&queue.session, changed).await
+    let changed = lock.session.attempt(|zk| change_once(contender, zk, send, &tried).boxed());
+    lock.session.within_timeout(changed).await
 }
 
 async fn change_once(
-    line: &Line,
     contender: &Contender,
-    link: Arc<Link>,
-    send: fn(&Requests, &str, i32) -> Answer<()>,
+    zk: Arc<ServerSession>,
+    send: Change,
     tried: &AtomicBool,
 ) -> Result<bool, Interrupt> {
-    let node = line.path.child(&contender.name);
+    let node = &contender.path.child(&contender.name);
+    let zk = &*zk;
     loop {
-        let version = match line.read(&link, &contender.name).await? {
-            Some((_, stat)) if stat.czxid == contender.czxid => stat.version,
-            // An attempt whose answer was lost may have deleted it.
-            Some(_) | None => return Ok(tried.load(Ordering::Relaxed)),
-        };
-        let path = node.clone();
-        match link.ask(move |requests| send(requests, &path, version)).await {
-            Ok(()) => return Ok(true),
-            Err(Failure::Refused(ZkError::BadVersion | ZkError::NoNode)) => {}
-            Err(Failure::Refused(error)) => return Err(Error::refused("change", &node, error).into()),
-            Err(Failure::Unknown) => {
-                tried.store(true, Ordering::Relaxed);
-                link.settled().await?;
-            }
-            Err(Failure::Over) => {
-                tried.store(true, Ordering::Relaxed);
-                return Err(Interrupt::SessionOver);
-            }
+        let changed = zk.retry(|| async move {
+            let version = match zk.read(node).await {
+                Ok((_, stat)) if stat.czxid == contender.czxid => stat.version,
+                // An attempt whose answer was lost may have deleted it.
+                Ok(_) | Err(Failure::Refused(ZkError::NoNode)) => return Ok(tried.load(Ordering::Relaxed)),
+                Err(failure) => return Err(failure),
+            };
+            let changed = send(zk, node, version).await;
+            let is_unknown = matches!(changed, Err(Failure::Unknown | Failure::SessionOver));
+            tried.fetch_or(is_unknown, Ordering::Relaxed);
+            changed.map(|()| true)
+        });
+        match changed.await? {
+            Ok(changed) => return Ok(changed),
+            Err(ZkError::BadVersion | ZkError::NoNode) => {}
+            Err(error) => return Err(Error::refused("change", node, error).into()),
         }
     }
 }
 
-/// Lists the contenders of a line, in its order.
-async fn list_line(line: &Line, link: &Arc<Link>) -> Result<Vec<Contender>, Interrupt> {
-    let names = line.list(link).await?;
+/// Lists the contenders of a queue, in its order.
+async fn list_queue(queue: &Queue, zk: &Arc<ServerSession>) -> Result<Vec<Contender>, Interrupt> {
+    let names = queue.list(zk).await?;
+    let names = names.as_slice();
     let mut contenders = Vec::new();
     for burst in names.chunks(BURST) {
         let parsed: Vec<_> = burst.iter().filter_map(|text| Name::parse(text)).collect();
-        let nodes = join_all(parsed.iter().map(|name| line.read(link, name.text))).await;
+        let nodes = join_all(parsed.iter().map(|name| queue.read(zk, name.text))).await;
         for (name, node) in parsed.into_iter().zip(nodes) {
-            // Who is gone has left since the listing.
-            contenders.extend(node?.map(|(data, stat)| (name, Contender::new(line, &name, data, &stat))));
+            // One that is gone has left since the listing.
+            contenders.extend(node?.map(|(data, stat)| (name, Contender::new(queue, &name, data, &stat))));
         }
     }
     let strangers = names.iter().filter(|text| Name::parse(text).is_none()).count();
-    Ok(match line.spot {
-        Spot::InLine(_) => in_order(contenders),
-        // Every child takes room, whatever it is.
-        Spot::Room { permits, .. } => with_room(contenders, (permits as usize).saturating_sub(strangers)),
+    Ok(match queue.admission {
+        Admission::InOrder(_) => in_order(contenders),
+        // Every child takes room, contender or not.
+        Admission::Room { permits, .. } => with_room(contenders, (permits as usize).saturating_sub(strangers)),
     })
 }
 
@@ -358,19 +357,20 @@ fn with_room(contenders: Vec<(Name<'_>, Contender)>, permits: usize) -> Vec<Cont
     leases
 }
 
-/// Puts contenders in line, and tells who of them hold.
+/// Puts contenders in order, and marks those that hold.
 fn in_order(contenders: Vec<(Name<'_>, Contender)>) -> Vec<Contender> {
-    let mut line: Vec<_> = contenders
+    let mut queue: Vec<_> = contenders
         .into_iter()
         .map(|(name, contender)| (Ranked { name, czxid: Some(contender.czxid) }, contender))
         .collect();
     let last =
-        line.iter().map(|(ranked, _)| *ranked).reduce(|last, one| if last.precedes(&one) { one } else { last });
+        queue.iter().map(|(ranked, _)| *ranked).reduce(|last, one| if last.precedes(&one) { one } else { last });
     if let Some(last) = last {
-        line.sort_by(|(one, _), (other, _)| one.cmp_before(other, last.name.number));
+        queue.sort_by(|(one, _), (other, _)| one.cmp_before(other, last.name.number));
     }
     let mut ahead: Vec<Kind> = Vec::new();
-    line.into_iter()
+    queue
+        .into_iter()
         .map(|(Ranked { name, .. }, mut contender)| {
             contender.is_holder = !ahead.iter().any(|&kind| name.kind.waits_for(kind));
             if !ahead.contains(&name.kind) {

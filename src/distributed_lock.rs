@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 
 use crate::election::Leadership;
 use crate::error::{Error, Loss, Result};
-use crate::hold::token::FencingToken;
+use crate::fencing_token::FencingToken;
 use crate::hold::{HoldState, until_lost};
 use crate::multi_lock::{MultiLock, MultiLockGuard};
 use crate::mutex::{Mutex, MutexGuard};
@@ -66,7 +66,7 @@ pub trait LockGuard: Debug + Send + Sync {
     /// The token of this hold. See [`Hold::fencing_token`](crate::Hold::fencing_token).
     fn fencing_token(&self) -> FencingToken;
 
-    /// What can be said of the hold right now. See [`Hold::state`](crate::Hold::state).
+    /// The state of the hold right now. See [`Hold::state`](crate::Hold::state).
     fn state(&self) -> HoldState;
 
     /// Resolves when the lock is lost. See [`Hold::lost`](crate::Hold::lost).

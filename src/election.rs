@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use crate::contender::{self, Contender, for_operators};
 use crate::error::{Error, Result};
-use crate::hold::guard::guard;
+use crate::hold::guard;
+use crate::lock::{Lock, Waiting};
 use crate::options::{Options, validate_data};
-use crate::queue::{Kind, Queue, Waiting};
+use crate::queue::Kind;
 use crate::session::Session;
 
 pub use self::observer::Observer;
@@ -42,7 +43,7 @@ pub use self::observer::Observer;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Election {
-    queue: Queue,
+    lock: Lock,
 }
 
 impl Election {
@@ -61,7 +62,7 @@ impl Election {
     ///
     /// [`Error::InvalidInput`] if `path` or `options` cannot be used.
     pub fn with_options(session: &Session, path: &str, options: Options) -> Result<Self> {
-        Ok(Self { queue: Queue::of_one(session, path, Kind::Latch, &options)? })
+        Ok(Self { lock: Lock::of_one(session, path, Kind::Latch, &options)? })
     }
 
     /// Stands for leadership and waits for it, for as long as it takes.
@@ -78,7 +79,7 @@ impl Election {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn campaign(&self) -> Result<Leadership> {
-        self.queue.hold().await.map(Leadership)
+        self.lock.acquire().await.map(Leadership)
     }
 
     /// Becomes the leader if nobody else stands: `None` if a candidate was seen ahead of us.
@@ -95,7 +96,7 @@ impl Election {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_campaign(&self) -> Result<Option<Leadership>> {
-        Ok(self.queue.try_hold().await?.map(Leadership))
+        Ok(self.lock.try_acquire().await?.map(Leadership))
     }
 
     /// Stands for leadership and waits for it for at most `limit`, all requests included: `None` if a candidate was seen
@@ -116,7 +117,7 @@ impl Election {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_campaign_for(&self, limit: Duration) -> Result<Option<Leadership>> {
-        Ok(self.queue.try_hold_for(limit).await?.map(Leadership))
+        Ok(self.lock.try_acquire_for(limit).await?.map(Leadership))
     }
 
     /// Stands for leadership, and comes back with the place among the candidates, to be awaited for the leadership.
@@ -133,13 +134,13 @@ impl Election {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn enqueue(&self) -> Result<Waiting<Leadership>> {
-        Waiting::enqueue(self.queue.clone(), Leadership).await
+        Waiting::enqueue(self.lock.clone(), Leadership).await
     }
 
     /// Leads, term after term: campaigns, runs what `term` makes of the leadership, and campaigns again when that ends
     /// with `Continue` or the leadership is lost. Ends when a term ends with `Break`.
     ///
-    /// A loss ends a term and not the campaign; so a term that may fail tells a loss from what should end it:
+    /// A loss ends a term and not the campaign; so a term that may fail distinguishes a loss from what should end it:
     ///
     /// ```no_run
     /// # use std::ops::ControlFlow;
@@ -185,12 +186,12 @@ impl Election {
                 Err(Error::Evicted { .. }) => continue,
                 campaigned => campaigned?,
             };
-            let leash = leadership.leash();
-            match leash.run_until_lost(term(leadership)).await {
+            let monitor = leadership.monitor();
+            match monitor.run_until_lost(term(leadership)).await {
                 Ok(ControlFlow::Break(end)) => return Ok(end),
                 Ok(ControlFlow::Continue(())) => {}
                 Err(loss) => {
-                    tracing::info!(path = %self.queue.path, %loss, "leadership is lost; campaigning again")
+                    tracing::info!(path = %self.lock.path, %loss, "leadership is lost; campaigning again")
                 }
             }
         }
@@ -212,17 +213,17 @@ impl Election {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn leader(&self) -> Result<Option<Contender>> {
-        contender::first(&self.queue).await
+        contender::first(&self.lock).await
     }
 
     /// Begins to observe who leads, without standing.
     #[must_use]
     pub fn observe(&self) -> Observer {
-        Observer::new(self.queue.clone())
+        Observer::new(self.lock.clone())
     }
 }
 
-for_operators!(Election: |election| &election.queue);
+for_operators!(Election: |election| &election.lock);
 
 guard! {
     /// A won [`Election`]. Dropping it resigns in the background.
@@ -230,9 +231,9 @@ guard! {
 }
 
 impl Leadership {
-    /// Tells observers something else than the identifier, in its place: where the leader serves, or how far it has come.
+    /// Shows observers something else in place of the identifier: where the leader serves, or how far it has come.
     ///
-    /// Observers see the identifier first, as [`Contender::identifier`], and then this. Where that would do, say it as the
+    /// Observers see the identifier first, as [`Contender::identifier`], and then this. Where that would do, write it as the
     /// identifier from the beginning.
     ///
     /// A revocation overwrites either. The leader still receives it when this overwrites it in turn:
@@ -240,12 +241,12 @@ impl Leadership {
     ///
     /// # Cancel safety
     ///
-    /// After dropping the future it may have been told or not.
+    /// After dropping the future it may have been written or not.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if leadership was lost before the servers could be told; [`Error::InvalidInput`] if `data` cannot be
-    /// told; [`Error::NoAuth`] if the ACLs deny it.
+    /// [`Error::Lost`] if leadership was lost before the servers could be asked; [`Error::InvalidInput`] if `data` cannot be
+    /// written; [`Error::NoAuth`] if the ACLs deny it.
     ///
     /// # Panics
     ///

@@ -21,7 +21,7 @@ pub enum Error {
         reason: String,
     },
 
-    /// The server denies this session what the lock needs at `path`. Mend the ACLs or the session's credentials.
+    /// The server denies this session what the lock needs at `path`. Fix the ACLs or the session's credentials.
     #[error(
         "not authorized for {path}: a lock needs READ, CREATE and DELETE on its path, revoking and proclaiming WRITE"
     )]
@@ -30,7 +30,7 @@ pub enum Error {
         path: String,
     },
 
-    /// No answer came within the time limit, so nothing is known of the lock; `why` says what to do. Someone else holding
+    /// No answer came within the time limit, so nothing is known of the lock; `why` has the reason. Someone else holding
     /// the lock is never this error, but `None`.
     ///
     /// A service that answers HTTP would map `None` to 423 (locked) and [`Unanswered::Servers`] to 503 (unavailable).
@@ -64,7 +64,7 @@ pub enum Error {
     },
 
     /// [`Session::close`](crate::Session::close) has released all locks (but for nodes that the ACLs do not let it delete),
-    /// and somebody keeps a clone of the session's client, and with it the ZooKeeper session and whatever nodes it still
+    /// and somebody keeps a clone of the session's client, and with it the ZooKeeper session and the nodes that it still
     /// has. Drop the clone: the session ends then.
     #[error("a clone of its client keeps session {session} open, with all nodes that are left in it")]
     SessionKept {
@@ -99,7 +99,7 @@ pub enum Error {
         action: &'static str,
         /// The node it was tried on.
         path: String,
-        /// What the server, or the client, said.
+        /// The error of the server, or of the client.
         source: zookeeper_client::Error,
     },
 }
@@ -143,7 +143,7 @@ impl Error {
 
 /// Why a hold ended before it was released.
 ///
-/// Whatever the reason, somebody else may hold the lock from now on: stop, or let a store that checks
+/// For every reason, somebody else may hold the lock from now on: stop, or let a store that checks
 /// [fencing tokens](crate::FencingToken) refuse what comes late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]

@@ -1,49 +1,59 @@
 //! Owns [`Hold`]: a lock that is held, from its admission to its release or loss. The body of every guard.
 //!
 //! 1. A hold is held, released or lost, and leaves the first of these for good, once.
-//! 2. Its stakes are taken out of it once: by the release, by the drop of the guard, or by the loss, whichever comes
+//! 2. Its nodes are taken out of it once: by the release, by the drop of the guard, or by the loss, whichever comes
 //!    first; so a hold that is lost while its session lives gives its node to clean-up at once.
-//! 3. What it says of itself is computed when it is asked, from a clock and from the client's own state, and never
-//!    from events that have yet to arrive: the first look after a pause tells the truth.
+//! 3. Its state is computed when it is asked for, from a clock and from the client's own state, and never
+//!    from events that have yet to arrive: the first look after a pause is right.
 
 mod change;
 mod core;
-pub(crate) mod guard;
-mod state;
-pub(crate) mod token;
 mod watch;
 
 use std::fmt;
 use std::future::Future;
 use std::future::{pending, poll_fn};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::sync::Notify;
 use zookeeper_client::{CheckWriter, Client};
 
-use crate::cleanup::{Deletion, Stakes};
 use crate::error::{Error, Loss, Result};
-use crate::hold::core::{Core, Grip, Stage};
-use crate::hold::token::FencingToken;
+use crate::fencing_token::FencingToken;
+use crate::hold::core::{Core, Owned, Stage};
 use crate::options::Options;
 use crate::path::LockPath;
-use crate::session::clock::Moment;
-use crate::session::{Failure, Interest, LinkOver, Session};
+use crate::session::Moment;
+use crate::session::{Deletion, Failure, OwnNodes, Session, SessionOver, TrustNeed};
 
-pub use self::state::HoldState;
-pub(crate) use self::state::REVOKE;
-pub(crate) use self::watch::Looks;
+pub(crate) use self::watch::NodeWatches;
 
 type ZkError = zookeeper_client::Error;
 
+/// What Curator's `Revoker` writes into a node to ask its holder for the lock.
+pub(crate) const REVOKE: &[u8] = b"__REVOKE__";
+
+/// The state of a hold at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HoldState {
+    /// The lock is held: connected, and trusted to be ours.
+    Held,
+    /// The lock is still trusted to be ours, but the connection is gone, or no answer has come for half a session
+    /// timeout. Begin nothing that takes long; it becomes `Held` again or `Lost`.
+    Suspended,
+    /// The lock is lost, for good. Somebody else may hold it.
+    Lost(Loss),
+}
+
 /// A lock that is held.
 ///
-/// Every guard dereferences to one. While the process runs, a hold says that it is lost *before* the servers can give
-/// the lock to somebody else. A process that stands still cannot be told; that is what the
+/// Every guard dereferences to one. While the process runs, a hold reports that it is lost *before* the servers can give
+/// the lock to somebody else. A process that stands still learns nothing; that is what the
 /// [fencing token](Self::fencing_token) is for.
 pub struct Hold {
     core: Arc<Core>,
@@ -77,31 +87,37 @@ pub(crate) async fn until_lost<F: Future>(
 }
 
 impl Hold {
-    /// Turns stakes that have been admitted into a hold of the lock at `path`.
+    /// Turns nodes that were granted into a hold of the lock at `path`.
     pub(crate) fn new(
         session: &Session,
         path: &LockPath,
         options: &Options,
-        stakes: Stakes,
-        interest: Interest,
+        nodes: OwnNodes,
+        trust: TrustNeed,
     ) -> Self {
-        let nodes = stakes.nodes();
+        let paths = nodes.paths();
         // Nodes of one transaction have one number. Of several, the smallest is the one that no later holder of any
         // of the paths has surpassed before us.
-        let token = nodes.iter().map(|(_, czxid)| *czxid).min().expect("an admitted stake has a node");
+        let token = paths.iter().map(|(_, czxid)| *czxid).min().expect("a lock that was granted has a node");
         let core = Arc::new(Core {
             trust: options.trust(),
             limit: options.max_hold().map(|limit| Moment::now().plus(limit)),
             path: path.clone(),
             token: FencingToken::new(token, 0),
             stage: tokio::sync::watch::Sender::new(Stage::Held(0)),
-            link: stakes.link().clone(),
-            grip: Mutex::new(Some(Grip { stakes, interest })),
-            watch_wanted: Notify::new(),
-            revoked: tokio::sync::watch::Sender::new(false),
+            zk: nodes.zk().clone(),
+            owned: Mutex::new(Some(Owned { nodes, trust })),
+            watched: AtomicBool::new(false),
+            revoked: AtomicBool::new(false),
         });
-        core.link.background(watch::guard(core.clone()).boxed());
-        let (nodes, czxids) = nodes.into_iter().unzip();
+        let lasting: Weak<Core> = Arc::downgrade(&core);
+        core.zk.background_if_it_lasts(lasting);
+        if options.max_hold().is_some_and(|limit| limit < core.zk.timeout() / 4) {
+            // Its end comes before anything else would notice it.
+            let limited = core.clone();
+            core.zk.background(async move { limited.lost().await.map_or((), |_| ()) }.boxed());
+        }
+        let (nodes, czxids) = paths.into_iter().unzip();
         Self { core, nodes, czxids, client: OnceLock::new(), _session: session.clone() }
     }
 
@@ -114,9 +130,9 @@ impl Hold {
         self.core.token
     }
 
-    /// What can be said of the hold right now.
+    /// The state of the hold right now.
     ///
-    /// It compares clocks and asks nobody, so it tells the truth at once after a pause of the process.
+    /// It compares clocks and asks nobody, so it is right at once after a pause of the process.
     #[must_use]
     pub fn state(&self) -> HoldState {
         self.core.state()
@@ -134,7 +150,7 @@ impl Hold {
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub fn state_changed(&self) -> impl Future<Output = HoldState> + Send + use<'_> {
         let before = self.state();
-        self.core.watch_wanted.notify_one();
+        self.core.watch();
         async move {
             match before {
                 HoldState::Lost(_) => before,
@@ -168,7 +184,7 @@ impl Hold {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static + use<> {
-        self.core.watch_wanted.notify_one();
+        self.core.watch();
         let core = self.core.clone();
         async move {
             match core.lost().await {
@@ -202,7 +218,7 @@ impl Hold {
         until_lost(|| self.state(), self.lost(), future).await
     }
 
-    /// Resolves when somebody asks for the lock back, with `revoke` or with Curator's `Revoker`. To let go or not is up to
+    /// Resolves when somebody asks for the lock back, with `revoke` or with Curator's `Revoker`. Whether to release is up to
     /// the holder.
     ///
     /// The future does not borrow the guard. Once the guard is released, or the hold is lost, it never resolves.
@@ -212,11 +228,12 @@ impl Hold {
     /// Dropping the future loses nothing; each call gives one of its own, which resolves also if somebody has asked
     /// before.
     pub fn revoke_requested(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        self.core.watch_wanted.notify_one();
-        let mut revoked = self.core.revoked.subscribe();
+        self.core.watch();
+        let mut stages = self.core.stage.subscribe();
         let core = Arc::downgrade(&self.core);
         async move {
-            let asked = revoked.wait_for(|revoked| *revoked).await.is_ok();
+            let is_revoked = || core.upgrade().is_some_and(|core| core.revoked.load(Ordering::Acquire));
+            let asked = stages.wait_for(|_| is_revoked()).await.is_ok();
             let state = core.upgrade().and_then(|core| core.unreleased_state());
             if !(asked && matches!(state, Some(HoldState::Held | HoldState::Suspended))) {
                 pending().await
@@ -229,36 +246,32 @@ impl Hold {
         self.core.saw(REVOKE);
     }
 
-    /// What runs a future for as long as the lock is held, without owning the hold.
-    pub(crate) fn leash(&self) -> Leash {
-        self.core.watch_wanted.notify_one();
-        Leash(self.core.clone())
+    /// A view of the hold that does not keep it.
+    pub(crate) fn monitor(&self) -> HoldMonitor {
+        self.core.watch();
+        HoldMonitor(self.core.clone())
     }
 
     /// Sets the data of the hold's first node, but overwrites nothing that was not seen: somebody may have asked for the
     /// lock back.
     pub(crate) async fn write(&self, data: Vec<u8>) -> Result<()> {
-        let link = &self.core.link;
-        let write = async || {
-            let node = self.nodes[0].clone();
-            let (before, stat) = link.ask(move |requests| requests.read(&node)).await?;
+        let (zk, node, data) = (&self.core.zk, &self.nodes[0], &data);
+        let write = || async move {
+            let (before, stat) = zk.read(node).await?;
             if stat.czxid != self.czxids[0] {
                 return Err(Failure::Refused(ZkError::NoNode));
             }
             self.core.saw(&before);
-            let (node, data) = (self.nodes[0].clone(), data.clone());
-            link.ask(move |requests| requests.write(&node, data, Some(stat.version))).await
+            zk.write(node, data, stat.version).await
         };
         let written = async {
-            link.connected().await.map_err(|LinkOver| Loss::Expired)?;
             loop {
-                match write().await {
-                    Ok(()) => return Ok(()),
-                    Err(Failure::Refused(ZkError::BadVersion)) => {}
-                    Err(Failure::Refused(ZkError::NoNode)) => return Err(Loss::Deleted.into()),
-                    Err(Failure::Refused(error)) => return Err(Error::refused("write", &self.nodes[0], error)),
-                    Err(Failure::Unknown) => link.settled().await.map_err(|LinkOver| Loss::Expired)?,
-                    Err(Failure::Over) => return Err(Loss::Expired.into()),
+                match zk.retry(write).await {
+                    Ok(Ok(())) => return Ok(()),
+                    Ok(Err(ZkError::BadVersion)) => {}
+                    Ok(Err(ZkError::NoNode)) => return Err(Loss::Deleted.into()),
+                    Ok(Err(error)) => return Err(Error::refused("write", node, error)),
+                    Err(SessionOver) => return Err(Loss::Expired.into()),
                 }
             }
         };
@@ -298,7 +311,7 @@ impl Hold {
     ///
     /// # Panics
     ///
-    /// If the session was closed before the first call: there is no client any more then, and the hold says
+    /// If the session was closed before the first call: there is no client any more then, and the hold reports
     /// [`Lost(Closed)`](Loss::Closed).
     ///
     /// # Examples
@@ -314,7 +327,7 @@ impl Hold {
     #[must_use]
     pub fn check_writer(&self) -> CheckWriter<'_> {
         let client = self.client.get_or_init(|| {
-            self.core.link.share_client().expect("session was closed, or has panicked, before check_writer()")
+            self.core.zk.share_client().expect("session was closed, or has panicked, before check_writer()")
         });
         let (first, rest) = self.nodes.split_first().expect("a hold has a node");
         let mut writer = client.new_check_writer(first, None).expect("the path of a node is valid");
@@ -329,11 +342,11 @@ impl Hold {
         if let HoldState::Lost(loss) = self.state() {
             return Err(loss.into());
         }
-        let Some(grip) = self.core.let_go(Stage::Released) else {
+        let Some(owned) = self.core.give_up(Stage::Released) else {
             return Err(self.core.loss().unwrap_or(Loss::Expired).into());
         };
-        // From here on clean-up sees to the nodes, whether anybody waits for it or not.
-        let deletion = grip.stakes.release();
+        // From here on clean-up deletes the nodes, whether anybody waits for it or not.
+        let deletion = owned.nodes.release();
         let deletion = tokio::select! {
             biased;
             loss = self.core.trust_ended() => return Err(loss.into()),
@@ -342,16 +355,16 @@ impl Hold {
         match deletion {
             Deletion::Done => Ok(()),
             Deletion::Absent => Err(Loss::Deleted.into()),
-            Deletion::Over => Err(self.core.untrusted().unwrap_or(Loss::Expired).into()),
+            Deletion::SessionOver => Err(self.core.untrusted().unwrap_or(Loss::Expired).into()),
             Deletion::Refused { parent, error } => Err(Error::refused("delete a node of", &parent, error)),
         }
     }
 }
 
-/// Watches over a hold that somebody else owns.
-pub(crate) struct Leash(Arc<Core>);
+/// A view of a hold that somebody else owns.
+pub(crate) struct HoldMonitor(Arc<Core>);
 
-impl Leash {
+impl HoldMonitor {
     /// Runs `future` until it is done or the hold is lost; a hold that was released cannot be lost any more.
     pub(crate) async fn run_until_lost<F: Future>(&self, future: F) -> Result<F::Output, Loss> {
         let lost = async {
@@ -366,8 +379,8 @@ impl Leash {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        // Dropping the stakes sends the deletes.
-        drop(self.core.let_go(Stage::Released));
+        // Dropping the nodes sends the deletes.
+        drop(self.core.give_up(Stage::Released));
     }
 }
 
@@ -380,3 +393,51 @@ impl fmt::Debug for Hold {
             .finish_non_exhaustive()
     }
 }
+
+/// Makes a guard type, with what all guards can do.
+macro_rules! guard {
+    ($(#[$doc:meta])* $name:ident) => {
+        guard! { $(#[$doc])* $name, release }
+    };
+    ($(#[$doc:meta])* $name:ident, $release:ident) => {
+        $(#[$doc])*
+        ///
+        /// It dereferences to a [`Hold`](crate::Hold), which has the rest.
+        #[derive(Debug)]
+        #[must_use = "dropping the guard releases the lock"]
+        pub struct $name(crate::hold::Hold);
+
+        impl $name {
+            /// Releases the lock and waits until the servers have confirmed it.
+            ///
+            /// It ends when trust in the hold ends at the latest, so within one session timeout.
+            ///
+            /// # Cancel safety
+            ///
+            /// Dropping the future releases in the background.
+            ///
+            /// # Errors
+            ///
+            /// [`Error::Lost`](crate::Error::Lost) if the lock was lost before: somebody else may have held it meanwhile.
+            /// [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs let us create nodes but not delete them: for all other
+            /// sessions the lock stays held until this one ends.
+            ///
+            /// # Panics
+            ///
+            /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+            pub async fn $release(self) -> crate::error::Result<()> {
+                self.0.release().await
+            }
+        }
+
+        impl std::ops::Deref for $name {
+            type Target = crate::hold::Hold;
+
+            fn deref(&self) -> &crate::hold::Hold {
+                &self.0
+            }
+        }
+    };
+}
+
+pub(crate) use guard;

@@ -1,7 +1,8 @@
-//! Fair, blocking, distributed locks on [ZooKeeper](https://zookeeper.apache.org), for tokio.
+//! Fair, queueing, distributed locks on [ZooKeeper](https://zookeeper.apache.org), for tokio.
 //!
 //! What Curator's lock recipes are to Java services: one at a time across machines, in the order of arrival, on the
-//! same nodes as Curator, so both can share a lock path. Every hold has a fencing token, and is told when it is lost.
+//! same nodes as Curator, so both can share a lock path. Every guard carries a fencing token, and reports a
+//! lost lock before the servers can grant it to someone else.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -30,7 +31,7 @@
 //! | [`Election`] | one leader among candidates, and [observers](Observer) of it |
 //!
 //! All have a form that waits, one that does not, and one with a time limit; all but the re-entrant one have another
-//! that [takes its place first](Waiting), to be awaited later. `contenders` tells who holds and who waits, `revoke` asks a holder to let go, and
+//! that [takes its place first](Waiting), to be awaited later. `contenders` returns holders and waiters, `revoke` asks a holder to release, and
 //! `break_lock` makes it. Every guard is a [`Hold`].
 //!
 //! Services are better written against [`DistributedLock`] and [`LockProvider`], so that their tests need no server.
@@ -39,15 +40,15 @@
 //!
 //! * **Exclusion.** Two live sessions never hold the same lock at once.
 //! * **Fairness.** Holders follow each other in the order in which their nodes were created.
-//! * **No herd.** A waiter watches the one before it, so a release wakes one.
+//! * **No herd.** A waiter watches only its predecessor, so a release wakes one.
 //! * **Tokens grow** from each hold of a lock to the next, also after its path was deleted and made again.
 //! * **Loss is reported in time.** While the session's runtime runs, a hold calls itself lost *before* the servers give
 //!   the lock away by themselves; after a pause, or when the runtime is [blocked](#do-not-block-the-runtime), the first
-//!   look at [`Hold::state`] says so.
+//!   look at [`Hold::state`] shows it.
 //! * **Nothing is left behind** by a dropped future, a cut connection, a panic or a failed delete, once the servers can
 //!   be reached again.
 //! * **Time limits hold**, whether the servers answer or not. `None` means that somebody was seen ahead of us; if no
-//!   answer came, it is [`Error::Unavailable`], which says [whether](Unanswered) time or a connection was missing.
+//!   answer came, it is [`Error::Unavailable`], which has the [reason](Unanswered): time, or a connection, was missing.
 //! * **A release is honest.** It is `Ok` only if the lock was still held.
 //! * **What is written is seen.** What a holder wrote to the same ZooKeeper before it released the lock, the next one
 //!   reads in the session that it holds in.
@@ -58,7 +59,7 @@
 //!   and continue when others hold the lock. No lock can prevent that; a resource that refuses old [`FencingToken`]s
 //!   can. Data in the same ZooKeeper is guarded by [`Hold::check_writer`] instead.
 //! * *A warning, if the node or the session of a hold is ended by someone else.* The lock is free at once then; the
-//!   hold is told as soon as the servers tell us.
+//!   hold learns of it as soon as the servers report it.
 //! * *Fairness across the end of a session.* Who loses it while waiting queues again at the tail.
 //! * *Tokens that grow when the servers' data is wiped, or restored from an older backup*: their counter starts over, or
 //!   goes back, and a store that has seen larger tokens refuses all holders. See [`FencingToken`] for what to do.
@@ -94,14 +95,14 @@
 //! # Do not block the runtime
 //!
 //! A session lives on the runtime on which it was connected. If all threads of that runtime are blocked for longer than
-//! trust lasts, nobody is there to wake who waits for [`Hold::lost`]: it comes late, maybe after the next grant, and the
+//! trust lasts, nobody is there to wake [`Hold::lost`]: it comes late, maybe after the next grant, and the
 //! session expires. [`Hold::state`] compares clocks, and [`Hold::run_until_lost`] asks it before every step, so both are
 //! right at the first look afterwards. Put work that blocks on [`tokio::task::spawn_blocking`], or connect the session on
 //! a runtime of its own.
 //!
 //! # Cancel safety
 //!
-//! Every future here can be dropped at any point. One that waits gives up its place, and its node is deleted in the
+//! Every future here can be dropped at any point. A waiter gives up its place, and its node is deleted in the
 //! background; one that releases goes on releasing there. A guard's drop sends the delete before it returns, on any
 //! thread, and does not wait for the answer.
 //!
@@ -131,12 +132,13 @@
 //!
 //! ZooKeeper 3.5.3 or later is needed, for container nodes. [`zookeeper_client`] is part of this API and exported.
 
-mod cleanup;
 mod contender;
 mod distributed_lock;
 mod election;
 mod error;
+mod fencing_token;
 mod hold;
+mod lock;
 mod multi_lock;
 mod mutex;
 mod options;
@@ -157,13 +159,14 @@ pub use crate::contender::Contender;
 pub use crate::distributed_lock::{DistributedLock, LockGuard, LockProvider};
 pub use crate::election::{Election, Leadership, Observer};
 pub use crate::error::{Error, Loss, Result, Unanswered};
-pub use crate::hold::token::FencingToken;
+pub use crate::fencing_token::FencingToken;
 pub use crate::hold::{Hold, HoldState};
+pub use crate::lock::Waiting;
 pub use crate::multi_lock::{Member, MultiLock, MultiLockBuilder, MultiLockGuard};
 pub use crate::mutex::{Mutex, MutexGuard};
 pub use crate::options::{Options, Trust};
 pub use crate::owner::Owner;
-pub use crate::queue::{ContenderKind, Waiting};
+pub use crate::queue::ContenderKind;
 pub use crate::reentrant::{ReentrantMutex, ReentrantMutexGuard};
 pub use crate::rwlock::{DowngradeError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use crate::semaphore::{Semaphore, SemaphorePermit};

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use crate::contender::for_operators;
 use crate::error::{Error, Result};
-use crate::hold::guard::guard;
-use crate::hold::token::FencingToken;
+use crate::fencing_token::FencingToken;
+use crate::hold::guard;
+use crate::lock::{Lock, Waiting};
 use crate::options::Options;
 use crate::path::LockPath;
-use crate::queue::{Kind, Line, Queue, Step, Waiting};
+use crate::queue::{Kind, Queue};
 use crate::session::Session;
 
 /// Several locks that are taken together, or not at all.
@@ -44,7 +45,7 @@ use crate::session::Session;
 /// ```
 #[derive(Clone, Debug)]
 pub struct MultiLock {
-    queue: Queue,
+    lock: Lock,
 }
 
 impl MultiLock {
@@ -72,17 +73,17 @@ impl MultiLock {
     /// see [`MultiLockGuard::members`].
     #[must_use]
     pub fn sequential(self) -> Self {
-        Self { queue: self.queue.one_by_one() }
+        Self { lock: self.lock.one_by_one() }
     }
 
     /// A member that others may hold at the same time.
     pub(crate) fn shared_member(&self) -> Option<&LockPath> {
-        self.queue.lines().find(|line| !line.kind().waits_for(line.kind())).map(|line| &line.path)
+        self.lock.queues().find(|queue| !queue.kind().waits_for(queue.kind())).map(|queue| &queue.path)
     }
 
     /// Joins all queues and waits for all locks, for as long as it takes.
     ///
-    /// If one of its places is lost while it waits, all are given up and taken anew, at the tail.
+    /// If one of its places is lost while it waits, all are given up and taken again, at the tail.
     ///
     /// # Cancel safety
     ///
@@ -97,7 +98,7 @@ impl MultiLock {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn lock(&self) -> Result<MultiLockGuard> {
-        self.queue.hold().await.map(MultiLockGuard)
+        self.lock.acquire().await.map(MultiLockGuard)
     }
 
     /// Takes the locks if all are free: `None` if a contender was seen ahead of us in one of them.
@@ -114,7 +115,7 @@ impl MultiLock {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_lock(&self) -> Result<Option<MultiLockGuard>> {
-        Ok(self.queue.try_hold().await?.map(MultiLockGuard))
+        Ok(self.lock.try_acquire().await?.map(MultiLockGuard))
     }
 
     /// Joins all queues and waits for all locks for at most `limit`, all requests included: `None` if a contender was
@@ -135,7 +136,7 @@ impl MultiLock {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_lock_for(&self, limit: Duration) -> Result<Option<MultiLockGuard>> {
-        Ok(self.queue.try_hold_for(limit).await?.map(MultiLockGuard))
+        Ok(self.lock.try_acquire_for(limit).await?.map(MultiLockGuard))
     }
 
     /// Joins all queues, and comes back with the places, to be awaited for the guard. (A sequential one comes back when
@@ -153,11 +154,11 @@ impl MultiLock {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn enqueue(&self) -> Result<Waiting<MultiLockGuard>> {
-        Waiting::enqueue(self.queue.clone(), MultiLockGuard).await
+        Waiting::enqueue(self.lock.clone(), MultiLockGuard).await
     }
 }
 
-for_operators!(MultiLock: |lock| &lock.queue);
+for_operators!(MultiLock: |this| &this.lock);
 
 /// The members of a [`MultiLock`] to be.
 #[derive(Clone, Debug)]
@@ -196,7 +197,7 @@ impl MultiLockBuilder {
     ///
     /// As [`MultiLock::new`].
     pub fn build(self) -> Result<MultiLock> {
-        let mut lines = Vec::new();
+        let mut queues = Vec::new();
         let mut named = HashSet::new();
         for (path, kind) in self.members {
             let path = LockPath::new(&path)?;
@@ -204,13 +205,13 @@ impl MultiLockBuilder {
                 let reason = format!("{path} is named twice, and would wait for itself; name it once");
                 return Err(Error::invalid("paths", reason));
             }
-            lines.push(Line::new(&path, kind));
+            queues.push(Queue::new(&path, kind));
         }
-        let Some(first) = lines.first().map(|line| line.path.clone()) else {
+        let Some(first) = queues.first().map(|queue| queue.path.clone()) else {
             return Err(Error::invalid("paths", "there are none; name at least one"));
         };
-        let queue = Queue::new(&self.session, &first, &self.options, vec![Step::Keep(lines)], "paths")?;
-        Ok(MultiLock { queue })
+        let lock = Lock::new(&self.session, &first, &self.options, None, queues, "paths")?;
+        Ok(MultiLock { lock })
     }
 
     fn member(mut self, path: &str, kind: Kind) -> Self {

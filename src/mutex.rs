@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use crate::contender::for_operators;
 use crate::error::Result;
-use crate::hold::guard::guard;
+use crate::hold::guard;
+use crate::lock::{Lock, Waiting};
 use crate::options::Options;
-use crate::queue::{Kind, Queue, Waiting};
+use crate::queue::Kind;
 use crate::session::Session;
 
 /// A fair lock that one session at a time can hold. Compatible with Curator's `InterProcessMutex`.
@@ -30,7 +31,7 @@ use crate::session::Session;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Mutex {
-    queue: Queue,
+    lock: Lock,
 }
 
 impl Mutex {
@@ -49,7 +50,7 @@ impl Mutex {
     ///
     /// [`Error::InvalidInput`](crate::Error::InvalidInput) if `path` or `options` cannot be used.
     pub fn with_options(session: &Session, path: &str, options: Options) -> Result<Self> {
-        Ok(Self { queue: Queue::of_one(session, path, Kind::Lock, &options)? })
+        Ok(Self { lock: Lock::of_one(session, path, Kind::Lock, &options)? })
     }
 
     /// Joins the queue and waits for the lock, for as long as it takes.
@@ -72,12 +73,12 @@ impl Mutex {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn lock(&self) -> Result<MutexGuard> {
-        self.queue.hold().await.map(MutexGuard)
+        self.lock.acquire().await.map(MutexGuard)
     }
 
     /// Takes the lock if it is free: `None` if a contender was seen ahead of us.
     ///
-    /// On a lock that is held it takes one round trip and writes nothing. Whoever has a node there counts, also one that
+    /// On a lock that is held it takes one round trip and writes nothing. Everybody that has a node there counts, also one that
     /// is leaving, or whose process has died and whose session has yet to end; so
     /// [`contenders`](Self::contenders), asked afterwards, may find nobody.
     ///
@@ -94,7 +95,7 @@ impl Mutex {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_lock(&self) -> Result<Option<MutexGuard>> {
-        Ok(self.queue.try_hold().await?.map(MutexGuard))
+        Ok(self.lock.try_acquire().await?.map(MutexGuard))
     }
 
     /// Joins the queue and waits for the lock for at most `limit`, all requests included: `None` if a contender was
@@ -121,7 +122,7 @@ impl Mutex {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_lock_for(&self, limit: Duration) -> Result<Option<MutexGuard>> {
-        Ok(self.queue.try_hold_for(limit).await?.map(MutexGuard))
+        Ok(self.lock.try_acquire_for(limit).await?.map(MutexGuard))
     }
 
     /// Joins the queue and comes back with the place, to be awaited for the guard.
@@ -151,11 +152,11 @@ impl Mutex {
     /// # }
     /// ```
     pub async fn enqueue(&self) -> Result<Waiting<MutexGuard>> {
-        Waiting::enqueue(self.queue.clone(), MutexGuard).await
+        Waiting::enqueue(self.lock.clone(), MutexGuard).await
     }
 }
 
-for_operators!(Mutex: |mutex| &mutex.queue);
+for_operators!(Mutex: |mutex| &mutex.lock);
 
 guard! {
     /// A held [`Mutex`]. Dropping it releases the lock in the background.

@@ -61,7 +61,7 @@ impl Options {
         self
     }
 
-    /// Sets the data of the lock's nodes, by which a person can tell who holds and who waits.
+    /// Sets the data of the lock's nodes, by which a person can recognise holders and waiters.
     ///
     /// The default is `host name/process id`. At most 64 KiB.
     #[must_use]
@@ -79,14 +79,14 @@ impl Options {
 
     /// Sets whether a release also deletes the lock's path when nobody else is in it.
     ///
-    /// For a path per key: the server itself sweeps at most 10,000 empty containers a minute. The default is `false`.
+    /// For a path per key: the server itself deletes at most 10,000 empty containers a minute. The default is `false`.
     #[must_use]
     pub fn with_path_removal(mut self, removal: bool) -> Self {
         self.path_removal = removal;
         self
     }
 
-    /// Sets how long a hold lasts at most. Then it gives its nodes up by itself and says
+    /// Sets how long a hold lasts at most. Then it gives its nodes up by itself and reports
     /// [`Lost(MaxHold)`](crate::Loss::MaxHold), as locks with a time to live do. The default is no limit.
     ///
     /// The holder keeps the time, not the servers: in a process that stands still it is up when the process goes on, or
@@ -150,10 +150,10 @@ impl Options {
     }
 }
 
-/// Tells whether `data` can be that of a node; `what` is the argument that it comes from.
+/// Checks whether `data` can be that of a node; `what` is the argument that it comes from.
 pub(crate) fn validate_data(what: &'static str, data: &[u8]) -> Result<()> {
     if data == b"__REVOKE__" {
-        return Err(Error::invalid(what, "__REVOKE__ asks a holder to let go; give another one"));
+        return Err(Error::invalid(what, "__REVOKE__ asks a holder to release the lock; give another one"));
     }
     match data.len() {
         0..=MAX_IDENTIFIER_BYTES => Ok(()),

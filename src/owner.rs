@@ -9,8 +9,8 @@ use futures_util::future::{BoxFuture, Shared, WeakShared};
 
 use crate::error::Result;
 use crate::hold::Hold;
+use crate::lock::{Lock, Progress};
 use crate::path::LockPath;
-use crate::queue::{Progress, Queue};
 
 /// Who holds a [`ReentrantMutex`](crate::ReentrantMutex). Clones are the same owner.
 ///
@@ -30,14 +30,14 @@ enum Entry {
 type Acquiring = BoxFuture<'static, Result<Option<Arc<Hold>>>>;
 
 /// What a call to lock comes upon.
-pub(crate) enum Way {
+pub(crate) enum Locking {
     Held(Arc<Hold>),
     Acquiring(Shared<Acquiring>, Arc<Progress>),
 }
 
 /// How a lock is acquired when the owner neither holds it nor waits for it.
 #[derive(Clone, Copy)]
-pub(crate) enum How {
+pub(crate) enum Mode {
     Wait,
     Try,
 }
@@ -50,8 +50,8 @@ impl Owner {
     }
 
     /// What the owner has of this lock; begins to acquire it if that is nothing.
-    pub(crate) fn way(&self, queue: &Queue, how: How) -> Way {
-        let key = (queue.session.identity(), queue.path.clone());
+    pub(crate) fn lock(&self, lock: &Lock, mode: Mode) -> Locking {
+        let key = (lock.session.identity(), lock.path.clone());
         let mut entries = self.0.entries();
         // What is over has no place here.
         entries.retain(|_, entry| match entry {
@@ -61,22 +61,22 @@ impl Owner {
         match entries.get(&key) {
             Some(Entry::Held(hold)) => {
                 if let Some(hold) = hold.upgrade() {
-                    return Way::Held(hold);
+                    return Locking::Held(hold);
                 }
             }
             Some(Entry::Acquiring(acquiring, progress)) => {
                 if let Some(acquiring) = acquiring.upgrade() {
-                    return Way::Acquiring(acquiring, progress.clone());
+                    return Locking::Acquiring(acquiring, progress.clone());
                 }
             }
             None => {}
         }
         let progress = Arc::new(Progress::new());
-        let acquiring = acquire(queue.clone(), how, progress.clone(), self.0.clone(), key.clone()).shared();
+        let acquiring = acquire(lock.clone(), mode, progress.clone(), self.0.clone(), key.clone()).shared();
         if let Some(weak) = acquiring.downgrade() {
             entries.insert(key, Entry::Acquiring(weak, progress.clone()));
         }
-        Way::Acquiring(acquiring, progress)
+        Locking::Acquiring(acquiring, progress)
     }
 }
 
@@ -94,17 +94,17 @@ impl Register {
 
 /// Acquires the lock for all calls of one owner that wait for it, and enters the hold in its register.
 fn acquire(
-    queue: Queue,
-    how: How,
+    lock: Lock,
+    mode: Mode,
     progress: Arc<Progress>,
     register: Arc<Register>,
     key: (usize, LockPath),
 ) -> Acquiring {
     async move {
-        let hold = match how {
-            How::Wait => queue.hold_with(&progress).await.map(Some),
-            // Whoever tries has a time limit of its own, which is not that of others who share the attempt.
-            How::Try => queue.try_patiently().await,
+        let hold = match mode {
+            Mode::Wait => lock.acquire_with(&progress).await.map(Some),
+            // A caller that tries has a time limit of its own, which is not that of others who share the attempt.
+            Mode::Try => lock.try_without_limit().await,
         };
         let hold = hold.map(|hold| hold.map(Arc::new));
         let mut entries = register.entries();

@@ -7,15 +7,16 @@ use std::time::Duration;
 use crate::contender::for_operators;
 use crate::error::Result;
 use crate::hold::{Hold, HoldState};
+use crate::lock::Lock;
 use crate::options::Options;
-use crate::owner::{How, Owner, Way};
-use crate::queue::{Kind, Queue, within};
+use crate::owner::{Locking, Mode, Owner};
+use crate::queue::Kind;
 use crate::session::Session;
 
 /// A fair lock that its owner can lock again while it holds it. On the servers it is a [`Mutex`](crate::Mutex), and
 /// compatible with Curator's `InterProcessMutex`.
 ///
-/// Who the owner is, is said by an explicit [`Owner`], because a task is not: two branches of one `join!` share theirs.
+/// Ownership is an explicit [`Owner`] value, not the current task: two branches of a `join!` share one task.
 /// Two handles of one path in one session know each other's owners.
 ///
 /// # Examples
@@ -37,7 +38,7 @@ use crate::session::Session;
 /// ```
 #[derive(Clone, Debug)]
 pub struct ReentrantMutex {
-    queue: Queue,
+    lock: Lock,
 }
 
 impl ReentrantMutex {
@@ -56,7 +57,7 @@ impl ReentrantMutex {
     ///
     /// [`Error::InvalidInput`](crate::Error::InvalidInput) if `path` or `options` cannot be used.
     pub fn with_options(session: &Session, path: &str, options: Options) -> Result<Self> {
-        Ok(Self { queue: Queue::of_one(session, path, Kind::Lock, &options)? })
+        Ok(Self { lock: Lock::of_one(session, path, Kind::Lock, &options)? })
     }
 
     /// Locks again, without a request, if `owner` holds the lock; shares its place if it waits already; else joins the
@@ -70,16 +71,16 @@ impl ReentrantMutex {
     /// # Errors
     ///
     /// [`Error::Lost`](crate::Error::Lost) if the owner's hold was lost and it still has guards of it: drop these before
-    /// it can lock anew. Else as [`Mutex::lock`](crate::Mutex::lock).
+    /// it can lock again. Else as [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn lock(&self, owner: &Owner) -> Result<ReentrantMutexGuard> {
         loop {
-            match owner.way(&self.queue, How::Wait) {
-                Way::Held(hold) => return again(hold),
-                Way::Acquiring(acquiring, _) => {
+            match owner.lock(&self.lock, Mode::Wait) {
+                Locking::Held(hold) => return again(hold),
+                Locking::Acquiring(acquiring, _) => {
                     // What comes to nothing was an attempt only, of another call.
                     if let Some(hold) = acquiring.await? {
                         return again(hold);
@@ -103,9 +104,9 @@ impl ReentrantMutex {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_lock(&self, owner: &Owner) -> Result<Option<ReentrantMutexGuard>> {
-        match owner.way(&self.queue, How::Try) {
-            Way::Held(hold) => again(hold).map(Some),
-            Way::Acquiring(acquiring, progress) => {
+        match owner.lock(&self.lock, Mode::Try) {
+            Locking::Held(hold) => again(hold).map(Some),
+            Locking::Acquiring(acquiring, progress) => {
                 let tried = async {
                     tokio::select! {
                         biased;
@@ -114,7 +115,7 @@ impl ReentrantMutex {
                         () = progress.known() => Ok(None),
                     }
                 };
-                within(&self.queue.session, tried).await?.map(again).transpose()
+                self.lock.session.within_timeout(tried).await?.map(again).transpose()
             }
         }
     }
@@ -144,9 +145,9 @@ impl ReentrantMutex {
         let mut ahead = None;
         let locked = async {
             loop {
-                match owner.way(&self.queue, How::Wait) {
-                    Way::Held(hold) => return again(hold),
-                    Way::Acquiring(acquiring, progress) => {
+                match owner.lock(&self.lock, Mode::Wait) {
+                    Locking::Held(hold) => return again(hold),
+                    Locking::Acquiring(acquiring, progress) => {
                         ahead = Some(progress);
                         if let Some(hold) = acquiring.await? {
                             return again(hold);
@@ -158,7 +159,7 @@ impl ReentrantMutex {
         match tokio::time::timeout(limit, locked).await {
             Ok(guard) => guard.map(Some),
             Err(_) if ahead.is_some_and(|progress| progress.last().is_some()) => Ok(None),
-            Err(_) => Err(self.queue.session.unavailable(limit)),
+            Err(_) => Err(self.lock.session.unavailable(limit)),
         }
     }
 }
@@ -171,12 +172,12 @@ fn again(hold: Arc<Hold>) -> Result<ReentrantMutexGuard> {
     }
 }
 
-for_operators!(ReentrantMutex: |mutex| &mutex.queue);
+for_operators!(ReentrantMutex: |mutex| &mutex.lock);
 
 /// One of the guards of a held [`ReentrantMutex`]. When the last of them is dropped, the lock is released in the
 /// background.
 ///
-/// What it can tell, it tells as a [`Hold`], which all guards of one owner share.
+/// It dereferences to a [`Hold`], which all guards of one owner share.
 #[derive(Debug)]
 #[must_use = "dropping the last guard releases the lock"]
 pub struct ReentrantMutexGuard(Arc<Hold>);
@@ -190,7 +191,7 @@ impl ReentrantMutexGuard {
     ///
     /// # Errors
     ///
-    /// As [`MutexGuard::release`](crate::MutexGuard::release); a lost lock is told to every guard.
+    /// As [`MutexGuard::release`](crate::MutexGuard::release); every guard reports a lost lock.
     ///
     /// # Panics
     ///

@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use crate::contender::for_operators;
 use crate::error::{Error, Result};
-use crate::hold::guard::guard;
+use crate::hold::guard;
+use crate::lock::{Lock, Waiting};
 use crate::options::Options;
-use crate::queue::{Kind, Name, Queue, Waiting};
+use crate::queue::{Kind, Name};
 use crate::session::Session;
 
 /// A fair lock that one writer can hold, or any number of readers. Compatible with Curator's
 /// `InterProcessReadWriteLock`.
 ///
-/// A reader waits for the nearest writer before it, a writer for whoever is before it. So the readers behind one writer
+/// A reader waits for the nearest writer before it, a writer for its predecessor. So the readers behind one writer
 /// are admitted together, and a stream of readers cannot keep a writer out. It is not re-entrant, and a reader cannot
 /// become a writer: a task that holds one and waits for the other waits for itself.
 ///
@@ -35,8 +36,8 @@ use crate::session::Session;
 /// ```
 #[derive(Clone, Debug)]
 pub struct RwLock {
-    read: Queue,
-    write: Queue,
+    read: Lock,
+    write: Lock,
 }
 
 impl RwLock {
@@ -55,8 +56,8 @@ impl RwLock {
     ///
     /// [`Error::InvalidInput`] if `path` or `options` cannot be used.
     pub fn with_options(session: &Session, path: &str, options: Options) -> Result<Self> {
-        let queue = |kind| Queue::of_one(session, path, kind, &options);
-        Ok(Self { read: queue(Kind::Read)?, write: queue(Kind::Write)? })
+        let lock = |kind| Lock::of_one(session, path, kind, &options);
+        Ok(Self { read: lock(Kind::Read)?, write: lock(Kind::Write)? })
     }
 
     /// Joins the queue and waits to read, for as long as it takes: until no writer is ahead.
@@ -73,7 +74,7 @@ impl RwLock {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn read(&self) -> Result<RwLockReadGuard> {
-        self.read.hold().await.map(RwLockReadGuard)
+        self.read.acquire().await.map(RwLockReadGuard)
     }
 
     /// Joins the queue and waits to write, for as long as it takes: until nobody is ahead.
@@ -90,7 +91,7 @@ impl RwLock {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn write(&self) -> Result<RwLockWriteGuard> {
-        self.write.hold().await.map(RwLockWriteGuard)
+        self.write.acquire().await.map(RwLockWriteGuard)
     }
 
     /// Reads if no writer holds the lock or waits for it: `None` if one was seen ahead of us.
@@ -107,7 +108,7 @@ impl RwLock {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_read(&self) -> Result<Option<RwLockReadGuard>> {
-        Ok(self.read.try_hold().await?.map(RwLockReadGuard))
+        Ok(self.read.try_acquire().await?.map(RwLockReadGuard))
     }
 
     /// Writes if nobody holds the lock or waits for it: `None` if somebody was seen ahead of us.
@@ -124,7 +125,7 @@ impl RwLock {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_write(&self) -> Result<Option<RwLockWriteGuard>> {
-        Ok(self.write.try_hold().await?.map(RwLockWriteGuard))
+        Ok(self.write.try_acquire().await?.map(RwLockWriteGuard))
     }
 
     /// Joins the queue and waits to read for at most `limit`, all requests included: `None` if a writer was seen ahead.
@@ -144,7 +145,7 @@ impl RwLock {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_read_for(&self, limit: Duration) -> Result<Option<RwLockReadGuard>> {
-        Ok(self.read.try_hold_for(limit).await?.map(RwLockReadGuard))
+        Ok(self.read.try_acquire_for(limit).await?.map(RwLockReadGuard))
     }
 
     /// Joins the queue and waits to write for at most `limit`, all requests included: `None` if somebody was seen ahead.
@@ -164,7 +165,7 @@ impl RwLock {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_write_for(&self, limit: Duration) -> Result<Option<RwLockWriteGuard>> {
-        Ok(self.write.try_hold_for(limit).await?.map(RwLockWriteGuard))
+        Ok(self.write.try_acquire_for(limit).await?.map(RwLockWriteGuard))
     }
 
     /// Joins the queue to read, and comes back with the place, to be awaited for the guard.
@@ -227,7 +228,7 @@ impl RwLockWriteGuard {
     ///
     /// # Errors
     ///
-    /// [`DowngradeError`], which gives this guard back: still held, unless its [`state`](crate::Hold::state) says that the
+    /// [`DowngradeError`], which returns this guard: still held, unless its [`state`](crate::Hold::state) shows that the
     /// lock was lost.
     ///
     /// # Panics
@@ -295,7 +296,7 @@ mod tests {
     #[test]
     fn nobody_becomes_a_reader_at_the_end_of_the_counter() {
         for number in ["2147483647", "-2147483648", "-000000001"] {
-            let reason = suffix(number).expect_err("the number does not tell the order");
+            let reason = suffix(number).expect_err("the number does not show the order");
             assert!(reason.contains("2147483647") && reason.contains("release it and read instead"), "{reason}");
         }
         assert!(suffix("").is_err() && reader_suffix(&[]).is_err(), "no number");

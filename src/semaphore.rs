@@ -5,20 +5,21 @@ use std::time::Duration;
 
 use crate::contender::{Contender, for_operators};
 use crate::error::{Error, Result};
-use crate::hold::guard::guard;
+use crate::hold::guard;
+use crate::lock::{Lock, Waiting};
 use crate::options::Options;
 use crate::path::LockPath;
-use crate::queue::{Kind, Line, Queue, Spot, Step, Waiting};
+use crate::queue::{Admission, Kind, Queue};
 use crate::session::Session;
 
 /// A number of permits, of which everybody can take some. Compatible with Curator's `InterProcessSemaphoreV2`.
 ///
-/// Whoever wants permits first takes a turn, in the order of arrival, and keeps it until all that it wants are there. So
+/// A caller that wants permits first takes a turn, in the order of arrival, and keeps it until all that it wants are there. So
 /// nobody sits on half of what it needs, and small wants do not overtake large ones.
 ///
-/// How many permits there are is said by every client, and not stored. Should they disagree, each takes permits only
+/// How many permits there are is configured in every client, and not stored. Should they disagree, each takes permits only
 /// while no more than *its* number are in use, its own included; with its turn, who allows fewer also keeps those behind
-/// it waiting, until enough are given back.
+/// it waiting, until enough are released.
 ///
 /// The [tokens](crate::FencingToken) of permits that are held at the same time order nothing.
 ///
@@ -38,7 +39,7 @@ use crate::session::Session;
 #[derive(Clone, Debug)]
 pub struct Semaphore {
     /// The queue for one permit.
-    one: Queue,
+    one: Lock,
     turns: LockPath,
     leases: LockPath,
     permits: u32,
@@ -66,7 +67,7 @@ impl Semaphore {
         let path = LockPath::new(path)?;
         let turns = LockPath::new(&path.child("locks"))?;
         let leases = LockPath::new(&path.child("leases"))?;
-        let one = Queue::new(session, &path, &options, steps(&path, (&turns, &leases), 1, permits), "permits")?;
+        let one = lock(session, &path, &options, (&turns, &leases), 1, permits)?;
         Ok(Self { one, turns, leases, permits })
     }
 
@@ -84,7 +85,7 @@ impl Semaphore {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn acquire(&self) -> Result<SemaphorePermit> {
-        self.one.hold().await.map(SemaphorePermit)
+        self.one.acquire().await.map(SemaphorePermit)
     }
 
     /// Joins the queue and waits for `count` permits, for as long as it takes: all of them, or none.
@@ -101,12 +102,12 @@ impl Semaphore {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn acquire_many(&self, count: u32) -> Result<SemaphorePermit> {
-        self.queue(count)?.hold().await.map(SemaphorePermit)
+        self.many(count)?.acquire().await.map(SemaphorePermit)
     }
 
     /// Takes one permit if one is free: `None` if there is none, or somebody is ahead in the queue.
     ///
-    /// Whoever is just on the way to a permit is waited for, but not longer than an eighth of the session timeout.
+    /// It waits for a caller that is about to get its permits, but not longer than an eighth of the session timeout.
     ///
     /// # Cancel safety
     ///
@@ -120,10 +121,10 @@ impl Semaphore {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_acquire(&self) -> Result<Option<SemaphorePermit>> {
-        Ok(self.one.try_hold().await?.map(SemaphorePermit))
+        Ok(self.one.try_acquire().await?.map(SemaphorePermit))
     }
 
-    /// Takes `count` permits if so many are free: `None` if there are not, or somebody is ahead in the queue.
+    /// Takes `count` permits if that many are free: `None` if there are not, or somebody is ahead in the queue.
     ///
     /// # Cancel safety
     ///
@@ -138,7 +139,7 @@ impl Semaphore {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_acquire_many(&self, count: u32) -> Result<Option<SemaphorePermit>> {
-        Ok(self.queue(count)?.try_hold().await?.map(SemaphorePermit))
+        Ok(self.many(count)?.try_acquire().await?.map(SemaphorePermit))
     }
 
     /// Joins the queue and waits for one permit for at most `limit`, all requests included.
@@ -158,7 +159,7 @@ impl Semaphore {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_acquire_for(&self, limit: Duration) -> Result<Option<SemaphorePermit>> {
-        Ok(self.one.try_hold_for(limit).await?.map(SemaphorePermit))
+        Ok(self.one.try_acquire_for(limit).await?.map(SemaphorePermit))
     }
 
     /// Joins the queue and waits for `count` permits for at most `limit`, all requests included.
@@ -179,7 +180,7 @@ impl Semaphore {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_acquire_many_for(&self, count: u32, limit: Duration) -> Result<Option<SemaphorePermit>> {
-        Ok(self.queue(count)?.try_hold_for(limit).await?.map(SemaphorePermit))
+        Ok(self.many(count)?.try_acquire_for(limit).await?.map(SemaphorePermit))
     }
 
     /// Joins the queue for `count` permits, and comes back with the place, to be awaited for the permits.
@@ -196,7 +197,7 @@ impl Semaphore {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn enqueue(&self, count: u32) -> Result<Waiting<SemaphorePermit>> {
-        Waiting::enqueue(self.queue(count)?, SemaphorePermit).await
+        Waiting::enqueue(self.many(count)?, SemaphorePermit).await
     }
 
     /// How many permits were free a moment ago. Those that somebody is about to get count as taken.
@@ -236,26 +237,34 @@ impl Semaphore {
         Ok(all)
     }
 
-    fn queue(&self, count: u32) -> Result<Queue> {
+    fn many(&self, count: u32) -> Result<Lock> {
         let reason = match count {
             0 => "none would be acquired; give at least one".to_owned(),
             count if count > self.permits => format!("{count} are wanted, and there are only {}", self.permits),
             count => {
-                let steps = steps(&self.one.path, (&self.turns, &self.leases), count, self.permits);
-                return Queue::new(&self.one.session, &self.one.path, &self.one.options, steps, "permits");
+                let one = &self.one;
+                let paths = (&self.turns, &self.leases);
+                return lock(&one.session, &one.path, &one.options, paths, count, self.permits);
             }
         };
         Err(Error::invalid("permits", reason))
     }
 }
 
-/// The turn is kept until all leases fit, and given up as soon as they do.
-fn steps(path: &LockPath, (turns, leases): (&LockPath, &LockPath), count: u32, permits: u32) -> Vec<Step> {
-    // What is empty is removed with the leases, and not whenever somebody gives up a turn.
-    let turn = Line { removes: Arc::default(), ..Line::new(turns, Kind::Lock) };
+/// The lock that takes `count` permits: a turn among callers that want permits, and a node for each.
+fn lock(
+    session: &Session,
+    path: &LockPath,
+    options: &Options,
+    (turns, leases): (&LockPath, &LockPath),
+    count: u32,
+    permits: u32,
+) -> Result<Lock> {
+    // What is empty is deleted with the leases, and not whenever somebody gives up a turn.
+    let turn = Queue { removes: Arc::default(), ..Queue::new(turns, Kind::Lock) };
     let removes = Arc::new([leases.clone(), turns.clone(), path.clone()]);
-    let leases = Line { path: leases.clone(), spot: Spot::Room { leases: count, permits }, removes };
-    vec![Step::Pass([turn]), Step::Keep(vec![leases])]
+    let leases = Queue { path: leases.clone(), admission: Admission::Room { count, permits }, removes };
+    Lock::new(session, path, options, Some(turn), vec![leases], "permits")
 }
 
 for_operators!(Semaphore: |semaphore| &semaphore.one);

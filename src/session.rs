@@ -1,43 +1,67 @@
 //! Owns [`Session`]: a ZooKeeper session that renews itself.
 
-mod answer;
 mod budget;
-pub(crate) mod clock;
-mod hosts;
+mod cleanup;
+mod connector;
 mod keeper;
-mod link;
-mod listings;
-mod places;
+mod nodes;
+mod operations;
 mod renewal;
-mod requests;
-mod transactions;
+mod request;
+mod search;
+mod server_session;
+mod shared;
 mod trust;
-mod upkeep;
 
 use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 use zookeeper_client::{Client, Connector, SessionId, SessionState};
 
 use crate::error::{Error, Result, Unanswered};
 use crate::options::Options;
-use crate::session::renewal::Servers;
+use crate::session::renewal::{Servers, Supervisor, supervise};
+use crate::session::server_session::Closing;
 
-pub(crate) use self::answer::{Answer, Failure, Slot};
 pub(crate) use self::budget::Reserved;
-pub(crate) use self::link::{Closing, End, Link, LinkOver, Phase, Work};
-pub(crate) use self::places::Entered;
-pub(crate) use self::requests::{Created, Draft, Fired, Names, Requests, Watch};
-pub(crate) use self::transactions::Refusal;
-pub(crate) use self::upkeep::Interest;
+pub(crate) use self::cleanup::{Deletion, delete_abandoned, delete_in_background};
+pub(crate) use self::nodes::{NewNode, OwnNode, OwnNodes};
+pub(crate) use self::operations::{Created, Event, Refusal, Watch};
+pub(crate) use self::request::{Answer, Failure, SessionOver};
+pub(crate) use self::search::find;
+pub(crate) use self::server_session::{End, Lasting, Phase, ServerSession, TrustNeed, Work};
+pub(crate) use self::shared::Names;
+pub(crate) use self::trust::Moment;
+
+/// Why an attempt in one ZooKeeper session failed.
+#[derive(Debug)]
+pub(crate) enum Interrupt {
+    /// The session is over; there may be another.
+    SessionOver,
+    Failed(Error),
+}
+
+impl From<Error> for Interrupt {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<SessionOver> for Interrupt {
+    fn from(SessionOver: SessionOver) -> Self {
+        Self::SessionOver
+    }
+}
 
 /// A ZooKeeper session that locks are taken in, and that renews itself after it has expired.
 ///
 /// Clones share the session. When the last of them is gone, and all locks and guards made from them, it is closed in
-/// the background; [`close`](Self::close) does that and waits for it. A program that simply ends leaves its nodes, and
+/// the background; [`close`](Self::close) does that and waits for it. A program that exits without `close()` leaves its nodes, and
 /// so its locks, until the server gives the session up.
 ///
 /// # Examples
@@ -72,17 +96,17 @@ struct Inner {
 #[derive(Clone)]
 enum Current {
     /// A ZooKeeper session; it may be over, and then is about to be replaced.
-    Live(Arc<Link>),
+    Live(Arc<ServerSession>),
     /// None, until the servers are reached again; the last one is kept for its id.
-    Renewing(Arc<Link>),
+    Renewing(Arc<ServerSession>),
     /// None any more.
-    Ended(Arc<Link>, Error),
+    Ended(Arc<ServerSession>, Error),
 }
 
 impl Current {
-    fn link(&self) -> &Arc<Link> {
+    fn zk(&self) -> &Arc<ServerSession> {
         match self {
-            Self::Live(link) | Self::Renewing(link) | Self::Ended(link, _) => link,
+            Self::Live(zk) | Self::Renewing(zk) | Self::Ended(zk, _) => zk,
         }
     }
 }
@@ -101,7 +125,7 @@ impl Session {
     /// # Errors
     ///
     /// [`Error::Unavailable`], naming the hosts, if none answers within about one session timeout, or within another to
-    /// say whether the chroot exists; [`Error::InvalidInput`] if `hosts` cannot be understood, or the chroot does not
+    /// check whether the chroot exists; [`Error::InvalidInput`] if `hosts` cannot be understood, or the chroot does not
     /// exist.
     ///
     /// # Panics
@@ -111,7 +135,7 @@ impl Session {
         Self::connect_with(Client::connector(), hosts).await
     }
 
-    /// Connects with a connector that says how: session timeout, TLS, SASL, credentials.
+    /// Connects with a connector, which has the rest: session timeout, TLS, SASL, credentials.
     ///
     /// The connector is kept and used again to renew the session. All servers should have the same limits for session
     /// timeouts: the one that is agreed upon now is relied on later. Leave the connection timeout as it is: how often
@@ -151,15 +175,15 @@ impl Session {
     pub async fn connect_with(connector: Connector, hosts: &str) -> Result<Self> {
         let servers = Servers::new(connector, hosts)?;
         let (client, created) = servers.connect_first().await?;
-        let session = Self::of(Link::new(client, Some(created)), servers.hosts().clone(), true);
+        let session = Self::of(ServerSession::new(client, Some(created)), servers.hosts().clone(), true);
         keeper::start(&session.present());
         tokio::spawn(supervise(Supervisor(Arc::downgrade(&session.inner)), servers));
         Ok(session)
     }
 
-    fn of(link: Arc<Link>, hosts: Arc<str>, renews: bool) -> Self {
+    fn of(zk: Arc<ServerSession>, hosts: Arc<str>, renews: bool) -> Self {
         let inner =
-            Inner { hosts, renews: AtomicBool::new(renews), current: watch::Sender::new(Current::Live(link)) };
+            Inner { hosts, renews: AtomicBool::new(renews), current: watch::Sender::new(Current::Live(zk)) };
         Self { inner: Arc::new(inner), options: Options::new() }
     }
 
@@ -197,7 +221,7 @@ impl Session {
     pub fn state(&self) -> SessionState {
         match self.present().phase() {
             Phase::Over(End::Closed(_)) => SessionState::Closed,
-            Phase::Open | Phase::Closing | Phase::Over(_) => self.present().requests.state(),
+            Phase::Open | Phase::Closing | Phase::Over(_) => self.present().state(),
         }
     }
 
@@ -214,41 +238,39 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if the servers could not be told in time: nodes may be left until the servers give the
+    /// [`Error::Unavailable`] if the servers could not be reached in time: nodes may be left until the servers give the
     /// session up by themselves, one session timeout after they last heard of it, or of a clone of its client.
     /// [`Error::SessionKept`] if all locks are released (but for nodes that the ACLs do not let us delete), and somebody
-    /// keeps a clone of [`client`](Self::client), and with it the session and whatever nodes it still has.
+    /// keeps a clone of [`client`](Self::client), and with it the session and the nodes that it still has.
     ///
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn close(&self) -> Result<()> {
-        let (link, renewing) = self.inner.end(Error::Closed);
-        link.close();
-        let end = match tokio::time::timeout(link.timeout(), link.over()).await {
+        let (zk, renewing) = self.inner.end(Error::Closed);
+        zk.close();
+        let end = match tokio::time::timeout(zk.timeout(), zk.over()).await {
             Ok(end) => end,
             Err(_) => {
                 let end = End::Closed(Closing::Unconfirmed);
-                // The session of a given client goes on, and with it the tidying up.
-                if link.is_owned() {
-                    link.end(end);
+                // The session of a given client goes on, and with it the clean-up.
+                if zk.is_owned() {
+                    zk.end(end);
                 }
                 end
             }
         };
         match end {
-            End::Closed(Closing::Unconfirmed) | End::Orphaned if !renewing => {
-                Err(self.unavailable(link.timeout()))
-            }
+            End::Closed(Closing::Unconfirmed) | End::Orphaned if !renewing => Err(self.unavailable(zk.timeout())),
             End::Closed(Closing::ClientKept) => {
-                tracing::warn!(session = %link.id(), "a clone of its client keeps a session open that was closed");
-                Err(Error::SessionKept { session: link.id() })
+                tracing::warn!(session = %zk.id(), "a clone of its client keeps a session open that was closed");
+                Err(Error::SessionKept { session: zk.id() })
             }
             _ => Ok(()),
         }
     }
 
-    /// What tells this session, with its clones, from others for as long as it lives.
+    /// Distinguishes this session, with its clones, from others for as long as it lives.
     pub(crate) fn identity(&self) -> usize {
         Arc::as_ptr(&self.inner).addr()
     }
@@ -263,15 +285,15 @@ impl Session {
 
     /// Whether paths are not those of the servers, but begin below a node of theirs.
     pub(crate) fn has_chroot(&self) -> bool {
-        self.present().cost(0) > 0
+        self.present().has_chroot()
     }
 
     /// The error of a request that has not been answered in time.
     pub(crate) fn unavailable(&self, after: Duration) -> Error {
-        let link = self.present();
-        let connected = match link.phase() {
-            Phase::Open | Phase::Closing | Phase::Over(End::Closed(_)) => link.requests.is_connected(),
-            // What its client says of the connection may be out of date.
+        let zk = self.present();
+        let connected = match zk.phase() {
+            Phase::Open | Phase::Closing | Phase::Over(End::Closed(_)) => zk.is_connected(),
+            // What its client reports of the connection may be out of date.
             Phase::Over(End::Expired | End::AuthFailed | End::Orphaned) => false,
         };
         let why = if connected { Unanswered::TimeLimit } else { Unanswered::Servers };
@@ -284,16 +306,16 @@ impl Session {
     }
 
     /// A ZooKeeper session to work in; waits while there is none.
-    pub(crate) async fn link(&self) -> Result<Arc<Link>> {
+    pub(crate) async fn server_session(&self) -> Result<Arc<ServerSession>> {
         let mut changes = self.inner.current.subscribe();
         loop {
             let current = changes.borrow_and_update().clone();
             match &current {
                 Current::Ended(_, error) => return Err(error.clone()),
-                Current::Live(link) => {
-                    keeper::start(link);
-                    match link.phase() {
-                        Phase::Open => return Ok(link.clone()),
+                Current::Live(zk) => {
+                    keeper::start(zk);
+                    match zk.phase() {
+                        Phase::Open => return Ok(zk.clone()),
                         Phase::Closing | Phase::Over(End::Closed(_)) => {
                             return Err(Error::Closed);
                         }
@@ -303,7 +325,7 @@ impl Session {
                         Phase::Over(End::Expired | End::AuthFailed)
                             if !self.inner.renews.load(Ordering::Acquire) =>
                         {
-                            return Err(ended(if link.is_owned() {
+                            return Err(ended(if zk.is_owned() {
                                 ORPHANED
                             } else {
                                 "it has expired, and a session made from a client is not renewed"
@@ -320,8 +342,41 @@ impl Session {
         }
     }
 
-    fn present(&self) -> Arc<Link> {
-        self.inner.current.borrow().link().clone()
+    fn present(&self) -> Arc<ServerSession> {
+        self.inner.current.borrow().zk().clone()
+    }
+}
+
+impl Session {
+    /// Makes an attempt, in one ZooKeeper session after the other, until one does not end with its session.
+    pub(crate) async fn attempt<'a, T>(
+        &self,
+        make: impl Fn(Arc<ServerSession>) -> BoxFuture<'a, Result<T, Interrupt>> + Send,
+    ) -> Result<T> {
+        loop {
+            let zk = self.server_session().await?;
+            let result = tokio::select! {
+                biased;
+                // Dropping the attempt gives up what it has.
+                _ = zk.left_open() => Err(Interrupt::SessionOver),
+                result = make(zk.clone()) => result,
+            };
+            match result {
+                Ok(done) => return Ok(done),
+                Err(Interrupt::Failed(error)) => return Err(error),
+                Err(Interrupt::SessionOver) => {
+                    tracing::debug!(session = %zk.id(), "session is over; trying again in the next");
+                    zk.end_if_orphaned();
+                    zk.left_open().await;
+                }
+            }
+        }
+    }
+
+    /// Ends a request that does not queue within one session timeout.
+    pub(crate) async fn within_timeout<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
+        let limit = self.timeout();
+        tokio::time::timeout(limit, request).await.unwrap_or_else(|_| Err(self.unavailable(limit)))
     }
 }
 
@@ -332,7 +387,7 @@ impl From<Client> for Session {
     /// It lives on the runtime that it is made on, or else first used on; that should be the client's.
     fn from(client: Client) -> Self {
         renewal::warn_if_short(&client);
-        let session = Self::of(Link::new(client, None), "the servers of the given client".into(), false);
+        let session = Self::of(ServerSession::new(client, None), "the servers of the given client".into(), false);
         // Elsewhere the tasks start with the first use.
         if tokio::runtime::Handle::try_current().is_ok() {
             keeper::start(&session.present());
@@ -344,31 +399,31 @@ impl From<Client> for Session {
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hosts = &self.inner.hosts;
-        f.debug_struct("Session").field("hosts", hosts).field("link", &self.present()).finish_non_exhaustive()
+        f.debug_struct("Session").field("hosts", hosts).field("zk", &self.present()).finish_non_exhaustive()
     }
 }
 
 impl Inner {
-    /// Ends the renewals. Returns the last link, and whether a renewal was under way, when there is no session to end.
-    fn end(&self, error: Error) -> (Arc<Link>, bool) {
+    /// Ends the renewals. Returns the last zk, and whether a renewal was under way, when there is no session to end.
+    fn end(&self, error: Error) -> (Arc<ServerSession>, bool) {
         let mut last = None;
         self.current.send_if_modified(|current| {
             let renewing = matches!(current, Current::Renewing(_));
             let ended = matches!(current, Current::Ended(..));
-            let link = current.link().clone();
-            last = Some((link.clone(), renewing));
+            let zk = current.zk().clone();
+            last = Some((zk.clone(), renewing));
             if !ended {
-                *current = Current::Ended(link, error);
+                *current = Current::Ended(zk, error);
             }
             !ended
         });
         last.expect("the closure was called")
     }
 
-    /// Puts `next` in the place of `link`, unless the session was closed in the meantime.
-    fn replace(&self, link: &Arc<Link>, next: Current) -> bool {
+    /// Puts `next` in the place of `zk`, unless the session was closed in the meantime.
+    fn replace(&self, zk: &Arc<ServerSession>, next: Current) -> bool {
         self.current.send_if_modified(|current| {
-            let open = !matches!(current, Current::Ended(..)) && Arc::ptr_eq(current.link(), link);
+            let open = !matches!(current, Current::Ended(..)) && Arc::ptr_eq(current.zk(), zk);
             if open {
                 *current = next;
             }
@@ -379,7 +434,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.current.borrow().link().close();
+        self.current.borrow().zk().close();
     }
 }
 
@@ -387,67 +442,4 @@ const ORPHANED: &str = "the runtime that it ran on is gone, or a task of it has 
 
 fn ended(reason: impl Into<String>) -> Error {
     Error::SessionEnded { reason: reason.into() }
-}
-
-/// Ends a session whose runtime is dropped while it is being renewed, or is about to be.
-struct Supervisor(Weak<Inner>);
-
-impl Drop for Supervisor {
-    fn drop(&mut self) {
-        if let Some(inner) = self.0.upgrade() {
-            inner.renews.store(false, Ordering::Release);
-            let renewing = matches!(&*inner.current.borrow(), Current::Renewing(_));
-            if renewing {
-                inner.end(ended(ORPHANED));
-            }
-            // Whoever waits for the next session looks again.
-            inner.current.send_modify(|_| {});
-        }
-    }
-}
-
-/// Renews the session whenever it has expired, for as long as somebody uses it.
-async fn supervise(supervisor: Supervisor, servers: Servers) {
-    let session = &supervisor.0;
-    loop {
-        let Some(link) = session.upgrade().map(|inner| inner.current.borrow().link().clone()) else {
-            return;
-        };
-        let end = link.over().await;
-        let Some(old) = link.requests.client().filter(|_| end == End::Expired) else {
-            if let (End::AuthFailed, Some(inner)) = (end, session.upgrade()) {
-                inner.end(ended("the servers refuse its credentials"));
-            }
-            return;
-        };
-        tracing::warn!(session = %link.id(), "session has expired; its locks are lost, and a new one is made");
-        let replaced =
-            session.upgrade().is_some_and(|inner| inner.replace(&link, Current::Renewing(link.clone())));
-        if !replaced {
-            return;
-        }
-        let wanted =
-            || session.upgrade().is_some_and(|inner| matches!(&*inner.current.borrow(), Current::Renewing(_)));
-        let Some(renewed) = servers.renew(old.session(), wanted).await else {
-            return;
-        };
-        let Some(inner) = session.upgrade() else {
-            return;
-        };
-        match renewed {
-            Ok((client, created)) => {
-                let next = Link::new(client, Some(created));
-                tracing::info!(session = %next.id(), "session is renewed");
-                keeper::start(&next);
-                if !inner.replace(&link, Current::Live(next.clone())) {
-                    next.close();
-                    return;
-                }
-            }
-            Err(error) => {
-                inner.end(ended(format!("connecting again failed: {error}")));
-                return;
-            }
-        }
-    }
 }

@@ -14,8 +14,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::distributed_lock::{DistributedLock, LockGuard, LockProvider};
 use crate::error::{Loss, Result};
+use crate::fencing_token::FencingToken;
 use crate::hold::HoldState;
-use crate::hold::token::FencingToken;
 use crate::path::LockPath;
 
 /// A fair lock within one process, whose holder can be made to lose it. Needs no server.
@@ -58,8 +58,8 @@ impl LocalLock {
         Self { turn: Arc::new(Semaphore::new(1)), tokens: Arc::default(), holder: Arc::default() }
     }
 
-    /// Takes the lock away from its holder, if there is one, as the end of a session does: the hold says
-    /// [`Loss::Expired`], and the next in line has the lock.
+    /// Takes the lock away from its holder, if there is one, as the end of a session does: the hold reports
+    /// [`Loss::Expired`], and the next waiter has the lock.
     pub fn lose(&self) {
         let holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(holder) = holder {

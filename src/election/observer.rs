@@ -1,4 +1,4 @@
-//! Owns [`Observer`]: who sees every leader that stays, without standing.
+//! Owns [`Observer`], which sees every leader that stays, and is no candidate.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,8 +7,9 @@ use futures_util::FutureExt;
 
 use crate::contender::Contender;
 use crate::error::{Error, Result};
-use crate::queue::{Czxids, Interrupt, Line, Name, Queue, attempt, clear_strays, is_still};
-use crate::session::{Failure, Fired, Link, Watch};
+use crate::lock::Lock;
+use crate::queue::{Czxids, Name, Queue, update_czxid};
+use crate::session::{Failure, Interrupt, ServerSession, Watch, delete_abandoned};
 
 type ZkError = zookeeper_client::Error;
 
@@ -17,20 +18,20 @@ type ZkError = zookeeper_client::Error;
 /// It sees every leader that stays, also over lost connections and sessions. One that is gone again before it could be
 /// looked at may go unseen.
 pub struct Observer {
-    queue: Queue,
-    /// What was told last.
-    told: Option<Option<Contender>>,
-    /// What was read of those who stand at the end of the counter.
+    lock: Lock,
+    /// What was returned last.
+    last: Option<Option<Contender>>,
+    /// What was read of candidates at the end of the counter.
     czxids: Mutex<Czxids>,
 }
 
 impl Observer {
-    pub(super) fn new(queue: Queue) -> Self {
-        Self { queue, told: None, czxids: Mutex::default() }
+    pub(super) fn new(lock: Lock) -> Self {
+        Self { lock, last: None, czxids: Mutex::default() }
     }
 
-    /// Waits until there is another leader than was told last, or none, or the same one proclaims something else. The
-    /// first time it tells at once.
+    /// Waits until there is another leader than was returned last, or none, or the same one proclaims something else. The
+    /// first time it returns at once.
     ///
     /// A revocation of the leader alone is not reported: what was returned last, identifier included, still applies.
     /// (A leader that was revoked before this observer saw it has an empty [identifier](Contender::identifier) until it
@@ -51,68 +52,59 @@ impl Observer {
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn changed(&mut self) -> Result<Option<Contender>> {
         let observer = &*self;
-        let leader = attempt(&observer.queue.session, |link| observer.other(link).boxed()).await?;
-        self.told = Some(leader.clone());
+        let leader = observer.lock.session.attempt(|zk| observer.other(zk).boxed()).await?;
+        self.last = Some(leader.clone());
         Ok(leader)
     }
 
-    /// Waits for a leader other than was told.
-    async fn other(&self, link: Arc<Link>) -> Result<Option<Contender>, Interrupt> {
-        let line = self.queue.lines().next().expect("an election has a line");
-        let mut room = None;
+    /// Waits for a leader other than was returned last.
+    async fn other(&self, zk: Arc<ServerSession>) -> Result<Option<Contender>, Interrupt> {
+        let queue = self.lock.queues().next().expect("an election has a queue");
+        let mut reserved = None;
         loop {
-            link.connected().await?;
-            let first = self.first(line, &link).await?;
-            let parent = line.path.as_str().len();
-            link.make_room(&mut room, first.as_ref().map_or(parent, |name| parent + 1 + name.len()))?;
+            let first = self.first(queue, &zk).await?;
+            let parent = queue.path.as_str().len();
+            zk.reserve_watch(&mut reserved, first.as_ref().map_or(parent, |name| parent + 1 + name.len()))?;
             let seen = match first.as_deref().and_then(Name::parse) {
-                Some(name) => self.watch_leader(line, &name, &link).await,
-                None => watch_for_any(line, &link).await,
+                Some(name) => zk.retry(|| self.watch_leader(queue, name, &zk)).await?,
+                None => zk.retry(|| watch_for_any(queue, &zk)).await?,
             };
             match seen {
                 Ok(Some((leader, _))) if self.is_news(leader.as_ref()) => return Ok(leader),
                 Ok(Some((_, watch))) => tokio::select! {
-                    fired = watch.fired() => {
-                        if fired == Fired::SessionOver {
-                            return Err(Interrupt::SessionOver);
-                        }
-                    }
+                    fired = watch.fired() => drop(fired?),
                     // In case the event never comes.
-                    () = link.slow_look() => {}
+                    () = zk.slow_look() => {}
                 },
                 // It has changed since the listing.
-                Ok(None) | Err(Failure::Refused(ZkError::NoNode)) => {}
-                Err(Failure::Refused(error)) => {
-                    return Err(Error::refused("watch", line.path.as_str(), error).into());
-                }
-                Err(Failure::Unknown) => link.settled().await?,
-                Err(Failure::Over) => return Err(Interrupt::SessionOver),
+                Ok(None) | Err(ZkError::NoNode) => {}
+                Err(error) => return Err(Error::refused("watch", queue.path.as_str(), error).into()),
             }
         }
     }
 
-    /// Whether what is seen differs from what was told last.
+    /// Whether what is seen differs from what was returned last.
     fn is_news(&self, leader: Option<&Contender>) -> bool {
-        match (&self.told, leader) {
-            // A revocation overwrites what the leader said of itself, and does not make it another one.
-            (Some(Some(told)), Some(leader)) if leader.revoke_requested() => !told.is_same_node(leader),
-            (told, leader) => told.as_ref().map(Option::as_ref) != Some(leader),
+        match (&self.last, leader) {
+            // A revocation overwrites what the leader wrote of itself, and does not make it another one.
+            (Some(Some(last)), Some(leader)) if leader.revoke_requested() => !last.is_same_node(leader),
+            (last, leader) => last.as_ref().map(Option::as_ref) != Some(leader),
         }
     }
 
-    /// The name of the candidate whose turn it is. What is read at the end of the counter is kept for the next time.
-    async fn first(&self, line: &Line, link: &Arc<Link>) -> Result<Option<String>, Interrupt> {
+    /// The name of the first candidate. What is read at the end of the counter is kept for the next look.
+    async fn first(&self, queue: &Queue, zk: &Arc<ServerSession>) -> Result<Option<String>, Interrupt> {
         let mut czxids = std::mem::take(&mut *self.czxids());
-        let first = line.first(link, &mut czxids).await?;
+        let first = queue.first(zk, &mut czxids).await?;
         *self.czxids() = czxids;
         Ok(first)
     }
 
-    async fn watch_leader(&self, line: &Line, name: &Name<'_>, link: &Arc<Link>) -> Result<Seen, Failure> {
-        let path = line.path.child(name.text);
-        let (data, stat, watch) = link.ask(move |requests| requests.watch(&path)).await?;
-        let same = is_still(&mut self.czxids(), name.text, stat.czxid);
-        Ok(same.then(|| (Some(Contender::new(line, name, data, &stat).holding()), watch)))
+    /// Watches the node of the leader; `None` if it is another node than the one that is known.
+    async fn watch_leader(&self, queue: &Queue, name: Name<'_>, zk: &ServerSession) -> Result<Seen, Failure> {
+        let (data, stat, watch) = zk.watch_data(&queue.path.child(name.text)).await?;
+        let same = update_czxid(&mut self.czxids(), name.text, stat.czxid);
+        Ok(same.then(|| (Some(Contender::new(queue, &name, data, &stat).holding()), watch)))
     }
 
     fn czxids(&self) -> MutexGuard<'_, Czxids> {
@@ -122,25 +114,24 @@ impl Observer {
 
 impl fmt::Debug for Observer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Observer").field("path", &self.queue.path).field("told", &self.told).finish()
+        f.debug_struct("Observer").field("path", &self.lock.path).field("last", &self.last).finish()
     }
 }
 
-/// What is seen, and the watch that tells when it is so no more; nothing if it has changed since the listing.
+/// A leader, or that there is none, with the watch that fires when this changes.
 type Seen = Option<(Option<Contender>, Watch)>;
 
-/// Nobody stands: waits for a first candidate, or for the path to be made.
-async fn watch_for_any(line: &Line, link: &Arc<Link>) -> Result<Seen, Failure> {
-    let path = line.path.clone();
-    match link.ask(move |requests| requests.watch_children(path.as_str())).await {
-        Ok((mut names, watch)) => {
-            clear_strays(link, &line.path, &mut names);
-            let nobody = names.iter().all(|text| Name::parse(text).is_none());
+/// Watches for a candidate, where there is none: the children of the path, or its creation.
+async fn watch_for_any(queue: &Queue, zk: &Arc<ServerSession>) -> Result<Seen, Failure> {
+    match zk.watch_children(queue.path.as_str()).await {
+        Ok((names, _, watch)) => {
+            let names = zk.without_abandoned(names);
+            delete_abandoned(zk, &queue.path, &names);
+            let nobody = names.as_slice().iter().all(|text| Name::parse(text).is_none());
             Ok(nobody.then_some((None, watch)))
         }
         Err(Failure::Refused(ZkError::NoNode)) => {
-            let path = line.path.clone();
-            let (exists, watch) = link.ask(move |requests| requests.watch_existence(path.as_str())).await?;
+            let (exists, watch) = zk.watch_existence(queue.path.as_str()).await?;
             Ok((!exists).then_some((None, watch)))
         }
         Err(failure) => Err(failure),

@@ -1,47 +1,50 @@
 //! Owns the core of a hold: what the guard, its futures and its background work share.
 
 use std::fmt;
-use std::future::pending;
+use std::future::{pending, ready};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use futures_util::FutureExt;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use zookeeper_client::SessionState;
 
-use crate::cleanup::Stakes;
 use crate::error::Loss;
-use crate::hold::state::{HoldState, REVOKE};
-use crate::hold::token::FencingToken;
+use crate::fencing_token::FencingToken;
+use crate::hold::watch::watch_over;
+use crate::hold::{HoldState, REVOKE};
 use crate::options::Trust;
 use crate::path::LockPath;
-use crate::session::clock::Moment;
-use crate::session::{End, Interest, Link, Phase};
+use crate::session::Moment;
+use crate::session::{End, Lasting, OwnNodes, Phase, ServerSession, TrustNeed, Work};
 
 /// What the guard, its futures and its background work share.
 pub(super) struct Core {
-    pub(super) link: Arc<Link>,
+    pub(super) zk: Arc<ServerSession>,
     pub(super) trust: Trust,
     /// When the hold gives itself up, if it does.
     pub(super) limit: Option<Moment>,
     pub(super) path: LockPath,
     pub(super) token: FencingToken,
     pub(super) stage: watch::Sender<Stage>,
-    pub(super) grip: Mutex<Option<Grip>>,
-    pub(super) watch_wanted: Notify,
+    pub(super) owned: Mutex<Option<Owned>>,
+    /// Whether something watches over it in the background.
+    pub(super) watched: AtomicBool,
     /// Whether somebody has asked for the lock back.
-    pub(super) revoked: watch::Sender<bool>,
+    pub(super) revoked: AtomicBool,
 }
 
-/// What a hold has to let go of.
-pub(super) struct Grip {
-    pub(super) stakes: Stakes,
-    pub(super) interest: Interest,
+/// What a hold gives up when it ends.
+pub(super) struct Owned {
+    pub(super) nodes: OwnNodes,
+    pub(super) trust: TrustNeed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The grip is there; the number tells one grip from the next.
+    /// The nodes are there; the number distinguishes those of one exchange from the next.
     Held(u32),
     /// Other nodes are taking the place of those that stand for the hold.
     Changing(u32),
@@ -59,8 +62,8 @@ impl Core {
             // Somebody may have been faster, with another reason.
             return HoldState::Lost(self.loss().unwrap_or(loss));
         }
-        let fresh = self.link.requests.ledger().is_fresh(Moment::now());
-        if fresh && self.link.requests.is_connected() { HoldState::Held } else { HoldState::Suspended }
+        let fresh = self.zk.ledger().is_fresh(Moment::now());
+        if fresh && self.zk.is_connected() { HoldState::Held } else { HoldState::Suspended }
     }
 
     /// The loss, if it was found already.
@@ -73,71 +76,73 @@ impl Core {
 
     /// Why the hold cannot be trusted at this moment, if so.
     pub(super) fn untrusted(&self) -> Option<Loss> {
-        match self.link.phase() {
+        match self.zk.phase() {
             Phase::Closing | Phase::Over(End::Closed(_)) => return Some(Loss::Closed),
             Phase::Over(End::Expired | End::AuthFailed | End::Orphaned) => {
                 return Some(Loss::Expired);
             }
             Phase::Open => {}
         }
-        match self.link.requests.state() {
+        match self.zk.state() {
             SessionState::Expired | SessionState::AuthFailed => Some(Loss::Expired),
             SessionState::Closed => Some(Loss::Closed),
             _ => {
                 let now = Moment::now();
                 let over = self.limit.is_some_and(|limit| limit <= now).then_some(Loss::MaxHold);
-                if self.link.requests.ledger().until(self.trust) <= now { Some(Loss::Expired) } else { over }
+                if self.zk.ledger().until(self.trust) <= now { Some(Loss::Expired) } else { over }
             }
         }
     }
 
     pub(super) fn trusted_until(&self) -> Moment {
-        let until = self.link.requests.ledger().until(self.trust);
+        let until = self.zk.ledger().until(self.trust);
         self.limit.map_or(until, |limit| until.min(limit))
     }
 
     pub(super) fn lose(&self, loss: Loss) {
-        drop(self.let_go(Stage::Lost(loss)));
+        drop(self.give_up(Stage::Lost(loss)));
     }
 
-    /// Leaves the stage `Held` for good; what has to be let go of goes to whoever came first.
-    pub(super) fn let_go(&self, to: Stage) -> Option<Grip> {
+    /// Leaves the stage `Held` for good; what it owned goes to the first caller.
+    pub(super) fn give_up(&self, to: Stage) -> Option<Owned> {
         let held = |stage: Stage| matches!(stage, Stage::Held(_) | Stage::Changing(_));
-        self.advance(|stage| held(stage).then_some(to)).then(|| self.take_grip()).flatten()
+        self.advance(|stage| held(stage).then_some(to)).then(|| self.take_owned()).flatten()
     }
 
-    /// Loses the grip that was watched, unless another has taken its place.
+    /// Loses the nodes that were watched, unless another has taken its place.
     pub(super) fn lose_at(&self, watched: Stage, loss: Loss) {
         if self.advance(|stage| (stage == watched).then_some(Stage::Lost(loss))) {
-            drop(self.take_grip());
+            drop(self.take_owned());
         }
     }
 
-    /// Lends the grip to somebody who puts other nodes in the place of these; `None` if the hold is not held any more.
-    pub(super) fn lend(&self) -> Option<Grip> {
+    /// Lends what it owns to a caller that puts other nodes in the place of these; `None` if the hold is not held any more.
+    pub(super) fn lend(&self) -> Option<Owned> {
         let lent = self.advance(|stage| match stage {
             Stage::Held(turn) => Some(Stage::Changing(turn)),
             Stage::Changing(_) | Stage::Released | Stage::Lost(_) => None,
         });
-        lent.then(|| self.take_grip()).flatten()
+        lent.then(|| self.take_owned()).flatten()
     }
 
-    /// Takes a grip back, unless the hold was lost in the meantime.
-    pub(super) fn give_back(&self, grip: Grip) {
-        let before = self.lock_grip().replace(grip);
+    /// Takes back what was lent, unless the hold was lost in the meantime.
+    pub(super) fn give_back(&self, owned: Owned) {
+        let before = self.lock_owned().replace(owned);
         debug_assert!(before.is_none(), "it was lent");
         let held = self.advance(|stage| match stage {
             Stage::Changing(turn) => Some(Stage::Held(turn.wrapping_add(1))),
             Stage::Held(_) | Stage::Released | Stage::Lost(_) => None,
         });
         if !held {
-            drop(self.take_grip());
+            drop(self.take_owned());
         }
     }
 
     /// Takes note of the data of a node of the hold, in which somebody may ask for the lock back.
     pub(super) fn saw(&self, data: &[u8]) {
-        self.revoked.send_if_modified(|revoked| data == REVOKE && !std::mem::replace(revoked, true));
+        if data == REVOKE && !self.revoked.swap(true, Ordering::AcqRel) {
+            self.stage.send_modify(|_| {});
+        }
     }
 
     fn advance(&self, next: impl FnOnce(Stage) -> Option<Stage>) -> bool {
@@ -150,22 +155,29 @@ impl Core {
         })
     }
 
-    fn take_grip(&self) -> Option<Grip> {
-        self.lock_grip().take()
+    fn take_owned(&self) -> Option<Owned> {
+        self.lock_owned().take()
     }
 
     /// The nodes that stand for the hold, and the transactions that created them; none while it does not hold.
     pub(super) fn nodes(&self) -> Vec<(String, i64)> {
-        self.lock_grip().as_ref().map_or_else(Vec::new, |grip| grip.stakes.nodes())
+        self.lock_owned().as_ref().map_or_else(Vec::new, |owned| owned.nodes.paths())
     }
 
-    fn lock_grip(&self) -> MutexGuard<'_, Option<Grip>> {
-        self.grip.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_owned(&self) -> MutexGuard<'_, Option<Owned>> {
+        self.owned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Watches over the hold from now on, because somebody wants to learn of its loss at once.
+    pub(super) fn watch(self: &Arc<Self>) {
+        if !self.watched.swap(true, Ordering::AcqRel) {
+            self.zk.background(watch_over(self.clone()).boxed());
+        }
     }
 
     /// Waits for the loss; `None` once the hold is released and cannot be lost any more.
     pub(super) async fn lost(&self) -> Option<Loss> {
-        self.watched(|| match self.unreleased_state() {
+        self.until(|| match self.unreleased_state() {
             None => Some(None),
             Some(HoldState::Lost(loss)) => Some(Some(loss)),
             Some(HoldState::Held | HoldState::Suspended) => None,
@@ -175,7 +187,7 @@ impl Core {
 
     /// Waits for another state; `None` once the hold is released and has none any more.
     pub(super) async fn state_other_than(&self, before: HoldState) -> Option<HoldState> {
-        self.watched(|| match self.unreleased_state() {
+        self.until(|| match self.unreleased_state() {
             Some(state) if state == before => None,
             other => Some(other),
         })
@@ -190,12 +202,12 @@ impl Core {
 
     /// Waits until the hold cannot be trusted any more, also when it is being released.
     pub(super) async fn trust_ended(&self) -> Loss {
-        self.watched(|| self.untrusted()).await
+        self.until(|| self.untrusted()).await
     }
 
     /// Waits until `look` finds something: looks whenever something happened, or could have by the clock.
-    pub(super) async fn watched<T>(&self, look: impl Fn() -> Option<T>) -> T {
-        let mut changes = self.link.changes();
+    pub(super) async fn until<T>(&self, look: impl Fn() -> Option<T>) -> T {
+        let mut changes = self.zk.changes();
         let mut stage = self.stage.subscribe();
         loop {
             changes.mark_unchanged();
@@ -213,17 +225,23 @@ impl Core {
 
     pub(super) fn next_look(&self) -> Instant {
         let now = Moment::now();
-        let ledger = self.link.requests.ledger();
+        let ledger = self.zk.ledger();
         let until = ledger.until(self.trust);
         let end = self.limit.map_or(until, |limit| until.min(limit)).since(now);
         let wait = if ledger.is_fresh(now) {
             end.min(ledger.fresh_until().since(now))
         } else {
             // The next answer makes it fresh again, and is announced by nothing.
-            end.min(self.link.timeout() / 32)
+            end.min(self.zk.timeout() / 32)
         };
         // Timers tick in milliseconds; less would only spin.
         Instant::now() + wait.max(Duration::from_millis(1))
+    }
+}
+
+impl Lasting for Core {
+    fn work(self: Arc<Self>) -> Work {
+        if self.watched.swap(true, Ordering::AcqRel) { ready(()).boxed() } else { watch_over(self).boxed() }
     }
 }
 

@@ -1,23 +1,26 @@
-//! Owns [`Place`]: a place in one line or in several at once, from before its nodes are created to its admission.
+//! Owns [`Place`]: our place in one queue, or in several at once, from before its nodes are created until it is granted.
+//!
+//! In several queues a place is one node in each, all created in one transaction; among the holders of a semaphore it is one
+//! node for each permit.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
-use std::ops::Range;
 use std::sync::Arc;
 
-use crate::cleanup::{Stake, Stakes, find_guid};
+use futures_util::future::{join, join_all};
+
 use crate::error::{Error, Result};
 use crate::options::Options;
-use crate::queue::admission::{Czxids, Verdict, judge};
-use crate::queue::attempt::Interrupt;
-use crate::queue::line::{Line, Spot, clear_strays, leave_out};
-use crate::queue::parents::{Listings, Looks, Parents, Plan, Remedy};
-use crate::queue::wait;
-use crate::session::clock::Moment;
-use crate::session::{Answer, Failure, Link, Names, Refusal, Reserved};
+use crate::queue::order::{Czxids, Position, Undecided, position};
+use crate::queue::parents::{self, Parents, Remedy};
+use crate::queue::{Admission, Queue, ZkError, leave_out, watch};
+use crate::session::Moment;
+use crate::session::{
+    Created, Failure, Interrupt, Names, NewNode, OwnNode, OwnNodes, Reserved, ServerSession, SessionOver,
+    delete_abandoned, delete_in_background,
+};
 
-type ZkError = zookeeper_client::Error;
-
-/// Empty containers vanish at any moment, so a missing parent is made again; but not for ever.
+/// Empty containers vanish at any moment, so a missing parent is created again; but not for ever.
 const MAX_ROUNDS: usize = 64;
 
 /// How often a large request may lose the connection before it is taken for the cause.
@@ -26,300 +29,266 @@ const MAX_LOST: usize = 10;
 /// More than this, in bytes, may be too large for a server that was set to take less than usual.
 const LARGE: usize = 16 * 1024;
 
-/// A place in line, in each of several lines if there are several. Dropping it leaves the queue, whatever is under way.
+/// Our place in one queue, or in several at once. Dropping it leaves the queues, whatever is under way.
 #[derive(Debug)]
-pub(super) struct Place<'a> {
-    pub(super) lines: &'a [Line],
+pub(crate) struct Place<'a> {
+    pub(super) nodes: OwnNodes,
+    pub(super) waiters: Vec<Waiter<'a>>,
     options: &'a Options,
-    pub(super) stakes: Stakes,
-    /// Where the stakes of each line begin.
-    starts: Vec<usize>,
-    views: Vec<View>,
 }
 
-/// What is known of one of the lines.
+const TOO_LARGE: &str = "create nodes (the request may exceed the servers' jute.maxbuffer) under";
+
+/// A place in one queue.
 #[derive(Debug)]
-struct View {
-    outlook: Option<Outlook>,
+pub(super) struct Waiter<'a> {
+    pub(super) queue: &'a Queue,
+    /// As far as is known.
+    position: Option<Position>,
     czxids: Czxids,
-}
-
-/// What a line looks like from a place.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Outlook {
-    /// It is our turn.
-    Admitted,
-    /// In the line `index` the node `name` is in front of us, the last of `ahead` that are.
-    Behind { index: usize, name: String, ahead: usize },
-    /// There are so many more than there is room for.
-    Full { excess: usize },
 }
 
 impl<'a> Place<'a> {
     /// Prepares a place; nothing is sent.
-    pub(super) fn new(link: &Arc<Link>, lines: &'a [Line], options: &'a Options) -> Result<Self> {
-        let all = lines.iter().flat_map(|line| std::iter::repeat_n(line, line.width()));
-        let stakes = all.map(|line| Stake::new(link, &line.path, line.kind().separator(), options, &line.removes));
-        let stakes = Stakes::new(stakes.collect::<Result<_>>()?);
-        let views = lines.iter().map(|_| View { outlook: None, czxids: Czxids::new() }).collect();
-        let mut stakes_before = 0;
-        let starts = lines.iter().map(|line| {
-            let start = stakes_before;
-            stakes_before += line.width();
-            start
+    pub(crate) fn new(zk: &Arc<ServerSession>, queues: &'a [Queue], options: &'a Options) -> Result<Self> {
+        let all = queues.iter().flat_map(|queue| std::iter::repeat_n(queue, queue.width()));
+        let new = all.map(|queue| NewNode {
+            parent: &queue.path,
+            suffix: queue.kind().separator(),
+            removes: &queue.removes,
         });
-        Ok(Self { lines, options, stakes, starts: starts.collect(), views })
+        let nodes = OwnNodes::prepare(zk, options, new)?;
+        let waiters = queues.iter().map(|queue| Waiter { queue, position: None, czxids: Czxids::new() });
+        Ok(Self { nodes, waiters: waiters.collect(), options })
     }
 
-    pub(super) fn into_stakes(self) -> Stakes {
-        self.stakes
+    pub(crate) fn into_nodes(self) -> OwnNodes {
+        self.nodes
     }
 
-    /// The nodes, and the transactions that created them.
-    pub(super) fn nodes(&self) -> Vec<(String, i64)> {
-        self.stakes.nodes()
+    /// The paths of the nodes, and the transactions that created them.
+    pub(crate) fn paths(&self) -> Vec<(String, i64)> {
+        self.nodes.paths()
     }
 
-    pub(super) fn link(&self) -> &Arc<Link> {
-        self.stakes.link()
+    pub(crate) fn zk(&self) -> &Arc<ServerSession> {
+        self.nodes.zk()
     }
 
-    /// The stakes in the line `index`, as a range.
-    pub(super) fn range(&self, index: usize) -> Range<usize> {
-        let start = self.starts[index];
-        start..start + self.lines[index].width()
+    /// The index of the queue of a node.
+    pub(super) fn queue_of(&self, node: usize) -> usize {
+        // Several nodes are in one queue only if there is no other.
+        node.min(self.waiters.len() - 1)
     }
 
-    fn own(&self, index: usize) -> &[Stake] {
-        &self.stakes.all()[self.range(index)]
-    }
-
-    pub(super) fn line_of(&self, stake: usize) -> usize {
-        self.starts.partition_point(|start| *start <= stake) - 1
+    /// Our nodes in a queue.
+    fn own(&self, queue: usize) -> impl Iterator<Item = &OwnNode> {
+        let nodes = self.nodes.as_slice().iter().enumerate();
+        nodes.filter(move |(node, _)| self.queue_of(*node) == queue).map(|(_, node)| node)
     }
 
     /// The bytes of a request that creates the nodes.
     fn request_bytes(&self) -> usize {
-        let bytes =
-            |path: String| self.link().cost(path.len() + "0123456789".len()) + self.options.request_bytes();
-        self.stakes.all().iter().map(|stake| bytes(stake.path())).sum()
+        let bytes = |path: &str| self.zk().cost(path.len() + "0123456789".len()) + self.options.request_bytes();
+        self.nodes.as_slice().iter().map(|node| bytes(node.path())).sum()
     }
 
-    /// Creates the nodes and looks where they stand: one round trip, two where parents are missing, unless something else
-    /// is in the way.
+    /// Creates the nodes and lists the queues: one round trip, two where parents are missing, unless something else is in
+    /// the way.
     ///
     /// # Cancel safety
     ///
-    /// What is under way belongs to the stakes, which the place owns.
-    pub(super) async fn enter(&mut self) -> Result<Outlook, Interrupt> {
-        let link = self.link().clone();
-        let mut parents = Parents::new(self.lines, self.options, self.request_bytes());
+    /// What is under way belongs to the nodes, which the place owns.
+    pub(crate) async fn enter(&mut self) -> Result<Position, Interrupt> {
+        let zk = self.zk().clone();
+        let queues: Vec<_> = self.waiters.iter().map(|waiter| waiter.queue).collect();
+        let mut parents = None;
         let (mut rounds, mut lost) = (0, 0);
         while rounds < MAX_ROUNDS {
-            link.connected().await?;
-            let plan = parents.plan(&link).await?;
-            let guesses = plan.guesses.clone();
-            let (refusals, looks, listings) = self.send(plan);
-            match self.stakes.answer().await {
-                Ok(()) => return self.look_into(listings).await,
-                Err(Failure::Over) => return Err(Interrupt::SessionOver),
+            zk.connected().await?;
+            let plan = match &mut parents {
+                Some(parents) => Parents::plan(parents, &zk).await?,
+                // Mostly the parents are there.
+                None => parents::Plan::without_containers(),
+            };
+            // From here to the first await all is sent in one burst. The listings are answered after the creates, and so
+            // contain the nodes.
+            self.nodes.create(plan.guesses.clone());
+            let looks: Vec<_> = plan.looks.iter().map(|path| zk.stat(path)).collect();
+            // Their answers come last, so the caller need not be woken before.
+            let listings = join_all(queues.iter().map(|queue| zk.list(&queue.path))).await;
+            match self.nodes.created().await {
+                Ok(Ok(())) => return self.judge_all(listings).await,
+                Ok(Err(refusals)) => {
+                    rounds += 1;
+                    let bytes = || self.request_bytes();
+                    let parents = parents.get_or_insert_with(|| Parents::new(&queues, self.options, bytes()));
+                    match parents.judge(&plan.guesses, refusals, |node| self.queue_of(node))? {
+                        Remedy::OtherParents => {
+                            parents.look_around(plan.looks, join_all(looks).await, listings);
+                            continue;
+                        }
+                        Remedy::Search => {}
+                    }
+                }
                 Err(Failure::Unknown) => {
                     lost += 1;
                     // The last guess is the largest.
-                    let last = guesses.last().into_iter().flatten();
-                    if lost > MAX_LOST && parents.request_bytes(&link, last.map(String::as_str)) > LARGE {
-                        let action = "create, in one large request, which closes the connection again and again (see \
-                                      jute.maxbuffer of the servers), what is needed under";
+                    let last = plan.guesses.last().into_iter().flatten();
+                    let bytes = Parents::new(&queues, self.options, self.request_bytes());
+                    if lost > MAX_LOST && bytes.request_bytes(&zk, last.map(String::as_str)) > LARGE {
                         return Err(
-                            Error::refused(action, self.lines[0].path.as_str(), ZkError::ConnectionLoss).into()
+                            Error::refused(TOO_LARGE, queues[0].path.as_str(), ZkError::ConnectionLoss).into()
                         );
                     }
-                    link.settled().await?;
-                    if self.recover().await? {
-                        return self.look_into(Vec::new()).await;
-                    }
-                    continue;
+                    zk.reconnected().await?;
                 }
-                Err(Failure::Refused(_)) => rounds += 1,
+                Err(Failure::SessionOver | Failure::Refused(_)) => return Err(SessionOver.into()),
             }
-            // They are reported together with the answer to the stakes.
-            let refusals = refusals.await.map_err(|_| Interrupt::SessionOver)?;
-            match parents.judge(&guesses, refusals, |stake| self.line_of(stake))? {
-                Remedy::Search => {
-                    if self.recover().await? {
-                        return self.look_into(Vec::new()).await;
-                    }
-                }
-                Remedy::OtherParents => parents.look_around(looks, listings).await,
+            if self.recover().await? {
+                return self.judge_all(Vec::new()).await;
             }
         }
-        Err(Error::refused("keep the parents of", self.lines[0].path.as_str(), ZkError::NoNode).into())
+        Err(Error::refused("keep the parents of", queues[0].path.as_str(), ZkError::NoNode).into())
     }
 
-    /// Sends, in one burst, the creates of the nodes, with those of missing parents, and listings, which are answered
-    /// after the creates and so contain the nodes.
-    fn send(&mut self, plan: Plan) -> (Answer<Vec<Refusal>>, Looks, Listings) {
-        let (create, refusals) = self.stakes.prepare(plan.guesses);
-        let (asking, looks): (Vec<_>, Looks) = plan
-            .asked
-            .into_iter()
-            .map(|path| {
-                let (slot, answer) = Answer::deferred();
-                ((slot, path.clone()), (path, answer))
-            })
-            .unzip();
-        let (slots, listings): (Vec<_>, Listings) = (0..self.lines.len())
-            .map(|index| {
-                let (slot, answer) = Answer::deferred();
-                (slot, (index, answer))
-            })
-            .unzip();
-        let paths: Vec<_> = self.lines.iter().map(|line| line.path.clone()).collect();
-        let link = self.link().clone();
-        self.link().burst(move |requests| {
-            let mut answers = vec![create(requests)];
-            answers.extend(asking.into_iter().map(|(slot, path)| slot.fill(requests.stat(&path))));
-            let lists = slots.into_iter().zip(paths);
-            answers.extend(lists.filter_map(|(slot, path)| link.list(&path, Some(clear_strays), slot)));
-            answers
-        });
-        (refusals, looks, listings)
+    /// Looks at the position again, in the queues in which it was not granted yet.
+    pub(crate) async fn look(&mut self) -> Result<Position, Interrupt> {
+        let zk = self.zk().clone();
+        for waiter in &mut self.waiters {
+            waiter.position.take_if(|position| *position != Position::Granted);
+        }
+        zk.connected().await?;
+        // Whether a hold that began now would be trusted for long enough to be kept up.
+        let needed = Moment::now().plus(zk.timeout() / 3);
+        if zk.ledger().until(self.options.trust()) > needed {
+            return self.judge_all(Vec::new()).await;
+        }
+        // A session that is not trusted any more proves itself at the same time, once for all that look.
+        let proof = zk.check_session();
+        let (proof, listings) = join(proof, self.list()).await;
+        if let Err(Failure::SessionOver) = proof {
+            return Err(SessionOver.into());
+        }
+        self.judge_all(listings).await
     }
 
-    /// Looks again where we stand, in the lines in which it was not our turn yet.
-    pub(super) async fn look(&mut self) -> Result<Outlook, Interrupt> {
-        let link = self.link().clone();
-        for view in &mut self.views {
-            view.outlook.take_if(|outlook| *outlook != Outlook::Admitted);
-        }
-        link.connected().await?;
-        // Whether a hold that began now would be trusted long enough to be kept up.
-        let needed = Moment::now().plus(link.timeout() / 3);
-        if link.requests.ledger().until(self.options.trust()) > needed {
-            return self.look_into(Vec::new()).await;
-        }
-        // A session that is not trusted any more proves itself at the same time, once for all who look.
-        let proof = link.check();
-        let listings = self.list();
-        if let Err(Failure::Over) = proof.await {
-            return Err(Interrupt::SessionOver);
-        }
-        self.look_into(listings).await
+    /// Lists the queues of which the position is not known.
+    fn list(&self) -> impl Future<Output = Vec<Result<Arc<Names>, Failure>>> + use<> {
+        let unknown = self.waiters.iter().filter(|waiter| waiter.position.is_none());
+        join_all(unknown.map(|waiter| self.zk().list(&waiter.queue.path)).collect::<Vec<_>>())
     }
 
-    /// Judges listings; asks again until every line has been judged.
-    async fn look_into(&mut self, mut listings: Listings) -> Result<Outlook, Interrupt> {
-        let link = self.link().clone();
+    /// Judges listings of the queues of which the position is not known; lists again until all are known.
+    async fn judge_all(&mut self, mut listings: Vec<Result<Arc<Names>, Failure>>) -> Result<Position, Interrupt> {
+        let zk = self.zk().clone();
         loop {
-            let mut unknown = false;
-            for (index, listing) in listings {
-                match listing.await {
-                    Ok(mut names) => {
-                        self.delete_doubles(index, &mut names);
-                        self.views[index].outlook = self.judge(index, names).await?;
-                    }
-                    Err(Failure::Unknown) => unknown = true,
-                    Err(Failure::Over) => return Err(Interrupt::SessionOver),
-                    Err(Failure::Refused(ZkError::NoNode)) => self.missing(index).await?,
+            let unknown: Vec<_> =
+                (0..self.waiters.len()).filter(|queue| self.waiters[*queue].position.is_none()).collect();
+            if unknown.is_empty() {
+                return Ok(self.position());
+            }
+            let mut lost = false;
+            for (queue, listing) in unknown.into_iter().zip(listings) {
+                match listing {
+                    Ok(names) => self.judge(queue, &names).await?,
+                    Err(Failure::Unknown) => lost = true,
+                    Err(Failure::SessionOver) => return Err(SessionOver.into()),
+                    Err(Failure::Refused(ZkError::NoNode)) => self.missing(queue).await?,
                     Err(Failure::Refused(error)) => {
-                        return Err(Error::refused("list", self.lines[index].path.as_str(), error).into());
+                        return Err(Error::refused("list", self.waiters[queue].queue.path.as_str(), error).into());
                     }
                 }
             }
-            if unknown {
-                // Once for all lines: a lost connection loses the listings of thousands at a time.
-                link.settled().await?;
+            if lost {
+                // Once for all queues: a lost connection loses the listings of thousands at a time.
+                zk.reconnected().await?;
             }
-            listings = self.list();
-            if listings.is_empty() {
-                return Ok(self.outlook());
-            }
+            listings = self.list().await;
         }
     }
 
-    /// Asks for the listings of the lines of which nothing is known.
-    fn list(&self) -> Listings {
-        let unknown = self.views.iter().enumerate().filter(|(_, view)| view.outlook.is_none());
-        unknown.map(|(index, _)| (index, self.lines[index].listing(self.link()))).collect()
+    /// The position in the first queue in which it is not granted.
+    fn position(&self) -> Position {
+        let positions = self.waiters.iter().filter_map(|waiter| waiter.position.clone());
+        positions.into_iter().find(|position| *position != Position::Granted).unwrap_or(Position::Granted)
     }
 
-    /// The first line in which it is not our turn.
-    fn outlook(&self) -> Outlook {
-        let outlooks = self.views.iter().filter_map(|view| view.outlook.clone());
-        outlooks.into_iter().find(|outlook| *outlook != Outlook::Admitted).unwrap_or(Outlook::Admitted)
-    }
-
-    /// How many stand before us where most do.
-    pub(super) fn ahead(&self) -> usize {
-        let ahead = self.views.iter().map(|view| match view.outlook {
-            Some(Outlook::Behind { ahead, .. }) => ahead,
-            Some(Outlook::Full { excess }) => excess,
-            Some(Outlook::Admitted) | None => 0,
+    /// How many are ahead where most are.
+    pub(crate) fn ahead(&self) -> usize {
+        let ahead = self.waiters.iter().map(|waiter| match waiter.position {
+            Some(Position::Behind { ahead, .. }) => ahead,
+            Some(Position::Full { excess }) => excess,
+            Some(Position::Granted) | None => 0,
         });
         ahead.max().unwrap_or_default()
     }
 
-    /// The verdict on a listing, or `None` if another listing is needed.
-    async fn judge(&mut self, index: usize, mut names: Names) -> Result<Option<Outlook>, Interrupt> {
-        let mine: Vec<_> = self.own(index).iter().filter_map(Stake::created).cloned().collect();
-        if let Spot::Room { .. } = self.lines[index].spot {
-            let listed: HashSet<_> = names.iter().collect();
-            if mine.iter().any(|node| !listed.contains(&node.name)) {
-                self.missing(index).await?;
-                return Ok(None);
-            }
-            let excess = self.lines[index].excess(&names);
-            return Ok(Some(if excess == 0 { Outlook::Admitted } else { Outlook::Full { excess } }));
-        }
-        loop {
-            let name = mine.first().map_or("", |created| &created.name);
-            match judge(&names, name, &self.views[index].czxids) {
-                Verdict::Admit => return Ok(Some(Outlook::Admitted)),
-                Verdict::Wait { name, ahead } => {
-                    return Ok(Some(Outlook::Behind { index, name, ahead }));
-                }
-                Verdict::Unordered(mut unknown) => {
-                    let link = self.link().clone();
-                    let czxids = &mut self.views[index].czxids;
-                    czxids.extend(mine.iter().map(|created| (created.name.clone(), created.czxid)));
-                    unknown.retain(|name| !czxids.contains_key(name));
-                    let gone = self.lines[index].read_czxids(&link, unknown, czxids).await?;
-                    leave_out(&mut names, &gone);
-                }
-                Verdict::Missing => {
-                    self.missing(index).await?;
-                    return Ok(None);
+    /// Finds the position in a queue, or that another listing is needed.
+    async fn judge(&mut self, queue: usize, listing: &Names) -> Result<(), Interrupt> {
+        let zk = self.zk().clone();
+        let Waiter { queue: Queue { path, admission, .. }, .. } = self.waiters[queue];
+        delete_abandoned(&zk, path, listing);
+        let mut names = Cow::Borrowed(listing.as_slice());
+        self.delete_doubles(queue, &mut names);
+        let own: Vec<_> = self.own(queue).filter_map(OwnNode::created).cloned().collect();
+        let found = match admission {
+            Admission::Room { .. } => {
+                let listed: HashSet<_> = names.iter().map(String::as_str).collect();
+                if own.iter().all(|node| listed.contains(node.name())) {
+                    let excess = self.waiters[queue].queue.excess(names.len());
+                    Some(if excess == 0 { Position::Granted } else { Position::Full { excess } })
+                } else {
+                    None
                 }
             }
+            Admission::InOrder(_) => loop {
+                let name = own.first().map_or("", Created::name);
+                let waiter = &mut self.waiters[queue];
+                match position(&names, name, &waiter.czxids) {
+                    Ok(position) => break Some(position),
+                    Err(Undecided::Unlisted) => break None,
+                    Err(Undecided::Unordered(mut unknown)) => {
+                        let czxids = &mut waiter.czxids;
+                        czxids.extend(own.iter().map(|created| (created.name().to_owned(), created.czxid)));
+                        unknown.retain(|name| !czxids.contains_key(name));
+                        let gone = waiter.queue.read_czxids(&zk, unknown, czxids).await?;
+                        leave_out(&mut names, &gone);
+                    }
+                }
+            },
+        };
+        match found {
+            Some(position) => self.waiters[queue].position = Some(position),
+            None => self.missing(queue).await?,
         }
+        Ok(())
     }
 
-    /// Waits until what is in the way changes, or may have; with one watch, which has `room`.
-    pub(super) async fn wait(&mut self, outlook: &Outlook, room: &mut Option<Reserved>) -> Result<(), Interrupt> {
-        let link = self.link().clone();
-        match outlook {
-            Outlook::Admitted => Ok(()),
-            Outlook::Behind { index, name, .. } => {
-                wait::behind(&link, &self.lines[*index], name, &mut self.views[*index].czxids, room).await
-            }
-            Outlook::Full { excess } => {
-                let full = |view: &View| matches!(view.outlook, Some(Outlook::Full { .. }));
-                let index = self.views.iter().position(full).unwrap_or_default();
-                wait::for_room(&link, &self.lines[index], *excess, room).await
+    /// Waits until what is in the way changes, or may have; with one watch, for which room is `reserved`.
+    pub(crate) async fn wait(&mut self, reserved: &mut Option<Reserved>) -> Result<(), Interrupt> {
+        let zk = self.zk().clone();
+        for Waiter { queue, position, czxids } in &mut self.waiters {
+            match position {
+                Some(Position::Behind { predecessor, .. }) => {
+                    return watch::predecessor(&zk, queue, predecessor, czxids, reserved).await;
+                }
+                Some(Position::Full { excess }) => return watch::room(&zk, queue, *excess, reserved).await,
+                Some(Position::Granted) | None => {}
             }
         }
+        Ok(())
     }
 
-    /// Takes doubles of our own nodes out of a listing, and deletes them.
-    fn delete_doubles(&self, index: usize, names: &mut Names) {
-        let line = &self.lines[index];
-        for stake in self.own(index).iter().filter(|stake| stake.is_uncertain()) {
-            if let Some(created) = stake.created() {
-                let mut doubles = find_guid(names, stake.guid());
-                doubles.retain(|name| *name != created.name);
-                doubles.iter().for_each(|name| line.delete(self.link(), name));
-                leave_out(names, &doubles);
-            }
+    /// Leaves doubles of our own nodes out of a listing, and deletes them.
+    fn delete_doubles(&self, queue: usize, names: &mut Cow<'_, [String]>) {
+        if !self.nodes.is_uncertain() {
+            return;
         }
+        let is_double = |name: &&String| self.own(queue).any(|node| node.is_doubled_by(name));
+        let doubles: Vec<_> = names.iter().filter(is_double).cloned().collect();
+        let path = &self.waiters[queue].queue.path;
+        doubles.iter().for_each(|name| delete_in_background(self.zk(), path, name));
+        leave_out(names, &doubles);
     }
 }

@@ -1,8 +1,8 @@
 //! Owns the count of what a session keeps on the server, and the limits past which the session would be in danger.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::error::{Error, Result};
 
@@ -14,14 +14,21 @@ pub(crate) struct Budget {
     /// How far beyond the limit those may go who have room already.
     slack: usize,
     warn_at: usize,
-    used: Arc<watch::Sender<Used>>,
+    used: Arc<Counter>,
+}
+
+/// What is in use now.
+#[derive(Debug, Default)]
+struct Counter {
+    used: Mutex<Used>,
+    emptied: Notify,
 }
 
 /// How many bytes are in use.
 #[derive(Clone, Copy, Debug, Default)]
 struct Used {
     reserved: usize,
-    /// What is never given back.
+    /// What is never released.
     kept: usize,
 }
 
@@ -35,7 +42,7 @@ impl Used {
 #[derive(Debug)]
 pub(crate) struct Reserved {
     bytes: usize,
-    used: Arc<watch::Sender<Used>>,
+    used: Arc<Counter>,
 }
 
 impl Budget {
@@ -60,7 +67,7 @@ impl Budget {
         Ok(Reserved { bytes, used: self.used.clone() })
     }
 
-    /// Makes what is reserved at least `bytes`. Who has room is not turned away for the little more that another name
+    /// Makes what is reserved at least `bytes`. A caller that has room is not turned away for the little more that another name
     /// takes.
     pub(crate) fn widen(&self, reserved: &mut Reserved, bytes: usize) -> Result<()> {
         let more = bytes.saturating_sub(reserved.bytes);
@@ -72,16 +79,15 @@ impl Budget {
     }
 
     fn take(&self, bytes: usize, limit: usize) -> Result<()> {
-        let mut before = 0;
-        let fits = self.used.send_if_modified(|used| {
-            before = used.sum();
-            let fits = before + bytes <= limit;
-            if fits {
+        let before = {
+            let mut used = self.used.lock();
+            let before = used.sum();
+            if before + bytes <= limit {
                 used.reserved += bytes;
             }
-            fits
-        });
-        if !fits {
+            before
+        };
+        if before + bytes > limit {
             return Err(Error::SessionFull { what: self.what, limit: self.limit });
         }
         if before < self.warn_at && before + bytes >= self.warn_at {
@@ -90,16 +96,21 @@ impl Budget {
         Ok(())
     }
 
-    /// Reserves from the first half only, for those who can do without.
+    /// Reserves from the first half only, for callers that can do without.
     pub(crate) fn reserve_spare(&self, bytes: usize) -> Option<Reserved> {
-        let roomy = self.used.borrow().sum() + bytes <= self.limit / 2;
+        let roomy = self.used.lock().sum() + bytes <= self.limit / 2;
         roomy.then(|| self.reserve(bytes).ok()).flatten()
     }
 
-    /// Waits until nothing is in use that can be given back.
+    /// Waits until nothing is in use that can be released.
     pub(crate) async fn emptied(&self) {
-        // The channel cannot be closed while `self` owns a sender.
-        let _ = self.used.subscribe().wait_for(|used| used.reserved == 0).await;
+        loop {
+            let emptied = self.used.emptied.notified();
+            if self.used.lock().reserved == 0 {
+                return;
+            }
+            emptied.await;
+        }
     }
 }
 
@@ -107,16 +118,29 @@ impl Reserved {
     /// Keeps the bytes in use for ever.
     pub(super) fn keep(mut self) {
         let bytes = std::mem::take(&mut self.bytes);
-        self.used.send_modify(|used| {
-            used.reserved -= bytes;
-            used.kept += bytes;
-        });
+        self.used.release(bytes, bytes);
     }
 }
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        self.used.send_modify(|used| used.reserved -= self.bytes);
+        self.used.release(self.bytes, 0);
+    }
+}
+
+impl Counter {
+    /// Ends a reservation, of which some bytes stay in use for ever.
+    fn release(&self, bytes: usize, kept: usize) {
+        let mut used = self.lock();
+        used.reserved -= bytes;
+        used.kept += kept;
+        if used.reserved == 0 {
+            self.emptied.notify_waiters();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Used> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

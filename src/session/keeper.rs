@@ -1,9 +1,10 @@
-//! Owns the tasks behind a session: the keeper, which keeps up trust and sees to an orderly end, and the worker, which
-//! runs what is handed to [`Link::background`].
+//! Owns the tasks behind a session: the keeper, which keeps up trust and closes the session, and the worker, which runs
+//! what is given to [`background`](ServerSession::background).
 
 use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -15,16 +16,14 @@ use uuid::Uuid;
 use zookeeper_client::{SessionState, Stat};
 
 use crate::options::Trust;
-use crate::session::answer::{Answer, Failure};
-use crate::session::clock::Moment;
-use crate::session::link::{Closing, End, Link, PAUSE, Phase, Work};
+use crate::session::request::{Answer, Failure};
+use crate::session::search::delete_leftovers;
+use crate::session::server_session::{Closing, End, PAUSE, Phase, ServerSession, Work};
+use crate::session::trust::Moment;
 
-/// So many probes lost one after the other, with no change of the connection between them, tell that the client's runtime
+/// This many probes lost one after the other, with no change of the connection between them, show that the client's runtime
 /// is gone: a live client loses one only with a connection that it had in the meantime.
 const LOST_PROBES: u32 = 2;
-
-/// How long the process runs between two signs of it, at most. In a shorter session it is a sixteenth of the timeout.
-const LONGEST_BEAT: Duration = Duration::from_secs(1);
 
 /// The timers have stood still, with the machine, if they are behind the clock of trust by more than this.
 const SLEPT: Duration = Duration::from_millis(20);
@@ -33,25 +32,25 @@ const SLEPT: Duration = Duration::from_millis(20);
 const SLOW_LOOK: Duration = Duration::from_secs(20);
 
 /// Starts both tasks on the present runtime, once.
-pub(super) fn start(link: &Arc<Link>) {
+pub(super) fn start(zk: &Arc<ServerSession>) {
     // Outside of a runtime this panics, and somebody else may start them later.
     let runtime = Handle::current();
-    if let Some(receiver) = link.take_work() {
+    if let Some(receiver) = zk.take_work() {
         // The guards are arguments, so that they are dropped with a task that never ran.
-        runtime.spawn(keep(TaskGuard::new(link)));
-        runtime.spawn(work(TaskGuard::new(link), receiver));
+        runtime.spawn(keep(TaskGuard::new(zk)));
+        runtime.spawn(work(TaskGuard::new(zk), receiver));
     }
 }
 
-/// Ends the link if a task of it does not come to its own end: its runtime is gone, or it has panicked.
+/// Ends the zk if a task of it does not come to its own end: its runtime is gone, or it has panicked.
 struct TaskGuard {
-    link: Arc<Link>,
+    zk: Arc<ServerSession>,
     done: bool,
 }
 
 impl TaskGuard {
-    fn new(link: &Arc<Link>) -> Self {
-        Self { link: link.clone(), done: false }
+    fn new(zk: &Arc<ServerSession>) -> Self {
+        Self { zk: zk.clone(), done: false }
     }
 }
 
@@ -60,25 +59,25 @@ impl Drop for TaskGuard {
         if self.done {
             return;
         }
-        self.link.end(End::Orphaned);
-        if std::thread::panicking() && self.link.is_owned() {
-            // The client lives, and would keep the nodes of those who are told that they have lost them. One that is not
-            // ours lives on anyway, and takes the deletes of those who give them up.
-            self.link.requests.give_up();
+        self.zk.end(End::Orphaned);
+        if std::thread::panicking() && self.zk.is_owned() {
+            // The client lives, and would keep the nodes of holds that report their loss. One that is not
+            // ours lives on anyway, and takes the deletes of holds that give them up.
+            self.zk.drop_client();
         }
     }
 }
 
 async fn keep(mut guard: TaskGuard) {
-    let ended = kept(&guard.link).await;
-    guard.link.end(ended);
+    let ended = kept(&guard.zk).await;
+    guard.zk.end(ended);
     guard.done = true;
 }
 
 /// Keeps up the session until its end.
-async fn kept(link: &Arc<Link>) -> End {
-    let mut state = link.requests.state_watcher();
-    let mut beat = tokio::time::interval((link.timeout / 16).clamp(Duration::from_millis(1), LONGEST_BEAT));
+async fn kept(zk: &Arc<ServerSession>) -> End {
+    let mut state = zk.state_watcher();
+    let mut beat = tokio::time::interval(zk.beat());
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut clocks = (Moment::now(), Instant::now());
     let mut slow_look = Instant::now() + slow_look();
@@ -86,58 +85,56 @@ async fn kept(link: &Arc<Link>) -> End {
     let mut not_before = Instant::now();
     let mut lost_probes = 0;
     let mut closing = pin!(async {
-        link.close_wanted.notified().await;
-        shut_down(link).await
+        zk.close_wanted.notified().await;
+        shut_down(zk).await
     });
     let mut ended = end_of(state.state());
     loop {
+        tracing::trace!("keeper is woken");
         if let Some(ended) = ended {
             return ended;
-        }
-        if link.phase() != Phase::Open {
-            // Nothing that is under way may keep a clone of the client.
-            renewal = None;
         }
         tokio::select! {
             changed = state.changed() => {
                 ended = end_of(changed);
                 lost_probes = 0;
-                link.announce();
+                zk.announce();
             }
             end = &mut closing => ended = Some(end),
             _ = beat.tick() => {
                 let now = (Moment::now(), Instant::now());
                 let slept = now.0.since(clocks.0).saturating_sub(now.1 - clocks.1);
                 clocks = now;
-                link.requests.ledger().slept(now.0, slept);
-                if link.requests.is_connected() {
-                    link.requests.ledger().awake(now.0);
+                zk.ledger().slept(now.0, slept);
+                if zk.is_connected() {
+                    zk.ledger().awake(now.0);
                 }
+                zk.begin_lasting(now.0);
                 if slept > SLEPT {
-                    // Whoever waits by a timer looks again.
-                    link.announce();
+                    // Everybody that waits by a timer looks again.
+                    zk.announce();
                 }
             }
             () = tokio::time::sleep_until(slow_look) => {
-                link.slow_looks.notify_waiters();
+                zk.look_slowly();
                 slow_look = Instant::now() + self::slow_look();
             }
-            () = link.renewal_wanted.notified() => {}
+            () = zk.trust_wanted.notified() => {}
             answer = answered(&mut renewal) => {
                 let probe = renewal.take().is_some_and(|renewal| renewal.probe);
                 if answer.is_err() {
                     not_before = Instant::now() + PAUSE;
                     lost_probes += u32::from(probe);
                 }
-                if link.requests.is_orphaned() || lost_probes == LOST_PROBES {
+                if zk.evidence.is_orphaned() || lost_probes == LOST_PROBES {
                     ended = Some(End::Orphaned);
                 }
             }
-            trust = due(link, not_before), if renewal.is_none() && link.wants_renewal() => {
-                renewal = Some(Renewal::send(link, trust));
+            trust = due(zk, not_before), if renewal.is_none() && zk.can_renew_trust() => {
+                renewal = Some(Renewal::send(zk, trust));
             }
-            () = tokio::time::sleep_until(not_before), if renewal.is_none() && link.wants_probe() => {
-                renewal = Some(Renewal::probe(link));
+            () = tokio::time::sleep_until(not_before), if renewal.is_none() && zk.needs_probe() => {
+                renewal = Some(Renewal::probe(zk));
             }
         }
     }
@@ -165,15 +162,15 @@ struct Renewal {
 }
 
 impl Renewal {
-    fn send(link: &Link, trust: Trust) -> Self {
-        let read = link.requests.ping();
-        let write = (trust == Trust::Quorum).then(|| link.requests.check("/"));
+    fn send(zk: &ServerSession, trust: Trust) -> Self {
+        let read = zk.stat("/");
+        let write = (trust == Trust::Quorum).then(|| zk.check(vec!["/".to_owned()]));
         Self { probe: false, read: Some(read), write }
     }
 
     /// A request that a client which is away keeps until it is back, and that is lost if there is no client any more.
-    fn probe(link: &Link) -> Self {
-        Self { probe: true, read: Some(link.requests.ping()), write: None }
+    fn probe(zk: &ServerSession) -> Self {
+        Self { probe: true, read: Some(zk.stat("/")), write: None }
     }
 
     /// Waits for the answers, each of which counts as soon as it has come.
@@ -182,7 +179,7 @@ impl Renewal {
             let result = waiting.await;
             self.read = None;
             // A refusal is an answer, too: some servers do not let everybody look at the root.
-            if let Err(failure @ (Failure::Unknown | Failure::Over)) = result {
+            if let Err(failure @ (Failure::Unknown | Failure::SessionOver)) = result {
                 return Err(failure);
             }
         }
@@ -203,10 +200,10 @@ async fn answered(renewal: &mut Option<Renewal>) -> Result<(), Failure> {
 }
 
 /// Waits until trust has to be renewed.
-async fn due(link: &Link, not_before: Instant) -> Trust {
+async fn due(zk: &ServerSession, not_before: Instant) -> Trust {
     loop {
         // Other requests renew trust as well, so what was due may not be any more.
-        let Some((trust, due)) = link.renewal() else {
+        let Some((trust, due)) = zk.renewal() else {
             return pending().await;
         };
         let wait = due.since(Moment::now());
@@ -217,34 +214,34 @@ async fn due(link: &Link, not_before: Instant) -> Trust {
     }
 }
 
-/// Waits for what is still to be tidied up, then ends the session, in less than one session timeout if it is ours.
-async fn shut_down(link: &Arc<Link>) -> End {
+/// Waits for what is still to be cleaned up, then ends the session, in less than one session timeout if it is ours.
+async fn shut_down(zk: &Arc<ServerSession>) -> End {
     let began = Instant::now();
-    let tidied = async {
+    // Holds that nothing watches over yet give up their nodes, too.
+    zk.begin_lasting(Moment::now().plus(zk.timeout()));
+    let cleaned_up = async {
         // A place whose future is kept and not polled is not given up.
-        let given_up = tokio::time::timeout_at(began + link.timeout / 8, link.places.emptied()).await;
+        let given_up = tokio::time::timeout_at(began + zk.timeout() / 8, zk.nodes.emptied()).await;
         if given_up.is_err() {
-            link.sweep().await;
+            delete_leftovers(zk).await;
         }
     };
-    if !link.is_owned() {
+    if !zk.is_owned() {
         // The session goes on, so nothing else would remove what is left.
-        tidied.await;
-        link.requests.give_up();
+        cleaned_up.await;
+        zk.drop_client();
         return End::Closed(Closing::Confirmed);
     }
     // The end of the session removes what is left, so there is no need to wait long.
-    let tidied = tokio::time::timeout_at(began + link.timeout / 4, tidied).await.is_ok();
-    let answering = async { link.is_client_shared() && link.check().await.is_ok() };
-    let is_answering = tokio::time::timeout_at(began + link.timeout * 3 / 8, answering).await == Ok(true);
-    // Nothing that is under way may keep a clone of the client.
-    link.work_over.notify_one();
-    link.requests.give_up();
-    let mut state = link.requests.state_watcher();
+    let cleaned_up = tokio::time::timeout_at(began + zk.timeout() / 4, cleaned_up).await.is_ok();
+    let answering = async { zk.is_client_shared() && zk.check_session().await.is_ok() };
+    let is_answering = tokio::time::timeout_at(began + zk.timeout() * 3 / 8, answering).await == Ok(true);
+    zk.drop_client();
+    let mut state = zk.state_watcher();
     // Servers that have just answered a write confirm the end as soon. If they do not, and somebody has had a clone of
     // the client, it is still there, and waiting longer does not help.
-    let is_kept = tidied && is_answering;
-    let until = if is_kept { Instant::now() + link.timeout / 3 } else { began + link.timeout * 7 / 8 };
+    let is_kept = cleaned_up && is_answering;
+    let until = if is_kept { Instant::now() + zk.timeout() / 3 } else { began + zk.timeout() * 7 / 8 };
     let ended = tokio::time::timeout_at(until, async {
         while end_of(state.state()).is_none() {
             state.changed().await;
@@ -253,23 +250,46 @@ async fn shut_down(link: &Arc<Link>) -> End {
     End::Closed(match ended.await {
         Ok(()) => Closing::Confirmed,
         Err(_) if is_kept => Closing::ClientKept,
-        Err(_) if tidied => Closing::Confirmed,
+        Err(_) if cleaned_up => Closing::Confirmed,
         Err(_) => Closing::Unconfirmed,
     })
 }
 
 /// Runs what is handed to the background, until the session is over.
 async fn work(mut guard: TaskGuard, mut receiver: mpsc::UnboundedReceiver<Work>) {
-    let link = guard.link.clone();
+    let zk = guard.zk.clone();
     let mut running = FuturesUnordered::new();
     loop {
+        tracing::trace!("worker is woken");
         tokio::select! {
             biased;
-            _ = link.over() => break,
-            () = link.work_over.notified() => break,
+            _ = zk.over() => break,
             Some(()) = running.next(), if !running.is_empty() => {}
             Some(work) = receiver.recv() => running.push(work),
         }
     }
     guard.done = true;
+}
+
+impl ServerSession {
+    /// Whether trust can be renewed at this moment.
+    pub(super) fn can_renew_trust(&self) -> bool {
+        self.phase() == Phase::Open && self.is_connected()
+    }
+
+    /// Whether a request should be under way without a connection: the only one that can find out that the runtime of a
+    /// given client is gone, where its state stays what it was.
+    pub(super) fn needs_probe(&self) -> bool {
+        self.phase() == Phase::Open && !self.is_owned() && !self.is_connected()
+    }
+
+    /// When trust has to be renewed next, and how.
+    pub(super) fn renewal(&self) -> Option<(Trust, Moment)> {
+        let ledger = self.ledger();
+        [Trust::Quorum, Trust::Connection]
+            .into_iter()
+            .filter(|&trust| self.trusting[trust as usize].load(Ordering::Acquire) > 0)
+            .map(|trust| (trust, ledger.renewal_due(trust)))
+            .min_by_key(|&(_, due)| due)
+    }
 }

@@ -4,19 +4,21 @@
 //! end of the closing, is the proof that its nodes are gone: the client's word alone is not (it gives a session up by
 //! its own clock), and an old node would stand before us in the queue until the server agrees.
 
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use zookeeper_client::{Client, Connector, SessionInfo};
 
 use crate::error::{Error, Result, Unanswered};
-use crate::session::clock::Moment;
-use crate::session::hosts;
+use crate::session::server_session::{End, ServerSession};
+use crate::session::trust::Moment;
+use crate::session::{Current, Inner, ORPHANED, connector, ended, keeper};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The least session timeout that servers agree to unless they are told otherwise: two ticks of 2 s.
+/// The least session timeout that servers agree to unless they are configured otherwise: two ticks of 2 s.
 const LEAST_BY_DEFAULT: Duration = Duration::from_secs(4);
 
 /// Trust in a lock assumes two ticks, for which a client cannot ask.
@@ -39,8 +41,8 @@ pub(crate) struct Servers {
 
 impl Servers {
     pub(crate) fn new(connector: Connector, hosts: &str) -> Result<Self> {
-        let hosts = hosts::normalize(hosts)?;
-        Carried::by(&connector).check()?;
+        let hosts = connector::normalize(hosts)?;
+        connector::check(&connector)?;
         Ok(Self { connector, hosts: hosts.into() })
     }
 
@@ -97,7 +99,7 @@ impl Servers {
         let began = Moment::now();
         let connected = self.connector.clone().connect(&self.hosts).await.map_err(|error| match error {
             zookeeper_client::Error::BadArguments(reason) => {
-                Error::invalid("hosts", format!("{:?}: {reason}; {}", self.hosts, hosts::FORM))
+                Error::invalid("hosts", format!("{:?}: {reason}; {}", self.hosts, connector::FORM))
             }
             zookeeper_client::Error::AuthFailed => self.refused(error),
             zookeeper_client::Error::Timeout
@@ -145,10 +147,10 @@ impl Servers {
     async fn bury(&self, old: &SessionInfo) -> bool {
         let connector = self.connector.clone().with_session(old.clone()).with_fail_eagerly();
         match connector.connect(&self.hosts).await {
-            // Without credentials there will be no new session either, and connecting says so.
+            // Without credentials there will be no new session either, and connecting reports it.
             Err(zookeeper_client::Error::SessionExpired | zookeeper_client::Error::AuthFailed) => true,
             Err(error) => {
-                tracing::debug!(session = %old.id(), %error, "cannot tell yet whether the old session is gone");
+                tracing::debug!(session = %old.id(), %error, "not known yet whether the old session is gone");
                 false
             }
             Ok(client) => {
@@ -175,136 +177,64 @@ async fn exists(client: &Client) -> Result<bool, zookeeper_client::Error> {
     Ok(client.check_stat("/").await?.is_some())
 }
 
-/// The client sends the session timeout as a signed 32-bit number of milliseconds, and reckoning with a long one it panics.
-const LONGEST_MS: u32 = i32::MAX as u32;
-/// The client replaces shorter timeouts.
-const SHORTEST_MS: u32 = 8;
+/// Ends a session whose runtime is dropped while it is being renewed, or is about to be.
+pub(super) struct Supervisor(pub(super) Weak<Inner>);
 
-/// What a connector carries, by its Debug text: the client offers no other look at it.
-///
-/// A client that says it in other words is not checked, and a test here fails.
-struct Carried(String);
-
-impl Carried {
-    fn by(connector: &Connector) -> Self {
-        let text = format!("{connector:?}");
-        // What comes before, TLS and SASL, may have texts of the user's in it.
-        let own = text.rfind(" session: ").unwrap_or_default();
-        Self(text[own..].to_owned())
-    }
-
-    fn field(&self, name: &str) -> Option<&str> {
-        let (_, value) = self.0.rsplit_once(&format!(" {name}: "))?;
-        value.split([',', ' ', '(']).next()
-    }
-
-    fn check(&self) -> Result<()> {
-        let invalid = |reason: &str| Err(Error::invalid("connector", reason));
-        if self.field("session") == Some("Some") {
-            return invalid(
-                "it carries the session of another client, which a renewal would present again; leave out with_session",
-            );
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        if let Some(inner) = self.0.upgrade() {
+            inner.renews.store(false, Ordering::Release);
+            let renewing = matches!(&*inner.current.borrow(), Current::Renewing(_));
+            if renewing {
+                inner.end(ended(ORPHANED));
+            }
+            // Callers that wait for the next session look again.
+            inner.current.send_modify(|_| {});
         }
-        if self.field("detached") == Some("true") {
-            return invalid(
-                "it is detached, so its session and all nodes would outlive close(); leave out with_detached",
-            );
-        }
-        if self.field("readonly") == Some("true") {
-            return invalid("it allows read-only servers, on which no lock can be taken; leave out with_readonly");
-        }
-        // A connection timeout that is too long for the session is left out by the client.
-        for (field, name, most) in [
-            ("session_timeout", "session", f64::from(LONGEST_MS)),
-            ("connection_timeout", "connection", f64::INFINITY),
-        ] {
-            let Some((text, ms)) = self.field(field).and_then(|text| Some((text, milliseconds(text)?))) else {
-                continue;
-            };
-            let limit = match ms {
-                // It stands for the default.
-                0.0 => continue,
-                ms if ms < f64::from(SHORTEST_MS) => format!("no less than {SHORTEST_MS} ms"),
-                // Half a millisecond makes up for what is rounded, and the client cuts it off.
-                ms if ms >= most + 0.5 => format!("no more than {LONGEST_MS} ms (24 days)"),
-                _ => continue,
-            };
-            return invalid(&format!("its {name} timeout is {text}, but the client can carry {limit}"));
-        }
-        Ok(())
     }
 }
 
-/// The milliseconds in the Debug text of a duration.
-fn milliseconds(text: &str) -> Option<f64> {
-    let (number, unit) = text.split_at(text.find(char::is_alphabetic)?);
-    let unit = match unit {
-        "s" => 1e3,
-        "ms" => 1.0,
-        "µs" => 1e-3,
-        "ns" => 1e-6,
-        _ => return None,
-    };
-    number.parse::<f64>().ok().map(|number| number * unit)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The fields that are looked at, as the text of this connector has them.
-    fn fields(connector: &Connector) -> [Option<String>; 5] {
-        let carried = Carried::by(connector);
-        ["session", "detached", "readonly", "session_timeout", "connection_timeout"]
-            .map(|name| carried.field(name).map(str::to_owned))
-    }
-
-    #[test]
-    fn connector_says_in_its_debug_text_what_it_carries() {
-        let texts = |texts: [&str; 5]| texts.map(|text| Some(text.to_owned()));
-        let connector = Client::connector();
-        assert_eq!(fields(&connector), texts(["None", "false", "false", "0ns", "0ns"]), "{connector:?}");
-        let connector = Client::connector()
-            .with_detached()
-            .with_readonly(true)
-            .with_session_timeout(Duration::from_millis(2_500))
-            .with_connection_timeout(Duration::from_micros(1_500));
-        assert_eq!(fields(&connector), texts(["None", "true", "true", "2.5s", "1.5ms"]), "{connector:?}");
-    }
-
-    #[test]
-    fn text_of_a_duration_is_read_in_every_unit() {
-        for duration in [
-            Duration::ZERO,
-            Duration::from_nanos(1),
-            Duration::from_nanos(1_500),
-            Duration::from_micros(7_999),
-            Duration::from_millis(8),
-            Duration::from_millis(i32::MAX as u64),
-            Duration::from_secs(6),
-            Duration::MAX,
-        ] {
-            let read = milliseconds(&format!("{duration:?}")).expect("a duration");
-            let meant = duration.as_secs_f64() * 1e3;
-            assert!((read - meant).abs() <= meant * 1e-9, "{duration:?}: {read}");
+/// Renews the session whenever it has expired, for as long as somebody uses it.
+pub(super) async fn supervise(supervisor: Supervisor, servers: Servers) {
+    let session = &supervisor.0;
+    loop {
+        let Some(zk) = session.upgrade().map(|inner| inner.current.borrow().zk().clone()) else {
+            return;
+        };
+        let end = zk.over().await;
+        let Some(old) = zk.client().filter(|_| end == End::Expired) else {
+            if let (End::AuthFailed, Some(inner)) = (end, session.upgrade()) {
+                inner.end(ended("the servers refuse its credentials"));
+            }
+            return;
+        };
+        tracing::warn!(session = %zk.id(), "session has expired; its locks are lost, and a new one is made");
+        let replaced = session.upgrade().is_some_and(|inner| inner.replace(&zk, Current::Renewing(zk.clone())));
+        if !replaced {
+            return;
         }
-        assert_eq!(milliseconds("6 fortnights"), None);
-    }
-
-    #[test]
-    fn timeouts_at_the_edge_of_what_can_be_carried() {
-        let edge = Duration::from_millis(i32::MAX as u64);
-        for (timeout, carried) in [
-            (Duration::ZERO, true),
-            (Duration::from_nanos(1), false),
-            (Duration::from_nanos(7_999_999), false),
-            (Duration::from_millis(8), true),
-            (edge, true),
-            (edge + Duration::from_millis(1), false),
-            (Duration::MAX, false),
-        ] {
-            let connector = Client::connector().with_session_timeout(timeout);
-            assert_eq!(Carried::by(&connector).check().is_ok(), carried, "{timeout:?}");
+        let wanted =
+            || session.upgrade().is_some_and(|inner| matches!(&*inner.current.borrow(), Current::Renewing(_)));
+        let Some(renewed) = servers.renew(old.session(), wanted).await else {
+            return;
+        };
+        let Some(inner) = session.upgrade() else {
+            return;
+        };
+        match renewed {
+            Ok((client, created)) => {
+                let next = ServerSession::new(client, Some(created));
+                tracing::info!(session = %next.id(), "session is renewed");
+                keeper::start(&next);
+                if !inner.replace(&zk, Current::Live(next.clone())) {
+                    next.close();
+                    return;
+                }
+            }
+            Err(error) => {
+                inner.end(ended(format!("connecting again failed: {error}")));
+                return;
+            }
         }
     }
 }

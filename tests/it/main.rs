@@ -32,6 +32,7 @@ mod semaphore;
 mod shared_listings;
 mod storm;
 mod support;
+mod switches;
 mod traits;
 mod trust;
 mod types;

@@ -9,20 +9,26 @@ use tracing::subscriber::{DefaultGuard, set_default};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 /// What has been warned of.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Warnings {
+    level: Level,
     texts: Arc<Mutex<Vec<String>>>,
     panics_at: Option<&'static str>,
 }
 
 impl Warnings {
     pub(crate) fn new() -> Self {
-        Self::default()
+        Self { level: Level::WARN, texts: Arc::default(), panics_at: None }
+    }
+
+    /// All that is logged, however small.
+    pub(crate) fn and_less() -> Self {
+        Self { level: Level::TRACE, ..Self::new() }
     }
 
     /// Some at one of which whoever warns of it panics.
     pub(crate) fn that_panic_at(text: &'static str) -> Self {
-        Self { panics_at: Some(text), ..Self::default() }
+        Self { panics_at: Some(text), ..Self::new() }
     }
 
     /// Listens in this thread until the guard is dropped.
@@ -49,7 +55,7 @@ impl Visit for Message {
 
 impl Subscriber for Warnings {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::WARN && metadata.target().starts_with("zookeeper_recipes")
+        *metadata.level() <= self.level && metadata.target().starts_with("zookeeper_recipes")
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {

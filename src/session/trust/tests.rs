@@ -311,7 +311,7 @@ fn first_write_after_a_slow_reconnect_is_not_trusted_for_longer() {
 #[test]
 fn first_write_after_several_short_sleeps_is_not_trusted_for_longer() {
     for (runs, sleeps) in [(380, 1_000), (380, 300), (100, 100), (1_000, 50), (50, 400)] {
-        // What is due after so many milliseconds without sleep happens then.
+        // What is due after that many milliseconds without sleep happens then.
         let clock = |awake: u64| awake + awake / runs * sleeps;
         let next_ping = clock(T / 5);
         // The follower has answered the leader just before that ping, and does so again a ride later.
