@@ -1,6 +1,4 @@
-//! Runs with servers, client processes and faults of all kinds.
-//!
-//! `CHAOS_SEED` repeats the faults of another run, and `CHAOS_MINUTES` sets its length.
+//! How runs end that are interrupted, and clients without servers.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -8,38 +6,9 @@ use std::process::Stdio;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
-use tokio::sync::Mutex;
-
-const CLIENTS: usize = 8;
-
-/// One run at a time.
-static MACHINE: Mutex<()> = Mutex::const_new(());
-
-#[tokio::test]
-async fn minute_of_chaos_breaks_no_promise() {
-    let seed = std::env::var("CHAOS_SEED").unwrap_or_else(|_| fastrand::u64(..1_000_000).to_string());
-    let minutes = std::env::var("CHAOS_MINUTES").unwrap_or_else(|_| "1".to_owned());
-    println!("CHAOS_SEED={seed}");
-    let _machine = MACHINE.lock().await;
-    let out = tempfile::tempdir().expect("a temporary directory");
-    let run = Command::new(env!("CARGO_BIN_EXE_chaos"))
-        .args(["--minutes", &minutes, "--seed", &seed, "--clients", &CLIENTS.to_string(), "--out"])
-        .arg(out.path())
-        .kill_on_drop(true)
-        .output()
-        .await
-        .expect("it can be run");
-    let [output, errors] = [run.stdout, run.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    println!("{output}\n{errors}");
-    if !run.status.success() {
-        let kept = out.keep();
-        panic!("{}: see above, and the history in {}; CHAOS_SEED={seed}", run.status, kept.display());
-    }
-}
 
 #[tokio::test]
 async fn interrupted_run_leaves_nothing_behind() {
-    let _machine = MACHINE.lock().await;
     let [out, temporary] = [(), ()].map(|()| tempfile::tempdir().expect("a temporary directory"));
     let mut run = Command::new(env!("CARGO_BIN_EXE_chaos"))
         .args(["--minutes", "5", "--clients", "1", "--workload", "election", "--out"])

@@ -1,72 +1,28 @@
-//! Random workloads over several sessions, in calm and in storm, written down and judged by a model of each recipe.
+//! Random workloads over several sessions, in calm and in storm, recorded and judged by a model of each recipe.
 //!
 //! `HISTORY_SEED=7` repeats a workload, as far as the scheduling of the machine lets it be repeated.
 
-use std::future::{Future, pending};
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use futures_util::future::{BoxFuture, join_all};
-use testbed::history::{Acquire, Acquiring, Held, History, Model, Process, now};
+use futures_util::future::join_all;
+use testbed::history::{History, Model};
 use testbed::proxy::Proxy;
-use zookeeper_recipes::{
-    DistributedLock, Election, Error, HoldState, LockGuard, MultiLock, Mutex, Owner, ReentrantMutex, Result,
-    RwLock, Semaphore, Session, Waiting,
-};
 
-use crate::recipes::{Candidate, Members, Permits, Reader, Writer};
-use crate::support::{TIMEOUT, World, connect, hosts, soon};
+use crate::support::{TIMEOUT, World, connect, hosts, soon, wait_children};
+use crate::workload::{
+    Client, PERMITS, Round, campaign, lock, lock_some, read_and_write_some, read_or_write, reenter, take_permits,
+};
 
 const SESSIONS: usize = 4;
 const TASKS: usize = 3;
 const ROUNDS: usize = 25;
-pub(crate) const PERMITS: u32 = 4;
 
-/// One of the tasks of a workload: who it is, and where it writes down what it does.
-pub(crate) struct Client {
-    session: Session,
-    process: Process,
-    path: String,
-    random: Rng,
-    owner: Owner,
-    name: String,
-    /// How many of its session hold.
-    holding: Arc<AtomicUsize>,
-    /// How often it has held.
-    pub(crate) held: usize,
-}
-
-impl Client {
-    pub(crate) fn new(session: &Session, path: &str, history: &History, name: String, random: Rng) -> Self {
-        Self {
-            session: session.clone(),
-            process: history.process(name.clone()),
-            path: path.to_owned(),
-            random,
-            owner: Owner::new(),
-            name,
-            holding: Arc::default(),
-            held: 0,
-        }
-    }
-}
-
-/// A lock that is asked for, and how it is written down.
-struct Ask {
-    acquires: Vec<Acquire>,
-    lock: Box<dyn DistributedLock>,
-    place: Option<BoxFuture<'static, Result<Place>>>,
-}
-
-type Guard = Box<dyn LockGuard>;
-/// What a session hangs on, and how many of it hold.
+/// The proxy of a session, and how many holds the session has.
 type Rope = (Proxy, Arc<AtomicUsize>);
-/// A place in the queue, to be awaited for the guard.
-type Place = BoxFuture<'static, Result<Guard>>;
-/// What a task does in one round.
-pub(crate) type Round = for<'a> fn(&'a mut Client) -> BoxFuture<'a, ()>;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Weather {
@@ -116,8 +72,8 @@ async fn run(weather: Weather, round: Round, dirs: &[&str], models: &[Model]) {
         proxies.push((proxy, holding.clone()));
         for task in 0..TASKS {
             let name = format!("session {session}, task {task}");
-            let mut client = Client::new(&connected, &world.path, &history, name, random.fork());
-            client.holding = holding.clone();
+            let client = Client::new(&connected, &world.path, &history, name, random.fork());
+            let mut client = client.with_holds_counted_in(&holding);
             tasks.push(tokio::spawn(async move {
                 for _ in 0..ROUNDS {
                     round(&mut client).await;
@@ -136,7 +92,7 @@ async fn run(weather: Weather, round: Round, dirs: &[&str], models: &[Model]) {
     let (done, ()) = soon("all rounds", async { tokio::join!(join_all(tasks), storm) }).await;
     done.into_iter().for_each(|task| task.expect("no panic"));
     for dir in dirs {
-        crate::support::wait_children(&world.admin, &format!("{}{dir}", world.path), 0).await;
+        wait_children(&world.admin, &format!("{}{dir}", world.path), 0).await;
     }
     let summary = history.summary();
     println!("{summary}");
@@ -172,192 +128,4 @@ async fn isolate((proxy, holding): &Rope, mut random: Rng) {
 
 async fn a_while(millis: u64) {
     let _ = tokio::time::timeout(Duration::from_millis(millis), pending::<()>()).await;
-}
-
-pub(crate) async fn lock(client: &mut Client) {
-    let mutex = Mutex::new(&client.session, &client.path).expect("a lock");
-    let place = place(async move { mutex.enqueue().await });
-    let lock = Mutex::new(&client.session, &client.path).expect("a lock");
-    let acquires = vec![Acquire::exclusive(client.path.clone())];
-    ask(client, Ask { acquires, lock: Box::new(lock), place: Some(place) }).await;
-}
-
-pub(crate) async fn campaign(client: &mut Client) {
-    let election = Election::new(&client.session, &client.path).expect("a lock");
-    let candidate = Candidate(election.clone());
-    let place = place(async move { election.enqueue().await });
-    let acquires = vec![Acquire::exclusive(client.path.clone())];
-    ask(client, Ask { acquires, lock: Box::new(candidate), place: Some(place) }).await;
-}
-
-pub(crate) async fn take_permits(client: &mut Client) {
-    let semaphore = Semaphore::new(&client.session, &client.path, PERMITS).expect("a lock");
-    let count = client.random.u32(1..=PERMITS);
-    let acquires = vec![Acquire::permits(client.path.clone(), count)];
-    ask(client, Ask { acquires, lock: Box::new(Permits(semaphore, count)), place: None }).await;
-}
-
-pub(crate) async fn lock_some(client: &mut Client) {
-    let members = some_members(client);
-    let lock = MultiLock::new(&client.session, &members).expect("a lock");
-    let acquires = members.into_iter().map(Acquire::exclusive).collect();
-    ask(client, Ask { acquires, lock: Box::new(Members(lock)), place: None }).await;
-}
-
-async fn read_and_write_some(client: &mut Client) {
-    let (mut builder, mut acquires) = (MultiLock::builder(&client.session), Vec::new());
-    for member in some_members(client) {
-        if client.random.bool() {
-            builder = builder.read(&member);
-            acquires.push(Acquire::shared(member));
-        } else {
-            builder = builder.write(&member);
-            acquires.push(Acquire::exclusive(member));
-        }
-    }
-    let lock = builder.build().expect("a lock");
-    ask(client, Ask { acquires, lock: Box::new(Members(lock)), place: None }).await;
-}
-
-fn some_members(client: &mut Client) -> Vec<String> {
-    let mut members = ["a", "b", "c", "d"].map(|name| format!("{}/{name}", client.path)).to_vec();
-    client.random.shuffle(&mut members);
-    members.truncate(client.random.usize(1..=4));
-    members
-}
-
-pub(crate) async fn read_or_write(client: &mut Client) {
-    let lock = RwLock::new(&client.session, &client.path).expect("a lock");
-    let path = client.path.clone();
-    let same = lock.clone();
-    match client.random.u8(0..5) {
-        0..=2 => {
-            let place = place(async move { same.enqueue_read().await });
-            ask(
-                client,
-                Ask { acquires: vec![Acquire::shared(path)], lock: Box::new(Reader(lock)), place: Some(place) },
-            )
-            .await;
-        }
-        3 => {
-            let place = place(async move { same.enqueue_write().await });
-            let acquires = vec![Acquire::exclusive(path)];
-            ask(client, Ask { acquires, lock: Box::new(Writer(lock)), place: Some(place) }).await;
-        }
-        _ => {
-            let acquiring = client.process.acquire(Acquire::exclusive(path));
-            let writing = match lock.write().await {
-                Ok(writing) => writing,
-                Err(error) => return gave_up(vec![acquiring], &error),
-            };
-            let held = acquiring.ok(writing.fencing_token().get());
-            held.downgrade();
-            match writing.downgrade().await {
-                Ok(reading) => use_it(client, vec![held], Box::new(reading)).await,
-                Err(error) => use_it(client, vec![held], Box::new(error.guard)).await,
-            }
-        }
-    }
-}
-
-pub(crate) async fn reenter(client: &mut Client) {
-    let mutex = ReentrantMutex::new(&client.session, &client.path).expect("a lock");
-    let owner = client.owner.clone();
-    let acquire = Acquire::exclusive(client.path.clone()).with_owner(client.name.clone());
-    let mut guards = Vec::new();
-    for _ in 0..client.random.usize(1..4) {
-        let acquiring = client.process.acquire(acquire.clone());
-        match mutex.lock(&owner).await {
-            Ok(guard) => guards.push((acquiring.ok(guard.fencing_token().get()), guard)),
-            Err(error) => gave_up(vec![acquiring], &error),
-        }
-    }
-    client.random.shuffle(&mut guards);
-    for (held, guard) in guards {
-        use_it(client, vec![held], Box::new(guard)).await;
-    }
-}
-
-fn place<G: LockGuard + Unpin + 'static>(
-    enqueue: impl Future<Output = Result<Waiting<G>>> + Send + 'static,
-) -> BoxFuture<'static, Result<Place>> {
-    Box::pin(async move {
-        let waiting = enqueue.await?;
-        let guard: Place = Box::pin(async move { Ok(Box::new(waiting.await?) as Guard) });
-        Ok(guard)
-    })
-}
-
-/// Asks for a lock in one way or another, and uses it if it is had.
-async fn ask(client: &mut Client, ask: Ask) {
-    let acquiring: Vec<_> = ask.acquires.into_iter().map(|acquire| client.process.acquire(acquire)).collect();
-    let limit = Duration::from_millis(client.random.u64(0..60));
-    let had = match (client.random.u8(0..8), ask.place) {
-        (0, _) => ask.lock.try_lock().await,
-        (1, _) => ask.lock.try_lock_for(limit).await,
-        (2, _) => match tokio::time::timeout(limit, ask.lock.lock()).await {
-            Ok(had) => had.map(Some),
-            Err(_) => return,
-        },
-        (3 | 4, Some(place)) => match place.await {
-            Ok(guard) => {
-                acquiring.iter().for_each(|acquiring| acquiring.enqueued(None));
-                guard.await.map(Some)
-            }
-            Err(error) => Err(error),
-        },
-        _ => ask.lock.lock().await.map(Some),
-    };
-    match had {
-        Ok(Some(guard)) => {
-            let token = guard.fencing_token().get();
-            let held = acquiring.into_iter().map(|acquiring| acquiring.ok(token)).collect();
-            use_it(client, held, guard).await;
-        }
-        Ok(None) => acquiring.into_iter().for_each(Acquiring::fail),
-        Err(error) => gave_up(acquiring, &error),
-    }
-}
-
-fn gave_up(acquiring: Vec<Acquiring>, error: &Error) {
-    let expected = matches!(error, Error::Unavailable { .. } | Error::Lost(_));
-    assert!(expected, "nothing else can go wrong: {error:?}");
-    acquiring.into_iter().for_each(Acquiring::fail);
-}
-
-/// Holds for a while, looking now and then, and lets go in one way or another.
-async fn use_it(client: &mut Client, held: Vec<Held>, guard: Guard) {
-    client.holding.fetch_add(1, Ordering::SeqCst);
-    client.held += 1;
-    hold(client, held, guard).await;
-    client.holding.fetch_sub(1, Ordering::SeqCst);
-}
-
-async fn hold(client: &mut Client, held: Vec<Held>, guard: Guard) {
-    let mut last = now();
-    let mut looks = client.random.usize(0..4);
-    // Who is cut off waits for what becomes of it.
-    while looks > 0 || guard.state() == HoldState::Suspended {
-        looks = looks.saturating_sub(1);
-        let before = now();
-        let still = held.iter().all(|held| held.confirm(|| guard.state() == HoldState::Held));
-        if still {
-            last = before;
-        }
-        let pause = client.random.u64(0..3);
-        if tokio::time::timeout(Duration::from_millis(pause), guard.lost()).await.is_ok() {
-            // This task may be late, so others may have held since it looked last.
-            held.iter().for_each(|held| held.lost_since(last));
-            return drop(guard);
-        }
-    }
-    let releasing: Vec<_> = held.into_iter().map(Held::release).collect();
-    if client.random.bool() {
-        return drop(guard);
-    }
-    match guard.release().await {
-        Ok(()) => releasing.into_iter().for_each(|releasing| releasing.ok()),
-        Err(Error::Lost(_)) => releasing.into_iter().for_each(|releasing| releasing.lost()),
-        Err(error) => panic!("nothing else can go wrong: {error:?}"),
-    }
 }

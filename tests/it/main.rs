@@ -3,6 +3,7 @@
 mod bad_input;
 mod cancel;
 mod contract;
+mod counter;
 mod cut;
 mod deaf;
 mod doubt;
@@ -39,3 +40,4 @@ mod types;
 mod wait;
 mod warnings;
 mod weather;
+mod workload;

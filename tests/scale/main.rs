@@ -4,6 +4,9 @@
 
 mod alone;
 mod containers;
+#[path = "../it/counter.rs"]
+mod counter;
+mod crossings;
 mod nodes;
 #[expect(dead_code, unused_imports, unused_macros, reason = "shared with the suite, which uses all of it")]
 #[path = "../it/recipes.rs"]
@@ -15,3 +18,6 @@ mod support;
 mod wait;
 mod waiters;
 mod watches;
+#[expect(dead_code, reason = "shared with the suite, which uses all of it")]
+#[path = "../it/workload.rs"]
+mod workload;

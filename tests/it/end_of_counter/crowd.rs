@@ -10,7 +10,7 @@ use tokio::sync::Barrier;
 use tokio::task::JoinHandle;
 use zookeeper_recipes::LockGuard;
 
-use super::number;
+use crate::counter::number;
 use crate::recipes::Recipe;
 use crate::support::{UNHURRIED, World, children, slow_looks, soon, wait_children};
 

@@ -9,7 +9,7 @@ use tokio::sync::Barrier;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::crowd::{Crowd, assert_reads, assert_woken_once, is_in_zone, lines, numbers, worlds};
-use super::server;
+use crate::counter::server;
 use crate::recipes::{ELECTION, MUTEX, READER, REENTRANT_MUTEX, Recipe, SEMAPHORE, SEVERAL_PERMITS, WRITER};
 use crate::support::{World, children, is_keep_alive, soon};
 

@@ -6,7 +6,7 @@ use testbed::proxy::{Cut, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode};
 use zookeeper_recipes::{Election, Mutex};
 
-use super::{LONG, PATH, server};
+use crate::counter::{LONG, PATH, server};
 use crate::support::{World, connect_for, soon, wait_children};
 
 async fn at_the_end() -> (Server, Client) {
