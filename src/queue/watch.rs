@@ -87,9 +87,13 @@ async fn watch<T, F: Future<Output = Result<bool, Failure>>>(
     };
     let mut fired = std::pin::pin!(watch.fired());
     loop {
+        let looked = async {
+            zk.slow_look().await;
+            unchanged().await
+        };
         tokio::select! {
             fired = &mut fired => return Ok(fired.map(drop)?),
-            () = zk.slow_look() => match unchanged().await {
+            looked = looked => match looked {
                 Ok(true) | Err(Failure::Unknown) => {}
                 // What is refused here is refused to the next look, too, which reports it.
                 Ok(false) | Err(Failure::Refused(_)) => return Ok(()),

@@ -216,7 +216,7 @@ async fn hold_in_healthy_ensemble_stays_held() {
 }
 
 fn rounds() -> usize {
-    std::env::var("TRUST_ROUNDS").map_or(3, |rounds| rounds.parse().expect("a number of rounds"))
+    std::env::var("TRUST_ROUNDS").map_or(2, |rounds| rounds.parse().expect("a number of rounds"))
 }
 
 /// How long before the next grant each loss was told.
