@@ -1,5 +1,5 @@
-//! Servers share a cache under a read-write lock: whoever finds it stale becomes the writer, fills it, and goes on as a
-//! reader without a gap. Nobody fills it twice.
+//! Servers share a cache under a read-write lock. The first server to find it stale becomes the writer, fills it, and
+//! continues as a reader without a gap. No server fills it twice.
 //!
 //! ```console
 //! $ zk-docker/run cargo run --example cache_refill
@@ -22,7 +22,7 @@ const SERVERS: usize = 5;
 const DAYS: u32 = 3;
 const LOADING: Duration = Duration::from_millis(100);
 
-/// The cache that all share; it refuses writers older than it has seen.
+/// The cache of all servers. It refuses tokens older than the newest that it has seen.
 #[derive(Default)]
 struct Cache(Mutex<Prices>);
 
@@ -52,7 +52,7 @@ struct Server {
     session: Session,
     lock: RwLock,
     cache: Arc<Cache>,
-    /// Opens when all servers have come to it.
+    /// Opens when all servers have reached it.
     all: Arc<Barrier>,
 }
 
@@ -83,12 +83,12 @@ impl Server {
     async fn serve(self) -> Result<()> {
         for today in 1..=DAYS {
             let reading = self.read_prices_of(today).await?;
-            ensure(self.cache.prices().day == today, "those prices are old")?;
+            ensure(self.cache.prices().day == today, "the prices are old")?;
             reading.release().await?;
             self.all.wait().await;
 
             let reading = self.lock.read().await?;
-            // It opens when every server is here, with a guard.
+            // It opens when every server holds a guard.
             if self.all.wait().await.is_leader() {
                 println!("day {today}  all {SERVERS} servers read the prices at the same time");
             }
@@ -97,18 +97,18 @@ impl Server {
         Ok(self.session.close().await?)
     }
 
-    /// Reads when the prices are those of today; sees to it that they are.
+    /// Returns a reader's guard once the prices are today's; loads them if they are not.
     async fn read_prices_of(&self, today: u32) -> Result<RwLockReadGuard> {
         let reading = self.lock.read().await?;
         if self.cache.prices().day == today {
             return Ok(reading);
         }
-        // A reader cannot become a writer: two that tried would wait for each other.
+        // A reader cannot become a writer: two readers that tried would wait for each other.
         reading.release().await?;
         let writing = self.lock.write().await?;
-        // Others have found them old, too, and may have been here before.
+        // Another server may have loaded the prices meanwhile.
         if self.cache.prices().day == today {
-            println!("day {today}  {} finds the prices renewed when its turn comes", self.name);
+            println!("day {today}  {} finds the prices loaded when its turn comes", self.name);
         } else {
             println!("day {today}  {} finds the prices old, and loads them", self.name);
             writing.run_until_lost(sleep(LOADING)).await?;

@@ -1,5 +1,5 @@
-//! A job that runs once in a fleet, though the clock of every machine starts it: one machine runs it. The others wait,
-//! and then find it on record, or take over if the runner has died.
+//! A job runs once in a fleet, although the clock of every machine starts it. One machine runs it. The others wait, and
+//! then find it recorded, or take over if the runner has died.
 //!
 //! ```console
 //! $ zk-docker/run bash -c 'for machine in 1 2 3; do cargo run --example cron -- 02:00 & done; wait'
@@ -16,9 +16,9 @@ use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
 
 use common::Result;
 
-/// The last run that was done. Runs are compared as text.
+/// The last completed run. Runs are compared as text.
 const RECORD: &str = "/cron/last-report";
-/// One lock for all runs: they follow each other, and a record is never followed by an earlier one.
+/// One lock for all runs, so that an earlier run never overwrites the record of a later one.
 const LOCK: &str = "/cron/lock";
 const JOB: Duration = Duration::from_secs(2);
 
@@ -34,7 +34,7 @@ async fn run() -> Result<()> {
     let client = session.client();
     client.mkdir(RECORD, &CreateMode::Persistent.with_acls(Acls::anyone_all())).await?;
 
-    // Not `try_lock`: if the machine that runs it dies, somebody has to be there.
+    // Not `try_lock`: if the runner dies, another machine must be waiting.
     let guard = Mutex::new(&session, LOCK)?.lock().await?;
     let (last, _) = client.get_data(RECORD).await?;
     if *last >= *due.as_bytes() {
@@ -42,8 +42,8 @@ async fn run() -> Result<()> {
     } else {
         println!("{machine}: runs {due}");
         guard.run_until_lost(sleep(JOB)).await?;
-        // Fails if the lock was lost, so a run is on record only if it was done by its holder. A job whose runner died
-        // after the work and before this is run again.
+        // Fails if the lock was lost, so only the holder records a run. If the runner dies after the work and before
+        // this write, another machine runs the job again.
         let mut writer = guard.check_writer();
         writer.add_set_data(RECORD, due.as_bytes(), None)?;
         writer.commit().await?;

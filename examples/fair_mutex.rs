@@ -1,4 +1,4 @@
-//! Five workers share one lock in the order in which they came; then the session of the holder is killed.
+//! Five workers take turns with one lock in the order of arrival; then the session of the holder is killed.
 //!
 //! ```console
 //! $ zk-docker/run cargo run --example fair_mutex
@@ -21,7 +21,7 @@ const WORK: Duration = Duration::from_millis(20);
 /// The client's default.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// Who had the lock, with which token, after how long a wait.
+/// The worker that held the lock, its token, and how long it waited.
 type Turn = (usize, FencingToken, Duration);
 
 #[tokio::main]
@@ -32,29 +32,29 @@ async fn main() -> ExitCode {
 async fn run() -> Result<()> {
     let path = common::path();
     let (mut sessions, mut mutexes) = (Vec::new(), Vec::new());
-    // Session 0 is the door's: it keeps the lock until all are in line.
+    // Session 0 holds the lock until all workers have queued.
     for worker in 0..=WORKERS {
         let session = common::session(&format!("worker {worker}")).await?;
         mutexes.push(Mutex::new(&session, &path)?);
         sessions.push(session);
     }
-    println!("{WORKERS} workers, each in a session of its own, share the lock {path}\n");
+    println!("{WORKERS} workers, each in its own session, share the lock {path}\n");
     take_turns(&mutexes).await?;
     kill_the_holder(&mutexes, &sessions[1]).await?;
     common::close(&sessions).await
 }
 
 async fn take_turns(mutexes: &[Mutex]) -> Result<()> {
-    let door = mutexes[0].lock().await?;
+    let gate = mutexes[0].lock().await?;
     let (send, mut turns) = unbounded_channel();
     let arrivals = (0..TURNS).map(|i| 1 + i * 2 % WORKERS);
     let mut tasks = Vec::new();
     for worker in arrivals.clone() {
         let turn = take_turn(mutexes[worker].clone(), worker, send.clone());
         tasks.push(tokio::spawn(turn));
-        wait_in_line(&mutexes[0], worker, 1 + tasks.len()).await?;
+        wait_until_queued(&mutexes[0], worker, 1 + tasks.len()).await?;
     }
-    door.release().await?;
+    gate.release().await?;
     for task in tasks {
         task.await??;
     }
@@ -80,12 +80,12 @@ async fn take_turn(mutex: Mutex, worker: usize, turns: UnboundedSender<Turn>) ->
 }
 
 /// Waits until there are `count` contenders, and `worker` is the last of them.
-async fn wait_in_line(mutex: &Mutex, worker: usize, count: usize) -> Result<()> {
+async fn wait_until_queued(mutex: &Mutex, worker: usize, count: usize) -> Result<()> {
     let identifier = format!("worker {worker}");
     loop {
-        let line = mutex.contenders().await?;
-        let last = line.last().map(|last| last.identifier());
-        if line.len() == count && last == Some(identifier.as_bytes()) {
+        let queue = mutex.contenders().await?;
+        let last = queue.last().map(|last| last.identifier());
+        if queue.len() == count && last == Some(identifier.as_bytes()) {
             return Ok(());
         }
         sleep(WORK / 4).await;
@@ -96,7 +96,7 @@ async fn kill_the_holder(mutexes: &[Mutex], victim: &Session) -> Result<()> {
     let (holder, next) = (&mutexes[1], mutexes[2].clone());
     let held = holder.lock().await?;
     let next = tokio::spawn(async move { next.lock().await.map(|guard| (guard, Instant::now())) });
-    wait_in_line(holder, 2, 2).await?;
+    wait_until_queued(holder, 2, 2).await?;
 
     let first = held.fencing_token();
     println!("\nworker 1 has the lock with token {first}, worker 2 waits; 1's session is killed");
@@ -105,11 +105,11 @@ async fn kill_the_holder(mutexes: &[Mutex], victim: &Session) -> Result<()> {
     let (guard, granted) = next.await??;
     let (second, wait) = (guard.fencing_token(), granted - killed);
     println!("worker 2 has the lock with token {second} after {wait:.0?}");
-    println!("worker 1 is told: {}", held.lost().await);
+    println!("worker 1 reports: {}", held.lost().await);
     guard.release().await?;
     let third = holder.lock().await?.fencing_token();
     println!("worker 1 has the lock again with token {third}, in a new session");
 
     ensure(first < second && second < third, "tokens must grow")?;
-    ensure(wait <= SESSION_TIMEOUT, "that took too long")
+    ensure(wait <= SESSION_TIMEOUT, "worker 2 waited longer than the session timeout")
 }

@@ -1,5 +1,5 @@
-//! Candidates elect a leader that serves, and an observer reports where. Leader after leader is killed, and another takes
-//! over; in the end all stop, whether they lead or follow.
+//! Candidates elect a leader that serves, and an observer reports its address. When a leader is killed, another takes
+//! over. In the end all candidates stop, leaders and followers alike.
 //!
 //! ```console
 //! $ zk-docker/run cargo run --example leader
@@ -29,13 +29,13 @@ async fn run() -> Result<()> {
     let (mut sessions, mut candidates) = (Vec::new(), JoinSet::new());
     for address in ADDRESSES {
         let session = common::session("a candidate").await?;
-        candidates.spawn(stand(session.clone(), address, stopped.clone()));
+        candidates.spawn(campaign(session.clone(), address, stopped.clone()));
         sessions.push(session);
     }
     let session = common::session("the observer").await?;
     let mut observer = Election::new(&session, &common::path())?.observe();
 
-    // One more than there are candidates: one of those that were killed stands again.
+    // One term more than there are candidates: a killed candidate campaigns again.
     let mut tokens = Vec::new();
     loop {
         let leader = next_address(&mut observer).await?;
@@ -45,11 +45,11 @@ async fn run() -> Result<()> {
         }
         let victim = sessions.iter().find(|session| session.id() == leader.session_id());
         println!("the session of {} is killed", name(&leader));
-        end_session(victim.ok_or("a stranger leads")?).await?;
+        end_session(victim.ok_or("an unknown session leads")?).await?;
     }
     ensure(tokens.is_sorted_by(|token, next| token < next), "tokens must grow")?;
 
-    println!("all are told to stop");
+    println!("all are asked to stop");
     stop.send_replace(true);
     let mut terms = 0;
     while let Some(candidate) = candidates.join_next().await {
@@ -63,8 +63,8 @@ async fn run() -> Result<()> {
     common::close(sessions.iter().chain([&session])).await
 }
 
-/// Stands until a signal to stop, whether it leads or follows; returns how many terms it has led.
-async fn stand(session: Session, address: &str, mut stopped: watch::Receiver<bool>) -> Result<usize> {
+/// Campaigns and leads until a signal to stop; returns how many terms it has led.
+async fn campaign(session: Session, address: &str, mut stopped: watch::Receiver<bool>) -> Result<usize> {
     let election = Election::new(&session, &common::path())?;
     let mut terms = 0;
     let led = election.lead(|term| {
@@ -73,28 +73,28 @@ async fn stand(session: Session, address: &str, mut stopped: watch::Receiver<boo
     });
     tokio::select! {
         biased;
-        // As a program would on SIGTERM. Dropping `lead` resigns or withdraws in the background; `Session::close`
-        // waits for that.
+        // As a program would on SIGTERM. Dropping `lead` resigns or withdraws in the background, and
+        // `Session::close` waits for that.
         _ = stopped.wait_for(|stopped| *stopped) => {}
         failed = led => return Err(failed?.into()),
     }
     Ok(terms)
 }
 
-/// A term of a leader. It is cut off at an `await` when leadership is lost, or `lead` is dropped.
+/// A term of a leader. It is dropped at an `await` when the leadership is lost, or when `lead` is dropped.
 async fn serve(term: Leadership, address: &str) -> ControlFlow<Error> {
     match term.proclaim(address).await {
         Ok(()) => {
             println!("{address} serves, with token {}", term.fencing_token());
             pending().await
         }
-        // The loss may come to light by a refusal.
+        // A refused request may be the first sign of the loss.
         Err(Error::Lost(_)) => ControlFlow::Continue(()),
         Err(error) => ControlFlow::Break(error),
     }
 }
 
-/// Waits until there is a leader who has proclaimed its address.
+/// Waits for a leader that has proclaimed its address.
 async fn next_address(observer: &mut Observer) -> Result<Contender> {
     loop {
         match observer.changed().await? {
@@ -102,7 +102,7 @@ async fn next_address(observer: &mut Observer) -> Result<Contender> {
                 println!("observer: {} leads", name(&leader));
                 return Ok(leader);
             }
-            Some(leader) => println!("observer: {} leads, and has told no address yet", name(&leader)),
+            Some(leader) => println!("observer: {} leads, and has not proclaimed its address yet", name(&leader)),
             None => println!("observer: nobody leads"),
         }
     }

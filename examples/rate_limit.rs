@@ -1,5 +1,5 @@
-//! At most four calls at a time to an API from a whole fleet; a batch counts as three. Nobody is overtaken, so small
-//! calls cannot keep a batch out.
+//! A whole fleet makes at most four calls at a time to an API; a batch counts as three. No caller is overtaken, so small
+//! calls cannot starve a batch.
 //!
 //! ```console
 //! $ zk-docker/run cargo run --example rate_limit
@@ -20,11 +20,11 @@ use common::{Result, ensure};
 
 const LIMIT: u32 = 4;
 const SERVICES: [&str; 3] = ["orders", "parcels", "returns"];
-/// What each service calls for: addresses one by one, and a batch of them.
+/// The calls of each service, with their weights: single addresses, and a batch.
 const CALLS: [u32; 5] = [1, 3, 1, 1, 1];
 const CALL: Duration = Duration::from_millis(50);
 
-/// The API. It counts what it works on.
+/// The API. It counts its running calls.
 #[derive(Default)]
 struct Api {
     running: AtomicU32,
@@ -49,7 +49,7 @@ async fn run() -> Result<()> {
     let api = Arc::new(Api::default());
     let path = common::path();
     let (mut sessions, mut calls) = (Vec::new(), JoinSet::new());
-    println!("{} calls, of which the API bears {LIMIT} at a time\n", SERVICES.len() * CALLS.len());
+    println!("{} calls, of which the API allows {LIMIT} at a time\n", SERVICES.len() * CALLS.len());
     println!("service   permits    waited");
     for service in SERVICES {
         let session = common::session(service).await?;
@@ -64,11 +64,11 @@ async fn run() -> Result<()> {
     }
 
     let most = api.most.load(Ordering::SeqCst);
-    println!("\nthe API never worked on more than {most} at a time");
-    ensure(most <= LIMIT, "the API was overrun")?;
+    println!("\nthe API never ran more than {most} at a time");
+    ensure(most <= LIMIT, "the API was overloaded")?;
     let session = &sessions[0];
     let free = Semaphore::new(session, &path, LIMIT)?.available_permits().await?;
-    ensure(free == LIMIT, "not all permits were given back")?;
+    ensure(free == LIMIT, "not all permits were released")?;
     common::close(&sessions).await
 }
 
@@ -77,7 +77,7 @@ async fn call(service: &str, weight: u32, permits: Semaphore, api: Arc<Api>) -> 
     let permit = permits.acquire_many(weight).await?;
     let waited = joined.elapsed();
     println!("{service:<8}  {weight:7}  {:5} ms", waited.as_millis());
-    // Without the permit another service may be calling in our stead.
+    // Once the permit is lost, another service may call instead.
     permit.run_until_lost(api.call(weight)).await?;
     Ok(permit.release().await?)
 }

@@ -1,5 +1,5 @@
-//! A ledger whose methods lock: `transfer` locks and calls `withdraw` and `deposit`, which lock again, for the same
-//! owner and without a request. So nobody sees money that has left one account and not reached the other.
+//! A ledger whose methods lock: `transfer` locks and calls `withdraw` and `deposit`. These lock again for the same owner,
+//! without a request. So no audit sees money that has left one account and not reached the other.
 //!
 //! ```console
 //! $ zk-docker/run cargo run --example reentrant
@@ -24,10 +24,10 @@ const WRITING: Duration = Duration::from_millis(2);
 
 #[derive(Clone)]
 struct Ledger {
-    /// Who writes it with this handle.
+    /// The clerk that uses this handle.
     name: &'static str,
     lock: ReentrantMutex,
-    /// What is on the accounts 0 and 1; all clerks write it.
+    /// The balances of accounts 0 and 1, shared by all clerks.
     pages: Arc<Mutex<[i64; 2]>>,
 }
 
@@ -39,7 +39,7 @@ impl Ledger {
         Ok(guard.release().await?)
     }
 
-    /// Whether there was enough.
+    /// Returns whether the balance was sufficient.
     async fn withdraw(&self, clerk: &Owner, account: usize, amount: i64) -> Result<bool> {
         let guard = self.lock.lock(clerk).await?;
         let enough = self.pages()[account] >= amount;
@@ -101,14 +101,14 @@ async fn run() -> Result<()> {
             clerk??;
         }
     }
-    println!("{} audits meanwhile; {:?} in the end", audits.len(), books.pages());
+    println!("{} audits meanwhile; final balances {:?}", audits.len(), books.pages());
     ensure(audits.iter().all(|sum| *sum == SUM), "an audit found money missing, or too much")?;
 
     let outer = books.lock.lock(&auditor).await?;
     let inner = books.lock.lock(&auditor).await?;
     let (token, again) = (outer.fencing_token(), inner.fencing_token());
     println!("locked twice, with the tokens {token} and {again}");
-    ensure(token == again, "the owner has locked two things")?;
+    ensure(token == again, "the owner was granted two locks")?;
     inner.release().await?;
     outer.release().await?;
     common::close(&sessions).await
@@ -121,6 +121,6 @@ async fn work(ledger: Ledger) -> Result<()> {
         done += usize::from(ledger.transfer(&clerk, from, 1 - from, AMOUNT).await?);
     }
     let not = TRANSFERS - done;
-    println!("{} has made {done} transfers, and not made {not}, for there was too little", ledger.name);
+    println!("{} made {done} transfers; the balance was too low for {not}", ledger.name);
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Money moves between accounts, each with a lock of its own: the locks of both are taken at once, so nobody waits in a
-//! circle, whatever order they are named in. The bank refuses who comes with a token older than it has seen.
+//! Money moves between accounts, each with its own lock. A transfer acquires both locks at once, so transfers cannot
+//! deadlock. The bank refuses tokens older than the newest that it has seen.
 //!
 //! ```console
 //! $ zk-docker/run cargo run --example transfer
@@ -24,7 +24,7 @@ const TASKS: usize = 12;
 const TRANSFERS: usize = 5;
 const THINKING: Duration = Duration::from_millis(5);
 
-/// The bank: what is on each account, and the newest token that it has seen for it.
+/// The bank: the balance of each account, and the newest token that it has seen for it.
 struct Bank(Mutex<[(i64, FencingToken); ACCOUNTS]>);
 
 impl Bank {
@@ -46,7 +46,7 @@ impl Bank {
         let [first, second] = accounts.get_disjoint_mut(pair)?;
         let newest = first.1.max(second.1);
         if token < newest {
-            return Err(format!("token {token} is too old, {newest} was here").into());
+            return Err(format!("token {token} is older than {newest}").into());
         }
         (first.1, second.1) = (token, token);
         Ok(visit([&mut first.0, &mut second.0]))
@@ -84,11 +84,11 @@ async fn run() -> Result<()> {
     tasks.join_all().await.into_iter().collect::<Result<()>>()?;
     println!("after   {:?}, {} transfers, no deadlock", bank.balances(), TASKS * TRANSFERS);
 
-    let refused = come_late(&sessions, &bank).await?;
+    let refused = write_late(&sessions, &bank).await?;
     println!("late    {refused}");
     let sum: i64 = bank.balances().iter().sum();
     println!("sum     {sum}");
-    ensure(sum == BALANCE * ACCOUNTS as i64, "money was made or lost")?;
+    ensure(sum == BALANCE * ACCOUNTS as i64, "the sum has changed")?;
     common::close(&sessions).await
 }
 
@@ -106,8 +106,8 @@ async fn transfer(session: &Session, bank: &Bank, accounts: [usize; 2], amount: 
     Ok(guard.release().await?)
 }
 
-/// Writes after the hold has reached its time limit, and another transfer has come between; returns what the bank says.
-async fn come_late(sessions: &[Session], bank: &Bank) -> Result<String> {
+/// Writes after the hold reached its time limit and another transfer was made; returns the bank's error.
+async fn write_late(sessions: &[Session], bank: &Bank) -> Result<String> {
     let [one, other] = lock_paths([0, 1]);
     let options = Options::new().with_max_hold(THINKING);
     let locks = MultiLock::builder(&sessions[0]).lock(&one).lock(&other).with_options(options).build()?;
@@ -115,7 +115,7 @@ async fn come_late(sessions: &[Session], bank: &Bank) -> Result<String> {
     let [from, to] = bank.read([0, 1], guard.fencing_token())?;
     transfer(&sessions[1], bank, [1, 0], 1).await?;
     match bank.write([0, 1], [from - 1, to + 1], guard.fencing_token()) {
-        Ok(()) => Err("the bank took an old token".into()),
+        Ok(()) => Err("the bank accepted an old token".into()),
         Err(refused) => Ok(refused.to_string()),
     }
 }

@@ -1,11 +1,10 @@
-//! Those who wait for a room are told how many are ahead; one gives up; an operator asks who is in to leave.
+//! Visitors of a room see their position in the queue. One gives up, and an operator asks the holder to leave.
 //!
 //! ```console
 //! $ zk-docker/run cargo run --example waiting_room
 //! ```
 //!
-//! A place is counted anew when the one right before it goes, so of those at the end of the line too many may be told,
-//! and never too few.
+//! A waiter updates its position when its predecessor leaves. So the position may be too large, and is never too small.
 
 mod common;
 
@@ -52,12 +51,12 @@ async fn run() -> Result<()> {
 
     let session = common::session("operator").await?;
     let room = Mutex::new(&session, &common::path())?;
-    let line = room.contenders().await?;
-    println!("the operator sees {:?}, and asks the first to leave", line.iter().map(name).collect::<Vec<_>>());
-    if !room.revoke(&line[0]).await? {
-        return Err("the holder was not there to be asked".into());
+    let queue = room.contenders().await?;
+    println!("the operator sees {:?}, and asks the first to leave", queue.iter().map(name).collect::<Vec<_>>());
+    if !room.revoke(&queue[0]).await? {
+        return Err("the holder had left before it could be asked".into());
     }
-    // Should dora come first, this waits in vain.
+    // If dora entered first, this would time out.
     read_until(&mut news, News::Enters("ben")).await?;
     read_until(&mut news, News::Enters("dora")).await?;
     for visitor in visitors {
@@ -66,22 +65,22 @@ async fn run() -> Result<()> {
     common::close(sessions.iter().chain([&session])).await
 }
 
-/// Waits, enters, and stays until the time is up or somebody asks for the room.
+/// Waits, enters, and stays until its time is up or the operator asks it to leave.
 async fn visit(
     who: &'static str,
     mut place: Waiting<MutexGuard>,
     stay: Duration,
     news: UnboundedSender<News>,
 ) -> Result<()> {
-    let mut told = 0;
+    let mut shown = 0;
     let guard = loop {
         let ahead = place.position();
-        if ahead != told {
+        if ahead != shown {
             println!("{who} waits, with {ahead} ahead");
             news.send(News::Ahead(who, ahead))?;
-            told = ahead;
+            shown = ahead;
         }
-        // The place moves on only while it is awaited.
+        // The position changes only while `place` is polled.
         if let Ok(guard) = timeout(LOOK, &mut place).await {
             break guard?;
         }

@@ -1,4 +1,4 @@
-//! Owns [`Crew`]: workers, each a process of its own, and what they tell.
+//! Owns [`Crew`]: workers, each a separate process, and the lines that they print.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -19,31 +19,31 @@ pub struct Crew {
     workers: Vec<Child>,
     send: UnboundedSender<(usize, Option<String>)>,
     lines: UnboundedReceiver<(usize, Option<String>)>,
-    /// How many have more to tell.
-    talking: usize,
+    /// How many workers have not ended.
+    running: usize,
 }
 
 impl Crew {
-    /// Makes a crew without workers, and its store, with this number in it.
+    /// Makes a crew without workers, and its store with this number.
     ///
     /// # Errors
     ///
-    /// If SQLite says no.
+    /// If SQLite fails.
     pub fn new(folder: &Path, checks: bool, number: usize) -> Result<Self> {
         let tokens = if checks { "checked" } else { "unchecked" };
         let file = folder.join(tokens);
         Store::create(&file, number)?;
         let (send, lines) = unbounded_channel();
-        Ok(Self { tokens, file, workers: Vec::new(), send, lines, talking: 0 })
+        Ok(Self { tokens, file, workers: Vec::new(), send, lines, running: 0 })
     }
 
-    /// Whether tokens are checked, in a word.
+    /// `checked` or `unchecked`.
     #[must_use]
     pub fn tokens(&self) -> &'static str {
         self.tokens
     }
 
-    /// Starts one more worker.
+    /// Starts another worker.
     ///
     /// # Errors
     ///
@@ -66,22 +66,22 @@ impl Crew {
             let _ = send.send((number, None));
         });
         self.workers.push(worker);
-        self.talking += 1;
+        self.running += 1;
         Ok(())
     }
 
-    /// The next line that a worker tells, after the worker's number; `None` when all have ended.
-    pub async fn news(&mut self) -> Option<(usize, String)> {
-        while self.talking > 0 {
+    /// The number of a worker, and the next line that it prints; `None` when all have ended.
+    pub async fn next_line(&mut self) -> Option<(usize, String)> {
+        while self.running > 0 {
             match self.lines.recv().await? {
                 (number, Some(line)) => return Some((number, line)),
-                (_, None) => self.talking -= 1,
+                (_, None) => self.running -= 1,
             }
         }
         None
     }
 
-    /// Lets a stopped worker go on.
+    /// Resumes a stopped worker.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl Crew {
         Ok(kill_process(pid, Signal::CONT)?)
     }
 
-    /// Waits until all have ended; returns the number that is then in the store.
+    /// Waits until all workers have ended; returns the final number in the store.
     ///
     /// # Errors
     ///
@@ -107,7 +107,7 @@ impl Crew {
     }
 }
 
-/// What a worker is told by its arguments.
+/// The arguments of a worker process.
 #[derive(Debug)]
 pub struct Worker {
     number: usize,
@@ -117,7 +117,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// The worker that this process is, if it is one.
+    /// Returns `None` if this process is not a worker.
     pub(crate) fn from_arguments() -> Result<Option<Self>> {
         let arguments: Vec<_> = std::env::args().skip(1).collect();
         match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -132,7 +132,7 @@ impl Worker {
         }
     }
 
-    /// How many were started before it.
+    /// The number of workers that were started before it.
     #[must_use]
     pub fn number(&self) -> usize {
         self.number
@@ -142,7 +142,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// If SQLite says no.
+    /// If SQLite fails.
     pub fn store(&self) -> Result<Store> {
         Store::open(&self.file, self.checks)
     }
@@ -151,7 +151,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// If its path cannot be one.
+    /// If its path is not a valid lock path.
     pub fn mutex(&self, session: &Session) -> Result<Mutex> {
         Ok(Mutex::new(session, &self.lock)?)
     }
@@ -160,7 +160,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// If the system says no.
+    /// If the signal cannot be sent.
     pub fn stop(&self) -> Result<()> {
         Ok(kill_process(getpid(), Signal::STOP)?)
     }

@@ -1,6 +1,6 @@
-//! What the examples with heavy neighbours share; see `src/bin`.
+//! Shared parts of the demonstrations in `src/bin`.
 //!
-//! Each competes for a lock with processes of its own: this program again, with arguments.
+//! Each demonstration starts processes that compete for a lock: the same program, with arguments.
 
 mod crew;
 mod store;
@@ -21,10 +21,10 @@ pub use crate::store::Store;
 const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The result of a demonstration or of a part of one.
+/// The result of a demonstration, or of a part of it.
 pub type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// Runs the demonstration `demo`; in a process of a [`Worker`] its `work`.
+/// Runs the demonstration `demo`, or in a process of a [`Worker`] its `work`.
 pub async fn run<W>(demo: &str, supervise: impl Future<Output = Result<()>>, work: fn(Worker) -> W) -> ExitCode
 where
     W: Future<Output = Result<()>>,
@@ -52,7 +52,7 @@ where
 ///
 /// # Errors
 ///
-/// If `ZK_HOSTS` is not set, or nobody answers there.
+/// If `ZK_HOSTS` is not set, or no server answers.
 pub async fn session() -> Result<Session> {
     let connector = Client::connector().with_session_timeout(SESSION_TIMEOUT);
     Ok(Session::connect_with(connector, &hosts()?).await?)

@@ -1,4 +1,4 @@
-//! Owns [`Store`]: a number in SQLite, guarded by fencing tokens or not.
+//! Owns [`Store`]: a number in SQLite, with or without a check of fencing tokens.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use zookeeper_recipes::FencingToken;
 
 use crate::Result;
 
-/// A number in SQLite, which may refuse those whose token is older than one that it has seen.
+/// A number in SQLite. It refuses requests with a token older than the newest that it has seen, if it checks tokens.
 #[derive(Debug)]
 pub struct Store {
     connection: Connection,
@@ -15,11 +15,11 @@ pub struct Store {
 }
 
 impl Store {
-    /// Makes a store of this number in a new file.
+    /// Creates a store with this number in a new file.
     ///
     /// # Errors
     ///
-    /// If SQLite says no.
+    /// If SQLite fails.
     pub fn create(file: &Path, number: usize) -> Result<()> {
         let connection = Connection::open(file)?;
         connection.execute("CREATE TABLE store (number INTEGER NOT NULL, token INTEGER NOT NULL)", [])?;
@@ -27,21 +27,21 @@ impl Store {
         Ok(())
     }
 
-    /// Opens the store, which from now on checks tokens or does not.
+    /// Opens a store, with or without checking tokens.
     ///
     /// # Errors
     ///
-    /// If SQLite says no.
+    /// If SQLite fails.
     pub fn open(file: &Path, checks: bool) -> Result<Self> {
         let connection = Connection::open(file)?;
         Ok(Self { connection, checks })
     }
 
-    /// The number, whoever asks.
+    /// The number, without a check.
     ///
     /// # Errors
     ///
-    /// If SQLite says no.
+    /// If SQLite fails.
     pub fn number(&self) -> Result<usize> {
         let number = |row: &Row<'_>| row.get(0);
         Ok(self.connection.query_row("SELECT number FROM store", [], number)?)
@@ -49,11 +49,11 @@ impl Store {
 
     /// The number; `None` if the token is too old.
     ///
-    /// Reading leaves the token behind, too: an older holder must not write between our read and our write.
+    /// A read records the token too: an older holder must not write between our read and our write.
     ///
     /// # Errors
     ///
-    /// If SQLite says no.
+    /// If SQLite fails.
     pub fn read(&self, token: FencingToken) -> Result<Option<usize>> {
         if !self.checks {
             return self.number().map(Some);
@@ -67,7 +67,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// If SQLite says no.
+    /// If SQLite fails.
     pub fn write(&self, number: usize, token: FencingToken) -> Result<bool> {
         let statement = if self.checks {
             "UPDATE store SET number = ?1, token = ?2 WHERE token <= ?2"

@@ -1,4 +1,4 @@
-//! What the examples share: a session, a path, and an end with an exit code.
+//! Shared parts of the examples: a session, a path, and an exit code.
 
 #![allow(dead_code, reason = "each example takes what it needs")]
 
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// Runs an example to its end or its first error, which is told with all its causes.
+/// Runs an example to its end or its first error, and prints the error with all its causes.
 pub(crate) async fn show(run: impl Future<Output = Result<()>>) -> ExitCode {
     match timeout(PATIENCE, run).await.unwrap_or_else(|late| Err(late.into())) {
         Ok(()) => ExitCode::SUCCESS,
@@ -39,12 +39,12 @@ pub(crate) fn hosts() -> Result<String> {
     std::env::var("ZK_HOSTS").map_err(no_hosts)
 }
 
-/// A path of this run's own.
+/// A path that only this run uses.
 pub(crate) fn path() -> String {
     format!("/{EXAMPLE}-{}", std::process::id())
 }
 
-/// A session that stands for a machine of a fleet; its locks say its name.
+/// A session that represents a machine of a fleet; its lock nodes carry its name.
 pub(crate) async fn session(name: &str) -> Result<Session> {
     let session = Session::connect(&hosts()?).await?;
     Ok(session.with_options(Options::new().with_identifier(name)))
@@ -61,8 +61,8 @@ pub(crate) fn name(contender: &Contender) -> String {
     contender.identifier_lossy().into_owned()
 }
 
-/// Ends a session from outside, by taking it over and closing it. Its owner may take it back first: only
-/// `SessionExpired` is proof.
+/// Ends a session from outside, by taking it over and closing it. Its owner may take it back first, so only
+/// `SessionExpired` proves that it has ended.
 pub(crate) async fn end_session(session: &Session) -> Result<()> {
     let session = session.client().session().clone();
     loop {

@@ -1,14 +1,14 @@
-//! A holder is stopped between its read and its write, and writes after its lock has gone to others: what a store
-//! loses that takes every write, and what one loses that checks fencing tokens.
+//! A holder is stopped between its read and its write, and writes after others were granted the lock. Compares the
+//! updates that a store loses with and without checking fencing tokens.
 //!
 //! ```console
 //! $ zk-docker/run cargo run -p demos --bin fencing
 //! ```
 //!
-//! Each worker is a process of its own, this program again with arguments. Under the lock it reads a counter from
-//! SQLite, thinks, and writes back one more. One of them stops itself (SIGSTOP) while it thinks, as a virtual machine
-//! does that is moved, and is continued when others have written. No lock can stop its late write: it asked whether
-//! it holds the lock, was told the truth, and was stopped before the next instruction.
+//! Each worker is a process that runs this program with arguments. Under the lock it reads a counter from SQLite,
+//! thinks, and writes back one more. One worker stops itself (SIGSTOP) while it thinks, like a virtual machine that is
+//! migrated, and is resumed when others have written. No lock can prevent its late write: it checked that it held the
+//! lock, which was true, and was stopped before the next instruction.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -23,7 +23,7 @@ const WORKERS: usize = 3;
 const UPDATES: usize = 20;
 /// The updates at which the first worker is stopped.
 const STOPS: [usize; 2] = [2, 5];
-/// How many writes of others it sleeps through; at least one is written after its lock is gone.
+/// How many writes of others the stopped worker misses; at least one comes after it lost the lock.
 const MISSED: usize = 3;
 const THINKING: Duration = Duration::from_millis(20);
 
@@ -44,7 +44,7 @@ async fn supervise() -> Result<()> {
         println!("{tokens:<10}{acknowledged:>14}{counted:>9}{lost:>6}");
     }
     if unchecked >= WORKERS * UPDATES {
-        return Err("the store without a check lost nothing; it should have".into());
+        return Err("the store without a check lost no updates; it should have".into());
     }
     if checked != WORKERS * UPDATES {
         return Err("the store with a check lost updates; it should not have".into());
@@ -52,7 +52,7 @@ async fn supervise() -> Result<()> {
     Ok(())
 }
 
-/// Lets the workers loose on a new store; returns what it has counted in the end.
+/// Runs the workers on a new store; returns its final count.
 async fn compete(checks: bool, folder: &Path) -> Result<usize> {
     let mut crew = Crew::new(folder, checks, 0)?;
     println!("{WORKERS} workers add {UPDATES} each, tokens {}", crew.tokens());
@@ -60,10 +60,10 @@ async fn compete(checks: bool, folder: &Path) -> Result<usize> {
         crew.spawn()?;
     }
     let mut missed = None;
-    while let Some((number, line)) = crew.news().await {
+    while let Some((number, line)) = crew.next_line().await {
         match (line.as_str(), missed) {
             ("written", Some(MISSED)) => {
-                println!("  others have written {MISSED} times; worker 0 goes on");
+                println!("  others have written {MISSED} times; worker 0 resumes");
                 crew.resume(0)?;
                 missed = None;
             }
@@ -81,7 +81,7 @@ async fn compete(checks: bool, folder: &Path) -> Result<usize> {
     crew.end().await
 }
 
-/// A worker: adds one to the counter, again and again, under the lock.
+/// A worker: repeatedly adds one to the counter under the lock.
 async fn work(worker: Worker) -> Result<()> {
     let store = worker.store()?;
     let session = session().await?;
@@ -97,14 +97,14 @@ async fn work(worker: Worker) -> Result<()> {
         sleep(THINKING).await;
         let mut late = false;
         if guard.state() == HoldState::Held && stops.first() == Some(&acknowledged) {
-            println!("stops, with token {token} and {count} in its hands");
+            println!("stops, with token {token}, after it read {count}");
             worker.stop()?;
             stops = &stops[1..];
             late = true;
         }
         let accepted = store.write(count + 1, token)?;
         if late {
-            let answer = if accepted { "takes it" } else { "refuses it" };
+            let answer = if accepted { "accepts it" } else { "refuses it" };
             println!("writes {} with token {token}; the store {answer}", count + 1);
         }
         if accepted {

@@ -1,12 +1,12 @@
-//! A shop sells its last item: to one buyer, if the store of its stock checks fencing tokens, or to two.
+//! A shop sells its last item to one buyer if the store of its stock checks fencing tokens, otherwise to two.
 //!
 //! ```console
 //! $ zk-docker/run cargo run -p demos --bin shop
 //! ```
 //!
-//! Each buyer is served by a process of its own. Under the lock it reads the stock from SQLite, charges the card, which
-//! no transaction of SQLite can include, and writes what is left. The one with the last item in its hands stops
-//! (SIGSTOP) between its last question whether it holds the lock and its write; it goes on when another has bought.
+//! A separate process serves each buyer. Under the lock it reads the stock from SQLite, charges the card, which no
+//! transaction of SQLite can include, and writes the new stock. The process that sells the last item stops (SIGSTOP)
+//! between its last check of the lock and its write. It resumes when another buyer was served.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use demos::{Crew, Result, Worker, session};
 
 const STOCK: usize = 3;
 const BUYERS: usize = 5;
-/// They are served in the order in which they come, so this one finds the last item.
+/// Buyers are served in the order of arrival, so this one finds the last item.
 const STOPS: usize = STOCK - 1;
 const CHARGING: Duration = Duration::from_millis(20);
 
@@ -39,7 +39,7 @@ async fn supervise() -> Result<()> {
         println!("{tokens:<10}{STOCK:>9}{sold:>6}{oversold:>10}");
     }
     if unchecked <= STOCK {
-        return Err("without a check nothing was oversold; the last item should have been".into());
+        return Err("without a check no item was oversold; the last one should have been".into());
     }
     if checked > STOCK {
         return Err("with a check an item was sold twice".into());
@@ -47,15 +47,15 @@ async fn supervise() -> Result<()> {
     Ok(())
 }
 
-/// Opens a shop with a new stock; returns how many items are sold.
+/// Opens a shop with a new stock; returns how many items were sold.
 async fn open(checks: bool, folder: &Path) -> Result<usize> {
     let mut crew = Crew::new(folder, checks, STOCK)?;
     println!("{BUYERS} buyers come for {STOCK} items, tokens {}", crew.tokens());
     let (mut come, mut stopped, mut sold) = (1, None, 0);
     crew.spawn()?;
-    while let Some((number, line)) = crew.news().await {
-        if line == "is in line" {
-            // The next one comes after this one.
+    while let Some((number, line)) = crew.next_line().await {
+        if line == "queues" {
+            // The next buyer comes after this one.
             if come < BUYERS {
                 crew.spawn()?;
                 come += 1;
@@ -68,9 +68,9 @@ async fn open(checks: bool, folder: &Path) -> Result<usize> {
         } else if line.starts_with("has") {
             sold += 1;
         }
-        // Who came later has been served only when the lock of the stopped one was gone.
+        // A later buyer was served, so the stopped one has lost the lock.
         if let Some(late) = stopped.take_if(|stopped| *stopped < number) {
-            println!("  buyer {late} goes on");
+            println!("  buyer {late} resumes");
             crew.resume(late)?;
         }
     }
@@ -84,21 +84,21 @@ async fn work(worker: Worker) -> Result<()> {
     let store = worker.store()?;
     let session = session().await?;
     let place = worker.mutex(&session)?.enqueue().await?;
-    println!("is in line");
+    println!("queues");
     let guard = place.await?;
     let token = guard.fencing_token();
     match store.read(token)? {
-        None => println!("is sent away, for token {token} is too old"),
+        None => println!("is sent away, because token {token} is too old"),
         Some(0) => println!("finds nothing left"),
         Some(left) => {
             sleep(CHARGING).await;
             if worker.number() == STOPS && guard.state() == HoldState::Held {
-                println!("stops, with token {token}, and {left} in stock when it looked");
+                println!("stops, with token {token}, after it read a stock of {left}");
                 worker.stop()?;
             }
             match store.write(left - 1, token)? {
                 true => println!("has bought one, with token {token}"),
-                false => println!("is refused and gets its money back, for token {token} is too old"),
+                false => println!("is refused and gets a refund, because token {token} is too old"),
             }
         }
     }
