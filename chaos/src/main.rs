@@ -11,6 +11,7 @@
 mod arguments;
 mod client;
 mod flapping;
+mod judgement;
 mod leftover;
 mod line;
 mod operator;
@@ -18,7 +19,6 @@ mod progress;
 mod register;
 mod run;
 mod timeline;
-mod verdict;
 mod workload;
 
 use std::process::ExitCode;
@@ -32,7 +32,7 @@ async fn main() -> ExitCode {
     let Arguments { command, settings } = Arguments::parse();
     let done = match command {
         None => run::run(settings).await,
-        Some(Command::Judge { out }) => verdict::again(&out),
+        Some(Command::Judge { out }) => judgement::again(&out),
         Some(Command::Flapping { acquires, seed }) => flapping::run(acquires, seed).await,
         Some(Command::FlappingClient { hosts, acquires }) => {
             flapping::acquire(&hosts, acquires).await.map(|()| true)

@@ -17,11 +17,11 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::arguments::Settings;
 use crate::client::Orders;
+use crate::judgement::{self, Course};
 use crate::leftover;
 use crate::operator::Operator;
 use crate::progress::Progress;
 use crate::register::{Register, Tokens};
-use crate::verdict::{self, Course};
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
@@ -143,7 +143,7 @@ async fn run_to_the_end(settings: &Settings, out: &Path, folder: &Path) -> Resul
         checked: register.updates(Tokens::Checked),
         ignored: register.updates(Tokens::Ignored),
     };
-    let kept = verdict::of_run(&course, folder, out)?;
+    let kept = judgement::of_run(&course, folder, out)?;
     fs::remove_dir_all(folder)?;
     Ok(kept)
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use testbed::history::Model;
 
-use crate::verdict::Promise;
+use crate::judgement::Promise;
 
 /// The parent of all lock paths.
 pub(crate) const ROOT: &str = "/chaos";
