@@ -13,7 +13,7 @@ use crate::workload::Workload;
 
 /// Runs three servers and many client processes under seeded faults, and judges what the clients recorded.
 ///
-/// Exits with 0 if every promise was kept, 1 if one was broken, and 2 if the run could not be played or read.
+/// Exits with 0 if every promise was kept, 1 if one was broken, and 2 if the run failed or could not be read.
 #[derive(Clone, Debug, Parser)]
 #[command(args_conflicts_with_subcommands = true, args_override_self = true, disable_help_subcommand = true)]
 pub(crate) struct Arguments {
@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     pub(crate) settings: Settings,
 }
 
-/// What to do instead of a run.
+/// A command other than a run.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
     /// Judges the history of an earlier run again
@@ -50,7 +50,7 @@ pub(crate) enum Command {
     Client(Orders),
 }
 
-/// What a run is like.
+/// The settings of a run.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Settings {
     /// Minutes of faults, with or without a fraction
@@ -61,7 +61,7 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "N", default_value_t = any_seed(), hide_default_value = true)]
     #[arg(allow_negative_numbers = true)]
     pub(crate) seed: u64,
-    /// What the clients do; a mix is all of it
+    /// What the clients do; `mix` is all workloads
     #[arg(long = "workload", value_name = "W", default_value = MIX, value_parser = workloads())]
     pub(crate) workloads: Workloads,
     /// Client processes

@@ -52,9 +52,9 @@ pub(crate) struct Orders {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
     Storm,
-    /// All faults are healed. Locks are held only briefly, so that nobody waits for long.
+    /// All faults are healed. Locks are held only briefly, so that waits are short.
     Calm,
-    /// Finish what is under way, and start nothing.
+    /// Finish the current operations, and start no more.
     Stop,
 }
 
@@ -178,7 +178,7 @@ fn tasks_of(workload: Workload) -> Vec<Task> {
     }
 }
 
-/// Connects, however long it takes. Fails if the parent stops the client before, since then no server ever answered.
+/// Connects without a time limit. Fails if the parent stops the client before a server answered.
 async fn connect(orders: &Orders, phase: &watch::Receiver<Phase>) -> Result<Session> {
     loop {
         let connector = Client::connector().with_session_timeout(orders.session);
@@ -206,7 +206,7 @@ fn follow_the_parent() -> watch::Receiver<Phase> {
     followed
 }
 
-/// Records, from a separate thread, when the machine does not schedule this process, which excuses a late report of a
+/// Records, from a separate thread, when the machine did not schedule this process. That excuses a late report of a
 /// loss.
 fn record_stalls(name: &Arc<str>, journal: &Journal) {
     const BEAT: Duration = Duration::from_millis(10);

@@ -34,7 +34,7 @@ const COURSE: &str = "course.json";
 /// A run of this length must show that updates can be lost.
 const LONG: Duration = Duration::from_secs(300);
 
-/// What the parent knows about a run.
+/// The parent's record of a run.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Course {
     pub(crate) seed: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Course {
     pub(crate) asked: u64,
     /// Nodes which existed when all clients had ended.
     pub(crate) left: Vec<String>,
-    /// What went wrong, as seen by the parent.
+    /// Errors that the parent noticed.
     pub(crate) wrong: Vec<String>,
     pub(crate) checked: Updates,
     pub(crate) ignored: Updates,
@@ -138,18 +138,18 @@ fn judge_clients(findings: &mut Findings, course: &Course, facts: &Facts, excuse
 fn judge_progress(findings: &mut Findings, course: &Course, facts: &Facts, pace: &Pace) {
     pace::denied(&facts.events, course).into_iter().for_each(|text| findings.add(Promise::Progress, text));
     if pace.longest > course.patience() {
-        let text = format!("{}: no grant for {:?} after all was healed", pace.object, pace.longest);
+        let text = format!("{}: no grant for {:?} after all faults were healed", pace.object, pace.longest);
         findings.add(Promise::Progress, text);
     }
 }
 
 fn judge_nodes(findings: &mut Findings, course: &Course, facts: &Facts) {
-    course.left.iter().for_each(|node| findings.add(Promise::Nodes, format!("{node} is left")));
+    course.left.iter().for_each(|node| findings.add(Promise::Nodes, format!("{node} was left behind")));
     for mark in &facts.marks {
         if let What::Left { node } = &mark.what {
             findings.add(
                 Promise::Nodes,
-                format!("{node} is left, of {}, which had released everything", mark.process),
+                format!("{node} was left behind by {}, which had released everything", mark.process),
             );
         }
     }
@@ -157,11 +157,11 @@ fn judge_nodes(findings: &mut Findings, course: &Course, facts: &Facts) {
 
 fn judge_updates(findings: &mut Findings, course: &Course) {
     if course.checked.lost > 0 {
-        let text = format!("{} updates are lost of the set that checks tokens", course.checked.lost);
+        let text = format!("{} updates of the set that checks tokens were lost", course.checked.lost);
         findings.add(Promise::Updates, text);
     }
     let shows = course.workloads.contains(&Workload::LockSet) && course.duration >= LONG;
     if shows && course.ignored.lost == 0 {
-        findings.add(Promise::Sight, "no update was lost of the set that ignores tokens: the judge sees nothing");
+        findings.add(Promise::Sight, "no update of the set that ignores tokens was lost: the judge sees nothing");
     }
 }

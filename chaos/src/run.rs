@@ -108,10 +108,13 @@ async fn run_to_the_end(settings: &Settings, out: &Path, folder: &Path) -> Resul
     let calm = now();
     ensemble.settled().await?;
     let settled = now();
-    println!("chaos: all is healed, the servers are together after {:.1} s", (settled - calm) as f64 / 1e9);
+    println!(
+        "chaos: all faults are healed, the ensemble is complete after {:.1} s",
+        (settled - calm) as f64 / 1e9
+    );
     for client in &mut clients {
-        // A process which has ended is reported below.
-        let _ = client.tell("calm");
+        // If the process has ended, that is reported below.
+        let _ = client.send_line("calm");
     }
     sleep(QUIET).await;
 

@@ -1,4 +1,4 @@
-//! What the program does with arguments, and with wrong ones.
+//! The command line: the help, and errors for wrong arguments.
 
 use std::process::{Command, Output};
 

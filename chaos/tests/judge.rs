@@ -198,7 +198,7 @@ async fn judge_excuses_a_deletion_by_the_operator_for_a_limited_time() {
     let reported = |sent: u64| reported_late().with_session(10).with(deleted(sent));
     reported(195).assert_clean().await;
     reported(185).assert_violation("reported its loss").await;
-    // A process which stands still then cannot know it in time.
+    // A process that is paused then cannot know of it in time.
     reported(185).with(fault("long-client-pause", "c1.1", 350, 440)).assert_clean().await;
     let looked = |at| reported(195).with(step("c1.1", 1, at, json!({"step": "confirmed"})));
     looked(449).assert_clean().await;
@@ -226,9 +226,9 @@ async fn judge_ends_the_grants_of_a_killed_process() {
 #[tokio::test]
 async fn judge_sees_leftover_nodes_and_unexplained_evictions() {
     let node = "/chaos/election/_c_a-lock-0000000001";
-    Story::of_two().on("left", json!([node])).assert_violation(&format!("{node} is left")).await;
+    Story::of_two().on("left", json!([node])).assert_violation(&format!("{node} was left behind")).await;
     let own = json!({"at": ms(690), "process": "c2.1", "mark": "left", "node": node});
-    Story::of_two().with(own).assert_violation(&format!("{node} is left, of c2.1")).await;
+    Story::of_two().with(own).assert_violation(&format!("{node} was left behind by c2.1")).await;
     let evicted = json!({"at": ms(250), "process": "c2.1", "mark": "evicted", "node": "/chaos/election/b"});
     Story::of_two().with(evicted).assert_violation("which nobody deleted").await;
 }
@@ -237,8 +237,8 @@ async fn judge_sees_leftover_nodes_and_unexplained_evictions() {
 async fn judge_requires_grants_during_the_faults_and_after_them() {
     let nothing = || Story { lines: Vec::new(), ..Story::of_two() };
     nothing().assert_violation("/chaos/election: no grant before the last fault was over").await;
-    nothing().assert_violation("/chaos/election: no grant after all was healed").await;
-    Story::of_two().on("settled", json!(ms(611))).assert_violation("no grant after all was healed").await;
+    nothing().assert_violation("/chaos/election: no grant after all faults were healed").await;
+    Story::of_two().on("settled", json!(ms(611))).assert_violation("no grant after all faults were healed").await;
     Story::of_two().on("calm", json!(ms(99))).assert_violation("no grant before the last fault was over").await;
     // Every lock of every workload must be granted.
     Story::of_two().on("workloads", json!(["election", "rw"])).assert_violation("/chaos/rw: no grant").await;
@@ -256,7 +256,7 @@ async fn judge_requires_grants_during_the_faults_and_after_them() {
         story.lines.retain(|line| line["attempt"] != 2);
         story
     };
-    alone(1_650).assert_violation("/chaos/election: no grant for 1.1s after all was healed").await;
+    alone(1_650).assert_violation("/chaos/election: no grant for 1.1s after all faults were healed").await;
 }
 
 #[tokio::test]
@@ -283,9 +283,13 @@ async fn judge_of_a_long_run_requires_that_updates_were_lost() {
     let lost = |lost| json!({"acknowledged": 10, "lost": lost, "refused": 0});
     set().on("duration", seconds(299)).assert_clean().await;
     let long = || set().on("duration", seconds(300));
-    long().assert_violation("no update was lost of the set that ignores tokens").await;
+    long().assert_violation("no update of the set that ignores tokens was lost").await;
     long().on("ignored", lost(1)).assert_clean().await;
-    long().on("ignored", lost(1)).on("checked", lost(1)).assert_violation("1 updates are lost").await;
+    long()
+        .on("ignored", lost(1))
+        .on("checked", lost(1))
+        .assert_violation("1 updates of the set that checks tokens were lost")
+        .await;
 }
 
 #[tokio::test]

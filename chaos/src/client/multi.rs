@@ -34,7 +34,7 @@ pub(super) async fn one_by_one(mut worker: Worker) -> Result {
     while !worker.should_stop() {
         let members = some(&mut worker, ["one-by-one-a", "one-by-one-b", "one-by-one-c"]);
         let objects = members.iter().map(|path| Acquire::exclusive(path.as_str())).collect();
-        // `enqueue` returns after the first member, which says nothing of the others.
+        // `enqueue` returns after the first member, and proves nothing about the others.
         let way = Way::without_enqueue(&mut worker);
         let lock = MultiLock::new(&worker.session, &members)?.sequential();
         hold(&mut worker, way, &lock, objects).await;

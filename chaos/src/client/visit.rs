@@ -89,7 +89,7 @@ impl Visit {
         }
     }
 
-    /// Whether it found a loss which `lost()` has not reported yet.
+    /// Returns whether it found a loss which `lost()` has not reported yet.
     fn look(&mut self, worker: &Worker, guard: &impl LockGuard, last_look: &mut u64) -> bool {
         let before = now();
         match guard.state() {

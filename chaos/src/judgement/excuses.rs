@@ -1,4 +1,4 @@
-//! What no lock can prevent: processes that stood still, nodes deleted by an operator, and ping answers held back.
+//! Excuses for what no lock can prevent: paused processes, nodes deleted by an operator, and ping answers held back.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const MULTI: &str = "/chaos/multi-";
 /// How long a process may take to report a loss after it resumed.
 const GRACE: u64 = 250_000_000;
 
-/// Why a loss may be reported after the next grant. Of two at the same time the greater one is named.
+/// Why a loss may be reported after the next grant. Of two reasons at the same time, the greater one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Reason {
     PingsHeld,
@@ -24,7 +24,7 @@ pub(super) enum Reason {
     Paused,
 }
 
-/// What is excused for a process at an instant.
+/// An excuse of a process at an instant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Excuse {
     pub(super) reason: Reason,
@@ -121,22 +121,22 @@ impl Excuses {
         excuses
     }
 
-    /// What is excused at an instant for a process and for what it holds with this token.
+    /// The excuse at an instant of a process, and of its grant with this token.
     pub(super) fn find(&self, process: &str, object: &str, token: i64, at: u64) -> Option<Excuse> {
         let deleted = self.deletion(process, object, token, at);
         let deleted = deleted.map(|since| Excuse { reason: Reason::Deleted, since, unaware: true });
         self.still(process, at).into_iter().chain(deleted).reduce(Excuse::and)
     }
 
-    /// When the operator may have deleted the node of a holder, if its process need not know of it at an instant.
+    /// When the operator may have deleted the node of a holder, if the process need not know of it at that instant.
     pub(super) fn deletion(&self, process: &str, object: &str, token: i64, at: u64) -> Option<u64> {
         let removal = self.deleted.get(&(object.to_owned(), token))?;
-        // A process which stood still before it had to know need not know it until it resumes.
+        // A process that was paused before it had to know need not know until it resumes.
         let ran = self.still(process, at).map_or(at, |still| still.since);
         (removal.sent <= at && ran <= removal.known).then_some(removal.sent)
     }
 
-    /// What is excused at an instant for a process, whatever it holds.
+    /// The excuse at an instant of a process, independent of its grants.
     fn still(&self, process: &str, at: u64) -> Option<Excuse> {
         let stretches = self.by_process.get(process).into_iter().flatten();
         let still = stretches.filter(|stretch| (stretch.begin..=stretch.end + GRACE).contains(&at));

@@ -25,7 +25,7 @@ pub(super) struct Deletion<'a> {
     pub(super) node: &'a str,
     pub(super) token: i64,
     pub(super) sent: u64,
-    /// When it was certainly deleted.
+    /// The instant by which it was certainly deleted.
     pub(super) done: Option<u64>,
 }
 

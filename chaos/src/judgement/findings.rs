@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// What must hold in every run.
+/// A promise that must hold in every run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Promise {
     Exclusion,
@@ -40,15 +40,15 @@ impl Promise {
 impl Display for Promise {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Self::Exclusion => "two that exclude each other held at once",
+            Self::Exclusion => "conflicting holders at the same time",
             Self::Tokens => "tokens that did not grow",
             Self::Order => "not in the order of arrival",
-            Self::Room => "more permits than there are",
+            Self::Room => "more permits held than there are",
             Self::Loss => "loss reported after the next grant",
-            Self::Updates => "updates lost with tokens",
-            Self::Progress => "no progress after all was healed",
-            Self::Nodes => "nodes left",
-            Self::Clients => "what a client must not see",
+            Self::Updates => "updates lost although tokens were checked",
+            Self::Progress => "no progress after all faults were healed",
+            Self::Nodes => "leftover nodes",
+            Self::Clients => "impossible results seen by a client",
             Self::Sight => "the judge sees nothing",
         })
     }

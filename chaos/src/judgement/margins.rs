@@ -138,7 +138,7 @@ impl std::fmt::Display for Reason {
         let excused = match self {
             Self::Fault(kind) => return kind.fmt(f),
             Self::Unknown => "no fault known",
-            Self::Excused(excuses::Reason::Paused) => "excused: the process stood still",
+            Self::Excused(excuses::Reason::Paused) => "excused: the process was paused",
             Self::Excused(excuses::Reason::Starved) => "excused: the machine did not schedule it",
             Self::Excused(excuses::Reason::Deleted) => "excused: an operator deleted the node",
             Self::Excused(excuses::Reason::PingsHeld) => "excused: ping answers held back",

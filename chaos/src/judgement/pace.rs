@@ -21,7 +21,7 @@ pub(super) fn denied(events: &[Event], course: &Course) -> Vec<String> {
             denied.push(format!("{path}: no grant before the last fault was over"));
         }
         if !granted(course.settled..=course.asked) {
-            denied.push(format!("{path}: no grant after all was healed"));
+            denied.push(format!("{path}: no grant after all faults were healed"));
         }
     }
     denied

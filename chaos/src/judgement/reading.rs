@@ -1,4 +1,4 @@
-//! Prepares the history for the judges: removes and corrects what a process could not have known.
+//! Prepares the history for the judges: removes or corrects events of processes that could not know better.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use super::facts::Facts;
 
 type Attempt = (Arc<str>, u64);
 
-/// What the whole history says about each attempt.
+/// Facts about each attempt, from the whole history.
 #[derive(Debug, Default)]
 struct Known {
     granted: HashMap<Attempt, (u64, i64)>,
     invoked: HashMap<Attempt, u64>,
-    /// Attempts to lock what the process held already.
+    /// Attempts to lock again what the process already held.
     again: HashSet<Attempt>,
 }
 
@@ -40,7 +40,7 @@ impl Known {
     }
 }
 
-/// Adds the ends of killed processes, and changes what others recorded while they could not know better.
+/// Adds the losses of killed processes, and corrects events that other processes recorded while they were excused.
 pub(super) fn of(facts: &Facts, excuses: &Excuses) -> Vec<Event> {
     let history = History::from_events(facts.events.clone());
     for (process, at) in excuses.killed() {

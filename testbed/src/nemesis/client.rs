@@ -1,4 +1,4 @@
-//! A client of the servers that is a process of its own, behind proxies of its own.
+//! A client process, behind its own proxies.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -13,12 +13,12 @@ use crate::proxy::{Closing, Proxy};
 
 const POLL: Duration = Duration::from_millis(10);
 
-/// Makes the command that is the client, of this name, which is to connect to these hosts.
+/// Makes the command of a client from its name and the hosts to connect to.
 type Recipe = Box<dyn Fn(&str, &str) -> Command + Send>;
 
-/// A process that uses the servers, each through a proxy, and that is started again after it was killed.
+/// A process that uses each server through a proxy. It is restarted after it was killed.
 ///
-/// It is asked to end by closing its standard input. Dropping it kills it.
+/// Closing its standard input asks it to end. Dropping the client kills it.
 pub struct Client {
     name: String,
     incarnation: usize,
@@ -29,11 +29,11 @@ pub struct Client {
 }
 
 impl Client {
-    /// Starts a client. `recipe` makes the command from a name, new at every start, and the hosts to connect to.
+    /// Starts a client. `recipe` makes the command from the process's name, new at every start, and the hosts.
     ///
     /// # Errors
     ///
-    /// If there is no port or thread for a proxy, or the command cannot be run.
+    /// If a proxy gets no port or thread, or the command cannot be run.
     pub async fn start(
         name: &str,
         servers: &[String],
@@ -55,12 +55,12 @@ impl Client {
         Ok(client)
     }
 
-    /// The name of the process that runs, or ran last.
+    /// The name of the current or last process.
     pub fn name(&self) -> String {
         format!("{}.{}", self.name, self.incarnation)
     }
 
-    /// How the process ended each time that nobody had killed it or asked it to end, in a sentence.
+    /// A sentence for each time that the process ended without being killed or asked to end.
     pub fn crashes(&self) -> &[String] {
         &self.crashes
     }
@@ -69,8 +69,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// If it has ended, or was asked to.
-    pub fn tell(&mut self, what: &str) -> io::Result<()> {
+    /// If it has ended, or was asked to end.
+    pub fn send_line(&mut self, what: &str) -> io::Result<()> {
         let input = self.child.as_mut().and_then(|child| child.stdin.as_mut());
         input.map_or(Err(io::ErrorKind::BrokenPipe.into()), |input| writeln!(input, "{what}"))
     }
@@ -82,7 +82,7 @@ impl Client {
         }
     }
 
-    /// Waits until the process has ended, for `limit`; `None` if it has not.
+    /// Waits up to `limit` until the process has ended; `None` if it has not.
     pub async fn ended(&mut self, limit: Duration) -> Option<ExitStatus> {
         let deadline = Instant::now() + limit;
         loop {
@@ -96,7 +96,7 @@ impl Client {
         }
     }
 
-    /// Whether it has a connection through which server `i` answers it.
+    /// Whether server `i` answers it on some connection.
     pub(super) fn is_at(&self, server: usize) -> bool {
         self.proxies[server].connections() > 0
     }
@@ -123,7 +123,7 @@ impl Client {
                 Network::Open => proxy.heal(),
                 Network::Refused => proxy.refuse(),
                 Network::BlackHole => {
-                    // A refusing proxy has closed what was open; what comes now is to stay silent.
+                    // A refusing proxy has closed its connections; new connections must stay silent.
                     proxy.heal();
                     proxy.black_hole();
                 }
@@ -138,7 +138,7 @@ impl Client {
         }
     }
 
-    /// Forgets what passed the proxies, and starts the process again if it has ended by itself.
+    /// Clears the records of the proxies, and restarts the process if it has ended by itself.
     pub(super) fn keep(&mut self) -> io::Result<()> {
         self.proxies.iter().for_each(Proxy::reset);
         let ended = self.child.as_mut().map(Child::try_wait);
@@ -159,7 +159,7 @@ impl Client {
 
     fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // It fails only if the process has ended already.
+            // It fails only if the process has already ended.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -167,7 +167,7 @@ impl Client {
 
     fn signal(&self, signal: Signal) {
         if let Some(child) = &self.child {
-            // It fails only for a process that has ended, to which no signal matters.
+            // It fails only if the process has ended, and then the signal does not matter.
             let _ = kill_process(Pid::from_child(child), signal);
         }
     }
