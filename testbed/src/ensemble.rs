@@ -20,9 +20,9 @@ const TRIES: usize = 3;
 #[derive(Debug)]
 pub struct Ensemble {
     servers: Vec<Server>,
-    // By `from`, then `to`; none from a server to itself.
+    // By `from`, then `to`; a server has no link to itself.
     links: Vec<Vec<Option<Link>>>,
-    // Held for its `Drop`; after the servers, which would log that their peers vanish.
+    // Held for its `Drop`. It comes after the servers, which would otherwise log that their peers vanish.
     _relay: Relay,
 }
 
@@ -36,7 +36,7 @@ impl Ensemble {
         Self::builder().servers(n).start().await
     }
 
-    /// Three servers with ticks of 200 ms, so with sessions from 400 ms to 60 s, which give up a silent peer after
+    /// Three servers with ticks of 200 ms, so with sessions from 400 ms to 60 s. They give up a silent peer after
     /// 20 ticks (4 s).
     pub fn builder() -> EnsembleBuilder {
         EnsembleBuilder {
@@ -47,7 +47,7 @@ impl Ensemble {
         }
     }
 
-    /// How many servers there are.
+    /// The number of servers.
     #[allow(clippy::len_without_is_empty, reason = "an ensemble is never empty")]
     pub fn len(&self) -> usize {
         self.servers.len()
@@ -68,9 +68,9 @@ impl Ensemble {
         &mut self.servers[i]
     }
 
-    /// Waits until exactly one of the servers that answer says that it leads.
+    /// Waits until exactly one of the servers that answer reports that it leads.
     ///
-    /// A leader that is cut off from the others says so for up to `sync_limit` ticks, a paused one says nothing.
+    /// A leader that is cut off from the others reports it for up to `sync_limit` ticks. A paused one does not answer.
     ///
     /// # Errors
     ///
@@ -89,8 +89,8 @@ impl Ensemble {
         }
     }
 
-    /// Those of the servers that say within `limit` that they lead: none during an election, and two while one of them
-    /// does not know yet that it was deposed.
+    /// The servers that report within `limit` that they lead: none during an election, and two while a deposed leader
+    /// does not know it yet.
     pub async fn leaders_within(&self, limit: Duration) -> Vec<usize> {
         let mut asked = JoinSet::new();
         for (i, server) in self.servers.iter().enumerate() {
@@ -101,7 +101,7 @@ impl Ensemble {
         modes.into_iter().filter(|(_, mode)| mode.as_deref() == Some("leader")).map(|(i, _)| i).collect()
     }
 
-    /// Waits for a [`leader`](Self::leader) and returns those that follow one now.
+    /// Waits for a [`leader`](Self::leader) and returns its current followers.
     ///
     /// # Errors
     ///
@@ -146,13 +146,13 @@ impl Ensemble {
         from.chain(to).flatten().for_each(Link::black_hole);
     }
 
-    /// Makes every link forward again. The servers need some time to find together then; see
+    /// Makes every link forward again. The servers then need some time to form a quorum; see
     /// [`settled`](Self::settled).
     pub fn heal(&self) {
         self.links.iter().flatten().flatten().for_each(Link::heal);
     }
 
-    /// What each server says that it is; all are asked at once, as a paused one takes long not to answer.
+    /// The mode that each server reports. All are asked at once, because a paused server runs into the time limit.
     async fn modes(&self) -> Vec<Option<String>> {
         let mut asked = JoinSet::new();
         for (i, server) in self.servers.iter().enumerate() {
@@ -182,7 +182,7 @@ fn with_mode(modes: &[Option<String>], wanted: &str) -> Vec<usize> {
     (0..modes.len()).filter(|&i| modes[i].as_deref() == Some(wanted)).collect()
 }
 
-/// What an [`Ensemble`] is started with.
+/// The configuration of an [`Ensemble`].
 #[derive(Clone, Debug)]
 pub struct EnsembleBuilder {
     servers: usize,
@@ -204,13 +204,13 @@ impl EnsembleBuilder {
         self
     }
 
-    /// Sets after how many ticks of silence a leader and a follower give each other up.
+    /// Sets the number of silent ticks after which a leader and a follower give each other up.
     pub fn sync_limit(mut self, ticks: u32) -> Self {
         self.sync_limit = ticks;
         self
     }
 
-    /// Sets how many ticks a follower has to catch up with its leader.
+    /// Sets the number of ticks that a follower has to catch up with its leader.
     pub fn init_limit(mut self, ticks: u32) -> Self {
         self.init_limit = ticks;
         self
@@ -222,13 +222,13 @@ impl EnsembleBuilder {
         self
     }
 
-    /// Adds a line `key=value` to every `zoo.cfg`. The last one of a key counts.
+    /// Adds a line `key=value` to every `zoo.cfg`. The last line of a key counts.
     pub fn config(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.server = self.server.config(key, value);
         self
     }
 
-    /// Has a persistent node at `path` from the start, as [`ServerBuilder::counter`] does.
+    /// Creates a persistent node at `path` before the start, as [`ServerBuilder::counter`] does.
     pub fn counter(mut self, path: impl Into<String>, next: i32) -> Self {
         self.server = self.server.counter(path, next);
         self
@@ -238,7 +238,7 @@ impl EnsembleBuilder {
     ///
     /// # Errors
     ///
-    /// As [`Server::start`]; and if not all take requests within a minute.
+    /// As [`Server::start`], and if not all servers take requests within a minute.
     pub async fn start(self) -> Result<Ensemble, ServerError> {
         for _ in 0..TRIES {
             let mut ensemble = self.launch().await?;
@@ -247,7 +247,7 @@ impl EnsembleBuilder {
                 result => return result.map(|()| ensemble),
             }
         }
-        Err(ServerError::new("ports that were free a moment before were taken when the servers bound them"))
+        Err(ServerError::new("other processes took the free ports before the servers bound them"))
     }
 
     async fn launch(&self) -> Result<Ensemble, ServerError> {
@@ -263,15 +263,15 @@ impl EnsembleBuilder {
         Ok(Ensemble { servers, links, _relay: relay })
     }
 
-    /// The configuration of server `i`: its own ports as they are, those of the others through the links.
+    /// The configuration of server `i`: its own ports directly, those of the others through the links.
     fn member(&self, i: usize, own: &Ports, links: &[Option<Link>]) -> ServerBuilder {
         let server = Server::builder()
-            // Servers would hand their own view of the ports to the others.
+            // Otherwise servers would send their own view of the ports to the others.
             .config("reconfigEnabled", "false")
             .config("standaloneEnabled", "false")
             .config("initLimit", self.init_limit.to_string())
             .config("syncLimit", self.sync_limit.to_string())
-            // A server that was cut off asks for a new election this often; it is up to a minute by default.
+            // A server that was cut off asks for a new election this often. The default is up to a minute.
             .property("zookeeper.fastleader.maxNotificationInterval", "500");
         let server = server.overlaid_by(&self.server);
         links.iter().enumerate().fold(server, |server, (j, link)| {
@@ -285,7 +285,7 @@ impl EnsembleBuilder {
     }
 }
 
-/// Where one server listens.
+/// The ports on which a server listens.
 #[derive(Debug)]
 struct Ports {
     client: u16,

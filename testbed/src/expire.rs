@@ -1,4 +1,4 @@
-//! Ends a ZooKeeper session from outside, for real.
+//! Ends a ZooKeeper session from outside.
 
 use std::io;
 use std::time::Duration;
@@ -10,18 +10,17 @@ use tokio::time;
 use crate::frames::{Frame, FrameReader, FromServer, RecordWriter};
 
 const LIMIT: Duration = Duration::from_secs(10);
-/// How long one server may take before the next is asked.
+/// How long one server may take before the next one is tried.
 const PATIENCE: Duration = Duration::from_secs(2);
 const CLOSE_SESSION: i32 = -11;
 const XID: i32 = 1;
 
-/// Ends the session with this id and password: moves it to a connection of its own, and closes it
-/// there.
+/// Ends the session with this id and password: moves it to a new connection, and closes it there.
 ///
-/// `hosts` is `host:port`, or several with commas, with or without a chroot; they are asked in
-/// turn. When it returns, the session's ephemeral nodes are gone as of the leader, and its owner
-/// hears of the expiry as soon as it reconnects. A session that has ended before is no error;
-/// neither is a wrong password, which servers answer in the same way.
+/// `hosts` is `host:port`, or several separated by commas, with or without a chroot; they are tried
+/// in turn. When it returns, the leader has deleted the session's ephemeral nodes, and its owner
+/// learns of the expiry as soon as it reconnects. A session that has already ended is not an error,
+/// nor is a wrong password, to which servers give the same answer.
 ///
 /// # Errors
 ///
@@ -31,7 +30,7 @@ pub async fn expire(hosts: &str, session: (i64, Vec<u8>)) -> io::Result<()> {
     let ended = async {
         let servers = hosts.split_once('/').map_or(hosts, |(servers, _chroot)| servers);
         for server in servers.split(',').cycle() {
-            // The owner may have taken the session back between our two requests: only an answer is
+            // The owner may have taken the session back between our two requests, so only an answer is
             // proof.
             if let Ok(Ok(Outcome::Ended)) = time::timeout(PATIENCE, attempt(server.trim(), id, &password)).await {
                 return;

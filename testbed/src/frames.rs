@@ -1,4 +1,4 @@
-//! The frames of ZooKeeper's client protocol, as far as a bystander has to understand them.
+//! The frames of ZooKeeper's client protocol, as far as a proxy must understand them.
 //!
 //! A frame is a length (`i32`, big-endian) and that many bytes. The first frame each way is a
 //! `ConnectRequest` or a `ConnectResponse`; after that requests are `xid i32, opcode i32, body` and
@@ -15,7 +15,7 @@ pub use op::Op;
 pub(crate) use reader::{FrameReader, Opening};
 pub(crate) use record::{Fields, RecordWriter};
 
-/// No frame of a client or a server is longer; a longer one is not ZooKeeper's protocol.
+/// The longest frame of a client or a server; a longer one is not ZooKeeper's protocol.
 pub(crate) const MAX_FRAME: usize = 64 << 20;
 
 const NOTIFICATION_XID: i32 = -1;
@@ -23,7 +23,7 @@ const PING_XID: i32 = -2;
 const AUTH_XID: i32 = -4;
 const SET_WATCHES_XID: i32 = -8;
 
-/// What passed through besides the requests of the client's user and their answers.
+/// A kind of frame other than the requests of the client's user and their answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
@@ -50,7 +50,7 @@ pub enum Kind {
     Command,
 }
 
-/// One whole frame, with its length in front.
+/// One whole frame, including its length.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Frame {
     bytes: Vec<u8>,
@@ -72,14 +72,14 @@ pub(crate) struct RequestFrame {
     pub(crate) parts: Vec<(Op, String)>,
 }
 
-/// What a client sent after its first frame.
+/// A client's frame after the first one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FromClient {
     Request(RequestFrame),
     Aside(Kind),
 }
 
-/// What a server sent after its first frame.
+/// A server's frame after the first one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FromServer {
     Answer { xid: i32, zxid: i64, err: i32 },
@@ -89,7 +89,7 @@ pub(crate) enum FromServer {
 /// The answer to a `ConnectRequest`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConnectResponse {
-    /// 0 if the server does not know the session (any more), or the password is wrong.
+    /// 0 if the server does not know the session, or the password is wrong.
     pub(crate) session: i64,
     pub(crate) password: Vec<u8>,
 }
@@ -109,7 +109,7 @@ impl Frame {
         &self.bytes
     }
 
-    /// What follows the length.
+    /// The bytes after the length.
     pub(crate) fn body(&self) -> &[u8] {
         &self.bytes[4..]
     }
@@ -150,7 +150,7 @@ impl Frame {
         })
     }
 
-    /// Reads the first frame of a server; `None` if it is none.
+    /// Reads the first frame of a server; `None` if it is too short to be one.
     pub(crate) fn connect_response(&self) -> Option<ConnectResponse> {
         let mut fields = self.fields();
         let _protocol_version = fields.int()?;
@@ -160,8 +160,7 @@ impl Frame {
 }
 
 impl RequestFrame {
-    /// Reads the body as far as it can be understood: a body that is cut short leaves the rest
-    /// empty.
+    /// Reads the body as far as it can be parsed. Fields missing from a short body stay empty.
     fn read(xid: i32, op: Op, fields: &mut Fields<'_>) -> Self {
         let mut request = Self { xid, op, path: String::new(), watch: false, parts: Vec::new() };
         if matches!(op, Op::Multi | Op::MultiRead) {
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn short_body_is_no_panic() {
+    fn short_body_does_not_panic() {
         let whole = request(1, 1, |record| {
             record.buffer(b"/path").buffer(b"");
         });
@@ -237,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn pings_auth_and_watches_are_no_requests() {
+    fn pings_auth_and_watches_are_not_requests() {
         for (xid, code, kind) in
             [(-2, 11, Kind::Ping), (-4, 100, Kind::Auth), (-8, 101, Kind::SetWatches), (3, 102, Kind::Sasl)]
         {
@@ -246,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_and_notification_are_told_apart() {
+    fn answer_and_notification_are_distinguished() {
         let mut answer = RecordWriter::default();
         answer.int(5).long(77).int(-101);
         assert_eq!(answer.into_frame().sent_by_server(), Some(FromServer::Answer { xid: 5, zxid: 77, err: -101 }));

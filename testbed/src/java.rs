@@ -1,4 +1,4 @@
-//! Java processes: finding what they need, and seeing to it that none outlives its test.
+//! Java processes: finds java and a class path, and kills each process when its test ends.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -13,7 +13,7 @@ use crate::server::ServerError;
 
 const FINDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../zk-docker/classpath");
 
-// It reads the end of its input when the test's process is gone, however it ended.
+// Its input ends when the test's process ends for any reason.
 const WATCHDOG: &str = r#"read -r; kill -KILL "$1"; rm -rf -- "$2"; sleep 0.2; rm -rf -- "$2""#;
 
 /// The java binary and the class path of a ZooKeeper on this machine.
@@ -24,7 +24,7 @@ pub(crate) struct Installation {
 }
 
 impl Installation {
-    /// Asks `zk-docker/classpath`, once a process.
+    /// Runs `zk-docker/classpath`, once per process.
     pub(crate) async fn find() -> Result<&'static Self, ServerError> {
         static FOUND: OnceCell<Installation> = OnceCell::const_new();
         FOUND.get_or_try_init(Self::ask_finder).await
@@ -42,14 +42,14 @@ impl Installation {
                 Ok(Self { java: java.to_owned(), class_path: class_path.to_owned() })
             }
             _ => Err(ServerError::new(format!(
-                "this test starts servers of its own and needs ZooKeeper and Java on this machine: {}",
+                "this test starts its own servers and needs ZooKeeper and Java on this machine: {}",
                 String::from_utf8_lossy(&output.stderr).trim()
             ))),
         }
     }
 }
 
-/// What to launch.
+/// The program to launch.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) class_path: Vec<PathBuf>,
@@ -84,7 +84,7 @@ impl Java {
             .stdin(Stdio::null())
             .stdout(log.try_clone().map_err(failed)?)
             .stderr(log)
-            // Ctrl-C is for the test; the watchdog sees it end.
+            // Ctrl-C must reach only the test; the watchdog notices when it ends.
             .process_group(0)
             .spawn()
             .map_err(failed)?;
@@ -106,11 +106,11 @@ impl Java {
         exited
     }
 
-    /// Stops the process, and waits until all of its threads have stopped: the signal alone only tells one of them, and
-    /// until that has a processor the others go on.
+    /// Stops the process, and waits until all of its threads have stopped. The signal reaches only one thread, and the
+    /// others run on until that thread is scheduled.
     pub(crate) fn pause(&self) {
         let pid = Pid::from_child(&self.child);
-        // Both fail only for a process that has ended, to which no signal matters.
+        // Both fail only if the process has ended, and then the signal does not matter.
         let _ = kill_process(pid, Signal::STOP);
         let _ = waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
     }
@@ -128,7 +128,7 @@ impl Java {
 impl Drop for Java {
     fn drop(&mut self) {
         let _ = self.child.kill();
-        // Before the wait below gives the process id back, lest the watchdog kill another that got it.
+        // Must come before the wait below, which frees the process id: the watchdog could kill a process that reuses it.
         self.dismiss_watchdog();
         let _ = self.child.wait();
     }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn paused_process_has_no_thread_that_runs() {
+    async fn paused_process_has_no_running_thread() {
         let server = Server::start().await.unwrap();
         let java = server.java().unwrap();
         for _ in 0..200 {

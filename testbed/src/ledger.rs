@@ -1,10 +1,10 @@
-//! A record of who held what and when, that remembers every breach of exclusion.
+//! A record of holders and their times, which notes every breach of exclusion.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Keeps a record of who holds something, and notes every breach: too many at once, or a token that
-/// does not grow.
+/// Records the holders of a lock, and notes every breach: too many at once, or a token that does not
+/// grow.
 ///
 /// A clone writes to the same record.
 #[derive(Clone, Debug)]
@@ -17,9 +17,9 @@ struct Book {
     rule: Rule,
     grants: Vec<Grant>,
     violations: Vec<String>,
-    /// The index of the grant with the largest token so far: finding it must not cost a walk.
+    /// The index of the grant with the largest token so far, so that it need not be searched for.
     top: Option<usize>,
-    /// The indices of grants that have not been left.
+    /// The indices of grants that have not ended.
     open: Vec<usize>,
 }
 
@@ -29,31 +29,31 @@ enum Rule {
     UpTo(usize),
 }
 
-/// One entry of a holder, with the time it entered and the time it left.
+/// One grant, with the times when the holder entered and left.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Grant {
     /// The name of the holder.
     pub who: String,
-    /// The fencing token that it entered with.
+    /// Its fencing token.
     pub token: i64,
     /// When it entered.
     pub entered: Instant,
-    /// When it left, `None` while it is inside.
+    /// When it left; `None` while it is inside.
     pub left: Option<Instant>,
 }
 
-/// Stands for a holder that is inside; leaves when dropped.
+/// Represents a holder that is inside; dropping it leaves.
 #[derive(Debug)]
-#[must_use = "an entry that is dropped at once has left at once"]
+#[must_use = "dropping an entry leaves"]
 pub struct Entry {
     book: Arc<Mutex<Book>>,
     index: usize,
 }
 
 impl Ledger {
-    /// Makes a record that allows one holder at a time, each with a token above all tokens before.
-    #[allow(clippy::new_without_default, reason = "what a ledger allows is said by its constructor")]
+    /// Makes a record that allows one holder at a time, each with a token above all earlier tokens.
+    #[allow(clippy::new_without_default, reason = "the constructor names what the ledger allows")]
     pub fn new() -> Self {
         Self::with_rule(Rule::OneWithGrowingTokens)
     }
@@ -68,13 +68,13 @@ impl Ledger {
         Self { book: Arc::new(Mutex::new(book)) }
     }
 
-    /// Records that `who` entered with `token`. A breach is noted, and never panics.
+    /// Records that `who` entered with `token`. Notes a breach, and never panics.
     pub fn enter(&self, who: impl Into<String>, token: i64) -> Entry {
         let index = lock(&self.book).enter(who.into(), token);
         Entry { book: Arc::clone(&self.book), index }
     }
 
-    /// All grants in the order in which they were entered.
+    /// All grants in the order in which their holders entered.
     pub fn grants(&self) -> Vec<Grant> {
         lock(&self.book).grants.clone()
     }
@@ -84,11 +84,11 @@ impl Ledger {
         lock(&self.book).violations.clone()
     }
 
-    /// Passes if there was no breach.
+    /// Asserts that there was no breach.
     ///
     /// # Panics
     ///
-    /// If there was one, with all of them in the message.
+    /// If there was a breach; the message lists all of them.
     #[track_caller]
     pub fn assert_clean(&self) {
         let violations = self.violations();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn grant_is_open_until_left() {
+    fn grant_is_open_until_its_holder_leaves() {
         let ledger = Ledger::new();
         let entry = ledger.enter("a", 1);
         assert!(ledger.grants()[0].left.is_none());

@@ -1,7 +1,7 @@
-//! What tests and benchmarks of locks on ZooKeeper stand on: real servers, ensembles whose links can be
-//! broken, a proxy that understands frames, ledgers that remember who held what, and judges of histories.
+//! Support for tests and benchmarks of locks on ZooKeeper: real servers, ensembles with links that can be broken, a
+//! proxy that understands frames, ledgers of holders, and judges of histories.
 //!
-//! It knows nothing of the library under test.
+//! It does not depend on the library under test.
 
 mod ensemble;
 pub mod expire;

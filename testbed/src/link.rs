@@ -1,4 +1,4 @@
-//! What one server of an ensemble opens to another, through a proxy that breaks it on demand.
+//! Connections from one server of an ensemble to another, through a proxy that breaks them on demand.
 
 use std::io;
 use std::mem::take;
@@ -15,12 +15,12 @@ use crate::frames::FrameReader;
 use crate::quorum_wire::{Packets, read_introduction};
 use crate::relay::{Closing, Relay, Route, listen, pump};
 
-// A follower may call before the elected leader listens. ZooKeeper tries again when it is refused, but gives up an
-// election when a connection is closed, which is all that a proxy can do.
+// A follower may connect before the elected leader listens. ZooKeeper retries a refused connection, but gives up an
+// election when a connection is closed, and a proxy can only close it. So the link waits for the leader.
 const PATIENCE: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(20);
 
-/// What a link lets through, from all to nothing.
+/// Which packets a link forwards, from all to none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Flow {
     Forward,
@@ -51,16 +51,16 @@ impl Link {
         self.set(Flow::Cut);
     }
 
-    /// Keeps back the answers to the leader's pings, which tell it which sessions are alive, while everything else
-    /// passes. For the link from a follower to its leader.
+    /// Holds back the answers to the leader's pings, which report live sessions, and forwards everything else. For the
+    /// link from a follower to its leader.
     pub fn hold_pings(&self) {
         self.set(Flow::HoldPings);
     }
 
     /// Forwards again.
     ///
-    /// Connections that were black-holed go on where they stopped, as after a break of the network; nothing is lost
-    /// unless a server gave up meanwhile. Held pings are sent, before what follows them.
+    /// Black-holed connections continue where they stopped, as after an outage of the network. Nothing is lost unless a
+    /// server gave up meanwhile. Held pings are forwarded first.
     pub fn heal(&self) {
         self.set(Flow::Forward);
     }
@@ -85,7 +85,7 @@ pub(crate) struct Sockets {
     election: TcpListener,
 }
 
-/// Where a link leads to.
+/// The target of a link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     pub(crate) quorum_port: u16,
@@ -129,7 +129,7 @@ struct Wire {
 
 impl Route for Wire {
     async fn cut(&self) -> Closing {
-        // The sender is gone when the ensemble is.
+        // The sender is dropped with the ensemble.
         let _ = self.flow.clone().wait_for(|flow| *flow == Flow::Cut).await;
         Closing::Fin
     }
@@ -186,8 +186,8 @@ impl Wire {
         self.pump(from, forward).await
     }
 
-    /// Copies what a learner sends to its leader. It is parsed from its first byte on, so that pings can be held at any
-    /// time.
+    /// Copies the packets from a learner to its leader. They are parsed from the first byte on, so that pings can be
+    /// held at any time.
     async fn copy_packets(&self, from: ReadHalf<'_>, mut to: WriteHalf<'_>) -> io::Result<()> {
         let mut flow = self.flow.clone();
         let mut packets = Packets::default();
@@ -210,16 +210,16 @@ impl Wire {
         from: ReadHalf<'_>,
         forward: impl AsyncFnMut(Option<Vec<u8>>) -> io::Result<()>,
     ) -> io::Result<()> {
-        // Nothing is read in a black hole, where a change of flow may have come before this.
+        // A black hole reads nothing. The flow may have changed before this call.
         passing(&mut self.flow.clone()).await?;
         let mut from = FrameReader::new(from);
         pump(async || from.chunk().await, self.flow.clone(), forward).await
     }
 }
 
-/// Waits until the link forwards at least something.
+/// Waits until the link forwards at least some packets.
 async fn passing(flow: &mut watch::Receiver<Flow>) -> io::Result<Flow> {
     let passes = |flow: &Flow| matches!(flow, Flow::Forward | Flow::HoldPings);
-    // The sender is gone when the ensemble is.
+    // The sender is dropped with the ensemble.
     flow.wait_for(passes).await.map(|flow| *flow).map_err(|_| io::ErrorKind::ConnectionAborted.into())
 }

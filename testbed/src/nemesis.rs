@@ -1,5 +1,4 @@
-//! Faults at random: planned from a seed, and carried out on servers, on the links between them, and on clients that
-//! are processes of their own.
+//! Random faults: planned from a seed, and carried out on servers, on the links between them, and on client processes.
 
 mod client;
 mod demand;
@@ -24,20 +23,20 @@ pub use self::client::Client;
 pub use self::fault::{Fault, Kind, Struck};
 pub use self::plan::Plan;
 
-/// How long a server may take to say that it leads; a paused one says nothing.
+/// How long a server may take to report that it leads; a paused one does not answer.
 const PATIENCE: Duration = Duration::from_millis(250);
 const KEEPING: Duration = Duration::from_millis(250);
 
-/// Does what the nemesis cannot, because it knows nothing of locks.
+/// The part of the nemesis that knows about locks.
 pub trait Accomplice {
-    /// The number of a client that is in the middle of something, where a pause hurts most.
+    /// The number of a client that is in a critical section, where a pause does the most harm.
     fn aim(&mut self) -> Option<usize>;
 
-    /// Deletes a node, or a path with all that is in it, as an operator does; which one comes from `dice`. It may come
-    /// back before it is done.
+    /// Deletes a node, or a path with its descendants, as an operator does. `dice` selects which one. It may return
+    /// before the deletion is done.
     fn delete(&mut self, kind: Kind, dice: u64);
 
-    /// Hears of a fault that is over.
+    /// Called with each fault that is over.
     fn over(&mut self, struck: Struck);
 }
 
@@ -51,7 +50,7 @@ pub struct Nemesis<'a> {
     agenda: BinaryHeap<Reverse<(Instant, Due)>>,
 }
 
-/// What is due, by the number of the fault.
+/// The next step of a fault, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
     End(usize),
@@ -74,7 +73,7 @@ impl<'a> Nemesis<'a> {
         Self { ensemble, clients, accomplice, world, active: BTreeMap::new(), agenda: BinaryHeap::new() }
     }
 
-    /// Carries out a plan. When it comes back all faults are over: no link is broken, and everything runs, though
+    /// Carries out a plan. When it returns, all faults are over: no link is broken, and all processes run, though
     /// servers may still be starting.
     ///
     /// # Errors
@@ -142,7 +141,7 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
-    /// The next step of a fault that has some.
+    /// Carries out the next step of a fault with several steps.
     fn beat(&mut self, i: usize) -> io::Result<()> {
         let Some(active) = self.active.get_mut(&i) else { return Ok(()) };
         active.demand.beat += 1;
@@ -171,7 +170,7 @@ impl<'a> Nemesis<'a> {
 
     async fn target(&mut self, kind: Kind, dice: u64) -> Target {
         let servers = self.ensemble.len();
-        // Another digit of the dice than those that a range of clients is chosen by.
+        // A range of clients is chosen by other digits of the dice.
         let any = (dice / 1_000) as usize;
         match kind {
             Kind::NodeDeletion | Kind::PathDeletion => Target::Nodes,
@@ -194,13 +193,13 @@ impl<'a> Nemesis<'a> {
         }
     }
 
-    /// The leader; any server, during an election.
+    /// The leader, or during an election any server.
     async fn leader(&self, any: usize) -> usize {
         let leaders = self.ensemble.leaders_within(PATIENCE).await;
         leaders.first().copied().unwrap_or(any % self.ensemble.len())
     }
 
-    /// Makes the world what the faults of the moment demand.
+    /// Puts servers, links and clients into the state that the current faults demand.
     fn apply(&mut self) -> io::Result<()> {
         let mut wanted = World::healthy(self.ensemble.len(), self.clients.len());
         self.active.values().for_each(|active| wanted.add(active.demand));
@@ -224,7 +223,7 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
-    /// Sees to what ended by itself, and notes who is at a follower whose pings are held back.
+    /// Restarts processes that ended by themselves, and notes the clients at a follower whose pings are held back.
     fn keep(&mut self) -> io::Result<()> {
         for (i, client) in self.clients.iter_mut().enumerate() {
             if self.world.clients[i] != Life::Dead {

@@ -1,4 +1,4 @@
-//! Free ports of 127.0.0.1 for servers that are stopped and started again.
+//! Free ports of 127.0.0.1 for servers that are restarted.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, TcpListener};
@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const FIRST: u64 = 15_000;
 const COUNT: u64 = 17_000;
 
-/// A port that nobody listens on now. It may be taken before a server gets to bind it.
-// Below the range from which Linux takes the ports of outgoing connections (32768 and up): while its server is
-// down, such a port would be given to any client, or a client that reconnects would even connect to itself.
+/// A port without a listener. Another process may take it before a server binds it.
+// The range is below that of outgoing connections on Linux (32768 and up). While its server is down, a port of that
+// range could be assigned to any client, and a client that reconnects could even connect to itself.
 pub(crate) fn free_port() -> u16 {
     static NEXT: LazyLock<AtomicU64> = LazyLock::new(|| AtomicU64::new(RandomState::new().hash_one(())));
     loop {

@@ -1,4 +1,4 @@
-//! What servers of an ensemble say to each other, as far as a link must understand it.
+//! The protocol between servers of an ensemble, as far as a link must understand it.
 
 use std::io::{self, ErrorKind};
 
@@ -9,7 +9,7 @@ const LONGEST: usize = 64 << 20;
 // `QuorumCnxManager.PROTOCOL_VERSION_V1` and `V2`.
 const INITIAL_MESSAGE: [i64; 2] = [-65536, -65535];
 
-/// Cuts what a learner sends to its leader into packets, which come without a length:
+/// Splits the stream from a learner to its leader into packets, which have no length field:
 /// `int type, long zxid, buffer data, vector<Id { string scheme, string id }> authinfo`.
 #[derive(Debug, Default)]
 pub(crate) struct Packets {
@@ -42,14 +42,14 @@ impl Packets {
     }
 }
 
-/// Walks over a packet; `None` means that it is not all there.
+/// Walks over a packet; `None` means that it is incomplete.
 struct Cursor<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
 impl Cursor<'_> {
-    /// From behind `zxid` to the end, whose position it returns.
+    /// Skips from the end of `zxid` to the end of the packet, and returns that position.
     fn skip_rest(&mut self) -> Option<io::Result<usize>> {
         let mut buffers = 1;
         let mut seen_ids = false;
@@ -70,7 +70,7 @@ impl Cursor<'_> {
         (self.at <= self.bytes.len()).then_some(Ok(self.at))
     }
 
-    /// A length or count, where -1 stands for null.
+    /// A length or count, where -1 means null.
     fn count(&mut self) -> Option<io::Result<usize>> {
         let bytes = self.bytes.get(self.at..self.at + 4)?;
         self.at += 4;
@@ -83,8 +83,8 @@ impl Cursor<'_> {
     }
 }
 
-/// Reads how a server introduces itself on an election connection, and replaces the address at which it wants to be
-/// called back: the true one would lead around the links.
+/// Reads a server's introduction on an election connection, and replaces the address for connections back to it: the
+/// true address would bypass the links.
 pub(crate) async fn read_introduction(from: &mut (impl AsyncRead + Unpin), port: u16) -> io::Result<Vec<u8>> {
     let version = from.read_i64().await?;
     if !INITIAL_MESSAGE.contains(&version) {

@@ -1,4 +1,4 @@
-//! The loop below every proxy: accepts connections, connects each onward, pumps both ways, and closes both sides.
+//! The loop of every proxy: accepts connections, connects each to its target, forwards both ways, and closes both sides.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
@@ -12,26 +12,26 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::spawn_local;
 use tokio::time::{sleep, timeout};
 
-/// How long a closed connection is drained, so that what was forwarded arrives before the end.
+/// How long a closed connection is drained, so that forwarded bytes arrive before the end.
 const LINGER: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(10);
 
-/// How a connection of a client is closed. The server's side always ends with what was forwarded, and a FIN.
+/// How a connection of a client is closed. The server's side always gets the forwarded bytes, then a FIN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Closing {
-    /// In order: the client reads what was forwarded, then the end of the stream.
+    /// In order: the client reads the forwarded bytes, then the end of the stream.
     Fin,
-    /// By a reset: a client that is writing, or has not read yet, may see an error before what was forwarded.
+    /// By a reset: a client that is writing, or has not read yet, may see an error before the forwarded bytes.
     Reset,
 }
 
-/// What a proxy does with one connection.
+/// A proxy's handling of one connection.
 pub(crate) trait Route: 'static {
     /// Resolves when the connection must be closed.
     async fn cut(&self) -> Closing;
 
-    /// Connects onward.
+    /// Connects to the target.
     async fn connect(&self, client: &mut TcpStream) -> io::Result<TcpStream>;
 
     /// Forwards in both directions until one of them ends.
@@ -49,8 +49,8 @@ pub(crate) fn listen() -> io::Result<(TcpListener, u16)> {
     Ok((listener, port))
 }
 
-/// A thread which relays connections, and goes on while the runtime of a test is busy, blocked or gone. Dropping it
-/// closes everything.
+/// A thread that relays connections, also while the runtime of a test is busy, blocked or gone. Dropping it closes all
+/// connections.
 #[derive(Debug)]
 pub(crate) struct Relay {
     stop: Option<oneshot::Sender<()>>,
@@ -58,7 +58,7 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Accepts the connections of all listeners, each with a route of its own.
+    /// Accepts the connections of all listeners, each with its own route.
     pub(crate) async fn start<R: Route>(
         name: &str,
         listeners: Vec<(TcpListener, impl Fn() -> R + Send + 'static)>,
@@ -78,7 +78,7 @@ impl Relay {
     }
 }
 
-/// A runtime of one thread, because the compiler does not see that the futures of async closures are `Send`.
+/// A runtime of one thread, because the compiler cannot prove that the futures of async closures are `Send`.
 fn listening<R: Route>(listeners: Vec<(TcpListener, impl Fn() -> R + 'static)>) -> io::Result<LocalRuntime> {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     for (listener, route) in listeners {
@@ -91,9 +91,9 @@ fn listening<R: Route>(listeners: Vec<(TcpListener, impl Fn() -> R + 'static)>) 
 impl Drop for Relay {
     fn drop(&mut self) {
         drop(self.stop.take());
-        // A hook may own the last handle, and drop it on this very thread.
+        // A hook may own the last handle, and drop it on the relay's own thread.
         if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id()) {
-            // A panic of the thread must not become an abort here; the test that needs it has failed already.
+            // A panic of the thread must not become an abort here; its test has already failed.
             let _ = thread.join();
         }
     }
@@ -103,7 +103,7 @@ async fn accept<R: Route>(listener: tokio::net::TcpListener, route: impl Fn() ->
     loop {
         match listener.accept().await {
             Ok((client, _)) => drop(spawn_local(serve(client, route()))),
-            // Probably too many open files, which may be over soon.
+            // Probably too many files are open, which may pass soon.
             Err(_) => sleep(RETRY).await,
         }
     }
@@ -126,7 +126,7 @@ async fn serve(mut client: TcpStream, route: impl Route) {
     drop(route);
     match closing {
         Closing::Fin => drop(spawn_local(drain(client))),
-        // Without a linger of zero the socket closes in order, and the client still sees an end.
+        // Without a linger of zero the socket closes in order, and the client still sees the end.
         Closing::Reset => client.set_zero_linger().unwrap_or_default(),
     }
     if let Some(server) = server {
@@ -134,7 +134,7 @@ async fn serve(mut client: TcpStream, route: impl Route) {
     }
 }
 
-/// Closes a stream in order. A socket that is dropped with unread bytes is reset, which may destroy what was written.
+/// Closes a stream in order. Dropping a socket with unread bytes resets it, which may destroy written bytes.
 async fn drain(mut stream: TcpStream) -> io::Result<()> {
     stream.shutdown().await?;
     let mut sink = [0; 4 << 10];

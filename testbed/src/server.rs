@@ -21,7 +21,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(20);
 const TRIES: usize = 4;
 
-/// Why there is no server, or no answer from it.
+/// An error of a server: it could not be started, or does not answer.
 #[derive(Clone, Debug)]
 pub struct ServerError(String);
 
@@ -39,12 +39,12 @@ impl Display for ServerError {
 
 impl std::error::Error for ServerError {}
 
-/// A ZooKeeper server on a port of 127.0.0.1, with a temporary folder of its own.
+/// A ZooKeeper server on a port of 127.0.0.1, with its own temporary folder.
 ///
 /// Dropping it kills the process and removes the folder. Both also happen when the test's process is killed.
 #[derive(Debug)]
 pub struct Server {
-    // Before the folder: the process must be gone when its files are removed.
+    // Comes before the folder: the process must be gone when its files are removed.
     java: Option<Java>,
     folder: TempDir,
     port: u16,
@@ -58,7 +58,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// If this machine has no ZooKeeper or no Java; the message says how to get them.
+    /// If this machine has no ZooKeeper or no Java; the message explains how to get them.
     pub async fn start() -> Result<Self, ServerError> {
         Self::builder().start().await
     }
@@ -78,54 +78,54 @@ impl Server {
         self.port
     }
 
-    /// Kills the process with SIGKILL and waits until it has ended. Its data stay, for [`restart`](Self::restart).
+    /// Kills the process with SIGKILL and waits until it has ended. Its data remain for [`restart`](Self::restart).
     pub fn kill(&mut self) {
         self.java = None;
     }
 
     /// Kills the server if it runs, starts it on the same port and data, and waits until it answers.
     ///
-    /// A standalone server then takes requests. A member of an ensemble only runs then, and may still be joining;
+    /// A standalone server then takes requests. A member of an ensemble is then running, but may still be joining;
     /// [`Ensemble::settled`](crate::Ensemble::settled) waits for that.
     ///
     /// # Errors
     ///
-    /// If it does not answer within a minute; the message has the end of its log.
+    /// If it does not answer within a minute; the message contains the end of its log.
     pub async fn restart(&mut self) -> Result<(), ServerError> {
         self.kill();
         self.launch()?;
         self.wait_until_up().await
     }
 
-    /// Kills the server if it runs and deletes its data, then does as [`restart`](Self::restart): it has forgotten all
-    /// nodes and sessions, and begins again with the first transaction.
+    /// Kills the server if it runs, deletes its data, then does as [`restart`](Self::restart). All nodes and sessions
+    /// are gone, and the first transaction is number one again.
     ///
     /// # Errors
     ///
-    /// As [`restart`](Self::restart); and if the data cannot be deleted.
+    /// As [`restart`](Self::restart), and if the data cannot be deleted.
     pub async fn restart_empty(&mut self) -> Result<(), ServerError> {
         self.kill();
-        // Beside it is the number of a member of an ensemble.
+        // The file next to it, the number of a member of an ensemble, must stay.
         fs::remove_dir_all(self.folder.path().join("data/version-2"))
             .map_err(|error| ServerError::new(format!("cannot delete the server's data: {error}")))?;
         self.restart().await
     }
 
-    /// Stops the process with SIGSTOP: it keeps its connections and, as soon as this returns, does nothing.
+    /// Stops the process with SIGSTOP. It keeps its connections, and does nothing once this returns.
     pub fn pause(&self) {
         if let Some(java) = &self.java {
             java.pause();
         }
     }
 
-    /// Lets a paused process go on, with SIGCONT.
+    /// Resumes a paused process with SIGCONT.
     pub fn resume(&self) {
         if let Some(java) = &self.java {
             java.resume();
         }
     }
 
-    /// Asks one of ZooKeeper's four letter words, like `srvr` or `mntr`, and returns the answer.
+    /// Sends one of ZooKeeper's four letter words, like `srvr` or `mntr`, and returns the answer.
     ///
     /// # Errors
     ///
@@ -199,7 +199,7 @@ impl Server {
     }
 }
 
-/// What a [`Server`] is started with.
+/// The configuration of a [`Server`].
 #[derive(Clone, Debug)]
 pub struct ServerBuilder {
     tick: Duration,
@@ -227,27 +227,27 @@ impl ServerBuilder {
         self
     }
 
-    /// Adds a line `key=value` to `zoo.cfg`. The last one of a key counts.
+    /// Adds a line `key=value` to `zoo.cfg`. The last line of a key counts.
     pub fn config(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.config.push((key.into(), value.into()));
         self
     }
 
-    /// Has a persistent node at `path` from the start, whose next sequential child gets the number `next`: the end of
-    /// the counter, say, which it takes a server weeks to get to.
+    /// Creates a persistent node at `path` before the start. Its next sequential child gets the number `next`. So a test
+    /// can reach the end of the counter, which takes a real server weeks.
     pub fn counter(mut self, path: impl Into<String>, next: i32) -> Self {
         self.counters.push((path.into(), next));
         self
     }
 
-    /// Puts a folder or jar before the server's class path, and before what was put there already.
+    /// Puts a folder or jar before the server's class path, and before earlier prefixes.
     pub fn class_path(mut self, prefix: impl Into<PathBuf>) -> Self {
         self.program.class_path.insert(0, prefix.into());
         self
     }
 
-    /// Starts another class than ZooKeeper's own main class. Its argument is `zoo.cfg`, in the working folder, and
-    /// it must serve what that says.
+    /// Starts this class instead of ZooKeeper's own main class. Its argument is `zoo.cfg`, in the working folder, and it
+    /// must serve what that configures.
     pub fn main_class(mut self, name: impl Into<String>) -> Self {
         self.program.main_class = name.into();
         self
@@ -257,7 +257,7 @@ impl ServerBuilder {
     ///
     /// # Errors
     ///
-    /// As [`Server::start`]; and if the server does not take requests within a minute.
+    /// As [`Server::start`], and if the server does not take requests within a minute.
     pub async fn start(self) -> Result<Server, ServerError> {
         for _ in 0..TRIES {
             let mut server = self.prepare(free_port()).await?;
@@ -267,7 +267,7 @@ impl ServerBuilder {
                 result => return result.map(|()| server),
             }
         }
-        Err(ServerError::new("every port that was free a moment before was taken when the server bound it"))
+        Err(ServerError::new("other processes took each free port before the server bound it"))
     }
 
     /// A member of an ensemble, not yet launched.
@@ -278,7 +278,7 @@ impl ServerBuilder {
         Ok(server)
     }
 
-    /// With what was set on `other` on top.
+    /// Applies the settings of `other` on top.
     pub(crate) fn overlaid_by(mut self, other: &Self) -> Self {
         self.tick = other.tick;
         self.config.extend(other.config.iter().cloned());
@@ -327,7 +327,7 @@ async fn ask(port: u16, word: &str) -> Result<String, ServerError> {
     }
 }
 
-/// What the server on `port` says that it is, if it takes requests.
+/// The mode that the server on `port` reports, if it takes requests.
 pub(crate) async fn mode(port: u16) -> Option<String> {
     let answer = ask(port, "srvr").await.ok()?;
     answer.lines().find_map(|line| line.strip_prefix("Mode: ")).map(str::to_owned)

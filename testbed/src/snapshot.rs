@@ -1,4 +1,4 @@
-//! Owns the writing of a snapshot, the file that a server starts from: parents whose counters of children are not at 0.
+//! Writes a snapshot, the file from which a server starts: parents whose counters of children are not at 0.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,19 +10,19 @@ use crate::frames::RecordWriter;
 const MAGIC: i32 = i32::from_be_bytes(*b"ZKSN");
 const VERSION: i32 = 2;
 const DATABASE: i64 = -1;
-/// The key of the ACL that lets everybody do everything; it is in no cache.
+/// The key of the ACL that allows everything to everybody; no cache contains it.
 const OPEN_ACL: i64 = -1;
-/// What every server has, and does not make again when it starts from a snapshot.
+/// Nodes of every server, which it does not create when it starts from a snapshot.
 const SYSTEM: [&str; 4] = ["", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"];
 
 /// Writes a snapshot into the data folder of a server that has not started yet.
 ///
-/// It has a persistent node at each of these paths, whose next sequential child gets the number; missing ancestors are
-/// made. Servers of 3.6.3, 3.8.0 and 3.9.4 read it; others were not tried.
+/// It has a persistent node at each of these paths, and all ancestors. The next sequential child of a node gets the
+/// given number. Servers of 3.6.3, 3.8.0 and 3.9.4 read it; others were not tried.
 pub(crate) fn write(data: &Path, counters: &[(String, i32)]) -> io::Result<()> {
     let folder = data.join("version-2");
     fs::create_dir_all(&folder)?;
-    // The name has the number of the last transaction: none.
+    // The name contains the number of the last transaction, which is 0.
     fs::write(folder.join("snapshot.0"), bytes(counters))
 }
 
@@ -37,7 +37,7 @@ fn bytes(counters: &[(String, i32)]) -> Vec<u8> {
         let (version, acl_version, owner) = (0, 0, 0);
         record.int(version).int(counter).int(acl_version).long(owner).long(children_modified);
     }
-    // Two marks of the end; between them the checksum of what is above.
+    // Two end marks, with the checksum of the bytes above between them.
     record.buffer(b"/");
     let checksum = adler32(record.bytes());
     record.long(checksum.into()).buffer(b"/");

@@ -1,4 +1,4 @@
-//! The nemesis on three servers, and on clients that do nothing but live.
+//! The nemesis on three servers, and on idle clients.
 
 use std::process::Command;
 use std::time::Duration;
@@ -30,12 +30,12 @@ impl Accomplice for Witness {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_is_healed_when_the_plan_is_carried_out() {
+async fn all_faults_are_healed_when_the_plan_is_done() {
     let mut ensemble = Ensemble::start(3).await.unwrap_or_else(|error| panic!("{error}"));
     let servers: Vec<_> = (0..3).map(|i| ensemble.server(i).hosts()).collect();
     let mut clients = Vec::new();
     for name in ["a", "b"] {
-        // It ends with its input, as clients do.
+        // `cat` ends with its input, as clients do.
         clients.push(Client::start(name, &servers, |_, _| Command::new("cat")).await.expect("it runs"));
     }
     let plan = Plan::random(5, &Kind::ALL, Duration::from_secs(12), SESSION);

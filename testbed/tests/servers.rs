@@ -1,4 +1,4 @@
-//! Servers, ensembles and their links do what tests of locks rely on.
+//! Servers, ensembles and their links.
 
 use std::path::Path;
 use std::time::Duration;
@@ -54,7 +54,7 @@ async fn restarted_server_keeps_port_and_data() {
 }
 
 #[tokio::test]
-async fn server_that_is_restarted_empty_begins_again() {
+async fn server_that_is_restarted_empty_has_no_nodes() {
     let mut server = Server::start().await.unwrap();
     let mode = CreateMode::Persistent.with_acls(Acls::anyone_all());
     let (before, _) = connect(&server.hosts()).await.create("/forgotten", b"", &mode).await.unwrap();
@@ -68,20 +68,20 @@ async fn server_that_is_restarted_empty_begins_again() {
 }
 
 #[tokio::test]
-async fn counter_begins_where_it_was_told_and_survives_a_restart() {
-    let mut server = Server::builder().counter("/deep/line", 2_147_483_645).start().await.unwrap();
+async fn counter_begins_at_the_given_number_and_survives_a_restart() {
+    let mut server = Server::builder().counter("/deep/queue", 2_147_483_645).start().await.unwrap();
     let sequential = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     let mut numbers = Vec::new();
     for _ in 0..2 {
         let client = connect(&server.hosts()).await;
         for _ in 0..2 {
-            let (_, number) = client.create("/deep/line/n-", b"", &sequential).await.unwrap();
+            let (_, number) = client.create("/deep/queue/n-", b"", &sequential).await.unwrap();
             numbers.push(number.into_i64());
-            client.delete(&format!("/deep/line/n-{number}"), None).await.unwrap();
+            client.delete(&format!("/deep/queue/n-{number}"), None).await.unwrap();
         }
         server.restart().await.unwrap();
     }
-    // One by one it sticks at its end.
+    // If children are created one by one, the counter stays at its end.
     assert_eq!(numbers, [2_147_483_645, 2_147_483_646, 2_147_483_647, 2_147_483_647]);
 }
 
@@ -95,7 +95,7 @@ async fn paused_server_is_silent_until_resumed() {
 }
 
 #[tokio::test]
-async fn dropped_server_leaves_nothing() {
+async fn dropped_server_leaves_no_process_and_no_files() {
     let server = Server::start().await.unwrap();
     let folder = server.folder().to_owned();
     let hosts = server.hosts();
@@ -181,14 +181,14 @@ async fn cut_follower_stops_serving_at_once() {
     let started = Instant::now();
     ensemble.link(follower, leader).cut();
     wait_until_serving(&ensemble, follower, false).await;
-    // Well before the 4 s after which it gives up a silent leader.
+    // Well before the 4 s after which a follower gives up a silent leader.
     assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
     ensemble.heal();
     ensemble.settled().await.unwrap();
 }
 
 #[tokio::test]
-async fn held_pings_expire_a_session_that_is_answered() {
+async fn held_pings_expire_a_session_whose_requests_are_answered() {
     let ensemble = Ensemble::start(3).await.unwrap();
     let leader = ensemble.leader().await.unwrap();
     let follower = ensemble.followers().await.unwrap()[0];
@@ -210,7 +210,7 @@ async fn held_pings_expire_a_session_that_is_answered() {
     assert!(answered - held > SESSION / 2, "writes stopped after {:?}", answered - held);
     wait_for_state(&client, SessionState::Expired).await;
     println!("expired after {:?}", held.elapsed());
-    // It was the leader that forgot the session; the follower never left it.
+    // The leader expired the session; the follower never left the quorum.
     assert_eq!(ensemble.server(follower).mode().await.as_deref(), Some("follower"));
 
     link.heal();

@@ -1,8 +1,8 @@
-//! The operations inside of a multi.
+//! The operations inside a multi.
 
 use super::{Fields, Op};
 
-/// Reads the operations with their first paths, as far as they can be understood.
+/// Reads the operations with their first paths, as far as they can be parsed.
 pub(super) fn read_parts(fields: &mut Fields<'_>) -> Vec<(Op, String)> {
     let mut parts = Vec::new();
     while let Some(part) = read_part(fields) {
@@ -11,7 +11,7 @@ pub(super) fn read_parts(fields: &mut Fields<'_>) -> Vec<(Op, String)> {
     parts
 }
 
-/// Reads the next operation of a multi up to the header of the one after; `None` at the end.
+/// Reads an operation of a multi up to the next header; `None` at the end.
 fn read_part(fields: &mut Fields<'_>) -> Option<(Op, String)> {
     let op = Op::from_code(fields.int()?);
     let done = fields.bool()?;
@@ -43,7 +43,7 @@ fn read_part(fields: &mut Fields<'_>) -> Option<(Op, String)> {
         Op::GetData | Op::GetChildren => {
             fields.bool()?;
         }
-        // Its length is not known, so nothing after it can be read.
+        // Its length is unknown, so nothing after it can be read.
         _ => fields.skip_all(),
     }
     Some((op, path))

@@ -2,12 +2,12 @@
 
 macro_rules! ops {
     ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
-        /// An operation that a client asks for.
+        /// An operation that a client requests.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Op {
             $($(#[$doc])* $name,)*
-            /// An operation by a number that has no name here.
+            /// An operation without a name here, by its number.
             Other(i32),
         }
 
@@ -80,7 +80,7 @@ ops! {
     SetWatches2 = 105,
     /// Adds a persistent watch.
     AddWatch = 106,
-    /// Asks who the server thinks we are.
+    /// Asks for our identity as seen by the server.
     WhoAmI = 107,
     /// Begins a session; servers send it to themselves.
     CreateSession = -10,

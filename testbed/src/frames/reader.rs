@@ -1,4 +1,4 @@
-//! Cutting a stream of bytes into whole frames.
+//! Splits a stream of bytes into whole frames.
 
 use std::io;
 
@@ -9,20 +9,20 @@ use super::{Frame, MAX_FRAME};
 /// How a connection begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opening {
-    /// With the length of a frame.
+    /// It begins with the length of a frame.
     Frames,
-    /// With four letters, such as `isro`.
+    /// It begins with four letters, such as `isro`.
     Command,
-    /// Not at all: it ended before.
+    /// It ended before its first four bytes.
     Nothing,
 }
 
-/// Reads whole frames; bytes of an incomplete one stay inside.
+/// Reads whole frames; the bytes of an incomplete frame stay in the buffer.
 #[derive(Debug)]
 pub(crate) struct FrameReader<R> {
     stream: R,
     buffer: Vec<u8>,
-    /// Bytes at the start of the buffer that were given out already.
+    /// The number of bytes at the start of the buffer that were already returned.
     consumed: usize,
 }
 
@@ -31,11 +31,11 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         Self { stream, buffer: Vec::new(), consumed: 0 }
     }
 
-    /// Looks at the first four bytes and leaves them where they are. Cancel safe.
+    /// Reads the first four bytes without consuming them. Cancel safe.
     pub(crate) async fn opening(&mut self) -> io::Result<Opening> {
         loop {
             if let Some(head) = self.head() {
-                // As a length the letters would be above one gigabyte.
+                // Read as a length, the letters would exceed one gigabyte.
                 let is_command = head.iter().all(u8::is_ascii_alphabetic);
                 return Ok(if is_command { Opening::Command } else { Opening::Frames });
             }
@@ -57,7 +57,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         }
     }
 
-    /// The next bytes as they come, `None` at the end of the stream. Cancel safe.
+    /// The next bytes that arrive, `None` at the end of the stream. Cancel safe.
     pub(crate) async fn chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
         if self.buffer.len() == self.consumed {
             self.fill().await?;
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn command_is_recognised_and_not_eaten() {
+    async fn command_is_recognised_and_not_consumed() {
         let mut bytes: &[u8] = b"isro";
         let mut reader = FrameReader::new(&mut bytes);
         assert_eq!(reader.opening().await.expect("an opening"), Opening::Command);

@@ -1,9 +1,9 @@
-//! Reading and writing the fields of a record, as they are in frames and in snapshots: big-endian numbers, and buffers with their length in
-//! front.
+//! Reads and writes the fields of a record, in the format of frames and snapshots: big-endian numbers, and buffers that
+//! begin with their length.
 
 use super::Frame;
 
-/// What is left of a record; every read is `None` when the rest is too short.
+/// The rest of a record; every read is `None` if the rest is too short.
 #[derive(Debug)]
 pub(crate) struct Fields<'a> {
     rest: &'a [u8],
@@ -32,7 +32,7 @@ impl<'a> Fields<'a> {
         Some(i64::from_be_bytes(self.take(8)?.try_into().ok()?))
     }
 
-    /// A buffer; a length of -1 stands for no buffer and reads as an empty one.
+    /// A buffer; a length of -1 means no buffer, and reads as an empty one.
     pub(crate) fn buffer(&mut self) -> Option<&'a [u8]> {
         match self.int()? {
             -1 => Some(&[]),

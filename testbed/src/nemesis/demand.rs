@@ -1,12 +1,12 @@
-//! What all faults of the moment together demand of servers, links and clients.
+//! The state of servers, links and clients that all current faults together demand.
 //!
-//! Whatever one fault ends, others may go on: so nothing is undone by the one that did it, but the whole is computed
-//! anew whenever a fault begins or ends.
+//! When a fault ends, others may still demand the same. So no fault undoes its own effects: the whole state is computed
+//! again whenever a fault begins or ends.
 
 use super::fault::Kind;
 use crate::link::Flow;
 
-/// What is hit.
+/// The target of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     Server(usize),
@@ -15,7 +15,7 @@ pub(super) enum Target {
     Nodes,
 }
 
-/// In the order of what prevails.
+/// The state of a process; the greater demand prevails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Life {
     Running,
@@ -23,7 +23,7 @@ pub(super) enum Life {
     Dead,
 }
 
-/// A client's connections, in the order of what prevails.
+/// The state of a client's connections; the greater demand prevails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Network {
     Open,
@@ -31,17 +31,17 @@ pub(super) enum Network {
     BlackHole,
 }
 
-/// A fault as far as it demands something.
+/// The demand of a fault.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Demand {
     pub(super) kind: Kind,
     pub(super) target: Target,
-    /// Counts the steps of faults that have some.
+    /// The step of a fault with several steps.
     pub(super) beat: usize,
     pub(super) dice: u64,
 }
 
-/// How things are to be.
+/// The demanded state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct World {
     pub(super) servers: Vec<Life>,
@@ -52,7 +52,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Where nothing is wrong.
+    /// The state without faults.
     pub(super) fn healthy(servers: usize, clients: usize) -> Self {
         Self {
             servers: vec![Life::Running; servers],

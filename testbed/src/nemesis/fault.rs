@@ -1,50 +1,50 @@
-//! The kinds of faults, and what is written down of each that happened.
+//! The kinds of faults, and the record of each one that happened.
 
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What goes wrong.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Kind {
-    /// The leader is killed, and started again.
+    /// The leader is killed and restarted.
     LeaderKill,
-    /// A follower is killed, and started again.
+    /// A follower is killed and restarted.
     FollowerKill,
-    /// A server stands still.
+    /// A server is paused.
     ServerPause,
-    /// A server stands still for a moment, again and again, as when its disk is slow.
+    /// A server is paused briefly again and again, as if its disk were slow.
     SlowDisk,
-    /// All servers are started again, one after the other.
+    /// All servers are restarted, one after the other.
     RollingRestart,
-    /// The connections between one server and the others are closed, and refused.
+    /// The connections between one server and the others are closed, and new ones refused.
     Partition,
-    /// The link between a follower and the leader falls silent; all else passes.
+    /// The link between a follower and the leader falls silent; all other traffic passes.
     FollowerCutOff,
-    /// The links of the leader fall silent, until it is deposed; its clients still reach it.
+    /// The links of the leader fall silent until it is deposed; its clients still reach it.
     LeaderIsolation,
-    /// A follower's answers to the leader's pings are kept back; all else passes.
+    /// A follower's answers to the leader's pings are held back; all other traffic passes.
     PingsHeld,
     /// A client cannot reach any server.
     ClientPartition,
     /// The connections of a client are closed every 100 to 500 ms.
     Flapping,
-    /// A client stands still, for less than its session lives.
+    /// A client is paused for less than its session lives.
     ClientPause,
-    /// A client stands still for longer than its session lives; one that is in the middle of something, if there is one.
+    /// A client is paused for longer than its session lives, if possible one in a critical section.
     LongClientPause,
-    /// A client is killed, and another started in its place.
+    /// A client is killed, and another is started to replace it.
     ClientKill,
     /// An operator deletes the node of a contender.
     NodeDeletion,
-    /// An operator deletes a lock's path with all that is in it.
+    /// An operator deletes a lock's path with its descendants.
     PathDeletion,
 }
 
-/// What is hit. Faults of one stream mostly follow each other, those of several overlap.
+/// A class of targets. Faults of one stream mostly follow each other; faults of several streams overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stream {
     Servers,
@@ -105,7 +105,7 @@ impl Kind {
         }
     }
 
-    /// For how long, in session timeouts.
+    /// The least and the longest duration, in session timeouts.
     pub(super) fn lasts(self) -> (f64, f64) {
         match self {
             Self::LeaderKill | Self::FollowerKill => (0.3, 1.5),
@@ -149,17 +149,17 @@ impl Display for Kind {
     }
 }
 
-/// A fault to come.
+/// A planned fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Fault {
-    /// What goes wrong.
+    /// The kind of fault.
     pub kind: Kind,
-    /// When, from the start of the plan.
+    /// When it begins, from the start of the plan.
     pub begin: Duration,
-    /// When it is over.
+    /// When it ends, from the start of the plan.
     pub end: Duration,
-    /// What the choice of its target, and its course, come from.
+    /// Determines its target and its course.
     pub dice: u64,
 }
 
@@ -167,14 +167,14 @@ pub struct Fault {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Struck {
-    /// What went wrong.
+    /// The kind of fault.
     pub fault: Kind,
-    /// What was hit: `server 2`, or the name of a client.
+    /// The target: `server 2`, or the name of a client.
     pub target: String,
-    /// The clients that were hit; of held back pings those that were connected to the follower at some time.
+    /// The clients that were hit; if pings were held back, the clients that were ever connected to the follower.
     pub clients: Vec<String>,
-    /// Before this instant nothing had been done.
+    /// The instant before its first effect.
     pub begin: u64,
-    /// At this instant all was undone.
+    /// The instant after its last effect was undone.
     pub end: u64,
 }

@@ -1,4 +1,4 @@
-//! Which faults come when, made from a seed.
+//! A plan of faults, made from a seed.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use fastrand::Rng;
 
 use super::fault::{Fault, Kind, Stream};
 
-/// Faults in the order of their begin. The same seed and arguments make the same plan.
+/// Faults ordered by their begin. The same seed and arguments make the same plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     faults: Vec<Fault>,
@@ -15,9 +15,9 @@ pub struct Plan {
 impl Plan {
     /// Plans faults of these kinds, all of which end within `duration`.
     ///
-    /// They last for as long as it takes with sessions of this timeout: some a bit less than a session lives without
-    /// its client, some a bit longer. Each kind comes about as often as others that hit the same: servers,
-    /// connections, processes or nodes.
+    /// Their durations depend on the session timeout: some are a bit shorter than a session lives without its client,
+    /// some a bit longer. Kinds with the same targets (servers, connections, processes or nodes) are about equally
+    /// frequent.
     pub fn random(seed: u64, kinds: &[Kind], duration: Duration, session: Duration) -> Self {
         let mut random = Rng::with_seed(seed);
         let mut faults = Vec::new();
@@ -29,7 +29,7 @@ impl Plan {
         Self { faults }
     }
 
-    /// The faults in the order of their begin.
+    /// The faults, ordered by their begin.
     pub fn faults(&self) -> &[Fault] {
         &self.faults
     }
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn plan_has_only_what_it_is_to_have() {
+    fn plan_has_only_the_requested_kinds() {
         let kinds = [Kind::Flapping, Kind::LeaderKill];
         let plan = Plan::random(3, &kinds, MINUTE, SESSION);
         assert!(plan.faults().iter().all(|fault| kinds.contains(&fault.kind)));

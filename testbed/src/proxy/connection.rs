@@ -17,7 +17,7 @@ use super::state::Fate;
 use crate::frames::{Frame, FrameReader, Kind, Opening};
 use crate::relay::{Closing, Route, pump};
 
-/// A connection in the shared state, for as long as it is served.
+/// Keeps a connection in the shared state while it is served.
 pub(super) struct Link {
     shared: Arc<Shared>,
     upstream: Arc<[SocketAddr]>,
@@ -80,8 +80,8 @@ impl Link {
         self.shared.state().fate(self.id)
     }
 
-    /// One side has closed. In a black hole the other must not learn of it, so then this never
-    /// resolves.
+    /// Called when one side has closed. In a black hole the other side must not learn of it, so this
+    /// then never resolves.
     async fn end(&self, direction: Direction) {
         if self.fate() == Fate::Holed {
             if direction == Direction::ToServer {
@@ -96,12 +96,12 @@ impl Link {
             Some(bytes) if self.fate() == Fate::Flows => writer.write_all(&bytes).await,
             _ => Ok(()),
         };
-        // Whichever side failed, both are closed.
+        // If either side fails, both are closed.
         let _ = pump(async || reader.chunk().await, self.shared.orders(), forward).await;
         self.end(Direction::ToServer).await;
     }
 
-    /// Forwards a frame that does not count.
+    /// Forwards an uncounted frame.
     async fn send(&self, writer: &mut WriteHalf<'_>, frame: &Frame) -> Step {
         if self.fate() != Fate::Flows {
             return Step::Swallow;
@@ -112,7 +112,7 @@ impl Link {
         }
     }
 
-    /// The other side has closed, which shows when it is written to.
+    /// Called when a write fails: the other side has closed.
     fn failed(&self) -> Step {
         if self.fate() == Fate::Holed { Step::Swallow } else { Step::Cut }
     }

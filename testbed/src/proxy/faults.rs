@@ -1,40 +1,41 @@
-//! Which faults are armed, and when one of them is due.
+//! The armed faults, and when each is due.
 
 use std::time::Duration;
 
 use crate::relay::Closing;
 
-/// Where a connection is closed; `k` counts from 1 since the last reset, over all connections.
+/// The frame at which a connection is closed; `k` counts from 1 since the last reset, over all
+/// connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cut {
     /// Instead of forwarding the k-th request.
     BeforeRequest(usize),
-    /// As soon as the k-th request was forwarded to the server: it is executed, and its answer
-    /// never comes.
+    /// As soon as the k-th request was forwarded to the server: it is executed, but its answer never
+    /// arrives.
     AfterRequest(usize),
-    /// Instead of forwarding the k-th answer, which the server has given.
+    /// Instead of forwarding the k-th answer of the server.
     BeforeAnswer(usize),
     /// As soon as the k-th answer was forwarded.
     AfterAnswer(usize),
 }
 
-/// What a hook wants to be done with a request.
+/// A hook's decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
     /// Forward it.
     Forward,
-    /// Swallow it silently; what comes after it is forwarded.
+    /// Drop it silently; later requests are forwarded.
     Drop,
     /// Close the connection instead of forwarding it.
     Cut,
-    /// Keep it, and all requests behind it on this connection, until the proxy is healed. Pings go
-    /// on.
+    /// Hold it, and all later requests on this connection, until the proxy is healed. Pings still
+    /// pass.
     Hold,
 }
 
-/// The faults that are armed.
+/// The armed faults.
 #[derive(Debug)]
 pub(super) struct Faults {
     pub(super) cut_fired: bool,
@@ -59,7 +60,7 @@ impl Faults {
         self.hole_after = None;
     }
 
-    /// Whether the armed cut is this one; it is spent then.
+    /// Whether this cut is armed; if so, disarms it.
     pub(super) fn is_due(&mut self, cut: Cut) -> bool {
         let due = self.cut == Some(cut);
         if due {
@@ -69,7 +70,7 @@ impl Faults {
         due
     }
 
-    /// Whether the black hole begins after this request; it is spent then.
+    /// Whether the black hole begins after this request; if so, disarms it.
     pub(super) fn hole_is_due(&mut self, k: usize) -> bool {
         self.hole_after.take_if(|at| *at == k).is_some()
     }

@@ -1,4 +1,4 @@
-//! What passed through the proxy, and in which round.
+//! The frames that passed through the proxy, and their rounds.
 
 use std::time::Instant;
 
@@ -10,30 +10,30 @@ use crate::frames::{Kind, Op, RequestFrame};
 pub struct Request {
     /// The connection that it came on, numbered from 1 since the start of the proxy.
     pub connection: usize,
-    /// Its place among the counted requests, from 1; 0 if it was [left out](super::Proxy::leave_out).
+    /// Its number among the counted requests, from 1; 0 if it was [left out](super::Proxy::leave_out).
     pub number: usize,
-    /// The client's number for it, unique on its connection.
+    /// The number that the client gave it, unique on its connection.
     pub xid: i32,
-    /// What it asks for.
+    /// Its operation.
     pub op: Op,
-    /// The first path in its body, with the chroot; empty if the operation has none.
+    /// The first path in its body, including the chroot; empty if the operation has none.
     pub path: String,
-    /// Whether it leaves a watch.
+    /// Whether it sets a watch.
     pub watch: bool,
     /// The operations of a multi with their paths.
     pub parts: Vec<(Op, String)>,
     /// 1 + the largest round of the requests whose answers had been forwarded when this one
-    /// arrived, 1 if there were none.
+    /// arrived; 1 without such requests.
     pub round: usize,
     /// When it arrived at the proxy.
     pub arrived: Instant,
     /// When it was forwarded, `None` if it was not (yet).
     pub forwarded: Option<Instant>,
-    /// What the server said, `None` if nothing (yet).
+    /// The server's answer, `None` if there is none (yet).
     pub answer: Option<Answer>,
 }
 
-/// What the server answered.
+/// The server's answer to a request.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Answer {
@@ -47,7 +47,7 @@ pub struct Answer {
     pub forwarded: Option<Instant>,
 }
 
-/// The way that a frame went.
+/// The direction of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Direction {
@@ -63,9 +63,9 @@ pub enum Direction {
 pub struct Uncounted {
     /// The connection that it came on, numbered from 1 since the start of the proxy.
     pub connection: usize,
-    /// The way that it went.
+    /// Its direction.
     pub direction: Direction,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// When it arrived at the proxy.
     pub arrived: Instant,
@@ -78,7 +78,7 @@ impl Request {
     }
 }
 
-/// Names a request in the record; it names nothing any more after a reset.
+/// Identifies a request in the record, until the next reset.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ticket {
     epoch: usize,
@@ -104,7 +104,7 @@ impl History {
         *self = Self { epoch: self.epoch + 1, ..Self::default() };
     }
 
-    /// Takes a request in, unless it is to be left out; that one has number 0, and its ticket names nothing.
+    /// Records a request, unless it is left out. A request that is left out has number 0 and an empty ticket.
     pub(super) fn request(
         &mut self,
         connection: usize,
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_from_before_a_reset_counts_for_nothing() {
+    fn answer_from_before_a_reset_is_not_counted() {
         let mut history = History::default();
         let old = arrive(&mut history);
         history.reset();

@@ -1,4 +1,4 @@
-//! What the proxy's thread and its handle share, and the decisions about each frame.
+//! The state shared by the proxy's thread and its handle, and the decisions about each frame.
 
 use std::fmt;
 use std::io;
@@ -12,7 +12,7 @@ use super::history::{Direction, Ticket};
 use super::state::{Fate, State};
 use crate::frames::{ConnectResponse, Frame, Kind, RequestFrame};
 
-/// What is to be done with a frame that arrived, or after one that was forwarded.
+/// The next step for a frame that arrived or was forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Forward,
@@ -22,18 +22,18 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// An error if the connection is to be closed.
+    /// Returns an error if the connection is to be closed.
     pub(super) fn goes_on(self) -> io::Result<()> {
         if self == Self::Cut { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
     }
 }
 
-/// The state, and the bells that ring when it changes.
+/// The state, and channels that notify of its changes.
 pub(super) struct Shared {
     state: Mutex<State>,
-    /// Changes when connections have to look at their fate.
+    /// Notifies connections that their fate may have changed.
     orders: watch::Sender<()>,
-    /// Changes when the record does.
+    /// Notifies of changes of the record.
     news: watch::Sender<()>,
 }
 
@@ -48,12 +48,12 @@ impl Shared {
         Self { state: Mutex::new(State::new()), orders: watch::Sender::new(()), news: watch::Sender::new(()) }
     }
 
-    /// A hook or predicate that panics fails its test, not all that share the proxy.
+    /// A panic of a hook or predicate fails its test, and not every test that shares the proxy.
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state and has all connections look at it.
+    /// Changes the state and notifies all connections.
     pub(super) fn order(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.state());
         self.orders.send_replace(());
@@ -63,7 +63,7 @@ impl Shared {
         self.orders.subscribe()
     }
 
-    /// Waits until `look` finds something.
+    /// Waits until `look` returns a value.
     pub(super) async fn wait_until<T>(&self, look: impl Fn(&State) -> Option<T>) -> T {
         let mut news = self.news.subscribe();
         loop {
@@ -74,7 +74,7 @@ impl Shared {
         }
     }
 
-    /// Takes a request into the record and says what to do with it.
+    /// Records a request and returns what to do with it.
     pub(super) fn request_arrived(&self, link: usize, frame: RequestFrame) -> (Ticket, Step) {
         let mut guard = self.state();
         let state = &mut *guard;
@@ -99,7 +99,7 @@ impl Shared {
         (ticket, step)
     }
 
-    /// Marks a request that is about to be forwarded; false if it must not be any more.
+    /// Marks a request that is about to be forwarded; false if it must no longer be.
     pub(super) fn may_forward_request(&self, link: usize, xid: i32, ticket: Ticket) -> bool {
         let mut guard = self.state();
         if !guard.expect_answer(link, xid, ticket) {
@@ -113,7 +113,7 @@ impl Shared {
         true
     }
 
-    /// What to do after a request was forwarded.
+    /// Decides what to do after a request was forwarded.
     pub(super) fn request_forwarded(&self, ticket: Ticket) -> Step {
         let mut guard = self.state();
         let Some(number) = guard.history.get(ticket).map(|request| request.number) else {
@@ -130,7 +130,7 @@ impl Shared {
         Step::Forward
     }
 
-    /// Finds the request of an answer that arrived, and says how long to hold the answer back.
+    /// Finds the request of an answer that arrived, and how long to hold the answer back.
     pub(super) fn answer_arrived(&self, link: usize, xid: i32, zxid: i64, err: i32) -> (Option<Ticket>, Duration) {
         let mut state = self.state();
         let ticket = state.answered(link, xid);
@@ -155,7 +155,7 @@ impl Shared {
         Frame::new(&body)
     }
 
-    /// Says what to do with an answer whose time has come, and its number if it counts.
+    /// Decides what to do with an answer that is due; returns its number if it is counted.
     pub(super) fn answer_is_due(&self, link: usize, ticket: Ticket) -> (Step, Option<usize>) {
         let mut guard = self.state();
         if guard.fate(link) != Fate::Flows {
@@ -171,7 +171,7 @@ impl Shared {
         (Step::Forward, number)
     }
 
-    /// What to do after an answer was forwarded.
+    /// Decides what to do after an answer was forwarded.
     pub(super) fn answer_forwarded(&self, number: Option<usize>) -> Step {
         let cut = number.is_some_and(|number| self.state().faults.is_due(Cut::AfterAnswer(number)));
         if cut { Step::Cut } else { Step::Forward }

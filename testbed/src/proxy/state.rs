@@ -11,11 +11,11 @@ type Hook = Arc<dyn Fn(&Request) -> Verdict + Send + Sync>;
 type Rewrite = Box<dyn Fn(&Request, &mut Vec<u8>) + Send + Sync>;
 type LeaveOut = Box<dyn Fn(&Request) -> bool + Send + Sync>;
 
-/// What becomes of a connection.
+/// The fate of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Flows,
-    /// Nothing is forwarded; bytes are swallowed.
+    /// Nothing is forwarded; bytes are discarded.
     Holed,
     Closes(Closing),
 }
@@ -31,18 +31,18 @@ enum Mode {
 struct Link {
     fate: Fate,
     client_is_gone: bool,
-    /// Requests at the server, in order, with their xids.
+    /// Requests that the server has not answered, in order, with their xids.
     pending: VecDeque<(i32, Ticket)>,
 }
 
-/// All that the proxy knows.
+/// The state of the proxy.
 pub(super) struct State {
     pub(super) history: History,
     pub(super) faults: Faults,
     pub(super) hook: Option<Hook>,
     pub(super) leave_out: LeaveOut,
     pub(super) rewrite: Option<Rewrite>,
-    /// Those of the `ConnectResponse`s, with their passwords, the newest last.
+    /// The sessions of all `ConnectResponse`s, with their passwords, the newest last.
     pub(super) sessions: Vec<(i64, Vec<u8>)>,
     mode: Mode,
     heals: usize,
@@ -66,7 +66,7 @@ impl State {
         }
     }
 
-    /// Takes a new connection in.
+    /// Adds a new connection.
     pub(super) fn add(&mut self) -> usize {
         let fate = match self.mode {
             Mode::Forward => Fate::Flows,
@@ -86,7 +86,7 @@ impl State {
         self.links.get(&link).map_or(Fate::Closes(self.faults.closing), |entry| entry.fate)
     }
 
-    /// Notes that the server has the request; false if it must not get it any more.
+    /// Notes that the server gets the request; false if it must no longer get it.
     pub(super) fn expect_answer(&mut self, link: usize, xid: i32, ticket: Ticket) -> bool {
         let flowing = self.links.get_mut(&link).filter(|entry| entry.fate == Fate::Flows);
         flowing.map(|entry| entry.pending.push_back((xid, ticket))).is_some()

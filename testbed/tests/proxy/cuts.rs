@@ -1,4 +1,4 @@
-//! Connections closed at chosen frames.
+//! Connections that are closed at chosen frames.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn cut_before_request_keeps_it_from_the_server() {
     .await;
 }
 
-/// A server may also drop what comes from a connection that is gone by the time it looks
+/// A server may drop requests from a connection that has been closed meanwhile
 /// (`zookeeper.request_stale_connection_check`), so one cut proves nothing.
 #[tokio::test]
 async fn cut_after_request_loses_the_answer_and_mostly_not_the_request() {

@@ -1,4 +1,4 @@
-//! Sessions that end from outside, and proxies that outlive their runtime.
+//! Sessions that are ended from outside, and proxies that outlive their runtime.
 
 use testbed::expire::expire;
 use testbed::proxy::{Op, Proxy};
@@ -30,14 +30,14 @@ async fn drop_closes_the_port() {
         let hosts = bench.proxy.hosts();
         let mut states = bench.client.state_watcher();
         drop(bench.proxy);
-        tokio::net::TcpStream::connect(&hosts).await.expect_err("nobody listens");
+        tokio::net::TcpStream::connect(&hosts).await.expect_err("the port is closed");
         assert_eq!(states.changed().await, SessionState::Disconnected);
     })
     .await;
 }
 
 #[test]
-fn proxy_goes_on_when_the_runtime_is_gone() {
+fn proxy_outlives_its_runtime() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let first = runtime();
     let proxy = first.block_on(Proxy::start(&server())).expect("a proxy");

@@ -15,7 +15,7 @@ use zookeeper_client::{Acls, Client, CreateMode, Error};
 const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
 const CLOSINGS: [Closing; 2] = [Closing::Fin, Closing::Reset];
 
-/// The first of the servers, without a chroot: a proxy stands before one.
+/// The first of the servers, without a chroot, because a proxy has one upstream.
 fn server() -> String {
     let Ok(hosts) = std::env::var("ZK_HOSTS") else {
         panic!(
@@ -27,7 +27,7 @@ fn server() -> String {
     first.unwrap_or_default().trim().to_owned()
 }
 
-/// A path that no other test and no other run uses.
+/// A path that no other test or run uses.
 fn fresh_path() -> String {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -48,7 +48,7 @@ fn persistent() -> zookeeper_client::CreateOptions<'static> {
     CreateMode::Persistent.with_acls(Acls::anyone_all())
 }
 
-/// A proxy, a client through it, and one past it.
+/// A proxy, a client through it, and a direct client.
 struct Bench {
     proxy: Proxy,
     client: Client,
@@ -70,20 +70,20 @@ impl Bench {
         self.client.create(&self.path, b"", &ephemeral()).await.map(|_| ())
     }
 
-    /// Waits until the client has a connection again that answers.
+    /// Waits until the client has reconnected and gets answers.
     async fn reconnected(&self) {
         self.client.check_stat("/").await.unwrap_or_default();
         while self.client.check_stat("/").await.is_err() {}
     }
 
-    /// Whether the node is there, as of the leader's last word.
+    /// Whether the node exists, as of the leader.
     async fn exists(&self) -> bool {
         self.direct.sync("/").await.expect("a direct answer");
         self.direct.check_stat(&self.path).await.expect("a direct answer").is_some()
     }
 }
 
-/// Every test has a limit, so that a fault of the proxy fails it instead of keeping it.
+/// Every test has a time limit, so that a fault of the proxy fails it instead of blocking it.
 async fn limited(test: impl Future<Output = ()>) {
     time::timeout(Duration::from_secs(30), test).await.expect("the test ends in 30 s");
 }

@@ -1,4 +1,4 @@
-//! Silence, refusal, and requests that a hook keeps back.
+//! Silence, refusal, and requests that a hook holds.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ async fn black_hole_is_silent_until_healed() {
         let create = bench.client.create(&bench.path, b"", &options);
         bench.proxy.wait_for_requests(1).await;
         assert_eq!(bench.proxy.connections(), 1);
-        create.await.expect_err("nobody answers");
+        create.await.expect_err("no answer");
         assert_eq!(states.changed().await, SessionState::Disconnected);
         assert!(bench.proxy.requests()[0].forwarded.is_none());
         assert!(!bench.exists().await);
@@ -52,7 +52,7 @@ async fn black_hole_after_request_loses_its_answer() {
     limited(async {
         let bench = Bench::new().await;
         bench.proxy.black_hole_after_request(1);
-        bench.create().await.expect_err("nobody answers");
+        bench.create().await.expect_err("no answer");
         assert!(bench.exists().await);
         let create = &bench.proxy.requests()[0];
         assert!(create.answer.is_none_or(|answer| answer.forwarded.is_none()), "{create:?}");
@@ -63,7 +63,7 @@ async fn black_hole_after_request_loses_its_answer() {
 }
 
 #[tokio::test]
-async fn refused_client_comes_back_when_healed() {
+async fn refused_client_reconnects_when_healed() {
     limited(async {
         let bench = Bench::new().await;
         let mut states = bench.client.state_watcher();
@@ -94,7 +94,7 @@ async fn hook_drops_cuts_and_holds() {
         let create = bench.client.create(&bench.path, b"", &options);
         let list = bench.client.list_children("/");
         bench.proxy.wait_for_requests(2).await;
-        // Longer than a silent connection is left open: pings pass by what is held.
+        // Longer than a silent connection stays open: pings overtake held requests.
         time::sleep(SESSION_TIMEOUT).await;
         assert_eq!(bench.client.state(), SessionState::SyncConnected);
         assert!(bench.proxy.requests().iter().all(|request| request.forwarded.is_none()));

@@ -1,4 +1,4 @@
-//! What the proxy records and counts.
+//! The proxy's record and counts.
 
 use std::time::{Duration, Instant};
 
@@ -56,7 +56,7 @@ async fn requests_are_recorded() {
 async fn requests_back_to_back_are_one_round_trip() {
     limited(async {
         let Bench { proxy, client, path, .. } = Bench::new().await;
-        // Longer than the second segment may be late: the client leaves Nagle's algorithm on.
+        // Longer than Nagle's algorithm, which the client leaves on, can delay the second segment.
         let hold = Duration::from_millis(500);
         proxy.hold_answers(hold);
         let began = Instant::now();
@@ -97,7 +97,7 @@ async fn held_answers_keep_their_order() {
 }
 
 #[tokio::test]
-async fn request_that_is_left_out_is_answered_and_counts_nowhere() {
+async fn request_that_is_left_out_is_answered_and_not_counted() {
     limited(async {
         let Bench { proxy, client, path, .. } = Bench::new().await;
         proxy.leave_out(|request| request.op == Op::Exists);
@@ -119,7 +119,7 @@ async fn request_that_is_left_out_is_answered_and_counts_nowhere() {
 }
 
 #[tokio::test]
-async fn hook_is_asked_about_a_request_that_is_left_out() {
+async fn hook_sees_a_request_that_is_left_out() {
     limited(async {
         let Bench { proxy, client, .. } = Bench::new().await;
         proxy.leave_out(|request| request.op == Op::Exists);
@@ -144,7 +144,7 @@ async fn waiting_for_a_condition_misses_nothing() {
             }
         };
         tokio::join!(bench.proxy.wait_until(|requests| listings(requests) == 3), asked);
-        // It is true already.
+        // It is already true.
         bench.proxy.wait_until(|requests| listings(requests) == 3).await;
     })
     .await;
@@ -177,7 +177,7 @@ async fn large_frames_pass_both_ways() {
 }
 
 #[tokio::test]
-async fn rewritten_answer_reaches_the_client_and_the_record_has_the_true_one() {
+async fn rewritten_answer_reaches_the_client_and_the_record_keeps_the_original() {
     limited(async {
         let bench = Bench::new().await;
         bench.create().await.expect("created");

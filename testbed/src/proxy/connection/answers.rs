@@ -1,4 +1,4 @@
-//! From the server to the client.
+//! Forwards frames from the server to the client.
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
@@ -18,15 +18,15 @@ struct Parcel {
 }
 
 impl Link {
-    /// Forwards what the server sends. Frames wait for their time in a queue of their own, so that
-    /// the server is read on.
+    /// Forwards the server's frames. Delayed frames wait in a queue, so that the proxy keeps reading
+    /// from the server.
     pub(super) async fn answers(&self, reader: FrameReader<ReadHalf<'_>>, writer: WriteHalf<'_>) {
         let (queue, parcels) = mpsc::unbounded_channel();
         tokio::select! {
             () = self.deliver(parcels, writer) => (),
             () = async {
                 self.collect(reader, queue).await;
-                // What is still in the queue goes to the client before it is closed.
+                // Frames in the queue reach the client before its connection is closed.
                 std::future::pending().await
             } => (),
         }

@@ -1,4 +1,4 @@
-//! From the client to the server.
+//! Forwards frames from the client to the server.
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
@@ -10,7 +10,7 @@ use crate::frames::{Frame, FrameReader, FromClient, Kind};
 use crate::relay::pump;
 
 impl Link {
-    /// Forwards what the client sends.
+    /// Forwards the client's frames.
     pub(super) async fn requests(&self, mut reader: FrameReader<ReadHalf<'_>>, mut writer: WriteHalf<'_>) {
         let mut heals = self.shared.state().heals();
         let mut held: Vec<(Frame, i32, Ticket)> = Vec::new();
