@@ -1,24 +1,24 @@
-//! A record of what clients did to locks, and judges that say whether a correct lock can have done that.
+//! A history of operations on locks, and judges that decide whether a correct lock can have produced it.
 //!
-//! A client writes down when it called and what came of it; the lock did what it did at some instant in between. A
-//! judge asks whether there are instants that make the history one of its [`Model`], so it refuses only what no
-//! correct lock can produce:
+//! A client records when it invoked an operation and how the operation ended. The operation took effect at some instant
+//! in between. A judge accepts a history if some choice of these instants satisfies its [`Model`]. So it refuses only
+//! histories that no correct lock can produce:
 //!
-//! * A hold began between the invocation of its acquire and its success. It lasted at least to the invocation of a
-//!   release that succeeded, to the instant from which on it may have been lost, or to the last look that found it
-//!   held, and to the end if there was none of these.
+//! * A hold began between the invocation and the success of its acquire. It lasted at least to the invocation of a
+//!   successful release, to the instant since which it may have been lost, or to the last check that found it held.
+//!   Without any of these it lasted to the end.
 //! * After a release that found it lost, or with an unknown outcome, it may have ended at any time since it began.
-//! * An acquire that failed, has an unknown outcome or was cut off forbids nobody anything.
+//! * An acquire that failed, has an unknown outcome or was cut off excludes no other hold.
 //! * Events of the same instant may have happened in any order.
 //!
-//! Within these terms the judges are exact: on small histories they say what a search through all orders says. They
-//! sort and sweep, so that a million events take them a few seconds in a release build. Histories of several processes
-//! of one machine can be merged, for they share its clock.
+//! Under these rules the judges are exact: on small histories they agree with a search through all orders. They process
+//! events in sorted order, so a million events take a few seconds in a release build. Histories of several processes of
+//! one machine can be merged, because they share its clock.
 //!
-//! A client has to keep to three things. It writes down every loss as soon as it is told, for who was told nothing is
-//! taken to hold on; where it may be late it says since when ([`Held::lost_since`]). It looks now and then
-//! ([`Held::confirm`]), for that is all that is known of a hold whose release ends badly. And it writes down that it
-//! releases before it does, which is also true of guards that are dropped.
+//! A client must follow three rules. It records every loss as soon as it learns of it, because a hold without a recorded
+//! loss is assumed to last; if it may be late, it records since when the lock may have been lost ([`Held::lost_since`]).
+//! It confirms its hold from time to time ([`Held::confirm`]), because nothing else is known of a hold whose release
+//! fails. And it records each release before it begins, even if a guard is only dropped.
 //!
 //! # Examples
 //!
@@ -28,11 +28,11 @@
 //! let history = History::new();
 //! let client = history.process("session-3");
 //! let acquire = client.acquire(Acquire::exclusive("/locks/a"));
-//! // Here goes the call of the lock; 42 is its token.
+//! // Call the lock here; 42 is its token.
 //! let held = acquire.ok(42);
 //! assert!(held.confirm(|| true));
 //! let release = held.release();
-//! // Here goes the call of its release.
+//! // Release the lock here.
 //! release.ok();
 //! history.judge(Model::FencedMutex).assert_clean();
 //! println!("{}", history.summary());
@@ -63,7 +63,7 @@ pub use recorder::{Acquiring, Held, Process, Releasing};
 pub use report::Report;
 pub use summary::{Gap, Summary, Wait};
 
-/// A record of what clients did to locks. A clone writes to the same record.
+/// A history of operations on locks. A clone writes to the same history.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     book: Arc<Mutex<Book>>,
@@ -72,56 +72,56 @@ pub struct History {
 #[derive(Debug, Default)]
 struct Book {
     events: Vec<Event>,
-    /// Where events go instead.
+    /// If set, events go there instead.
     journal: Option<Journal>,
     next_attempt: u64,
 }
 
 impl History {
-    /// Makes an empty record.
+    /// Makes an empty history.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes a record of what others wrote down, in any order but that the events of one attempt which have the same
-    /// time stand as they happened.
+    /// Makes a history of recorded events, in any order. Only events of the same attempt and time must be in the
+    /// order in which they happened.
     pub fn from_events(events: Vec<Event>) -> Self {
         let next_attempt = events.iter().map(|event| event.attempt.saturating_add(1)).max().unwrap_or_default();
         Self { book: Arc::new(Mutex::new(Book { events, next_attempt, ..Book::default() })) }
     }
 
-    /// Makes a record that is kept in a journal alone, to be read when its process is gone.
+    /// Makes a history that is kept only in a journal, to be read when its process is gone.
     ///
-    /// Writing down panics if the journal cannot be written: a history with gaps would accuse the innocent.
+    /// Recording panics if the journal cannot be written: a history with gaps would show false violations.
     pub fn to_journal(journal: Journal) -> Self {
         Self { book: Arc::new(Mutex::new(Book { journal: Some(journal), ..Book::default() })) }
     }
 
-    /// Writes down what a process of this name does.
+    /// Returns a recorder for the process of this name.
     ///
-    /// Names of processes whose histories will be merged have to differ.
+    /// Processes whose histories will be merged must have different names.
     pub fn process(&self, name: impl Into<Arc<str>>) -> Process {
         Process::new(self.clone(), name.into())
     }
 
-    /// Adds that a process was killed, or stopped for good: it lost what it held, and nobody could tell it.
+    /// Records that a process was killed, or stopped for good: it lost its holds, and cannot record the losses itself.
     ///
-    /// Call it when all events of the process are there, with an instant of [`now`] from before it was killed.
+    /// Call it after all events of the process were recorded, with an instant of [`now`] from before it was killed.
     pub fn killed(&self, process: &str, at: u64) {
         let mut book = self.lock();
         let losses = attempt::losses_of_killed(&book.events, process, at);
         book.events.extend(losses);
     }
 
-    /// All events in the order of their time.
+    /// All events, ordered by time.
     pub fn events(&self) -> Vec<Event> {
         let mut events = self.lock().events.clone();
-        // The sort is stable: what one client did within a tick of the clock stays as it happened.
+        // The sort is stable: events of one client within a tick of the clock keep their order.
         events.sort_by_key(|event| event.at);
         events
     }
 
-    /// Says how far the history can not be explained by a model; each object is judged by itself.
+    /// Reports the violations of a model. Each object is judged separately.
     pub fn judge(&self, model: Model) -> Report {
         judge::judge(&self.events(), model)
     }
@@ -145,7 +145,7 @@ impl History {
         mem::replace(&mut book.next_attempt, next)
     }
 
-    /// A client that panics must not hide what the others wrote down.
+    /// A client that panics must not hide the events of the others.
     fn lock(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }

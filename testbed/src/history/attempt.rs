@@ -1,4 +1,4 @@
-//! All that is known of one attempt to hold a lock, read from its events.
+//! One attempt to hold a lock, reconstructed from its events.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,12 +13,12 @@ pub(super) struct Attempt {
     pub(super) owner: Option<Arc<str>>,
     pub(super) mode: Mode,
     pub(super) invoked: u64,
-    /// When places in line were known to be taken, with their numbers if known; the last is the one that counts.
+    /// When it was known to be in the queue, with the number of each place if known. The last place counts.
     pub(super) places: Vec<(u64, Option<i64>)>,
     /// When the acquire failed, or ended with an unknown outcome.
     pub(super) gave_up: Option<u64>,
     pub(super) granted: Option<Grant>,
-    /// The last look that found it held.
+    /// The last check that found it held.
     pub(super) confirmed: Option<u64>,
     pub(super) downgraded: Option<u64>,
     pub(super) lost: Option<Loss>,
@@ -31,7 +31,7 @@ pub(super) struct Grant {
     pub(super) token: i64,
 }
 
-/// The first word of a loss.
+/// The first report of a loss.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Loss {
     pub(super) at: u64,
@@ -68,7 +68,7 @@ impl Attempt {
         }
     }
 
-    /// When its release succeeded was invoked.
+    /// When its successful release was invoked.
     pub(super) fn released(&self) -> Option<u64> {
         self.release.filter(|release| release.is(Outcome::Ok)).map(|release| release.invoked)
     }
@@ -77,11 +77,11 @@ impl Attempt {
         self.granted.is_some() && self.lost.is_none() && self.release.is_none()
     }
 
-    /// Takes in what happened next. Steps that say nothing new change nothing; those that cannot be are returned.
+    /// Applies the next event. Redundant steps change nothing, and impossible ones are returned as errors.
     fn take(&mut self, event: &Event) -> Result<(), &'static str> {
         let at = event.at;
         match &event.step {
-            Step::Acquire { .. } => return Err("began two acquires under one number"),
+            Step::Acquire { .. } => return Err("began two acquires with the same number"),
             Step::Enqueued { place } => self.places.push((at, *place)),
             Step::Acquired { .. } if self.granted.is_some() || self.gave_up.is_some() => {
                 return Err("was granted an acquire that had ended");
@@ -122,8 +122,7 @@ impl Release {
 
 const NOT_HELD: &str = "released what it did not hold";
 
-/// Reads events, in the order of their time, into one case per object. What no lock can be asked, or answer, whatever
-/// its model, is a violation.
+/// Reads events, ordered by time, into one case per object. Steps that are impossible in every model are violations.
 pub(super) fn read(events: &[Event]) -> Vec<Case> {
     let clock = Clock::from(events.first().map_or(0, |event| event.at));
     let mut cases = BTreeMap::<&str, Case>::new();
@@ -138,23 +137,23 @@ pub(super) fn read(events: &[Event]) -> Vec<Case> {
                 case.attempts.push(Attempt::new(event, *mode, owner.clone()));
                 Ok(())
             }
-            (None, Step::Acquired { .. }) => Err("was granted what it had not asked for"),
+            (None, Step::Acquired { .. }) => Err("was granted a lock that it had not requested"),
             (None, Step::Released) => Err(NOT_HELD),
             (None, _) => Ok(()),
         };
         if let Err(breach) = taken {
-            let when = clock.tell(event.at);
+            let when = clock.format(event.at);
             case.violation(event.at, format!("{} {breach}, at {when} (attempt {})", event.process, event.attempt));
         }
     }
     cases.into_values().collect()
 }
 
-/// The losses of what a process held, and had not begun to release, when it was killed.
+/// The losses of a killed process: its holds that it had not begun to release.
 pub(super) fn losses_of_killed(events: &[Event], process: &str, since: u64) -> Vec<Event> {
     let mut events: Vec<_> = events.iter().filter(|event| &*event.process == process).cloned().collect();
     events.sort_by_key(|event| event.at);
-    // What it wrote in its last moments was true.
+    // Its last events are still true.
     let at = events.last().map_or(since, |event| event.at.max(since));
     let mut open = BTreeMap::<(&str, u64), Attempt>::new();
     for event in &events {
@@ -162,7 +161,7 @@ pub(super) fn losses_of_killed(events: &[Event], process: &str, since: u64) -> V
         if let Step::Acquire { mode, owner } = &event.step {
             open.entry(name).or_insert_with(|| Attempt::new(event, *mode, owner.clone()));
         } else if let Some(attempt) = open.get_mut(&name) {
-            // What is wrong with it is said by the judges.
+            // The judges report impossible steps.
             let _ = attempt.take(event);
         }
     }

@@ -1,4 +1,4 @@
-//! What is judged at a time: the attempts to hold one object, and what was found wrong with them.
+//! The unit of judgement: the attempts to hold one object, and their violations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub(super) struct Case {
     violations: Vec<(u64, String)>,
 }
 
-/// Tells times relative to the start of the whole history.
+/// Formats times relative to the start of the whole history.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     start: u64,
@@ -27,7 +27,7 @@ impl Clock {
         Self { start }
     }
 
-    pub(super) fn tell(self, at: u64) -> String {
+    pub(super) fn format(self, at: u64) -> String {
         format!("+{:?}", Duration::from_nanos(at.saturating_sub(self.start)))
     }
 }
@@ -37,7 +37,7 @@ impl Case {
         Self { object, clock, attempts: Vec::new(), violations: Vec::new() }
     }
 
-    /// Notes what was found wrong, and when it happened.
+    /// Adds a violation, and when it happened.
     pub(super) fn violation(&mut self, at: u64, breach: impl AsRef<str>) {
         self.violations.push((at, format!("{}: {}", self.object, breach.as_ref())));
     }
@@ -51,10 +51,10 @@ impl Case {
     }
 
     pub(super) fn time(&self, at: u64) -> String {
-        self.clock.tell(at)
+        self.clock.format(at)
     }
 
-    /// Names who made an attempt.
+    /// The process, and owner if any, of an attempt.
     pub(super) fn who(&self, attempt: usize) -> String {
         let Attempt { process, owner, .. } = &self.attempts[attempt];
         match owner {
@@ -63,8 +63,8 @@ impl Case {
         }
     }
 
-    /// Names a hold: whose, which, and when.
-    pub(super) fn tell(&self, hold: &Hold) -> String {
+    /// Describes a hold: its holder, token and time.
+    pub(super) fn describe(&self, hold: &Hold) -> String {
         let mode = match self.attempts[hold.attempt].mode {
             Mode::Exclusive => String::new(),
             Mode::Shared => "shared, ".to_owned(),

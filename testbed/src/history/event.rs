@@ -1,4 +1,4 @@
-//! One line of a history: what a process did to a lock, or heard of it, and when.
+//! One line of a history: a step of a process with a lock, and its time.
 
 use std::sync::Arc;
 
@@ -7,30 +7,30 @@ use serde::{Deserialize, Serialize};
 
 /// The present instant of the machine's monotonic clock, in nanoseconds.
 ///
-/// All processes of one machine share it, so their histories can be merged. It says nothing to another machine, nor
-/// after a restart of this one.
+/// All processes of one machine share it, so their histories can be merged. It has no meaning on another machine, or
+/// after a reboot.
 pub fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
     seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(now.tv_nsec).unwrap_or_default())
 }
 
-/// What a process did to a lock, or heard of it, and when.
+/// A step of a process with a lock, and its time.
 ///
-/// Plain data: a line of a file holds all of it.
+/// Plain data: one line of a file holds all of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Event {
-    /// When, in nanoseconds of the monotonic clock. Before the call for steps that begin something, after it for
-    /// steps that end something.
+    /// The time in nanoseconds of the monotonic clock: before the call for steps that begin an operation, after it for
+    /// steps that end one.
     pub at: u64,
-    /// Who: a session, say. A process that was started again needs a new name.
+    /// The process, for example a session. A restarted process needs a new name.
     pub process: Arc<str>,
-    /// Which lock: its path.
+    /// The path of the lock.
     pub object: Arc<str>,
-    /// Which acquire of the process this is about; unique for a process.
+    /// The number of the acquire, unique within the process.
     pub attempt: u64,
-    /// What happened.
+    /// The step.
     #[serde(flatten)]
     pub step: Step,
 }
@@ -48,22 +48,22 @@ impl Event {
     }
 }
 
-/// What happened to an attempt to hold a lock, from its invocation to the end of its release.
+/// A step of an attempt to hold a lock, from its invocation to the end of its release.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Step {
     /// The acquire was invoked.
     Acquire {
-        /// How the lock is to be held.
+        /// How to hold the lock.
         mode: Mode,
-        /// Who in the process may acquire again what it holds; nobody if `None`.
+        /// The owner in the process that may acquire again; `None` without re-entrance.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         owner: Option<Arc<str>>,
     },
-    /// The place in line is known to be taken.
+    /// The attempt is known to be in the queue.
     Enqueued {
-        /// The place's number, which becomes the token of the hold, if it is known.
+        /// The number of its place, which becomes the token of the hold, if known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         place: Option<i64>,
     },
@@ -72,27 +72,28 @@ pub enum Step {
         /// The fencing token of the hold.
         token: i64,
     },
-    /// The acquire failed: it certainly never held.
+    /// The acquire failed: the lock was certainly never held.
     AcquireFailed,
-    /// The acquire ended, and it may have held at any time since its invocation, and may do so yet.
+    /// The acquire ended with an unknown outcome: the lock may have been held at any time since its invocation, and may
+    /// still be.
     AcquireUnknown,
-    /// The holder looked after this instant, and still held.
+    /// The holder checked after this instant, and still held the lock.
     Confirmed,
-    /// The holder of an exclusive hold began to turn it into a shared one.
+    /// The holder began to turn an exclusive hold into a shared one.
     Downgrade,
-    /// The holder was told that it lost the hold.
+    /// The holder learned that it had lost the hold.
     Lost {
-        /// Since when another may have held: the same instant if the process ran, and the last at which it certainly
-        /// ran if it was paused.
+        /// Since when another process may have held the lock: the same instant if the process ran, or the last instant
+        /// at which it certainly ran if it was paused.
         since: u64,
     },
     /// The release was invoked.
     Release,
-    /// The release succeeded: it was held until then.
+    /// The release succeeded: the lock was held until then.
     Released,
-    /// The release found that the hold had been lost, at any time since it was granted.
+    /// The release found that the hold had been lost at some time since it was granted.
     ReleaseLost,
-    /// The release ended, and may have happened or may yet; or the hold may have been lost before.
+    /// The release ended with an unknown outcome: it may have happened, may still happen, or the hold was lost before.
     ReleaseUnknown,
 }
 
@@ -101,43 +102,43 @@ pub enum Step {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Mode {
-    /// By nobody else.
+    /// Exclusively.
     Exclusive,
-    /// Together with others that share it: as a reader, or with one permit.
+    /// Together with other shared holds: as a reader, or with one permit.
     Shared,
     /// With this many permits of a semaphore.
     Permits(u32),
 }
 
-/// What is asked of a lock.
+/// A request for a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Acquire {
-    /// Which lock: its path.
+    /// The path of the lock.
     pub object: Arc<str>,
-    /// How it is to be held.
+    /// How to hold it.
     pub mode: Mode,
-    /// Who in the process may acquire again what it holds; nobody if `None`.
+    /// The owner in the process that may acquire again; `None` without re-entrance.
     pub owner: Option<Arc<str>>,
 }
 
 impl Acquire {
-    /// Asks to hold alone.
+    /// A request for an exclusive hold.
     pub fn exclusive(object: impl Into<Arc<str>>) -> Self {
         Self { object: object.into(), mode: Mode::Exclusive, owner: None }
     }
 
-    /// Asks to hold together with others that share.
+    /// A request for a shared hold.
     pub fn shared(object: impl Into<Arc<str>>) -> Self {
         Self { object: object.into(), mode: Mode::Shared, owner: None }
     }
 
-    /// Asks for this many permits at once.
+    /// A request for this many permits at once.
     pub fn permits(object: impl Into<Arc<str>>, permits: u32) -> Self {
         Self { object: object.into(), mode: Mode::Permits(permits), owner: None }
     }
 
-    /// Says who asks: the same owner in the same process may acquire again what it holds.
+    /// Sets the owner: the same owner in the same process may acquire the lock again while it holds it.
     #[must_use]
     pub fn with_owner(self, owner: impl Into<Arc<str>>) -> Self {
         Self { owner: Some(owner.into()), ..self }

@@ -1,8 +1,8 @@
-//! The rule that what is held at a time never exceeds the room that there is.
+//! The rule that simultaneous holds never exceed the room of the lock.
 //!
-//! A hold takes some of the room, an exclusive one all of it. Each certainly has what it takes from its grant to the
-//! earliest end it can have had: if these parts fit, the rest of each hold can be thought away, for it is the lock's
-//! choice when to grant and when to end. A hold without such a part needs room at one instant at least.
+//! A hold takes some of the room; an exclusive hold takes all of it. It certainly takes its part from its grant to the
+//! earliest possible end. If these certain intervals fit, the whole history fits, because the lock chooses when to grant
+//! and when to end. A hold without a certain interval still needs room at one instant.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -11,7 +11,7 @@ use super::case::Case;
 use super::hold::Hold;
 use super::loads::Loads;
 
-/// What a hold certainly takes, changes.
+/// A change of the room that a hold certainly takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Change {
     at: u64,
@@ -19,18 +19,18 @@ struct Change {
     hold: usize,
 }
 
-/// In the order in which changes of the same instant do the least harm.
+/// The kind of a change. Changes of the same instant are applied in this order, which needs the least room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
     Leave,
     Downgrade,
-    /// Needs room at one instant up to this one, and takes none.
+    /// Needs room at one instant up to this one, but takes none.
     Look,
     Enter,
 }
 
-/// Notes a violation for each hold that began without room. `takes` says how much of it a hold takes, if it is not
-/// exclusive.
+/// Adds a violation for each hold that began without enough room. `takes` returns the room that a hold takes if it is
+/// not exclusive.
 pub(super) fn check(case: &mut Case, holds: &[Hold], room: u64, takes: impl Fn(&Case, &Hold) -> u64) {
     let mut changes: Vec<_> = (0..).zip(holds).flat_map(|(index, hold)| changes(index, hold)).collect();
     changes.sort_unstable();
@@ -39,7 +39,7 @@ pub(super) fn check(case: &mut Case, holds: &[Hold], room: u64, takes: impl Fn(&
     for Change { at, what, hold: index } in changes {
         let hold = &holds[index];
         let shared = |case: &Case| takes(case, hold);
-        // What became shared at the instant of its grant has looked before it enters.
+        // A hold that became shared at the instant of its grant was checked before it enters.
         let is_shared = !hold.exclusive || (what == What::Enter && hold.exclusive_until <= at);
         let needs = if is_shared { shared(case) } else { room };
         let load = loads.now();
@@ -50,8 +50,8 @@ pub(super) fn check(case: &mut Case, holds: &[Hold], room: u64, takes: impl Fn(&
                 let least = if what == What::Look { loads.least_since(hold.until.min(at)) } else { load };
                 if least + needs > room {
                     let breach = match needs > room {
-                        true => format!("{} was granted more than the {room} there are", case.tell(hold)),
-                        false => tell(case, hold, &inside, holds),
+                        true => format!("{} was granted more than the {room} there are", case.describe(hold)),
+                        false => describe(case, hold, &inside, holds),
                     };
                     case.violation(hold.granted, breach);
                 }
@@ -64,16 +64,16 @@ pub(super) fn check(case: &mut Case, holds: &[Hold], room: u64, takes: impl Fn(&
     }
 }
 
-/// Who certainly has how much.
+/// The room that each hold certainly takes.
 #[derive(Debug, Default)]
 struct Inside {
     has: HashMap<usize, u64>,
-    /// Whoever has more is more to the point: the writer, for a reader that came beside it and others.
+    /// Ordered by room: the largest holds explain a violation best, such as a writer beside several readers.
     by_most: BTreeSet<(Reverse<u64>, usize)>,
 }
 
 impl Inside {
-    /// Sets what a hold has, and returns what it had.
+    /// Sets the room of a hold, and returns its previous room.
     fn set(&mut self, hold: usize, has: u64) -> u64 {
         let had = self.has.remove(&hold).unwrap_or_default();
         self.by_most.remove(&(Reverse(had), hold));
@@ -98,15 +98,15 @@ fn changes(hold: usize, of: &Hold) -> Vec<Change> {
     changes
 }
 
-fn tell(case: &Case, hold: &Hold, inside: &Inside, holds: &[Hold]) -> String {
+fn describe(case: &Case, hold: &Hold, inside: &Inside, holds: &[Hold]) -> String {
     const NAMED: usize = 3;
     let others: Vec<_> = inside.by_most.iter().take(NAMED).map(|(_, other)| &holds[*other]).collect();
-    let mut names: Vec<_> = others.iter().map(|other| case.tell(other)).collect();
+    let mut names: Vec<_> = others.iter().map(|other| case.describe(other)).collect();
     if inside.by_most.len() > NAMED {
         names.push(format!("{} more", inside.by_most.len() - NAMED));
     }
     let owner = |hold: &Hold| (&case.attempts[hold.attempt].process, &case.attempts[hold.attempt].owner);
     let again = owner(hold).1.is_some() && others.iter().any(|other| owner(other) == owner(hold));
     let what = if again { "entered again with another token" } else { "was granted" };
-    format!("{} {what} while inside: {}", case.tell(hold), names.join(", "))
+    format!("{} {what} while inside: {}", case.describe(hold), names.join(", "))
 }

@@ -1,4 +1,4 @@
-//! How long a hold lasted at least, read from the attempts that share it.
+//! The minimal duration of a hold, computed from the attempts that share it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,14 +7,13 @@ use super::Mode;
 use super::attempt::{Attempt, Outcome};
 use super::case::Case;
 
-/// The end of a hold that ended within no history.
+/// The end of a hold that did not end within the history.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// The time from a grant, after which others are kept out, to its end: one attempt, or all by which an owner entered
-/// again before it left.
+/// The time from a grant to its end: one attempt, or all attempts by which an owner re-entered before it left.
 ///
 /// It began at an instant from `invoked` to `granted`, and ended at `until` or later. If `until` is before `granted`,
-/// it may have begun and ended at one instant of those.
+/// it may have begun and ended at a single instant of that range.
 #[derive(Debug)]
 pub(super) struct Hold {
     /// The index of the first of its attempts.
@@ -24,30 +23,30 @@ pub(super) struct Hold {
     pub(super) invoked: u64,
     pub(super) granted: u64,
     pub(super) until: u64,
-    /// Until when it was exclusive at least; of no meaning if it was not.
+    /// Until when it was exclusive at least; without meaning for a shared hold.
     pub(super) exclusive_until: u64,
-    /// When its place in line was certainly taken.
+    /// When it was certainly in the queue.
     pub(super) placed: u64,
 }
 
-/// What a model makes of attempts.
+/// How a model interprets attempts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
-    /// Whether holds that are not exclusive go together.
+    /// Whether shared holds may overlap.
     pub(super) shares: bool,
     /// Whether an exclusive hold may become shared.
     pub(super) downgrades: bool,
-    /// Whether an owner may enter again.
+    /// Whether an owner may re-enter.
     pub(super) reenters: bool,
 }
 
-/// Reads the holds from the attempts that were granted; what contradicts itself, whatever others do, is a violation.
+/// Reads the holds from the granted attempts. Adds a violation for each hold that contradicts itself.
 pub(super) fn read(case: &mut Case, reading: Reading) -> Vec<Hold> {
     let groups = group(&case.attempts, reading);
     groups
         .into_iter()
         .filter_map(|mut group| {
-            // The first to be invoked made the place; those behind it need a hold that is there already.
+            // The first attempt joined the queue; later ones need an existing hold.
             group.sort_by_key(|&member| case.attempts[member].invoked);
             check_reentry(case, &group);
             check_loss(case, &group);
@@ -57,8 +56,7 @@ pub(super) fn read(case: &mut Case, reading: Reading) -> Vec<Hold> {
         .collect()
 }
 
-/// The indices of granted attempts that share a hold: those of one owner with one token. A hold that is taken anew
-/// has a new token.
+/// The indices of granted attempts that share a hold: those of one owner with one token. A new hold has a new token.
 fn group(attempts: &[Attempt], reading: Reading) -> Vec<Vec<usize>> {
     let mut groups = Vec::<Vec<usize>>::new();
     let mut numbers = HashMap::<(&Arc<str>, &Arc<str>, i64), usize>::new();
@@ -96,7 +94,7 @@ fn merge(attempt: usize, members: &[&Attempt], reading: Reading) -> Option<Hold>
     })
 }
 
-/// When the place that led to the grant was certainly taken. A place of another number was lost again.
+/// When the place that led to the grant was certainly taken. A place with another number was lost.
 fn placed(member: &Attempt) -> Option<u64> {
     let grant = member.granted?;
     let place = match member.places.iter().find(|(_, place)| *place == Some(grant.token)) {
@@ -106,22 +104,22 @@ fn placed(member: &Attempt) -> Option<u64> {
     Some(place.map_or(grant.at, |(at, _)| grant.at.min(*at)))
 }
 
-/// When the holder was first told of a loss, by itself or in answer to a release.
-fn told(members: &[&Attempt]) -> Option<u64> {
+/// When the holder first learned of a loss, from the lock or from a release.
+fn learned_loss(members: &[&Attempt]) -> Option<u64> {
     let answers = members.iter().filter_map(|member| member.release.filter(|it| it.is(Outcome::Lost))?.end);
-    let words = members.iter().filter_map(|member| member.lost);
-    words.map(|loss| loss.at).chain(answers.map(|(at, _)| at)).min()
+    let reports = members.iter().filter_map(|member| member.lost);
+    reports.map(|loss| loss.at).chain(answers.map(|(at, _)| at)).min()
 }
 
-/// An instant before which the hold can not have ended, unless it had not begun.
+/// An instant before which the hold cannot have ended, unless it had not begun.
 fn lasted_until(members: &[&Attempt]) -> u64 {
-    let told = told(members);
+    let learned = learned_loss(members);
     let proofs = members.iter().flat_map(|member| [Some(member.invoked), member.confirmed, member.released()]);
-    let proven = proofs.flatten().filter(|at| told.is_none_or(|told| *at <= told)).max();
-    // Until when its owner counted on it, if nobody told it otherwise.
+    let proven = proofs.flatten().filter(|at| learned.is_none_or(|learned| *at <= learned)).max();
+    // Until when its owner relied on it, if it learned of no loss.
     let claimed = members.iter().map(|member| member.release.map_or(NEVER, |it| it.invoked)).max();
     let since = members.iter().filter_map(|member| member.lost).map(|loss| loss.since).min();
-    let kept = match (since, told) {
+    let kept = match (since, learned) {
         (Some(since), _) => claimed.min(Some(since)),
         // A release with an unknown outcome may have been too late.
         (None, None) => claimed.filter(|until| *until == NEVER),
@@ -130,7 +128,7 @@ fn lasted_until(members: &[&Attempt]) -> u64 {
     proven.max(kept).unwrap_or_default()
 }
 
-/// Only who holds may enter again without a new token.
+/// Only a holder may re-enter without a new token.
 fn check_reentry(case: &mut Case, group: &[usize]) {
     let mut latest = 0;
     for (position, &member) in group.iter().enumerate() {
@@ -138,7 +136,7 @@ fn check_reentry(case: &mut Case, group: &[usize]) {
         if position > 0 && attempt.invoked > latest {
             let token = attempt.granted.map_or(0, |grant| grant.token);
             let (at, before) = (case.time(attempt.invoked), case.time(latest));
-            let breach = format!("entered again at {at} with token {token}, which it had left by {before}");
+            let breach = format!("entered again at {at} with token {token}, whose hold it had left by {before}");
             case.violation(attempt.invoked, format!("{} {breach}", case.who(member)));
         }
         let release = case.attempts[member].release.filter(|release| release.is(Outcome::Ok));
@@ -146,10 +144,10 @@ fn check_reentry(case: &mut Case, group: &[usize]) {
     }
 }
 
-/// Who was told of a loss holds no more.
+/// A holder that has learned of a loss no longer holds the lock.
 fn check_loss(case: &mut Case, group: &[usize]) {
     let members: Vec<_> = group.iter().map(|&member| &case.attempts[member]).collect();
-    let Some(told) = told(&members) else { return };
+    let Some(learned) = learned_loss(&members) else { return };
     let mut late = Vec::new();
     for (&member, attempt) in group.iter().zip(members) {
         let steps = [
@@ -157,11 +155,16 @@ fn check_loss(case: &mut Case, group: &[usize]) {
             (attempt.confirmed, "still held"),
             (attempt.released(), "released in time"),
         ];
-        late.extend(steps.into_iter().filter_map(|(at, what)| Some((member, at.filter(|at| *at > told)?, what))));
+        late.extend(
+            steps.into_iter().filter_map(|(at, what)| Some((member, at.filter(|at| *at > learned)?, what))),
+        );
     }
     for (member, at, what) in late {
-        let (who, when, told) = (case.who(member), case.time(at), case.time(told));
+        let (who, when, learned) = (case.who(member), case.time(at), case.time(learned));
         let token = case.attempts[member].granted.map_or(0, |grant| grant.token);
-        case.violation(at, format!("{who} {what} at {when} (token {token}), told at {told} that it was lost"));
+        case.violation(
+            at,
+            format!("{who} {what} at {when} (token {token}), after it learned of its loss at {learned}"),
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! A file of what happened, one JSON object a line, which survives the process that writes it.
+//! A file of events, one JSON object a line, which survives the process that writes it.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -8,24 +8,24 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A file to which events, and other marks, are appended. A clone writes to the same file.
+/// A file to which events and other marks are appended. A clone writes to the same file.
 #[derive(Clone, Debug)]
 pub struct Journal {
     file: Arc<File>,
 }
 
 impl Journal {
-    /// Makes a new, empty file.
+    /// Creates a new, empty file.
     ///
     /// # Errors
     ///
-    /// If there is such a file already, or it cannot be made.
+    /// If the file already exists, or cannot be created.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         let file = File::options().append(true).create_new(true).open(path)?;
         Ok(Self { file: Arc::new(file) })
     }
 
-    /// Appends a line, with a single call of the system: a process that is killed has written it or not.
+    /// Appends a line with a single system call: a killed process has written it completely or not at all.
     ///
     /// # Errors
     ///
@@ -37,11 +37,11 @@ impl Journal {
     }
 }
 
-/// Reads the lines of a journal. One without an end, which its writer did not live to write, is left out.
+/// Reads the lines of a journal. Ignores a last line without an end, whose writer was killed.
 ///
 /// # Errors
 ///
-/// If the file cannot be read, or a line is not what it should be.
+/// If the file cannot be read, or a line cannot be parsed.
 pub fn read_journal<T: DeserializeOwned>(path: impl AsRef<Path>) -> io::Result<Vec<T>> {
     let text = fs::read_to_string(&path)?;
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);

@@ -1,39 +1,40 @@
-//! The models that histories are judged by, and which rules make up each.
+//! The models of locks, and the rules of each.
 
 use super::case::Case;
 use super::hold::{Hold, Reading};
 use super::order::{Turn, falling, late};
 use super::{Event, Mode, Report, attempt, exclusion, hold};
 
-/// What a correct lock does. Each model holds for every object of a history by itself.
+/// The rules of a correct lock. A model applies to each object of a history separately.
 ///
-/// By all of them only what is held is released, once, and not after its holder was told that it lost it.
+/// In all models a lock is released only by its holder, once, and not after the holder learned of its loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Model {
-    /// At most one holds at a time. Modes and tokens mean nothing.
+    /// At most one hold at a time. Modes and tokens are ignored.
     Mutex,
-    /// At most one holds at a time, and its token is above those of all holds before. Modes mean nothing.
+    /// At most one hold at a time, with a token above those of all earlier holds. Modes are ignored.
     FencedMutex,
-    /// A fenced mutex whose owner may acquire again what it holds, with the same token; it is free after as many
-    /// releases, and when the hold is lost. A hold without an owner is entered once.
+    /// A fenced mutex that its owner may acquire again, with the same token. It is free after as many releases, or when
+    /// the hold is lost. A hold without an owner is not re-entrant.
     ReentrantMutex,
-    /// Either one holds exclusively, or any number share. An exclusive token is above those of all holds before, a
-    /// shared one above those of exclusive holds before. An exclusive hold may become shared, with its token.
+    /// Either one exclusive hold, or any number of shared ones. An exclusive token is above those of all earlier holds,
+    /// a shared one above those of earlier exclusive holds. An exclusive hold may become shared, and keeps its token.
     ReadWrite,
-    /// At most this many permits are held at a time. An exclusive hold takes all of them, a shared one takes one;
-    /// tokens mean nothing.
+    /// At most this many permits are held at a time. An exclusive hold takes all of them, a shared one takes one. Tokens
+    /// are ignored.
     Permits(u32),
-    /// A queue: as [`Self::ReadWrite`], with re-entry as in [`Self::ReentrantMutex`]; and tokens are numbers of places
-    /// in line. Of two that exclude each other and were both granted, the one whose place was known to be taken before
-    /// the other's acquire was invoked has the smaller token, and so holds first. Who gives up may be overtaken.
+    /// A queue: as [`Self::ReadWrite`], with re-entry as in [`Self::ReentrantMutex`], and tokens are numbers of places
+    /// in the queue. Take two granted attempts that exclude each other. If one was known to be in the queue before the
+    /// other's acquire was invoked, it has the smaller token, and so holds first. An attempt that gives up may be
+    /// overtaken.
     Fifo,
 }
 
-/// More than there can be readers.
+/// More than any number of readers.
 const SHARED_ROOM: u64 = 1 << 40;
 
-/// Judges events that are in the order of their time.
+/// Judges events, which are ordered by time.
 pub(super) fn judge(events: &[Event], model: Model) -> Report {
     let mut violations = Vec::new();
     for mut case in attempt::read(events) {
@@ -62,44 +63,48 @@ fn judge_case(case: &mut Case, model: Model) {
     }
     let turns: Vec<_> = (0..).zip(&holds).map(|(index, hold)| turn(index, hold)).collect();
     for (turn, before) in falling(&turns) {
-        let [this, other] = [turn, before].map(|turn| case.tell(&holds[turn.hold]));
+        let [this, other] = [turn, before].map(|turn| case.describe(&holds[turn.hold]));
         case.violation(turn.by, format!("{this} was granted after {other}, with a token that is not above"));
     }
     if model == Model::Fifo {
         check_places(case, &holds);
     }
-    // What is wrong by itself would make all that follows look late.
+    // After an earlier violation, all later turns would look late.
     if case.is_clean() {
         for (turn, other) in late(&turns) {
-            let [this, other] = [turn, other].map(|turn| case.tell(&holds[turn.hold]));
+            let [this, other] = [turn, other].map(|turn| case.describe(&holds[turn.hold]));
             let why = "whose token is not above, nor those of others in between, can have ended";
             case.violation(turn.by, format!("{this} was granted before {other}, {why}"));
         }
     }
 }
 
-/// Places in line are taken in the order of their tokens.
+/// Places in the queue are taken in the order of their tokens.
 fn check_places(case: &mut Case, holds: &[Hold]) {
     let place = |(index, hold): (usize, &Hold)| {
-        // To take a place takes no time.
+        // Taking a place takes no time.
         let at = hold.invoked;
         Turn { by: hold.placed, until: at, exclusive_until: at, ..turn(index, hold) }
     };
     let places: Vec<_> = (0..).zip(holds).map(place).collect();
     let found = falling(&places);
     for (turn, before) in &found {
-        let [this, other] = [turn, before].map(|turn| case.tell(&holds[turn.hold]));
+        let [this, other] = [turn, before].map(|turn| case.describe(&holds[turn.hold]));
         let (asked, placed) = (case.time(turn.from), case.time(before.by));
-        let why = format!("it asked at {asked}, when the other had been in line since {placed} at the latest");
+        let why =
+            format!("it asked at {asked}, when the other had been in the queue since {placed} at the latest");
         case.violation(turn.by, format!("{this} overtook {other}: {why}"));
     }
     if !found.is_empty() {
         return;
     }
     for (turn, other) in late(&places) {
-        let [this, other] = [turn, other].map(|turn| case.tell(&holds[turn.hold]));
+        let [this, other] = [turn, other].map(|turn| case.describe(&holds[turn.hold]));
         let why = "whose token is not above, can have been there behind others";
-        case.violation(turn.by, format!("{this} was in line by {}, before {other}, {why}", case.time(turn.by)));
+        case.violation(
+            turn.by,
+            format!("{this} was in the queue by {}, before {other}, {why}", case.time(turn.by)),
+        );
     }
 }
 

@@ -1,16 +1,16 @@
-//! The least load within a stretch of time, for times that only grow.
+//! The least load within an interval, for times that only grow.
 
-/// How full a lock was over time.
+/// The load of a lock over time.
 #[derive(Debug)]
 pub(super) struct Loads {
-    /// Levels of which each is lower than all after it but the last, which is the present one.
+    /// Levels in ascending order; the last one is the present load.
     levels: Vec<Level>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Level {
     load: u64,
-    /// When it gave way to the next, whichever that was.
+    /// When the load changed to the next level.
     ended: u64,
 }
 
@@ -24,17 +24,17 @@ impl Loads {
         self.levels.last().map_or(0, |level| level.load)
     }
 
-    /// Notes that the load changes at an instant not before the last.
+    /// Records that the load changes at an instant, not before the last one.
     pub(super) fn change(&mut self, at: u64, load: u64) {
         if let Some(last) = self.levels.last_mut() {
             last.ended = at;
         }
-        // A level that ended earlier and was no lower is no minimum of anything that lasts till now.
+        // An earlier level that is not lower cannot be the minimum of an interval that ends now.
         while self.levels.pop_if(|level| level.load >= load).is_some() {}
         self.levels.push(Level { load, ended: u64::MAX });
     }
 
-    /// The least load from an instant, at its very beginning, to the present.
+    /// The least load from the beginning of an instant to the present.
     pub(super) fn least_since(&self, from: u64) -> u64 {
         let first = self.levels.partition_point(|level| level.ended < from);
         self.levels.get(first).map_or(0, |level| level.load)

@@ -1,8 +1,8 @@
-//! The rule that what excludes each other happens in the order of its tokens.
+//! The rule that conflicting turns happen in the order of their tokens.
 //!
-//! A turn is anything that begins within a window of time, lasts to an instant at least, and has a token: a hold, or
-//! a place in line. Two turns conflict if one of them is exclusive; of two that conflict, the one with the smaller
-//! token has to be over when the other begins.
+//! A turn is a hold or a place in the queue. It has a token, begins within a window of time, and lasts at least to some
+//! instant. Two turns conflict if one of them is exclusive. Of two conflicting turns, the one with the smaller token
+//! must be over when the other begins.
 
 /// A turn, of the hold with this index.
 #[derive(Clone, Copy, Debug)]
@@ -10,17 +10,17 @@ pub(super) struct Turn {
     pub(super) hold: usize,
     pub(super) token: i64,
     pub(super) exclusive: bool,
-    /// Not before this did it begin,
+    /// The earliest instant at which it began.
     pub(super) from: u64,
-    /// nor after this.
+    /// The latest instant at which it began.
     pub(super) by: u64,
-    /// Not before this did it end, nor before it began.
+    /// The earliest instant at which it ended, unless it began later.
     pub(super) until: u64,
-    /// Not before this did it end to be exclusive.
+    /// The earliest instant at which it ceased to be exclusive.
     pub(super) exclusive_until: u64,
 }
 
-/// The turns, if any, that have a token not above the largest of those that certainly went before: each with that one.
+/// The turns whose token is not above the largest token of the turns that certainly came before, each with that turn.
 pub(super) fn falling(turns: &[Turn]) -> Vec<(Turn, Turn)> {
     let mut by_begin = turns.to_vec();
     by_begin.sort_by_key(|turn| turn.by);
@@ -37,8 +37,8 @@ pub(super) fn falling(turns: &[Turn]) -> Vec<(Turn, Turn)> {
         largest.push(now);
     }
     let before = |turn: &Turn| {
-        // Whoever began before this one ended was over before it began, because they exclude each other. Of two that
-        // can be told so of each other, the one that came later is to blame.
+        // A conflicting turn that began before this one ended was over before this one began. If that is true both ways,
+        // the later turn is to blame.
         let surely = turn.until.min(turn.by);
         let [all, exclusive] = largest[by_begin.partition_point(|other| other.by < surely)];
         let last = if turn.exclusive { all } else { exclusive };
@@ -47,16 +47,16 @@ pub(super) fn falling(turns: &[Turn]) -> Vec<(Turn, Turn)> {
     by_begin.iter().filter_map(|turn| Some((*turn, before(turn)?))).collect()
 }
 
-/// The turns that began too early, whenever the lock let each begin and end: each with one that has a token not above
-/// its own, and was not over.
+/// The turns that began too early for any choice of instants, each with a turn whose token is not above its own, and
+/// which was not over.
 ///
-/// It lets every turn begin, and end, as early as it can after those with smaller tokens. If that is too late for
-/// one, no other choice does better: nothing is gained by beginning later.
+/// Every turn begins and ends as early as possible after those with smaller tokens. If that is too late for a turn, no
+/// other choice helps, because a later begin only delays later turns.
 pub(super) fn late(turns: &[Turn]) -> Vec<(Turn, Turn)> {
     let mut by_token = turns.to_vec();
     by_token.sort_by_key(|turn| turn.token);
     let mut found = Vec::new();
-    // The latest ends so far, of all turns and of exclusive ones, and the last turn of each kind.
+    // The latest ends so far, of all turns and of exclusive turns, and the last turn of each kind.
     let (mut ends, mut last) = ([(0, None); 2], [None; 2]);
     for turn in by_token {
         let kind = usize::from(!turn.exclusive);

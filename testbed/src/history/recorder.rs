@@ -1,12 +1,12 @@
-//! What a client of locks carries along to write down what it does.
+//! The handles with which a client records its operations.
 
 use std::sync::Arc;
 
 use super::{Acquire, Event, History, Step, now};
 
-/// Writes down what one process does: a session, say.
+/// Records the operations of one process, for example a session.
 ///
-/// A clone writes for the same process. No call blocks for longer than it takes to append a line, and none panics.
+/// A clone records for the same process. A call blocks only while it appends a line, and never panics.
 #[derive(Clone, Debug)]
 pub struct Process {
     history: History,
@@ -18,7 +18,7 @@ impl Process {
         Self { history, name }
     }
 
-    /// Writes down that an acquire is invoked. Call it before the lock.
+    /// Records that an acquire is invoked. Call it before the lock's acquire.
     pub fn acquire(&self, acquire: Acquire) -> Acquiring {
         let Acquire { object, mode, owner } = acquire;
         let attempt = self.history.next_attempt();
@@ -28,7 +28,7 @@ impl Process {
     }
 }
 
-/// An acquire under way. Dropping it says that its outcome is unknown.
+/// An acquire in progress. Dropping it records an unknown outcome.
 #[derive(Debug)]
 #[must_use = "an acquire that is dropped has an unknown outcome"]
 pub struct Acquiring {
@@ -36,33 +36,33 @@ pub struct Acquiring {
 }
 
 impl Acquiring {
-    /// Writes down that the place in line is certainly taken, with its number if it is known.
+    /// Records that the attempt is certainly in the queue, with the number of its place if known.
     ///
-    /// Who loses its place and takes another writes that down again.
+    /// If it loses its place and takes another, call this again.
     pub fn enqueued(&self, place: Option<i64>) {
         self.pen.write(Step::Enqueued { place });
     }
 
-    /// Writes down that the lock is held. Call it once the lock has said so.
+    /// Records that the lock is held. Call it after the lock's acquire returned.
     pub fn ok(mut self, token: i64) -> Held {
-        // A holder that vanishes may have given up its hold by then, or lost it.
+        // A holder that vanishes may have released its hold by then, or lost it.
         self.pen.on_drop = Some(Step::Release);
         self.pen.write(Step::Acquired { token });
         Held { pen: self.pen }
     }
 
-    /// Writes down that the lock was certainly not taken.
+    /// Records that the lock was certainly not acquired.
     pub fn fail(mut self) {
         self.pen.end(Step::AcquireFailed);
     }
 
-    /// Writes down that the lock may have been taken, or may be yet.
+    /// Records that the lock may have been acquired, or may still be.
     pub fn unknown(mut self) {
         self.pen.end(Step::AcquireUnknown);
     }
 }
 
-/// A hold. Dropping it says that a release began, and no more: drop it before the guard that it stands for.
+/// A hold. Dropping it records only that a release began: drop it before its guard.
 #[derive(Debug)]
 #[must_use = "a hold that is dropped is about to be released"]
 pub struct Held {
@@ -70,11 +70,11 @@ pub struct Held {
 }
 
 impl Held {
-    /// Looks whether the lock is still held, and writes it down if so.
+    /// Checks whether the lock is still held, and records it if so.
     ///
-    /// It proves that the hold lasted until the look began, whatever becomes of it later.
+    /// It proves that the hold lasted until the check began.
     pub fn confirm(&self, look: impl FnOnce() -> bool) -> bool {
-        // What was seen was true when it was seen, which may be long before it is written down.
+        // The result was true when the check began, which may be long before it is recorded.
         let before = now();
         let held = look();
         if held {
@@ -83,27 +83,27 @@ impl Held {
         held
     }
 
-    /// Writes down that an exclusive hold turns into a shared one with the same token. Call it before the lock.
+    /// Records that an exclusive hold turns into a shared one with the same token. Call it before the lock's downgrade.
     pub fn downgrade(&self) {
         self.pen.write(Step::Downgrade);
     }
 
-    /// Writes down that the holder was told of a loss, before which nobody else may have held.
+    /// Records that the holder learned of a loss. Nobody else may have held the lock before this instant.
     ///
-    /// The judges take it by its word, so it has to be called as soon as the lock says so. Where the caller may be
-    /// late, it knows more by [`Self::confirm`] and [`Self::lost_since`].
+    /// The judges rely on that instant, so call it as soon as the lock reports the loss. If the call may be late, use
+    /// [`Self::confirm`] and [`Self::lost_since`].
     pub fn lost(&self) {
         let at = now();
         self.pen.write_at(at, Step::Lost { since: at });
     }
 
-    /// Writes down that the holder was told of a loss, late: others may have held since this instant of [`now`], the
-    /// last at which the process certainly ran.
+    /// Records that the holder learned of a loss late. Others may have held the lock since this instant of [`now`], the
+    /// last one at which the process certainly ran.
     pub fn lost_since(&self, since: u64) {
         self.pen.write(Step::Lost { since });
     }
 
-    /// Writes down that a release is invoked. Call it before the lock.
+    /// Records that a release is invoked. Call it before the lock's release.
     pub fn release(mut self) -> Releasing {
         self.pen.on_drop = Some(Step::ReleaseUnknown);
         self.pen.write(Step::Release);
@@ -111,7 +111,7 @@ impl Held {
     }
 }
 
-/// A release under way. Dropping it says that its outcome is unknown.
+/// A release in progress. Dropping it records an unknown outcome.
 #[derive(Debug)]
 #[must_use = "a release that is dropped has an unknown outcome"]
 pub struct Releasing {
@@ -119,23 +119,23 @@ pub struct Releasing {
 }
 
 impl Releasing {
-    /// Writes down that the lock was released, and held until then.
+    /// Records that the lock was released, and held until then.
     pub fn ok(mut self) {
         self.pen.end(Step::Released);
     }
 
-    /// Writes down that the lock had been lost before.
+    /// Records that the lock had already been lost.
     pub fn lost(mut self) {
         self.pen.end(Step::ReleaseLost);
     }
 
-    /// Writes down that the lock may have been released, or may be yet.
+    /// Records that the lock may have been released, or may still be.
     pub fn unknown(mut self) {
         self.pen.end(Step::ReleaseUnknown);
     }
 }
 
-/// Writes the steps of one attempt, the last of them when it is dropped.
+/// Writes the steps of one attempt; dropping it writes the last one.
 #[derive(Debug)]
 struct Pen {
     process: Process,

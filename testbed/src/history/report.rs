@@ -1,31 +1,31 @@
-//! What a judge found.
+//! The findings of a judge.
 
 use std::fmt;
 
 use super::Model;
 
-/// What a judge found.
+/// The findings of a judge.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
-    /// What the history was judged by.
+    /// The model that the history was judged by.
     pub model: Model,
-    /// What no correct lock can have done, one sentence each, in the order of time. Times are relative to the start of
-    /// the history. One wrong step may be the reason of several.
+    /// Behaviour that no correct lock can show, one sentence each, ordered by time. Times are relative to the start of
+    /// the history. One wrong step may cause several violations.
     pub violations: Vec<String>,
 }
 
 impl Report {
-    /// Whether a correct lock can have done all that.
+    /// Whether a correct lock can have produced the history.
     pub fn is_clean(&self) -> bool {
         self.violations.is_empty()
     }
 
-    /// Passes if a correct lock can have done all that.
+    /// Asserts that a correct lock can have produced the history.
     ///
     /// # Panics
     ///
-    /// If not, with the first violations in the message.
+    /// If not; the message lists the first violations.
     #[track_caller]
     pub fn assert_clean(&self) {
         assert!(self.is_clean(), "{self}");

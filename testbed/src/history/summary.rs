@@ -1,4 +1,4 @@
-//! How many operations there were, how they ended, and how long one had to wait.
+//! Counts of operations and their outcomes, and the longest waits.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,7 +23,7 @@ pub struct Summary {
     pub acquire_unknown: usize,
     /// Exclusive holds that became shared.
     pub downgrades: usize,
-    /// Losses that a holder was told of.
+    /// Losses that were reported to a holder.
     pub lost: usize,
     /// Releases that were invoked.
     pub releases: usize,
@@ -45,11 +45,11 @@ pub struct Summary {
 pub struct Wait {
     /// From its invocation to its success.
     pub duration: Duration,
-    /// Who waited.
+    /// The process that waited.
     pub process: Arc<str>,
-    /// For what.
+    /// The path of the lock.
     pub object: Arc<str>,
-    /// The token that it got.
+    /// The token of its hold.
     pub token: i64,
 }
 
@@ -63,7 +63,7 @@ pub struct Gap {
     pub duration: Duration,
 }
 
-/// Summarizes events that are in the order of their time.
+/// Summarizes events, which are ordered by time.
 pub(super) fn summarize(events: &[Event]) -> Summary {
     let mut summary = Summary::default();
     let (Some(first), Some(last)) = (events.first(), events.last()) else {
@@ -126,7 +126,7 @@ impl fmt::Display for Summary {
         let outcomes = format!("{acquired} ok, {acquire_failed} failed, {acquire_unknown} unknown");
         write!(f, "{acquires} acquires in {duration:?}: {outcomes}")?;
         let outcomes = format!("{released} ok, {release_lost} lost, {release_unknown} unknown");
-        write!(f, "\n{releases} releases: {outcomes}; {lost} losses told, {downgrades} downgrades")?;
+        write!(f, "\n{releases} releases: {outcomes}; {lost} losses reported, {downgrades} downgrades")?;
         if let Some(Wait { duration, process, object, token }) = &self.longest_wait {
             write!(f, "\nlongest wait: {duration:?}, of {process} for {object} (token {token})")?;
         }

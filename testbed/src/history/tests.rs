@@ -1,4 +1,4 @@
-//! Tests of the judges: each way of being wrong beside its right neighbour, and any history against a naive twin.
+//! Tests of the judges: each violation beside a similar correct history, and random histories against a naive twin.
 
 mod by_hand;
 mod journal;

@@ -1,9 +1,9 @@
-//! Each way of being wrong, beside its right neighbour.
+//! Each violation, beside a similar correct history.
 
-mod line;
 mod losses;
 mod mutex;
 mod owners;
+mod queue;
 mod sharing;
 
 use super::super::{History, Model, Report};
@@ -27,7 +27,7 @@ fn accepts(models: &[Model], script: &str) {
     }
 }
 
-/// Expects one violation that says this.
+/// Expects a single violation with this sentence.
 #[track_caller]
 fn refuses(models: &[Model], script: &str, sentence: &str) {
     refuses_outright(models, script, sentence);
@@ -36,7 +36,7 @@ fn refuses(models: &[Model], script: &str, sentence: &str) {
     }
 }
 
-/// As above, for what can not be put to the twin.
+/// As above, for histories that the twin cannot judge.
 #[track_caller]
 fn refuses_outright(models: &[Model], script: &str, sentence: &str) {
     for model in models {

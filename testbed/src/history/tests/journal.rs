@@ -1,4 +1,4 @@
-//! What is written to a journal is read from it.
+//! Journals are read as they were written.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -24,7 +24,7 @@ fn every_step_survives_its_journal() {
     held.lost();
     held.release().lost();
     process.acquire(Acquire::shared("/lock")).ok(3).release().unknown();
-    assert!(history.events().is_empty(), "they are in the journal alone");
+    assert!(history.events().is_empty(), "they are only in the journal");
 
     let events: Vec<Event> = read_journal(&path).unwrap();
     assert_eq!(events.len(), 21);
@@ -35,7 +35,7 @@ fn every_step_survives_its_journal() {
 }
 
 #[test]
-fn line_that_was_cut_short_is_left_out() {
+fn incomplete_line_is_ignored() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.jsonl");
     let journal = Journal::create(&path).unwrap();

@@ -1,4 +1,4 @@
-//! Judges and twin agree on any history.
+//! Judges and twin agree on random histories.
 
 use super::super::{Event, History, Mode, Model, Step};
 use super::script::LOCK;
@@ -14,7 +14,7 @@ const MODELS: [Model; 7] = [
     Model::Fifo,
 ];
 
-/// Compares, and says whether the history was accepted.
+/// Compares judge and twin; returns whether they accepted the history.
 fn agree(seed: u64, model: Model, events: &[Event]) -> bool {
     let report = History::from_events(events.to_vec()).judge(model);
     let explained = twin::explains(events, model);
@@ -29,7 +29,7 @@ fn spell(events: &[Event]) -> String {
     events.iter().map(line).collect()
 }
 
-/// An attempt whose steps come in an order in which one client can have taken them.
+/// An attempt with steps in an order that is possible for a client.
 fn attempt(random: &mut fastrand::Rng, number: u64) -> Vec<Event> {
     let owner = (random.u8(0..3) > 0).then(|| ["x", "y"][random.usize(..2)].into());
     let mode = match random.u8(0..6) {
@@ -78,7 +78,7 @@ fn attempt(random: &mut fastrand::Rng, number: u64) -> Vec<Event> {
 }
 
 #[test]
-fn any_history_is_judged_as_by_the_twin() {
+fn random_history_is_judged_as_by_the_twin() {
     let mut accepted = [0; MODELS.len()];
     let rounds = 2_500;
     for seed in 0..rounds {
@@ -90,7 +90,7 @@ fn any_history_is_judged_as_by_the_twin() {
         }
     }
     let both = |accepted: &u64| (rounds / 20..rounds * 19 / 20).contains(accepted);
-    assert!(accepted.iter().all(both), "too few are right or wrong: {accepted:?} of {rounds}");
+    assert!(accepted.iter().all(both), "too few correct or wrong histories: {accepted:?} of {rounds}");
 }
 
 #[test]
@@ -102,17 +102,20 @@ fn history_of_a_correct_lock_is_accepted_and_a_changed_one_judged_as_by_the_twin
             let mut random = fastrand::Rng::with_seed(seed);
             let mut events = simulation::run(&mut random, model);
             let right = agree(seed, model, &events);
-            assert!(right, "seed {seed}: a correct lock is refused by {model:?}\n{}", spell(&events));
+            assert!(right, "seed {seed}: {model:?} refuses a correct lock\n{}", spell(&events));
             for _ in 0..random.u8(1..16) {
                 change(&mut random, &mut events);
             }
             *refused += u64::from(!agree(seed, model, &events));
         }
     }
-    assert!(refused.iter().all(|refused| *refused > rounds / 20), "too few are wrong: {refused:?} of {rounds}");
+    assert!(
+        refused.iter().all(|refused| *refused > rounds / 20),
+        "too few wrong histories: {refused:?} of {rounds}"
+    );
 }
 
-/// Changes a step or its time, or all times of an attempt, such that the attempt keeps its order.
+/// Changes a step or its time, or all times of an attempt. The steps of the attempt keep their order.
 fn change(random: &mut fastrand::Rng, events: &mut Vec<Event>) {
     if events.is_empty() {
         return;

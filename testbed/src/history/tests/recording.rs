@@ -1,4 +1,4 @@
-//! What the recorder writes, and what is told of it.
+//! The recorder's events, and their summary.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn steps_are_written_as_they_happen() {
     let (at, acquired) = (events[0].at, Step::Acquire { mode: Mode::Permits(3), owner: Some("x".into()) });
     assert_eq!(events[0], Event::new(at, "a", "/l", 0, acquired));
     assert!(before <= at && events.is_sorted_by_key(|event| event.at) && events[7].at <= now());
-    assert!((begin..=seen).contains(&events[4].at), "a look proves nothing of the time after it");
+    assert!((begin..=seen).contains(&events[4].at), "a check proves nothing about later times");
     let enqueued = Step::Enqueued { place: Some(7) };
     let lost = [5, events[6].at].map(|since| Step::Lost { since });
     let expected = [enqueued, Step::Acquired { token: 7 }, Step::Downgrade, Step::Confirmed];
@@ -60,7 +60,7 @@ fn outcomes_are_written_once() {
 }
 
 #[test]
-fn what_is_dropped_has_an_unknown_outcome() {
+fn dropped_operation_has_an_unknown_outcome() {
     let history = History::new();
     let process = history.process("a");
     drop(process.acquire(Acquire::exclusive("/l")));
@@ -73,7 +73,7 @@ fn what_is_dropped_has_an_unknown_outcome() {
 }
 
 #[test]
-fn history_goes_on_where_events_ended() {
+fn history_continues_where_events_ended() {
     let history = History::from_events(script::events("0 a acquire; 1 a ok 10; 2 a release; 3 a released"));
     history.process("a").acquire(Acquire::exclusive(script::LOCK)).ok(11).release().ok();
     history.judge(Model::FencedMutex).assert_clean();
@@ -122,7 +122,7 @@ fn summary_counts_and_finds_the_longest_waits() {
     assert_eq!(
         History::new().summary().to_string(),
         "0 acquires in 0ns: 0 ok, 0 failed, 0 unknown\n\
-        0 releases: 0 ok, 0 lost, 0 unknown; 0 losses told, 0 downgrades"
+        0 releases: 0 ok, 0 lost, 0 unknown; 0 losses reported, 0 downgrades"
     );
     let script = "100 a acquire; 105 a ok 10; 107 a downgrade; 108 b acquire; 109 a release; 110 a released; \
         112 b unknown; 112 c acquire; 113 c fail; 109 d acquire; 118 d ok 20; 119 d lost; 120 d release; \
@@ -136,7 +136,7 @@ fn summary_counts_and_finds_the_longest_waits() {
     assert_eq!(
         summary.to_string(),
         "6 acquires in 30ns: 3 ok, 1 failed, 1 unknown\n\
-        3 releases: 1 ok, 1 lost, 1 unknown; 1 losses told, 1 downgrades\n\
+        3 releases: 1 ok, 1 lost, 1 unknown; 1 losses reported, 1 downgrades\n\
         longest wait: 9ns, of d for /l (token 20)\n\
         longest time without a grant: 13ns, from +5ns on"
     );

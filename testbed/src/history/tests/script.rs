@@ -1,12 +1,12 @@
-//! Histories spelled as text.
+//! Histories written as text.
 
 use super::super::{Event, Mode, Step};
 
-/// The lock that all scripts are about.
+/// The lock of all scripts.
 pub(super) const LOCK: &str = "/l";
 
-/// Reads events such as `3 a/x#2 ok 10`, with semicolons between them: at 3 ns, the process `a`, in the name of the
-/// owner `x`, succeeds with its second attempt, with the token 10.
+/// Parses events such as `3 a/x#2 ok 10`, separated by semicolons: at 3 ns, the second attempt of process `a` with owner
+/// `x` succeeds with the token 10.
 pub(super) fn events(script: &str) -> Vec<Event> {
     script.split(';').map(str::trim).filter(|words| !words.is_empty()).map(event).collect()
 }
@@ -34,7 +34,7 @@ fn event(words: &str) -> Event {
         "released" => Step::Released,
         "release-lost" => Step::ReleaseLost,
         "release-unknown" => Step::ReleaseUnknown,
-        other => panic!("no step is spelled {other}"),
+        other => panic!("no step is called {other}"),
     };
     Event::new(number(0) as u64, process, LOCK, attempt.parse().expect("a number"), step)
 }

@@ -1,4 +1,4 @@
-//! A correct lock, and clients of it that write down what they see.
+//! A correct lock, and clients that record their operations.
 
 use super::super::{Event, History, Mode, Model, Step};
 use super::script::LOCK;
@@ -7,7 +7,7 @@ const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
 /// Runs a few clients of one lock for a while.
 pub(super) fn run(random: &mut fastrand::Rng, model: Model) -> Vec<Event> {
-    let server = Server { model, last_token: 0, line: Vec::new(), inside: Vec::new(), ghosts: Vec::new() };
+    let server = Server { model, last_token: 0, queue: Vec::new(), inside: Vec::new(), ghosts: Vec::new() };
     let mut world =
         World { random, model, now: 0, server, attempts: Vec::new(), paused: [None; 4], events: Vec::new() };
     for _ in 0..world.random.usize(20..160) {
@@ -26,7 +26,7 @@ pub(super) fn run(random: &mut fastrand::Rng, model: Model) -> Vec<Event> {
             }
         }
     }
-    // Those that stand still to the end are never told.
+    // A client that is still paused at the end never learns of its losses.
     let history = History::from_events(world.events);
     for (name, since) in NAMES.into_iter().zip(world.paused) {
         since.into_iter().for_each(|since| history.killed(name, since));
@@ -34,21 +34,21 @@ pub(super) fn run(random: &mut fastrand::Rng, model: Model) -> Vec<Event> {
     history.events()
 }
 
-/// The truth: who is in line and who holds, by token.
+/// The true state: waiters and holders, by token.
 struct Server {
     model: Model,
     last_token: i64,
-    line: Vec<(i64, Mode)>,
-    /// With the number of releases that it takes.
+    queue: Vec<(i64, Mode)>,
+    /// With the number of pending releases.
     inside: Vec<(i64, Mode, usize)>,
-    /// Places and holds that their clients count on no more.
+    /// Tokens of waiters and holders that their clients have abandoned.
     ghosts: Vec<i64>,
 }
 
 impl Server {
     fn enqueue(&mut self, mode: Mode) -> i64 {
         self.last_token += 1;
-        self.line.push((self.last_token, mode));
+        self.queue.push((self.last_token, mode));
         self.last_token
     }
 
@@ -65,9 +65,9 @@ impl Server {
         self.inside.retain(|inside| inside.2 > 0);
     }
 
-    /// Removes all that stands under a token, as when a session ends.
+    /// Removes the waiter and the holder with a token, as the end of a session does.
     fn remove(&mut self, token: i64) {
-        self.line.retain(|place| place.0 != token);
+        self.queue.retain(|place| place.0 != token);
         self.inside.retain(|inside| inside.0 != token);
     }
 
@@ -78,22 +78,22 @@ impl Server {
         }
     }
 
-    /// Admits one of those who may enter. It is fair, but for a semaphore, which need not be.
+    /// Admits one of the waiters that may enter. It is fair, except for a semaphore, which need not be.
     fn admit(&mut self, random: &mut fastrand::Rng) {
-        let may: Vec<_> = (0..self.line.len()).filter(|position| self.is_admitted(*position)).collect();
+        let may: Vec<_> = (0..self.queue.len()).filter(|position| self.is_admitted(*position)).collect();
         if !may.is_empty() {
-            let (token, mode) = self.line.remove(may[random.usize(..may.len())]);
+            let (token, mode) = self.queue.remove(may[random.usize(..may.len())]);
             self.inside.push((token, mode, 1));
         }
     }
 
     fn is_admitted(&self, position: usize) -> bool {
-        let mode = self.line[position].1;
+        let mode = self.queue[position].1;
         if let Model::Permits(limit) = self.model {
             let permits = |mode| if let Mode::Permits(permits) = mode { permits } else { limit };
             return self.inside.iter().map(|inside| permits(inside.1)).sum::<u32>() + permits(mode) <= limit;
         }
-        let ahead = self.line[..position].iter().map(|place| place.1);
+        let ahead = self.queue[..position].iter().map(|place| place.1);
         let conflicts = |other| mode == Mode::Exclusive || other == Mode::Exclusive;
         !ahead.chain(self.inside.iter().map(|inside| inside.1)).any(conflicts)
     }
@@ -103,9 +103,9 @@ impl Server {
 struct Attempt {
     client: usize,
     mode: Mode,
-    /// What it stands under; 0 before it is known.
+    /// Its token; 0 while it is unknown.
     token: i64,
-    /// Whether its owner held when it began.
+    /// Whether its owner held the lock when it began.
     again: bool,
     stage: Stage,
 }
@@ -113,9 +113,9 @@ struct Attempt {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Invoked,
-    InLine,
+    Queued,
     Held,
-    /// Told of a loss.
+    /// It has learned of its loss.
     Lost,
     Releasing,
     Released(bool),
@@ -128,7 +128,7 @@ struct World<'a> {
     now: u64,
     server: Server,
     attempts: Vec<Attempt>,
-    /// Since when a client stands still.
+    /// Since when each client is paused.
     paused: [Option<u64>; 4],
     events: Vec<Event>,
 }
@@ -149,7 +149,7 @@ impl World<'_> {
             Model::ReadWrite | Model::Fifo if self.random.bool() => Mode::Shared,
             _ => Mode::Exclusive,
         };
-        // Only those who own the lock enter it again; the others queue behind themselves.
+        // Only an owner of the lock re-enters it; other clients queue behind themselves.
         let owned = matches!(self.model, Model::ReentrantMutex | Model::Fifo) && mode == Mode::Exclusive;
         let holds = |other: &&Attempt| {
             other.client == client && other.stage == Stage::Held && other.mode == Mode::Exclusive
@@ -171,14 +171,14 @@ impl World<'_> {
             }
             Stage::Invoked if again && self.server.holds(token) => {
                 self.server.enter_again(token);
-                Stage::InLine
+                Stage::Queued
             }
             Stage::Invoked if again => stage,
             Stage::Invoked => {
                 self.attempts[index].token = self.server.enqueue(mode);
-                Stage::InLine
+                Stage::Queued
             }
-            Stage::InLine => self.wait(index, chance),
+            Stage::Queued => self.wait(index, chance),
             Stage::Held => self.hold(index, chance),
             Stage::Lost => {
                 self.write(index, Step::Release);
@@ -221,13 +221,13 @@ impl World<'_> {
             2 if !again => {
                 let place = self.random.bool().then_some(token);
                 self.write(index, Step::Enqueued { place });
-                Stage::InLine
+                Stage::Queued
             }
             _ if self.server.holds(token) => {
                 self.write(index, Step::Acquired { token });
                 if self.server.ghosts.contains(&token) { Stage::Lost } else { Stage::Held }
             }
-            _ => Stage::InLine,
+            _ => Stage::Queued,
         }
     }
 
@@ -257,7 +257,7 @@ impl World<'_> {
         Stage::Held
     }
 
-    /// Tells a client that what it has under a token is lost.
+    /// Reports the loss of a token to its client.
     fn lose(&mut self, token: i64, since: u64) {
         for index in 0..self.attempts.len() {
             if self.attempts[index].token == token && self.attempts[index].stage == Stage::Held {
@@ -267,7 +267,7 @@ impl World<'_> {
         }
     }
 
-    /// Lets a client stand still, or its session end meanwhile, or go on and notice.
+    /// Pauses a client, ends the session of a paused client, or resumes it and lets it notice.
     fn pause(&mut self) {
         let client = self.random.usize(..4);
         let Some(since) = self.paused[client] else {

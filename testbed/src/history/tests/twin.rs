@@ -1,22 +1,22 @@
-//! The naive twin of the judges: it tries all orders in which a lock can have done what clients saw (Wing and Gong's
-//! search, remembering where it has been).
+//! The naive twin of the judges. It tries all orders of operations that can explain the events (Wing and Gong's search,
+//! with a memo of visited states).
 
 use std::collections::{BTreeMap, HashSet};
 
 use super::super::{Event, Mode, Model, Step};
 
-/// Whether any order of what the lock did explains the events, which are about one object.
+/// Whether any order of the lock's operations explains the events, which are about one object.
 pub(super) fn explains(events: &[Event], model: Model) -> bool {
     let attempts = attempts(events);
     let mut search = Search { model, tenures: tenures(&attempts, model), ops: Vec::new(), seen: HashSet::new() };
     search.ops = ops(&attempts, &search.tenures);
-    assert!(search.ops.len() <= 64, "histories of this size are not for the twin");
+    assert!(search.ops.len() <= 64, "the history is too large for the twin");
     search.run(0, &State::default())
 }
 
 type Attempt<'a> = Vec<&'a Event>;
 
-/// Attempts that were granted; the others constrain nothing.
+/// The granted attempts; the others constrain nothing.
 fn attempts(events: &[Event]) -> Vec<Attempt<'_>> {
     let mut events: Vec<_> = events.iter().collect();
     events.sort_by_key(|event| event.at);
@@ -39,7 +39,7 @@ fn at(attempt: &Attempt<'_>, step: &Step) -> Option<u64> {
     find(attempt, |other| (other == step).then_some(())).map(|(at, ())| at)
 }
 
-/// The time from a grant to its end, which attempts of one owner may share.
+/// The time from a grant to its end, which several attempts of one owner may share.
 struct Tenure {
     members: Vec<usize>,
     mode: Mode,
@@ -61,7 +61,7 @@ fn tenures(attempts: &[Attempt<'_>], model: Model) -> Vec<Tenure> {
     tenures.into_values().collect()
 }
 
-/// What the lock did, or a client saw it to be, at an instant from `from` to `to`.
+/// An operation of the lock, or an observation of a client, at an instant from `from` to `to`.
 struct Op {
     from: u64,
     to: u64,
@@ -74,11 +74,11 @@ struct Op {
 enum What {
     Enqueue,
     Grant,
-    /// A client saw that it held.
+    /// A client observed that it held the lock.
     See,
     Downgrade,
-    /// A client was told that it did not hold any more.
-    Tell,
+    /// A client learned that it no longer held the lock.
+    Learn,
     Release,
     Lose,
 }
@@ -92,13 +92,13 @@ fn ops(attempts: &[Attempt<'_>], tenures: &[Tenure]) -> Vec<Op> {
         let lost = members.iter().filter_map(|member| {
             find(member, |step| if let Step::Lost { since } = step { Some(*since) } else { None })
         });
-        let (told, since): (Vec<_>, Vec<_>) = lost.unzip();
+        let (learned, since): (Vec<_>, Vec<_>) = lost.unzip();
         let answers: Vec<_> = members.iter().filter_map(|member| at(member, &Step::ReleaseLost)).collect();
         let open = members.iter().any(|member| at(member, &Step::Release).is_none());
         let unknown = members
             .iter()
             .any(|member| at(member, &Step::Release).is_some() && at(member, &Step::Released).is_none());
-        match since.iter().zip(&told).map(|(since, told)| since.min(told)).min() {
+        match since.iter().zip(&learned).map(|(since, learned)| since.min(learned)).min() {
             Some(since) => may(What::Lose, *since),
             None if !answers.is_empty() || (unknown && !open) => may(What::Lose, begin),
             None => {}
@@ -112,8 +112,8 @@ fn ops(attempts: &[Attempt<'_>], tenures: &[Tenure]) -> Vec<Op> {
             }
         }
         let mut must = |what, from, to| ops.push(Op { from, to, optional: false, tenure, what });
-        if let Some(told) = told.iter().chain(&answers).min() {
-            must(What::Tell, *told, *told);
+        if let Some(learned) = learned.iter().chain(&answers).min() {
+            must(What::Learn, *learned, *learned);
         }
         must(What::Enqueue, begin, members.iter().map(|member| placed(member)).min().expect("not empty"));
         for member in members {
@@ -137,13 +137,14 @@ fn placed(attempt: &Attempt<'_>) -> u64 {
     numbered.or(last).unwrap_or(granted).min(granted)
 }
 
-/// What the lock is in between.
+/// The state of the lock between operations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct State {
-    /// How often it is held by each tenure, and whether exclusively.
+    /// For each tenure that holds the lock, how often, and whether exclusively.
     inside: BTreeMap<usize, (usize, bool)>,
-    told: Vec<usize>,
-    line: Vec<usize>,
+    /// The tenures whose clients have learned of their loss.
+    lost: Vec<usize>,
+    queue: Vec<usize>,
     granted: Vec<usize>,
     largest: Option<i64>,
     largest_exclusive: Option<i64>,
@@ -164,7 +165,7 @@ impl Search {
         if !self.seen.insert((done, state.clone())) {
             return false;
         }
-        // What ended before another began was done before it.
+        // An operation that ended before another began comes before it.
         let next = left.into_iter().filter(|op| self.ops[*op].from <= deadline);
         let next: Vec<_> = next.filter_map(|op| Some((op, self.apply(&self.ops[op], state)?))).collect();
         next.into_iter().any(|(op, state)| self.run(done | 1 << op, &state))
@@ -181,10 +182,10 @@ impl Search {
         let mut state = before.clone();
         let Op { tenure, what, .. } = *op;
         let holds = before.inside.contains_key(&tenure);
-        let believes = !before.told.contains(&tenure);
+        let believes = !before.lost.contains(&tenure);
         let right = match what {
             What::Enqueue => {
-                state.line.push(tenure);
+                state.queue.push(tenure);
                 self.may_enqueue(tenure, before)
             }
             What::Grant if holds => {
@@ -205,9 +206,9 @@ impl Search {
                 state.inside.get_mut(&tenure)?.1 = !matches!(self.model, Model::ReadWrite | Model::Fifo);
                 true
             }
-            What::Tell => {
-                state.told.push(tenure);
-                state.told.sort_unstable();
+            What::Learn => {
+                state.lost.push(tenure);
+                state.lost.sort_unstable();
                 true
             }
             What::Release => {
@@ -230,7 +231,7 @@ impl Search {
     fn may_enqueue(&self, tenure: usize, state: &State) -> bool {
         let behind = |other: usize| self.tenures[tenure].token > self.tenures[other].token;
         self.model != Model::Fifo
-            || state.line.iter().all(|other| !self.conflict(tenure, *other) || behind(*other))
+            || state.queue.iter().all(|other| !self.conflict(tenure, *other) || behind(*other))
     }
 
     fn may_enter(&self, tenure: usize, state: &State) -> bool {
@@ -250,9 +251,9 @@ impl Search {
             _ => state.inside.values().all(|(_, exclusive)| !exclusive && !self.is_exclusive(tenure)),
         };
         let turn = || {
-            let ahead = state.line.iter().take_while(|other| **other != tenure);
+            let ahead = state.queue.iter().take_while(|other| **other != tenure);
             let waiting = ahead.filter(|other| !state.granted.contains(other));
-            state.line.contains(&tenure) && waiting.into_iter().all(|other| !self.conflict(tenure, *other))
+            state.queue.contains(&tenure) && waiting.into_iter().all(|other| !self.conflict(tenure, *other))
         };
         match self.model {
             Model::Mutex => fits,

@@ -1,4 +1,4 @@
-//! At most one, with growing tokens.
+//! At most one holder, with growing tokens.
 
 use super::super::super::{Event, History, Model, Step};
 use super::super::script::{LOCK, events};
@@ -18,7 +18,7 @@ fn one_holds_at_a_time() {
 }
 
 #[test]
-fn every_breach_is_told() {
+fn every_breach_is_reported() {
     let script = "0 a acquire; 1 a ok 10; 2 b acquire; 4 b ok 20; 5 c acquire; 6 c ok 30; 7 d acquire; 9 d ok 40";
     let [a, b, c] = ["a (token 10, from +1ns on)", "b (token 20, from +4ns on)", "c (token 30, from +6ns on)"];
     let d = "/l: d (token 40, from +9ns on) was granted while inside";
@@ -34,11 +34,11 @@ fn every_breach_is_told() {
 }
 
 #[test]
-fn grant_that_never_ends_keeps_others_out() {
+fn grant_that_never_ends_excludes_others() {
     let script = "0 a acquire; 1 a ok 10; 2 b acquire; 4 b ok 20";
     let sentence = "b (token 20, from +4ns on) was granted while inside: a (token 10, from +1ns on)";
     refuses(&EXCLUSIVE, script, sentence);
-    // One that never came keeps nobody out, wherever the history was cut.
+    // An acquire without a grant excludes nobody, wherever the history was cut.
     for cut in ["", "3 a unknown", "3 a fail", "1 a enqueued 10"] {
         accepts(&EXCLUSIVE, &format!("0 a acquire; {cut}; 2 b acquire; 4 b ok 20"));
     }
@@ -52,7 +52,7 @@ fn token_grows_from_grant_to_grant() {
         let who = format!("b (token {token}, from +5ns on)");
         let sentence =
             format!("{who} was granted after a (token 10, +1ns to +2ns), with a token that is not above");
-        // The queue, in addition, was jumped.
+        // In the queue, `b` also overtakes `a`, which is a second violation.
         refuses(&FENCED[..3], &script(token), &sentence);
         assert!(!judge(&script(token), Model::Fifo).is_clean());
         accepts(&[Model::Mutex], &script(token));
@@ -62,7 +62,7 @@ fn token_grows_from_grant_to_grant() {
 
 #[test]
 fn tokens_order_grants_whose_order_is_not_known() {
-    // Nobody knows how long either held, but b asked after a was granted.
+    // It is unknown how long either held, but b was invoked after a was granted.
     let script = |invoked| {
         format!(
             "0 a acquire; 5 a ok 10; 7 a release; 8 a release-lost; {invoked} b acquire; 6 b ok 9; 7 b release"
@@ -71,7 +71,7 @@ fn tokens_order_grants_whose_order_is_not_known() {
     accepts(&FENCED, &script(1));
     assert!(!judge(&script(6), Model::FencedMutex).is_clean());
     assert!(!twin::explains(&events(&script(6)), Model::FencedMutex));
-    // A third that held in between, by its token, makes the difference.
+    // A third hold, which was in between by its token, makes the difference.
     let between = "0 r share; 1 r ok 5; 4 r release; 4 r released; 0 w acquire; 9 w ok 6; 9 w release; \
         9 w release-lost; 0 s share; 3 s ok 7; 3 s release; 3 s released";
     let why = "whose token is not above, nor those of others in between, can have ended";
@@ -82,7 +82,7 @@ fn tokens_order_grants_whose_order_is_not_known() {
 }
 
 #[test]
-fn token_is_nobody_elses() {
+fn token_is_unique() {
     let script = |token| {
         format!(
             "0 a acquire; 5 a ok 10; 6 a release; 7 a release-unknown; 1 b acquire; 5 b ok {token}; 6 b release"
@@ -102,8 +102,8 @@ fn only_the_holder_releases() {
             "b released what it did not hold, at +4ns (attempt 1)",
         ),
         ("4 a released", "a released twice what it held once, at +4ns (attempt 1)"),
-        ("4 a acquire", "a began two acquires under one number, at +4ns (attempt 1)"),
-        ("4 b ok 3", "b was granted what it had not asked for, at +4ns (attempt 1)"),
+        ("4 a acquire", "a began two acquires with the same number, at +4ns (attempt 1)"),
+        ("4 b ok 3", "b was granted a lock that it had not requested, at +4ns (attempt 1)"),
         ("0 b acquire; 1 b fail; 5 b ok 20", "b was granted an acquire that had ended, at +5ns (attempt 1)"),
     ] {
         refuses_outright(
@@ -112,14 +112,14 @@ fn only_the_holder_releases() {
             sentence,
         );
     }
-    // To try it is no crime.
-    let tried = format!("{grant}; 2 b#7 release; 4 b#7 release-lost");
-    EXCLUSIVE.into_iter().for_each(|model| judge(&tried, model).assert_clean());
+    // A failed attempt to release is not a violation.
+    let attempted = format!("{grant}; 2 b#7 release; 4 b#7 release-lost");
+    EXCLUSIVE.into_iter().for_each(|model| judge(&attempted, model).assert_clean());
 }
 
 #[test]
 fn hold_that_was_lost_at_once_needed_room_at_one_instant() {
-    // Nobody knows when it was lost, but it was granted.
+    // It is unknown when it was lost, but it was granted.
     let script = |invoked| {
         format!(
             "0 a acquire; 1 a ok 10; 5 a release; 6 a released; {invoked} b acquire; 4 b ok 20; 8 b release; \
@@ -130,7 +130,7 @@ fn hold_that_was_lost_at_once_needed_room_at_one_instant() {
     refuses(&EXCLUSIVE, &script(2), sentence);
     accepts(&[Model::Mutex], &script(0));
     accepts(&[Model::Mutex, Model::FencedMutex], &script(0).replace("ok 20", "ok 5"));
-    assert!(!judge(&script(0), Model::FencedMutex).is_clean(), "its token says that it came later");
+    assert!(!judge(&script(0), Model::FencedMutex).is_clean(), "its token is that of a later hold");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::super::super::Model;
 use super::{SHARING, accepts, judge, refuses};
 
 #[test]
-fn writer_is_alone_and_readers_are_not() {
+fn writer_excludes_others_and_readers_do_not() {
     let script = |one: &str, other: &str| {
         format!(
             "0 a {one}; 1 a ok 10; 2 b {other}; 3 b ok 20; 4 a release; 5 a released; 6 b release; 7 b released"
