@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds an example and returns its executable. `cargo test --test …` does not build it, and one of yesterday would be
-/// tested.
+/// Builds an example and returns its executable. `cargo test --test …` does not build examples, so the test would run
+/// an outdated one.
 pub(crate) fn example(name: &str) -> PathBuf {
     let this = std::env::current_exe().expect("the path of this binary");
     // This is `<target>/<profile>/deps/<test>-<hash>`.
-    let folder = this.ancestors().nth(2).expect("binaries of tests are in a folder of their profile");
-    let target = folder.parent().expect("a profile's folder is in that of all builds");
+    let folder = this.ancestors().nth(2).expect("test binaries are in the folder of their profile");
+    let target = folder.parent().expect("a profile's folder is in the target folder");
     let profile = folder.file_name().filter(|profile| *profile != "debug").unwrap_or("dev".as_ref());
     let built = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()))
         .args(["build", "--quiet", "--locked", "--example", name, "--manifest-path"])

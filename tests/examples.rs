@@ -1,4 +1,4 @@
-//! The examples that people copy, as processes of their own: what they do when one of them dies or stands still.
+//! Runs the examples as separate processes, and kills or stops some of them.
 
 mod built;
 
@@ -16,7 +16,7 @@ use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode};
 /// Far longer than anything takes; a test that waits this long has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The server that the suite was given, with a chroot that nobody else uses.
+/// The server given to the suite, with a fresh chroot.
 async fn hosts() -> String {
     let servers = std::env::var("ZK_HOSTS").expect("no ZK_HOSTS: run the suite as `zk-docker/run cargo test`");
     let chroot = format!("/examples-{}", Uuid::new_v4().simple());
@@ -29,7 +29,7 @@ async fn hosts() -> String {
 /// A machine on which the job of the example `cron` is due.
 struct Machine {
     process: Child,
-    said: Lines<BufReader<ChildStdout>>,
+    output: Lines<BufReader<ChildStdout>>,
 }
 
 impl Machine {
@@ -42,37 +42,37 @@ impl Machine {
             .kill_on_drop(true)
             .spawn()
             .expect("it can be run");
-        let said = BufReader::new(process.stdout.take().expect("it is piped")).lines();
-        Self { process, said }
+        let output = BufReader::new(process.stdout.take().expect("stdout is piped")).lines();
+        Self { process, output }
     }
 
-    /// What it says next, without its name; nothing once it has ended.
-    async fn says(&mut self) -> Option<String> {
-        let said = tokio::time::timeout(PATIENCE, self.said.next_line()).await.expect("it says nothing");
-        said.expect("it can be read").map(|line| line.split_once(": ").expect("a name").1.to_owned())
+    /// The next line of output, without the machine's name; `None` once the process has ended.
+    async fn next_line(&mut self) -> Option<String> {
+        let line = tokio::time::timeout(PATIENCE, self.output.next_line()).await.expect("no output in time");
+        line.expect("readable").map(|line| line.split_once(": ").expect("a name").1.to_owned())
     }
 
     fn signal(&self, signal: Signal) {
-        let id = Pid::from_raw(self.process.id().expect("it runs").cast_signed()).expect("it is not 0");
-        kill_process(id, signal).expect("it runs");
+        let id = Pid::from_raw(self.process.id().expect("running").cast_signed()).expect("not 0");
+        kill_process(id, signal).expect("running");
     }
 
-    /// All it says from now on; fails unless it ends well.
+    /// The rest of the output. Fails unless the process exits with success.
     async fn ends(mut self) -> Vec<String> {
         let mut all = Vec::new();
-        while let Some(line) = self.says().await {
+        while let Some(line) = self.next_line().await {
             all.push(line);
         }
-        let ended = self.process.wait().await.expect("it ends");
+        let ended = self.process.wait().await.expect("it exits");
         assert!(ended.success(), "{ended}: {all:?}");
         all
     }
 }
 
-/// A fleet on which a job is due, of which one machine has begun.
+/// Three machines on which a job is due. One has started it.
 async fn fleet(hosts: &str, due: &str) -> (Machine, [Machine; 2]) {
     let mut runner = Machine::wakes(hosts, due);
-    assert_eq!(runner.says().await, Some(format!("runs {due}")));
+    assert_eq!(runner.next_line().await, Some(format!("runs {due}")));
     (runner, [Machine::wakes(hosts, due), Machine::wakes(hosts, due)])
 }
 
@@ -87,7 +87,7 @@ async fn is_run_once_by(machines: [Machine; 2], due: &str) {
 }
 
 #[tokio::test]
-async fn job_is_run_once_a_time_by_whoever_comes_first() {
+async fn job_is_run_once_by_the_first_machine() {
     let hosts = hosts().await;
     for due in ["02:00", "03:00"] {
         let (runner, others) = fleet(&hosts, due).await;
@@ -105,26 +105,26 @@ async fn job_whose_runner_is_killed_is_run_by_another() {
     let hosts = hosts().await;
     let (mut runner, others) = fleet(&hosts, "02:00").await;
     runner.signal(Signal::KILL);
-    assert_eq!(runner.says().await, None, "it was killed at its work");
+    assert_eq!(runner.next_line().await, None, "it was killed at work");
     is_run_once_by(others, "02:00").await;
 }
 
 #[tokio::test]
-async fn job_whose_runner_stands_still_is_run_by_another_and_not_put_on_record_by_the_first() {
+async fn job_whose_runner_is_stopped_is_run_by_another_and_not_recorded_by_the_first() {
     let hosts = hosts().await;
     let (mut runner, others) = fleet(&hosts, "02:00").await;
     runner.signal(Signal::STOP);
     is_run_once_by(others, "02:00").await;
     runner.signal(Signal::CONT);
-    assert_eq!(runner.says().await, None, "it has lost the lock");
-    let ended = runner.process.wait().await.expect("it ends");
+    assert_eq!(runner.next_line().await, None, "it has lost the lock");
+    let ended = runner.process.wait().await.expect("it exits");
     assert!(!ended.success(), "{ended}");
 }
 
 #[tokio::test]
-async fn candidates_stop_when_told_whether_they_lead_or_follow() {
+async fn leading_and_following_candidates_stop_on_request() {
     let ran = Command::new(built::example("leader")).kill_on_drop(true).output();
-    let ran = tokio::time::timeout(PATIENCE, ran).await.expect("it does not end").expect("it can be run");
-    let [said, complained] = [ran.stdout, ran.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    assert!(ran.status.success(), "{said}{complained}");
+    let ran = tokio::time::timeout(PATIENCE, ran).await.expect("it exits in time").expect("it can be run");
+    let [output, errors] = [ran.stdout, ran.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(ran.status.success(), "{output}{errors}");
 }
