@@ -1,4 +1,4 @@
-// The driver of zk.Lock, of Go's client. `peer.rs` says what it understands.
+// The driver of zk.Lock, of Go's client. `peer.rs` lists its commands.
 package main
 
 import (
@@ -14,15 +14,15 @@ import (
 	"github.com/samuel/go-zookeeper/zk"
 )
 
-var sayLock sync.Mutex
+var outputLock sync.Mutex
 
-func say(handle, text string) {
-	sayLock.Lock()
-	defer sayLock.Unlock()
+func reply(handle, text string) {
+	outputLock.Lock()
+	defer outputLock.Unlock()
 	fmt.Println(handle, strings.ReplaceAll(text, "\n", " "))
 }
 
-// Replays the ledger, and returns who was in at once and must not have been.
+// Replays the ledger, and returns holders that excluded each other but held at once.
 func overlap(ledger string, limit int) []string {
 	lines, err := os.ReadFile(ledger)
 	if err != nil {
@@ -63,7 +63,7 @@ func write(ledger, line string) error {
 	return err
 }
 
-// One lock, and the goroutine that obeys its commands.
+// One lock, and the goroutine that runs its commands.
 type handle struct {
 	name     string
 	conn     *zk.Conn
@@ -71,13 +71,13 @@ type handle struct {
 	commands chan []string
 }
 
-func (h *handle) obey() {
+func (h *handle) run() {
 	for words := range h.commands {
 		answer, err := h.do(words[0], words[1:])
 		if err != nil {
 			answer = fmt.Sprintf("error %v", err)
 		}
-		say(h.name, answer)
+		reply(h.name, answer)
 	}
 }
 
@@ -90,14 +90,14 @@ func (h *handle) do(verb string, arguments []string) (string, error) {
 		if err := h.lock.Lock(); err != nil {
 			return "", err
 		}
-		// It tells nobody the name of its node.
+		// It has no method for the name of its node.
 		return "held " + reflect.ValueOf(h.lock).Elem().FieldByName("lockPath").String(), nil
 	case verb == "release":
 		return "ok", h.lock.Unlock()
 	case verb == "work":
 		return h.work(arguments[0], arguments[1], arguments[2], arguments[3])
 	}
-	// A lock of Go's client cannot be cancelled, and has no limit of time.
+	// A lock of Go's client cannot be cancelled, and has no time limit.
 	return "", fmt.Errorf("cannot do %s %v", verb, arguments)
 }
 
@@ -118,7 +118,7 @@ func (h *handle) work(ledger, mark, limit, times string) (string, error) {
 		if err := write(ledger, "+"+who); err != nil {
 			return "", err
 		}
-		// Long enough for another to come in, if it may.
+		// Long enough for another holder to acquire, if it may.
 		for look := 0; look < 10; look++ {
 			if _, _, err := h.conn.Exists("/"); err != nil {
 				return "", err
@@ -161,7 +161,7 @@ func main() {
 		if one == nil {
 			one = &handle{name: words[0], conn: conn, commands: make(chan []string, 100)}
 			handles[words[0]] = one
-			go one.obey()
+			go one.run()
 		}
 		one.commands <- words[1:]
 	}

@@ -6,12 +6,12 @@ import java.util.concurrent.LinkedBlockingQueue;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.recipes.locks.Revoker;
 
-/** One lock, and the thread that obeys its commands: Curator's locks belong to threads. */
+/** One lock, and the thread that runs its commands: Curator's locks belong to threads. */
 final class Handle {
     private final String name;
     private final CuratorFramework client;
     private final BlockingQueue<String[]> commands = new LinkedBlockingQueue<>();
-    private final Thread thread = new Thread(this::obey);
+    private final Thread thread = new Thread(this::run);
     private volatile Lock lock;
 
     Handle(String name, CuratorFramework client) {
@@ -21,7 +21,7 @@ final class Handle {
         thread.start();
     }
 
-    /** Queues a command; `cancel` alone is obeyed at once. */
+    /** Queues a command; only `cancel` takes effect at once. */
     void command(String... words) {
         if (words[0].equals("cancel")) {
             thread.interrupt();
@@ -36,22 +36,22 @@ final class Handle {
         }
     }
 
-    void say(String text) {
+    void reply(String text) {
         synchronized (System.out) {
             System.out.println(name + " " + text.replace('\n', ' '));
             System.out.flush();
         }
     }
 
-    private void obey() {
+    private void run() {
         while (true) {
             try {
                 String[] words = commands.take();
-                say(answer(words[0], Arrays.copyOfRange(words, 1, words.length)));
+                reply(answer(words[0], Arrays.copyOfRange(words, 1, words.length)));
             } catch (InterruptedException cancelled) {
-                say("cancelled");
+                reply("cancelled");
             } catch (Exception error) {
-                say("error " + error);
+                reply("error " + error);
             }
             // Curator sets the flag again.
             Thread.interrupted();
@@ -76,7 +76,7 @@ final class Handle {
                 Revoker.attemptRevoke(client, arguments[0]);
                 return "ok";
             default:
-                return "ok " + lock.obey(verb, arguments);
+                return "ok " + lock.command(verb, arguments);
         }
     }
 
@@ -87,7 +87,7 @@ final class Handle {
             for (int permit = 0; permit < lock.permits(); permit++) {
                 ledger.append("+" + who + permit);
             }
-            // Stays for longer than the next in line would need to come in.
+            // Holds for longer than the next in the queue would need to acquire.
             for (int request = 0; request < 10; request++) {
                 client.checkExists().forPath("/");
             }

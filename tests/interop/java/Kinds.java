@@ -11,7 +11,7 @@ import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
 import org.apache.curator.framework.recipes.shared.SharedCount;
 
 /**
- * The locks in Java, by name: Curator's, and that of ZooKeeper's own recipes.
+ * The locks in Java, by name: Curator's, and the one among ZooKeeper's own recipes.
  *
  * <p>`new KIND PATH…` makes one: `mutex PATH`, `read PATH`, `write PATH`, `semaphore PATH [MAXIMUM [LEASES]]`,
  * `shared PATH COUNT-PATH MAXIMUM`, `semaphore-mutex PATH`, `multi PATH` (of PATH/a, PATH/b and PATH/c), `latch PATH [ID]`,
@@ -51,7 +51,7 @@ final class Kinds {
         }
     }
 
-    /** Any that is acquired and released. */
+    /** A lock that can only be acquired and released. */
     static class Plain implements Lock {
         private final InterProcessLock lock;
 
@@ -74,7 +74,7 @@ final class Kinds {
         }
     }
 
-    /** One that tells who stands in line, and can be asked to let go. */
+    /** A lock that lists its contenders, and can be revoked. */
     static class Mutex extends Plain {
         private final InterProcessMutex mutex;
         private final Handle handle;
@@ -86,19 +86,19 @@ final class Kinds {
         }
 
         @Override
-        public String obey(String verb, String[] arguments) throws Exception {
+        public String command(String verb, String[] arguments) throws Exception {
             switch (verb) {
                 case "participants":
                     return String.join(" ", mutex.getParticipantNodes());
                 case "revocable":
-                    // Says `revoked` and lets the thread that holds it release it.
+                    // Replies `revoked` and lets the holding thread release.
                     mutex.makeRevocable(asked -> {
-                        handle.say("revoked");
+                        handle.reply("revoked");
                         handle.command("release");
                     });
                     return "";
                 default:
-                    return super.obey(verb, arguments);
+                    return super.command(verb, arguments);
             }
         }
     }
@@ -113,7 +113,7 @@ final class Kinds {
         }
 
         @Override
-        public String obey(String verb, String[] arguments) throws Exception {
+        public String command(String verb, String[] arguments) throws Exception {
             switch (verb) {
                 case "read":
                     lock.readLock().acquire();
@@ -122,7 +122,7 @@ final class Kinds {
                     lock.readLock().release();
                     return "";
                 default:
-                    return super.obey(verb, arguments);
+                    return super.command(verb, arguments);
             }
         }
     }

@@ -3,7 +3,7 @@ import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.recipes.leader.LeaderLatch;
 
-/** A leader latch, a new one each time; `leader` tells who leads. */
+/** A leader latch, a new one each time; `leader` returns the leader. */
 final class Latch extends Term {
     private final CuratorFramework client;
     private final String path;
@@ -43,11 +43,11 @@ final class Latch extends Term {
     }
 
     @Override
-    public String obey(String verb, String[] arguments) throws Exception {
+    public String command(String verb, String[] arguments) throws Exception {
         if (verb.equals("leader")) {
-            // One that was not started can ask as well.
+            // A latch that was not started can ask as well.
             return new LeaderLatch(client, path, id).getLeader().getId();
         }
-        return super.obey(verb, arguments);
+        return super.command(verb, arguments);
     }
 }

@@ -5,7 +5,7 @@ import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
 import java.util.List;
 
-/** The file that all holders write their coming and going to. */
+/** The file to which all holders write every acquire and release. */
 final class Ledger {
     private final Path file;
 
@@ -18,7 +18,7 @@ final class Ledger {
         Files.write(file, bytes, StandardOpenOption.CREATE, StandardOpenOption.APPEND);
     }
 
-    /** Who was in at once and must not have been, or null. */
+    /** Holders that excluded each other but held at once, or null. */
     List<String> overlap(int limit) throws IOException {
         List<String> present = new ArrayList<>();
         for (String line : Files.readAllLines(file)) {

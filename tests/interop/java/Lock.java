@@ -1,6 +1,6 @@
 /** A lock as the commands see it. */
 interface Lock {
-    /** Acquires it, in so many milliseconds or, if they are negative, without a limit; false when the time is over. */
+    /** Acquires it within a limit, or without one if it is negative; false if it times out. */
     boolean acquire(long milliseconds) throws Exception;
 
     void release() throws Exception;
@@ -10,11 +10,11 @@ interface Lock {
         return 1;
     }
 
-    /** Ends what it has besides the client that all share. */
+    /** Closes everything but the client, which all locks share. */
     default void close() throws Exception {}
 
     /** What only this kind can do. */
-    default String obey(String verb, String[] arguments) throws Exception {
+    default String command(String verb, String[] arguments) throws Exception {
         throw new IllegalArgumentException("unknown command " + verb);
     }
 }

@@ -9,7 +9,7 @@ import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 
-/** The driver of locks in Java. `peer.rs` says what it understands, and {@link Kinds} what it does besides. */
+/** The driver of locks in Java. `peer.rs` lists its commands, and {@link Kinds} its kinds of locks. */
 final class Peer {
     public static void main(String[] arguments) throws Exception {
         int session = Integer.parseInt(arguments[1]);

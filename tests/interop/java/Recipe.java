@@ -14,7 +14,7 @@ import org.apache.zookeeper.recipes.lock.WriteLock;
 /**
  * The lock among ZooKeeper's own recipes, a new one each time. Those of one session share a node, so each has a session.
  *
- * <p>`ask` asks one lock, once more if it was asked before, and does not wait; `unlock` does not close it.
+ * <p>`ask` calls `lock()` and does not wait, always on the same lock; `unlock` does not close it.
  */
 final class Recipe implements Lock {
     private static final int LOOK_AGAIN_MILLIS = 20;
@@ -43,7 +43,7 @@ final class Recipe implements Lock {
                 String parent = end < 0 ? path : path.substring(0, end);
                 zk.create(parent, new byte[0], Ids.OPEN_ACL_UNSAFE, CreateMode.PERSISTENT);
             } catch (KeeperException.NodeExistsException error) {
-                // Somebody else made it.
+                // Another client created it.
             }
             if (end < 0) {
                 return;
@@ -58,7 +58,7 @@ final class Recipe implements Lock {
         lock = make(acquired);
         boolean held = false;
         try {
-            // It waits for ever if the node before it goes between its listing and its watch, unless it is asked again.
+            // If its predecessor goes between its listing and its watch, it waits for ever unless it is called again.
             for (long waited = 0; !held && waited < limit; waited += LOOK_AGAIN_MILLIS) {
                 lock.lock();
                 held = acquired.await(Math.min(LOOK_AGAIN_MILLIS, limit - waited), TimeUnit.MILLISECONDS);
@@ -71,7 +71,7 @@ final class Recipe implements Lock {
         return held;
     }
 
-    /** A lock that is not closed goes back in line when a watch of its own fires later. */
+    /** A lock that is not closed queues again when a watch of its own fires later. */
     @Override
     public void release() {
         synchronized (lock) {
@@ -81,7 +81,7 @@ final class Recipe implements Lock {
     }
 
     @Override
-    public String obey(String verb, String[] arguments) throws Exception {
+    public String command(String verb, String[] arguments) throws Exception {
         switch (verb) {
             case "ask":
                 if (lock == null) {
@@ -93,7 +93,7 @@ final class Recipe implements Lock {
                 lock.unlock();
                 return "";
             default:
-                return Lock.super.obey(verb, arguments);
+                return Lock.super.command(verb, arguments);
         }
     }
 

@@ -57,7 +57,7 @@ final class Selector extends Term {
     @Override
     public void release() throws Exception {
         released.countDown();
-        // Its node is gone when its work is done; closing it earlier would interrupt that.
+        // Its node is gone when its work is done; an earlier close would interrupt that.
         executor.shutdown();
         executor.awaitTermination(1, TimeUnit.MINUTES);
         selector.close();

@@ -43,7 +43,7 @@ final class Semaphore implements Lock {
     }
 
     @Override
-    public String obey(String verb, String[] arguments) throws Exception {
+    public String command(String verb, String[] arguments) throws Exception {
         switch (verb) {
             case "count":
                 count.setCount(Integer.parseInt(arguments[0]));
@@ -51,7 +51,7 @@ final class Semaphore implements Lock {
             case "participants":
                 return String.join(" ", semaphore.getParticipantNodes());
             default:
-                return Lock.super.obey(verb, arguments);
+                return Lock.super.command(verb, arguments);
         }
     }
 }

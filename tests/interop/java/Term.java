@@ -1,6 +1,6 @@
 import java.util.concurrent.TimeUnit;
 
-/** A new candidate each time, which is closed if it does not come to lead. */
+/** A new candidate each time, closed if it does not lead in time. */
 abstract class Term implements Lock {
     @Override
     public final boolean acquire(long milliseconds) throws Exception {
@@ -21,15 +21,15 @@ abstract class Term implements Lock {
         return leads;
     }
 
-    /** Gets in line. */
+    /** Enters the queue. */
     abstract void stand() throws Exception;
 
     /** Waits until it leads. */
     abstract void await() throws Exception;
 
-    /** Waits for so long at most; tells whether it leads. */
+    /** Waits at most this long; returns whether it leads. */
     abstract boolean await(long time, TimeUnit unit) throws Exception;
 
-    /** Ends it, though it does not lead. */
+    /** Closes it without having led. */
     abstract void withdraw() throws Exception;
 }

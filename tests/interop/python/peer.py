@@ -1,4 +1,4 @@
-"""The driver of kazoo's locks. `peer.rs` says what it understands."""
+"""The driver of kazoo's locks. `peer.rs` lists its commands."""
 
 import os
 import queue
@@ -9,29 +9,29 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import CancelledError, LockTimeout
 from kazoo.recipe.lock import Lock
 
-# Ours, as kazoo has to be told of them.
+# Our names, as kazoo has to be configured with them.
 OURS = ["-lock-"]
 OUR_WRITERS = ["__WRIT__"]
 OUR_READERS = ["__READ__"]
 
 
 class RenamedLock(Lock):
-    """kazoo's lock with the names that Curator, Go's client and we use, and with an eye on ZooKeeper's own recipe."""
+    """kazoo's lock with the names that Curator, Go's client and we use. It also waits for ZooKeeper's own recipe."""
 
     _NODE_NAME = "-lock-"
     _EXCLUDE_NAMES = ["-lock-", "x--?[0-9a-f]+-"]
 
 
-say_lock = threading.Lock()
+output_lock = threading.Lock()
 
 
-def say(handle, text):
-    with say_lock:
+def reply(handle, text):
+    with output_lock:
         print(handle, text.replace("\n", " "), flush=True)
 
 
 def overlap(ledger, limit):
-    """Replays the ledger, and returns who was in at once and must not have been."""
+    """Replays the ledger, and returns holders that excluded each other but held at once."""
     present = []
     with open(ledger) as lines:
         for line in lines:
@@ -49,26 +49,26 @@ def append(ledger, line):
 
 
 class Handle:
-    """One lock, and the thread that obeys its commands."""
+    """One lock, and the thread that runs its commands."""
 
     def __init__(self, name, client):
         self.name = name
         self.client = client
         self.commands = queue.Queue()
         self.lock = None
-        threading.Thread(target=self.obey, daemon=True).start()
+        threading.Thread(target=self.run, daemon=True).start()
 
-    def obey(self):
+    def run(self):
         while True:
             verb, *arguments = self.commands.get()
             try:
                 answer = getattr(self, verb)(*arguments)
             except Exception as error:
                 answer = f"error {type(error).__name__}: {error}"
-            say(self.name, answer)
+            reply(self.name, answer)
 
     def new(self, kind, path, extra=None):
-        """The extra is the permits of a semaphore, the identifier of a lock."""
+        """`extra` is the permits of a semaphore, or the identifier of a lock."""
         if kind == "lock":
             self.lock = self.client.Lock(path, extra, extra_lock_patterns=OURS)
         elif kind == "plain":
@@ -100,7 +100,7 @@ class Handle:
             return "timeout"
         except CancelledError:
             return "cancelled"
-        # A semaphore does not tell the name of its node.
+        # A semaphore does not expose the name of its node.
         return f"held {self.lock.path}/{getattr(self.lock, 'node', '')}"
 
     def cancel(self):
@@ -117,7 +117,7 @@ class Handle:
         for _ in range(int(times)):
             self.lock.acquire()
             append(ledger, "+" + who)
-            # Long enough for another to come in, if it may.
+            # Long enough for another holder to acquire, if it may.
             for _ in range(10):
                 self.client.exists("/")
             together = overlap(ledger, int(limit))
