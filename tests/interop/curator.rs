@@ -1,4 +1,4 @@
-//! What only Curator can do, beside ours.
+//! What only Curator can do, next to our locks.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use crate::peer::{Handle, Language};
 use crate::support::{connect, dwell, fresh_path, hosts, soon, wait_nodes};
 use crate::watched::{Outcome, Watched, watch};
 
-/// A session on each side, and an eye on the server.
+/// A session on each side, and an admin client.
 struct Both {
     theirs: Watched,
     session: Session,
@@ -30,12 +30,12 @@ impl Both {
         }
     }
 
-    /// Waits until there are so many nodes at the path itself.
+    /// Waits until the path has `count` children.
     async fn nodes(&self, count: usize) {
         wait_nodes(&self.admin, std::slice::from_ref(&self.path), count).await;
     }
 
-    /// Waits until there are so many turns and so many leases of a semaphore.
+    /// Waits until a semaphore has this many turns and leases.
     async fn turns_and_leases(&self, turns: usize, leases: usize) {
         wait_nodes(&self.admin, &[format!("{}/locks", self.path)], turns).await;
         wait_nodes(&self.admin, &[format!("{}/leases", self.path)], leases).await;
@@ -45,12 +45,12 @@ impl Both {
         Mutex::new(&self.session, &self.path).expect("a mutex")
     }
 
-    /// Requests of ours and their answers: whatever the server told before them has been heard of, and followed.
+    /// Sends requests and awaits their answers. By then our session has handled every earlier event of the server.
     async fn settle(&self) {
         dwell(&self.session.client()).await;
     }
 
-    /// Theirs begins to acquire, and has seen that it must wait.
+    /// Starts an acquire of theirs, and checks that it waits.
     async fn waits(&self, theirs: &mut Handle) {
         assert_eq!(self.theirs.acquire(theirs).await, Outcome::Waits);
     }
@@ -62,7 +62,7 @@ impl Both {
 }
 
 #[tokio::test]
-async fn curator_writer_that_goes_on_as_a_reader_lets_our_readers_in_and_no_writer() {
+async fn downgraded_writer_of_curator_admits_our_readers_and_no_writer() {
     let both = Both::new().await;
     let lock = RwLock::new(&both.session, &both.path).expect("a lock");
     let mut theirs = both.theirs.peer.lock("write", &both.path).await;
@@ -89,10 +89,10 @@ async fn curator_writer_that_goes_on_as_a_reader_lets_our_readers_in_and_no_writ
     both.end().await;
 }
 
-/// CURATOR-621: before 5.5 the reader that a writer becomes stands at the tail, behind the writers that wait already. They
-/// get in while it reads, Curator's own just as ours.
+/// CURATOR-621: before 5.5 a writer that downgrades queues as a reader at the tail, behind waiting writers. They
+/// acquire while it reads, both Curator's and ours.
 #[tokio::test]
-async fn reader_that_a_writer_of_curator_5_4_becomes_keeps_nobody_out_who_waited_before() {
+async fn downgraded_writer_of_curator_5_4_does_not_exclude_earlier_waiters() {
     let both = Both::new().await;
     let mut theirs = both.theirs.peer.lock("write", &both.path).await;
     let mut their_writer = both.theirs.peer.lock("write", &both.path).await;
@@ -126,7 +126,7 @@ async fn reader_that_a_writer_of_curator_5_4_becomes_keeps_nobody_out_who_waited
 }
 
 #[tokio::test]
-async fn our_writer_that_goes_on_as_a_reader_lets_curator_readers_in_and_no_writer() {
+async fn our_downgraded_writer_admits_curator_readers_and_no_writer() {
     let both = Both::new().await;
     let lock = RwLock::new(&both.session, &both.path).expect("a lock");
     let guard = lock.write().await.expect("held");
@@ -141,7 +141,7 @@ async fn our_writer_that_goes_on_as_a_reader_lets_curator_readers_in_and_no_writ
     both.theirs.proxy.reset();
     reader.release().await;
     both.nodes(2).await;
-    // It waited for the reader, and looks again.
+    // It waited for the reader, and lists again.
     watch(&both.theirs.proxy).await;
     assert!(writer.is_silent(), "we still read");
     guard.release().await.expect("released");
@@ -152,7 +152,7 @@ async fn our_writer_that_goes_on_as_a_reader_lets_curator_readers_in_and_no_writ
 }
 
 #[tokio::test]
-async fn curator_asks_us_to_let_go() {
+async fn curator_asks_us_to_release() {
     let both = Both::new().await;
     let mut theirs = both.theirs.peer.lock("mutex", &both.path).await;
     let guard = both.mutex().lock().await.expect("held");
@@ -166,7 +166,7 @@ async fn curator_asks_us_to_let_go() {
 }
 
 #[tokio::test]
-async fn we_ask_curator_to_let_go() {
+async fn we_ask_curator_to_release() {
     let both = Both::new().await;
     for kind in ["mutex", "write", "read"] {
         let mut theirs = both.theirs.peer.lock(kind, &both.path).await;
@@ -196,7 +196,7 @@ async fn contenders_are_listed_on_both_sides() {
     assert_eq!(theirs.done("participants").await, nodes.join(" "));
     let [first, second] = &listed[..] else { panic!("two contend: {listed:?}") };
     assert!(first.is_holder() && !second.is_holder(), "{listed:?}");
-    assert!(first.identifier_lossy().parse::<IpAddr>().is_ok(), "Curator says its address: {first:?}");
+    assert!(first.identifier_lossy().parse::<IpAddr>().is_ok(), "Curator writes its address: {first:?}");
     assert_eq!(second.identifier(), b"ours");
     drop(waiting);
     theirs.release().await;
@@ -211,26 +211,26 @@ async fn leader_is_known_on_both_sides() {
     let options = Options::new().with_identifier("ours");
     let election = Election::with_options(&both.session, &both.path, options).expect("an election");
     theirs.acquire().await;
-    let ours = election.enqueue().await.expect("stands");
+    let ours = election.enqueue().await.expect("enqueued");
     let leader = election.leader().await.expect("asked").expect("somebody leads");
     assert_eq!((leader.identifier(), theirs.done("leader").await.as_str()), (&b"curator"[..], "curator"));
     theirs.release().await;
     let leadership = soon("our term", ours).await.expect("leads");
     let leader = election.leader().await.expect("asked").expect("we lead");
     assert_eq!((leader.identifier(), theirs.done("leader").await.as_str()), (&b"ours"[..], "ours"));
-    leadership.proclaim("elsewhere").await.expect("told");
+    leadership.proclaim("elsewhere").await.expect("proclaimed");
     assert_eq!(theirs.done("leader").await, "elsewhere");
     leadership.resign().await.expect("resigned");
     both.end().await;
 }
 
 #[tokio::test]
-async fn holder_that_entered_twice_holds_until_it_left_twice() {
+async fn holder_that_acquired_twice_holds_until_it_released_twice() {
     let both = Both::new().await;
     for kind in ["mutex", "write", "read"] {
         let mut theirs = both.theirs.peer.lock(kind, &both.path).await;
         theirs.acquire().await;
-        // With a writer in between, too, a nested read does not queue.
+        // A nested read does not queue behind a waiting writer.
         let lock = RwLock::new(&both.session, &both.path).expect("a lock");
         let ours = tokio::spawn(async move { lock.write().await.expect("held") });
         both.nodes(2).await;
@@ -238,7 +238,7 @@ async fn holder_that_entered_twice_holds_until_it_left_twice() {
         theirs.release().await;
         both.nodes(2).await;
         both.settle().await;
-        assert!(!ours.is_finished(), "{kind}: they left once");
+        assert!(!ours.is_finished(), "{kind}: they released once");
         theirs.release().await;
         soon("our turn", ours).await.expect("no panic").release().await.expect("released");
         both.nodes(0).await;
@@ -246,7 +246,7 @@ async fn holder_that_entered_twice_holds_until_it_left_twice() {
     both.end().await;
 }
 
-/// Of three, one is ours: Curator's caller for three sits on the two others, and does not let us have them.
+/// We hold one of three permits. Curator's caller for three keeps the other two, so we cannot acquire them.
 #[tokio::test]
 async fn curator_sits_on_a_part_of_its_leases() {
     let both = Both::new().await;
@@ -254,7 +254,7 @@ async fn curator_sits_on_a_part_of_its_leases() {
     let permit = semaphore.acquire().await.expect("held");
     let mut theirs = both.theirs.peer.lock("semaphore", &format!("{} 3 3", both.path)).await;
     theirs.send("acquire").await;
-    // Ours, their two, and the one that they wait with, in their turn.
+    // Our lease, their two, and the third they wait with in their turn.
     both.turns_and_leases(1, 4).await;
     assert!(semaphore.try_acquire().await.expect("asked").is_none(), "nobody holds the two others");
     assert!(theirs.is_silent());
@@ -265,7 +265,7 @@ async fn curator_sits_on_a_part_of_its_leases() {
     both.end().await;
 }
 
-/// As ours do.
+/// As our locks do.
 #[tokio::test]
 async fn curator_makes_paths_containers() {
     let curator = Watched::start(Language::Java).await;
@@ -282,9 +282,9 @@ async fn curator_makes_paths_containers() {
     curator.peer.close().await;
 }
 
-/// Five permits. Curator takes its leases one by one, so two of its callers may sit on one each; three are left for us.
+/// Five permits. Curator takes its leases one by one, so two of its callers may keep one each; three are left for us.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn several_permits_at_once_are_never_too_many() {
+async fn several_permits_at_once_never_exceed_the_limit() {
     const TURNS: usize = 25;
     let both = Both::new().await;
     let ledger = Ledger::new();
@@ -319,9 +319,9 @@ async fn several_permits_at_once_are_never_too_many() {
     both.end().await;
 }
 
-/// Ours allows as many as it was told; where the node says something else, each side keeps to its own number.
+/// Our semaphore keeps to its own number. Where the node has another, each side keeps to its own.
 #[tokio::test]
-async fn count_in_a_node_is_theirs_alone() {
+async fn count_in_a_node_applies_only_to_theirs() {
     let both = Both::new().await;
     let new = format!("{0} {0}-count 2", both.path);
     let mut theirs = Vec::new();
@@ -330,7 +330,7 @@ async fn count_in_a_node_is_theirs_alone() {
     }
     let [first, second, third] = &mut theirs[..] else { unreachable!("three") };
     let semaphore = Semaphore::new(&both.session, &both.path, 2).expect("a semaphore");
-    // The same number: two on either side are all there are.
+    // The same number: two permits in all.
     first.acquire().await;
     let permit = semaphore.acquire().await.expect("held");
     assert!(semaphore.try_acquire().await.expect("asked").is_none());
@@ -353,14 +353,14 @@ async fn count_in_a_node_is_theirs_alone() {
     third.release().await;
     both.turns_and_leases(1, 3).await;
     both.settle().await;
-    assert!(!waiting.is_finished(), "two of theirs are all that we allow");
+    assert!(!waiting.is_finished(), "their two are all that we allow");
     second.release().await;
     let permit = soon("our permit", waiting).await.expect("no panic");
     // Fewer in the node: we take a second, they do not.
     first.done("count 1").await;
     first.release().await;
     let another = soon("our second", semaphore.acquire()).await.expect("held");
-    // They hear of the new number after it was written.
+    // They read the new number some time after the write.
     soon("their refusal", async {
         loop {
             first.send("acquire 0").await;
@@ -378,10 +378,10 @@ async fn count_in_a_node_is_theirs_alone() {
     both.end().await;
 }
 
-/// Why there is `MultiLock::sequential`: who stands in all lines at once, and who enters one after the other, can each
-/// be ahead of the other somewhere.
+/// Why `MultiLock::sequential` exists: one contender enters all queues at once, the other one by one, and each can be
+/// ahead of the other somewhere.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn multi_lock_at_once_waits_in_a_circle_with_one_by_one_and_a_sequential_one_does_not() {
+async fn multi_lock_at_once_deadlocks_with_one_by_one_and_a_sequential_one_does_not() {
     for sequential in [false, true] {
         let both = Both::new().await;
         let paths = ["a", "b", "c"].map(|member| format!("{}/{member}", both.path));

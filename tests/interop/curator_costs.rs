@@ -1,4 +1,5 @@
-//! What a lock costs here and in Curator, counted in frames by a proxy before each side; `--nocapture` prints the table.
+//! Compares the cost of a lock here and in Curator. A proxy before each side counts frames; `--nocapture` prints the
+//! table.
 
 use std::time::Duration;
 
@@ -12,33 +13,34 @@ use crate::peer::{Handle, Language, Peer};
 use crate::support::{fresh_path, hosts, soon, wait_nodes};
 use crate::watched::{proxy, watch};
 
-/// For how long answers are held back, so that whatever waits for one shows as a round trip of its own. Who is slow to send
-/// two requests one behind the other shows more of them than there are, so what looks too much is measured once more.
+/// How long answers are delayed, so that each wait for an answer shows as a round trip of its own. A client that pauses
+/// between two requests seems to need more round trips, so a cost that looks too high is measured again with a longer
+/// delay.
 const HOLDS: [Duration; 2] = [Duration::from_millis(150), Duration::from_secs(1)];
 
-/// So many times as long as an answer takes is enough for all requests of an acquire before it is over.
+/// A time limit in delays. It is enough for every request of an acquire before it times out.
 const LIMIT: u32 = 14;
 
 type Guard = Box<dyn LockGuard>;
-/// Of ours. How long it is waited for: zero is a try.
+/// Acquires one of ours. The option is the time limit; zero is a try.
 type Acquire = fn(&Session, &str, Option<Duration>) -> Acquired;
 type Acquired = BoxFuture<'static, Result<Option<Guard>, Error>>;
 
-/// A class of Curator's, and what stands for it here.
+/// A class of Curator's, and its counterpart here.
 struct Row {
     name: &'static str,
     theirs: &'static str,
-    /// What the driver is told after the path.
+    /// What follows the path in the driver's command.
     arguments: &'static str,
     dirs: &'static [&'static str],
     /// How many nodes there are when it is held.
     held: usize,
-    /// How many there are when one more waits, of theirs or of ours.
+    /// How many there are when a waiter of theirs, or of ours, is queued too.
     waiting: (usize, usize),
-    /// Whether theirs can be tried. (A latch that is awaited for no time has not even begun.)
+    /// Whether theirs can be tried. (A latch awaited with a zero limit has not even started.)
     tries: bool,
     ours: Acquire,
-    /// What of ours keeps it out.
+    /// Our lock that excludes it.
     blocker: Acquire,
     /// How many requests the release of theirs takes.
     releases: usize,
@@ -88,7 +90,7 @@ fn leadership(session: &Session, path: &str, limit: Option<Duration>) -> Acquire
     acquire!(Election::new(session, path), limit, campaign(), try_campaign, try_campaign_for)
 }
 
-const LINE: Row = Row {
+const MUTEX: Row = Row {
     name: "InterProcessMutex",
     theirs: "mutex",
     arguments: "",
@@ -107,13 +109,13 @@ const PERMIT: Row = Row {
     waiting: (3, 3),
     ours: permit,
     blocker: permit,
-    ..LINE
+    ..MUTEX
 };
 
 const ROWS: [Row; 9] = [
-    LINE,
-    Row { name: "…ReadWriteLock.writeLock", theirs: "write", ours: writer, blocker: writer, ..LINE },
-    Row { name: "…ReadWriteLock.readLock", theirs: "read", ours: reader, blocker: writer, ..LINE },
+    MUTEX,
+    Row { name: "…ReadWriteLock.writeLock", theirs: "write", ours: writer, blocker: writer, ..MUTEX },
+    Row { name: "…ReadWriteLock.readLock", theirs: "read", ours: reader, blocker: writer, ..MUTEX },
     PERMIT,
     Row {
         name: "…SemaphoreV2, 3 leases",
@@ -136,10 +138,10 @@ const ROWS: [Row; 9] = [
         ours: at_once,
         blocker: at_once,
         releases: 3,
-        ..LINE
+        ..MUTEX
     },
-    Row { name: "LeaderLatch", theirs: "latch", tries: false, ours: leadership, blocker: leadership, ..LINE },
-    Row { name: "LeaderSelector", theirs: "selector", tries: false, ..LINE },
+    Row { name: "LeaderLatch", theirs: "latch", tries: false, ours: leadership, blocker: leadership, ..MUTEX },
+    Row { name: "LeaderSelector", theirs: "selector", tries: false, ..MUTEX },
 ];
 
 /// Requests, writes among them, and round trips.
@@ -151,11 +153,11 @@ struct Cost {
 }
 
 impl Cost {
-    /// What was sent when it is `quiet` again, and how many round trips the caller waited for until now.
+    /// The requests sent until it is `quiet` again, and the round trips that the caller has waited for until now.
     async fn of(proxy: &Proxy, quiet: impl Future<Output = ()>) -> Self {
         let waited = |request: &Request| request.answer.is_some_and(|answer| answer.forwarded.is_some());
         let trips = proxy.requests().iter().filter(|one| waited(one)).map(|one| one.round).max().unwrap_or(0);
-        // Some of it may be under way still that nobody waits for.
+        // Requests that nobody waits for may still be under way.
         quiet.await;
         let requests = proxy.requests();
         let writes = requests.iter().filter(|request| request.is_write()).count();
@@ -176,7 +178,7 @@ enum Side {
 }
 
 impl Side {
-    /// Acquires, within a limit; tells whether it holds.
+    /// Acquires within a limit; returns whether it holds.
     async fn acquire(&mut self, limit: Option<Duration>) -> bool {
         match self {
             Self::Ours(session, row, path, held) => {
@@ -201,8 +203,8 @@ impl Side {
     }
 }
 
-/// What the acquire and the release of a free lock cost, what a held one costs to try, to wait for in vain and to wait
-/// for, all of one side, whose answers are held back.
+/// The costs of one side, whose answers are delayed: an uncontended acquire and release, then a contended try, a wait
+/// that times out, and a wait that ends with the lock.
 async fn costs(
     side: &mut Side,
     (proxy, hold): (&Proxy, Duration),
@@ -215,7 +217,7 @@ async fn costs(
     let nodes = async |count| drop(wait_nodes(&admin, &dirs, count).await);
     let waiting = if matches!(side, Side::Ours(..)) { row.waiting.1 } else { row.waiting.0 };
     let mut costs = Vec::new();
-    // The paths are made by the first.
+    // The first acquire creates the paths.
     assert!(side.acquire(None).await);
     side.release().await;
     nodes(0).await;
@@ -232,7 +234,7 @@ async fn costs(
         nodes(row.held).await;
         guard
     };
-    let limits = [("try in vain", Duration::ZERO), ("wait in vain", hold * LIMIT)];
+    let limits = [("contended try", Duration::ZERO), ("timed out", hold * LIMIT)];
     for (event, limit) in limits.into_iter().skip(usize::from(!row.tries)) {
         let guard = block().await;
         proxy.reset();
@@ -256,14 +258,14 @@ async fn costs(
     costs
 }
 
-/// Whether ours are as promised at this event: a cost of theirs, and of ours.
+/// Whether our cost of this event is as promised, compared to theirs.
 fn is_cheaper(event: &str, row: &Row, theirs: Cost, ours: Cost) -> bool {
     match event {
         "acquire" => ours.trips < theirs.trips && ours.writes <= theirs.writes,
-        // Nobody waits for the end of their latch.
+        // Nobody waits for the close of their latch.
         "release" => ours.requests == 1 && theirs.requests == row.releases,
-        // Before a waiter gives up its turn, it makes sure in a quorum that the turn was its own to the end.
-        "wait" | "wait in vain" => ours.trips <= theirs.trips,
+        // Before a waiter deletes its turn, it confirms with a quorum that the turn still exists.
+        "wait" | "timed out" => ours.trips <= theirs.trips,
         _ => ours.trips < theirs.trips && ours.writes < theirs.writes,
     }
 }
@@ -271,7 +273,7 @@ fn is_cheaper(event: &str, row: &Row, theirs: Cost, ours: Cost) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_lock_costs_more_than_curators() {
     let (our_proxy, their_proxy) = (proxy().await, proxy().await);
-    // A session that has no need to renew its trust while answers are held back.
+    // A session that need not renew its trust while answers are delayed.
     let connect = async |hosts: &str| {
         let connector = Client::connector().with_session_timeout(Duration::from_secs(60));
         Session::connect_with(connector, hosts).await.expect("connects")
@@ -280,7 +282,7 @@ async fn no_lock_costs_more_than_curators() {
     let peer = Peer::start(Language::Java, &their_proxy.hosts()).await;
     println!("round trips / requests / writes       Curator          ours");
     for row in ROWS {
-        let mut dear = Vec::new();
+        let mut expensive = Vec::new();
         for hold in HOLDS {
             let path = fresh_path();
             let mut theirs = Side::Theirs(peer.lock(row.theirs, &format!("{path}{}", row.arguments)).await);
@@ -288,17 +290,17 @@ async fn no_lock_costs_more_than_curators() {
             let path = fresh_path();
             let mut ours = Side::Ours(session.clone(), Row { ..row }, path.clone(), None);
             let ours = costs(&mut ours, (&our_proxy, hold), &blocker, &row, &path).await;
-            dear.clear();
+            expensive.clear();
             for ((event, theirs), (_, ours)) in theirs.into_iter().zip(ours) {
                 println!("{:28} {event:13} {theirs:>12} {ours:>12}", row.name);
                 if !is_cheaper(event, &row, theirs, ours) {
-                    dear.push(format!("{event}: {ours:?}, and Curator {theirs:?}"));
+                    expensive.push(format!("{event}: {ours:?}, and Curator {theirs:?}"));
                 }
             }
-            if dear.is_empty() {
+            if expensive.is_empty() {
                 break;
             }
         }
-        assert!(dear.is_empty(), "{}, {dear:?}", row.name);
+        assert!(expensive.is_empty(), "{}, {expensive:?}", row.name);
     }
 }

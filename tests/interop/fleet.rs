@@ -1,4 +1,4 @@
-//! What must hold of every pair, in both directions.
+//! What must hold for every pair, in both directions.
 
 use std::future::pending;
 use std::process::Stdio;
@@ -18,10 +18,10 @@ use crate::watched::{Watched, proxy, watch};
 
 const HAND_OVERS: usize = 200;
 const TURNS: usize = 50;
-/// Names, for a process of ours that is to be killed, the path of the lock that it is to hold.
+/// The environment variable with the lock path, for a process of ours that holds until it is killed.
 const HOLD: &str = "INTEROP_HOLD";
 
-/// Both sides of a pair on one path, and an eye on the server.
+/// Both sides of a pair on one path, and an admin client.
 struct Fleet {
     pair: &'static Pair,
     theirs: Watched,
@@ -51,12 +51,12 @@ impl Fleet {
         self.theirs.peer.lock(self.pair.theirs, &self.path).await
     }
 
-    /// Ours, as a task that acquires it.
+    /// Acquires ours in a task.
     fn ours(&self) -> JoinHandle<Box<dyn LockGuard>> {
         tokio::spawn((self.pair.ours)(&self.session, &self.path))
     }
 
-    /// Holds one that excludes both sides.
+    /// Acquires a lock that excludes both sides.
     async fn excluder(&self) -> Excluder {
         if self.pair.marks.1 == 'r' {
             return Excluder::Ours(held(self.ours()).await);
@@ -66,12 +66,12 @@ impl Fleet {
         Excluder::Theirs(theirs)
     }
 
-    /// Waits until one holds and so many wait, and returns their nodes.
+    /// Waits until there are a holder and `waiters` waiters, and returns their nodes.
     async fn waiting(&self, waiters: usize) -> Vec<String> {
         wait_nodes(&self.admin, &self.dirs, (self.pair.nodes)(waiters)).await
     }
 
-    /// Ours gets in line as the last of so many waiters, and has seen that it must wait: also returns what it watches.
+    /// Enqueues ours as the last of `waiters` waiters, checks that it waits, and also returns what it watches.
     async fn ours_waits(&self, waiters: usize) -> (JoinHandle<Box<dyn LockGuard>>, String) {
         self.proxy.reset();
         let mut ours = self.ours();
@@ -85,7 +85,7 @@ impl Fleet {
         (ours, watched)
     }
 
-    /// Theirs, told to `acquire`, does the same.
+    /// Does the same for theirs, with the command `acquire`.
     async fn theirs_waits(&self, theirs: &mut Handle, acquire: &str, waiters: usize) -> String {
         self.theirs.proxy.reset();
         theirs.send(acquire).await;
@@ -94,13 +94,14 @@ impl Fleet {
             answer = theirs.answer() => panic!("they do not wait: {answer:?}"),
             watched = watch(&self.theirs.proxy) => watched,
         };
-        // Of the leases of a semaphore Curator sets one in any case, and then sees whether it may come in.
+        // Curator creates a lease in any case, and only then checks whether it may hold.
         dwell(&self.admin).await;
         assert!(theirs.is_silent());
         watched
     }
 
-    /// Waits until so many wait, and who watched has looked again if it was woken. Its proxy was reset before.
+    /// Waits until `waiters` wait, and until the client that watched `watched` has listed again if it was woken. Its
+    /// proxy was reset before.
     async fn looks_again(&self, proxy: &Proxy, watched: &str, waiters: usize) {
         if !self.waiting(waiters).await.iter().any(|node| node == watched) {
             watch(proxy).await;
@@ -108,7 +109,7 @@ impl Fleet {
         dwell(&self.admin).await;
     }
 
-    /// Nothing is left, and the driver ends well.
+    /// Checks that nothing is left, and that the driver exits with success.
     async fn end(self) {
         wait_nodes(&self.admin, &self.dirs, 0).await;
         self.theirs.peer.close().await;
@@ -134,7 +135,7 @@ async fn held(ours: JoinHandle<Box<dyn LockGuard>>) -> Box<dyn LockGuard> {
     soon("our turn", ours).await.expect("no panic")
 }
 
-/// One holds at a time, and the ledger that all write to says so.
+/// One holds at a time, by the ledger that all write to.
 async fn exclusion(pair: &'static Pair) {
     let fleet = Fleet::of(pair).await;
     let ledger = Ledger::new();
@@ -148,7 +149,7 @@ async fn exclusion(pair: &'static Pair) {
         let (fleet, ledger, theirs) = (&fleet, &ledger, &theirs);
         async move {
             let who = format!("ours-{who}");
-            // A driver may be slow to begin: whoever is done goes on beside it.
+            // A driver may start late, so ours continue until theirs are done.
             let mut turns = 0..;
             while turns.next().expect("no end") < TURNS || theirs.iter().any(Handle::is_silent) {
                 let guard = held(fleet.ours()).await;
@@ -169,7 +170,7 @@ async fn exclusion(pair: &'static Pair) {
     fleet.end().await;
 }
 
-/// Who queues in some order is admitted in it, whoever it is.
+/// Contenders are admitted in queue order, on either side.
 async fn order(pair: &'static Pair) {
     let fleet = Fleet::of(pair).await;
     let (mut first, mut third) = (fleet.theirs().await, fleet.theirs().await);
@@ -181,7 +182,7 @@ async fn order(pair: &'static Pair) {
     fleet.theirs.proxy.reset();
     first.release().await;
     let second = held(second).await;
-    // Who waits for a permit after its turn is woken twice.
+    // A waiter for a permit is woken twice: for its turn and for the lease.
     fleet.looks_again(&fleet.theirs.proxy, &watched, 2).await;
     assert!(third.is_silent() && !fourth.is_finished());
     fleet.proxy.reset();
@@ -194,7 +195,7 @@ async fn order(pair: &'static Pair) {
     fleet.end().await;
 }
 
-/// The lock goes to and fro, two hundred times each way.
+/// The lock changes sides two hundred times each way.
 async fn hand_over(pair: &'static Pair) {
     let fleet = Fleet::of(pair).await;
     let mut theirs = fleet.theirs().await;
@@ -211,7 +212,7 @@ async fn hand_over(pair: &'static Pair) {
     fleet.end().await;
 }
 
-/// Their process is killed while it holds: we are next when its session is over.
+/// Their process is killed while it holds: we acquire when its session has expired.
 async fn their_holder_is_killed(pair: &'static Pair) {
     let fleet = Fleet::of(pair).await;
     let mut theirs = fleet.theirs().await;
@@ -224,8 +225,8 @@ async fn their_holder_is_killed(pair: &'static Pair) {
     session.close().await.expect("closed");
 }
 
-/// Our process is killed while it holds: they are next when its session is over. It is this binary, run again to play the
-/// one test `name`, which [holds](hold) there.
+/// Our process is killed while it holds: they acquire when its session has expired. The process is this binary, run
+/// again with only the test `name`, which [holds](hold) there.
 async fn our_holder_is_killed(pair: &'static Pair, name: &str) {
     let fleet = Fleet::of(pair).await;
     let mut theirs = fleet.theirs().await;
@@ -252,7 +253,7 @@ async fn hold(pair: &'static Pair, path: &str) {
     pending::<()>().await;
 }
 
-/// We are cut off from all servers while we hold: they are next when our session is over, and we know.
+/// We are cut off from all servers while we hold: they acquire when our session has expired, and we know it.
 async fn our_holder_is_cut_off(pair: &'static Pair) {
     let fleet = Fleet::of(pair).await;
     let mut theirs = fleet.theirs().await;
@@ -261,13 +262,13 @@ async fn our_holder_is_cut_off(pair: &'static Pair) {
     let lost = guard.lost();
     fleet.proxy.refuse();
     theirs.held().await;
-    assert!(lost.now_or_never().is_some(), "theirs before we knew");
+    assert!(lost.now_or_never().is_some(), "they hold before we knew");
     fleet.proxy.heal();
     theirs.release().await;
     fleet.end().await;
 }
 
-/// We give up while we wait: nobody waits for us.
+/// We cancel while we wait: nobody waits for us.
 async fn our_waiter_is_cancelled(pair: &'static Pair) {
     let fleet = Fleet::of(pair).await;
     let mut third = fleet.theirs().await;
@@ -285,7 +286,7 @@ async fn our_waiter_is_cancelled(pair: &'static Pair) {
     fleet.end().await;
 }
 
-/// They give up while they wait, by a call or by a limit of time: nobody waits for them.
+/// They cancel or time out while they wait: nobody waits for them.
 async fn their_waiter_is_cancelled(pair: &'static Pair) {
     for (acquire, cancel) in [("acquire", true), ("acquire 5000", false)] {
         let fleet = Fleet::of(pair).await;

@@ -1,4 +1,4 @@
-//! Go's client: its driver, and what is peculiar to its lock.
+//! Go's client: its driver, and the peculiarities of its lock.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use crate::peer::{Handle, Language, Peer, SOURCES, variable};
 use crate::support::{connect, fresh_path, hosts, soon, wait_nodes};
 use crate::watched::Watched;
 
-/// The driver, built once by each process of tests.
+/// The driver, built once per test process.
 pub(crate) async fn driver() -> &'static Path {
     static DRIVER: OnceCell<PathBuf> = OnceCell::const_new();
     DRIVER.get_or_init(build).await
@@ -20,12 +20,12 @@ pub(crate) async fn driver() -> &'static Path {
 
 async fn build() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    // A driver that runs cannot be written to, but another can take its place.
+    // A running binary cannot be overwritten, but it can be replaced.
     let (built, driver) = (folder.join(format!("peer-go.{}", std::process::id())), folder.join("peer-go"));
     let status = Command::new(variable("PEER_GO"))
         .args(["build", "-o"])
         .args([&built, &Path::new(SOURCES).join("go/peer.go")])
-        // Debian's packages of sources are a GOPATH; what somebody has set for modules does not apply to them.
+        // Debian's source packages form a GOPATH; the caller's module settings do not apply to them.
         .envs([("GO111MODULE", "off"), ("GOFLAGS", ""), ("GOENV", "off")])
         .env("GOPATH", variable("PEER_GOPATH"))
         .env("GOCACHE", folder.join("go-cache"))
@@ -37,15 +37,15 @@ async fn build() -> PathBuf {
     driver
 }
 
-/// Acquires a lock of Go, which fails because of a name that it cannot read.
-pub(crate) async fn stumbles(theirs: &mut Handle) {
+/// Expects an acquire by Go to fail, because of a name that it cannot parse.
+pub(crate) async fn fails_to_acquire(theirs: &mut Handle) {
     theirs.send("acquire").await;
     let answer = theirs.answer().await;
     assert_eq!(answer.word, "error", "{}", answer.rest);
     assert!(answer.rest.contains("strconv.Atoi") && answer.rest.contains("invalid syntax"), "{}", answer.rest);
 }
 
-/// Go makes plain nodes where we make containers, and we remove them like ours.
+/// Go creates plain nodes where we create containers, and we remove them like ours.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn path_is_removed_and_made_again_by_either() {
     let (hosts, path) = (hosts(), fresh_path());
@@ -57,7 +57,7 @@ async fn path_is_removed_and_made_again_by_either() {
     let mut theirs = peer.lock("lock", &path).await;
     for _ in 0..10 {
         theirs.acquire().await;
-        let waiting = ours.enqueue().await.expect("in line");
+        let waiting = ours.enqueue().await.expect("enqueued");
         theirs.release().await;
         let guard = soon("our turn", waiting).await.expect("held");
         theirs.send("acquire").await;
@@ -73,34 +73,34 @@ async fn path_is_removed_and_made_again_by_either() {
     session.close().await.expect("closed");
 }
 
-/// It makes the path anew when it is gone, but not for the third time between two of its requests.
+/// It creates a deleted path again, but fails at the third deletion between two of its requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn gives_up_when_the_path_is_gone_for_the_third_time() {
     let admin = Client::connect(&hosts()).await.expect("connects");
-    let go = Watched::start(Language::Go).await;
+    let client = Watched::start(Language::Go).await;
     for (removals, held) in [(2, true), (3, false)] {
         let path = fresh_path();
-        let mut theirs = go.peer.lock("lock", &path).await;
-        admin.mkdir(&path, &CreateMode::Persistent.with_acls(Acls::anyone_all())).await.expect("made");
-        go.proxy.reset();
+        let mut theirs = client.peer.lock("lock", &path).await;
+        admin.mkdir(&path, &CreateMode::Persistent.with_acls(Acls::anyone_all())).await.expect("created");
+        client.proxy.reset();
         let (held_up, mut creates) = mpsc::unbounded_channel();
         let prefix = format!("{path}/");
-        go.proxy.on_request(move |request| {
+        client.proxy.on_request(move |request| {
             if request.op != Op::Create || !request.path.starts_with(&prefix) {
                 return Verdict::Forward;
             }
-            held_up.send(()).expect("wanted");
+            held_up.send(()).expect("received");
             Verdict::Hold
         });
         theirs.send("acquire").await;
         for _ in 0..removals {
             soon("the creation of a node", creates.recv()).await;
             admin.delete(&path, None).await.expect("deleted");
-            go.proxy.heal();
+            client.proxy.heal();
         }
         if held {
             soon("one more", creates.recv()).await;
-            go.proxy.heal();
+            client.proxy.heal();
             theirs.held().await;
             theirs.release().await;
         } else {
@@ -108,7 +108,7 @@ async fn gives_up_when_the_path_is_gone_for_the_third_time() {
             assert_eq!(answer.word, "error", "{}", answer.rest);
         }
     }
-    go.peer.close().await;
+    client.peer.close().await;
 }
 
 async fn gone(admin: &Client, path: &str) {
@@ -121,7 +121,7 @@ async fn gone(admin: &Client, path: &str) {
     }
 }
 
-/// We wait for a lock of Go, but it fails beside readers and writers, whose names it cannot read, and leaves its node.
+/// We wait for a lock of Go. It fails beside readers and writers, whose names it cannot parse, and leaves its node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fails_beside_readers_and_writers() {
     let hosts = hosts();
@@ -143,12 +143,12 @@ async fn fails_beside_readers_and_writers() {
         });
         wait_nodes(&admin, dirs, 2).await;
         let mut other = peer.lock("lock", &path).await;
-        stumbles(&mut other).await;
+        fails_to_acquire(&mut other).await;
         wait_nodes(&admin, dirs, 3).await;
         assert!(!ours.is_finished());
         theirs.release().await;
         soon("our turn", ours).await.expect("held");
-        // Nobody knows of the node that they left; it goes with their session.
+        // Nobody deletes the node that they left; it goes with their session.
         wait_nodes(&admin, dirs, 1).await;
         peer.close().await;
         wait_nodes(&admin, dirs, 0).await;

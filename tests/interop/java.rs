@@ -28,12 +28,12 @@ fn tool(name: &str) -> PathBuf {
     Path::new(&variable("PEER_JAVA")).join(name)
 }
 
-/// What the compiler says of its version, and what the class path holds: what classes depend on besides their sources.
+/// What classes depend on besides their sources: the compiler's version and the class path.
 async fn surroundings() -> impl Hash {
-    // Old ones say it on the standard error.
+    // Old compilers print it on standard error.
     let version = Command::new(tool("javac")).arg("-version").output().await.expect("javac starts");
     let class_path = variable("PEER_CLASSPATH");
-    // A jar that another has taken the place of differs in length or age.
+    // A replaced jar differs in length or age.
     let jars: Vec<_> = std::env::split_paths(&class_path)
         .map(|jar| {
             let about = std::fs::metadata(&jar).ok();
@@ -43,7 +43,8 @@ async fn surroundings() -> impl Hash {
     (version.stdout, version.stderr, jars)
 }
 
-/// Compiles into a folder of Cargo's, which is named by all that the classes come of: later runs find it there.
+/// Compiles into a folder of Cargo's. Its name is a hash of everything that the classes depend on, so later runs reuse
+/// it.
 async fn compile(folder: PathBuf) -> PathBuf {
     let entries = std::fs::read_dir(&folder).expect("the sources");
     let mut sources: Vec<_> = entries.map(|entry| entry.expect("readable").path()).collect();
@@ -56,7 +57,7 @@ async fn compile(folder: PathBuf) -> PathBuf {
     }
     let classes = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("java-{:016x}", hasher.finish()));
     if !classes.exists() {
-        // Aside first: other test processes must not find half of it.
+        // Compiled elsewhere first: other test processes must not find a partial folder.
         let aside = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
         let fresh = aside.path().join("classes");
         let mut javac = Command::new(tool("javac"));

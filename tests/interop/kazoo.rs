@@ -1,4 +1,4 @@
-//! What of kazoo does not go together with ours, or with others, and what does.
+//! Which locks of kazoo work with ours and with other clients', and which do not.
 
 use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{HoldState, Mutex, RwLock, Semaphore};
@@ -19,7 +19,7 @@ async fn plain_lock_does_not_see_ours() {
 
     theirs.acquire().await;
     assert!(mutex.try_lock().await.expect("answered").is_none(), "we see theirs");
-    let waiting = mutex.enqueue().await.expect("in line");
+    let waiting = mutex.enqueue().await.expect("enqueued");
     assert_eq!(waiting.position(), 1);
     theirs.release().await;
     let ours = soon("our turn", waiting).await.expect("held");
@@ -32,7 +32,7 @@ async fn plain_lock_does_not_see_ours() {
     session.close().await.expect("closed");
 }
 
-/// Curator locks what kazoo holds, told or not, but for a renamed one; and so it does with ZooKeeper's own recipe.
+/// Curator acquires while kazoo or ZooKeeper's own recipe holds. It waits only for kazoo's renamed lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn curator_waits_for_a_renamed_one_only() {
     use Outcome::{Holds, Waits};
@@ -45,15 +45,16 @@ async fn curator_waits_for_a_renamed_one_only() {
     let curator = Watched::start(Language::Java).await;
     for (language, kind, outcome) in holders {
         let holder = Peer::start(language, &hosts()).await;
-        comes_to(&curator, "mutex", &holder, kind, outcome).await;
+        acquire_beside(&curator, "mutex", &holder, kind, outcome).await;
         holder.close().await;
     }
     curator.peer.close().await;
 }
 
-/// Told or renamed, it waits for Curator, as it comes it does not; only renamed it waits for ZooKeeper's own recipe.
+/// With `extra_lock_patterns`, or renamed, it waits for Curator; by default it does not. Only renamed it waits for
+/// ZooKeeper's own recipe.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waits_for_others_if_told_or_renamed() {
+async fn waits_for_others_if_configured_or_renamed() {
     use Outcome::{Holds, Waits};
     let kazoo = Watched::start(Language::Python).await;
     for (language, theirs, outcomes) in
@@ -61,27 +62,27 @@ async fn waits_for_others_if_told_or_renamed() {
     {
         let holder = Peer::start(language, &hosts()).await;
         for (kind, outcome) in ["plain", "lock", "renamed"].into_iter().zip(outcomes) {
-            comes_to(&kazoo, kind, &holder, theirs, outcome).await;
+            acquire_beside(&kazoo, kind, &holder, theirs, outcome).await;
         }
         holder.close().await;
     }
     kazoo.peer.close().await;
 }
 
-/// kazoo's readers and writers, told of Curator's, wait for them; Curator's wait for nobody of kazoo's.
+/// kazoo's readers and writers, configured with Curator's names, wait for Curator's. Curator's do not wait for kazoo's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn curators_readers_and_writers_do_not_see_kazoos() {
     let (kazoo, curator) = (Watched::start(Language::Python).await, Watched::start(Language::Java).await);
     for (one, other) in [("write", "write"), ("write", "read"), ("read", "write")] {
-        comes_to(&kazoo, one, &curator.peer, other, Outcome::Waits).await;
-        comes_to(&curator, one, &kazoo.peer, other, Outcome::Holds).await;
+        acquire_beside(&kazoo, one, &curator.peer, other, Outcome::Waits).await;
+        acquire_beside(&curator, one, &kazoo.peer, other, Outcome::Holds).await;
     }
     kazoo.peer.close().await;
     curator.peer.close().await;
 }
 
-/// Acquires what another client holds, on a path of their own, and checks what comes of it.
-async fn comes_to(client: &Watched, kind: &str, holder: &Peer, held: &str, outcome: Outcome) {
+/// Acquires a lock that another client holds, on a fresh path, and checks the outcome.
+async fn acquire_beside(client: &Watched, kind: &str, holder: &Peer, held: &str, outcome: Outcome) {
     let path = fresh_path();
     let mut theirs = holder.lock(held, &path).await;
     theirs.acquire().await;
@@ -98,9 +99,9 @@ async fn comes_to(client: &Watched, kind: &str, holder: &Peer, held: &str, outco
     }
 }
 
-/// Beside our other kind of lock, which it is not made for, it needs to be told of other names. We always wait for it.
+/// Beside our other kind of lock, which is not its counterpart, it needs other names configured. We always wait for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waits_for_our_other_kind_if_told_of_its_names() {
+async fn waits_for_our_other_kind_if_configured_with_its_names() {
     use Outcome::{Holds, Waits};
     let proxy = proxy().await;
     let session = connect(&proxy.hosts()).await;
@@ -141,7 +142,7 @@ async fn waits_for_our_other_kind_if_told_of_its_names() {
     session.close().await.expect("closed");
 }
 
-/// Readers of both are in together, and a writer of either waits for both.
+/// Readers of both hold together, and a writer of either waits for both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_read_together() {
     let (hosts, path) = (hosts(), fresh_path());
@@ -162,7 +163,7 @@ async fn readers_read_together() {
             soon("our turn", lock.read()).await.expect("held")
         };
         assert_eq!(kazoo.acquire(&mut their_writer).await, Outcome::Waits);
-        let our_writer = lock.enqueue_write().await.expect("in line");
+        let our_writer = lock.enqueue_write().await.expect("enqueued");
         assert_eq!(our_writer.position(), 3);
         kazoo.proxy.reset();
         our_reader.release().await.expect("released");
@@ -181,7 +182,7 @@ async fn readers_read_together() {
     session.close().await.expect("closed");
 }
 
-/// A semaphore of kazoo keeps its leases where ours keeps two folders: neither counts what the other has.
+/// A semaphore of kazoo keeps its leases where ours has two folders, so neither counts the other's leases.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn semaphores_do_not_go_together() {
     let (hosts, path) = (hosts(), fresh_path());

@@ -1,4 +1,5 @@
-//! Past the end of the counter servers give one number twice, or negative ones, and only ours know who came first.
+//! Past the end of the counter, servers give the same number twice, or negative ones. Only our locks know the order
+//! then.
 
 use testbed::Server;
 use zookeeper_recipes::{HoldState, Mutex, Session};
@@ -8,17 +9,17 @@ use crate::support::{connect, soon, wait_nodes};
 
 const PATH: &str = "/interop/lock";
 
-/// The last number, which servers give again, and one of those that may come after it.
+/// The last number, which servers give again, and one that may follow it.
 const NUMBERS: [i32; 2] = [i32::MAX, i32::MIN + 5];
 
-/// A fleet in which not all are ours is not safe there.
+/// A fleet with other clients is not safe there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn go_and_kazoo_let_two_in() {
     for (language, kind) in [(Language::Go, "lock"), (Language::Python, "lock"), (Language::Python, "renamed")] {
         for number in NUMBERS {
             let end = End::new(language, number).await;
             let [mut first, mut second] = end.both_hold(kind).await;
-            let waiting = end.mutex.enqueue().await.expect("in line");
+            let waiting = end.mutex.enqueue().await.expect("enqueued");
             assert_eq!(waiting.position(), 2, "we wait for both");
             first.release().await;
             second.release().await;
@@ -32,7 +33,7 @@ async fn go_and_kazoo_let_two_in() {
     }
 }
 
-/// It puts those with one number in the order of their names: first who has the older session.
+/// It sorts nodes with the same number by name, so the older session comes first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn zookeepers_recipe_lets_two_in() {
     let end = End::new(Language::Java, i32::MAX).await;
@@ -42,18 +43,18 @@ async fn zookeepers_recipe_lets_two_in() {
     end.close().await;
 }
 
-/// Its lock has the same name each time that a session locks again, now for a younger node. Ours that saw the older one
-/// are not misled.
+/// Its lock has the same name each time that a session locks again, now for a younger node. Our waiters that saw the
+/// older one are not misled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn zookeepers_recipe_comes_back_behind_ours() {
+async fn zookeepers_recipe_queues_again_behind_ours() {
     let end = End::new(Language::Java, i32::MAX).await;
     let mut theirs = end.peer.lock("recipe", PATH).await;
     theirs.acquire().await;
     let client = end.session.client();
     let before = client.list_children(PATH).await.expect("listed");
     let other = connect(&end.server.hosts()).await;
-    let first = end.mutex.enqueue().await.expect("in line");
-    let second = Mutex::new(&other, PATH).expect("a mutex").enqueue().await.expect("in line");
+    let first = end.mutex.enqueue().await.expect("enqueued");
+    let second = Mutex::new(&other, PATH).expect("a mutex").enqueue().await.expect("enqueued");
     theirs.release().await;
     let first = soon("our first turn", first).await.expect("held");
     theirs.send("acquire").await;
@@ -68,7 +69,7 @@ async fn zookeepers_recipe_comes_back_behind_ours() {
     end.close().await;
 }
 
-/// It compares numbers as text, so of two negative ones the later comes first.
+/// It compares numbers as text, so of two negative ones the later is admitted first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn curator_lets_two_in() {
     let end = End::new(Language::Java, i32::MIN + 5).await;
@@ -103,7 +104,7 @@ impl End {
     async fn both_hold(&self, kind: &str) -> [Handle; 2] {
         let (mut second, mut first) = (self.peer.lock(kind, PATH).await, self.peer.lock(kind, PATH).await);
         first.acquire().await;
-        // Not every driver tells its node.
+        // Not every driver returns its node.
         let nodes = self.session.client().list_children(PATH).await.expect("listed");
         assert!(nodes.iter().any(|node| node.ends_with(&self.number.to_string())), "{nodes:?}");
         second.acquire().await;

@@ -1,7 +1,7 @@
-//! The file that every holder, in any language, writes its coming and going to, and checks.
+//! The file to which every holder, in any language, writes each acquire and release, and which it checks.
 //!
-//! A line is `+MARK WHO` or `-MARK WHO`. The holders that are in at once may be as many as the limit says, or any number
-//! whose mark is `r`: readers.
+//! A line is `+MARK WHO` or `-MARK WHO`. At most the limit may hold at once, or any number of readers, whose mark is
+//! `r`.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -22,18 +22,18 @@ impl Ledger {
         self.folder.path().join("ledger")
     }
 
-    /// Writes that `who` comes in, and checks that it may.
+    /// Writes that `who` acquires, and checks that it may.
     pub(crate) fn enter(&self, mark: char, who: &str, limit: usize) {
         append(&self.path(), &format!("+{mark} {who}\n"));
         self.check(limit);
     }
 
-    /// Writes that `who` goes out.
+    /// Writes that `who` releases.
     pub(crate) fn leave(&self, mark: char, who: &str) {
         append(&self.path(), &format!("-{mark} {who}\n"));
     }
 
-    /// Who came in, in order.
+    /// All acquires, in order.
     pub(crate) fn entries(&self) -> Vec<String> {
         let lines = std::fs::read_to_string(self.path()).unwrap_or_default();
         lines.lines().filter(|line| line.starts_with('+')).map(|line| line[3..].to_owned()).collect()
@@ -48,7 +48,7 @@ impl Ledger {
             if way == "+" {
                 present.push(who);
             } else {
-                let at = present.iter().position(|one| *one == who).expect("only who is in goes out");
+                let at = present.iter().position(|one| *one == who).expect("only a holder releases");
                 present.remove(at);
             }
             let all_read = present.iter().all(|who| who.starts_with('r'));

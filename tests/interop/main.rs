@@ -1,8 +1,8 @@
-//! Beside locks of other clients, on the same paths: `zk-docker/run --peers cargo test --features interop`.
+//! Tests beside locks of other clients, on the same paths: `zk-docker/run --peers cargo test --features interop`.
 //!
-//! The other clients are driver programs, in the folders `java`, `python` and `go`, that take commands on standard input
-//! and answer on standard output; [`peer`] says which. [`pairs`] is the table of what stands beside what, and [`fleet`]
-//! has the tests that run for every row of it.
+//! The other clients are driver programs, in the folders `java`, `python` and `go`, that take commands on standard
+//! input and answer on standard output; [`peer`] lists the commands. [`pairs`] is the table of locks that exclude each
+//! other, and [`fleet`] has the tests that run for every row of it.
 
 mod curator;
 mod curator_costs;

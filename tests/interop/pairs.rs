@@ -1,4 +1,4 @@
-//! The table of what stands beside what.
+//! The table of locks that exclude each other.
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -19,11 +19,11 @@ pub(crate) struct Pair {
     /// What the driver calls its lock.
     pub(crate) theirs: &'static str,
     pub(crate) ours: Ours,
-    /// How each is marked in the ledger: `r` for those who exclude only others.
+    /// How each is marked in the ledger: `r` for readers, which exclude only the other side.
     pub(crate) marks: (char, char),
     /// Where their nodes are, below the path.
     pub(crate) dirs: &'static [&'static str],
-    /// How many nodes there are when one holds and so many wait.
+    /// How many nodes a holder and this many waiters have.
     pub(crate) nodes: fn(usize) -> usize,
 }
 
@@ -43,7 +43,7 @@ pub(crate) const KAZOO_WRITER_BESIDE_READER: Pair =
 pub(crate) const KAZOO_READER_BESIDE_WRITER: Pair =
     Pair { marks: ('w', 'r'), ..Pair::of_one_node(Language::Python, "read", writer) };
 
-/// kazoo's lock with two lines that make its names those of everybody else.
+/// kazoo's lock with two lines of code that give it everybody else's names.
 pub(crate) const KAZOO_RENAMED_LOCK: Pair = Pair::of_one_node(Language::Python, "renamed", mutex);
 
 pub(crate) const GO_LOCK: Pair = Pair::of_one_node(Language::Go, "lock", mutex);
@@ -55,7 +55,7 @@ pub(crate) const CURATOR_MUTEX: Pair = Pair::of_one_node(Language::Java, "mutex"
 
 pub(crate) const CURATOR_MUTEX_BESIDE_REENTRANT: Pair = Pair::of_one_node(Language::Java, "mutex", reentrant);
 
-/// With the path gone and made again all the time.
+/// With the path removed and created again all the time.
 pub(crate) const CURATOR_MUTEX_BESIDE_PATH_REMOVAL: Pair =
     Pair::of_one_node(Language::Java, "mutex", removing_mutex);
 
@@ -67,7 +67,7 @@ pub(crate) const CURATOR_WRITER_BESIDE_READER: Pair =
 pub(crate) const CURATOR_READER_BESIDE_WRITER: Pair =
     Pair { marks: ('w', 'r'), ..Pair::of_one_node(Language::Java, "read", writer) };
 
-/// Of one permit. Who is first in line has a lease already, and counts.
+/// With one permit. The first waiter already has a lease, which counts.
 pub(crate) const CURATOR_SEMAPHORE: Pair = Pair {
     dirs: &["/locks", "/leases"],
     nodes: |waiters| if waiters == 0 { 1 } else { 2 + waiters },
@@ -76,7 +76,7 @@ pub(crate) const CURATOR_SEMAPHORE: Pair = Pair {
 
 pub(crate) const CURATOR_SEMAPHORE_MUTEX: Pair = Pair { theirs: "semaphore-mutex", ..CURATOR_SEMAPHORE };
 
-/// Of three locks, one after the other: who waits for the first is not yet in line for the others.
+/// Takes three locks one by one: a waiter for the first is not yet in the other queues.
 pub(crate) const CURATOR_MULTI_LOCK: Pair = Pair {
     dirs: &["/a", "/b", "/c"],
     nodes: |waiters| 3 + waiters,

@@ -1,7 +1,8 @@
-//! A driver program: another client in a process of its own, which does what it is told.
+//! A driver program: another client in a process of its own, which runs our commands.
 //!
-//! A command is a line, `HANDLE VERB ARGUMENT…`, and so is its answer, `HANDLE WORD REST`. Each handle is one lock, with a
-//! thread of its own that obeys one command after the other; `cancel` alone is obeyed at once and has no answer.
+//! A command is a line, `HANDLE VERB ARGUMENT…`, and so is its answer, `HANDLE WORD REST`. Each handle is one lock,
+//! with a thread of its own that runs one command after the other. Only `cancel` takes effect at once, and has no
+//! answer.
 //!
 //! | command | answer |
 //! |---|---|
@@ -10,9 +11,9 @@
 //! | `cancel` | none; the waiting `acquire` answers |
 //! | `release` | `ok` |
 //! | `work LEDGER MARK LIMIT TIMES` | `ok`, after as many turns, each written to the [`ledger`](crate::ledger) |
-//! | `contenders` | `ok IDENTIFIER,…` of who is in line, as kazoo sees it |
+//! | `contenders` | `ok IDENTIFIER,…` of all contenders, as kazoo sees them |
 //! | `revoke NODE`, `revocable`, `participants`, `read`, `unread`, `leader`, `count MAXIMUM` | `ok REST`; Curator, by kind |
-//! | `ask`, `unlock` | `ok true` or `ok false`, `ok`; ZooKeeper's own recipe, asked once and not closed |
+//! | `ask`, `unlock` | `ok true` or `ok false`, `ok`; ZooKeeper's own recipe, called once and not closed |
 //!
 //! Any of them may answer `error TEXT`. The first line of a driver is `ready`. It ends, and closes its session, when its
 //! input ends.
@@ -35,7 +36,7 @@ const SESSION: &str = "8000";
 
 pub(crate) const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop");
 
-/// What a driver is written in.
+/// The language of a driver.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Language {
     Go,
@@ -72,7 +73,7 @@ pub(crate) struct Peer {
     answers: Arc<Mutex<Answers>>,
 }
 
-/// Who waits for answers, by handle.
+/// The receivers of answers, by handle.
 #[derive(Debug, Default)]
 struct Answers {
     handles: HashMap<String, mpsc::UnboundedSender<Answer>>,
@@ -80,7 +81,7 @@ struct Answers {
     end: Option<String>,
 }
 
-/// What a driver said to a command.
+/// A driver's answer to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) word: String,
@@ -97,7 +98,7 @@ pub(crate) struct Handle {
 }
 
 impl Answers {
-    /// A name for a handle, and what it will be told. Past the end that is nothing, at once.
+    /// A name for a new handle, and its answers. After the end the channel is closed at once.
     fn handle(&mut self) -> (String, mpsc::UnboundedReceiver<Answer>) {
         let (sender, answers) = mpsc::unbounded_channel();
         let name = format!("h{}", self.handles.len());
@@ -107,18 +108,18 @@ impl Answers {
         (name, answers)
     }
 
-    /// Hands an answer to the handle that it is for.
+    /// Passes an answer to its handle.
     fn take(&self, line: &str) -> Result<(), String> {
         let mut parts = line.splitn(3, ' ').map(str::to_owned);
         let (handle, word, rest) = (parts.next(), parts.next(), parts.next().unwrap_or_default());
         let to = handle.and_then(|handle| self.handles.get(&handle));
         let (Some(to), Some(word)) = (to, word) else { return Err(format!("not an answer: {line:?}")) };
-        // A handle that is gone does not want it.
+        // The handle may have been dropped.
         let _ = to.send(Answer { word, rest });
         Ok(())
     }
 
-    /// There will be no more: whoever waits for one hears of it.
+    /// Ends the answers, and wakes everyone waiting for one.
     fn end(&mut self, why: String) {
         self.end = Some(why);
         self.handles.clear();
@@ -158,7 +159,7 @@ impl Peer {
                             break why;
                         }
                     }
-                    Ok(None) => break "the driver is gone".to_owned(),
+                    Ok(None) => break "the driver has exited".to_owned(),
                     Err(error) => break format!("not text: {error}"),
                 }
             };
@@ -200,11 +201,11 @@ impl Handle {
     pub(crate) async fn answer(&mut self) -> Answer {
         soon("an answer of the driver", self.answers.recv()).await.unwrap_or_else(|| {
             let why = locked(&self.all).end.clone();
-            panic!("{}: {}", self.name, why.expect("senders go with the end"))
+            panic!("{}: {}", self.name, why.expect("the end drops the senders"))
         })
     }
 
-    /// Sends a command, whose answer must be `ok`, and returns what it says besides.
+    /// Sends a command, whose answer must be `ok`, and returns the rest of it.
     pub(crate) async fn done(&mut self, command: &str) -> String {
         self.send(command).await;
         let answer = self.answer().await;
@@ -240,28 +241,28 @@ mod tests {
 
     use super::*;
 
-    /// A driver that says this line to its first command, and takes more.
-    async fn saying(line: &str) -> Peer {
+    /// A driver that answers its first command with this line, and ignores the others.
+    async fn answering(line: &str) -> Peer {
         let mut command = Command::new("sh");
         command.args(["-c", "echo ready; read -r command; echo \"$1\"; exec cat >/dev/null", "driver", line]);
         Peer::run(command).await
     }
 
-    /// Why a handle cannot be had from it.
+    /// The panic message of a failed `lock`.
     async fn refusal(peer: &Peer) -> String {
         let made = std::panic::AssertUnwindSafe(peer.lock("mutex", "/path")).catch_unwind().await;
         *made.expect_err("no answer").downcast::<String>().expect("a message")
     }
 
     #[tokio::test]
-    async fn line_that_is_no_answer_ends_all_waiting_at_once() {
+    async fn malformed_answer_ends_all_waiting_at_once() {
         for line in ["Exception in thread main", "h0", "h7 ok"] {
-            let peer = saying(line).await;
+            let peer = answering(line).await;
             let expected = format!("not an answer: {line:?}");
             for handle in ["h0", "h1"] {
-                // It names the line to who waits, and to who comes later.
-                let told = refusal(&peer).await;
-                assert!(told.ends_with(&expected), "{handle}: {told}");
+                // Both the waiting handle and a later one report the line.
+                let message = refusal(&peer).await;
+                assert!(message.ends_with(&expected), "{handle}: {message}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What all tests here stand on.
+//! Helpers of all tests here.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(8);
 /// Far longer than anything takes; a test that waits this long has failed.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// The server that the tests were given.
+/// The server given to the tests.
 pub(crate) fn hosts() -> String {
     std::env::var("ZK_HOSTS")
         .expect("no ZK_HOSTS: run these as `zk-docker/run --peers cargo test --features interop --test interop`")
@@ -25,7 +25,7 @@ pub(crate) async fn connect(hosts: &str) -> Session {
     Session::connect_with(connector, hosts).await.expect("connects")
 }
 
-/// A path that nobody else uses.
+/// A fresh path.
 pub(crate) fn fresh_path() -> String {
     format!("/interop-{}/lock", Uuid::new_v4().simple())
 }
@@ -34,16 +34,16 @@ pub(crate) fn fresh_path() -> String {
 pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     match tokio::time::timeout(PATIENCE, future).await {
         Ok(output) => output,
-        Err(_) => panic!("waited in vain: {what}"),
+        Err(_) => panic!("timed out: {what}"),
     }
 }
 
-/// Waits until there are so many nodes in these folders together, and returns their paths.
+/// Waits until these folders have `count` nodes together, and returns their paths.
 pub(crate) async fn wait_nodes(admin: &Client, dirs: &[String], count: usize) -> Vec<String> {
     soon(&format!("{count} nodes in {dirs:?}"), wait::for_nodes(admin, dirs, count)).await
 }
 
-/// Stays for longer than the next in line would need to come in: some requests, one after the other.
+/// Waits for longer than the next in the queue would need to acquire: some requests, one after the other.
 pub(crate) async fn dwell(admin: &Client) {
     for _ in 0..10 {
         admin.check_stat("/").await.expect("asked");

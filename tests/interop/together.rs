@@ -4,14 +4,14 @@ use tokio::sync::mpsc;
 use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Mutex, Options, Session};
 
-use crate::golang::stumbles;
+use crate::golang::fails_to_acquire;
 use crate::ledger::Ledger;
 use crate::peer::{Handle, Language, Peer};
 use crate::support::{connect, fresh_path, hosts, soon, wait_nodes};
 
 const TURNS: usize = 50;
 
-/// What it takes for all three: kazoo with the names of the other two.
+/// All three need kazoo to use the names of the other two.
 const KAZOO: &str = "renamed";
 
 struct Three {
@@ -52,7 +52,7 @@ impl Three {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn come_in_turn() {
+async fn are_admitted_in_order() {
     let three = Three::new().await;
     let gate = three.ours().lock().await.expect("held");
     let (admitted, mut order) = mpsc::unbounded_channel();
@@ -63,7 +63,7 @@ async fn come_in_turn() {
             let mutex = three.ours();
             tasks.push(tokio::spawn(async move {
                 let guard = mutex.lock().await.expect("held");
-                admitted.send(turn).expect("wanted");
+                admitted.send(turn).expect("received");
                 guard.release().await.expect("released");
             }));
         } else {
@@ -73,7 +73,7 @@ async fn come_in_turn() {
             };
             tasks.push(tokio::spawn(async move {
                 theirs.acquire().await;
-                admitted.send(turn).expect("wanted");
+                admitted.send(turn).expect("received");
                 theirs.release().await;
             }));
         }
@@ -90,7 +90,7 @@ async fn come_in_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn are_in_one_at_a_time() {
+async fn hold_one_at_a_time() {
     let three = Three::new().await;
     let ledger = Ledger::new();
     let mut theirs = [three.kazoo.lock(KAZOO, &three.path).await, three.go.lock("lock", &three.path).await];
@@ -98,7 +98,7 @@ async fn are_in_one_at_a_time() {
         handle.send(&format!("work {} w 1 {TURNS}", ledger.path().display())).await;
     }
     let ours = async {
-        // A driver may be slow to begin: whoever is done goes on beside it.
+        // A driver may start late, so ours continue until theirs are done.
         let mut turns = 0..;
         while turns.next().expect("no end") < TURNS || theirs.iter().any(Handle::is_silent) {
             let guard = soon("our turn", three.ours().lock()).await.expect("held");
@@ -117,7 +117,7 @@ async fn are_in_one_at_a_time() {
     three.end().await;
 }
 
-/// Each is listed with what it wrote into its node. Go writes nothing.
+/// Each is listed with its identifier, the data of its node. Go writes none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn are_listed_in_order() {
     let three = Three::new().await;
@@ -133,8 +133,8 @@ async fn are_listed_in_order() {
     let listed: Vec<_> = contenders.iter().map(|one| (one.identifier_lossy(), one.is_holder())).collect();
     assert_eq!(listed, [("ours".into(), true), ("theirs".into(), false), ("".into(), false)]);
     for kind in ["lock", "renamed"] {
-        let eye = three.kazoo.lock(kind, &three.path).await.done("contenders").await;
-        assert_eq!(eye, "ours,theirs,", "{kind}");
+        let seen = three.kazoo.lock(kind, &three.path).await.done("contenders").await;
+        assert_eq!(seen, "ours,theirs,", "{kind}");
     }
 
     ours.release().await.expect("released");
@@ -145,16 +145,16 @@ async fn are_listed_in_order() {
     three.end().await;
 }
 
-/// With kazoo's own names Go fails and leaves its node, in whose way everybody else then stands until Go's session ends.
+/// With kazoo's own names Go fails and leaves its node, which blocks everybody else until Go's session ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn go_fails_beside_kazoos_own_names() {
     let three = Three::new().await;
     let mut kazoo = three.kazoo.lock("lock", &three.path).await;
     kazoo.acquire().await;
     let mut go = three.go.lock("lock", &three.path).await;
-    stumbles(&mut go).await;
+    fails_to_acquire(&mut go).await;
     three.nodes(2).await;
-    let ours = three.ours().enqueue().await.expect("in line");
+    let ours = three.ours().enqueue().await.expect("enqueued");
     assert_eq!(ours.position(), 2);
     kazoo.release().await;
     three.nodes(2).await;

@@ -1,4 +1,4 @@
-//! Whether somebody waits: a proxy sees the watch that is set by who has looked and must not come in.
+//! Whether a client waits: a proxy sees the watch that it sets.
 
 use testbed::proxy::{Proxy, Request};
 
@@ -11,7 +11,7 @@ pub(crate) struct Watched {
     pub(crate) proxy: Proxy,
 }
 
-/// What comes of an acquire.
+/// The outcome of an acquire.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Holds,
@@ -24,7 +24,8 @@ impl Watched {
         Self { peer: Peer::start(language, &proxy.hosts()).await, proxy }
     }
 
-    /// Begins to acquire; tells whether it holds or has set a watch. What was sent before by the same driver is over.
+    /// Starts to acquire; returns whether it holds or has set a watch. Earlier commands of the same driver must have
+    /// been answered.
     pub(crate) async fn acquire(&self, handle: &mut Handle) -> Outcome {
         self.proxy.reset();
         handle.send("acquire").await;
@@ -35,13 +36,13 @@ impl Watched {
     }
 }
 
-/// Before the server that the tests were given.
+/// A proxy before the server given to the tests.
 pub(crate) async fn proxy() -> Proxy {
     let hosts = hosts();
     Proxy::start(hosts.split(',').next().expect("a host")).await.expect("a proxy")
 }
 
-/// Waits until somebody behind the proxy has set a watch on what is there, since the proxy was reset; returns its path.
+/// Waits for a watch on an existing node, set through the proxy since its reset; returns the node's path.
 pub(crate) async fn watch(proxy: &Proxy) -> String {
     let is_set = |request: &Request| {
         request.watch && request.answer.is_some_and(|answer| answer.err == 0 && answer.forwarded.is_some())

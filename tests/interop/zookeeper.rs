@@ -1,4 +1,4 @@
-//! What ZooKeeper's own recipe takes no notice of, and what it has to be helped with.
+//! What ZooKeeper's own recipe ignores, and where it needs help.
 
 use testbed::proxy::{Request, Verdict};
 use zookeeper_recipes::zookeeper_client::Client;
@@ -8,7 +8,7 @@ use crate::peer::{Language, Peer};
 use crate::support::{connect, fresh_path, hosts, soon, wait_nodes};
 use crate::watched::{Outcome, Watched};
 
-/// It puts a name that has no number after its last `-` behind its own. We wait for it.
+/// It sorts a name without a number after its last `-` behind its own. We wait for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lock_does_not_see_writers() {
     let (hosts, path) = (hosts(), fresh_path());
@@ -18,7 +18,7 @@ async fn lock_does_not_see_writers() {
     let mut theirs = peer.lock("recipe", &path).await;
     theirs.acquire().await;
     assert!(lock.try_read().await.expect("answered").is_none(), "we see theirs");
-    let writer = lock.enqueue_write().await.expect("in line");
+    let writer = lock.enqueue_write().await.expect("enqueued");
     theirs.release().await;
     let writer = soon("our turn", writer).await.expect("held");
     theirs.acquire().await;
@@ -29,7 +29,7 @@ async fn lock_does_not_see_writers() {
     session.close().await.expect("closed");
 }
 
-/// Renamed, kazoo's is seen.
+/// It sees kazoo's renamed lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lock_does_not_see_kazoos_own_names() {
     let kazoo = Peer::start(Language::Python, &hosts()).await;
@@ -53,9 +53,10 @@ async fn lock_does_not_see_kazoos_own_names() {
     kazoo.close().await;
 }
 
-/// It lists, the holder goes, and its watch is on a node that will never come: asked once, it would sleep for ever.
+/// The holder goes between its listing and its watch, so it watches a node that no longer exists. Called once, it would
+/// wait for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lock_that_is_asked_once_is_not_told_of_a_holder_that_goes_meanwhile() {
+async fn lock_called_once_misses_a_holder_that_goes_meanwhile() {
     let path = fresh_path();
     let session = connect(&hosts()).await;
     let recipes = Watched::start(Language::Java).await;
@@ -71,18 +72,18 @@ async fn lock_that_is_asked_once_is_not_told_of_a_holder_that_goes_meanwhile() {
     recipes.proxy.heal();
     assert_eq!(theirs.answer().await.rest, "false", "it does not hold");
     let watch = recipes.proxy.wait_for(watches).await;
-    assert_ne!(watch.answer.expect("an answer").err, 0, "nothing is there to be watched");
+    assert_ne!(watch.answer.expect("an answer").err, 0, "the watched node is gone");
     let nodes = session.client().list_children(&path).await.expect("listed");
-    assert!(nodes.len() == 1 && nodes[0].starts_with("x-"), "it alone is in line: {nodes:?}");
-    assert_eq!(theirs.done("ask").await, "true", "asked again, it holds");
+    assert!(nodes.len() == 1 && nodes[0].starts_with("x-"), "it is alone in the queue: {nodes:?}");
+    assert_eq!(theirs.done("ask").await, "true", "called again, it holds");
     theirs.release().await;
     recipes.peer.close().await;
     session.close().await.expect("closed");
 }
 
-/// The watch of an acquisition that was given up fires later, and it goes back in line, unless it is closed.
+/// The watch of an abandoned acquire fires later, and the lock queues again unless it is closed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lock_that_is_not_closed_locks_again_unasked() {
+async fn lock_that_is_not_closed_locks_again_by_itself() {
     let path = fresh_path();
     let session = connect(&hosts()).await;
     let recipes = Peer::start(Language::Java, &hosts()).await;
@@ -95,7 +96,7 @@ async fn lock_that_is_not_closed_locks_again_unasked() {
     wait_nodes(&admin, dirs, 1).await;
     guard.release().await.expect("released");
     let nodes = wait_nodes(&admin, dirs, 1).await;
-    assert!(nodes[0].starts_with(&format!("{path}/x-")), "nobody asked it to: {nodes:?}");
+    assert!(nodes[0].starts_with(&format!("{path}/x-")), "it queued by itself: {nodes:?}");
     theirs.release().await;
     wait_nodes(&admin, dirs, 0).await;
     recipes.close().await;
