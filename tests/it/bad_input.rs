@@ -1,4 +1,5 @@
-//! Arguments that cannot be meant: a clear error, or a defined answer; never a panic, and nothing left on the server.
+//! Invalid arguments get a clear error or a defined answer. They never cause a panic, and nothing is left on the
+//! server.
 
 use std::time::Duration;
 
@@ -10,13 +11,13 @@ use zookeeper_recipes::{
 use crate::family::{FAMILY, turn};
 use crate::support::{TIMEOUT, World, children, soon};
 
-/// Longer than anything takes that is not held up.
+/// Longer than any undelayed call takes.
 const MOMENT: Duration = Duration::from_millis(500);
 
-/// The error says what was wrong, and what to do.
+/// The error names what is wrong, and what to do.
 #[track_caller]
-fn assert_says<T>(result: Result<T, Error>, argument: &str, texts: &[&str]) {
-    let error = result.err().unwrap_or_else(|| panic!("{argument} cannot be meant: {texts:?}"));
+fn assert_refused<T>(result: Result<T, Error>, argument: &str, texts: &[&str]) {
+    let error = result.err().unwrap_or_else(|| panic!("{argument} was accepted: {texts:?}"));
     assert!(matches!(&error, Error::InvalidInput { what, .. } if *what == argument), "{error:?}");
     let text = error.to_string();
     assert!(text.starts_with(&format!("invalid {argument}: ")), "{text}");
@@ -36,12 +37,12 @@ async fn assert_untouched(world: &World) {
 async fn semaphore_without_permits_is_refused() {
     let world = World::new().await;
     world.proxy.reset();
-    assert_says(Semaphore::new(&world.session, &world.path, 0), "permits", &["with none", "at least one"]);
+    assert_refused(Semaphore::new(&world.session, &world.path, 0), "permits", &["with none", "at least one"]);
     assert_untouched(&world).await;
 }
 
 #[tokio::test]
-async fn number_of_permits_that_nobody_can_have_is_refused() {
+async fn impossible_number_of_permits_is_refused() {
     let world = World::new().await;
     world.proxy.reset();
     let semaphore = Semaphore::new(&world.session, &world.path, 3).expect("a semaphore");
@@ -50,12 +51,12 @@ async fn number_of_permits_that_nobody_can_have_is_refused() {
         (4, &["4 are wanted", "only 3"]),
         (u32::MAX, &["4294967295 are wanted", "only 3"]),
     ] {
-        assert_says(semaphore.acquire_many(count).await, "permits", texts);
-        assert_says(semaphore.try_acquire_many(count).await, "permits", texts);
+        assert_refused(semaphore.acquire_many(count).await, "permits", texts);
+        assert_refused(semaphore.try_acquire_many(count).await, "permits", texts);
         for limit in [Duration::ZERO, MOMENT, Duration::MAX] {
-            assert_says(semaphore.try_acquire_many_for(count, limit).await, "permits", texts);
+            assert_refused(semaphore.try_acquire_many_for(count, limit).await, "permits", texts);
         }
-        assert_says(semaphore.enqueue(count).await, "permits", texts);
+        assert_refused(semaphore.enqueue(count).await, "permits", texts);
     }
     assert_untouched(&world).await;
 }
@@ -67,7 +68,7 @@ async fn more_permits_than_fit_into_a_request_are_refused() {
     let semaphore = Semaphore::new(&world.session, &world.path, u32::MAX).expect("a semaphore");
     for count in [100_000, u32::MAX] {
         let nodes = format!("{count} nodes");
-        assert_says(
+        assert_refused(
             semaphore.acquire_many(count).await,
             "permits",
             &[&nodes, "1000000 are the most", "jute.maxbuffer"],
@@ -76,7 +77,7 @@ async fn more_permits_than_fit_into_a_request_are_refused() {
     // The identifier is in every node.
     let options = Options::new().with_identifier(vec![b'x'; 64 * 1024]);
     let verbose = Semaphore::with_options(&world.session, &world.path, 20, options).expect("a semaphore");
-    assert_says(verbose.acquire_many(20).await, "permits", &["20 nodes", "jute.maxbuffer"]);
+    assert_refused(verbose.acquire_many(20).await, "permits", &["20 nodes", "jute.maxbuffer"]);
     assert_untouched(&world).await;
     let permits = verbose.acquire_many(10).await.expect("held");
     assert_eq!(semaphore.available_permits().await.expect("counted"), u32::MAX - 10);
@@ -90,8 +91,8 @@ async fn more_permits_than_fit_into_a_request_are_refused() {
 async fn multi_lock_without_paths_is_refused() {
     let world = World::new().await;
     world.proxy.reset();
-    assert_says(MultiLock::new(&world.session, [""; 0]), "paths", &["there are none", "name at least one"]);
-    assert_says(MultiLock::builder(&world.session).build(), "paths", &["there are none", "name at least one"]);
+    assert_refused(MultiLock::new(&world.session, [""; 0]), "paths", &["there are none", "name at least one"]);
+    assert_refused(MultiLock::builder(&world.session).build(), "paths", &["there are none", "name at least one"]);
     assert_untouched(&world).await;
 }
 
@@ -101,16 +102,16 @@ async fn multi_lock_that_would_wait_for_itself_is_refused() {
     world.proxy.reset();
     let (path, other) = (world.path.as_str(), format!("{}-other", world.path));
     let twice = [path, "is named twice", "name it once"];
-    assert_says(MultiLock::new(&world.session, [path, &other, path]), "paths", &twice);
+    assert_refused(MultiLock::new(&world.session, [path, &other, path]), "paths", &twice);
     let builder = || MultiLock::builder(&world.session);
-    assert_says(builder().read(path).read(&other).read(path).build(), "paths", &twice);
-    assert_says(builder().read(path).write(path).build(), "paths", &twice);
-    assert_says(builder().lock(path).read(path).build(), "paths", &twice);
+    assert_refused(builder().read(path).read(&other).read(path).build(), "paths", &twice);
+    assert_refused(builder().read(path).write(path).build(), "paths", &twice);
+    assert_refused(builder().lock(path).read(path).build(), "paths", &twice);
     assert_untouched(&world).await;
 }
 
 #[tokio::test]
-async fn multi_lock_of_a_path_and_what_is_below_it_is_held() {
+async fn multi_lock_of_a_path_and_its_child_can_be_held() {
     let world = World::new().await;
     let below = format!("{}/below", world.path);
     let both = MultiLock::new(&world.session, [&below, &world.path]).expect("a multi-lock");
@@ -128,14 +129,14 @@ async fn multi_lock_that_does_not_fit_into_a_request_is_refused() {
     world.proxy.reset();
     let paths = |count: usize| (0..count).map(|number| format!("{}/{number:08}", world.path));
     let texts = ["10000 nodes", "1000000 are the most", "jute.maxbuffer"];
-    assert_says(MultiLock::new(&world.session, paths(10_000)), "paths", &texts);
+    assert_refused(MultiLock::new(&world.session, paths(10_000)), "paths", &texts);
     let long = format!("{}/{}", world.path, "x".repeat(10_000));
     let long = (0..100).map(|number| format!("{long}{number}"));
-    assert_says(MultiLock::new(&world.session, long), "paths", &["100 nodes", "jute.maxbuffer"]);
+    assert_refused(MultiLock::new(&world.session, long), "paths", &["100 nodes", "jute.maxbuffer"]);
     let options = Options::new().with_identifier(vec![b'x'; 64 * 1024]);
     let builder = MultiLock::builder(&world.session).with_options(options);
     let verbose = paths(20).fold(builder, |builder, path| builder.lock(&path)).build();
-    assert_says(verbose, "paths", &["20 nodes", "jute.maxbuffer"]);
+    assert_refused(verbose, "paths", &["20 nodes", "jute.maxbuffer"]);
     assert_untouched(&world).await;
 }
 
@@ -155,7 +156,7 @@ async fn largest_multi_lock_that_can_be_made_fits_into_a_request() {
 }
 
 #[tokio::test]
-async fn paths_that_cannot_be_are_refused_by_every_recipe() {
+async fn invalid_paths_are_refused_by_every_recipe() {
     let world = World::new().await;
     world.proxy.reset();
     let long = format!("/{}", "x".repeat(20_000));
@@ -175,26 +176,26 @@ async fn paths_that_cannot_be_are_refused_by_every_recipe() {
         (&long, &["20001 bytes", "are the most"]),
     ] {
         let session = &world.session;
-        assert_says(Mutex::new(session, path), "lock path", texts);
-        assert_says(ReentrantMutex::new(session, path), "lock path", texts);
-        assert_says(RwLock::new(session, path), "lock path", texts);
-        assert_says(Semaphore::new(session, path, 1), "lock path", texts);
-        assert_says(Election::new(session, path), "lock path", texts);
-        assert_says(MultiLock::new(session, ["/fine", path]), "lock path", texts);
-        assert_says(MultiLock::builder(session).read("/fine").write(path).build(), "lock path", texts);
-        assert_says(session.lock_at(path).map(drop), "lock path", texts);
+        assert_refused(Mutex::new(session, path), "lock path", texts);
+        assert_refused(ReentrantMutex::new(session, path), "lock path", texts);
+        assert_refused(RwLock::new(session, path), "lock path", texts);
+        assert_refused(Semaphore::new(session, path, 1), "lock path", texts);
+        assert_refused(Election::new(session, path), "lock path", texts);
+        assert_refused(MultiLock::new(session, ["/fine", path]), "lock path", texts);
+        assert_refused(MultiLock::builder(session).read("/fine").write(path).build(), "lock path", texts);
+        assert_refused(session.lock_at(path).map(drop), "lock path", texts);
     }
-    // Only the name is the servers' own.
+    // Only that exact name belongs to the servers.
     Mutex::new(&world.session, "/zookeepers/a").expect("it is ordinary");
-    // What fits as it is, but not with what a semaphore puts below it.
+    // Fits as it is, but not with the nodes of a semaphore below it.
     let nearly = format!("/{}", "x".repeat(16 * 1024 - 3));
     Mutex::new(&world.session, &nearly).expect("it fits");
-    assert_says(Semaphore::new(&world.session, &nearly, 1), "lock path", &["bytes", "are the most"]);
+    assert_refused(Semaphore::new(&world.session, &nearly, 1), "lock path", &["bytes", "are the most"]);
     assert_untouched(&world).await;
 }
 
 #[tokio::test]
-async fn options_that_cannot_be_are_refused_by_every_recipe() {
+async fn invalid_options_are_refused_by_every_recipe() {
     let world = World::new().await;
     world.proxy.reset();
     for (options, argument, texts) in [
@@ -211,12 +212,12 @@ async fn options_that_cannot_be_are_refused_by_every_recipe() {
         (Options::new().with_max_hold(Duration::ZERO), "max_hold", ["zero", "give a longer one"]),
     ] {
         for kin in &FAMILY {
-            assert_says((kin.make)(&world.session, &world.path, options.clone()), argument, &texts);
+            assert_refused((kin.make)(&world.session, &world.path, options.clone()), argument, &texts);
         }
-        // As a session's choice they are found when they are used.
+        // As options of a session they are checked when a lock is made.
         let session: Session = world.session.clone().with_options(options);
-        assert_says(Mutex::new(&session, &world.path), argument, &texts);
-        assert_says(MultiLock::new(&session, [&world.path]), argument, &texts);
+        assert_refused(Mutex::new(&session, &world.path), argument, &texts);
+        assert_refused(MultiLock::new(&session, [&world.path]), argument, &texts);
     }
     assert_untouched(&world).await;
     for identifier in [&b""[..], b"__REVOKE__ ", &[0xff, 0]] {
@@ -230,38 +231,38 @@ async fn options_that_cannot_be_are_refused_by_every_recipe() {
 }
 
 #[tokio::test]
-async fn proclamation_that_cannot_be_told_is_refused() {
+async fn invalid_proclamation_is_refused() {
     let world = World::new().await;
     let election = Election::with_options(&world.session, &world.path, Options::new().with_identifier("here"));
     let election = election.expect("an election");
     let term = election.campaign().await.expect("leads");
     world.proxy.reset();
-    assert_says(term.proclaim("__REVOKE__").await, "data", &["__REVOKE__ asks a holder", "give another one"]);
+    assert_refused(term.proclaim("__REVOKE__").await, "data", &["__REVOKE__ asks a holder", "give another one"]);
     let big = vec![b'x'; 64 * 1024 + 1];
-    assert_says(term.proclaim(big).await, "data", &["65537 bytes", "65536 are the most"]);
+    assert_refused(term.proclaim(big).await, "data", &["65537 bytes", "65536 are the most"]);
     assert!(world.proxy.requests().iter().all(|request| !request.is_write()));
     assert_eq!(election.leader().await.expect("asked").expect("a leader").identifier(), b"here");
-    term.proclaim(vec![b'x'; 64 * 1024]).await.expect("told");
+    term.proclaim(vec![b'x'; 64 * 1024]).await.expect("proclaimed");
     assert_eq!(term.state(), HoldState::Held);
     term.resign().await.expect("resigned");
     world.wait_empty().await;
 }
 
 #[tokio::test]
-async fn time_limits_of_every_recipe_have_no_odd_values() {
+async fn time_limits_of_every_recipe_may_have_any_value() {
     for kin in &FAMILY {
         let world = World::new().await;
         let (lock, rival) = (kin.lock(&world.session, &world.path), kin.rival(&world.other().await, &world.path));
         for limit in [Duration::ZERO, Duration::from_secs(u64::MAX), Duration::MAX] {
             let guard = soon(kin.name, lock.try_hold_for(limit)).await.expect("asked").expect("free");
             assert_eq!(guard.state(), HoldState::Held, "{}: {limit:?}", kin.name);
-            guard.give_up().await.expect("released");
+            guard.release().await.expect("released");
         }
         let guard = rival.hold().await.expect("held");
         for limit in [Duration::ZERO, Duration::from_nanos(1), Duration::from_millis(1), MOMENT] {
             match soon(kin.name, lock.try_hold_for(limit)).await {
                 Ok(None) => {}
-                // Nobody can be asked in so short a time.
+                // No server can answer in so short a time.
                 Err(Error::Unavailable { after, .. }) if after == limit && limit < MOMENT => {}
                 other => panic!("{}: {other:?} for {limit:?}", kin.name),
             }
@@ -270,8 +271,8 @@ async fn time_limits_of_every_recipe_have_no_odd_values() {
         let waiting =
             tokio::spawn(async move { lock.try_hold_for(Duration::MAX).await.map(|held| held.expect("held")) });
         kin.wait_nodes(&world, guard.nodes().len() + kin.waiting).await;
-        guard.give_up().await.expect("released");
-        turn(kin, waiting).await.give_up().await.expect("released");
+        guard.release().await.expect("released");
+        turn(kin, waiting).await.release().await.expect("released");
         kin.wait_empty(&world).await;
     }
 }
@@ -287,9 +288,9 @@ async fn clients_that_disagree_on_the_permits_each_keep_to_their_own_number() {
     assert!(few.try_acquire_for(MOMENT).await.expect("asked").is_none());
     let given_up = async { while many.contenders().await.expect("listed").len() > 2 {} };
     soon("the end of its place", given_up).await;
-    let third = many.try_acquire().await.expect("asked").expect("a third, as the larger number says");
+    let third = many.try_acquire().await.expect("asked").expect("a third, within the larger number");
     third.release().await.expect("released");
-    // The smaller number waits until none but its own is in use, and those behind it wait for its turn.
+    // The smaller number waits until no other permit is in use, and later waiters wait for its turn.
     let waiting = few.enqueue(1).await.expect("queued");
     assert_eq!(waiting.position(), 2);
     let behind = many.enqueue(1).await.expect("queued");
@@ -301,7 +302,7 @@ async fn clients_that_disagree_on_the_permits_each_keep_to_their_own_number() {
     assert!(tokio::time::timeout(MOMENT, waiting.as_mut()).await.is_err(), "another is in use");
     other.release().await.expect("released");
     let only = soon("the only one", waiting).await.expect("held");
-    let behind = soon("the one behind", behind).await.expect("held");
+    let behind = soon("the waiter behind", behind).await.expect("held");
     assert_eq!(many.holders().await.expect("listed").len(), 2);
     assert_eq!((only.state(), behind.state()), (HoldState::Held, HoldState::Held));
     only.release().await.expect("released");
@@ -310,7 +311,7 @@ async fn clients_that_disagree_on_the_permits_each_keep_to_their_own_number() {
 }
 
 #[tokio::test]
-async fn owner_is_bound_to_nothing() {
+async fn owner_is_not_bound_to_a_session() {
     let world = World::new().await;
     let owner = Owner::new();
     {

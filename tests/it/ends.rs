@@ -1,4 +1,4 @@
-//! How things end: guards dropped where nothing runs, programs with and without `close`, sessions closed under use.
+//! How things end: guards dropped outside a runtime, programs with and without `close`, sessions closed while in use.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ async fn guard_dropped_by_a_panic_releases() {
 }
 
 #[tokio::test]
-async fn guard_dropped_after_its_runtime_neither_panics_nor_claims_to_hold() {
+async fn guard_dropped_after_its_runtime_does_not_panic_and_is_lost() {
     let world = World::new().await;
     let path = world.path.clone();
     let guard = std::thread::spawn(move || {
@@ -62,7 +62,7 @@ async fn lock_on_a_session_whose_runtime_is_gone_fails() {
     let mutex = Mutex::new(&session, &path).expect("a mutex");
     let error = soon("an answer", mutex.lock()).await.expect_err("no session");
     assert!(matches!(error, Error::SessionEnded { .. }), "{error:?}");
-    assert!(soon("the end", session.close()).await.is_err(), "nobody was told");
+    assert!(soon("the end", session.close()).await.is_err(), "no answer");
 }
 
 #[tokio::test]
@@ -132,19 +132,19 @@ async fn close_ends_guards_and_waiters_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn close_with_the_server_away_is_bounded() {
+async fn close_without_a_server_is_bounded() {
     let world = World::new().await;
     let _guard = world.mutex().lock().await.expect("held");
     world.proxy.black_hole();
     let began = Instant::now();
-    let error = soon("the end", world.session.close()).await.expect_err("nobody was told");
+    let error = soon("the end", world.session.close()).await.expect_err("no answer");
     let Error::Unavailable { hosts, why, .. } = error else { panic!("{error:?}") };
     assert_eq!((hosts, why), (world.proxy.hosts(), Unanswered::Servers));
     assert!(began.elapsed() < TIMEOUT + Duration::from_secs(2), "it took {:?}", began.elapsed());
 }
 
 #[tokio::test]
-async fn close_under_a_disconnect_tidies_up_as_soon_as_it_is_over() {
+async fn close_while_disconnected_cleans_up_after_the_reconnect() {
     let world = World::at(&hosts(), UNHURRIED).await;
     let _guard = world.mutex().lock().await.expect("held");
     let mut state = world.session.client().state_watcher();
@@ -172,15 +172,15 @@ async fn close_leaves_the_session_of_a_given_client() {
     client.list_children("/").await.expect("the client lives");
 }
 
-/// What the child process below is asked for: hosts, path, and how it ends.
+/// The environment variable for the child process below: how it ends, hosts, and path.
 const CHILD: &str = "ZK_RECIPES_ENDING";
 
 #[test]
 fn ending_child() {
-    let Ok(order) = std::env::var(CHILD) else {
+    let Ok(role) = std::env::var(CHILD) else {
         return;
     };
-    let (ending, rest) = order.split_once(' ').expect("an ending");
+    let (ending, rest) = role.split_once(' ').expect("an ending");
     let (hosts, path) = rest.split_once(' ').expect("hosts and a path");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
@@ -195,10 +195,10 @@ fn ending_child() {
 }
 
 async fn run_child(ending: &str, world: &World) {
-    let order = format!("{ending} {} {}", world.hosts, world.path);
+    let role = format!("{ending} {} {}", world.hosts, world.path);
     let mut child = Command::new(std::env::current_exe().expect("a program"))
         .args(["ends::ending_child", "--exact", "--nocapture"])
-        .env(CHILD, order)
+        .env(CHILD, role)
         .stdout(Stdio::null())
         .spawn()
         .expect("starts");
@@ -233,10 +233,13 @@ async fn clone_of_the_client_keeps_the_session_but_not_the_locks() {
     let listening = warnings.listen();
     let error = session.close().await.expect_err("it is not closed");
     drop(listening);
-    assert_eq!(warnings.heard("keeps a session open"), 1);
+    assert_eq!(warnings.count("keeps a session open"), 1);
     assert!(matches!(error, Error::SessionKept { session } if session == client.session_id()), "{error:?}");
     assert!(world.children().await.is_empty(), "no lock is left when it returns");
-    assert!(world.admin.check_stat(&node).await.expect("asked").is_some(), "the session lives, with all else");
+    assert!(
+        world.admin.check_stat(&node).await.expect("asked").is_some(),
+        "the session lives, with its other nodes"
+    );
     let state = client.state_watcher();
     drop(client);
     soon("the end of the session", async {
@@ -247,16 +250,16 @@ async fn clone_of_the_client_keeps_the_session_but_not_the_locks() {
 }
 
 #[tokio::test]
-async fn clone_of_the_client_that_is_gone_keeps_nothing() {
+async fn dropped_clone_of_the_client_keeps_nothing() {
     let world = World::new().await;
     drop(world.session.client());
     let _guard = world.mutex().lock().await.expect("held");
     world.session.close().await.expect("closed");
 }
 
-/// The client that is left says so itself.
+/// The remaining client reports the end itself.
 #[tokio::test]
-async fn client_of_a_session_that_has_ended_is_there_to_say_so() {
+async fn client_of_an_ended_session_reports_its_end() {
     let world = World::new().await;
     let guard = world.mutex().lock().await.expect("held");
     let refused = world.session.client().auth("nonsense", b"").await;
@@ -272,7 +275,7 @@ async fn client_of_a_session_that_has_ended_is_there_to_say_so() {
 }
 
 #[tokio::test]
-async fn client_of_a_session_whose_runtime_is_gone_is_there_to_say_so() {
+async fn client_of_a_session_whose_runtime_is_gone_returns_errors() {
     let path = World::new().await.path;
     let guard = std::thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -290,7 +293,7 @@ async fn client_of_a_session_whose_runtime_is_gone_is_there_to_say_so() {
     assert!(written.is_err(), "{written:?}");
 }
 
-/// Its worker is one of them, which watches the nodes of holds.
+/// One of them is its worker, which watches the nodes of holds.
 #[tokio::test]
 async fn panic_in_a_task_of_the_session_ends_it() {
     let world = World::new().await;
@@ -304,28 +307,28 @@ async fn panic_in_a_task_of_the_session_ends_it() {
     let error = soon("an answer", mutex.lock()).await.expect_err("no session");
     assert!(matches!(error, Error::SessionEnded { .. }), "{error:?}");
     drop(panics);
-    // The session ends with its client, and nothing keeps others out.
+    // The session ends with its client, so nothing excludes others.
     world.wait_empty().await;
 }
 
-/// Trust rests on two ticks, which a client cannot ask for.
+/// Trust depends on two ticks, which a client cannot query.
 #[tokio::test]
-async fn session_timeout_under_two_ticks_of_the_default_is_warned_of() {
+async fn session_timeout_under_two_default_ticks_causes_a_warning() {
     for (timeout, warned) in [(2, 1), (5, 0)] {
         let warnings = Warnings::new();
         let listening = warnings.listen();
         let session = connect_for(&hosts(), Duration::from_secs(timeout)).await;
         drop(listening);
-        assert_eq!(warnings.heard("two ticks"), warned, "{timeout} s");
+        assert_eq!(warnings.count("two ticks"), warned, "{timeout} s");
         let listening = warnings.listen();
         drop(Session::from(session.client()));
         drop(listening);
-        assert_eq!(warnings.heard("two ticks"), 2 * warned, "{timeout} s, given");
+        assert_eq!(warnings.count("two ticks"), 2 * warned, "{timeout} s, given client");
         session.close().await.expect("closed");
     }
 }
 
-/// Somebody had one.
+/// A clone existed, and was dropped.
 #[tokio::test]
 async fn close_does_not_take_a_slow_server_for_a_clone_of_the_client() {
     let world = World::new().await;
@@ -334,16 +337,16 @@ async fn close_does_not_take_a_slow_server_for_a_clone_of_the_client() {
     guard.release().await.expect("released");
     // A fifth of the session timeout.
     world.proxy.hold_answers(TIMEOUT / 5);
-    world.session.close().await.expect("nobody keeps a clone");
+    world.session.close().await.expect("there is no clone");
 }
 
 #[tokio::test]
-async fn close_does_not_take_a_server_that_is_away_for_a_clone_of_the_client() {
+async fn close_does_not_take_a_silent_server_for_a_clone_of_the_client() {
     let world = World::new().await;
     drop(world.session.client());
     world.proxy.black_hole();
     let end = world.session.close().await;
-    assert!(!matches!(end, Err(Error::SessionKept { .. })), "nobody keeps a clone: {end:?}");
+    assert!(!matches!(end, Err(Error::SessionKept { .. })), "there is no clone: {end:?}");
 }
 
 #[tokio::test]
@@ -359,6 +362,6 @@ async fn panic_in_a_task_on_a_given_client_leaves_no_node() {
     assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
     drop(panics);
     drop(guard);
-    // The session of the client goes on.
+    // The session of the client lives on.
     world.wait_empty().await;
 }

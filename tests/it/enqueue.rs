@@ -1,4 +1,4 @@
-//! Places in the queue as values: how many are ahead, and what becomes of a place that is kept, dropped or awaited.
+//! Places in the queue as values: their position, and what happens when a place is kept, dropped or awaited.
 
 use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use zookeeper_recipes::{
 use crate::family::{FAMILY, Held, Kin, Queued};
 use crate::support::{TIMEOUT, World, polled, soon};
 
-/// The recipes that have places: all but the reentrant mutex, whose calls share one.
+/// The recipes with places: all but the reentrant mutex, whose calls share one.
 fn with_places() -> impl Iterator<Item = &'static Kin> {
     FAMILY.iter().filter(|kin| kin.name != "reentrant mutex")
 }
@@ -28,7 +28,7 @@ async fn turn(kin: &Kin, waiting: impl Future<Output = Result<Box<dyn Held>, Err
     soon(kin.name, waiting).await.expect("held")
 }
 
-/// Awaits the place until so many are ahead.
+/// Polls the place until `count` contenders are ahead.
 async fn until_position<G>(waiting: &mut Waiting<G>, count: usize) {
     let reached = poll_fn(|cx| match Pin::new(&mut *waiting).poll(cx) {
         Poll::Ready(_) => panic!("its turn has come, and {count} should be ahead"),
@@ -38,7 +38,7 @@ async fn until_position<G>(waiting: &mut Waiting<G>, count: usize) {
     soon(&format!("position {count}"), reached).await;
 }
 
-/// Awaits the place until it has nothing more to do but wait.
+/// Polls the place until it only waits.
 async fn until_idle(waiting: &mut (impl Future + Unpin)) {
     let early = tokio::time::timeout(Duration::from_millis(100), waiting).await;
     assert!(early.is_err(), "somebody is ahead");
@@ -64,12 +64,12 @@ async fn position_in_the_queue_of_a_mutex_counts_down() {
 }
 
 #[tokio::test]
-async fn candidate_counts_those_who_stand_before_it() {
+async fn candidate_counts_the_candidates_ahead() {
     let world = World::new().await;
     let election = Election::new(&world.session, &world.path).expect("an election");
     let term = election.campaign().await.expect("leads");
-    let second = election.enqueue().await.expect("stands");
-    let mut last = election.enqueue().await.expect("stands");
+    let second = election.enqueue().await.expect("enqueued");
+    let mut last = election.enqueue().await.expect("enqueued");
     assert_eq!([second.position(), last.position()], [1, 2]);
     drop(second);
     until_position(&mut last, 1).await;
@@ -100,7 +100,7 @@ async fn reader_counts_writers_and_a_writer_counts_all() {
 }
 
 #[tokio::test]
-async fn one_who_wants_permits_counts_callers_and_then_permits() {
+async fn caller_for_permits_counts_callers_and_then_permits() {
     let world = World::new().await;
     let semaphore = Semaphore::new(&world.session, &world.path, 3).expect("a semaphore");
     assert_eq!(semaphore.enqueue(3).await.expect("queued").position(), 0);
@@ -109,7 +109,7 @@ async fn one_who_wants_permits_counts_callers_and_then_permits() {
         permits.push(soon("a permit", semaphore.acquire()).await.expect("held"));
     }
     let mut next = semaphore.enqueue(2).await.expect("queued");
-    assert_eq!(next.position(), 2, "two permits have to be given back");
+    assert_eq!(next.position(), 2, "two permits have to be released");
     let between = semaphore.enqueue(1).await.expect("queued");
     let mut last = semaphore.enqueue(3).await.expect("queued");
     assert_eq!([between.position(), last.position()], [1, 2], "callers");
@@ -119,7 +119,7 @@ async fn one_who_wants_permits_counts_callers_and_then_permits() {
     until_position(&mut next, 1).await;
     drop(permits.pop());
     let next = soon("two permits", next).await.expect("held");
-    // Its turn has come, and three permits have to be given back.
+    // Its turn has come, and three permits have to be released.
     until_position(&mut last, 3).await;
     drop(next);
     until_position(&mut last, 1).await;
@@ -131,7 +131,7 @@ async fn one_who_wants_permits_counts_callers_and_then_permits() {
 }
 
 #[tokio::test]
-async fn one_who_waits_in_several_queues_counts_the_longest() {
+async fn waiter_in_several_queues_counts_the_longest() {
     let world = World::new().await;
     let path = |name: &str| format!("{}/{name}", world.path);
     let (a, b) = (Mutex::new(&world.session, &path("a")), Mutex::new(&world.session, &path("b")));
@@ -142,7 +142,7 @@ async fn one_who_waits_in_several_queues_counts_the_longest() {
     let behind = b.enqueue().await.expect("queued");
     let mut waiting = both.enqueue().await.expect("queued");
     assert_eq!(waiting.position(), 2);
-    // In the shorter queue it is its turn; in the longer one it goes on.
+    // Its turn has come in the shorter queue; in the longer one it advances.
     in_a.release().await.expect("released");
     drop(behind);
     until_position(&mut waiting, 1).await;
@@ -153,24 +153,24 @@ async fn one_who_waits_in_several_queues_counts_the_longest() {
 }
 
 #[tokio::test]
-async fn place_on_a_free_lock_is_the_hold() {
+async fn uncontended_place_is_the_hold() {
     for kin in with_places() {
         let world = World::new().await;
         let waiting = enqueue(kin, &world).await;
         assert_eq!(waiting.position(), 0, "{}", kin.name);
-        // Nobody else gets in, though nobody has awaited it.
+        // It excludes others although it has not been awaited.
         let rival = kin.rival(&world.other().await, &world.path);
         assert!(rival.try_hold().await.expect("asked").is_none(), "{}", kin.name);
         let guard = turn(kin, waiting).await;
         assert_eq!(guard.state(), HoldState::Held, "{}", kin.name);
-        guard.give_up().await.expect("released");
+        guard.release().await.expect("released");
         drop(enqueue(kin, &world).await);
         kin.wait_empty(&world).await;
     }
 }
 
 #[tokio::test]
-async fn place_that_is_dropped_lets_the_one_behind_move_up() {
+async fn waiter_behind_a_dropped_place_moves_up() {
     for kin in with_places() {
         let world = World::new().await;
         let rival = kin.rival(&world.other().await, &world.path);
@@ -180,9 +180,9 @@ async fn place_that_is_dropped_lets_the_one_behind_move_up() {
         let mut behind = behind.expect("a recipe with places");
         until_idle(&mut behind).await;
         drop(first);
-        guard.give_up().await.expect("released");
+        guard.release().await.expect("released");
         let guard = turn(kin, behind).await;
-        guard.give_up().await.expect("released");
+        guard.release().await.expect("released");
         kin.wait_empty(&world).await;
     }
 }
@@ -206,30 +206,30 @@ async fn place_that_is_awaited_by_reference_is_kept() {
     let guard = soon("its turn", &mut waiting).await.expect("held");
     assert_eq!(guard.nodes(), [format!("{}/{}", world.path, names[1])]);
     drop(waiting);
-    assert_eq!(guard.state(), HoldState::Held, "the guard is not the place any more");
+    assert_eq!(guard.state(), HoldState::Held, "the guard is independent of the place");
     guard.release().await.expect("released");
-    soon("the one behind", behind).await.expect("held").release().await.expect("released");
+    soon("the waiter behind", behind).await.expect("held").release().await.expect("released");
     world.wait_empty().await;
 }
 
 #[tokio::test]
-async fn place_whose_turn_has_come_is_kept_until_it_is_awaited() {
+async fn place_keeps_its_turn_until_it_is_awaited() {
     for kin in with_places() {
         let world = World::new().await;
         let rival = kin.rival(&world.other().await, &world.path);
         let guard = rival.hold().await.expect("held");
         let waiting = enqueue(kin, &world).await;
-        guard.give_up().await.expect("released");
+        guard.release().await.expect("released");
         assert!(rival.try_hold().await.expect("asked").is_none(), "{}: it is ahead", kin.name);
         let guard = turn(kin, waiting).await;
-        guard.give_up().await.expect("released");
+        guard.release().await.expect("released");
         kin.wait_empty(&world).await;
     }
 }
 
-/// Nothing keeps up the trust in a session without holds.
+/// Nothing renews the trust in a session without holds.
 #[tokio::test]
-async fn place_that_was_left_alone_for_long_becomes_a_hold_that_is_trusted() {
+async fn place_awaited_late_becomes_a_trusted_hold() {
     let world = World::new().await;
     let ahead = world.other_mutex().await.lock().await.expect("held");
     let waiting = world.mutex().enqueue().await.expect("queued");
@@ -243,7 +243,7 @@ async fn place_that_was_left_alone_for_long_becomes_a_hold_that_is_trusted() {
 }
 
 #[tokio::test]
-async fn place_of_a_session_that_ends_is_taken_again_in_the_next() {
+async fn place_whose_session_ends_queues_again_in_the_next() {
     for kin in with_places() {
         for awaited in [true, false] {
             let world = World::new().await;
@@ -260,18 +260,18 @@ async fn place_of_a_session_that_ends_is_taken_again_in_the_next() {
             } else {
                 world.expire().await;
             }
-            guard.give_up().await.expect("released");
+            guard.release().await.expect("released");
             let guard = turn(kin, waiting).await;
             assert_ne!(world.session.id(), before, "{}", kin.name);
             assert_eq!(guard.state(), HoldState::Held, "{}", kin.name);
-            guard.give_up().await.expect("released");
+            guard.release().await.expect("released");
             kin.wait_empty(&world).await;
         }
     }
 }
 
 #[tokio::test]
-async fn hold_that_was_lost_before_it_was_awaited_says_so() {
+async fn hold_lost_before_it_was_awaited_reports_its_loss() {
     let world = World::new().await;
     let waiting = world.mutex().enqueue().await.expect("queued");
     let node = world.wait_children(1).await.remove(0);
@@ -281,14 +281,14 @@ async fn hold_that_was_lost_before_it_was_awaited_says_so() {
     assert!(matches!(guard.release().await, Err(Error::Lost(Loss::Deleted))));
 }
 
-/// Another hold of the same session; what it hears of, the place has heard of before.
+/// Another hold of the same session. The place learns of every event before it does.
 async fn bystander(world: &World, options: Options) -> MutexGuard {
     let path = format!("{}-beside", world.path);
     Mutex::with_options(&world.session, &path, options).expect("a mutex").lock().await.expect("held")
 }
 
 #[tokio::test]
-async fn hold_whose_session_ended_before_it_was_awaited_is_taken_anew() {
+async fn hold_whose_session_ended_before_it_was_awaited_is_acquired_again() {
     for kin in with_places() {
         let world = World::new().await;
         let waiting = enqueue(kin, &world).await;
@@ -299,13 +299,13 @@ async fn hold_whose_session_ended_before_it_was_awaited_is_taken_anew() {
         let guard = turn(kin, waiting).await;
         assert_eq!(guard.state(), HoldState::Held, "{}", kin.name);
         assert_ne!(world.session.id(), before, "{}", kin.name);
-        guard.give_up().await.expect("released");
+        guard.release().await.expect("released");
         kin.wait_empty(&world).await;
     }
 }
 
 #[tokio::test]
-async fn hold_whose_session_ended_before_it_was_awaited_waits_behind_those_who_came_since() {
+async fn hold_whose_session_ended_before_it_was_awaited_waits_behind_later_contenders() {
     let world = World::new().await;
     let mut waiting = world.mutex().enqueue().await.expect("queued");
     assert_eq!(waiting.position(), 0);
@@ -322,7 +322,7 @@ async fn hold_whose_session_ended_before_it_was_awaited_waits_behind_those_who_c
 }
 
 #[tokio::test]
-async fn hold_whose_session_was_closed_before_it_was_awaited_is_none() {
+async fn hold_whose_session_was_closed_before_it_was_awaited_returns_closed() {
     for kin in with_places() {
         let world = World::new().await;
         let waiting = enqueue(kin, &world).await;
@@ -335,25 +335,25 @@ async fn hold_whose_session_was_closed_before_it_was_awaited_is_none() {
 }
 
 #[tokio::test]
-async fn hold_whose_time_was_over_before_it_was_awaited_says_so() {
+async fn hold_whose_limit_passed_before_it_was_awaited_returns_lost() {
     let world = World::new().await;
     let options = Options::new().with_max_hold(TIMEOUT / 10);
     let mutex = Mutex::with_options(&world.session, &world.path, options.clone()).expect("a mutex");
     let waiting = mutex.enqueue().await.expect("queued");
     assert_eq!(soon("the loss", bystander(&world, options).await.lost()).await, Loss::MaxHold);
-    let error = soon("an end", waiting).await.expect_err("its time is over");
+    let error = soon("an end", waiting).await.expect_err("its limit has passed");
     assert!(matches!(error, Error::Lost(Loss::MaxHold)), "{error:?}");
     world.wait_empty().await;
 }
 
 #[tokio::test]
-async fn hold_that_was_known_to_be_lost_before_it_was_awaited_is_not_handed_out() {
+async fn hold_known_to_be_lost_before_it_was_awaited_is_not_returned() {
     let world = World::new().await;
     let waiting = world.mutex().enqueue().await.expect("queued");
     let node = format!("{}/{}", world.path, world.wait_children(1).await.remove(0));
     let bystander = bystander(&world, Options::new()).await;
     for node in [&node, &bystander.nodes()[0]] {
-        // It is watched, and nobody has asked for that.
+        // It is watched without a listener for its loss.
         let watched = |request: &Request| request.watch && request.path == *node && request.answer.is_some();
         soon("the watch", world.proxy.wait_for(watched)).await;
     }
@@ -366,7 +366,7 @@ async fn hold_that_was_known_to_be_lost_before_it_was_awaited_is_not_handed_out(
 }
 
 #[test]
-fn place_outlives_the_runtime_that_it_was_taken_on() {
+fn place_outlives_the_runtime_that_enqueued_it() {
     let runtime = || Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
     let (sessions, first, second) = (runtime(), runtime(), runtime());
     let world = sessions.block_on(World::new());
@@ -393,7 +393,7 @@ async fn place_whose_node_is_deleted_is_evicted() {
 }
 
 #[tokio::test]
-async fn place_in_a_closed_session_is_none() {
+async fn place_in_a_closed_session_returns_closed() {
     for kin in with_places() {
         let world = World::new().await;
         let rival = kin.rival(&world.other().await, &world.path);
@@ -405,14 +405,14 @@ async fn place_in_a_closed_session_is_none() {
         assert!(matches!(error, Error::Closed), "{}: {error:?}", kin.name);
         let again = kin.lock(&world.session, &world.path).enqueue().await;
         assert!(matches!(again, Err(Error::Closed)), "{}", kin.name);
-        guard.give_up().await.expect("released");
+        guard.release().await.expect("released");
         kin.wait_empty(&world).await;
     }
 }
 
 #[tokio::test]
 #[should_panic(expected = "awaited again after its end")]
-async fn place_that_is_awaited_after_its_end_panics() {
+async fn place_awaited_after_its_end_panics() {
     let world = World::new().await;
     let mut waiting = world.mutex().enqueue().await.expect("queued");
     let guard = (&mut waiting).await.expect("held");
@@ -421,7 +421,7 @@ async fn place_that_is_awaited_after_its_end_panics() {
 }
 
 #[tokio::test]
-async fn enqueueing_that_is_dropped_at_any_poll_leaves_nothing() {
+async fn enqueue_dropped_at_any_poll_leaves_nothing() {
     for kin in with_places() {
         let world = World::new().await;
         let lock = kin.lock(&world.session, &world.path);
@@ -437,7 +437,7 @@ async fn enqueueing_that_is_dropped_at_any_poll_leaves_nothing() {
                 drop(waiting);
                 kin.wait_nodes(&world, guard.as_ref().map_or(0, |guard| guard.nodes().len())).await;
                 if let Some(guard) = guard {
-                    guard.give_up().await.expect("released");
+                    guard.release().await.expect("released");
                 }
                 if completed {
                     assert!(polls > 1, "{}: something was dropped under way", kin.name);
@@ -446,20 +446,20 @@ async fn enqueueing_that_is_dropped_at_any_poll_leaves_nothing() {
             }
         }
         let guard = lock.try_hold().await.expect("asked").expect(kin.name);
-        guard.give_up().await.expect("released");
+        guard.release().await.expect("released");
         kin.wait_empty(&world).await;
     }
 }
 
 #[tokio::test]
-async fn place_that_is_dropped_after_any_poll_leaves_nothing() {
+async fn place_dropped_after_any_poll_leaves_nothing() {
     for kin in with_places() {
         let world = World::new().await;
         let rival = kin.rival(&world.other().await, &world.path);
         for polls in 1.. {
             let guard = rival.hold().await.expect("held");
             let waiting = enqueue(kin, &world).await;
-            guard.give_up().await.expect("released");
+            guard.release().await.expect("released");
             let done = soon(kin.name, polled(polls, waiting)).await;
             let completed = done.is_some();
             drop(done);

@@ -1,4 +1,4 @@
-//! All recipes side by side, for what they have in common.
+//! All recipes behind one interface, for tests of their common behaviour.
 
 use std::ops::Deref;
 use std::pin::Pin;
@@ -28,17 +28,17 @@ pub(crate) trait Family: Operated {
     async fn hold(&self) -> Result<Box<dyn Held>, Error>;
     async fn try_hold(&self) -> Result<Option<Box<dyn Held>>, Error>;
     async fn try_hold_for(&self, limit: Duration) -> Result<Option<Box<dyn Held>>, Error>;
-    /// `None` of those that cannot.
+    /// `None` for recipes without places.
     async fn enqueue(&self) -> Result<Option<Box<dyn Queued>>, Error>;
 }
 
 /// What every guard can do.
 #[async_trait]
 pub(crate) trait Held: Deref<Target = Hold> + std::fmt::Debug + Send + Sync {
-    async fn give_up(self: Box<Self>) -> Result<(), Error>;
+    async fn release(self: Box<Self>) -> Result<(), Error>;
 }
 
-/// A place in a queue, of whichever recipe.
+/// A place in the queue of any recipe.
 pub(crate) trait Queued: Send + Unpin {
     fn position(&self) -> usize;
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<dyn Held>, Error>>;
@@ -58,17 +58,17 @@ impl Future for dyn Queued {
     type Output = Result<Box<dyn Held>, Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // Every place can be moved, whatever it waits for.
+        // Every place is `Unpin`.
         self.get_mut().poll_turn(cx)
     }
 }
 
 macro_rules! held {
-    ($($guard:ty: $give_up:ident),*) => {$(
+    ($($guard:ty: $release:ident),*) => {$(
         #[async_trait]
         impl Held for $guard {
-            async fn give_up(self: Box<Self>) -> Result<(), Error> {
-                Self::$give_up(*self).await
+            async fn release(self: Box<Self>) -> Result<(), Error> {
+                Self::$release(*self).await
             }
         }
     )*};
@@ -183,15 +183,15 @@ type Make = fn(&Session, &str, Options) -> Result<Arc<dyn Family>, Error>;
 pub(crate) struct Kin {
     pub(crate) name: &'static str,
     pub(crate) make: Make,
-    /// Where its nodes are, below the lock path, and as what.
-    pub(crate) lines: &'static [(&'static str, ContenderKind)],
-    /// Who waits while this one is held, if not another of its own kind.
+    /// The folders of its queues below the lock path, and the kind of their nodes.
+    pub(crate) queues: &'static [(&'static str, ContenderKind)],
+    /// A recipe that this one excludes, if not its own.
     excluded: Option<Make>,
-    /// How many nodes one has who waits behind a holder.
+    /// The number of nodes of a waiter behind a holder.
     pub(crate) waiting: usize,
 }
 
-/// The semaphore has three permits, of which everybody takes two.
+/// The semaphore has three permits, and each acquire takes two.
 pub(crate) const FAMILY: [Kin; 8] = [
     one("mutex", ContenderKind::Lock, |session, path, options| {
         Ok(Arc::new(Mutex::with_options(session, path, options)?))
@@ -202,21 +202,21 @@ pub(crate) const FAMILY: [Kin; 8] = [
     one("writer", ContenderKind::Write, WRITES),
     Kin { excluded: Some(WRITES), ..one("reader", ContenderKind::Read, READS) },
     Kin {
-        lines: &[("/locks", ContenderKind::Lock), ("/leases", ContenderKind::Lease)],
+        queues: &[("/locks", ContenderKind::Lock), ("/leases", ContenderKind::Lease)],
         waiting: 3,
         ..one("semaphore", ContenderKind::Lease, |session, path, options| {
             Ok(Arc::new(Two(Semaphore::with_options(session, path, 3, options)?)))
         })
     },
     Kin {
-        lines: TWO_LINES,
+        queues: TWO_QUEUES,
         waiting: 2,
         ..one("multi-lock", ContenderKind::Lock, |session, path, options| {
             Ok(Arc::new(two_locks(session, path, options)?))
         })
     },
     Kin {
-        lines: TWO_LINES,
+        queues: TWO_QUEUES,
         ..one("sequential multi-lock", ContenderKind::Lock, |session, path, options| {
             Ok(Arc::new(two_locks(session, path, options)?.sequential()))
         })
@@ -228,17 +228,17 @@ pub(crate) const FAMILY: [Kin; 8] = [
 
 const WRITES: Make = |session, path, options| Ok(Arc::new(Writes(RwLock::with_options(session, path, options)?)));
 const READS: Make = |session, path, options| Ok(Arc::new(Reads(RwLock::with_options(session, path, options)?)));
-const TWO_LINES: &[(&str, ContenderKind)] = &[("/a", ContenderKind::Lock), ("/b", ContenderKind::Lock)];
+const TWO_QUEUES: &[(&str, ContenderKind)] = &[("/a", ContenderKind::Lock), ("/b", ContenderKind::Lock)];
 
 /// A recipe with one node at the lock path.
 const fn one(name: &'static str, kind: ContenderKind, make: Make) -> Kin {
-    let lines: &[_] = match kind {
+    let queues: &[_] = match kind {
         ContenderKind::Read => &[("", ContenderKind::Read)],
         ContenderKind::Write => &[("", ContenderKind::Write)],
         ContenderKind::Latch => &[("", ContenderKind::Latch)],
         _ => &[("", ContenderKind::Lock)],
     };
-    Kin { name, make, lines, excluded: None, waiting: 1 }
+    Kin { name, make, queues, excluded: None, waiting: 1 }
 }
 
 fn two_locks(session: &Session, path: &str, options: Options) -> Result<MultiLock, Error> {
@@ -251,18 +251,18 @@ impl Kin {
         (self.make)(session, path, session_options(session)).expect(self.name)
     }
 
-    /// One that has to wait while this one is held, and the other way round.
+    /// A lock that excludes this one, and is excluded by it.
     pub(crate) fn rival(&self, session: &Session, path: &str) -> Arc<dyn Family> {
         self.excluded.unwrap_or(self.make)(session, path, session_options(session)).expect(self.name)
     }
 
-    /// Waits until so many nodes are in all lines together.
+    /// Waits until all queues together have `count` nodes.
     pub(crate) async fn wait_nodes(&self, world: &World, count: usize) {
         let counted = async {
             loop {
                 let mut counts = 0;
-                for (line, _) in self.lines {
-                    counts += children(&world.admin, &format!("{}{line}", world.path)).await.len();
+                for (queue, _) in self.queues {
+                    counts += children(&world.admin, &format!("{}{queue}", world.path)).await.len();
                 }
                 if counts == count {
                     return;
@@ -272,20 +272,20 @@ impl Kin {
         soon(&format!("{count} nodes of a {}", self.name), counted).await;
     }
 
-    /// Waits until nothing is left in any line.
+    /// Waits until all queues are empty.
     pub(crate) async fn wait_empty(&self, world: &World) {
-        for (line, _) in self.lines {
-            wait_children(&world.admin, &format!("{}{line}", world.path), 0).await;
+        for (queue, _) in self.queues {
+            wait_children(&world.admin, &format!("{}{queue}", world.path), 0).await;
         }
     }
 }
 
-/// Told apart by its session.
+/// Identified by its session.
 fn session_options(session: &Session) -> Options {
     Options::new().with_identifier(format!("in {}", session.id()))
 }
 
-/// Waits for the hold in the background, and until its nodes are in line.
+/// Acquires in the background, and waits until the nodes are in the queue.
 pub(crate) async fn queue(kin: &Kin, world: &World, lock: Arc<dyn Family>, ahead: usize) -> Joining {
     let waiting = tokio::spawn(async move { lock.hold().await });
     kin.wait_nodes(world, ahead + kin.waiting).await;
@@ -294,7 +294,7 @@ pub(crate) async fn queue(kin: &Kin, world: &World, lock: Arc<dyn Family>, ahead
 
 pub(crate) type Joining = tokio::task::JoinHandle<Result<Box<dyn Held>, Error>>;
 
-/// The hold of one that was queued.
+/// The hold of a queued acquire.
 pub(crate) async fn turn(kin: &Kin, waiting: Joining) -> Box<dyn Held> {
     soon(kin.name, waiting).await.expect("no panic").expect("held")
 }

@@ -1,4 +1,4 @@
-//! Holds that end by themselves, at the longest time that their options allow.
+//! Holds that end by themselves, after the longest time that their options allow.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::support::{TIMEOUT, World, hosts, soon};
 /// Long enough for a few requests, and shorter than trust lasts without a renewal.
 const LIMIT: Duration = Duration::from_millis(800);
 
-/// For timers and a busy machine.
+/// Allows for timers and a busy machine.
 const SLACK: Duration = Duration::from_secs(2);
 
 fn limited(limit: Duration) -> Options {
@@ -21,7 +21,7 @@ fn limited(limit: Duration) -> Options {
 }
 
 #[tokio::test]
-async fn hold_of_every_recipe_is_lost_at_its_time_and_the_next_gets_in() {
+async fn hold_of_every_recipe_is_lost_at_its_limit_and_the_next_is_admitted() {
     let all = FAMILY.iter().map(async |kin| {
         let world = World::new().await;
         let lock = (kin.make)(&world.session, &world.path, limited(LIMIT)).expect(kin.name);
@@ -40,23 +40,23 @@ async fn hold_of_every_recipe_is_lost_at_its_time_and_the_next_gets_in() {
         let next = turn(kin, waiting).await;
         assert!(after.elapsed() < LIMIT + 2 * SLACK, "{}: the next after {:?}", kin.name, after.elapsed());
         assert!(next.fencing_token() > guard.fencing_token(), "{}", kin.name);
-        let error = guard.give_up().await.expect_err("it is over");
+        let error = guard.release().await.expect_err("it is lost");
         assert!(matches!(error, Error::Lost(Loss::MaxHold)), "{}: {error:?}", kin.name);
-        next.give_up().await.expect("released");
+        next.release().await.expect("released");
         kin.wait_empty(&world).await;
     });
     join_all(all).await;
 }
 
 #[tokio::test]
-async fn hold_that_nobody_looks_at_gives_up_its_node() {
+async fn hold_without_listeners_deletes_its_node() {
     let world = World::new().await;
     let mutex = Mutex::with_options(&world.session, &world.path, limited(LIMIT)).expect("a mutex");
     let guard = mutex.lock().await.expect("held");
     world.wait_children(1).await;
     world.wait_empty().await;
     assert_eq!(guard.state(), HoldState::Lost(Loss::MaxHold));
-    let again = mutex.lock().await.expect("held anew");
+    let again = mutex.lock().await.expect("held again");
     assert_eq!((again.state(), guard.state()), (HoldState::Held, HoldState::Lost(Loss::MaxHold)));
     drop((guard, again));
     world.wait_empty().await;
@@ -77,7 +77,7 @@ async fn validity_counts_down_to_the_end() {
         last = now;
         tokio::task::yield_now().await;
     }
-    // However long this machine stood still since it looked last.
+    // This machine may have stalled since the last look.
     let passed = looked.elapsed() + Duration::from_millis(1);
     assert!(passed >= last, "it ended {:?} early", last - passed);
     drop(guard);
@@ -91,7 +91,7 @@ async fn hold_that_is_released_in_time_is_not_lost() {
         let lock = (kin.make)(&world.session, &world.path, limited(LIMIT)).expect(kin.name);
         let guard = lock.hold().await.expect("held");
         let lost = guard.lost();
-        guard.give_up().await.expect(kin.name);
+        guard.release().await.expect(kin.name);
         kin.wait_empty(&world).await;
         if kin.name == "mutex" {
             assert!(tokio::time::timeout(2 * LIMIT, lost).await.is_err(), "it was released, not lost");
@@ -100,7 +100,7 @@ async fn hold_that_is_released_in_time_is_not_lost() {
 }
 
 #[tokio::test]
-async fn work_is_cut_off_at_the_end() {
+async fn work_is_cancelled_at_the_limit() {
     let world = World::new().await;
     let mutex = Mutex::with_options(&world.session, &world.path, limited(LIMIT)).expect("a mutex");
     let guard = mutex.lock().await.expect("held");
@@ -126,7 +126,7 @@ async fn limit_of_zero_is_refused() {
 }
 
 #[tokio::test]
-async fn limit_that_is_too_long_for_a_clock_is_none() {
+async fn limit_beyond_the_clock_is_no_limit() {
     let timeout = Duration::from_secs(20);
     for kin in &FAMILY {
         let world = World::at(&hosts(), timeout).await;
@@ -136,14 +136,14 @@ async fn limit_that_is_too_long_for_a_clock_is_none() {
             assert_eq!(guard.state(), HoldState::Held, "{}", kin.name);
             let valid = guard.valid_for();
             assert!(valid > timeout / 4 && valid <= timeout, "{}: {valid:?}", kin.name);
-            guard.give_up().await.expect(kin.name);
+            guard.release().await.expect(kin.name);
         }
         kin.wait_empty(&world).await;
     }
 }
 
 #[tokio::test]
-async fn limit_longer_than_the_session_does_not_hide_its_end() {
+async fn limit_longer_than_the_session_does_not_hide_its_expiry() {
     let world = World::new().await;
     let mutex = Mutex::with_options(&world.session, &world.path, limited(10 * TIMEOUT)).expect("a mutex");
     let guard = mutex.lock().await.expect("held");
@@ -155,7 +155,7 @@ async fn limit_longer_than_the_session_does_not_hide_its_end() {
 }
 
 #[tokio::test]
-async fn limit_does_not_count_the_wait() {
+async fn limit_does_not_include_the_wait() {
     let world = World::new().await;
     let ahead = world.other_mutex().await.lock().await.expect("held");
     let mutex = Mutex::with_options(&world.session, &world.path, limited(LIMIT)).expect("a mutex");
@@ -176,7 +176,7 @@ async fn locking_again_does_not_prolong_the_hold() {
     let owner = Owner::new();
     let outer = mutex.lock(&owner).await.expect("held");
     let halfway = tokio::time::timeout(LIMIT / 2, outer.lost()).await;
-    assert!(halfway.is_err(), "its time is not over");
+    assert!(halfway.is_err(), "its limit has not passed");
     let inner = mutex.lock(&owner).await.expect("ours");
     assert!(inner.valid_for() <= LIMIT / 2, "{:?}", inner.valid_for());
     // Another handle, with other options, enters the same hold.
@@ -184,39 +184,39 @@ async fn locking_again_does_not_prolong_the_hold() {
     let third = unlimited.lock(&owner).await.expect("ours");
     assert_eq!(soon("the loss", inner.lost()).await, Loss::MaxHold);
     for guard in [outer, inner, third] {
-        let error = guard.release().await.expect_err("it is over for all");
+        let error = guard.release().await.expect_err("it is lost for all");
         assert!(matches!(error, Error::Lost(Loss::MaxHold)), "{error:?}");
     }
-    let guard = mutex.lock(&owner).await.expect("held anew");
+    let guard = mutex.lock(&owner).await.expect("held again");
     assert!(guard.valid_for() > LIMIT / 2, "{:?}", guard.valid_for());
     guard.release().await.expect("released");
     world.wait_empty().await;
 }
 
 #[tokio::test]
-async fn writer_that_becomes_a_reader_keeps_its_end() {
+async fn downgraded_writer_keeps_its_limit() {
     let world = World::new().await;
     let lock = RwLock::with_options(&world.session, &world.path, limited(LIMIT)).expect("a lock");
     let writing = lock.write().await.expect("held");
     let lost = writing.lost();
     let halfway = tokio::time::timeout(LIMIT / 2, writing.lost()).await;
-    assert!(halfway.is_err(), "its time is not over");
+    assert!(halfway.is_err(), "its limit has not passed");
     let reading = writing.downgrade().await.expect("a reader");
     assert!(reading.valid_for() <= LIMIT / 2, "{:?}", reading.valid_for());
     assert_eq!(soon("the loss", reading.lost()).await, Loss::MaxHold);
-    assert_eq!(lost.await, Loss::MaxHold, "the writer's signal goes on with the reader");
+    assert_eq!(lost.await, Loss::MaxHold, "the writer's signal continues with the reader");
     world.wait_empty().await;
-    let error = reading.release().await.expect_err("it is over");
+    let error = reading.release().await.expect_err("it is lost");
     assert!(matches!(error, Error::Lost(Loss::MaxHold)), "{error:?}");
 }
 
 #[tokio::test]
-async fn writer_whose_time_is_over_does_not_become_a_reader() {
+async fn writer_past_its_limit_is_not_downgraded() {
     let world = World::new().await;
     let lock = RwLock::with_options(&world.session, &world.path, limited(LIMIT)).expect("a lock");
     let writing = lock.write().await.expect("held");
     assert_eq!(soon("the loss", writing.lost()).await, Loss::MaxHold);
-    let DowngradeError { guard, source, .. } = writing.downgrade().await.expect_err("it is over");
+    let DowngradeError { guard, source, .. } = writing.downgrade().await.expect_err("it is lost");
     assert!(matches!(source, Error::Lost(Loss::MaxHold)), "{source:?}");
     assert_eq!(guard.state(), HoldState::Lost(Loss::MaxHold));
     drop(guard);
@@ -224,7 +224,7 @@ async fn writer_whose_time_is_over_does_not_become_a_reader() {
 }
 
 #[tokio::test]
-async fn permits_are_given_back_at_their_time_one_by_one() {
+async fn permits_are_released_at_their_limits_one_by_one() {
     let world = World::new().await;
     let brief = Semaphore::with_options(&world.session, &world.path, 2, limited(LIMIT)).expect("a semaphore");
     let lasting = Semaphore::new(&world.session, &world.path, 2).expect("a semaphore");
@@ -237,9 +237,9 @@ async fn permits_are_given_back_at_their_time_one_by_one() {
     assert_eq!(lasting.available_permits().await.expect("counted"), 2);
 }
 
-/// The first look after a pause of the process tells the truth.
+/// The first look after a pause of the process is right.
 #[tokio::test]
-async fn pause_over_the_end_is_noticed_at_the_first_look() {
+async fn pause_past_the_limit_is_noticed_at_the_first_look() {
     let world = World::new().await;
     let mutex = Mutex::with_options(&world.session, &world.path, limited(LIMIT)).expect("a mutex");
     let guard = mutex.lock().await.expect("held");
@@ -251,7 +251,7 @@ async fn pause_over_the_end_is_noticed_at_the_first_look() {
 }
 
 #[tokio::test]
-async fn end_without_a_connection_is_told_and_tidied_up_later() {
+async fn limit_without_a_connection_is_reported_and_cleaned_up_later() {
     let world = World::new().await;
     let mutex = Mutex::with_options(&world.session, &world.path, limited(LIMIT)).expect("a mutex");
     let guard = mutex.lock().await.expect("held");

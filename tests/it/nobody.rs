@@ -1,4 +1,4 @@
-//! Nobody to ask: every call that does not queue ends in time, and says whom it asked.
+//! No server answers: every call that does not queue ends in time, and names the hosts that it asked.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use zookeeper_recipes::{Error, Loss, Session, Unanswered};
 use crate::family::FAMILY;
 use crate::support::{TIMEOUT, UNHURRIED, World, hosts, soon};
 
-/// For timers and a busy machine.
+/// Allows for timers and a busy machine.
 const SLACK: Duration = Duration::from_secs(2);
 
 async fn ends_within<T>(limit: Duration, call: impl Future<Output = T>) -> T {
@@ -24,7 +24,7 @@ fn assert_unavailable<T: std::fmt::Debug>(result: Result<T, Error>, world: &Worl
     match result {
         Err(Error::Unavailable { hosts, after, why }) => {
             assert_eq!(hosts, world.proxy.hosts());
-            assert!(after <= limit + SLACK, "says {after:?}");
+            assert!(after <= limit + SLACK, "after {after:?}");
             why
         }
         other => panic!("not unavailable: {other:?}"),
@@ -48,9 +48,9 @@ async fn try_lock_for_ends_within_its_limit() {
     }
 }
 
-/// The client gives a silent connection up after 0.4 session timeouts, which is long here.
+/// The client closes a silent connection after 0.4 session timeouts, which is long here.
 #[tokio::test]
-async fn time_limit_that_is_too_short_for_an_answer_says_that_it_is_too_short() {
+async fn time_limit_too_short_for_an_answer_is_the_reason() {
     let world = World::at(&hosts(), Duration::from_secs(30)).await;
     world.proxy.hold_answers(Duration::from_secs(2));
     for kin in &FAMILY {
@@ -64,7 +64,7 @@ async fn time_limit_that_is_too_short_for_an_answer_says_that_it_is_too_short() 
 }
 
 #[tokio::test]
-async fn time_limit_that_passes_without_a_connection_says_that_there_is_none() {
+async fn missing_connection_is_the_reason_when_a_time_limit_passes_without_one() {
     let world = World::new().await;
     let mut state = world.session.client().state_watcher();
     world.proxy.refuse();
@@ -78,7 +78,7 @@ async fn time_limit_that_passes_without_a_connection_says_that_there_is_none() {
 }
 
 #[tokio::test]
-async fn time_limit_that_ends_behind_a_contender_that_was_seen_is_none() {
+async fn time_limit_that_passes_behind_a_known_contender_returns_none() {
     let world = World::new().await;
     let _guard = world.other_mutex().await.lock().await.expect("held");
     let mutex = world.mutex();
@@ -90,9 +90,9 @@ async fn time_limit_that_ends_behind_a_contender_that_was_seen_is_none() {
     assert!(ends_within(limit, waiting).await.expect("no panic").expect("it was seen").is_none());
 }
 
-/// The server keeps its connections, so nobody hears that it is away.
+/// The server keeps its connections open, so no client notices the pause.
 #[tokio::test]
-async fn time_limits_of_every_recipe_are_kept_while_the_server_stands_still() {
+async fn time_limits_of_every_recipe_are_kept_while_the_server_is_paused() {
     let server = Server::start().await.expect("a server");
     let (limit, brief) = (Duration::from_secs(6), Duration::from_millis(400));
     let waiting = FAMILY.iter().map(async |kin| {
@@ -120,7 +120,7 @@ async fn time_limits_of_every_recipe_are_kept_while_the_server_stands_still() {
     server.resume();
     for (kin, world, guard) in ended {
         kin.wait_nodes(&world, guard.nodes().len()).await;
-        guard.give_up().await.expect("released");
+        guard.release().await.expect("released");
         kin.wait_empty(&world).await;
     }
 }
@@ -138,12 +138,12 @@ async fn release_ends_with_trust() {
     let guard = world.mutex().lock().await.expect("held");
     world.proxy.black_hole();
     let limit = guard.valid_for();
-    let error = ends_within(limit, guard.release()).await.expect_err("nobody was told");
+    let error = ends_within(limit, guard.release()).await.expect_err("no answer");
     assert!(matches!(error, Error::Lost(Loss::Expired)), "{error:?}");
 }
 
 #[tokio::test]
-async fn lock_alone_waits() {
+async fn only_lock_waits_without_a_limit() {
     let world = World::new().await;
     world.proxy.black_hole();
     let mutex = world.mutex();
@@ -161,7 +161,7 @@ async fn try_lock_while_the_session_is_being_renewed_is_bounded() {
     let world = World::new().await;
     world.proxy.black_hole();
     let guard = world.mutex();
-    // The client gives the session up after 1.4 timeouts.
+    // The client ends the session after 1.4 timeouts.
     let watcher = world.session.client().state_watcher();
     let expired = async {
         let mut watcher = watcher;
@@ -172,11 +172,11 @@ async fn try_lock_while_the_session_is_being_renewed_is_bounded() {
     soon("the expiry", expired).await;
     let why = assert_unavailable(ends_within(TIMEOUT, guard.try_lock()).await, &world, TIMEOUT);
     assert_eq!(why, Unanswered::Servers);
-    world.session.close().await.expect("there is no session to end");
+    world.session.close().await.expect("there is no session to close");
 }
 
 #[tokio::test]
-async fn connect_says_whom_it_asked() {
+async fn connect_error_names_the_hosts() {
     let world = World::new().await;
     world.proxy.black_hole();
     let silent = world.proxy.hosts();

@@ -1,4 +1,4 @@
-//! What operators see and do: who holds and who waits, breaking a lock, and asking for it back.
+//! What operators see and do: they list holders and waiters, break locks and revoke them.
 
 use std::future::Future;
 use std::pin::pin;
@@ -21,8 +21,8 @@ fn node(contender: &Contender) -> String {
     format!("{}/{}", contender.path(), contender.name())
 }
 
-/// Whether a future has nothing to say, as far as is known by now.
-async fn is_quiet(future: impl Future) -> bool {
+/// Whether a future stays pending, as far as is known by now.
+async fn is_pending(future: impl Future) -> bool {
     let mut future = pin!(future);
     for _ in 0..20 {
         if futures_util::poll!(future.as_mut()).is_ready() {
@@ -34,7 +34,7 @@ async fn is_quiet(future: impl Future) -> bool {
 }
 
 #[tokio::test]
-async fn contenders_of_every_recipe_are_listed_as_they_are() {
+async fn contenders_of_every_recipe_are_listed_with_their_properties() {
     for kin in &FAMILY {
         let world = World::new().await;
         let began = SystemTime::now();
@@ -52,7 +52,7 @@ async fn contenders_of_every_recipe_are_listed_as_they_are() {
             let session = if one.is_holder() { world.session.id() } else { behind.id() };
             assert_eq!(one.session_id(), session, "{}: {one:?}", kin.name);
             assert_eq!(one.identifier(), format!("in {session}").as_bytes(), "{}: {one:?}", kin.name);
-            let (_, kind) = kin.lines.iter().find(|(line, _)| one.path().ends_with(line)).expect("a line");
+            let (_, kind) = kin.queues.iter().find(|(queue, _)| one.path().ends_with(queue)).expect("a queue");
             // The rival of a reader is a writer.
             let kind = if kin.name == "reader" && !one.is_holder() { ContenderKind::Write } else { *kind };
             assert_eq!(one.kind(), kind, "{}: {one:?}", kin.name);
@@ -68,18 +68,18 @@ async fn contenders_of_every_recipe_are_listed_as_they_are() {
             let stat = world.admin.check_stat(&node(one)).await.expect("asked").expect("there");
             assert_eq!(one.token().get(), stat.czxid, "{}: {one:?}", kin.name);
         }
-        for (line, _) in kin.lines {
-            let inside: Vec<_> = all.iter().filter(|one| one.path().ends_with(line)).collect();
+        for (queue, _) in kin.queues {
+            let inside: Vec<_> = all.iter().filter(|one| one.path().ends_with(queue)).collect();
             assert!(inside.is_sorted_by_key(|one| (!one.is_holder(), one.sequence())), "{}: {inside:?}", kin.name);
         }
-        guard.give_up().await.expect("released");
-        turn(kin, waiting).await.give_up().await.expect("released");
+        guard.release().await.expect("released");
+        turn(kin, waiting).await.release().await.expect("released");
         kin.wait_empty(&world).await;
     }
 }
 
 #[tokio::test]
-async fn readers_before_the_first_writer_hold_together() {
+async fn readers_ahead_of_the_first_writer_hold_together() {
     let world = World::new().await;
     let lock = RwLock::new(&world.session, &world.path).expect("a lock");
     let (one, other) = (lock.read().await.expect("held"), lock.read().await.expect("held"));
@@ -90,7 +90,7 @@ async fn readers_before_the_first_writer_hold_together() {
     let (read, write) = (ContenderKind::Read, ContenderKind::Write);
     assert_eq!(seen, [(read, true), (read, true), (write, false), (read, false)]);
     assert_eq!([node(&all[0]), node(&all[1])], [one.nodes()[0].clone(), other.nodes()[0].clone()]);
-    // One who has become a reader holds with those right behind.
+    // A downgraded writer holds together with the readers right behind it.
     drop((one, other));
     let writing = soon("a writer", writer).await.expect("held");
     let reading = writing.downgrade().await.expect("a reader");
@@ -116,7 +116,7 @@ async fn permits_are_listed_one_by_one_and_counted() {
     assert_eq!(held.iter().map(node).collect::<Vec<_>>(), nodes, "the oldest first");
     assert!(held.iter().all(|one| one.is_holder() && one.kind() == ContenderKind::Lease));
     assert_eq!(held.iter().filter(|lease| lease.token() == three.fencing_token()).count(), 3);
-    // Who is about to get two has its turn and two leases; who waits behind has neither.
+    // The next caller, for two permits, has its turn and two leases. The caller behind it has no lease yet.
     let next = semaphore.enqueue(2).await.expect("queued");
     let last = semaphore.enqueue(1).await.expect("queued");
     assert_eq!(semaphore.available_permits().await.expect("counted"), 0);
@@ -126,13 +126,13 @@ async fn permits_are_listed_one_by_one_and_counted() {
     assert_eq!(waiting, [ContenderKind::Lease, ContenderKind::Lease, ContenderKind::Lock, ContenderKind::Lock]);
     three.release().await.expect("released");
     let next = soon("two permits", next).await.expect("held");
-    let last = soon("the last one", last).await.expect("held");
+    let last = soon("the last", last).await.expect("held");
     assert_eq!(semaphore.holders().await.expect("listed").len(), 4);
     assert_eq!(semaphore.available_permits().await.expect("counted"), 1);
     let fifth = semaphore.acquire().await.expect("held");
     assert_eq!(semaphore.holders().await.expect("listed").len(), 5, "all of them");
     fifth.release().await.expect("released");
-    // Another client may think that there are fewer.
+    // Another client may be configured with fewer.
     let fewer = Semaphore::new(&world.session, &world.path, 2).expect("a semaphore");
     assert_eq!(fewer.available_permits().await.expect("counted"), 0);
     for permit in [one, next, last] {
@@ -142,7 +142,7 @@ async fn permits_are_listed_one_by_one_and_counted() {
 }
 
 #[tokio::test]
-async fn holder_that_is_broken_is_told_and_the_next_gets_in() {
+async fn holder_that_is_broken_learns_of_it_and_the_next_is_admitted() {
     for kin in &FAMILY {
         let world = World::new().await;
         let guard = kin.lock(&world.session, &world.path).hold().await.expect("held");
@@ -151,31 +151,31 @@ async fn holder_that_is_broken_is_told_and_the_next_gets_in() {
         let waiting = queue(kin, &world, rival, guard.nodes().len()).await;
         let operator = kin.lock(&world.other().await, &world.path);
         let all = operator.contenders().await.expect("listed");
-        // The last of its nodes, where it has several: the loss of one is the loss of all.
+        // The last of its nodes: if it has several, losing one loses all.
         let holder = all.iter().rfind(|one| one.is_holder()).expect("a holder");
         assert!(operator.break_lock(holder).await.expect("asked"), "{}", kin.name);
         assert!(!operator.break_lock(holder).await.expect("asked"), "{}: it is gone", kin.name);
         assert!(!operator.revoke(holder).await.expect("asked"), "{}: it is gone", kin.name);
         assert_eq!(soon("the loss", lost).await, Loss::Deleted, "{}", kin.name);
-        assert!(matches!(guard.give_up().await, Err(Error::Lost(Loss::Deleted))), "{}", kin.name);
-        turn(kin, waiting).await.give_up().await.expect("released");
+        assert!(matches!(guard.release().await, Err(Error::Lost(Loss::Deleted))), "{}", kin.name);
+        turn(kin, waiting).await.release().await.expect("released");
         kin.wait_empty(&world).await;
     }
 }
 
-/// What a client of another kind has left, which no end of a session removes.
+/// A persistent node of a foreign client, which no end of a session removes.
 #[tokio::test]
-async fn persistent_node_of_somebody_else_is_listed_and_can_be_broken() {
+async fn persistent_foreign_node_is_listed_and_can_be_broken() {
     for kin in &FAMILY {
         let world = World::at(&hosts(), UNHURRIED).await;
-        let lines: Vec<_> = kin.lines.iter().map(|(line, _)| format!("{}{line}", world.path)).collect();
-        make_paths(&world.admin, &lines).await;
-        let (name, kind) = match kin.lines[0].1 {
+        let queues: Vec<_> = kin.queues.iter().map(|(queue, _)| format!("{}{queue}", world.path)).collect();
+        make_paths(&world.admin, &queues).await;
+        let (name, kind) = match kin.queues[0].1 {
             ContenderKind::Read | ContenderKind::Write => ("__WRIT__", ContenderKind::Write),
             ContenderKind::Latch => ("-latch-", ContenderKind::Latch),
             _ => ("-lock-", ContenderKind::Lock),
         };
-        let prefix = format!("{}/_c_0123456789abcdef0123456789abcdef{name}", lines[0]);
+        let prefix = format!("{}/_c_0123456789abcdef0123456789abcdef{name}", queues[0]);
         let persistent = CreateMode::PersistentSequential.with_acls(Acls::anyone_all());
         let (_, number) = world.admin.create(&prefix, b"of old", &persistent).await.expect("created");
         let lock = kin.lock(&world.session, &world.path);
@@ -193,13 +193,13 @@ async fn persistent_node_of_somebody_else_is_listed_and_can_be_broken() {
         assert!(!waiting.is_finished(), "{}: it is ahead", kin.name);
         let operator = kin.lock(&world.other().await, &world.path);
         assert!(operator.break_lock(stranger).await.expect("asked"), "{}", kin.name);
-        turn(kin, waiting).await.give_up().await.expect("released");
+        turn(kin, waiting).await.release().await.expect("released");
         kin.wait_empty(&world).await;
     }
 }
 
 #[tokio::test]
-async fn waiter_that_is_broken_is_evicted_or_takes_its_places_anew() {
+async fn waiter_that_is_broken_is_evicted_or_queues_again() {
     for kin in &FAMILY {
         let world = World::new().await;
         let guard = kin.rival(&world.other().await, &world.path).hold().await.expect("held");
@@ -208,12 +208,12 @@ async fn waiter_that_is_broken_is_evicted_or_takes_its_places_anew() {
         let all = operator.contenders().await.expect("listed");
         let broken = all.iter().rfind(|one| !one.is_holder()).expect("a waiter");
         assert!(operator.break_lock(broken).await.expect("asked"), "{}", kin.name);
-        guard.give_up().await.expect("released");
+        guard.release().await.expect("released");
         let waited = soon(kin.name, waiting).await.expect("no panic");
-        if kin.lines.len() > 1 && kin.name != "semaphore" {
+        if kin.queues.len() > 1 && kin.name != "semaphore" {
             let guard = waited.expect(kin.name);
             assert!(!guard.nodes().contains(&node(broken)), "{}", kin.name);
-            guard.give_up().await.expect("released");
+            guard.release().await.expect("released");
         } else {
             match waited {
                 Err(Error::Evicted { node: evicted }) => assert_eq!(evicted, node(broken), "{}", kin.name),
@@ -248,7 +248,7 @@ async fn waiter_that_loses_its_turn_for_permits_is_evicted_with_its_leases() {
 }
 
 #[tokio::test]
-async fn node_made_again_under_the_name_of_a_contender_is_left_alone() {
+async fn node_created_again_under_the_name_of_a_contender_is_not_touched() {
     let world = World::new().await;
     let mutex = world.mutex();
     let guard = mutex.lock().await.expect("held");
@@ -295,7 +295,7 @@ fn elsewhere_of(contender: &Contender) -> &str {
 const CUTS: [fn(usize) -> Cut; 4] = [Cut::BeforeRequest, Cut::AfterRequest, Cut::BeforeAnswer, Cut::AfterAnswer];
 
 #[tokio::test]
-async fn lock_is_broken_over_a_cut_at_any_frame() {
+async fn breaking_a_lock_survives_a_cut_at_any_frame() {
     let world = World::at(&hosts(), UNHURRIED).await;
     let (holders, operator) = (world.other_mutex().await, world.mutex());
     for closing in [Closing::Fin, Closing::Reset] {
@@ -310,7 +310,7 @@ async fn lock_is_broken_over_a_cut_at_any_frame() {
                 assert!(broken, "{:?}: nobody else has deleted it", at(k));
                 assert!(world.children().await.is_empty(), "{:?}", at(k));
                 assert_eq!(soon("the loss", guard.lost()).await, Loss::Deleted, "{:?}", at(k));
-                // A cut that can fall has fallen, or will with this very answer.
+                // If there is a k-th frame, the cut has happened, or happens with this answer.
                 let fired = world.proxy.requests().len() >= k;
                 world.proxy.heal();
                 if !fired {
@@ -324,7 +324,7 @@ async fn lock_is_broken_over_a_cut_at_any_frame() {
 }
 
 #[tokio::test]
-async fn lock_is_revoked_over_a_cut_at_any_frame() {
+async fn revoking_a_lock_survives_a_cut_at_any_frame() {
     let world = World::at(&hosts(), UNHURRIED).await;
     let (holders, operator) = (world.other_mutex().await, world.mutex());
     for at in CUTS {
@@ -349,13 +349,13 @@ async fn lock_is_revoked_over_a_cut_at_any_frame() {
 }
 
 #[tokio::test]
-async fn lock_that_was_broken_as_the_session_of_the_operator_ended_counts_as_broken() {
+async fn lock_broken_at_the_end_of_the_operators_session_counts_as_broken() {
     let world = World::new().await;
     let guard = world.other_mutex().await.lock().await.expect("held");
     let operator = world.mutex();
     let holder = operator.contenders().await.expect("listed").remove(0);
     world.proxy.reset();
-    // The second request is the delete: it is done, and its answer never comes.
+    // The second request is the delete: it is applied, and its answer is lost.
     world.proxy.cut(Cut::BeforeAnswer(2));
     let expire = async {
         assert_eq!(soon("the loss", guard.lost()).await, Loss::Deleted);
@@ -367,20 +367,20 @@ async fn lock_that_was_broken_as_the_session_of_the_operator_ended_counts_as_bro
 }
 
 #[tokio::test]
-async fn holder_of_every_recipe_hears_that_it_is_revoked_and_holds_on() {
+async fn holder_of_every_recipe_learns_of_its_revocation_and_keeps_the_lock() {
     for kin in &FAMILY {
         let world = World::at(&hosts(), UNHURRIED).await;
         let lock = kin.lock(&world.session, &world.path);
         let operator = kin.lock(&world.other().await, &world.path);
         for nth in 0.. {
             let guard = lock.hold().await.expect("held");
-            // Not a turn that is about to go.
+            // Without the turn, which is about to be deleted.
             kin.wait_nodes(&world, guard.nodes().len()).await;
             let all = operator.contenders().await.expect("listed");
-            // Any of its nodes will do.
+            // Any of its nodes can be revoked.
             let Some(holder) = all.get(nth) else { break };
             let (early, other) = (guard.revoke_requested(), guard.revoke_requested());
-            assert!(is_quiet(guard.revoke_requested()).await, "{}", kin.name);
+            assert!(is_pending(guard.revoke_requested()).await, "{}", kin.name);
             assert!(operator.revoke(holder).await.expect("asked"), "{}", kin.name);
             assert_eq!(world.admin.get_data(&node(holder)).await.expect("read").0, REVOKE, "{}", kin.name);
             soon(kin.name, early).await;
@@ -388,14 +388,14 @@ async fn holder_of_every_recipe_hears_that_it_is_revoked_and_holds_on() {
             soon(kin.name, other).await;
             assert_eq!(guard.state(), HoldState::Held, "{}", kin.name);
             assert!(operator.revoke(holder).await.expect("asked"), "{}: once more", kin.name);
-            guard.give_up().await.expect("held to its end");
+            guard.release().await.expect("still held");
         }
         kin.wait_empty(&world).await;
     }
 }
 
 #[tokio::test]
-async fn revoked_contender_of_every_recipe_is_listed_as_asked_and_without_an_identifier() {
+async fn revoked_contender_of_every_recipe_is_listed_as_revoked_and_without_an_identifier() {
     for kin in &FAMILY {
         let world = World::new().await;
         let guard = kin.lock(&world.session, &world.path).hold().await.expect("held");
@@ -407,11 +407,11 @@ async fn revoked_contender_of_every_recipe_is_listed_as_asked_and_without_an_ide
         assert_eq!(after[0].identifier_lossy(), "", "{}", kin.name);
         assert!(!format!("{after:?}").contains("__REVOKE__"), "{}: {after:?}", kin.name);
         assert_eq!(node(&after[0]), node(&before[0]), "{}", kin.name);
-        assert_ne!(after[0], before[0], "{}: it says something else", kin.name);
+        assert_ne!(after[0], before[0], "{}: it has changed", kin.name);
         assert!(!before[0].revoke_requested(), "{}: as of that moment", kin.name);
-        // The others are as they were.
+        // The others are unchanged.
         assert_eq!(after[1..], before[1..], "{}", kin.name);
-        guard.give_up().await.expect("held to its end");
+        guard.release().await.expect("still held");
         kin.wait_empty(&world).await;
     }
 }
@@ -434,7 +434,7 @@ async fn contender_that_was_listed_before_its_revocation_is_still_revoked_and_br
 }
 
 #[tokio::test]
-async fn holder_hears_of_a_revocation_from_before_it_asked() {
+async fn holder_learns_of_a_revocation_from_before_it_listened() {
     for kin in &FAMILY {
         let world = World::at(&hosts(), UNHURRIED).await;
         let guard = kin.lock(&world.session, &world.path).hold().await.expect("held");
@@ -442,13 +442,13 @@ async fn holder_hears_of_a_revocation_from_before_it_asked() {
         let holder = operator.contenders().await.expect("listed").remove(0);
         assert!(operator.revoke(&holder).await.expect("asked"), "{}", kin.name);
         soon(kin.name, guard.revoke_requested()).await;
-        guard.give_up().await.expect("held to its end");
+        guard.release().await.expect("still held");
         kin.wait_empty(&world).await;
     }
 }
 
 #[tokio::test]
-async fn waiter_that_is_revoked_hears_of_it_as_a_holder() {
+async fn revoked_waiter_learns_of_it_as_a_holder() {
     for kin in &FAMILY {
         let world = World::at(&hosts(), UNHURRIED).await;
         let (ahead, lock) = (kin.rival(&world.other().await, &world.path), kin.lock(&world.session, &world.path));
@@ -460,17 +460,17 @@ async fn waiter_that_is_revoked_hears_of_it_as_a_holder() {
             let waiter = all.iter().filter(|one| !one.is_holder()).nth(nth).expect("a waiter");
             assert!(operator.revoke(waiter).await.expect("asked"), "{}", kin.name);
             assert!(!waiting.is_finished(), "{}", kin.name);
-            guard.give_up().await.expect("released");
+            guard.release().await.expect("released");
             let guard = turn(kin, waiting).await;
             soon(&format!("{} as {waiter:?}", kin.name), guard.revoke_requested()).await;
-            guard.give_up().await.expect("held to its end");
+            guard.release().await.expect("still held");
         }
         kin.wait_empty(&world).await;
     }
 }
 
 #[tokio::test]
-async fn waiter_for_a_turn_that_is_revoked_hears_of_it_with_its_permit() {
+async fn revoked_waiter_for_a_turn_learns_of_it_with_its_permit() {
     let world = World::new().await;
     let semaphore = Semaphore::new(&world.session, &world.path, 1).expect("a semaphore");
     let permit = semaphore.acquire().await.expect("held");
@@ -480,16 +480,16 @@ async fn waiter_for_a_turn_that_is_revoked_hears_of_it_with_its_permit() {
     assert!(semaphore.revoke(all.last().expect("the last")).await.expect("asked"));
     permit.release().await.expect("released");
     let next = soon("the next", next).await.expect("held");
-    assert!(is_quiet(next.revoke_requested()).await, "another was asked");
+    assert!(is_pending(next.revoke_requested()).await, "another was revoked");
     next.release().await.expect("released");
     let last = soon("the last", last).await.expect("held");
     soon("the request", last.revoke_requested()).await;
-    last.release().await.expect("held to its end");
+    last.release().await.expect("still held");
     assert!(semaphore.contenders().await.expect("listed").is_empty());
 }
 
 #[tokio::test]
-async fn revocation_is_what_curators_revoker_writes_and_nothing_else() {
+async fn only_the_data_of_curators_revoker_is_a_revocation() {
     let world = World::new().await;
     let guard = world.mutex().lock().await.expect("held");
     let requested = guard.revoke_requested();
@@ -497,22 +497,22 @@ async fn revocation_is_what_curators_revoker_writes_and_nothing_else() {
     for data in [&b""[..], b"__REVOKE", b"__REVOKE__ ", b"__revoke__", &[0xff; 10]] {
         world.proxy.reset();
         world.admin.set_data(node, data, None).await.expect("written");
-        // The hold has looked.
+        // The hold has read its node.
         let looked = world.proxy.wait_for(|request| request.op == Op::GetData && request.answer.is_some());
         soon("a look", looked).await;
-        assert!(is_quiet(guard.revoke_requested()).await, "{data:?}");
+        assert!(is_pending(guard.revoke_requested()).await, "{data:?}");
     }
     world.admin.set_data(node, REVOKE, None).await.expect("written");
     soon("the request", requested).await;
-    // It was asked for, whatever is written later.
+    // It stays revoked, even if the data changes later.
     world.admin.set_data(node, b"never mind", None).await.expect("written");
     soon("the request", guard.revoke_requested()).await;
-    guard.release().await.expect("held to its end");
+    guard.release().await.expect("still held");
     world.wait_empty().await;
 }
 
 #[tokio::test]
-async fn revocation_reaches_the_holder_over_a_lost_connection() {
+async fn revocation_reaches_the_holder_across_a_lost_connection() {
     let world = World::new().await;
     let guard = world.mutex().lock().await.expect("held");
     let requested = guard.revoke_requested();
@@ -521,12 +521,12 @@ async fn revocation_reaches_the_holder_over_a_lost_connection() {
     world.admin.set_data(&guard.nodes()[0], REVOKE, None).await.expect("written");
     world.proxy.heal();
     soon("the request", requested).await;
-    guard.release().await.expect("held to its end");
+    guard.release().await.expect("still held");
     world.wait_empty().await;
 }
 
 #[tokio::test]
-async fn every_guard_of_an_owner_hears_of_a_revocation() {
+async fn every_guard_of_an_owner_learns_of_a_revocation() {
     let world = World::new().await;
     let (mutex, owner) = (ReentrantMutex::new(&world.session, &world.path).expect("a mutex"), Owner::new());
     let (outer, inner) = (mutex.lock(&owner).await.expect("held"), mutex.lock(&owner).await.expect("held"));
@@ -535,29 +535,29 @@ async fn every_guard_of_an_owner_hears_of_a_revocation() {
     soon("the outer guard", outer.revoke_requested()).await;
     soon("the inner guard", inner.revoke_requested()).await;
     outer.release().await.expect("released");
-    soon("the guard that is left", inner.revoke_requested()).await;
+    soon("the remaining guard", inner.revoke_requested()).await;
     inner.release().await.expect("released");
     world.wait_empty().await;
 }
 
 #[tokio::test]
-async fn revocation_is_not_told_after_the_release() {
+async fn revocation_is_not_reported_after_the_release() {
     let world = World::new().await;
     let guard = world.mutex().lock().await.expect("held");
     let (early, late) = (guard.revoke_requested(), guard.revoke_requested());
     world.admin.set_data(&guard.nodes()[0], REVOKE, None).await.expect("written");
     soon("the request", early).await;
-    let unasked = world.mutex();
+    let mutex = world.mutex();
     guard.release().await.expect("released");
-    assert!(is_quiet(late).await, "there is nothing to let go of");
-    let guard = unasked.lock().await.expect("held");
-    assert!(is_quiet(guard.revoke_requested()).await, "another hold");
+    assert!(is_pending(late).await, "there is nothing to release");
+    let guard = mutex.lock().await.expect("held");
+    assert!(is_pending(guard.revoke_requested()).await, "another hold");
     guard.release().await.expect("released");
     world.wait_empty().await;
 }
 
 #[tokio::test]
-async fn revocation_is_not_told_after_the_loss() {
+async fn revocation_is_not_reported_after_the_loss() {
     let world = World::new().await;
     let guard = world.mutex().lock().await.expect("held");
     let (early, late) = (guard.revoke_requested(), guard.revoke_requested());
@@ -565,14 +565,14 @@ async fn revocation_is_not_told_after_the_loss() {
     soon("the request", early).await;
     world.expire().await;
     soon("the loss", guard.lost()).await;
-    assert!(is_quiet(late).await && is_quiet(guard.revoke_requested()).await);
+    assert!(is_pending(late).await && is_pending(guard.revoke_requested()).await);
     drop(guard);
     world.wait_empty().await;
 }
 
-/// The first look after a pause of the process tells the truth.
+/// The first look after a pause of the process is right.
 #[tokio::test]
-async fn revocation_is_not_told_after_a_loss_that_nobody_has_noticed() {
+async fn revocation_is_not_reported_after_an_unnoticed_loss() {
     let world = World::new().await;
     let options = Options::new().with_max_hold(TIMEOUT / 4);
     let mutex = Mutex::with_options(&world.session, &world.path, options).expect("a mutex");
@@ -582,7 +582,7 @@ async fn revocation_is_not_told_after_a_loss_that_nobody_has_noticed() {
     soon("the request", early).await;
     let (_keep, never) = std::sync::mpsc::channel::<()>();
     let _ = never.recv_timeout(guard.valid_for());
-    assert!(futures_util::poll!(pin!(late)).is_pending(), "the hold was over before");
+    assert!(futures_util::poll!(pin!(late)).is_pending(), "the hold was lost before");
     assert_eq!(guard.state(), HoldState::Lost(Loss::MaxHold));
     drop(guard);
     world.wait_empty().await;
@@ -598,8 +598,8 @@ async fn revocation_is_not_lost_when_the_leader_proclaims() {
     assert!(operator.revoke(&leader).await.expect("asked"));
     let leader = operator.leader().await.expect("asked").expect("a leader");
     assert!(leader.revoke_requested() && leader.identifier().is_empty(), "{leader:?}");
-    // It has not looked at its node yet.
-    term.proclaim("busy").await.expect("told");
+    // It has not read its node yet.
+    term.proclaim("busy").await.expect("proclaimed");
     soon("the request", term.revoke_requested()).await;
     let leader = operator.leader().await.expect("asked").expect("a leader");
     assert_eq!((leader.identifier(), leader.revoke_requested()), (&b"busy"[..], false));
@@ -608,7 +608,7 @@ async fn revocation_is_not_lost_when_the_leader_proclaims() {
 }
 
 #[tokio::test]
-async fn revocation_that_comes_between_is_not_overwritten() {
+async fn revocation_during_a_proclamation_is_not_overwritten() {
     let world = World::new().await;
     let election = Election::new(&world.session, &world.path).expect("an election");
     let term = election.campaign().await.expect("leads");
@@ -620,8 +620,8 @@ async fn revocation_that_comes_between_is_not_overwritten() {
         world.proxy.on_request(|_| Verdict::Forward);
         world.proxy.heal();
     };
-    let (told, ()) = soon("an answer", async { tokio::join!(term.proclaim("busy"), revoke) }).await;
-    told.expect("told");
+    let (proclaimed, ()) = soon("an answer", async { tokio::join!(term.proclaim("busy"), revoke) }).await;
+    proclaimed.expect("proclaimed");
     soon("the request", term.revoke_requested()).await;
     assert_eq!(world.admin.get_data(&term.nodes()[0]).await.expect("read").0, b"busy");
     term.resign().await.expect("resigned");
@@ -629,11 +629,11 @@ async fn revocation_that_comes_between_is_not_overwritten() {
 }
 
 #[tokio::test]
-async fn revocation_is_not_lost_when_a_writer_becomes_a_reader() {
+async fn revocation_is_not_lost_in_a_downgrade() {
     let world = World::new().await;
     let lock = RwLock::new(&world.session, &world.path).expect("a lock");
     let operator = RwLock::new(&world.other().await, &world.path).expect("a lock");
-    // Before it has looked at its node, and after.
+    // Before it has read its node, and after.
     for looks in [false, true] {
         let writing = lock.write().await.expect("held");
         let requested = writing.revoke_requested();
@@ -656,7 +656,7 @@ async fn authorized(hosts: &str, acls: Acls<'_>) -> Session {
 }
 
 #[tokio::test]
-async fn operators_are_held_to_the_acls() {
+async fn operators_need_the_permissions_of_the_acls() {
     let world = World::new().await;
     let owner = Acl::new(Permission::ALL, AuthId::authed());
     let readable = [owner.clone(), Acl::new(Permission::READ, AuthId::anyone())];
@@ -675,7 +675,7 @@ async fn operators_are_held_to_the_acls() {
             assert!(matches!(&error, Error::NoAuth { path } if *path == node(&holder)), "{error:?}");
         }
         assert_eq!(guard.state(), HoldState::Held);
-        assert!(is_quiet(guard.revoke_requested()).await);
+        assert!(is_pending(guard.revoke_requested()).await);
         assert!(mutex.revoke(&holder).await.expect("asked"), "with the right credentials");
         soon("the request", guard.revoke_requested()).await;
         assert!(mutex.break_lock(&holder).await.expect("asked"));
@@ -684,7 +684,7 @@ async fn operators_are_held_to_the_acls() {
 }
 
 #[tokio::test]
-async fn locks_can_do_without_the_right_to_write_and_only_revoking_and_proclaiming_need_it() {
+async fn locks_work_without_write_and_only_revoking_and_proclaiming_need_it() {
     let world = World::new().await;
     let no_write = [Acl::new(Permission::READ | Permission::CREATE | Permission::DELETE, AuthId::anyone())];
     for kin in &FAMILY {
@@ -698,7 +698,7 @@ async fn locks_can_do_without_the_right_to_write_and_only_revoking_and_proclaimi
         let text = error.to_string();
         assert!(text.contains("revoking and proclaiming WRITE"), "{text}");
         assert_eq!(guard.state(), HoldState::Held, "{}", kin.name);
-        guard.give_up().await.expect("released");
+        guard.release().await.expect("released");
         let guard = lock.hold().await.expect("held");
         let holder = lock.contenders().await.expect("listed").remove(0);
         assert!(lock.break_lock(&holder).await.expect("asked"), "{}", kin.name);
@@ -715,7 +715,7 @@ async fn locks_can_do_without_the_right_to_write_and_only_revoking_and_proclaimi
 }
 
 #[tokio::test]
-async fn operators_without_a_server_are_answered_in_time() {
+async fn calls_of_operators_without_a_server_end_in_time() {
     let world = World::new().await;
     let guard = world.mutex().lock().await.expect("held");
     let mutex = world.mutex();

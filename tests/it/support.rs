@@ -1,4 +1,4 @@
-//! What all tests stand on: a server, a path of their own, and conditions to wait for.
+//! Helpers of all tests: a server, a path of their own, and conditions to wait for.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(crate) const UNHURRIED: Duration = Duration::from_secs(60);
 /// Far longer than anything takes; a test that waits this long has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The server that the suite was given.
+/// The server given to the suite.
 pub(crate) fn hosts() -> String {
     std::env::var("ZK_HOSTS").expect("no ZK_HOSTS: run the suite as `zk-docker/run cargo test`")
 }
@@ -41,12 +41,12 @@ pub(crate) async fn connect_for(hosts: &str, timeout: Duration) -> Session {
 pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     match tokio::time::timeout(PATIENCE, future).await {
         Ok(output) => output,
-        Err(_) => panic!("waited in vain: {what}"),
+        Err(_) => panic!("timed out: {what}"),
     }
 }
 
-/// Whether the library sent this request by itself, to keep up the trust in its session: a read of the root, or a
-/// transaction of nothing but a check of it. It does so when trust is about to end, which is sooner on a machine that
+/// Whether the library sent this request by itself, to renew the trust in its session: a read of the root, or a
+/// transaction with only a check of it. It does so when trust is about to end, which is sooner on a machine that
 /// stalls.
 pub(crate) fn is_keep_alive(request: &Request) -> bool {
     match request.op {
@@ -56,15 +56,15 @@ pub(crate) fn is_keep_alive(request: &Request) -> bool {
     }
 }
 
-/// How many listings a test has to allow for, beside those that it knows of, for each session that waits or holds at a
-/// path for so long: such a session looks again now and then, but not before 15 seconds have passed.
+/// How many extra listings a test has to allow for each session that waits or holds at a path for this long. Such a
+/// session lists again from time to time, but not within 15 seconds.
 pub(crate) fn slow_looks(during: Duration) -> usize {
     usize::try_from(during.as_secs() / 15).expect("a test is not that long")
 }
 
-/// A session through a proxy, an eye on the server beside it, and a path that nobody else uses.
+/// A session through a proxy, an admin client beside it, and a fresh path.
 ///
-/// The proxy counts no keep-alives: [`Proxy::leave_out`] with `|_| false` lets it.
+/// The proxy does not count keep-alives, unless [`Proxy::leave_out`] is called with `|_| false`.
 pub(crate) struct World {
     pub(crate) session: Session,
     pub(crate) proxy: Proxy,
@@ -72,7 +72,7 @@ pub(crate) struct World {
     pub(crate) path: String,
     pub(crate) hosts: String,
     timeout: Duration,
-    /// Where the nodes are that it waits for.
+    /// The folders of the nodes that it waits for.
     dirs: Vec<String>,
 }
 
@@ -81,7 +81,7 @@ impl World {
         Self::at(&hosts(), TIMEOUT).await
     }
 
-    /// One that looks where a recipe has its nodes.
+    /// A world that waits in the folders of a recipe.
     pub(crate) async fn of(recipe: &Recipe, timeout: Duration) -> Self {
         let mut world = Self::at(&hosts(), timeout).await;
         world.dirs = recipe.dirs.iter().map(|dir| format!("{}{dir}", world.path)).collect();
@@ -92,7 +92,7 @@ impl World {
         let proxy = Proxy::start(hosts.split(',').next().expect("a host")).await.expect("a proxy");
         proxy.leave_out(is_keep_alive);
         let session = connect_for(&proxy.hosts(), timeout).await;
-        let admin = eye(hosts).await;
+        let admin = admin_client(hosts).await;
         let path = format!("/it-{}/lock", Uuid::new_v4().simple());
         Self { session, proxy, admin, dirs: vec![path.clone()], path, hosts: hosts.to_owned(), timeout }
     }
@@ -130,47 +130,48 @@ impl World {
         self.wait_children(0).await;
     }
 
-    /// Makes the paths of the recipe, so that a test can count without the making.
+    /// Creates the paths of the recipe, so that a test does not count their creation.
     pub(crate) async fn make_path(&self) {
         make_paths(&self.admin, &self.dirs).await;
     }
 
-    /// Ends the present session, for real, and keeps its client away from now on, as if its process had died.
+    /// Ends the present session on the server, and keeps its client disconnected from now on, as if its process had
+    /// died.
     pub(crate) async fn kill(&self) {
         let session = self.proxy.session().expect("a session");
         self.proxy.refuse();
         testbed::expire::expire(&self.hosts, session).await.expect("expires");
     }
 
-    /// Ends the present session, for real, behind the library's back.
+    /// Ends the present session on the server, without the library's knowledge.
     pub(crate) async fn expire(&self) {
         self.expire_that_of(&self.session).await;
     }
 
-    /// Does so to another session behind the proxy.
+    /// Does the same to another session behind the proxy.
     pub(crate) async fn expire_that_of(&self, session: &Session) {
         let id = session.id().0;
         let password = self.proxy.password(id).expect("the session went through the proxy");
-        // The client would take its session back while it is being ended.
+        // The client would reattach to its session in the meantime.
         self.proxy.refuse();
         testbed::expire::expire(&self.hosts, (id, password)).await.expect("expires");
         self.proxy.heal();
     }
 }
 
-/// A client that a busy machine or a server that stands still does not disconnect.
-pub(crate) async fn eye(hosts: &str) -> Client {
+/// A client whose session survives a busy machine or a paused server.
+pub(crate) async fn admin_client(hosts: &str) -> Client {
     Client::connector().with_session_timeout(UNHURRIED).connect(hosts).await.expect("connects")
 }
 
-/// Makes these paths of nodes that stay: the containers that a recipe makes vanish when the server looks the next time,
-/// which may be while a test counts.
+/// Creates these paths as persistent nodes. The server would remove the containers of a recipe at its next check,
+/// perhaps while a test counts.
 pub(crate) async fn make_paths(admin: &Client, paths: &[String]) {
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
-    join_all(paths.iter().map(async |path| admin.mkdir(path, &open).await.expect("made"))).await;
+    join_all(paths.iter().map(async |path| admin.mkdir(path, &open).await.expect("created"))).await;
 }
 
-/// Deletes a path that is empty, if the server has not done so already, as it does now and then with a container.
+/// Deletes an empty path, unless the server has removed it already, as it does with containers.
 pub(crate) async fn remove_path(admin: &Client, path: &str) {
     match admin.delete(path, None).await {
         Ok(()) | Err(ZkError::NoNode) => {}
@@ -186,7 +187,7 @@ pub(crate) async fn children(admin: &Client, path: &str) -> Vec<String> {
     }
 }
 
-/// All paths below `root`, which is left out, like the servers' own.
+/// All paths below `root`, without `root` and the servers' own.
 pub(crate) async fn tree(admin: &Client, root: &str) -> BTreeSet<String> {
     let (mut found, mut unseen) = (BTreeSet::new(), vec![root.trim_end_matches('/').to_owned()]);
     while let Some(parent) = unseen.pop() {
@@ -216,7 +217,7 @@ async fn wait_nodes(admin: &Client, dirs: &[String], count: usize) -> Vec<String
             for dir in dirs {
                 there.push(children(admin, dir).await);
             }
-            panic!("waited in vain for {count} nodes: {there:?}")
+            panic!("timed out waiting for {count} nodes: {there:?}")
         }
     }
 }
@@ -226,7 +227,7 @@ fn sorted(mut names: Vec<String>) -> Vec<String> {
     names
 }
 
-/// Polls `future` so many times at most, as its wakers ask for it, and drops it; `None` if it was not done by then.
+/// Polls `future` at most `times` times, when it is woken, and drops it. `None` if it has not completed by then.
 pub(crate) async fn polled<F: Future>(times: usize, future: F) -> Option<F::Output> {
     use std::task::Poll;
 

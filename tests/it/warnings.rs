@@ -1,4 +1,4 @@
-//! Warnings of the library, heard in the thread of a test.
+//! Captures the warnings of the library in the thread of a test.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::{DefaultGuard, set_default};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// What has been warned of.
+/// The captured texts.
 #[derive(Clone)]
 pub(crate) struct Warnings {
     level: Level,
@@ -21,12 +21,12 @@ impl Warnings {
         Self { level: Level::WARN, texts: Arc::default(), panics_at: None }
     }
 
-    /// All that is logged, however small.
-    pub(crate) fn and_less() -> Self {
+    /// Captures all levels.
+    pub(crate) fn and_traces() -> Self {
         Self { level: Level::TRACE, ..Self::new() }
     }
 
-    /// Some at one of which whoever warns of it panics.
+    /// Panics in the logging thread at a text that contains this.
     pub(crate) fn that_panic_at(text: &'static str) -> Self {
         Self { panics_at: Some(text), ..Self::new() }
     }
@@ -36,9 +36,9 @@ impl Warnings {
         set_default(self.clone())
     }
 
-    /// How many had this in their text.
-    pub(crate) fn heard(&self, text: &str) -> usize {
-        self.texts.lock().expect("no panic").iter().filter(|heard| heard.contains(text)).count()
+    /// How many texts contain this.
+    pub(crate) fn count(&self, text: &str) -> usize {
+        self.texts.lock().expect("no panic").iter().filter(|logged| logged.contains(text)).count()
     }
 }
 

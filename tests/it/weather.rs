@@ -1,4 +1,4 @@
-//! Bad weather: permissions that are missing, servers that come and go.
+//! Adverse conditions: missing permissions, and servers that restart.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,9 +12,9 @@ use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode,
 use zookeeper_recipes::{Election, Error, Loss, Mutex, Observer, Options, Session};
 
 use crate::family::{FAMILY, queue, turn};
-use crate::support::{TIMEOUT, World, children, connect_for, eye, soon, wait_children};
+use crate::support::{TIMEOUT, World, admin_client, children, connect_for, soon, wait_children};
 
-/// Makes the lock path with this permission alone, for anyone.
+/// Creates the lock path with only this permission, for anyone.
 pub(crate) async fn restricted(world: &World, permission: Permission) {
     let root = world.path.rsplit_once('/').expect("two levels").0;
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
@@ -25,7 +25,7 @@ pub(crate) async fn restricted(world: &World, permission: Permission) {
 }
 
 #[tokio::test]
-async fn missing_permission_surfaces_at_once() {
+async fn missing_permission_is_returned_at_once() {
     for permission in [Permission::READ, Permission::CREATE, Permission::WRITE | Permission::ADMIN] {
         let world = World::new().await;
         restricted(&world, permission).await;
@@ -41,7 +41,7 @@ async fn missing_permission_surfaces_at_once() {
 }
 
 #[tokio::test]
-async fn missing_permission_to_make_the_path_surfaces_at_once() {
+async fn missing_permission_to_create_the_path_is_returned_at_once() {
     let world = World::new().await;
     restricted(&world, Permission::READ).await;
     let path = format!("{}/deep/lock", world.path);
@@ -53,7 +53,7 @@ async fn missing_permission_to_make_the_path_surfaces_at_once() {
 }
 
 #[tokio::test]
-async fn connection_that_never_lets_a_create_through_is_no_error() {
+async fn create_that_is_cut_again_and_again_is_no_error() {
     let world = World::new().await;
     world.make_path().await;
     let cuts = AtomicUsize::new(0);
@@ -67,7 +67,7 @@ async fn connection_that_never_lets_a_create_through_is_no_error() {
 }
 
 #[tokio::test]
-async fn release_without_the_permission_to_delete_says_so() {
+async fn release_without_the_permission_to_delete_returns_no_auth() {
     let world = World::new().await;
     restricted(&world, Permission::READ | Permission::CREATE).await;
     let guard = world.mutex().lock().await.expect("held");
@@ -78,7 +78,7 @@ async fn release_without_the_permission_to_delete_says_so() {
 }
 
 #[tokio::test]
-async fn ancestor_that_may_not_be_written_is_no_obstacle() {
+async fn read_only_ancestor_does_not_prevent_a_lock() {
     let world = World::new().await;
     let root = world.path.rsplit_once('/').expect("two levels").0;
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
@@ -92,7 +92,7 @@ async fn ancestor_that_may_not_be_written_is_no_obstacle() {
 }
 
 #[tokio::test]
-async fn credentials_of_the_connector_open_what_they_protect() {
+async fn credentials_of_the_connector_open_protected_nodes() {
     let world = World::new().await;
     let connector = Client::connector().with_session_timeout(TIMEOUT).with_auth("digest", b"user:secret");
     let session = Session::connect_with(connector, &world.hosts).await.expect("connects");
@@ -105,7 +105,7 @@ async fn credentials_of_the_connector_open_what_they_protect() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn server_that_is_restarted_while_twenty_wait() {
+async fn twenty_waiters_acquire_after_a_restart_of_the_server() {
     let mut server = Server::start().await.expect("a server");
     let session = connect_for(&server.hosts(), TIMEOUT * 3).await;
     let other = connect_for(&server.hosts(), TIMEOUT * 3).await;
@@ -127,7 +127,7 @@ async fn server_that_is_restarted_while_twenty_wait() {
     wait_children(&admin, path, 21).await;
     server.kill();
     server.restart().await.expect("a server");
-    // A hold survives a restart within its trust; released, or lost and given up, the first one makes room.
+    // A hold survives a restart within its trust. Released or lost, it deletes its node in either case.
     entry.leave();
     let _ = soon("the release", guard.release()).await;
     for waiter in waiters {
@@ -141,9 +141,10 @@ async fn server_that_is_restarted_while_twenty_wait() {
     other.close().await.expect("closed");
 }
 
-/// Whoever is connected has seen transactions that such servers do not know, and is turned away until its session is over.
+/// Connected clients have seen transactions that such servers do not know, and are refused until their sessions have
+/// ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn servers_that_come_back_empty_take_all_holds_away_and_grant_all_again() {
+async fn servers_that_restart_empty_end_all_holds_and_grant_again() {
     let mut server = Server::start().await.expect("a server");
     let before = FAMILY.iter().map(async |kin| {
         let mut world = World::at(&server.hosts(), TIMEOUT).await;
@@ -156,27 +157,27 @@ async fn servers_that_come_back_empty_take_all_holds_away_and_grant_all_again() 
     });
     let before = join_all(before).await;
     server.restart_empty().await.expect("a server");
-    let admin = eye(&server.hosts()).await;
+    let admin = admin_client(&server.hosts()).await;
     let after = before.into_iter().map(async |(kin, path, _world, lock, guard, waiting)| {
         assert_eq!(soon(kin.name, guard.lost()).await, Loss::Expired, "{}", kin.name);
-        let error = guard.give_up().await.expect_err("lost");
+        let error = guard.release().await.expect_err("lost");
         assert!(matches!(error, Error::Lost(Loss::Expired)), "{}: {error:?}", kin.name);
         let next = turn(kin, waiting).await;
-        // On a busy machine it may have been lost since; that is not what this is about.
-        let given_up = next.give_up().await;
-        assert!(matches!(given_up, Ok(()) | Err(Error::Lost(_))), "{}: {given_up:?}", kin.name);
+        // On a busy machine it may have been lost since, which this test does not check.
+        let released = next.release().await;
+        assert!(matches!(released, Ok(()) | Err(Error::Lost(_))), "{}: {released:?}", kin.name);
         let again = soon(kin.name, lock.hold()).await.expect("held");
-        let given_up = again.give_up().await;
-        assert!(matches!(given_up, Ok(()) | Err(Error::Lost(_))), "{}: {given_up:?}", kin.name);
-        for (line, _) in kin.lines {
-            wait_children(&admin, &format!("{path}{line}"), 0).await;
+        let released = again.release().await;
+        assert!(matches!(released, Ok(()) | Err(Error::Lost(_))), "{}: {released:?}", kin.name);
+        for (queue, _) in kin.queues {
+            wait_children(&admin, &format!("{path}{queue}"), 0).await;
         }
     });
     join_all(after).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn election_goes_on_on_servers_that_come_back_empty() {
+async fn election_continues_on_servers_that_restart_empty() {
     let mut server = Server::start().await.expect("a server");
     let (stands, looks) =
         (connect_for(&server.hosts(), 2 * TIMEOUT).await, connect_for(&server.hosts(), 2 * TIMEOUT).await);
@@ -188,7 +189,7 @@ async fn election_goes_on_on_servers_that_come_back_empty() {
         standing
             .lead(|term| {
                 let mut end = end.clone();
-                begins.send(term.nodes()[0].clone()).expect("heard");
+                begins.send(term.nodes()[0].clone()).expect("received");
                 async move {
                     let _ = end.wait_for(|end| *end).await;
                     match term.resign().await {
@@ -213,28 +214,28 @@ async fn election_goes_on_on_servers_that_come_back_empty() {
 }
 
 #[tokio::test]
-async fn large_node_that_closes_the_connection_each_time_comes_to_an_end() {
+async fn large_node_that_always_closes_the_connection_fails_in_the_end() {
     let world = World::new().await;
     let bystander = world.other_mutex().await;
     let large = Options::new().with_identifier(vec![b'x'; 60 * 1024]);
     let mutex = Mutex::with_options(&world.session, &world.path, large).expect("a mutex");
     world.make_path().await;
-    // What a server does whose jute.maxbuffer is smaller than the request.
+    // As a server does whose jute.maxbuffer is smaller than the request.
     world.proxy.on_request(|request| match request.op {
         Op::Create2 => Verdict::Cut,
         _ => Verdict::Forward,
     });
     world.proxy.reset();
-    let error = soon("an end", mutex.lock()).await.expect_err("it is never taken");
+    let error = soon("an end", mutex.lock()).await.expect_err("it is never accepted");
     assert!(matches!(&error, Error::Client { path, .. } if *path == world.path), "{error:?}");
     assert!(error.to_string().contains("jute.maxbuffer"), "{error}");
     assert!((2..30).contains(&world.count(Op::Create2)), "sent {} times", world.count(Op::Create2));
     world.proxy.on_request(|_| Verdict::Forward);
     bystander.lock().await.expect("nothing is left").release().await.expect("released");
-    mutex.lock().await.expect("held, on servers that take it").release().await.expect("released");
+    mutex.lock().await.expect("held, on servers that accept it").release().await.expect("released");
 }
 
-/// They are there to the end of the session, when each adds to the transaction that removes them.
+/// They stay until the end of the session, and each enlarges the transaction that removes them.
 #[tokio::test]
 async fn nodes_that_may_not_be_deleted_fill_the_session() {
     let mut world = World::new().await;
