@@ -1,4 +1,4 @@
-//! A future may be dropped at any poll: nothing is left, and the lock stays usable.
+//! A future may be dropped at any poll. Nothing is left, and the lock stays usable.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use zookeeper_recipes::{Error, LockGuard};
 use crate::recipes::*;
 use crate::support::{TIMEOUT, World, polled, soon};
 
-/// How a call on a lock that is cancelled is made.
+/// The call that is cancelled.
 #[derive(Clone, Copy, Debug)]
 enum Call {
     Lock,
@@ -26,14 +26,14 @@ async fn call(recipe: &Recipe, world: &World, call: Call) -> Outcome {
     }
 }
 
-/// Drops a call on a free lock after 1, 2, 3… polls, until it completes.
-async fn free(recipe: &Recipe, how: Call) {
+/// Drops a call on an uncontended lock after 1, 2, 3… polls, until it completes.
+async fn uncontended(recipe: &Recipe, how: Call) {
     let world = World::of(recipe, TIMEOUT).await;
     for polls in 1.. {
         let done = soon("polls", polled(polls, call(recipe, &world, how))).await;
         let completed = done.is_some();
         drop(done);
-        // Straight away, and again when it is quiet.
+        // Acquires at once, and again when nothing is under way.
         let lock = (recipe.lock)(&world.session, &world.path);
         let guard = soon("the next lock", lock.lock()).await.expect("held");
         guard.release().await.expect("released");
@@ -45,14 +45,14 @@ async fn free(recipe: &Recipe, how: Call) {
     }
 }
 
-/// Drops a call on a lock that is held after 1, 2, 3… polls, until no more polls come; then releases under it.
+/// Drops a call on a held lock after 1, 2, 3… polls, until no more polls come; then releases under it.
 async fn contended(recipe: &Recipe, how: Call) {
     let world = World::of(recipe, TIMEOUT).await;
     let holder = (recipe.other)(&world.other().await, &world.path);
     for polls in 1.. {
         let guard = holder.lock().await.expect("held");
         let mut cancelled = Box::pin(polled(polls, call(recipe, &world, how)));
-        // It waits for the holder when it has been polled as often as it will be.
+        // Once it has had all its polls, it waits for the holder.
         let waiting = tokio::time::timeout(Duration::from_millis(300), &mut cancelled).await;
         let completed = match waiting {
             Ok(done) => done.is_some(),
@@ -86,52 +86,52 @@ async fn finish(recipe: &Recipe, world: &World) {
     world.wait_empty().await;
 }
 
-macro_rules! sweep {
+macro_rules! cancel_tests {
     ($($recipe:ident => $of:expr;)*) => {$(
         mod $recipe {
             use super::*;
 
             #[tokio::test]
-            async fn lock_of_a_free_lock() {
-                free(&$of, Call::Lock).await;
+            async fn uncontended_lock() {
+                uncontended(&$of, Call::Lock).await;
             }
 
             #[tokio::test]
-            async fn try_lock_of_a_free_lock() {
-                free(&$of, Call::TryLock).await;
+            async fn uncontended_try_lock() {
+                uncontended(&$of, Call::TryLock).await;
             }
 
             #[tokio::test]
-            async fn try_lock_for_of_a_free_lock() {
-                free(&$of, Call::TryLockFor).await;
+            async fn uncontended_try_lock_for() {
+                uncontended(&$of, Call::TryLockFor).await;
             }
 
             #[tokio::test]
-            async fn lock_of_a_held_lock() {
+            async fn contended_lock() {
                 contended(&$of, Call::Lock).await;
             }
 
             #[tokio::test]
-            async fn try_lock_of_a_held_lock() {
+            async fn contended_try_lock() {
                 contended(&$of, Call::TryLock).await;
             }
 
             #[tokio::test]
-            async fn try_lock_for_of_a_held_lock() {
+            async fn contended_try_lock_for() {
                 contended(&$of, Call::TryLockFor).await;
             }
         }
     )*};
 }
 
-for_all_recipes!(sweep);
+for_all_recipes!(cancel_tests);
 
 #[tokio::test]
 async fn two_hundred_cancelled_acquires_leave_nothing() {
     let world = World::new().await;
     let mut most = 0;
     for round in 0..200 {
-        // Every possible number of polls, over and over.
+        // Every possible number of polls, again and again.
         let polls = 1 + round % 8;
         let done = polled(polls, call(&MUTEX, &world, Call::Lock)).await;
         if done.is_none() {
@@ -145,7 +145,7 @@ async fn two_hundred_cancelled_acquires_leave_nothing() {
 }
 
 #[tokio::test]
-async fn release_goes_on_when_its_future_is_dropped() {
+async fn release_continues_when_its_future_is_dropped() {
     let world = World::new().await;
     for polls in 0..4 {
         let guard = world.mutex().lock().await.expect("held");

@@ -1,5 +1,5 @@
-//! The connection may be cut before and after any frame: acquire and release come to their end, one holder at a
-//! time, and nothing is left.
+//! The connection may be cut before and after any frame. Acquire and release still complete, one holder at a time, and
+//! nothing is left.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use zookeeper_recipes::{Error, LockGuard};
 use crate::recipes::*;
 use crate::support::{TIMEOUT, World, soon};
 
-/// Where a cut falls, relative to the k-th request or answer.
+/// Where the connection is cut, relative to the k-th request or answer.
 type At = fn(usize) -> Cut;
 
 const CUTS: [(&str, At); 4] = [
@@ -21,8 +21,8 @@ const CUTS: [(&str, At); 4] = [
     ("after answer", Cut::AfterAnswer),
 ];
 
-/// Runs one acquire and release with a cut at the k-th frame, for every k until no cut falls into it any more.
-async fn sweep(recipe: &Recipe, at: At, closing: Closing, contended: bool) {
+/// Runs one acquire and release with a cut at the k-th frame, for every k until there is no such frame.
+async fn acquire_and_release(recipe: &Recipe, at: At, closing: Closing, contended: bool) {
     let world = World::of(recipe, TIMEOUT).await;
     world.proxy.close_by(closing);
     let (lock, other) =
@@ -33,22 +33,22 @@ async fn sweep(recipe: &Recipe, at: At, closing: Closing, contended: bool) {
         world.proxy.reset();
         world.proxy.cut(at(k));
         let acquire = async {
-            let guard = soon("an acquire over a cut", lock.lock()).await.expect("held");
-            ledger.enter("the one that is cut", guard.fencing_token().get()).leave();
+            let guard = soon("an acquire with a cut", lock.lock()).await.expect("held");
+            ledger.enter("with a cut", guard.fencing_token().get()).leave();
             guard
         };
-        let give_way = async {
+        let release_ahead = async {
             if let Some(guard) = ahead {
-                // It is in line, or has been cut on its way there.
+                // Our node is in the queue, or its create was cut.
                 let _ =
                     tokio::time::timeout(Duration::from_millis(200), world.wait_children((recipe.nodes)(1))).await;
-                ledger.enter("the one ahead", guard.fencing_token().get()).leave();
+                ledger.enter("predecessor", guard.fencing_token().get()).leave();
                 guard.release().await.expect("released");
             }
         };
-        let (guard, ()) = tokio::join!(acquire, give_way);
-        soon("a release over a cut", guard.release()).await.expect("released while it was trusted");
-        // A cut that can fall has fallen, or will with this very answer.
+        let (guard, ()) = tokio::join!(acquire, release_ahead);
+        soon("a release with a cut", guard.release()).await.expect("released while it was trusted");
+        // If there is a k-th frame, the cut has happened, or happens with this answer.
         let fired = world.proxy.requests().len() >= k;
         world.proxy.heal();
         world.wait_empty().await;
@@ -64,14 +64,14 @@ async fn sweep(recipe: &Recipe, at: At, closing: Closing, contended: bool) {
     world.wait_empty().await;
 }
 
-/// Drops the future of an acquire when the cut falls, so that clean-up alone has to see to the node.
-async fn sweep_cancelled(recipe: &Recipe, at: At) {
+/// Drops the future of an acquire at the cut, so that only the background clean-up handles the node.
+async fn cancel_acquire(recipe: &Recipe, at: At) {
     let world = World::of(recipe, TIMEOUT).await;
     for k in 1.. {
         let lock = (recipe.lock)(&world.session, &world.path);
         world.proxy.reset();
         world.proxy.cut(at(k));
-        let acquire = async { soon("an acquire over a cut", lock.lock()).await.expect("held") };
+        let acquire = async { soon("an acquire with a cut", lock.lock()).await.expect("held") };
         let cut = async {
             loop {
                 tokio::task::yield_now().await;
@@ -97,18 +97,18 @@ async fn sweep_cancelled(recipe: &Recipe, at: At) {
     }
 }
 
-async fn sweep_try(recipe: &Recipe, at: At) {
+async fn try_and_release(recipe: &Recipe, at: At) {
     let world = World::of(recipe, TIMEOUT).await;
     for k in 1.. {
         let lock = (recipe.lock)(&world.session, &world.path);
         world.proxy.reset();
         world.proxy.cut(at(k));
-        let guard = match soon("a try over a cut", lock.try_lock()).await {
+        let guard = match soon("a try with a cut", lock.try_lock()).await {
             Ok(Some(guard)) => guard,
-            Ok(None) => panic!("nobody else was there to be seen"),
+            Ok(None) => panic!("there is no other contender"),
             Err(error) => panic!("reconnects well within the time limit: {error}"),
         };
-        match soon("a release over a cut", guard.release()).await {
+        match soon("a release with a cut", guard.release()).await {
             Ok(()) => {}
             Err(error) => panic!("released while it was trusted: {error}"),
         }
@@ -122,40 +122,40 @@ async fn sweep_try(recipe: &Recipe, at: At) {
     }
 }
 
-macro_rules! sweeps {
+macro_rules! cut_tests {
     ($($recipe:ident => $of:expr;)*) => {$(
         mod $recipe {
             use super::*;
 
             #[tokio::test]
-            async fn free_lock() {
+            async fn uncontended() {
                 for (name, at) in CUTS {
                     println!("cut {name}");
-                    sweep(&$of, at, Closing::Fin, false).await;
+                    acquire_and_release(&$of, at, Closing::Fin, false).await;
                 }
             }
 
             #[tokio::test]
-            async fn free_lock_by_reset() {
+            async fn uncontended_by_reset() {
                 for (name, at) in CUTS {
                     println!("cut {name}");
-                    sweep(&$of, at, Closing::Reset, false).await;
+                    acquire_and_release(&$of, at, Closing::Reset, false).await;
                 }
             }
 
             #[tokio::test]
-            async fn held_lock() {
+            async fn contended() {
                 for (name, at) in CUTS {
                     println!("cut {name}");
-                    sweep(&$of, at, Closing::Fin, true).await;
+                    acquire_and_release(&$of, at, Closing::Fin, true).await;
                 }
             }
 
             #[tokio::test]
-            async fn cancelled_when_the_cut_falls() {
+            async fn cancelled_at_the_cut() {
                 for (name, at) in CUTS {
                     println!("cut {name}");
-                    sweep_cancelled(&$of, at).await;
+                    cancel_acquire(&$of, at).await;
                 }
             }
 
@@ -163,17 +163,17 @@ macro_rules! sweeps {
             async fn try_lock() {
                 for (name, at) in CUTS {
                     println!("cut {name}");
-                    sweep_try(&$of, at).await;
+                    try_and_release(&$of, at).await;
                 }
             }
         }
     )*};
 }
 
-for_all_recipes!(sweeps);
+for_all_recipes!(cut_tests);
 
 #[tokio::test]
-async fn answer_to_a_delete_that_is_lost_counts_as_a_release() {
+async fn delete_whose_answer_is_lost_counts_as_a_release() {
     let world = World::new().await;
     let guard = world.mutex().lock().await.expect("held");
     world.proxy.reset();
@@ -183,7 +183,7 @@ async fn answer_to_a_delete_that_is_lost_counts_as_a_release() {
 }
 
 #[tokio::test]
-async fn node_that_someone_deleted_is_no_release() {
+async fn node_deleted_by_someone_else_is_not_a_release() {
     let world = World::new().await;
     let guard = world.mutex().lock().await.expect("held");
     world.admin.delete(&guard.nodes()[0], None).await.expect("deleted");
@@ -191,9 +191,9 @@ async fn node_that_someone_deleted_is_no_release() {
     assert!(matches!(error, Error::Lost(zookeeper_recipes::Loss::Deleted)), "{error:?}");
 }
 
-/// A create of a lost connection may be applied after the search for it.
+/// The create of a lost connection may be applied after the search for it.
 #[tokio::test]
-async fn double_that_turns_up_late_is_not_waited_for() {
+async fn double_that_appears_late_is_not_waited_for() {
     let world = World::new().await;
     let ahead = world.other_mutex().await.lock().await.expect("held");
     world.proxy.reset();
@@ -203,7 +203,7 @@ async fn double_that_turns_up_late_is_not_waited_for() {
     soon("a watch", world.proxy.wait_for(|request| request.watch && request.answer.is_some())).await;
     assert!(world.proxy.cut_fired(), "its create has an unknown outcome");
     let names = world.wait_children(2).await;
-    // Of the same session, with the same guid, and with a number that is ahead of it.
+    // It has the same session and guid, and a lower number.
     let (ours, _) = names[1].split_at(names[1].len() - 10);
     let double = format!("{}/{ours}{}", world.path, &names[0][names[0].len() - 10..]);
     let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());

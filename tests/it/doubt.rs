@@ -1,5 +1,5 @@
-//! Nodes in doubt: what a lost create has left, and what a server says of them, counts only behind a quorum and only in
-//! the name of the session that made them.
+//! Nodes in doubt: what a lost create has left. A server's answer about them counts only behind a quorum, and only for
+//! nodes of our own session.
 
 use testbed::frames::Op;
 use testbed::proxy::{Cut, Proxy, Request, Verdict};
@@ -8,7 +8,7 @@ use zookeeper_recipes::{ContenderKind, Error, Loss, Mutex, Semaphore};
 
 use crate::support::{TIMEOUT, World, connect, hosts, soon};
 
-/// The name of a node that a create has asked for, with another number.
+/// The name that a create asked for, with another number.
 fn double_of(create: &Request, number: u32) -> String {
     assert!(matches!(create.op, Op::Create | Op::Create2), "{create:?}");
     format!("{}{number:010}", create.path)
@@ -24,9 +24,9 @@ fn is_barrier(request: &Request, path: &str) -> bool {
     request.op == Op::Multi && request.parts == [(Op::Check, path.to_owned())]
 }
 
-/// A server that lags behind, or was deposed, answers reads.
+/// Servers answer reads even if they lag behind or were deposed.
 #[tokio::test]
-async fn search_for_a_lost_create_stands_behind_an_answer_of_a_quorum() {
+async fn search_for_a_lost_create_follows_an_answer_of_a_quorum() {
     let world = World::new().await;
     world.make_path().await;
     world.proxy.reset();
@@ -35,16 +35,16 @@ async fn search_for_a_lost_create_stands_behind_an_answer_of_a_quorum() {
     let requests = world.proxy.requests();
     let again = requests.iter().rposition(|request| request.op == Op::Create2).expect("a create");
     assert!(again > 0, "the lost create was not sent again");
-    // The listing of the first burst may have stayed behind, and is no search.
+    // The listing of the first burst may still be recorded, and is not a search.
     let search = requests[..again].iter().rposition(|request| request.op == Op::GetChildren).expect("a search");
     assert!(requests[..search].iter().any(|request| is_barrier(request, &world.path)), "{requests:?}");
     guard.release().await.expect("released");
     world.wait_empty().await;
 }
 
-/// Its node is not in a listing because its session is over, which it has not heard of.
+/// Its node is not in a listing because its session has ended, which it does not know yet.
 #[tokio::test]
-async fn waiter_whose_session_ends_before_a_quorum_says_that_it_was_evicted_queues_again() {
+async fn waiter_whose_session_ends_before_a_quorum_confirms_its_eviction_queues_again() {
     let world = World::new().await;
     let ahead = world.other_mutex().await.lock().await.expect("held");
     let mutex = world.mutex();
@@ -66,9 +66,9 @@ async fn waiter_whose_session_ends_before_a_quorum_says_that_it_was_evicted_queu
     world.wait_empty().await;
 }
 
-/// The same of one of several nodes, which is watched.
+/// The same for one of several nodes, which is watched.
 #[tokio::test]
-async fn waiter_that_sees_one_of_its_nodes_go_with_its_session_queues_again() {
+async fn waiter_that_notices_the_end_of_its_session_by_one_node_queues_again() {
     let world = World::new().await;
     let other = world.other().await;
     let semaphore = |session| Semaphore::new(session, &world.path, 1).expect("a semaphore");
@@ -89,7 +89,7 @@ async fn waiter_that_sees_one_of_its_nodes_go_with_its_session_queues_again() {
         false => Verdict::Forward,
     });
     world.admin.delete(&node, None).await.expect("deleted");
-    soon("a question", world.proxy.wait_for(|request| is_barrier(request, &node))).await;
+    soon("a barrier", world.proxy.wait_for(|request| is_barrier(request, &node))).await;
     world.proxy.on_request(|_| Verdict::Forward);
     world.expire().await;
     drop(permit);
@@ -97,9 +97,9 @@ async fn waiter_that_sees_one_of_its_nodes_go_with_its_session_queues_again() {
     permit.release().await.expect("released");
 }
 
-/// It may carry our name, but it lives as long as somebody else.
+/// It may have our name, but it belongs to another session.
 #[tokio::test]
-async fn node_of_another_session_is_not_taken_for_what_a_lost_create_has_left() {
+async fn node_of_another_session_is_not_taken_for_one_of_a_lost_create() {
     let world = World::new().await;
     world.make_path().await;
     world.proxy.reset();
@@ -124,9 +124,9 @@ async fn node_of_another_session_is_not_taken_for_what_a_lost_create_has_left() 
     world.wait_empty().await;
 }
 
-/// A create of a lost connection may be applied while its place is held already.
+/// The create of a lost connection may be applied when the lock is already held.
 #[tokio::test]
-async fn double_that_turns_up_during_the_hold_goes_with_it() {
+async fn double_that_appears_during_the_hold_goes_with_it() {
     let world = World::new().await;
     world.make_path().await;
     world.proxy.reset();
@@ -140,9 +140,9 @@ async fn double_that_turns_up_during_the_hold_goes_with_it() {
     world.wait_empty().await;
 }
 
-/// Or when nobody wants it any more, and the first search has not found it.
+/// Or after the release, when the first search has not found it.
 #[tokio::test]
-async fn double_that_turns_up_after_the_first_search_is_found_by_the_second() {
+async fn double_that_appears_after_the_first_search_is_found_by_the_second() {
     let world = World::new().await;
     world.make_path().await;
     world.proxy.reset();
@@ -159,34 +159,34 @@ async fn double_that_turns_up_after_the_first_search_is_found_by_the_second() {
     world.wait_empty().await;
 }
 
-/// Changes the answer to a transaction into a refusal of its part, because the session has expired.
+/// Rewrites the answer to a transaction: its part is refused because the session has expired.
 fn expire_every_part(request: &Request, answer: &mut Vec<u8>) {
     const SESSION_EXPIRED: i32 = -112;
     if request.op == Op::Multi {
-        // The numbers of the request and of the transaction stay. No error; a part that is one; the end.
+        // The numbers of the request and of the transaction stay. Then: no error; a part that is an error; the end.
         answer.truncate(12);
         let (error, end) = (SESSION_EXPIRED.to_be_bytes(), (-1_i32).to_be_bytes());
         answer.extend([&[0; 4][..], &end, &[0], &error, &error, &end, &[1], &end].concat());
     }
 }
 
-/// The server answers each part of a transaction for itself, so one that was refused because its session is over comes
-/// as an answer.
+/// The server answers each part of a transaction separately, so a part refused for an expired session still arrives as
+/// an answer.
 #[tokio::test]
-async fn check_in_the_name_of_a_dead_session_is_no_proof_of_life() {
+async fn check_refused_for_an_expired_session_does_not_renew_trust() {
     let proxy = Proxy::start(hosts().split(',').next().expect("a host")).await.expect("a proxy");
     let session = connect(&proxy.hosts()).await;
     let path = format!("/it-{}/lock", uuid::Uuid::new_v4().simple());
     let guard = Mutex::new(&session, &path).expect("a mutex").lock().await.expect("free");
     proxy.rewrite_answers(expire_every_part);
-    // Nothing else is wrong with the session, so it would be trusted for long.
+    // Nothing else is wrong with the session, so other proofs would keep it trusted.
     let lost = tokio::time::timeout(2 * TIMEOUT, guard.lost()).await;
     assert_eq!(lost.expect("lost when the last proof is too old"), Loss::Expired);
     drop(guard);
     session.close().await.expect("closes");
 }
 
-/// Only the node that is known counts, and not what somebody else has made with its guid.
+/// Only the known node counts, not what somebody else has created with its guid.
 #[tokio::test]
 async fn node_with_the_guid_of_a_waiter_is_not_taken_for_its_own() {
     let world = World::new().await;

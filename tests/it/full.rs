@@ -6,7 +6,7 @@ use zookeeper_recipes::{Error, MultiLock, Mutex};
 
 use crate::support::{UNHURRIED, World, children, hosts, soon};
 
-/// What `Error::SessionFull` names.
+/// The limit in `Error::SessionFull`.
 const LIMIT: usize = 100 * 1024;
 const NAME: usize = "/_c_".len() + 36 + "-lock-".len() + 10;
 
@@ -19,9 +19,9 @@ fn watches(request: &Request) -> bool {
     request.watch && request.answer.is_some()
 }
 
-/// Who has to watch another node, because one ahead gave up, needs room again, which newcomers are waiting for.
+/// A waiter whose predecessor cancels watches another node. It needs room again, which newcomers compete for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn newcomers_do_not_take_the_room_of_those_in_line() {
+async fn newcomers_do_not_take_the_room_of_queued_waiters() {
     let world = World::at(&hosts(), UNHURRIED).await;
     let (here, elsewhere) = (path(&world, "x"), path(&world, "y"));
     let other = world.other().await;
@@ -35,7 +35,7 @@ async fn newcomers_do_not_take_the_room_of_those_in_line() {
         old.push(tokio::spawn(async move { mutex.lock().await.map(drop) }));
         soon("a watch", world.proxy.wait_for(watches)).await;
     }
-    let line = children(&world.admin, &here).await;
+    let queue = children(&world.admin, &here).await;
     let newcomers = (0..16).map(|_| {
         let mutex = Mutex::new(&world.session, &elsewhere).expect("a mutex");
         tokio::spawn(async move {
@@ -49,19 +49,19 @@ async fn newcomers_do_not_take_the_room_of_those_in_line() {
     for gone in [60, 40, 20] {
         world.proxy.reset();
         old.remove(gone).abort();
-        // The one behind it goes on behind the one ahead of it; the first in the line is the holder.
-        let moved = |request: &Request| watches(request) && request.path.ends_with(&line[gone]);
+        // The waiter behind it now watches the node ahead of it; the first in the queue is the holder.
+        let moved = |request: &Request| watches(request) && request.path.ends_with(&queue[gone]);
         soon("another watch", world.proxy.wait_for(moved)).await;
     }
     assert!(newcomers.iter().all(|task| !task.is_finished()), "refused, every time");
     newcomers.iter().for_each(|task| task.abort());
-    assert!(old.iter().all(|task| !task.is_finished()), "in line, all of them");
+    assert!(old.iter().all(|task| !task.is_finished()), "all of them are queued");
     old.iter().for_each(|task| task.abort());
 }
 
-/// Who waits in several lines, each with a path of another length, has room for the longest from the start.
+/// A waiter in several queues with paths of different lengths reserves room for the longest from the start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_that_go_to_a_longer_line_are_not_turned_away() {
+async fn waiters_that_move_to_a_longer_path_are_not_refused() {
     let world = World::at(&hosts(), UNHURRIED).await;
     let other = world.other().await;
     let near = format!("{}/near", world.path);
@@ -80,11 +80,11 @@ async fn waiters_that_go_to_a_longer_line_are_not_turned_away() {
         let watching = |request: &&Request| watches(request) && request.path.starts_with(path);
         world.proxy.wait_until(|requests| requests.iter().filter(watching).count() >= many).await
     };
-    soon("watches in the near line", until(&near)).await;
+    soon("watches in the near queue", until(&near)).await;
     let error = soon("a refusal", lock(&all[many]).lock()).await.expect_err("no room for another");
     assert!(matches!(error, Error::SessionFull { what: "watches", limit: LIMIT }), "{error:?}");
     held.release().await.expect("released");
-    soon("watches in the far lines", until(&format!("{}/yyy", world.path))).await;
+    soon("watches in the far queues", until(&format!("{}/yyy", world.path))).await;
     far_held.release().await.expect("released");
     for done in soon("all", try_join_all(waiting)).await.expect("no panic") {
         done.expect("held");

@@ -1,5 +1,4 @@
-//! Sessions made from a client that someone else has connected, and futures and runtimes that are kept or dropped at
-//! odd moments.
+//! Sessions made from a given client, and futures and runtimes that are kept or dropped at unusual moments.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -29,7 +28,7 @@ fn runtime() -> Runtime {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn guard_dropped_while_disconnected_leaves_nothing_though_all_handles_are_gone() {
+async fn guard_dropped_while_disconnected_leaves_nothing_without_other_handles() {
     let world = World::new().await;
     world.make_path().await;
     let client = client(&world.proxy.hosts()).await;
@@ -40,7 +39,7 @@ async fn guard_dropped_while_disconnected_leaves_nothing_though_all_handles_are_
     assert_eq!(soon("a disconnect", state.changed()).await, SessionState::Disconnected);
     drop(guard);
     drop(session);
-    // Later than anybody would wait for an answer, but in time for the session.
+    // Longer than any call waits for an answer, but in time for the session.
     pass(TIMEOUT * 15 / 16).await;
     world.proxy.heal();
     world.wait_empty().await;
@@ -55,7 +54,7 @@ fn guard_of_a_given_client_releases_after_the_runtime_of_its_first_use() {
     let mutex = Mutex::new(&session, &world.path).expect("a mutex");
     let guard = first.block_on(mutex.lock()).expect("held");
     drop(first);
-    assert_eq!(guard.state(), HoldState::Lost(Loss::Expired), "nobody keeps up its trust");
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Expired), "nothing renews its trust");
     drop(guard);
     clients.block_on(world.wait_empty());
     let error = clients.block_on(soon("an answer", mutex.lock())).expect_err("it was bound to that runtime");
@@ -70,7 +69,7 @@ fn runtime_of_the_client_dropped_under_a_hold_elsewhere_is_a_loss() {
     let session = Session::from(clients.block_on(client(&hosts())));
     let guard = holders.block_on(Mutex::new(&session, &world.path).expect("a mutex").lock()).expect("held");
     clients.shutdown_background();
-    // The runtime of the hold goes on, whatever the client says.
+    // The runtime of the hold runs on, although the client's has ended.
     assert_eq!(holders.block_on(soon("the loss", guard.lost())), Loss::Expired);
     holders.block_on(pass(TIMEOUT));
     let mutex = Mutex::new(&session, &world.path).expect("a mutex");
@@ -97,21 +96,21 @@ fn runtime_dropped_during_a_renewal_ends_the_session() {
     world.proxy.refuse();
     users.block_on(testbed::expire::expire(&hosts(), password)).expect("expires");
     let mutex = Mutex::new(&session, &world.path).expect("a mutex");
-    // Of the client that expires: the session may have another a moment later.
+    // Of the expiring client: the session may have another a moment later.
     let mut state = session.client().state_watcher();
     let expired = async { while state.changed().await != SessionState::Expired {} };
-    // It hears of the end, and then of nothing more.
+    // It learns of the expiry, and then loses its connection.
     world.proxy.heal();
     users.block_on(soon("the end", expired));
     world.proxy.refuse();
     drop(sessions);
     match users.block_on(soon("an answer", mutex.lock())) {
         Err(Error::SessionEnded { .. }) => {}
-        other => panic!("there is nobody to renew it: {other:?}"),
+        other => panic!("nothing can renew it: {other:?}"),
     }
 }
 
-/// The session has ended, and whoever would put another in its place has not heard of it yet.
+/// The session has ended, and the task that would renew it does not know yet.
 #[test]
 fn runtime_dropped_at_any_moment_before_a_renewal_ends_the_session() {
     let users = runtime();
@@ -142,7 +141,7 @@ fn runtime_dropped_at_any_moment_before_a_renewal_ends_the_session() {
         let mutex = Mutex::new(&session, &world.path).expect("a mutex");
         match users.block_on(soon("an answer", mutex.lock())) {
             Err(Error::SessionEnded { .. }) => {}
-            other => panic!("there is nobody to renew it, {polls} polls later: {other:?}"),
+            other => panic!("nothing can renew it, {polls} polls later: {other:?}"),
         }
     }
 }
@@ -175,13 +174,13 @@ fn runtime_of_the_client_dropped_under_a_waiter_elsewhere_ends_the_session() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn close_of_a_given_client_gives_up_what_nobody_polls() {
+async fn close_of_a_given_client_cancels_unpolled_futures() {
     let world = World::new().await;
     let ahead = world.other_mutex().await.lock().await.expect("held");
     let client = client(&hosts()).await;
     let session = Session::from(client.clone());
     let mutex = Mutex::new(&session, &world.path).expect("a mutex");
-    let waiting = soon("a place", mutex.enqueue()).await.expect("in line");
+    let waiting = soon("a place", mutex.enqueue()).await.expect("enqueued");
     let mut kept = pin!(mutex.lock());
     assert!(futures_util::poll!(&mut kept).is_pending());
     soon("the end", session.close()).await.expect("closed");
@@ -195,9 +194,9 @@ async fn close_of_a_given_client_gives_up_what_nobody_polls() {
     world.wait_empty().await;
 }
 
-/// A create of a lost connection may be applied after the search with which closing begins.
+/// The create of a lost connection may be applied after the first search of `close`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn close_of_a_given_client_finds_a_double_that_turns_up_late() {
+async fn close_of_a_given_client_finds_a_double_that_appears_late() {
     let world = World::new().await;
     world.make_path().await;
     let client = client(&world.proxy.hosts()).await;
@@ -212,7 +211,7 @@ async fn close_of_a_given_client_finds_a_double_that_turns_up_late() {
     world.proxy.reset();
     drop(guard);
     let closing = tokio::spawn(async move { session.close().await });
-    // One of the place that was given up, and one of the closing.
+    // One search for the released node, and one of `close`.
     let answered = |request: &&Request| request.op == Op::GetChildren && request.answer.is_some();
     let searched = world.proxy.wait_until(|requests| requests.iter().filter(answered).count() >= 2);
     soon("two searches", searched).await;
@@ -223,11 +222,11 @@ async fn close_of_a_given_client_finds_a_double_that_turns_up_late() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn close_gives_up_what_nobody_polls_beside_a_clone_of_the_client() {
+async fn close_cancels_unpolled_futures_beside_a_clone_of_the_client() {
     let world = World::new().await;
     let ahead = world.other_mutex().await.lock().await.expect("held");
     let client = world.session.client();
-    let waiting = soon("a place", world.mutex().enqueue()).await.expect("in line");
+    let waiting = soon("a place", world.mutex().enqueue()).await.expect("enqueued");
     let error = soon("the end", world.session.close()).await.expect_err("not closed");
     assert!(matches!(error, Error::SessionKept { .. }), "{error:?}");
     assert_eq!(world.children().await.len(), 1, "only the node of the holder is left");
@@ -259,7 +258,7 @@ async fn future_that_is_kept_does_not_keep_the_session() {
 }
 
 #[tokio::test]
-async fn loss_signal_of_a_released_guard_is_quiet() {
+async fn loss_signal_of_a_released_guard_stays_pending() {
     let world = World::new().await;
     let guard = world.mutex().lock().await.expect("held");
     let (lost, polls) = (guard.lost(), Arc::new(AtomicUsize::new(0)));
@@ -288,7 +287,7 @@ async fn many_holds_leave_room_for_a_waiter() {
     for number in 0..170 {
         holds.push(Mutex::new(&world.session, &path(number)).expect("a mutex").lock().await.expect("held"));
     }
-    // By now all of them watch their nodes, or look after them otherwise.
+    // By now all of them watch their nodes, or check them otherwise.
     pass(TIMEOUT / 2).await;
     let mutex = Mutex::new(&world.session, &path(1000)).expect("a mutex");
     let waiting = tokio::spawn(async move { mutex.lock().await });
@@ -304,7 +303,7 @@ async fn many_holds_leave_room_for_a_waiter() {
 }
 
 #[tokio::test]
-async fn place_that_was_given_up_is_no_obstacle_to_its_session() {
+async fn abandoned_node_does_not_block_its_own_session() {
     let world = World::new().await;
     world.make_path().await;
     for round in 0..20 {
@@ -314,7 +313,7 @@ async fn place_that_was_given_up_is_no_obstacle_to_its_session() {
             let _ = futures_util::poll!(&mut cancelled);
         }
         let guard = world.mutex().try_lock().await.expect("asked");
-        let guard = guard.unwrap_or_else(|| panic!("round {round}: nobody else is there"));
+        let guard = guard.unwrap_or_else(|| panic!("round {round}: there is no other contender"));
         guard.release().await.expect("released");
     }
     world.wait_empty().await;
@@ -332,7 +331,7 @@ async fn node_of_the_same_name_is_not_the_one_that_was_created() {
     assert!(guard.release().await.is_err());
 }
 
-/// A thread that stands still for longer than the first write of a session would be trusted.
+/// A thread that stalls for longer than the first write of a session is trusted.
 #[tokio::test]
 async fn guard_that_is_returned_after_a_stall_is_held() {
     let world = World::new().await;

@@ -28,7 +28,7 @@ async fn waiter_whose_session_expires_queues_again_at_the_tail() {
     }
     let before = world.session.id();
     world.expire().await;
-    // Gone, and back at the tail.
+    // Its node is gone, and the new one is at the tail.
     let names = world.wait_children(3).await;
     assert_ne!(world.session.id(), before);
     assert_eq!(guard.nodes()[0], format!("{}/{}", world.path, names[0]));
@@ -43,14 +43,14 @@ async fn waiter_whose_session_expires_queues_again_at_the_tail() {
 }
 
 #[tokio::test]
-async fn session_that_expires_as_its_turn_comes_is_not_admitted() {
+async fn waiter_whose_session_expires_at_its_turn_is_not_admitted() {
     let world = World::new().await;
     let guard = world.other_mutex().await.lock().await.expect("held");
     let mutex = world.mutex();
     let waiting = tokio::spawn(async move { mutex.lock().await });
     soon("a watch", world.proxy.wait_for(|request| request.watch && request.answer.is_some())).await;
     let old = world.wait_children(2).await.remove(1);
-    // It hears of the release, but its listing does not get through before its session is over.
+    // It learns of the release, but its listing arrives only after its session has ended.
     world.proxy.on_request(|request| if request.op == Op::GetChildren { Verdict::Hold } else { Verdict::Forward });
     world.proxy.reset();
     guard.release().await.expect("released");
@@ -78,8 +78,8 @@ async fn waiter_whose_node_is_deleted_is_evicted() {
     let node = format!("{}/{}", world.path, names[1]);
     world.admin.delete(&node, None).await.expect("deleted");
     guard.release().await.expect("released");
-    let guard = soon("the one behind", behind).await.expect("no panic").expect("held");
-    match soon("the evicted one", waiting).await.expect("no panic") {
+    let guard = soon("the waiter behind", behind).await.expect("no panic").expect("held");
+    match soon("the evicted waiter", waiting).await.expect("no panic") {
         Err(Error::Evicted { node: evicted }) => assert_eq!(evicted, node),
         other => panic!("not {other:?}"),
     }
@@ -88,7 +88,7 @@ async fn waiter_whose_node_is_deleted_is_evicted() {
 }
 
 #[tokio::test]
-async fn holder_whose_node_is_deleted_is_told() {
+async fn holder_whose_node_is_deleted_is_notified() {
     let world = World::new().await;
     let guard = world.mutex().lock().await.expect("held");
     let lost = guard.lost();
@@ -101,23 +101,23 @@ async fn holder_whose_node_is_deleted_is_told() {
 }
 
 #[tokio::test]
-async fn holder_that_asks_for_nothing_is_told_of_a_deletion() {
+async fn passive_holder_learns_of_a_deletion() {
     let world = World::new().await;
     let guard = world.mutex().lock().await.expect("held");
-    // Its watch is set by itself after a while.
+    // The hold sets its watch by itself after a while.
     soon("a watch", world.proxy.wait_for(|request| request.watch && request.answer.is_some())).await;
     world.admin.delete(&guard.nodes()[0], None).await.expect("deleted");
-    let told = async {
+    let noticed = async {
         while guard.state() == HoldState::Held {
             tokio::task::yield_now().await;
         }
     };
-    soon("the state", told).await;
+    soon("the state", noticed).await;
     assert_eq!(guard.state(), HoldState::Lost(Loss::Deleted));
 }
 
 #[tokio::test]
-async fn node_that_somebody_made_again_under_its_name_does_not_stand_for_a_hold() {
+async fn node_created_again_under_its_name_does_not_count_as_the_hold() {
     let world = World::new().await;
     let guard = world.mutex().lock().await.expect("held");
     let node = &guard.nodes()[0];
@@ -127,12 +127,12 @@ async fn node_that_somebody_made_again_under_its_name_does_not_stand_for_a_hold(
     world.admin.create(node, b"restored", &ephemeral).await.expect("created");
     assert_eq!(soon("the loss", guard.lost()).await, Loss::Deleted);
     assert_eq!(guard.state(), HoldState::Lost(Loss::Deleted));
-    // The loss gives up the name, and so this node.
+    // The loss deletes the node by name, and so this one.
     world.wait_empty().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn partition_longer_than_the_session_is_told_before_the_next_grant() {
+async fn partition_longer_than_the_session_is_reported_before_the_next_grant() {
     for trust in [zookeeper_recipes::Trust::Quorum, zookeeper_recipes::Trust::Connection] {
         let world = World::new().await;
         let options = zookeeper_recipes::Options::new().with_trust(trust);
@@ -149,9 +149,9 @@ async fn partition_longer_than_the_session_is_told_before_the_next_grant() {
         world.proxy.black_hole();
         let (granted, next) = soon("the next grant", next).await.expect("no panic");
         assert_eq!(guard.state(), HoldState::Lost(Loss::Expired));
-        let (loss, told) = soon("the loss", lost).await.expect("no panic");
+        let (loss, reported) = soon("the loss", lost).await.expect("no panic");
         assert_eq!(loss, Loss::Expired);
-        assert!(told < granted, "told {:?} too late", told.duration_since(granted));
+        assert!(reported < granted, "reported {:?} too late", reported.duration_since(granted));
         assert!(guard.fencing_token() < next.fencing_token());
         assert!(matches!(guard.release().await, Err(Error::Lost(Loss::Expired))));
         next.release().await.expect("released");
@@ -175,8 +175,8 @@ async fn hold_survives_a_disconnect_that_ends_within_its_trust() {
 }
 
 #[tokio::test]
-async fn hold_that_is_lost_while_its_session_lives_gives_up_its_node() {
-    // The connection is away for longer than trust lasts, but not for longer than the session.
+async fn hold_lost_while_its_session_lives_deletes_its_node() {
+    // The disconnect is longer than trust lasts, but shorter than the session timeout.
     let world = World::at(&crate::support::hosts(), 4 * TIMEOUT).await;
     let guard = world.mutex().lock().await.expect("held");
     let before = world.session.id();
@@ -190,7 +190,7 @@ async fn hold_that_is_lost_while_its_session_lives_gives_up_its_node() {
     }
 }
 
-/// The client gives a session up by its own clock; the servers may keep it, and its nodes, for longer.
+/// The client ends a session by its own clock; the servers may keep it, and its nodes, for longer.
 #[tokio::test]
 async fn renewed_session_does_not_wait_behind_the_node_of_the_old_one() {
     let world = World::new().await;
@@ -198,7 +198,7 @@ async fn renewed_session_does_not_wait_behind_the_node_of_the_old_one() {
     let guard = mutex.lock().await.expect("held");
     let old = world.session.client().session().clone();
     world.proxy.black_hole();
-    // Somebody keeps the session alive where the library cannot see it.
+    // Another client keeps the session alive without the library's knowledge.
     let keeper =
         Client::connector().with_session(old).with_detached().connect(&world.hosts).await.expect("attaches");
     let expired = async {
@@ -209,7 +209,7 @@ async fn renewed_session_does_not_wait_behind_the_node_of_the_old_one() {
     soon("the client's own end of the session", expired).await;
     assert_eq!(guard.state(), HoldState::Lost(Loss::Expired));
     assert_eq!(world.children().await.len(), 1, "its node is there");
-    // It lets go of the session without ending it.
+    // It detaches from the session without ending it.
     let mut state = keeper.state_watcher();
     drop(keeper);
     while !state.state().is_terminated() {
@@ -242,19 +242,19 @@ async fn session_made_from_a_client_is_not_renewed() {
     assert!(matches!(error, Error::SessionEnded { .. }), "{error:?}");
 }
 
-/// Servers from 3.8.4 and 3.9.2 on tell nothing of a node, not even that it exists, to whom its ACLs deny that.
+/// Servers from 3.8.4 and 3.9.2 on hide a node, even its existence, from clients without READ on it.
 #[tokio::test]
-async fn hold_is_kept_up_where_the_root_may_not_be_read() {
+async fn hold_stays_trusted_where_the_root_may_not_be_read() {
     let server = Server::start().await.unwrap_or_else(|error| panic!("{error}"));
     let world = World::at(&server.hosts(), TIMEOUT).await;
     world.make_path().await;
     let closed = [Acl::new(Permission::CREATE, AuthId::anyone())];
-    world.admin.set_acl("/", &closed, None).await.expect("taken away");
+    world.admin.set_acl("/", &closed, None).await.expect("denied");
     let guard = world.mutex().lock().await.expect("held");
     world.proxy.reset();
     let lost = tokio::time::timeout(3 * TIMEOUT, guard.lost()).await;
     assert!(lost.is_err(), "{lost:?}, with the server there");
     let requests = world.proxy.requests().len();
-    assert!(requests < 100, "{requests} requests to keep up one hold for three timeouts");
+    assert!(requests < 100, "{requests} requests to keep one hold trusted for three timeouts");
     guard.release().await.expect("still held");
 }

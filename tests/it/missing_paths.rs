@@ -1,5 +1,5 @@
-//! Paths that are missing: an acquire makes them together with its nodes, or makes nothing. Nothing stays that the server
-//! would never remove.
+//! Missing paths: an acquire creates them together with its nodes, or creates nothing. It leaves nothing that the
+//! server would never remove.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,15 +20,15 @@ use crate::support::{
     TIMEOUT, UNHURRIED, World, children, connect_for, hosts, make_paths, polled, soon, tree, wait_children,
 };
 
-/// How often the server looks for empty containers.
-const SWEEP: &str = "100";
+/// How often the server removes empty containers, in milliseconds.
+const CHECK_INTERVAL: &str = "100";
 
-/// Far longer than the machine stalls, and than a kernel puts off an acknowledgement.
-const HELD_BACK: Duration = Duration::from_millis(500);
+/// Far longer than a stall of the machine, or a delayed acknowledgement of a kernel.
+const ANSWER_DELAY: Duration = Duration::from_millis(500);
 
 /// A server that removes empty containers quickly, and a world on it.
-async fn swept_world() -> (Server, World) {
-    let server = Server::builder().property("znode.container.checkIntervalMs", SWEEP).start().await;
+async fn cleaned_world() -> (Server, World) {
+    let server = Server::builder().property("znode.container.checkIntervalMs", CHECK_INTERVAL).start().await;
     let server = server.expect("a server");
     let world = World::at(&server.hosts(), TIMEOUT).await;
     (server, world)
@@ -40,15 +40,15 @@ async fn no_nodes(world: &World) {
     soon("the end of all nodes", nodes).await;
 }
 
-/// Waits until clean-up has deleted all lock nodes, and the server has removed a path that was used after all others and
-/// is deeper. Returns the paths that are left.
+/// Waits until clean-up has deleted all lock nodes, and until the server has removed a deeper path that was used last.
+/// Returns the paths that are left.
 async fn left(world: &World) -> BTreeSet<String> {
     no_nodes(world).await;
     let top = format!("/control-{}", Uuid::new_v4().simple());
     let mutex = Mutex::new(&world.other().await, &format!("{top}/2/3/4/5/6/7")).expect("a mutex");
     drop(mutex.lock().await.expect("held"));
-    let swept = async { while world.admin.check_stat(&top).await.expect("asked").is_some() {} };
-    soon("the removal of the control path", swept).await;
+    let removed = async { while world.admin.check_stat(&top).await.expect("asked").is_some() {} };
+    soon("the removal of the control path", removed).await;
     tree(&world.admin, "/").await
 }
 
@@ -56,14 +56,14 @@ fn together(lock: Result<MultiLock>) -> Arc<dyn DistributedLock> {
     lock.and_then(|lock| lock.exclusive()).expect("a lock")
 }
 
-/// Options whose ACLs let nobody create anything below what they are given to.
+/// Options whose ACLs let nobody create children.
 fn read_only() -> Options {
     Options::new().with_acls(Acls::new(&[Acl::new(Permission::READ, AuthId::anyone())]))
 }
 
 #[tokio::test]
-async fn refusal_for_wrong_acls_makes_nothing() {
-    let (_server, world) = swept_world().await;
+async fn refusal_for_wrong_acls_creates_nothing() {
+    let (_server, world) = cleaned_world().await;
     let [a, b] = ["/locks/a", "/locks/b/c"];
     let locks: [Arc<dyn DistributedLock>; 3] = [
         Arc::new(Mutex::with_options(&world.session, a, read_only()).expect("a mutex")),
@@ -79,14 +79,14 @@ async fn refusal_for_wrong_acls_makes_nothing() {
     let semaphore = Semaphore::with_options(&world.session, a, 2, read_only()).expect("a semaphore");
     assert!(matches!(semaphore.acquire_many(2).await, Err(Error::NoAuth { .. })));
     assert_eq!(left(&world).await, BTreeSet::new());
-    // One typo keeps nobody else out.
+    // One typo does not exclude anybody else.
     let guard = Mutex::new(&world.other().await, a).expect("a mutex").lock().await.expect("held");
     guard.release().await.expect("released");
 }
 
 #[tokio::test]
-async fn refusal_of_one_member_makes_no_path_of_the_others() {
-    let (_server, world) = swept_world().await;
+async fn refusal_of_one_member_creates_no_path_of_the_others() {
+    let (_server, world) = cleaned_world().await;
     let closed = [Acl::new(Permission::READ, AuthId::anyone())];
     let closed = CreateMode::Persistent.with_acls(Acls::new(&closed));
     world.admin.create("/bad", b"", &closed).await.expect("created");
@@ -99,26 +99,26 @@ async fn refusal_of_one_member_makes_no_path_of_the_others() {
     assert_eq!(left(&world).await, BTreeSet::from(["/bad".to_owned()]));
 }
 
-/// Loses the answer to each request in turn, and what was sent after it.
+/// Loses the answer to each request in turn, and all later requests.
 #[tokio::test]
-async fn call_that_is_dropped_after_a_cut_leaves_no_path() {
-    let (_server, world) = swept_world().await;
+async fn call_dropped_after_a_cut_leaves_no_path() {
+    let (_server, world) = cleaned_world().await;
     for k in 1..=8 {
         world.proxy.reset();
         cut_off(&world, Cut::BeforeAnswer(k), k);
         let mutex = Mutex::new(&world.session, &format!("/new-{k}/deep/path")).expect("a mutex");
         tokio::select! {
             _ = mutex.lock() => {}
-            () = fallen(&world) => {}
+            () = cut_fired(&world) => {}
         }
         let_pass(&world);
-        // What clean-up sends is not to be cut off.
+        // The requests of clean-up must not be cut.
         no_nodes(&world).await;
     }
     assert_eq!(left(&world).await, BTreeSet::new());
 }
 
-/// Arms a cut, before which no more than `most` requests get to the server.
+/// Arms a cut. Until then at most `most` requests reach the server.
 fn cut_off(world: &World, at: Cut, most: usize) {
     world.proxy.cut(at);
     world.proxy.on_request(move |request| if request.number > most { Verdict::Hold } else { Verdict::Forward });
@@ -129,16 +129,16 @@ fn let_pass(world: &World) {
     world.proxy.heal();
 }
 
-async fn fallen(world: &World) {
+async fn cut_fired(world: &World) {
     while !world.proxy.cut_fired() {
         tokio::task::yield_now().await;
     }
 }
 
-/// Where a cut falls, relative to the k-th request or answer.
+/// Where the connection is cut, relative to the k-th request or answer.
 type At = fn(usize) -> Cut;
 
-/// Each with whether requests after the k-th may get to the server.
+/// Each with whether requests after the k-th may reach the server.
 const CUTS: [(At, bool); 5] = [
     (Cut::BeforeRequest, true),
     (Cut::AfterRequest, true),
@@ -147,25 +147,25 @@ const CUTS: [(At, bool); 5] = [
     (Cut::AfterAnswer, true),
 ];
 
-/// Acquires at paths that are missing, with a cut at every frame: to the end, or dropped when the cut falls.
-async fn sweep_cuts(recipe: &Recipe, dropped: bool) {
-    let (_server, mut world) = swept_world().await;
+/// Acquires at missing paths with a cut at every frame, to the end or dropped at the cut.
+async fn acquire_with_cuts(recipe: &Recipe, dropped: bool) {
+    let (_server, mut world) = cleaned_world().await;
     for (index, (at, others_pass)) in CUTS.into_iter().enumerate() {
         world.proxy.close_by(if index % 2 == 0 { Closing::Fin } else { Closing::Reset });
         for k in 1.. {
             let lock = (recipe.lock)(&world.session, &format!("/cut-{index}-{k}/deep"));
             world.proxy.reset();
             cut_off(&world, at(k), if others_pass { usize::MAX } else { k });
-            let acquire = async { soon("an acquire over a cut", lock.lock()).await.expect("held") };
+            let acquire = async { soon("an acquire with a cut", lock.lock()).await.expect("held") };
             let held: Option<Box<dyn LockGuard>> = if dropped {
                 tokio::select! {
                     biased;
-                    () = fallen(&world) => None,
+                    () = cut_fired(&world) => None,
                     guard = acquire => Some(guard),
                 }
             } else {
                 let healed = async {
-                    fallen(&world).await;
+                    cut_fired(&world).await;
                     let_pass(&world);
                     std::future::pending().await
                 };
@@ -174,12 +174,12 @@ async fn sweep_cuts(recipe: &Recipe, dropped: bool) {
                     guard = acquire => Some(guard),
                 }
             };
-            // A cut that can fall has fallen, or will with this very answer.
+            // If there is a k-th frame, the cut has happened, or happens with this answer.
             let fired = world.proxy.requests().len() >= k;
             let_pass(&world);
             drop(held);
             no_nodes(&world).await;
-            // Its clean-up, which looks twice, is not to be cut the next time.
+            // Its clean-up, which searches twice, must not be cut in the next round.
             drop(lock);
             world.session.close().await.expect("closed");
             if !fired {
@@ -193,9 +193,9 @@ async fn sweep_cuts(recipe: &Recipe, dropped: bool) {
     assert_eq!(left(&world).await, BTreeSet::new());
 }
 
-/// Drops acquires at paths that are missing after 1, 2, 3… polls.
-async fn sweep_polls(recipe: &Recipe) {
-    let (_server, world) = swept_world().await;
+/// Drops acquires at missing paths after 1, 2, 3… polls.
+async fn acquire_with_drops(recipe: &Recipe) {
+    let (_server, world) = cleaned_world().await;
     for polls in 1.. {
         let lock = (recipe.lock)(&world.session, &format!("/cancelled/deep/{polls}"));
         let done = soon("polls", polled(polls, lock.lock())).await.is_some();
@@ -207,42 +207,42 @@ async fn sweep_polls(recipe: &Recipe) {
     assert_eq!(left(&world).await, BTreeSet::new());
 }
 
-macro_rules! sweeps {
+macro_rules! missing_path_tests {
     ($($recipe:ident => $of:expr;)*) => {$(
         mod $recipe {
             use super::*;
 
             #[tokio::test]
             async fn cut_at_any_frame_leaves_no_path() {
-                sweep_cuts(&$of, false).await;
+                acquire_with_cuts(&$of, false).await;
             }
 
             #[tokio::test]
             async fn cut_and_dropped_at_any_frame_leaves_no_path() {
-                sweep_cuts(&$of, true).await;
+                acquire_with_cuts(&$of, true).await;
             }
 
             #[tokio::test]
             async fn cancelled_at_any_poll_leaves_no_path() {
-                sweep_polls(&$of).await;
+                acquire_with_drops(&$of).await;
             }
         }
     )*};
 }
 
-sweeps! {
+missing_path_tests! {
     mutex => MUTEX;
     semaphore => SEMAPHORE;
     several_permits => SEVERAL_PERMITS;
     multi_lock => MULTI_LOCK;
 }
 
-/// A path of this many levels that nobody else uses.
+/// A fresh path of this many levels.
 fn path_of(levels: usize) -> String {
     (2..=levels).fold(format!("/it-{}", Uuid::new_v4().simple()), |path, level| format!("{path}/{level}"))
 }
 
-/// The transactions in which containers were created, or were to be.
+/// The transactions that create containers, successful or not.
 fn guesses(world: &World) -> Vec<Request> {
     let requests = world.proxy.requests().into_iter();
     requests.filter(|request| request.parts.iter().any(|(op, _)| *op == Op::CreateContainer)).collect()
@@ -254,9 +254,9 @@ async fn no_nodes_below(admin: &Client, path: &str) {
 }
 
 #[tokio::test]
-async fn missing_path_of_any_depth_takes_one_round_trip_more() {
+async fn missing_path_of_any_depth_costs_one_more_round_trip() {
     let world = World::at(&hosts(), UNHURRIED).await;
-    world.proxy.hold_answers(HELD_BACK);
+    world.proxy.hold_answers(ANSWER_DELAY);
     for levels in [1, 2, 6] {
         let path = path_of(levels);
         let mutex = Mutex::new(&world.session, &path).expect("a mutex");
@@ -269,13 +269,13 @@ async fn missing_path_of_any_depth_takes_one_round_trip_more() {
 }
 
 #[tokio::test]
-async fn lines_that_are_missing_to_different_depths_take_two_round_trips_more() {
+async fn paths_missing_at_different_depths_cost_two_more_round_trips() {
     let world = World::at(&hosts(), UNHURRIED).await;
     let there = format!("{}/b", world.path);
     make_paths(&world.admin, std::slice::from_ref(&there)).await;
     let paths = ["a", "b", "b/c", "b/d/e/f"].map(|path| format!("{}/{path}", world.path));
     let multi = MultiLock::new(&world.session, &paths).expect("a lock");
-    world.proxy.hold_answers(HELD_BACK);
+    world.proxy.hold_answers(ANSWER_DELAY);
     world.proxy.reset();
     let guard = multi.lock().await.expect("held");
     assert_eq!(world.proxy.round_trips(), 3);
@@ -289,7 +289,7 @@ async fn lines_that_are_missing_to_different_depths_take_two_round_trips_more() 
 }
 
 #[tokio::test]
-async fn path_of_a_hundred_levels_is_not_guessed() {
+async fn path_of_a_hundred_levels_is_created_without_guesses() {
     let world = World::new().await;
     let path = format!("{}/{}", path_of(100), "x".repeat(1_000));
     let mutex = Mutex::new(&world.session, &path).expect("a mutex");
@@ -311,7 +311,7 @@ async fn missing_paths_that_do_not_fit_into_a_request_are_refused() {
     for part in ["602 missing paths", "1000000 are the most", "jute.maxbuffer", "create the paths first"] {
         assert!(error.to_string().contains(part), "{part:?} is not in {error}");
     }
-    assert!(guesses(&world).is_empty(), "nothing of it was sent");
+    assert!(guesses(&world).is_empty(), "no request was sent");
     assert_eq!(tree(&world.admin, &world.path).await, BTreeSet::new());
     make_paths(&world.admin, &paths).await;
     let guard = soon("all", multi.lock()).await.expect("held");
@@ -334,7 +334,7 @@ async fn path_deleted_between_two_guesses_leaves_no_double() {
         world.proxy.on_request(move |request| if held_up(request) { Verdict::Hold } else { Verdict::Forward });
         world.proxy.reset();
         let locking = tokio::spawn(async move { lock.lock().await });
-        // The first guess that fits has made them.
+        // The first guess that fits has created them.
         let node = world.wait_children(1).await.remove(0);
         soon("the second guess", world.proxy.wait_for(&second)).await;
         for path in [&format!("{}/{node}", world.path), &world.path, &root] {
@@ -354,7 +354,7 @@ async fn path_deleted_between_two_guesses_leaves_no_double() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tasks_that_race_for_a_missing_path_all_have_their_turns() {
+async fn tasks_that_race_for_a_missing_path_all_acquire() {
     let world = World::at(&hosts(), UNHURRIED).await;
     let other = connect_for(&hosts(), UNHURRIED).await;
     for round in 0..50 {
@@ -382,7 +382,7 @@ async fn tasks_that_race_for_a_missing_path_all_have_their_turns() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn path_that_comes_and_goes_is_entered() {
+async fn path_deleted_and_created_repeatedly_can_be_locked() {
     let world = World::at(&hosts(), UNHURRIED).await;
     let other = Mutex::with_options(
         &connect_for(&hosts(), UNHURRIED).await,
@@ -420,7 +420,7 @@ async fn path_that_comes_and_goes_is_entered() {
 }
 
 #[tokio::test]
-async fn chroot_that_is_missing_is_named_by_locks_of_several_nodes() {
+async fn missing_chroot_is_reported_by_locks_of_several_nodes() {
     let world = World::new().await;
     let chroot = format!("/chroot-{}", Uuid::new_v4().simple());
     make_paths(&world.admin, std::slice::from_ref(&chroot)).await;
@@ -436,13 +436,13 @@ async fn chroot_that_is_missing_is_named_by_locks_of_several_nodes() {
     ] {
         assert!(matches!(error, Error::InvalidInput { what: "chroot", .. }), "{error:?}");
     }
-    assert!(world.admin.check_stat(&chroot).await.expect("asked").is_none(), "nothing was made");
+    assert!(world.admin.check_stat(&chroot).await.expect("asked").is_none(), "nothing was created");
     session.close().await.expect("closed");
 }
 
-/// The server says so of nodes that exist, too.
+/// The server also refuses to create nodes that exist.
 #[tokio::test]
-async fn path_below_what_is_closed_to_us_is_entered_where_it_exists() {
+async fn existing_path_below_a_restricted_node_can_be_locked() {
     let world = World::new().await;
     let below = |path: &str| format!("{}/{path}", world.path);
     make_paths(&world.admin, &[below("open"), below("open-too")]).await;

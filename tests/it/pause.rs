@@ -1,4 +1,4 @@
-//! The first look after a pause of the process tells of the loss, and a jump of the wall clock is not noticed.
+//! The first look after a pause of the process reports the loss, and a jump of the wall clock changes nothing.
 //!
 //! The holder is a process of its own: this binary again, with `PAUSE_CHILD` set.
 
@@ -22,31 +22,32 @@ use zookeeper_recipes::{HoldState, Mutex, MutexGuard, Options, Trust};
 
 use crate::support::{TIMEOUT, connect, connect_for, hosts, soon, wait_children};
 
-/// What tells the child to be one: what it does (`pause`, `pause-connection`, `sleep` or `clock`), a space and a lock path.
+/// The environment variable that makes this binary the child. Its value is a role (`pause`, `pause-connection`, `sleep`
+/// or `clock`), a space and a lock path.
 const CHILD: &str = "PAUSE_CHILD";
 
-/// Tells the child's lines from those of the test harness in it.
-const SAYS: &str = "child says ";
+/// Marks the child's own lines among those of its test harness.
+const REPORT: &str = "child reports ";
 
-/// The process was paused when its clock has gone on by this much at once.
+/// The process was paused if its clock has advanced by this much at once.
 const GAP: Duration = Duration::from_secs(1);
 
-/// The session timeout of the holder that sleeps: long, beside what a busy machine needs to get going.
+/// The session timeout of the sleeping holder: long compared to the start-up time of a busy machine.
 const SLEEPER: Duration = Duration::from_secs(12);
 
 const HOUR: f64 = 3600.0;
 
 #[tokio::test]
-async fn first_look_after_a_pause_says_lost() {
-    assert_first_look_says_lost("pause").await;
+async fn first_look_after_a_pause_returns_lost() {
+    assert_first_look_returns_lost("pause").await;
 }
 
 #[tokio::test]
-async fn first_look_after_a_pause_says_lost_when_the_connection_is_trusted() {
-    assert_first_look_says_lost("pause-connection").await;
+async fn first_look_after_a_pause_returns_lost_when_the_connection_is_trusted() {
+    assert_first_look_returns_lost("pause-connection").await;
 }
 
-async fn assert_first_look_says_lost(role: &str) {
+async fn assert_first_look_returns_lost(role: &str) {
     let path = some_path();
     let mut holder = Holder::start(role, &path, []).await;
     let session = connect(&hosts()).await;
@@ -58,8 +59,8 @@ async fn assert_first_look_says_lost(role: &str) {
     let next = soon("the next grant", next).await.expect("does not panic");
     holder.signal(Signal::CONT);
 
-    assert_eq!(holder.hear().await, "Lost(Expired), valid for 0ns");
-    assert_eq!(holder.hear().await, "Err(Lost(Expired)) when released");
+    assert_eq!(holder.next_report().await, "Lost(Expired), valid for 0ns");
+    assert_eq!(holder.next_report().await, "Err(Lost(Expired)) when released");
     holder.ended().await;
     let next = next.expect("granted");
     next.release().await.expect("still held");
@@ -78,24 +79,24 @@ async fn jump_of_the_wall_clock_is_not_noticed() {
         let jumped = Instant::now();
         while jumped.elapsed() < TIMEOUT * 3 / 4 {
             beat.tick().await;
-            holder.order("look").await;
-            let (off, state) = (holder.hear().await, holder.hear().await);
+            holder.send("look").await;
+            let (off, state) = (holder.next_report().await, holder.next_report().await);
             let off: f64 = off.parse::<f64>().expect("seconds") - wall_clock();
             assert!(
                 (off - f64::from(hours) * HOUR).abs() < 60.0,
-                "told to be off by {hours} h, the clock is off by {off} s"
+                "set off by {hours} h, the clock is off by {off} s"
             );
             assert_eq!(state, "Held", "with a clock that is off by {off} s");
         }
     }
 
-    holder.order("release").await;
-    assert_eq!(holder.hear().await, "Ok(()) when released");
+    holder.send("release").await;
+    assert_eq!(holder.next_report().await, "Ok(()) when released");
     holder.ended().await;
 }
 
-/// As timers and the clock of trust see it, the machine sleeps: the process stands still, and when it goes on timers take
-/// up where they were, while the boot time has gone on.
+/// For timers and for the clock of trust the machine sleeps. The process is stopped. When it continues, its timers
+/// resume where they were, but the boot time has advanced.
 #[tokio::test]
 async fn loss_is_reported_soon_after_the_machine_slept() {
     let (path, clock) = (some_path(), FakeClock::new());
@@ -113,19 +114,19 @@ async fn loss_is_reported_soon_after_the_machine_slept() {
     holder.signal(Signal::CONT);
     let awake = Instant::now();
 
-    assert_eq!(holder.hear().await, "lost: Expired");
+    assert_eq!(holder.next_report().await, "lost: Expired");
     let late = awake.elapsed();
-    // The first timer that has to do with it, of the client's own, is a fifth of the timeout away.
+    // The first timer that could notice, one of the client's own, is a fifth of the timeout away.
     assert!(late < SLEEPER / 8, "{late:?} after the machine was awake again");
 }
 
-/// Not a test but the child of one, unless nobody told it to be.
+/// Not a test but the child of one. Does nothing if the variable is not set.
 #[test]
 fn child_holds_the_lock() {
-    let Ok(told) = std::env::var(CHILD) else {
+    let Ok(role) = std::env::var(CHILD) else {
         return;
     };
-    let (role, path) = told.split_once(' ').expect("a role and a path");
+    let (role, path) = role.split_once(' ').expect("a role and a path");
     let trust = match role {
         "pause-connection" => Trust::Connection,
         _ => Trust::Quorum,
@@ -139,14 +140,14 @@ fn child_holds_the_lock() {
         mutex.lock().await.expect("free")
     });
     assert_eq!(guard.state(), HoldState::Held);
-    say("holds");
+    report("holds");
     match role {
-        "clock" => look_when_told(&guard),
-        "sleep" => say(&format!("lost: {:?}", runtime.block_on(guard.lost()))),
+        "clock" => look_on_request(&guard),
+        "sleep" => report(&format!("lost: {:?}", runtime.block_on(guard.lost()))),
         _ => look_after_a_gap(&guard),
     }
     let released = runtime.block_on(guard.release());
-    say(&format!("{released:?} when released"));
+    report(&format!("{released:?} when released"));
 }
 
 fn look_after_a_gap(guard: &MutexGuard) {
@@ -156,28 +157,28 @@ fn look_after_a_gap(guard: &MutexGuard) {
         (before, now) = (now, Instant::now());
     }
     let state = guard.state();
-    say(&format!("{state:?}, valid for {:?}", guard.valid_for()));
+    report(&format!("{state:?}, valid for {:?}", guard.valid_for()));
 }
 
-fn look_when_told(guard: &MutexGuard) {
-    for order in stdin().lines() {
-        if order.expect("text") == "release" {
+fn look_on_request(guard: &MutexGuard) {
+    for command in stdin().lines() {
+        if command.expect("text") == "release" {
             return;
         }
-        say(&wall_clock().to_string());
+        report(&wall_clock().to_string());
         let (state, valid_for) = (guard.state(), guard.valid_for());
         match valid_for {
-            Duration::ZERO => say(&format!("{state:?}, but not valid any more")),
-            _ => say(&format!("{state:?}")),
+            Duration::ZERO => report(&format!("{state:?}, but not valid any more")),
+            _ => report(&format!("{state:?}")),
         }
     }
 }
 
-fn say(what: &str) {
-    println!("\n{SAYS}{what}");
+fn report(what: &str) {
+    println!("\n{REPORT}{what}");
 }
 
-/// Seconds since 1970, by the clock that anybody can set.
+/// Seconds since 1970, by the wall clock.
 fn wall_clock() -> f64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     now.expect("it is later than 1970").as_secs_f64()
@@ -190,7 +191,7 @@ fn some_path() -> String {
 /// The child that holds the lock, seen by its parent. Dropping it kills it.
 struct Holder {
     child: Child,
-    orders: ChildStdin,
+    input: ChildStdin,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
@@ -210,33 +211,33 @@ impl Holder {
             .kill_on_drop(true)
             .spawn()
             .expect("this binary runs again");
-        let orders = child.stdin.take().expect("it is piped");
+        let input = child.stdin.take().expect("it is piped");
         let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-        let mut holder = Self { child, orders, lines };
-        assert_eq!(holder.hear().await, "holds");
+        let mut holder = Self { child, input, lines };
+        assert_eq!(holder.next_report().await, "holds");
         holder
     }
 
-    async fn order(&mut self, what: &str) {
+    async fn send(&mut self, what: &str) {
         let line = format!("{what}\n");
-        self.orders.write_all(line.as_bytes()).await.expect("the child reads");
+        self.input.write_all(line.as_bytes()).await.expect("the child reads");
     }
 
-    /// The next thing that the child says.
-    async fn hear(&mut self) -> String {
-        let said = async {
+    /// The next report of the child.
+    async fn next_report(&mut self) -> String {
+        let report = async {
             loop {
                 let line = self.lines.next_line().await.expect("text");
-                let line = line.expect("the child ended before it said what it was to say");
-                if let Some(said) = line.strip_prefix(SAYS) {
-                    return said.to_owned();
+                let line = line.expect("the child ended before its report");
+                if let Some(report) = line.strip_prefix(REPORT) {
+                    return report.to_owned();
                 }
             }
         };
-        soon("a word of the child", said).await
+        soon("a report of the child", report).await
     }
 
-    /// Waits until the child has ended by itself, as the library that fakes its clock wants it to, to clean up.
+    /// Waits until the child has ended by itself, so that the library that fakes its clock cleans up.
     async fn ended(mut self) {
         let status = soon("the end of the child", self.child.wait()).await;
         assert!(status.expect("it can be waited for").success());
@@ -249,7 +250,7 @@ impl Holder {
     }
 }
 
-/// A wall clock for one process, which is off by as much as it is told to be.
+/// A wall clock for one process, with an offset that can be set.
 struct FakeClock {
     library: PathBuf,
     folder: tempfile::TempDir,
@@ -270,13 +271,13 @@ impl FakeClock {
         self.write(&format!("{hours:+}h\n"));
     }
 
-    /// Puts it back by so much.
+    /// Puts it back by this much.
     fn put_back(&self, by: Duration) {
         self.write(&format!("-{:.3}\n", by.as_secs_f64()));
     }
 
     fn write(&self, offset: &str) {
-        // The file is read at every look at the clock, so it must be whole at any time.
+        // The file is read at every look at the clock, so it must be complete at any time.
         let new = self.folder.path().join("new");
         fs::write(&new, offset).expect("can be written");
         fs::rename(new, self.offset()).expect("can be renamed");
@@ -323,7 +324,7 @@ fn install_faketime() {
 }
 
 fn apt_get(arguments: &[&str]) {
-    // Whether it worked shows in what is there afterwards.
+    // The caller checks the outcome.
     let _ = std::process::Command::new("apt-get")
         .args(["-qq", "-o", "DPkg::Lock::Timeout=120"])
         .args(arguments)

@@ -1,4 +1,4 @@
-//! Threads that are not tokio's, and runtimes without timers.
+//! Threads outside tokio, and runtimes without timers.
 
 use std::any::Any;
 use std::future::Future;
@@ -25,7 +25,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Polls as an executor does that knows nothing of tokio.
+/// Polls like an executor without tokio.
 fn block_on<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut future = pin!(future);
@@ -37,7 +37,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// What the panic says in which `executor` ends.
+/// The message of the panic in `executor`.
 fn panic_in<T>(executor: impl FnOnce() -> T) -> String {
     let panic: Box<dyn Any + Send> = match catch_unwind(AssertUnwindSafe(executor)) {
         Ok(_) => return "no panic".to_owned(),
@@ -75,7 +75,7 @@ fn calls_on_a_runtime_without_timers_panic_with_its_message() {
 }
 
 #[test]
-fn what_is_dropped_outside_tokio_is_released() {
+fn guards_and_places_dropped_outside_tokio_are_released() {
     let tokio = runtime();
     let world = tokio.block_on(World::new());
     let session = tokio.block_on(world.other());

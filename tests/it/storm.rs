@@ -1,6 +1,6 @@
-//! Everything at once: sessions that flap, fall silent and expire while they contend for one lock.
+//! All faults together: sessions reconnect, fall silent and expire while they contend for one lock.
 //!
-//! `STORM_SECONDS` makes it longer, `STORM_SEED` repeats its random choices.
+//! `STORM_SECONDS` is its duration, `STORM_SEED` repeats its random choices.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as StdMutex};
@@ -14,7 +14,7 @@ use crate::support::{World, soon};
 const WORKERS: usize = 5;
 const SESSION: Duration = Duration::from_secs(1);
 
-/// Everyone who has been granted the lock and has not given it back.
+/// All workers that were granted the lock and have not released it.
 #[derive(Default)]
 struct Floor {
     holds: Vec<(usize, Arc<MutexGuard>)>,
@@ -25,13 +25,13 @@ struct Floor {
 }
 
 impl Floor {
-    /// At the moment of a grant, every other hold has to say of itself that it is lost: by its clock, so it does not
-    /// matter how soon a busy machine lets anybody hear of it.
+    /// At the moment of a grant, every other hold must report that it is lost. It does so by its clock, so delays of a
+    /// busy machine do not matter.
     fn enter(&mut self, worker: usize, guard: &Arc<MutexGuard>) {
         for (other, hold) in &self.holds {
             if !matches!(hold.state(), HoldState::Lost(_)) {
                 self.violations
-                    .push(format!("{worker} was granted the lock while {other} says {:?}", hold.state()));
+                    .push(format!("{worker} was granted the lock while {other} reports {:?}", hold.state()));
             }
         }
         if self.last >= Some(guard.fencing_token()) {
@@ -51,7 +51,7 @@ async fn wait_a_while(millis: u64) {
     let _ = tokio::time::timeout(Duration::from_millis(millis), std::future::pending::<()>()).await;
 }
 
-/// Takes the lock over and over, in all ways, and gives up some of the attempts.
+/// Acquires the lock again and again, in all ways, and cancels some of the attempts.
 async fn contend(
     worker: usize,
     mutex: Mutex,
@@ -76,24 +76,24 @@ async fn contend(
             Err(error) => panic!("no reason to fail: {error:?}"),
         };
         enter_and_leave().enter(worker, &guard);
-        // Some hold it for longer than a fault needs to take it away.
+        // Some hold it long enough to lose it by a fault.
         let work = if random.u8(0..8) == 0 { 3_000 } else { 20 };
         if guard.run_until_lost(wait_a_while(random.u64(0..work))).await.is_err() {
             enter_and_leave().losses += 1;
         }
         enter_and_leave().leave(worker);
-        let guard = Arc::into_inner(guard).expect("nobody else has it");
+        let guard = Arc::into_inner(guard).expect("no other reference");
         if random.bool() {
             match guard.release().await {
                 Ok(()) | Err(Error::Lost(_)) => {}
-                Err(error) => panic!("a release fails with a loss alone: {error}"),
+                Err(error) => panic!("a release fails only with a loss: {error}"),
             }
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn faults_at_random_never_let_two_hold_nor_leave_a_node() {
+async fn random_faults_never_admit_two_holders_or_leave_a_node() {
     let from_env = |name| std::env::var(name).ok().and_then(|number| number.parse().ok());
     let seed = from_env("STORM_SEED").unwrap_or_else(|| fastrand::u64(..));
     println!("STORM_SEED={seed}");

@@ -1,7 +1,7 @@
-//! Before an ensemble gives a lock away its holder knows that it is lost, whichever part of the ensemble fails.
+//! The holder of a lock knows of its loss before the ensemble grants it again, whichever part of the ensemble fails.
 //!
-//! Each fault comes 3 times, each time at a random moment. For more of them, and to see the margins:
-//! `TRUST_ROUNDS=50 zk-docker/run cargo test --test it trust:: -- --nocapture`. `TRUST_SEED` repeats the moments.
+//! Each fault is repeated 3 times at random moments. For more, and for the margins: `TRUST_ROUNDS=50 zk-docker/run
+//! cargo test --test it trust:: -- --nocapture`. `TRUST_SEED` repeats the moments.
 
 mod arena;
 
@@ -16,10 +16,10 @@ use zookeeper_recipes::{Error, HoldState, Mutex, Options, Semaphore, Trust};
 use self::arena::{Arena, Change, T};
 use crate::support::{connect_for, soon};
 
-/// In ticks: 6 s, so that a follower stays one while a lock is given away behind its back.
+/// In ticks: 6 s, so that a follower stays one while a lock is granted without its knowledge.
 const FOR_FOLLOWERS: u32 = 30;
 
-/// In ticks: 3 s, since nothing is given away before another leads.
+/// In ticks: 3 s, since nothing is granted before another server leads.
 const FOR_LEADERS: u32 = 15;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -40,7 +40,7 @@ async fn holder_on_follower_that_is_cut_off_knows_first() {
         let here = soon("a read at the follower", witness.check_stat(&node)).await;
         assert!(
             here.expect("the follower answers reads").is_some(),
-            "the follower knows what its leader did, so it was not cut off"
+            "the follower knows of the deletion, so it was not cut off"
         );
         arena.ensemble.heal();
         arena.end(round).await;
@@ -53,7 +53,7 @@ async fn holder_on_follower_that_is_cut_off_knows_first() {
 async fn refusals_by_a_follower_that_is_cut_off_keep_no_hold_alive() {
     let mut arena = Arena::start_with(FOR_FOLLOWERS, [("zookeeper.enableEagerACLCheck", "true")]).await;
     let mut margins = Margins::new("follower cut off, refusing writes", &arena);
-    // It refuses until a write is under way that it cannot pass on, behind which everything else waits.
+    // It refuses until it receives a write that it has to forward. Everything else waits behind that write.
     let mut by_itself = 0;
     for _ in 0..rounds() {
         let (leader, follower) = arena.leader_and_follower().await;
@@ -85,12 +85,12 @@ async fn refusals_by_a_follower_that_is_cut_off_keep_no_hold_alive() {
         arena.ensemble.heal();
         arena.end(round).await;
     }
-    assert!(by_itself > 0, "the follower has refused nothing while it was cut off");
+    assert!(by_itself > 0, "the follower refused nothing while it was cut off");
     margins.report_none_below(0.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn holder_on_follower_that_stands_still_knows_first() {
+async fn holder_on_paused_follower_knows_first() {
     let mut arena = Arena::start(FOR_FOLLOWERS).await;
     let mut margins = Margins::new("follower paused", &arena);
     for _ in 0..rounds() {
@@ -124,10 +124,11 @@ async fn holder_on_leader_that_is_deposed_knows_first() {
     margins.report_none_below(0.0);
 }
 
-/// All writes are answered while the leader hears nothing of the session, so trust cannot know. When the session ends,
-/// the follower is told as soon as the next holder, and tells the hold by its watch or by closing the connection.
+/// All writes are answered while the leader hears nothing of the session, so trust does not end. When the session ends,
+/// the follower learns of it together with the next holder. It notifies the hold by its watch or by closing the
+/// connection.
 #[tokio::test(flavor = "multi_thread")]
-async fn holder_whose_follower_keeps_pings_back_knows_at_about_the_same_time() {
+async fn holder_whose_follower_delays_pings_knows_at_about_the_same_time() {
     let mut arena = Arena::start(FOR_FOLLOWERS).await;
     let mut margins = Margins::new("pings held back", &arena);
     for _ in 0..rounds() {
@@ -140,11 +141,11 @@ async fn holder_whose_follower_keeps_pings_back_knows_at_about_the_same_time() {
         arena.ensemble.heal();
         arena.end(round).await;
     }
-    // Mostly it is first, by some milliseconds; a machine that is busy is given time.
+    // Usually it is first by some milliseconds. A busy machine gets more time.
     margins.report_none_below(-T.as_secs_f64() / 4.0);
 }
 
-/// The servers tell that its nodes are gone before they tell that its session is.
+/// The servers report the deletion of its nodes before the end of its session.
 #[tokio::test(flavor = "multi_thread")]
 async fn waiter_with_several_nodes_whose_session_ends_queues_again() {
     let mut arena = Arena::start(FOR_FOLLOWERS).await;
@@ -171,7 +172,7 @@ async fn waiter_with_several_nodes_whose_session_ends_queues_again() {
     }
 }
 
-/// What the stronger trust is for, and the proof that the fault is one.
+/// Shows why the stronger trust exists, and that the fault is real.
 #[tokio::test(flavor = "multi_thread")]
 async fn holder_that_trusts_its_connection_does_not_know_that_its_follower_is_cut_off() {
     let mut arena = Arena::start(FOR_FOLLOWERS).await;
@@ -192,7 +193,7 @@ async fn holder_that_trusts_its_connection_does_not_know_that_its_follower_is_cu
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hold_in_healthy_ensemble_stays_held() {
-    // Twice as long as elsewhere, for a machine that stalls: nothing here waits for the end of a session.
+    // Twice the usual timeout, for a machine that stalls. This test does not wait for the end of a session.
     let timeout = 2 * T;
     let arena = Arena::start(FOR_FOLLOWERS).await;
     let mut holds = Vec::new();
@@ -219,7 +220,7 @@ fn rounds() -> usize {
     std::env::var("TRUST_ROUNDS").map_or(2, |rounds| rounds.parse().expect("a number of rounds"))
 }
 
-/// How long before the next grant each loss was told.
+/// How long before the next grant each loss was reported.
 struct Margins {
     fault: &'static str,
     seed: u64,
@@ -235,8 +236,8 @@ impl Margins {
     }
 
     fn add(&mut self, change: &Change) {
-        let early = change.granted.saturating_duration_since(change.told);
-        let late = change.told.saturating_duration_since(change.granted);
+        let early = change.granted.saturating_duration_since(change.reported);
+        let late = change.reported.saturating_duration_since(change.granted);
         self.margins.push(early.as_secs_f64() - late.as_secs_f64());
         if !matches!(change.holder_at_grant, HoldState::Lost(_)) {
             self.late.push(change.holder_at_grant);
@@ -255,9 +256,9 @@ impl Margins {
         );
         println!("{report}");
         if !self.late.is_empty() {
-            println!("trust: {}: at the grant some said {:?}", self.fault, self.late);
+            println!("trust: {}: at the grant some reported {:?}", self.fault, self.late);
         }
         assert!(smallest >= least, "{report}; all: {:?}", self.margins);
-        assert!(least < 0.0 || self.late.is_empty(), "{report}; at the grant some said {:?}", self.late);
+        assert!(least < 0.0 || self.late.is_empty(), "{report}; at the grant some reported {:?}", self.late);
     }
 }

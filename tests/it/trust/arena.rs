@@ -1,4 +1,4 @@
-//! The ground of the trust tests: an ensemble, and a lock that changes hands between its servers.
+//! The setup of the trust tests: an ensemble, and a lock that changes hands between sessions on its servers.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -16,25 +16,25 @@ use crate::support::{connect_for, soon, wait_children};
 
 const TICK: Duration = Duration::from_millis(200);
 
-/// The session timeout: shorter than any patience of the servers with each other.
+/// The session timeout: shorter than the timeouts of the servers with each other.
 pub(super) const T: Duration = Duration::from_secs(2);
 
-/// One is work enough for a small machine.
+/// A small machine can run only one at a time.
 static ENSEMBLES: Semaphore = Semaphore::const_new(1);
 
-/// Lets time pass, so that a fault comes at any moment; never to wait for something.
+/// Lets time pass, so that a fault happens at a random moment; never to wait for something.
 async fn pass(time: Duration) {
     let _ = tokio::time::timeout(time, pending::<()>()).await;
 }
 
-/// Three servers, and a lock that changes hands between them.
+/// Three servers, and a lock that changes hands between sessions on them.
 pub(super) struct Arena {
     pub(super) ensemble: Ensemble,
-    /// What the random moments come from.
+    /// The seed of the random moments.
     pub(super) seed: u64,
     random: Rng,
     pub(super) path: String,
-    /// The holder's.
+    /// The options of the holder.
     pub(super) options: Options,
     _permit: SemaphorePermit<'static>,
 }
@@ -75,7 +75,7 @@ impl Arena {
         (server + self.random.usize(1..=2)) % 3
     }
 
-    /// A session that knows one server only.
+    /// A session that knows only one server.
     pub(super) async fn session(&self, server: usize) -> Session {
         connect_for(&self.ensemble.server(server).hosts(), T).await
     }
@@ -88,9 +88,9 @@ impl Arena {
             .expect("connects")
     }
 
-    /// A holder on `server`, another contender behind it elsewhere, and a random part of a timeout that has passed.
+    /// Creates a holder on `server` and a waiter behind it on another server, and lets a random part of a timeout pass.
     ///
-    /// On a machine that is too busy a hold may be lost before there is any fault, which is honest, but no round.
+    /// On a very busy machine a hold may be lost before any fault. That is correct behaviour, but not a round.
     pub(super) async fn round(&mut self, server: usize) -> Round {
         for attempt in 1..=5 {
             let holds = self.session(server).await;
@@ -102,15 +102,15 @@ impl Arena {
                 .await
                 .expect("free");
             let round = Round::new(holds.clone(), holder, next, &self.path);
-            let eye = round.next.client();
-            let both = wait_children(&eye, &self.path, 2);
+            let admin = round.next.client();
+            let both = wait_children(&admin, &self.path, 2);
             if tokio::time::timeout(T, both).await.is_ok() {
                 pass(T.mul_f64(self.random.f64())).await;
                 if round.holder.state() == HoldState::Held {
                     return round;
                 }
             }
-            drop(eye);
+            drop(admin);
             println!("trust: attempt {attempt}: {:?} before any fault, on a busy machine", round.holder.state());
             holds.close().await.expect("closed");
             round.next.close().await.expect("closed");
@@ -118,27 +118,27 @@ impl Arena {
         panic!("lost five holds before any fault");
     }
 
-    /// Releases everything, once the servers are together again.
+    /// Releases everything, once the servers have settled again.
     pub(super) async fn end(&self, round: Round) {
         self.ensemble.settled().await.expect("settles");
-        let holder = Arc::into_inner(round.holder).expect("nobody else has it");
+        let holder = Arc::into_inner(round.holder).expect("no other reference");
         let released = holder.release().await;
-        assert!(matches!(released, Err(Error::Lost(_))), "release said {released:?}");
+        assert!(matches!(released, Err(Error::Lost(_))), "release returned {released:?}");
         let guard = round.granted.expect("it was granted");
-        // On a busy machine it may have been lost since; that is not what this is about.
+        // On a busy machine it may have been lost since, which this test does not check.
         let released = guard.release().await;
-        assert!(matches!(released, Ok(()) | Err(Error::Lost(_))), "release said {released:?}");
+        assert!(matches!(released, Ok(()) | Err(Error::Lost(_))), "release returned {released:?}");
         wait_children(&round.next.client(), &self.path, 0).await;
         round.next.close().await.expect("closes");
     }
 }
 
-/// A holder, and the contender that is to get the lock next.
+/// A holder, and the waiter that acquires the lock next.
 pub(super) struct Round {
     /// The holder's session.
     pub(super) holds: Session,
     pub(super) holder: Arc<MutexGuard>,
-    told: JoinHandle<Instant>,
+    reported: JoinHandle<Instant>,
     pub(super) next: Session,
     grant: JoinHandle<(Instant, HoldState, MutexGuard)>,
     granted: Option<MutexGuard>,
@@ -146,9 +146,9 @@ pub(super) struct Round {
 
 /// The end of one hold and the beginning of the next.
 pub(super) struct Change {
-    pub(super) told: Instant,
+    pub(super) reported: Instant,
     pub(super) granted: Instant,
-    /// What the hold that was lost said of itself as soon as the next was granted.
+    /// The state of the lost hold as soon as the next was granted.
     pub(super) holder_at_grant: HoldState,
 }
 
@@ -156,7 +156,7 @@ impl Round {
     fn new(holds: Session, holder: MutexGuard, next: Session, path: &str) -> Self {
         let holder = Arc::new(holder);
         let held = holder.clone();
-        let told = tokio::spawn(async move {
+        let reported = tokio::spawn(async move {
             let loss = held.lost().await;
             assert_eq!(held.state(), HoldState::Lost(loss));
             Instant::now()
@@ -167,7 +167,7 @@ impl Round {
             let guard = mutex.lock().await.expect("waits as long as it takes");
             (Instant::now(), held.state(), guard)
         });
-        Self { holds, holder, told, next, grant, granted: None }
+        Self { holds, holder, reported, next, grant, granted: None }
     }
 
     /// Waits until the lock is lost here and granted there.
@@ -176,7 +176,7 @@ impl Round {
         let (granted, holder_at_grant, guard) = grant.expect("does not panic");
         assert!(guard.fencing_token() > self.holder.fencing_token());
         self.granted = Some(guard);
-        let told = soon("the loss", &mut self.told).await;
-        Change { told: told.expect("does not panic"), granted, holder_at_grant }
+        let reported = soon("the loss", &mut self.reported).await;
+        Change { reported: reported.expect("does not panic"), granted, holder_at_grant }
     }
 }
