@@ -1,4 +1,4 @@
-//! What every lock must do, written once and run for each.
+//! The contract of every lock, written once and run for each.
 
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
@@ -48,8 +48,8 @@ macro_rules! contract {
             }
 
             #[tokio::test]
-            async fn tells_of_its_hold() {
-                super::tells_of_its_hold(&$of).await;
+            async fn reports_its_loss() {
+                super::reports_its_loss(&$of).await;
             }
 
             #[tokio::test]
@@ -107,7 +107,7 @@ async fn queues_in_order(recipe: &Recipe) {
             order.lock().expect("unpoisoned").push((waiter, guard.fencing_token()));
             guard.release().await.expect("released");
         }));
-        // The next one joins when this one is in line.
+        // The next waiter joins once this one is in the queue.
         world.wait_children((recipe.nodes)(waiter + 1)).await;
     }
     guard.release().await.expect("released");
@@ -131,7 +131,7 @@ async fn hands_over(recipe: &Recipe) {
         token = Some(from.fencing_token());
         let mut next = std::pin::pin!(to.lock());
         assert!(futures_util::poll!(&mut next).is_pending());
-        // Its node is in line before the release.
+        // Its node is in the queue before the release.
         tokio::select! {
             _ = &mut next => panic!("two holders"),
             _ = world.wait_children((recipe.nodes)(1)) => {}
@@ -190,7 +190,7 @@ async fn releases_when_dropped(recipe: &Recipe) {
     world.wait_empty().await;
 }
 
-async fn tells_of_its_hold(recipe: &Recipe) {
+async fn reports_its_loss(recipe: &Recipe) {
     let world = World::of(recipe, TIMEOUT).await;
     let lock = (recipe.lock)(&world.session, &world.path);
     let guard = lock.lock().await.expect("held");
@@ -267,16 +267,16 @@ async fn passes_over_a_dead_waiter_in_the_middle(recipe: &Recipe) {
     let last = soon("the last", last).await.expect("no panic").expect("held");
     assert!(token < last.fencing_token());
     last.release().await.expect("released");
-    assert!(!dead.is_finished(), "nobody has told it anything");
+    assert!(!dead.is_finished(), "it has learned nothing");
     world.wait_empty().await;
     dead.abort();
 }
 
-macro_rules! all_of_them {
+macro_rules! named_recipes {
     ($($recipe:ident => $of:expr;)*) => { [$((stringify!($recipe), &$of)),*] };
 }
 
-/// With a server of its own, which tells how many watches it has for all sessions together.
+/// Uses a server of its own, which reports its watches for all sessions together.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waits_that_time_out_leave_no_watch() {
     let server = Server::start().await.expect("a server");
@@ -285,7 +285,7 @@ async fn waits_that_time_out_leave_no_watch() {
     let (holder, waiter) =
         (connect_for(&holds.hosts(), UNHURRIED).await, connect_for(&waits.hosts(), UNHURRIED).await);
     let set = |request: &Request| request.watch && request.answer.is_some_and(|answer| answer.err == 0);
-    let tried = for_all_recipes!(all_of_them).map(async |(name, recipe)| {
+    let tried = for_all_recipes!(named_recipes).map(async |(name, recipe)| {
         let path = format!("/{name}");
         let guard = (recipe.lock)(&holder, &path).lock().await.expect("held");
         let tried = (recipe.other)(&waiter, &path).try_lock_for(Duration::from_secs(3)).await;
@@ -304,7 +304,7 @@ async fn waits_that_time_out_leave_no_watch() {
         count.trim().parse::<usize>().expect("a number")
     };
     let mut beat = tokio::time::interval(Duration::from_millis(50));
-    soon("the end of all watches but those of the holds", async {
+    soon("the end of all watches but the holders'", async {
         while count().await != own() {
             beat.tick().await;
         }

@@ -1,4 +1,4 @@
-//! One leader among candidates, one after another, and those who watch them.
+//! One leader among candidates, one after another, and observers of them.
 
 use std::future::pending;
 use std::ops::ControlFlow;
@@ -36,7 +36,7 @@ fn text(leader: &Option<Contender>) -> Option<&str> {
 }
 
 #[tokio::test]
-async fn candidate_is_named_as_by_curator_and_carries_its_identifier() {
+async fn candidate_has_curators_node_name_and_its_identifier() {
     let world = World::new().await;
     let term = election(&world.session, &world.path, "10.0.0.7:8080").campaign().await.expect("leads");
     let name = world.wait_children(1).await.remove(0);
@@ -64,7 +64,7 @@ async fn leader_whose_session_is_killed_is_followed_by_the_next() {
         let term = soon("a term", campaign).await.expect("no panic").expect("leads");
         let entry = ledger.enter(format!("leader {index}"), term.fencing_token().get());
         assert_eq!(text(&changed(&mut observer).await), Some(index.to_string().as_str()));
-        // Nobody can tell a leader in time that is killed from outside; here it is told by the test.
+        // A leader whose session is killed from outside cannot learn of it in time; here the test records its end.
         entry.leave();
         world.expire().await;
         assert_eq!(soon("the loss", term.lost()).await, Loss::Expired);
@@ -76,17 +76,17 @@ async fn leader_whose_session_is_killed_is_followed_by_the_next() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn leader_that_is_cut_off_knows_before_the_next_one_leads() {
+async fn leader_that_is_cut_off_learns_of_its_loss_before_the_next_one_leads() {
     for close in [true, false] {
         let world = World::new().await;
         let ledger = Ledger::new();
         let term = election(&world.session, &world.path, "first").campaign().await.expect("leads");
         let entry = ledger.enter("first", term.fencing_token().get());
         let next = candidate(&world, "next").await;
-        let told = ledger.clone();
+        let shared = ledger.clone();
         let next = tokio::spawn(async move {
             let term = next.campaign().await.expect("leads");
-            let entry = told.enter("next", term.fencing_token().get());
+            let entry = shared.enter("next", term.fencing_token().get());
             (term, entry)
         });
         world.wait_children(2).await;
@@ -115,7 +115,7 @@ async fn leader_that_is_cut_off_knows_before_the_next_one_leads() {
 }
 
 #[tokio::test]
-async fn resigning_lets_the_next_one_lead() {
+async fn next_candidate_leads_after_a_resignation() {
     let world = World::new().await;
     let first = election(&world.session, &world.path, "first");
     let term = first.campaign().await.expect("leads");
@@ -135,13 +135,13 @@ async fn resigning_lets_the_next_one_lead() {
 }
 
 #[tokio::test]
-async fn leader_is_told_as_the_servers_have_it() {
+async fn leader_is_returned_as_the_servers_have_it() {
     let world = World::new().await;
     let standing = election(&world.session, &world.path, "here");
     assert_eq!(standing.leader().await.expect("asked"), None, "on a path that does not exist");
     let term = standing.campaign().await.expect("leads");
     let other = candidate(&world, "elsewhere").await;
-    let waiting = other.enqueue().await.expect("stands");
+    let waiting = other.enqueue().await.expect("enqueued");
     for asked in [&standing, &other] {
         let leader = asked.leader().await.expect("asked").expect("somebody leads");
         assert_eq!(format!("{}/{}", leader.path(), leader.name()), term.nodes()[0]);
@@ -155,23 +155,23 @@ async fn leader_is_told_as_the_servers_have_it() {
 }
 
 #[tokio::test]
-async fn proclaimed_data_takes_the_place_of_the_identifier() {
+async fn proclaimed_data_replaces_the_identifier() {
     let world = World::new().await;
     let standing = election(&world.session, &world.path, "here");
     let term = standing.campaign().await.expect("leads");
     for data in ["http://10.0.0.7:8080", "", "ü"] {
-        term.proclaim(data).await.expect("told");
+        term.proclaim(data).await.expect("proclaimed");
         assert_eq!(text(&standing.leader().await.expect("asked")), Some(data));
     }
     assert_eq!(term.state(), HoldState::Held);
-    let next = candidate(&world, "next").await.enqueue().await.expect("stands");
+    let next = candidate(&world, "next").await.enqueue().await.expect("enqueued");
     drop(next);
     term.resign().await.expect("resigned");
     world.wait_empty().await;
 }
 
 #[tokio::test]
-async fn proclaiming_after_the_loss_says_lost() {
+async fn proclaiming_after_the_loss_returns_lost() {
     let world = World::new().await;
     let standing = election(&world.session, &world.path, "here");
     let term = standing.campaign().await.expect("leads");
@@ -192,7 +192,7 @@ async fn proclaiming_without_an_answer_ends_with_the_loss() {
     let world = World::new().await;
     let term = election(&world.session, &world.path, "here").campaign().await.expect("leads");
     world.proxy.black_hole();
-    let error = soon("an answer", term.proclaim("late")).await.expect_err("nobody was told");
+    let error = soon("an answer", term.proclaim("late")).await.expect_err("no answer");
     assert!(matches!(error, Error::Lost(Loss::Expired)), "{error:?}");
     world.proxy.heal();
     drop(term);
@@ -200,7 +200,7 @@ async fn proclaiming_without_an_answer_ends_with_the_loss() {
 }
 
 #[tokio::test]
-async fn proclaiming_goes_on_over_a_cut_at_any_frame() {
+async fn proclaiming_survives_a_cut_at_any_frame() {
     let world = World::new().await;
     let standing = election(&world.session, &world.path, "here");
     let term = standing.campaign().await.expect("leads");
@@ -210,8 +210,8 @@ async fn proclaiming_goes_on_over_a_cut_at_any_frame() {
             world.proxy.reset();
             world.proxy.cut(at(k));
             let data = format!("{:?}", at(k));
-            soon("an answer", term.proclaim(data.as_str())).await.expect("told");
-            // A cut that can fall has fallen, or will with this very answer.
+            soon("an answer", term.proclaim(data.as_str())).await.expect("proclaimed");
+            // If there is a k-th frame, the cut has happened, or happens with this answer.
             let fired = world.proxy.requests().len() >= k;
             world.proxy.heal();
             assert_eq!(text(&observed.leader().await.expect("asked")), Some(data.as_str()));
@@ -225,10 +225,10 @@ async fn proclaiming_goes_on_over_a_cut_at_any_frame() {
 }
 
 #[tokio::test]
-async fn tries_to_lead_only_if_nobody_stands() {
+async fn try_campaign_leads_only_if_there_is_no_other_candidate() {
     let world = World::new().await;
     let (first, other) = (election(&world.session, &world.path, "first"), candidate(&world, "other").await);
-    let term = first.try_campaign().await.expect("asked").expect("nobody stands");
+    let term = first.try_campaign().await.expect("asked").expect("no other candidate");
     assert!(other.try_campaign().await.expect("asked").is_none());
     for limit in [Duration::ZERO, Duration::from_millis(500)] {
         assert!(other.try_campaign_for(limit).await.expect("asked").is_none(), "{limit:?}");
@@ -240,13 +240,13 @@ async fn tries_to_lead_only_if_nobody_stands() {
     let term = soon("a term", waiting).await.expect("no panic").expect("asked").expect("leads");
     assert!(first.try_campaign().await.expect("asked").is_none());
     term.resign().await.expect("resigned");
-    let term = first.try_campaign_for(Duration::ZERO).await.expect("asked").expect("nobody stands");
+    let term = first.try_campaign_for(Duration::ZERO).await.expect("asked").expect("no other candidate");
     term.resign().await.expect("resigned");
     world.wait_empty().await;
 }
 
 #[tokio::test]
-async fn leads_term_after_term_until_one_breaks() {
+async fn lead_runs_terms_until_one_breaks() {
     let world = World::new().await;
     let standing = election(&world.session, &world.path, "here");
     let ledger = Ledger::new();
@@ -268,7 +268,7 @@ async fn leads_term_after_term_until_one_breaks() {
 }
 
 #[tokio::test]
-async fn terms_of_two_take_turns() {
+async fn two_candidates_lead_in_turn() {
     let world = World::new().await;
     let ledger = Ledger::new();
     let lead = async |name: &'static str| {
@@ -294,7 +294,7 @@ async fn terms_of_two_take_turns() {
 }
 
 #[tokio::test]
-async fn term_is_cut_off_by_the_loss_and_followed_by_another() {
+async fn term_is_cancelled_by_a_loss_and_followed_by_another() {
     let world = World::new().await;
     let standing = election(&world.session, &world.path, "here");
     let (started, mut starts) = tokio::sync::mpsc::unbounded_channel();
@@ -305,11 +305,11 @@ async fn term_is_cut_off_by_the_loss_and_followed_by_another() {
         let (started, running, last) = (started.clone(), running.clone(), terms == 3);
         async move {
             let _running = running;
-            started.send(term.fencing_token()).expect("heard");
+            started.send(term.fencing_token()).expect("received");
             if last {
                 return ControlFlow::Break("done");
             }
-            // Work that never looks whether it still leads.
+            // Work that never checks whether it still leads.
             pending::<()>().await;
             ControlFlow::Continue(())
         }
@@ -319,7 +319,7 @@ async fn term_is_cut_off_by_the_loss_and_followed_by_another() {
         assert_eq!(Arc::strong_count(&running), 2);
         world.expire().await;
         let second = starts.recv().await.expect("a term in the renewed session");
-        assert_eq!(Arc::strong_count(&running), 2, "the first is no more");
+        assert_eq!(Arc::strong_count(&running), 2, "the first was dropped");
         let node = world.wait_children(1).await.remove(0);
         world.admin.delete(&format!("{}/{node}", world.path), None).await.expect("deleted");
         let third = starts.recv().await.expect("a term after the deletion");
@@ -331,9 +331,9 @@ async fn term_is_cut_off_by_the_loss_and_followed_by_another() {
     world.wait_empty().await;
 }
 
-/// Unless somebody wants to know, a hold watches its node only from an eighth of the session timeout on.
+/// Without a listener for the loss, a hold watches its node only after an eighth of the session timeout.
 #[tokio::test]
-async fn leading_stands_again_at_once_after_its_leadership_was_broken() {
+async fn lead_campaigns_again_at_once_after_its_leadership_was_broken() {
     let timeout = Duration::from_secs(40);
     let world = World::at(&hosts(), timeout).await;
     let standing = election(&world.session, &world.path, "here");
@@ -354,7 +354,7 @@ async fn leading_stands_again_at_once_after_its_leadership_was_broken() {
 }
 
 #[tokio::test]
-async fn term_that_has_resigned_is_not_cut_off() {
+async fn term_that_has_resigned_is_not_cancelled() {
     let world = World::new().await;
     let standing = election(&world.session, &world.path, "here");
     let world = &world;
@@ -363,7 +363,7 @@ async fn term_that_has_resigned_is_not_cut_off() {
         term.resign().await.expect("resigned");
         world.expire().await;
         let other = candidate(world, "other").await.campaign().await.expect("leads");
-        assert!(futures_util::poll!(pin!(lost)).is_pending(), "it was given up, not lost");
+        assert!(futures_util::poll!(pin!(lost)).is_pending(), "it was resigned, not lost");
         other.resign().await.expect("resigned");
         ControlFlow::Break("to its end")
     });
@@ -372,7 +372,7 @@ async fn term_that_has_resigned_is_not_cut_off() {
 }
 
 #[tokio::test]
-async fn leading_stands_again_after_an_eviction() {
+async fn lead_campaigns_again_after_an_eviction() {
     let world = World::new().await;
     let term = candidate(&world, "ahead").await.campaign().await.expect("leads");
     let standing = election(&world.session, &world.path, "here");
@@ -387,7 +387,7 @@ async fn leading_stands_again_after_an_eviction() {
 }
 
 #[tokio::test]
-async fn leading_that_is_dropped_leaves_nothing() {
+async fn lead_that_is_dropped_leaves_nothing() {
     let world = World::new().await;
     let standing = election(&world.session, &world.path, "here");
     let ahead = candidate(&world, "ahead").await;
@@ -425,7 +425,7 @@ async fn leading_that_is_dropped_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn leading_in_a_closed_session_ends() {
+async fn lead_in_a_closed_session_ends() {
     let world = World::new().await;
     let standing = election(&world.session, &world.path, "here");
     let session = world.session.clone();
@@ -441,13 +441,13 @@ async fn leading_in_a_closed_session_ends() {
     world.wait_empty().await;
 }
 
-/// Shows an observer a life of leaders, each while `disturb` does something to its session.
+/// Checks that an observer sees a sequence of leaders while `disturb` disturbs its session.
 async fn sees_every_leader(disturb: impl AsyncFn(&World)) {
     let world = World::new().await;
     let (a, b) = (candidate(&world, "a").await, candidate(&world, "b").await);
     let mut observer = election(&world.session, &world.path, "observer").observe();
-    assert_eq!(changed(&mut observer).await, None, "told at once, from a path that does not exist");
-    // Waits until the observer watches, disturbs it, and changes the leader under it.
+    assert_eq!(changed(&mut observer).await, None, "returned at once, from a path that does not exist");
+    // Waits until the observer watches, disturbs it, and changes the leader.
     macro_rules! during {
         ($change:expr) => {{
             world.proxy.reset();
@@ -466,7 +466,7 @@ async fn sees_every_leader(disturb: impl AsyncFn(&World)) {
     let (seen, ()) = during!(term.resign().await.expect("resigned"));
     let term = soon("a term", next).await.expect("no panic").expect("leads");
     assert_eq!((text(&seen), seen.as_ref().map(Contender::token)), (Some("b"), Some(term.fencing_token())));
-    let (seen, ()) = during!(term.proclaim("b, ready").await.expect("told"));
+    let (seen, ()) = during!(term.proclaim("b, ready").await.expect("proclaimed"));
     assert_eq!((text(&seen), seen.as_ref().map(Contender::token)), (Some("b, ready"), Some(term.fencing_token())));
     let (seen, ()) = during!(term.resign().await.expect("resigned"));
     assert_eq!(seen, None);
@@ -475,8 +475,8 @@ async fn sees_every_leader(disturb: impl AsyncFn(&World)) {
         a.campaign().await.expect("leads")
     });
     assert_eq!(text(&seen), Some("a"));
-    assert_eq!(seen.expect("a leader").sequence(), 0, "on a path that was made anew");
-    // An operator takes everything away, and another leads on yet another path of the same name.
+    assert_eq!(seen.expect("a leader").sequence(), 0, "on a path that was created again");
+    // An operator deletes everything, and another candidate leads on a new path of the same name.
     let (seen, term) = during!({
         world.admin.delete(&term.nodes()[0], None).await.expect("deleted");
         remove_path(&world.admin, &world.path).await;
@@ -496,16 +496,16 @@ async fn observer_sees_every_leader_that_stays() {
 }
 
 #[tokio::test]
-async fn observer_sees_every_leader_over_a_lost_connection() {
+async fn observer_sees_every_leader_across_a_lost_connection() {
     sees_every_leader(async |world| world.proxy.cut_now()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn observer_sees_every_leader_over_the_end_of_its_session() {
+async fn observer_sees_every_leader_across_the_end_of_its_session() {
     sees_every_leader(async |world| world.expire().await).await;
 }
 
-/// Waits until the observer in the session of `world` has looked at its leader and waits for a change.
+/// Waits until the observer in the session of `world` has read its leader and waits for a change.
 async fn wait_look(world: &World) {
     world.proxy.wait_for(|request| request.op == Op::GetData && request.watch && request.answer.is_some()).await;
     world.proxy.reset();
@@ -524,12 +524,12 @@ async fn observer_is_not_disturbed_by_a_revocation_of_the_leader_it_knows() {
         let leader = operator.leader().await.expect("asked").expect("a leader");
         assert!(operator.revoke(&leader).await.expect("asked"));
         wait_look(&world).await;
-        // Nor by the end of it, when the leader says again what it said before.
-        term.proclaim("here").await.expect("told");
+        // Nor by its end, when the leader proclaims the same data again.
+        term.proclaim("here").await.expect("proclaimed");
         wait_look(&world).await;
         assert!(operator.revoke(&leader).await.expect("asked"));
         wait_look(&world).await;
-        term.proclaim("elsewhere").await.expect("told");
+        term.proclaim("elsewhere").await.expect("proclaimed");
     };
     let (seen, ()) = tokio::join!(changed(&mut observer), soon("the disturbance", disturb));
     assert_eq!(text(&seen), Some("elsewhere"));
@@ -539,7 +539,7 @@ async fn observer_is_not_disturbed_by_a_revocation_of_the_leader_it_knows() {
 }
 
 #[tokio::test]
-async fn observer_that_comes_after_a_revocation_sees_a_leader_without_an_identifier() {
+async fn observer_created_after_a_revocation_sees_a_leader_without_an_identifier() {
     let world = World::new().await;
     let standing = candidate(&world, "here").await;
     let term = standing.campaign().await.expect("leads");
@@ -549,7 +549,7 @@ async fn observer_that_comes_after_a_revocation_sees_a_leader_without_an_identif
     let seen = changed(&mut observer).await.expect("a leader");
     assert_eq!((seen.identifier(), seen.revoke_requested()), (&b""[..], true));
     assert_eq!(seen.token(), term.fencing_token());
-    term.proclaim("there").await.expect("told");
+    term.proclaim("there").await.expect("proclaimed");
     assert_eq!(text(&changed(&mut observer).await), Some("there"));
     term.resign().await.expect("resigned");
     world.wait_empty().await;
@@ -558,7 +558,7 @@ async fn observer_that_comes_after_a_revocation_sees_a_leader_without_an_identif
 const CUTS: [fn(usize) -> Cut; 4] = [Cut::BeforeRequest, Cut::AfterRequest, Cut::BeforeAnswer, Cut::AfterAnswer];
 
 #[tokio::test]
-async fn observer_sees_the_leader_over_a_cut_at_any_frame() {
+async fn observer_sees_the_leader_across_a_cut_at_any_frame() {
     let world = World::new().await;
     world.proxy.close_by(Closing::Reset);
     let standing = candidate(&world, "here").await;
@@ -587,7 +587,7 @@ async fn observer_sees_the_leader_over_a_cut_at_any_frame() {
 }
 
 #[tokio::test]
-async fn observation_that_is_dropped_at_any_poll_loses_nothing() {
+async fn observation_dropped_at_any_poll_loses_no_change() {
     let world = World::new().await;
     let standing = candidate(&world, "here").await;
     let mut observer = election(&world.session, &world.path, "observer").observe();
@@ -601,12 +601,12 @@ async fn observation_that_is_dropped_at_any_poll_loses_nothing() {
             None => changed(&mut observer).await,
         };
         assert_eq!(seen.map(|leader| leader.token()), Some(term.fencing_token()), "dropped at poll {polls}");
-        // Nor is anything told twice.
+        // Nor is a change returned twice.
         for _ in 0..2 {
             let early = tokio::time::timeout(TIMEOUT / 50, polled(polls, observer.changed())).await;
             assert!(matches!(early, Ok(None) | Err(_)), "nothing changed: {early:?}");
         }
-        // While it waits, too: the change comes before the drop.
+        // The same while it waits: the change comes before the drop.
         {
             let mut waits = pin!(observer.changed());
             assert!(futures_util::poll!(&mut waits).is_pending());
@@ -624,19 +624,19 @@ async fn observation_that_is_dropped_at_any_poll_loses_nothing() {
     world.wait_empty().await;
 }
 
-/// How many watches the server keeps below `path` for the session of `world`, by its command `wchp`, which tells of all
-/// but those on children.
+/// The number of watches that the server has below `path` for the session of `world`. Its command `wchp` lists all but
+/// child watches.
 async fn watches(world: &World) -> usize {
     let server = world.hosts.split([',', '/']).next().expect("a host");
     let mut stream = TcpStream::connect(server).await.expect("connects");
     stream.write_all(b"wchp").await.expect("asked");
-    let mut told = String::new();
-    stream.read_to_string(&mut told).await.expect("told");
-    assert!(!told.contains("whitelist"), "the server needs 4lw.commands.whitelist=*");
+    let mut report = String::new();
+    stream.read_to_string(&mut report).await.expect("readable");
+    assert!(!report.contains("whitelist"), "the server needs 4lw.commands.whitelist=*");
     let session = format!("0x{:x}", world.session.id().0);
     let mut below = false;
     let mut count = 0;
-    for line in told.lines() {
+    for line in report.lines() {
         match line.strip_prefix('\t') {
             Some(watcher) => count += usize::from(below && watcher == session),
             None => below = line.starts_with(&world.path),
@@ -660,7 +660,7 @@ async fn observer_leaves_no_watch_behind() {
     // On a path that does not exist, with a leader, and with none.
     for op in [Op::Exists, Op::GetData, Op::GetChildren2] {
         if op == Op::GetData {
-            // Nor is it removed when nobody stands.
+            // The path must not be removed while there is no candidate.
             world.make_path().await;
             term = Some(standing.campaign().await.expect("leads"));
             assert!(changed(&mut observer).await.is_some());
@@ -677,7 +677,7 @@ async fn observer_leaves_no_watch_behind() {
                 seen = &mut waits => panic!("nothing changed: {seen:?}"),
                 _ = soon("the watch", world.proxy.wait_for(watching)) => {}
             }
-            // It has the answer, too.
+            // It has the answer now.
             for _ in 0..50 {
                 assert!(futures_util::poll!(&mut waits).is_pending());
                 tokio::task::yield_now().await;
@@ -695,9 +695,9 @@ async fn observer_leaves_no_watch_behind() {
     world.wait_empty().await;
 }
 
-/// What was given up stands in nobody's way, so nobody leads where its node may not be deleted.
+/// An abandoned node blocks nobody. If it may not be deleted, nobody leads.
 #[tokio::test]
-async fn observer_beside_a_node_that_was_given_up_waits_and_does_not_ask_again_and_again() {
+async fn observer_beside_an_abandoned_node_waits_without_polling() {
     let world = World::new().await;
     restricted(&world, Permission::READ | Permission::CREATE).await;
     let term = election(&world.session, &world.path, "leader").campaign().await.expect("leads");
@@ -711,20 +711,20 @@ async fn observer_beside_a_node_that_was_given_up_waits_and_does_not_ask_again_a
 }
 
 #[tokio::test]
-async fn observer_of_a_path_with_strange_children_waits_and_does_not_ask_again_and_again() {
+async fn observer_of_a_path_with_foreign_children_waits_without_polling() {
     let world = World::new().await;
     world.make_path().await;
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
     let strangers = ["readme", "0000000001"].map(|name| format!("{}/{name}", world.path));
     world.admin.create(&strangers[0], b"", &open).await.expect("created");
     let mut observer = election(&world.session, &world.path, "observer").observe();
-    assert_eq!(changed(&mut observer).await, None, "nobody stands");
+    assert_eq!(changed(&mut observer).await, None, "there is no candidate");
     world.proxy.reset();
     let mut waits = Box::pin(observer.changed());
     let watching = |request: &Request| request.watch && request.answer.is_some();
     let watches = async || {
         world.proxy.wait_for(watching).await;
-        // Whatever it would ask next has been sent before this answer.
+        // Its next requests, if any, were sent before this answer.
         for _ in 0..10 {
             world.session.client().check_stat("/").await.expect("asked");
         }
@@ -734,11 +734,11 @@ async fn observer_of_a_path_with_strange_children_waits_and_does_not_ask_again_a
         seen = &mut waits => panic!("nothing changed: {seen:?}"),
         asked = soon("the watch", watches()) => assert_eq!(asked, 2, "a listing and a watch"),
     }
-    // Another one of no account is a reason to look, and nothing to tell.
+    // Another foreign child causes a listing, but no change.
     world.proxy.reset();
     world.admin.create(&strangers[1], b"", &open).await.expect("created");
     tokio::select! {
-        seen = &mut waits => panic!("nobody stands: {seen:?}"),
+        seen = &mut waits => panic!("there is no candidate: {seen:?}"),
         asked = soon("another watch", watches()) => assert_eq!(asked, 2, "a listing and a watch"),
     }
     let standing = candidate(&world, "here").await;
@@ -759,7 +759,7 @@ async fn change_of_leaders_wakes_the_next_candidate_and_each_observer_once() {
     let next = candidate(&world, "next").await;
     let next = tokio::spawn(async move { next.campaign().await });
     world.wait_children(2).await;
-    let (crowd, eyes) = (World::at(&hosts(), UNHURRIED).await, World::at(&hosts(), UNHURRIED).await);
+    let (crowd, watchers) = (World::at(&hosts(), UNHURRIED).await, World::at(&hosts(), UNHURRIED).await);
     let mut candidates = Vec::new();
     for count in 0..20 {
         let standing = election(&crowd.session, &world.path, "crowd");
@@ -768,7 +768,7 @@ async fn change_of_leaders_wakes_the_next_candidate_and_each_observer_once() {
     }
     let mut observers = Vec::new();
     for _ in 0..20 {
-        let mut observer = election(&eyes.session, &world.path, "eyes").observe();
+        let mut observer = election(&watchers.session, &world.path, "watcher").observe();
         assert_eq!(text(&changed(&mut observer).await), Some("first"));
         observers.push(tokio::spawn(async move {
             let seen = changed(&mut observer).await;
@@ -777,9 +777,9 @@ async fn change_of_leaders_wakes_the_next_candidate_and_each_observer_once() {
     }
     let watches = |requests: &[Request]| requests.iter().filter(|one| one.watch && one.answer.is_some()).count();
     soon("the watches", crowd.proxy.wait_until(|requests| watches(requests) >= 20)).await;
-    soon("the watches", eyes.proxy.wait_until(|requests| watches(requests) >= 40)).await;
+    soon("the watches", watchers.proxy.wait_until(|requests| watches(requests) >= 40)).await;
     crowd.proxy.reset();
-    eyes.proxy.reset();
+    watchers.proxy.reset();
     term.resign().await.expect("resigned");
     let term = soon("the next term", next).await.expect("no panic").expect("leads");
     let mut kept = Vec::new();
@@ -788,13 +788,13 @@ async fn change_of_leaders_wakes_the_next_candidate_and_each_observer_once() {
         assert_eq!(text(&seen), Some("next"));
         kept.push(observer);
     }
-    // Whatever was on its way to the crowd has come before this answer.
+    // All events for the crowd arrived before this answer.
     crowd.session.client().check_stat(&world.path).await.expect("asked");
     let woken =
         crowd.proxy.uncounted().into_iter().filter(|frame| matches!(frame.kind, Kind::Notification { .. }));
     assert_eq!(woken.count(), 0, "nobody else was woken");
-    // Those who look at the same time share the listing.
-    let (listings, reads) = (eyes.count(Op::GetChildren), eyes.count(Op::GetData));
+    // Observers that list at the same time share the listing.
+    let (listings, reads) = (watchers.count(Op::GetChildren), watchers.count(Op::GetData));
     assert!((1..=20).contains(&listings) && reads == 20, "one look each: {listings} listings, {reads} reads");
     term.resign().await.expect("resigned");
     for standing in candidates {
@@ -804,7 +804,7 @@ async fn change_of_leaders_wakes_the_next_candidate_and_each_observer_once() {
 }
 
 #[tokio::test]
-async fn observer_in_a_closed_session_says_so() {
+async fn observer_in_a_closed_session_returns_closed() {
     let world = World::new().await;
     let mut observer = election(&world.session, &world.path, "observer").observe();
     assert_eq!(changed(&mut observer).await, None);
@@ -815,7 +815,7 @@ async fn observer_in_a_closed_session_says_so() {
 }
 
 #[tokio::test]
-async fn candidate_that_waits_through_the_end_of_its_session_leads_in_the_next() {
+async fn candidate_whose_session_ends_while_it_waits_leads_in_the_next() {
     let world = World::new().await;
     let term = candidate(&world, "ahead").await.campaign().await.expect("leads");
     let standing = election(&world.session, &world.path, "here");

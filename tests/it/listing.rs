@@ -1,4 +1,4 @@
-//! What operators and stores see of a lock: its contenders, and writes that need the hold.
+//! A lock as operators and stores see it: its contenders, and writes that need the hold.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,14 +10,14 @@ use crate::support::{TIMEOUT, UNHURRIED, World, hosts, soon};
 #[tokio::test]
 async fn contenders_are_listed_holder_first() {
     let world = World::new().await;
-    assert!(world.mutex().contenders().await.expect("listed").is_empty(), "nobody, on a path that does not exist");
+    assert!(world.mutex().contenders().await.expect("listed").is_empty(), "none, on a path that does not exist");
     let guard = world.mutex().lock().await.expect("held");
     let other = world.other().await;
     let named =
         Mutex::with_options(&other, &world.path, Options::new().with_identifier("billing-7")).expect("a mutex");
     let waiting = tokio::spawn(async move { named.lock().await });
     let names = world.wait_children(2).await;
-    // What is no contender is not listed.
+    // Other nodes are not listed.
     let stranger = format!("{}/readme", world.path);
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
     world.admin.create(&stranger, b"", &open).await.expect("created");
@@ -65,8 +65,8 @@ async fn mutex_and_election_on_one_path_exclude_each_other() {
         (world.mutex(), Election::new(&world.other().await, &world.path).expect("an election"));
     let guard = mutex.lock().await.expect("held");
     assert!(election.try_campaign().await.expect("asked").is_none(), "the mutex is held");
-    let candidate = election.enqueue().await.expect("stands");
-    let last = mutex.enqueue().await.expect("in line");
+    let candidate = election.enqueue().await.expect("enqueued");
+    let last = mutex.enqueue().await.expect("enqueued");
     assert_eq!((candidate.position(), last.position()), (1, 2));
     for seen in [mutex.contenders().await.expect("listed"), election.contenders().await.expect("listed")] {
         let seen: Vec<_> = seen.iter().map(|one| (one.kind(), one.is_holder())).collect();
@@ -89,7 +89,7 @@ async fn mutex_and_election_on_one_path_exclude_each_other() {
 }
 
 #[tokio::test]
-async fn what_is_no_contender_is_no_obstacle() {
+async fn foreign_nodes_do_not_block_a_lock() {
     let world = World::new().await;
     world.make_path().await;
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
@@ -120,7 +120,7 @@ async fn checked_writes_fail_when_the_lock_is_gone() {
 }
 
 #[tokio::test]
-async fn path_and_nodes_and_token_are_those_of_the_servers() {
+async fn path_nodes_and_token_match_the_servers() {
     let world = World::new().await;
     let guard = world.mutex().lock().await.expect("held");
     assert_eq!(guard.path(), world.path);

@@ -1,4 +1,4 @@
-//! Several locks are taken together or not at all, in whatever order they are named.
+//! Several locks are acquired together or not at all, in any order of their names.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use zookeeper_recipes::{Error, HoldState, Loss, MultiLock, Mutex, Options, RwLoc
 
 use crate::support::{UNHURRIED, World, children, connect_for, hosts, make_paths, soon, tree, wait_children};
 
-/// How long many lock a few paths in random order.
+/// How long several tasks lock a few paths in random order.
 const LONG: Duration = Duration::from_secs(30);
 
 fn paths(world: &World, names: &[&str]) -> Vec<String> {
@@ -58,13 +58,13 @@ async fn random_subsets_in_random_order_never_deadlock() {
     });
     let holds: Vec<usize> = futures_util::future::join_all(workers).await;
     println!("holds by each of 8 in {LONG:?}: {holds:?}");
-    assert!(holds.iter().all(|holds| *holds > 10), "everybody gets on: {holds:?}");
+    assert!(holds.iter().all(|holds| *holds > 10), "everybody makes progress: {holds:?}");
     ledgers.values().for_each(Ledger::assert_clean);
     wait_empty(&world, &NAMES).await;
 }
 
 #[tokio::test]
-async fn member_that_is_held_keeps_all_waiting_in_their_places() {
+async fn held_member_keeps_the_places_in_the_other_queues() {
     let world = World::new().await;
     let single = Mutex::new(&world.other().await, &paths(&world, &["b"])[0]).expect("a lock");
     let held = single.lock().await.expect("held");
@@ -75,7 +75,7 @@ async fn member_that_is_held_keeps_all_waiting_in_their_places() {
     for path in paths(&world, &["a", "c"]) {
         wait_children(&world.admin, &path, 1).await;
     }
-    // It stands first in the others, which nobody else gets now.
+    // It is first in the other queues, so nobody else can acquire those locks.
     let other = Mutex::new(&world.other().await, &paths(&world, &["a"])[0]).expect("a lock");
     assert!(other.try_lock().await.expect("asked").is_none());
     held.release().await.expect("released");
@@ -98,13 +98,13 @@ async fn loss_of_one_member_is_the_loss_of_all() {
     let lost = guard.lost();
     world.admin.delete(&guard.nodes()[1], None).await.expect("deleted");
     assert_eq!(soon("the loss", lost).await, Loss::Deleted);
-    // The others are given up at once.
+    // The others are released at once.
     wait_empty(&world, &["a", "b", "c"]).await;
     assert_eq!(guard.state(), HoldState::Lost(Loss::Deleted));
 }
 
 #[tokio::test]
-async fn release_after_one_member_was_deleted_says_lost_and_leaves_nothing() {
+async fn release_after_one_member_was_deleted_returns_lost_and_leaves_nothing() {
     let world = World::new().await;
     for which in 0..3 {
         let guard = multi_lock(&world.session, &world, &["a", "b", "c"]).lock().await.expect("held");
@@ -116,7 +116,7 @@ async fn release_after_one_member_was_deleted_says_lost_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn member_lost_while_waiting_makes_all_places_anew() {
+async fn member_lost_while_waiting_makes_it_queue_again_in_all() {
     let world = World::new().await;
     let single = Mutex::new(&world.other().await, &paths(&world, &["c"])[0]).expect("a lock");
     let held = single.lock().await.expect("held");
@@ -127,7 +127,7 @@ async fn member_lost_while_waiting_makes_all_places_anew() {
     let before = children(&world.admin, &paths(&world, &["a"])[0]).await;
     world.admin.delete(&format!("{b}/{name}"), None).await.expect("deleted");
     // While it still waits for the third, all three are new.
-    let anew = async {
+    let replaced = async {
         loop {
             let now = wait_children(&world.admin, b, 1).await;
             if now[0] != name {
@@ -141,7 +141,7 @@ async fn member_lost_while_waiting_makes_all_places_anew() {
             }
         }
     };
-    soon("new places", anew).await;
+    soon("new nodes", replaced).await;
     assert!(!waiting.is_finished());
     held.release().await.expect("released");
     soon("all", waiting).await.expect("no panic").expect("held").release().await.expect("released");
@@ -178,44 +178,44 @@ async fn shared_members_are_shared_and_exclusive_ones_are_not() {
 }
 
 #[tokio::test]
-async fn sequential_avoids_the_deadlock_with_those_who_take_locks_one_by_one() {
+async fn sequential_avoids_the_deadlock_with_callers_that_lock_one_by_one() {
     let world = World::new().await;
     let other = world.other().await;
     let [a, b] = ["a", "b"].map(|name| format!("{}/{name}", world.path));
-    // They take a, and then b, as Curator's multi-lock does.
+    // They lock a, and then b, as Curator's multi-lock does.
     let (first, second) = (Mutex::new(&other, &a).expect("a lock"), Mutex::new(&other, &b).expect("a lock"));
     let at_once = MultiLock::new(&world.session, [&b, &a]).expect("a lock");
     let patience = Duration::from_millis(500);
 
-    // At once: they wait for us in the second, and we for them in the first.
+    // At once: they wait for us in the second queue, and we for them in the first.
     let theirs = first.lock().await.expect("held");
-    let ours = soon("our places", at_once.enqueue()).await.expect("in line");
+    let ours = soon("our places", at_once.enqueue()).await.expect("enqueued");
     let circle = second.try_lock_for(patience).await.expect("asked");
-    assert!(circle.is_none(), "we stand before them in the second");
+    assert!(circle.is_none(), "we are ahead of them in the second");
     let mut ours = std::pin::pin!(ours);
     assert!(futures_util::poll!(&mut ours).is_pending(), "they hold the first");
     theirs.release().await.expect("released");
-    soon("ours, now that they have given up", ours).await.expect("held").release().await.expect("released");
+    soon("ours, after their release", ours).await.expect("held").release().await.expect("released");
 
-    // One by one, in the same order as they: we do not stand in the second before we have the first.
+    // One by one, in their order: we do not queue for the second before we hold the first.
     let one_by_one = at_once.sequential();
     let theirs = first.lock().await.expect("held");
-    let ours = soon("our place", one_by_one.enqueue()).await.expect("in line");
+    let ours = soon("our place", one_by_one.enqueue()).await.expect("enqueued");
     assert!(children(&world.admin, &b).await.is_empty());
-    let both = second.try_lock_for(patience).await.expect("asked").expect("nobody is before them");
+    let both = second.try_lock_for(patience).await.expect("asked").expect("nobody is ahead of them");
     theirs.release().await.expect("released");
     both.release().await.expect("released");
     let ours = soon("ours", ours).await.expect("held");
     let members: Vec<_> = ours.members().map(|member| (member.path, member.fencing_token)).collect();
     assert_eq!(members.iter().map(|(path, _)| *path).collect::<Vec<_>>(), [&a, &b], "in the order of the paths");
     assert!(members.is_sorted_by_key(|(_, token)| *token), "each has a token of its own: {members:?}");
-    assert_eq!(ours.fencing_token(), members[0].1, "the smallest stands for all");
+    assert_eq!(ours.fencing_token(), members[0].1, "the smallest is the token of all");
     ours.release().await.expect("released");
     wait_empty(&world, &["a", "b"]).await;
 }
 
 #[tokio::test]
-async fn member_of_a_sequential_lock_that_is_lost_while_it_waits_is_noticed() {
+async fn member_of_a_sequential_lock_lost_while_it_waits_is_noticed() {
     let world = World::new().await;
     let [a, b] = ["a", "b"].map(|name| format!("{}/{name}", world.path));
     let held = Mutex::new(&world.other().await, &b).expect("a lock").lock().await.expect("held");
@@ -224,15 +224,15 @@ async fn member_of_a_sequential_lock_that_is_lost_while_it_waits_is_noticed() {
     wait_children(&world.admin, &b, 2).await;
     let name = wait_children(&world.admin, &a, 1).await.remove(0);
     world.admin.delete(&format!("{a}/{name}"), None).await.expect("deleted");
-    let anew = async { while wait_children(&world.admin, &a, 1).await[0] == name {} };
-    soon("a new place", anew).await;
+    let replaced = async { while wait_children(&world.admin, &a, 1).await[0] == name {} };
+    soon("a new node", replaced).await;
     held.release().await.expect("released");
     soon("ours", ours).await.expect("no panic").expect("held").release().await.expect("released");
     wait_empty(&world, &["a", "b"]).await;
 }
 
 #[tokio::test]
-async fn time_limit_is_one_for_all_members() {
+async fn time_limit_covers_all_members_together() {
     let world = World::at(&hosts(), UNHURRIED).await;
     let other = world.other().await;
     let mut held = Vec::new();
@@ -255,7 +255,7 @@ async fn time_limit_is_one_for_all_members() {
 }
 
 #[tokio::test]
-async fn member_lost_just_before_the_others_are_free_makes_all_places_anew() {
+async fn member_lost_just_before_the_others_are_free_makes_it_queue_again_in_all() {
     let world = World::at(&hosts(), UNHURRIED).await;
     let [a, b] = ["a", "b"].map(|name| format!("{}/{name}", world.path));
     let other = Mutex::new(&world.other().await, &b).expect("a lock");
@@ -263,15 +263,15 @@ async fn member_lost_just_before_the_others_are_free_makes_all_places_anew() {
         let held = other.lock().await.expect("held");
         let ours = multi_lock(&world.session, &world, &["a", "b"]);
         let ours = if sequential { ours.sequential() } else { ours };
-        let ours = soon("our places", ours.enqueue()).await.expect("in line");
-        // Nobody awaits them, so they hear of both at once.
+        let ours = soon("our places", ours.enqueue()).await.expect("enqueued");
+        // Nobody polls them, so they learn of both at once.
         let name = wait_children(&world.admin, &a, 1).await.remove(0);
         world.admin.delete(&format!("{a}/{name}"), None).await.expect("deleted");
         held.release().await.expect("released");
         let ours = soon("all", ours).await.expect("held");
         for node in ours.nodes() {
             let stat = world.admin.check_stat(node).await.expect("asked");
-            assert!(stat.is_some(), "{node} stands for a hold, sequential: {sequential}");
+            assert!(stat.is_some(), "{node} exists, sequential: {sequential}");
         }
         ours.release().await.expect("released while it was held");
         wait_empty(&world, &["a", "b"]).await;
@@ -279,7 +279,7 @@ async fn member_lost_just_before_the_others_are_free_makes_all_places_anew() {
 }
 
 #[tokio::test]
-async fn member_of_a_sequential_lock_that_is_lost_before_the_last_is_taken_is_noticed() {
+async fn member_of_a_sequential_lock_lost_before_the_last_is_acquired_is_noticed() {
     let world = World::new().await;
     let [b, c] = ["b", "c"].map(|name| format!("{}/{name}", world.path));
     let theirs = Mutex::new(&world.other().await, &b).expect("a lock");
@@ -287,7 +287,7 @@ async fn member_of_a_sequential_lock_that_is_lost_before_the_last_is_taken_is_no
     lock.lock().await.expect("held").release().await.expect("released");
     for tries in [false, true] {
         wait_empty(&world, &["a", "b", "c"]).await;
-        // It has the first two, and its create in the last is under way.
+        // It holds the first two, and its create for the last is under way.
         world.proxy.reset();
         let last = format!("{c}/");
         let enters = move |request: &Request| request.op == Op::Create2 && request.path.starts_with(&last);
@@ -309,9 +309,9 @@ async fn member_of_a_sequential_lock_that_is_lost_before_the_last_is_taken_is_no
             theirs.release().await.expect("released");
             continue;
         }
-        // It takes all places anew, behind them.
+        // It queues again for all, behind them.
         let queued = async { while !ours.is_finished() && children(&world.admin, &b).await.len() < 2 {} };
-        soon("a new place", queued).await;
+        soon("a new node", queued).await;
         assert!(!ours.is_finished(), "somebody else has the second");
         theirs.release().await.expect("released");
         let ours = soon("ours", ours).await.expect("no panic").expect("held").expect("waited");
@@ -321,13 +321,13 @@ async fn member_of_a_sequential_lock_that_is_lost_before_the_last_is_taken_is_no
 }
 
 #[tokio::test]
-async fn first_node_that_goes_before_its_transaction_is_known_keeps_nobody_waiting() {
+async fn first_node_deleted_before_its_transaction_is_known_blocks_nobody() {
     let world = World::new().await;
     let a = paths(&world, &["a"]).remove(0);
     let lock = multi_lock(&world.session, &world, &["a", "b"]);
     lock.lock().await.expect("held").release().await.expect("released");
     world.proxy.reset();
-    // Servers that do not tell by which transaction several nodes were created are asked.
+    // Some servers do not return the transaction that created several nodes, and are asked for it.
     let below = format!("{}/", world.path);
     let asks = move |request: &Request| request.op == Op::Exists && request.path.starts_with(&below);
     let held_up = asks.clone();
@@ -364,7 +364,7 @@ async fn nodes_that_nobody_may_read_are_held_and_released() {
         .build()
         .expect("a lock");
     for lock in [lock.clone(), lock.sequential()] {
-        let guard = soon("free locks", lock.lock()).await.expect("held");
+        let guard = soon("uncontended locks", lock.lock()).await.expect("held");
         assert_eq!((guard.nodes().len(), guard.state()), (2, HoldState::Held));
         guard.release().await.expect("released");
         wait_empty(&world, &["a", "b"]).await;
@@ -378,7 +378,7 @@ async fn nodes_that_nobody_may_read_are_held_and_released() {
     }
 }
 
-/// A lock of a, b and c, where anyone has this permission alone for b.
+/// A lock of a, b and c, where anyone has only this permission for b.
 async fn make_b_restricted(world: &World, permission: Permission) -> MultiLock {
     let ours = paths(world, &["a", "b", "c"]);
     make_paths(&world.admin, &ours).await;
@@ -387,7 +387,7 @@ async fn make_b_restricted(world: &World, permission: Permission) -> MultiLock {
 }
 
 #[tokio::test]
-async fn member_that_may_not_be_created_keeps_nothing_of_the_others() {
+async fn member_that_may_not_be_created_leaves_nothing_of_the_others() {
     let world = World::at(&hosts(), UNHURRIED).await;
     let lock = make_b_restricted(&world, Permission::READ).await;
     let limit = Duration::from_secs(30);
@@ -403,12 +403,12 @@ async fn member_that_may_not_be_created_keeps_nothing_of_the_others() {
         wait_empty(&world, &["a", "b", "c"]).await;
     }
     let others = multi_lock(&world.session, &world, &["a", "c"]);
-    let guard = others.try_lock().await.expect("asked").expect("nobody is there");
+    let guard = others.try_lock().await.expect("asked").expect("free");
     guard.release().await.expect("released");
 }
 
 #[tokio::test]
-async fn member_that_may_not_be_deleted_keeps_nothing_of_the_others() {
+async fn member_that_may_not_be_deleted_leaves_nothing_of_the_others() {
     for (sequential, release) in [(false, true), (false, false), (true, true), (true, false)] {
         let world = World::at(&hosts(), UNHURRIED).await;
         let lock = make_b_restricted(&world, Permission::READ | Permission::CREATE).await;
@@ -422,9 +422,9 @@ async fn member_that_may_not_be_deleted_keeps_nothing_of_the_others() {
         }
         wait_empty(&world, &["a", "c"]).await;
         let others = multi_lock(&world.other().await, &world, &["a", "c"]);
-        let guard = others.try_lock().await.expect("asked").expect("nobody is there");
+        let guard = others.try_lock().await.expect("asked").expect("free");
         guard.release().await.expect("released");
-        // This one goes with its session.
+        // This node goes with its session.
         wait_children(&world.admin, &paths(&world, &["b"])[0], 1).await;
         soon("the end", world.session.close()).await.expect("closed");
         wait_empty(&world, &["a", "b", "c"]).await;
@@ -437,7 +437,7 @@ async fn contenders_of_many_locks_are_listed_in_a_few_round_trips() {
     let all: Vec<_> = (0..50).map(|member| format!("{}/{member}", world.path)).collect();
     let lock = MultiLock::new(&world.session, &all).expect("a lock");
     let guard = lock.lock().await.expect("held");
-    // Held back, so that whatever waits for an answer shows as a round trip of its own.
+    // Delayed, so that each wait for an answer shows as a round trip of its own.
     world.proxy.hold_answers(Duration::from_millis(500));
     world.proxy.reset();
     let listed = lock.contenders().await.expect("listed");
@@ -453,25 +453,25 @@ async fn contenders_of_many_locks_are_listed_in_a_few_round_trips() {
 }
 
 #[tokio::test]
-async fn large_request_that_closes_the_connection_each_time_comes_to_an_end() {
+async fn large_request_that_always_closes_the_connection_fails_in_the_end() {
     let world = World::new().await;
     let bystander = world.mutex().lock().await.expect("held");
-    // What a server does whose jute.maxbuffer is smaller than the request.
+    // As a server does whose jute.maxbuffer is smaller than the request.
     let too_large = |request: &Request| request.op == Op::Multi && request.parts.len() > 100;
     world.proxy.on_request(move |request| if too_large(request) { Verdict::Cut } else { Verdict::Forward });
     world.proxy.reset();
     let all: Vec<_> = (0..150).map(|member| format!("{}/{member}", world.path)).collect();
     let lock = MultiLock::new(&world.session, &all).expect("a lock");
-    let error = soon("an end", lock.lock()).await.expect_err("it is never taken");
+    let error = soon("an end", lock.lock()).await.expect_err("it is never accepted");
     assert!(matches!(&error, Error::Client { path, .. } if *path == all[0]), "{error:?}");
     assert!(error.to_string().contains("jute.maxbuffer"), "{error}");
     let sent = world.proxy.requests().iter().filter(|request| too_large(request)).count();
     assert!((2..30).contains(&sent), "sent {sent} times");
     let left: Vec<_> = tree(&world.admin, &world.path).await.into_iter().collect();
-    assert_eq!(left, bystander.nodes(), "nothing was made");
+    assert_eq!(left, bystander.nodes(), "nothing was created");
     bystander.release().await.expect("its session lives");
     world.proxy.on_request(|_| Verdict::Forward);
-    let guard = soon("all", lock.lock()).await.expect("held, on servers that take it");
+    let guard = soon("all", lock.lock()).await.expect("held, on servers that accept it");
     guard.release().await.expect("released");
     for path in &all {
         wait_children(&world.admin, path, 0).await;
@@ -481,7 +481,7 @@ async fn large_request_that_closes_the_connection_each_time_comes_to_an_end() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_connection_under_many_listings_costs_one_pause() {
     const MANY: usize = 1_000;
-    /// A pause for each would take twice as long, and one for all takes a moment.
+    /// A pause for each would take twice as long; one for all is short.
     const LIMIT: Duration = Duration::from_secs(10);
     let world = World::at(&hosts(), UNHURRIED).await;
     let all: Vec<_> = (0..MANY).map(|member| format!("{}/{member}", world.path)).collect();

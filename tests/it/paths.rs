@@ -1,4 +1,4 @@
-//! Lock paths: odd ones, missing ones, and parents that vanish.
+//! Lock paths: invalid ones, missing ones, and parents that are deleted.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use zookeeper_recipes::{Error, LockProvider, Mutex, Options, Session};
 use crate::support::{TIMEOUT, UNHURRIED, World, connect, hosts, remove_path, soon, tree};
 
 #[tokio::test]
-async fn odd_paths_are_refused_and_nothing_is_sent() {
+async fn invalid_paths_are_refused_and_nothing_is_sent() {
     let world = World::new().await;
     world.proxy.reset();
     let long = format!("/{}", "x".repeat(1 << 20));
@@ -35,7 +35,7 @@ async fn odd_paths_are_refused_and_nothing_is_sent() {
 }
 
 #[tokio::test]
-async fn odd_hosts_and_connectors_are_refused() {
+async fn invalid_hosts_and_connectors_are_refused() {
     for hosts in [
         "",
         " ",
@@ -61,7 +61,7 @@ async fn odd_hosts_and_connectors_are_refused() {
         "host:2181/zookeeper/locks",
     ] {
         let refused = tokio::time::timeout(TIMEOUT, Session::connect(hosts)).await;
-        let error = refused.unwrap_or_else(|_| panic!("{hosts:?} is tried")).expect_err("refused");
+        let error = refused.unwrap_or_else(|_| panic!("{hosts:?} is accepted")).expect_err("refused");
         assert!(matches!(error, Error::InvalidInput { what: "hosts", .. }), "{hosts:?}: {error:?}");
         assert!(error.to_string().contains("it should look like host:2181,host:2181/chroot"), "{error}");
     }
@@ -96,7 +96,7 @@ async fn white_space_around_hosts_is_ignored() {
 }
 
 #[tokio::test]
-async fn timeouts_that_the_client_cannot_carry_are_refused() {
+async fn timeouts_that_the_client_cannot_represent_are_refused() {
     let world = World::new().await;
     let longest = Duration::from_millis(i32::MAX as u64);
     for timeout in [
@@ -122,7 +122,7 @@ async fn timeouts_that_the_client_cannot_carry_are_refused() {
         Client::connector().with_session_timeout(longest),
         // The client's default.
         Client::connector().with_session_timeout(Duration::ZERO),
-        // One that is too long for the session is left out.
+        // A connection timeout that is too long for the session is ignored.
         Client::connector().with_connection_timeout(Duration::MAX),
     ] {
         let session = Session::connect_with(connector, &world.hosts).await.expect("connects");
@@ -131,7 +131,7 @@ async fn timeouts_that_the_client_cannot_carry_are_refused() {
 }
 
 #[tokio::test]
-async fn paths_that_the_server_takes_can_be_locked() {
+async fn paths_that_the_server_accepts_can_be_locked() {
     let world = World::new().await;
     let root = world.path.rsplit_once('/').expect("two levels").0;
     for segment in ["ü", "a b", "-lock-0000000001", "%", &zookeeper_recipes::path::segment("a/../b\0")] {
@@ -141,7 +141,7 @@ async fn paths_that_the_server_takes_can_be_locked() {
     }
 }
 
-/// Characters of all ranges, each range with its first and its last.
+/// Characters of all ranges, with the first and the last of each.
 fn sample_of_characters() -> Vec<char> {
     let boundaries = [
         0x0, 0x1f, 0x20, 0x2e, 0x2f, 0x30, 0x7e, 0x7f, 0x9f, 0xa0, 0x7ff, 0x800, 0xd7ff, 0xe000, 0xf8ff, 0xf900,
@@ -153,21 +153,21 @@ fn sample_of_characters() -> Vec<char> {
 }
 
 #[tokio::test]
-async fn characters_of_lock_paths_are_those_that_the_server_takes() {
+async fn lock_paths_allow_the_characters_that_the_server_accepts() {
     let world = World::new().await;
     let root = world.path.rsplit_once('/').expect("two levels").0;
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
-    world.admin.mkdir(&world.path, &open).await.expect("made");
+    world.admin.mkdir(&world.path, &open).await.expect("created");
     let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
     for c in sample_of_characters().into_iter().filter(|&c| c != '/') {
         let path = format!("{root}/lock/a{c}");
         let allowed = Mutex::new(&world.session, &path).is_ok();
-        let taken = match world.admin.create(&path, b"", &ephemeral).await {
+        let accepted = match world.admin.create(&path, b"", &ephemeral).await {
             Ok(_) => true,
             Err(ZkError::BadArguments(_)) => false,
             Err(error) => panic!("{c:?}: {error}"),
         };
-        assert_eq!(allowed, taken, "{c:?}");
+        assert_eq!(allowed, accepted, "{c:?}");
     }
 }
 
@@ -196,19 +196,19 @@ async fn missing_parents_become_containers() {
     let guard = mutex.lock().await.expect("held");
     guard.release().await.expect("released");
     let requests = world.proxy.requests();
-    // The one that was done is the one that makes all of them.
+    // The largest request, which creates all of them, is the one that succeeded.
     let parts = requests.iter().map(|request| &request.parts).max_by_key(|parts| parts.len()).expect("a request");
     let root = world.path.rsplit_once('/').expect("two levels").0;
     let containers = [root, &world.path, &format!("{}/deep", world.path), &path];
     let containers = containers.map(|path| (Op::CreateContainer, path.to_owned()));
-    // With the node in them, or the server would never remove them.
-    let [made @ .., (Op::Create2, node)] = &parts[..] else { panic!("{parts:?}") };
-    assert_eq!(made, containers);
+    // Together with the node, or the server would never remove them.
+    let [created @ .., (Op::Create2, node)] = &parts[..] else { panic!("{parts:?}") };
+    assert_eq!(created, containers);
     assert!(node.starts_with(&format!("{path}/_c_")), "{node}");
 }
 
 #[tokio::test]
-async fn path_removal_takes_the_path_along() {
+async fn path_removal_deletes_the_path_after_the_last_release() {
     let world = World::new().await;
     let options = Options::new().with_path_removal(true);
     let mutex = Mutex::with_options(&world.session, &world.path, options).expect("a mutex");
@@ -229,7 +229,7 @@ async fn path_removal_takes_the_path_along() {
 }
 
 #[tokio::test]
-async fn tokens_grow_when_the_path_is_made_anew() {
+async fn tokens_grow_when_the_path_is_created_again() {
     let world = World::new().await;
     let mut last = None;
     for _ in 0..3 {
@@ -242,8 +242,8 @@ async fn tokens_grow_when_the_path_is_made_anew() {
     }
 }
 
-/// Deletes the lock path and its parent, if they are empty. Tells whether they were not.
-async fn vanish(world: &World) -> bool {
+/// Deletes the lock path and its parent if they are empty. Returns whether one was not.
+async fn delete_parents(world: &World) -> bool {
     let parent = world.path.rsplit_once('/').expect("two levels").0;
     let mut refused = false;
     for path in [world.path.as_str(), parent] {
@@ -256,13 +256,13 @@ async fn vanish(world: &World) -> bool {
     refused
 }
 
-/// Makes the parents vanish just before the k-th request, for every k.
+/// Deletes the parents just before the k-th request, for every k.
 #[tokio::test]
-async fn parents_may_vanish_between_any_two_requests() {
+async fn parents_may_be_deleted_between_any_two_requests() {
     let world = World::at(&hosts(), UNHURRIED).await;
     for (attempt, least) in [("lock", 6), ("try_lock", 7)] {
         for k in 1.. {
-            vanish(&world).await;
+            delete_parents(&world).await;
             world.proxy.reset();
             world.proxy.on_request(move |request| match request.number == k {
                 true => Verdict::Hold,
@@ -284,7 +284,7 @@ async fn parents_may_vanish_between_any_two_requests() {
             })
             .await;
             let held_up = early.is_none();
-            let refused = vanish(&world).await;
+            let refused = delete_parents(&world).await;
             world.proxy.on_request(|_| Verdict::Forward);
             world.proxy.heal();
             let guard = match early {
@@ -314,7 +314,7 @@ async fn chroot_that_does_not_exist_is_refused() {
 }
 
 #[tokio::test]
-async fn chroot_that_is_deleted_is_named() {
+async fn deleted_chroot_is_reported() {
     let world = World::new().await;
     let root = world.path.rsplit_once('/').expect("two levels").0;
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
@@ -324,7 +324,7 @@ async fn chroot_that_is_deleted_is_named() {
     let before = session.id();
     world.expire_that_of(&session).await;
     let mutex = Mutex::new(&session, "/lock").expect("a mutex");
-    // A renewal is not the time to refuse: the chroot may be on its way back.
+    // A renewal does not fail: the chroot may be created again.
     for error in [
         soon("a refusal", mutex.lock()).await.expect_err("no chroot"),
         soon("a refusal", mutex.try_lock()).await.expect_err("no chroot"),
@@ -340,7 +340,7 @@ async fn chroot_that_is_deleted_is_named() {
 }
 
 #[tokio::test]
-async fn chroot_that_may_not_be_read_is_no_reason_to_refuse() {
+async fn chroot_that_may_not_be_read_is_accepted() {
     let world = World::new().await;
     let root = world.path.rsplit_once('/').expect("two levels").0;
     let inside = format!("{root}/inside");
@@ -355,7 +355,7 @@ async fn chroot_that_may_not_be_read_is_no_reason_to_refuse() {
 }
 
 #[tokio::test]
-async fn connection_lost_while_the_chroot_is_looked_for_is_no_error() {
+async fn connection_lost_during_the_chroot_check_is_no_error() {
     let world = World::new().await;
     let root = world.path.rsplit_once('/').expect("two levels").0;
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
@@ -370,7 +370,7 @@ async fn connection_lost_while_the_chroot_is_looked_for_is_no_error() {
 }
 
 #[tokio::test]
-async fn connect_gives_up_when_nobody_can_say_whether_the_chroot_exists() {
+async fn connect_times_out_when_the_chroot_check_is_not_answered() {
     let world = World::new().await;
     world.proxy.reset();
     world.proxy.on_request(|_| Verdict::Hold);
@@ -397,7 +397,7 @@ async fn chroot_is_the_root_of_lock_paths() {
     writer.add_create("/data", b"", &open).expect("fits");
     writer.commit().await.expect("the lock is held");
     guard.release().await.expect("released");
-    // The servers' own node is elsewhere.
+    // Inside the chroot this name does not belong to the servers.
     let guard = Mutex::new(&session, "/zookeeper").expect("a mutex").lock().await.expect("held");
     guard.release().await.expect("released");
     session.close().await.expect("closed");

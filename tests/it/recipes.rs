@@ -1,4 +1,4 @@
-//! The table of recipes: every kind of lock, as the contract and the sweeps see it.
+//! The table of recipes: every kind of lock behind one interface, for the contract and the fault tests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use zookeeper_recipes::{
 /// A kind of lock.
 pub(crate) struct Recipe {
     pub(crate) lock: fn(&Session, &str) -> Arc<dyn DistributedLock>,
-    /// A lock on the same path that excludes the first, where that does not exclude itself.
+    /// A lock on the same path that excludes the first; another one if the first does not exclude itself.
     pub(crate) other: fn(&Session, &str) -> Arc<dyn DistributedLock>,
-    /// Where its nodes are, below the path that it is given.
+    /// The folders of its nodes, below the lock path.
     pub(crate) dirs: &'static [&'static str],
-    /// How many nodes there are when one holds and so many wait.
+    /// The number of nodes of a holder and this many waiters.
     pub(crate) nodes: fn(usize) -> usize,
 }
 
@@ -48,7 +48,7 @@ impl Recipe {
 
 pub(crate) const MUTEX: Recipe = Recipe::of_one_node(|session, path| the(Mutex::new(session, path)));
 
-/// The same lock with the weaker trust, which must make no difference while nothing fails.
+/// The same lock with the weaker trust, which makes no difference while nothing fails.
 pub(crate) const TRUSTING_MUTEX: Recipe = Recipe::of_one_node(|session, path| {
     the(Mutex::with_options(session, path, Options::new().with_trust(Trust::Connection)))
 });
@@ -67,7 +67,7 @@ pub(crate) const SEMAPHORE: Recipe = Recipe {
     lock: |session, path| the(Semaphore::new(session, path, 1).map(|semaphore| Permits(semaphore, 1))),
     other: |session, path| the(Semaphore::new(session, path, 1).map(|semaphore| Permits(semaphore, 1))),
     dirs: &["/locks", "/leases"],
-    // The first who waits has its lease already.
+    // The first waiter already has its lease.
     nodes: |waiters| 1 + waiters + waiters.min(1),
 };
 
@@ -97,7 +97,7 @@ pub(crate) const SEQUENTIAL_MULTI_LOCK: Recipe = Recipe {
     nodes: |waiters| 3 + waiters,
 };
 
-/// One that writes what the other reads, and the other way round.
+/// Each writes a path that the other reads.
 pub(crate) const MIXED_MULTI_LOCK: Recipe = Recipe {
     lock: |session, path| {
         let [a, b, c] = members(path);

@@ -1,4 +1,4 @@
-//! Owners that lock again: which calls share a place and a hold, and which wait for each other.
+//! Owners that lock again: which calls share a place and a hold, and which exclude each other.
 
 use std::future::Future;
 use std::pin::pin;
@@ -10,7 +10,7 @@ use zookeeper_recipes::{Error, HoldState, Loss, Owner, ReentrantMutex, Reentrant
 
 use crate::support::{TIMEOUT, UNHURRIED, World, hosts, polled, soon, wait_children};
 
-/// Longer than anything takes that is not held up.
+/// Longer than any undelayed call takes.
 const MOMENT: Duration = Duration::from_millis(500);
 
 fn mutex(world: &World) -> ReentrantMutex {
@@ -21,7 +21,7 @@ async fn other_mutex(world: &World) -> ReentrantMutex {
     ReentrantMutex::new(&world.other().await, &world.path).expect("a mutex")
 }
 
-/// Runs `call` until so many nodes are in the queue; it has to wait.
+/// Polls `call`, which has to wait, until the queue has `count` nodes.
 async fn until_queued<T>(world: &World, count: usize, call: impl Future<Output = T> + Unpin) {
     tokio::select! {
         _ = call => panic!("somebody is ahead"),
@@ -50,11 +50,11 @@ async fn owner_locks_ten_times_without_another_request() {
     assert!(world.proxy.requests().is_empty(), "{:?}", world.proxy.requests());
     world.wait_children(1).await;
     guards.pop().expect("a guard").release().await.expect("released");
-    assert!(world.children().await.is_empty(), "the last release has waited for it");
+    assert!(world.children().await.is_empty(), "the last release has waited for the delete");
 }
 
 #[tokio::test]
-async fn guards_may_be_given_up_in_any_order() {
+async fn guards_may_be_released_in_any_order() {
     let world = World::new().await;
     let (mutex, owner, other) = (mutex(&world), Owner::new(), Owner::new());
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
@@ -187,7 +187,7 @@ async fn calls_of_one_owner_share_a_place() {
 }
 
 #[tokio::test]
-async fn place_is_kept_by_whoever_still_waits() {
+async fn place_is_kept_while_any_call_waits() {
     let world = World::new().await;
     let (mutex, owner) = (mutex(&world), Owner::new());
     let there = other_mutex(&world).await;
@@ -198,7 +198,7 @@ async fn place_is_kept_by_whoever_still_waits() {
         let place = world.children().await.remove(1);
         let mut second = Box::pin(mutex.lock(&owner));
         assert!(futures_util::poll!(second.as_mut()).is_pending());
-        // One behind, to see that the place is not taken anew.
+        // A waiter behind, to see that the place is kept.
         let (behind, last) = (Owner::new(), other_mutex(&world).await);
         let mut behind = pin!(last.lock(&behind));
         until_queued(&world, 3, behind.as_mut()).await;
@@ -214,13 +214,13 @@ async fn place_is_kept_by_whoever_still_waits() {
         assert_eq!(guard.nodes(), [format!("{}/{place}", world.path)]);
         assert!(futures_util::poll!(behind.as_mut()).is_pending());
         guard.release().await.expect("released");
-        soon("the one behind", behind).await.expect("held").release().await.expect("released");
+        soon("the waiter behind", behind).await.expect("held").release().await.expect("released");
     }
     world.wait_empty().await;
 }
 
 #[tokio::test]
-async fn place_that_nobody_waits_for_is_given_up() {
+async fn place_without_waiting_calls_is_abandoned() {
     let world = World::new().await;
     let (mutex, owner) = (mutex(&world), Owner::new());
     let ahead = other_mutex(&world).await.lock(&Owner::new()).await.expect("held");
@@ -230,7 +230,7 @@ async fn place_that_nobody_waits_for_is_given_up() {
         until_queued(&world, 2, first.as_mut()).await;
     }
     world.wait_children(1).await;
-    // It can queue again, as if nothing had been.
+    // It can queue again.
     let mut waiting = pin!(mutex.lock(&owner));
     until_queued(&world, 2, waiting.as_mut()).await;
     ahead.release().await.expect("released");
@@ -238,15 +238,15 @@ async fn place_that_nobody_waits_for_is_given_up() {
     world.wait_empty().await;
 }
 
-/// The guards of both calls, or of those that were not dropped.
-async fn give_up(guards: impl IntoIterator<Item = ReentrantMutexGuard>) {
+/// Releases the guards of all calls that were not dropped.
+async fn release_all(guards: impl IntoIterator<Item = ReentrantMutexGuard>) {
     for guard in guards {
         guard.release().await.expect("released");
     }
 }
 
 #[tokio::test]
-async fn call_that_shares_is_not_harmed_by_the_end_of_the_other_at_any_poll() {
+async fn call_that_shares_survives_the_drop_of_the_other_at_any_poll() {
     let world = World::new().await;
     let mutex = mutex(&world);
     for dropped_first in [true, false] {
@@ -264,7 +264,8 @@ async fn call_that_shares_is_not_harmed_by_the_end_of_the_other_at_any_poll() {
             };
             let (cancelled, shared) = soon("the lock", both).await;
             let completed = cancelled.is_some();
-            give_up(cancelled.map(|guard| guard.expect("held")).into_iter().chain([shared.expect("held")])).await;
+            release_all(cancelled.map(|guard| guard.expect("held")).into_iter().chain([shared.expect("held")]))
+                .await;
             world.wait_empty().await;
             if completed {
                 break;
@@ -274,14 +275,14 @@ async fn call_that_shares_is_not_harmed_by_the_end_of_the_other_at_any_poll() {
 }
 
 #[tokio::test]
-async fn call_that_waits_is_not_harmed_by_the_end_of_the_other_at_any_poll() {
+async fn call_that_waits_survives_the_drop_of_the_other_at_any_poll() {
     let world = World::new().await;
     let (mutex, there) = (mutex(&world), other_mutex(&world).await);
     for polls in 1.. {
         let owner = Owner::new();
         let ahead = there.lock(&Owner::new()).await.expect("held");
         let cancelled = async {
-            // The place is in line when it is dropped, if it is polled so often.
+            // After enough polls its node is in the queue when it is dropped.
             let call = polled(polls, mutex.lock(&owner));
             tokio::time::timeout(MOMENT, call).await.map(|done| done.map(|guard| guard.expect("held")))
         };
@@ -292,7 +293,7 @@ async fn call_that_waits_is_not_harmed_by_the_end_of_the_other_at_any_poll() {
         };
         let (cancelled, shared, ()) = soon("the lock", async { tokio::join!(cancelled, shared, release) }).await;
         let last = matches!(cancelled, Ok(Some(_)) | Err(_));
-        give_up(cancelled.ok().flatten().into_iter().chain([shared.expect("held")])).await;
+        release_all(cancelled.ok().flatten().into_iter().chain([shared.expect("held")])).await;
         world.wait_empty().await;
         if last {
             assert!(polls > 2, "something was dropped under way");
@@ -302,7 +303,7 @@ async fn call_that_waits_is_not_harmed_by_the_end_of_the_other_at_any_poll() {
 }
 
 #[tokio::test]
-async fn calls_that_are_all_dropped_at_any_poll_leave_nothing() {
+async fn calls_all_dropped_at_any_poll_leave_nothing() {
     let world = World::new().await;
     let mutex = mutex(&world);
     for polls in 1.. {
@@ -323,7 +324,7 @@ async fn calls_that_are_all_dropped_at_any_poll_leave_nothing() {
 }
 
 #[tokio::test]
-async fn try_of_an_owner_that_waits_elsewhere_is_none() {
+async fn try_of_an_owner_that_waits_elsewhere_returns_none() {
     let world = World::new().await;
     let (mutex, owner) = (mutex(&world), Owner::new());
     let ahead = other_mutex(&world).await.lock(&Owner::new()).await.expect("held");
@@ -346,13 +347,13 @@ async fn try_of_an_owner_that_waits_elsewhere_is_none() {
 async fn try_that_is_under_way_is_shared() {
     let world = World::new().await;
     let (mutex, owner) = (mutex(&world), Owner::new());
-    // On a free lock it is the hold of all, on one that is held the lock goes on to wait.
+    // Uncontended, all calls share its hold. Contended, the try ends, and `lock` continues to wait.
     let all = async { tokio::join!(mutex.try_lock(&owner), mutex.lock(&owner), mutex.try_lock(&owner)) };
     let (first, second, third) = soon("an answer", all).await;
     let guards =
         [first.expect("asked").expect("free"), second.expect("held"), third.expect("asked").expect("ours")];
     assert_eq!(world.children().await.len(), 1);
-    give_up(guards).await;
+    release_all(guards).await;
     let ahead = other_mutex(&world).await.lock(&Owner::new()).await.expect("held");
     let mut tried = pin!(mutex.try_lock(&owner));
     assert!(futures_util::poll!(tried.as_mut()).is_pending());
@@ -366,7 +367,7 @@ async fn try_that_is_under_way_is_shared() {
 }
 
 #[tokio::test]
-async fn lock_that_shares_a_try_waits_on_when_nobody_can_be_asked() {
+async fn lock_that_shares_a_try_waits_on_without_an_answer() {
     let world = World::new().await;
     world.make_path().await;
     let (mutex, owner) = (mutex(&world), Owner::new());
@@ -379,7 +380,7 @@ async fn lock_that_shares_a_try_waits_on_when_nobody_can_be_asked() {
     assert!(futures_util::poll!(tried.as_mut()).is_pending());
     assert!(futures_util::poll!(waiting.as_mut()).is_pending());
     let waiting = tokio::spawn(waiting);
-    let error = soon("an answer", tried).await.expect_err("nobody was asked");
+    let error = soon("an answer", tried).await.expect_err("no answer");
     assert!(matches!(error, Error::Unavailable { after, .. } if after == TIMEOUT), "{error:?}");
     world.proxy.heal();
     let guard = soon("the servers", waiting).await.expect("no panic").expect("a lost connection is no error");
@@ -388,7 +389,7 @@ async fn lock_that_shares_a_try_waits_on_when_nobody_can_be_asked() {
 }
 
 #[tokio::test]
-async fn time_limit_tells_whether_somebody_was_seen() {
+async fn time_limit_returns_none_only_if_a_contender_was_seen() {
     let world = World::new().await;
     let (mutex, owner) = (mutex(&world), Owner::new());
     let guard = mutex.try_lock_for(&owner, Duration::MAX).await.expect("asked").expect("free");
@@ -399,7 +400,7 @@ async fn time_limit_tells_whether_somebody_was_seen() {
         world.wait_children(1).await;
     }
     world.proxy.black_hole();
-    let error = mutex.try_lock_for(&owner, MOMENT).await.expect_err("nobody was asked");
+    let error = mutex.try_lock_for(&owner, MOMENT).await.expect_err("no answer");
     assert!(matches!(error, Error::Unavailable { after: MOMENT, .. }), "{error:?}");
     world.proxy.heal();
     let (ahead, guard) = tokio::join!(ahead.release(), mutex.try_lock_for(&owner, Duration::from_secs(50)));
@@ -409,7 +410,7 @@ async fn time_limit_tells_whether_somebody_was_seen() {
 }
 
 #[tokio::test]
-async fn lost_hold_is_not_entered_again_until_its_guards_are_gone() {
+async fn lost_hold_cannot_be_locked_again_until_its_guards_are_gone() {
     let world = World::new().await;
     let (mutex, owner) = (mutex(&world), Owner::new());
     let outer = mutex.lock(&owner).await.expect("held");
@@ -427,14 +428,14 @@ async fn lost_hold_is_not_entered_again_until_its_guards_are_gone() {
     ] {
         assert!(matches!(error, Error::Lost(Loss::Deleted)), "{error:?}");
     }
-    let guard = mutex.lock(&owner).await.expect("held anew");
+    let guard = mutex.lock(&owner).await.expect("held again");
     assert!(guard.fencing_token() > token);
     guard.release().await.expect("released");
     world.wait_empty().await;
 }
 
 #[tokio::test]
-async fn call_that_shares_and_is_late_is_told_of_the_loss_in_the_meantime() {
+async fn late_call_that_shares_returns_the_loss_in_the_meantime() {
     let world = World::new().await;
     let (mutex, owner) = (mutex(&world), Owner::new());
     let ahead = other_mutex(&world).await.lock(&Owner::new()).await.expect("held");
@@ -458,13 +459,13 @@ async fn call_that_shares_and_is_late_is_told_of_the_loss_in_the_meantime() {
         assert!(matches!(error, Error::Lost(Loss::Deleted)), "{error:?}");
     }
     drop(early);
-    let guard = soon("a lock", mutex.lock(&owner)).await.expect("held anew");
+    let guard = soon("a lock", mutex.lock(&owner)).await.expect("held again");
     guard.release().await.expect("released");
     world.wait_empty().await;
 }
 
 #[tokio::test]
-async fn end_of_the_session_is_told_to_all_guards() {
+async fn end_of_the_session_is_reported_to_all_guards() {
     let world = World::new().await;
     let (mutex, owner) = (mutex(&world), Owner::new());
     let outer = mutex.lock(&owner).await.expect("held");
@@ -484,11 +485,11 @@ async fn calls_that_share_queue_again_together_after_the_end_of_the_session() {
     let world = World::new().await;
     let (mutex, owner) = (mutex(&world), Owner::new());
     let ahead = other_mutex(&world).await.lock(&Owner::new()).await.expect("held");
-    let (told, mut tokens) = mpsc::unbounded_channel();
+    let (sender, mut tokens) = mpsc::unbounded_channel();
     let both = tokio::spawn(async move {
         let (first, second) = tokio::join!(mutex.lock(&owner), mutex.lock(&owner));
         for guard in [first.expect("held"), second.expect("held")] {
-            told.send(guard.fencing_token()).expect("heard");
+            sender.send(guard.fencing_token()).expect("received");
             guard.release().await.expect("released");
         }
     });
@@ -527,7 +528,7 @@ async fn owner_holds_several_paths_in_several_sessions() {
 }
 
 #[tokio::test]
-async fn errors_reach_all_that_share() {
+async fn errors_reach_all_calls_that_share() {
     let world = World::new().await;
     let (mutex, owner) = (mutex(&world), Owner::new());
     let ahead = other_mutex(&world).await.lock(&Owner::new()).await.expect("held");
@@ -563,7 +564,7 @@ async fn errors_reach_all_that_share() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn owners_of_many_tasks_exclude_each_other_and_themselves_they_do_not() {
+async fn owners_of_many_tasks_exclude_each_other_and_not_themselves() {
     let world = World::new().await;
     let ledger = Ledger::new();
     let (mutex, owners) = (mutex(&world), [Owner::new(), Owner::new(), Owner::new()]);
@@ -576,7 +577,7 @@ async fn owners_of_many_tasks_exclude_each_other_and_themselves_they_do_not() {
                 let inner = mutex.lock(&owner).await.expect("held");
                 assert_eq!(inner.fencing_token(), guard.fencing_token());
                 assert_eq!(inner.state(), HoldState::Held);
-                // Whoever holds at the same time is the same owner, and has the same token.
+                // All guards at one time belong to one owner, and have the same token.
                 let entered = ledger.enter(format!("owner {}", task % 3), guard.fencing_token().get());
                 tokio::task::yield_now().await;
                 entered.leave();

@@ -1,4 +1,4 @@
-//! What a lock costs: requests and round trips, counted in frames by the proxy.
+//! The cost of a lock: requests and round trips, counted in frames by the proxy.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use zookeeper_recipes::{MultiLock, Mutex};
 use crate::recipes::*;
 use crate::support::{TIMEOUT, UNHURRIED, World, connect_for, hosts, is_keep_alive, make_paths, soon};
 
-/// Answers are held back, so that whatever waits for one shows as a round trip of its own. It is much longer than a kernel
-/// puts off an acknowledgement (40 ms): the client leaves Nagle's algorithm on, which may hold a second segment up.
+/// Answers are delayed by this, so that each wait for one shows as a round trip of its own. It is much longer than a
+/// kernel delays an acknowledgement (40 ms): the client leaves Nagle's algorithm on, which may delay a second segment.
 const HOLD: Duration = Duration::from_millis(500);
 
-/// A session that has nothing to do but what it is asked for, while answers are held back.
+/// A session that sends nothing by itself while answers are delayed.
 async fn calm(recipe: &Recipe) -> World {
     World::of(recipe, UNHURRIED).await
 }
@@ -25,7 +25,7 @@ fn writes(world: &World) -> usize {
     world.proxy.requests().iter().filter(|request| request.is_write()).count()
 }
 
-/// Waits for the watch of one who waits.
+/// Waits for the watch of a waiter.
 async fn watched(world: &World) {
     soon("a watch", world.proxy.wait_for(|request| request.watch && request.answer.is_some())).await;
 }
@@ -35,7 +35,7 @@ fn ops(world: &World) -> Vec<Op> {
 }
 
 #[tokio::test]
-async fn acquire_takes_one_and_release_one() {
+async fn acquire_and_release_take_one_round_trip_each() {
     let world = calm(&MUTEX).await;
     world.make_path().await;
     world.proxy.hold_answers(HOLD);
@@ -48,7 +48,7 @@ async fn acquire_takes_one_and_release_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn burst_waits_for_no_answer_whatever_threads_there_are() {
+async fn burst_waits_for_no_answer_on_any_thread() {
     let world = calm(&MUTEX).await;
     world.make_path().await;
     world.proxy.hold_answers(HOLD);
@@ -65,7 +65,7 @@ async fn burst_waits_for_no_answer_whatever_threads_there_are() {
 }
 
 #[tokio::test]
-async fn try_lock_of_a_held_lock_takes_one_without_a_write() {
+async fn contended_try_lock_takes_one_round_trip_without_a_write() {
     let world = calm(&MUTEX).await;
     let _guard = world.other_mutex().await.lock().await.expect("held");
     world.proxy.hold_answers(HOLD);
@@ -75,7 +75,7 @@ async fn try_lock_of_a_held_lock_takes_one_without_a_write() {
 }
 
 #[tokio::test]
-async fn try_lock_of_a_free_lock_takes_two() {
+async fn uncontended_try_lock_takes_two_round_trips() {
     let world = calm(&MUTEX).await;
     world.make_path().await;
     world.proxy.hold_answers(HOLD);
@@ -86,7 +86,7 @@ async fn try_lock_of_a_free_lock_takes_two() {
 }
 
 #[tokio::test]
-async fn missing_parents_take_one_more() {
+async fn missing_parents_take_one_more_round_trip() {
     let world = calm(&MUTEX).await;
     world.proxy.hold_answers(HOLD);
     world.proxy.reset();
@@ -94,18 +94,18 @@ async fn missing_parents_take_one_more() {
     assert_eq!(world.proxy.round_trips(), 2, "{:?}", ops(&world));
 }
 
-/// The event of the deletion uses the watch on the hold's own node up.
+/// The event of the deletion consumes the watch on the hold's own node.
 #[tokio::test]
 async fn release_of_an_old_hold_takes_one_request() {
     let world = calm(&MUTEX).await;
     let guard = world.mutex().lock().await.expect("held");
-    // As if it were old: whoever wants to be told has the node watched.
+    // Like an old hold: a listener for the loss makes it watch its node.
     let lost = guard.lost();
     world.proxy.wait_for(|request| request.op == Op::GetData && request.watch && request.answer.is_some()).await;
     world.proxy.reset();
     guard.release().await.expect("released");
     drop(lost);
-    // A watch that is dropped is taken back by the client before it asks anything else.
+    // The client removes a dropped watch before it sends anything else.
     let next = world.mutex().lock().await.expect("held");
     next.release().await.expect("released");
     assert_eq!(ops(&world), [Op::Delete, Op::Create2, Op::GetChildren, Op::Delete]);
@@ -119,7 +119,7 @@ async fn handover_wakes_one_waiter_with_one_watch() {
     let first = tokio::spawn(async move { waiter.lock().await });
     world.wait_children(2).await;
     watched(&world).await;
-    // More waiters, in one session through another proxy: none of them may hear of the release.
+    // More waiters, in one session through another proxy: none of them may be woken by the release.
     let crowd = calm(&MUTEX).await;
     let mut others = Vec::new();
     for count in 3..13 {
@@ -135,9 +135,9 @@ async fn handover_wakes_one_waiter_with_one_watch() {
     world.proxy.hold_answers(HOLD);
     guard.release().await.expect("released");
     let guard = first.await.expect("no panic").expect("held");
-    // Its create was answered a moment ago, which is proof enough that its session lives.
+    // The recent answer to its create proves that its session lives.
     assert_eq!((world.proxy.round_trips(), ops(&world)), (1, vec![Op::GetChildren]));
-    // What the server had to say to the crowd has come before this answer.
+    // All events for the crowd arrived before this answer.
     crowd.session.client().check_stat(&world.path).await.expect("asked");
     let woken =
         crowd.proxy.uncounted().into_iter().filter(|frame| matches!(frame.kind, Kind::Notification { .. }));
@@ -151,7 +151,7 @@ async fn handover_wakes_one_waiter_with_one_watch() {
 
 #[tokio::test]
 async fn handover_after_a_long_wait_proves_the_session_in_the_same_round_trip() {
-    // What follows takes less than a third of it, after which trust is renewed.
+    // The test takes less than a third of it from here on; then trust is renewed.
     let timeout = 2 * TIMEOUT;
     let world = World::at(&hosts(), timeout).await;
     let other = connect_for(&world.hosts, UNHURRIED).await;
@@ -162,7 +162,7 @@ async fn handover_after_a_long_wait_proves_the_session_in_the_same_round_trip() 
     let early = tokio::time::timeout(timeout, guard.lost()).await;
     assert!(early.is_err(), "a healthy hold is not lost");
     world.proxy.hold_answers(HOLD);
-    // Whatever the proof looks like, and whatever keeps up trust from then on.
+    // Counts the proof, and the keep-alives after it.
     world.proxy.leave_out(|_| false);
     world.proxy.reset();
     guard.release().await.expect("released");
@@ -172,7 +172,7 @@ async fn handover_after_a_long_wait_proves_the_session_in_the_same_round_trip() 
     let look: Vec<_> = look.iter().map(|request| (request.round, request.op)).collect();
     assert_eq!(look, [(1, Op::Multi), (1, Op::GetChildren)]);
     assert!(later.iter().all(is_keep_alive), "{later:?}");
-    assert!(guard.valid_for() > Duration::ZERO, "what its create proved is long over");
+    assert!(guard.valid_for() > Duration::ZERO, "the proof by its create is long outdated");
     guard.release().await.expect("released");
 }
 
@@ -183,17 +183,17 @@ async fn trust_costs_three_writes_per_session_timeout() {
     let guard = world.mutex().lock().await.expect("held");
     world.proxy.leave_out(|request| !is_keep_alive(request));
     world.proxy.reset();
-    // Three session timeouts; the hold is kept up all the while.
+    // Three session timeouts, during which the hold stays trusted.
     let lost = tokio::time::timeout(3 * timeout, guard.lost()).await;
     assert!(lost.is_err(), "a healthy hold is not lost");
     let writes = writes(&world);
-    // After a stall of this process they come sooner, for trust was cut short.
+    // After a stall of this process they come sooner, because trust was shortened.
     assert!((6..=14).contains(&writes), "three writes a timeout, not {writes} in three");
     assert_eq!(guard.state(), zookeeper_recipes::HoldState::Held);
     guard.release().await.expect("released");
 }
 
-/// What trust in the first write of a session counts on.
+/// The trust in the first write of a session depends on it.
 #[tokio::test]
 async fn client_of_an_idle_session_pings_every_fifth_of_its_timeout() {
     let world = World::new().await;
@@ -209,10 +209,10 @@ async fn client_of_an_idle_session_pings_every_fifth_of_its_timeout() {
     assert!((0.14..0.215).contains(&usual), "a ping every {usual:.3} timeouts");
 }
 
-/// What an uncontended acquire and release of each recipe cost: round trips, and writes.
+/// The cost of an uncontended acquire and release of each recipe: round trips and writes.
 #[tokio::test]
-async fn recipes_take_as_few_as_they_can() {
-    let untold = untold().await;
+async fn recipes_take_the_fewest_round_trips_and_writes() {
+    let extra_read = extra_read().await;
     let costs: [(&str, &Recipe, [usize; 4]); 8] = [
         ("mutex", &MUTEX, [1, 1, 1, 1]),
         ("reentrant mutex", &REENTRANT_MUTEX, [1, 1, 1, 1]),
@@ -221,8 +221,8 @@ async fn recipes_take_as_few_as_they_can() {
         ("election", &ELECTION, [1, 1, 1, 1]),
         // A turn, a lease, and the end of the turn.
         ("semaphore", &SEMAPHORE, [2, 3, 1, 1]),
-        ("3 permits", &SEVERAL_PERMITS, [2 + untold, 3, 1, 1]),
-        ("multi-lock", &MULTI_LOCK, [1 + untold, 1, 1, 1]),
+        ("3 permits", &SEVERAL_PERMITS, [2 + extra_read, 3, 1, 1]),
+        ("multi-lock", &MULTI_LOCK, [1 + extra_read, 1, 1, 1]),
     ];
     for (name, recipe, expected) in costs {
         let world = calm(recipe).await;
@@ -231,7 +231,7 @@ async fn recipes_take_as_few_as_they_can() {
         world.proxy.hold_answers(HOLD);
         world.proxy.reset();
         let guard = lock.lock().await.expect("held");
-        // Nobody waits for the end of a turn.
+        // Nobody waits for the deletion of a turn.
         let requests = world.proxy.requests();
         let trips = requests.iter().filter(|request| request.op != Op::Delete).map(|request| request.round).max();
         let trips = trips.expect("requests");
@@ -245,9 +245,9 @@ async fn recipes_take_as_few_as_they_can() {
     }
 }
 
-/// Servers before 3.7.2, 3.8.2 and 3.9.0 do not say which transaction it was that created several nodes (ZOOKEEPER-4026),
-/// so it is read: how many round trips this one costs more.
-async fn untold() -> usize {
+/// Servers before 3.7.2, 3.8.2 and 3.9.0 do not return the transaction that created several nodes (ZOOKEEPER-4026), so
+/// it is read. Returns how many extra round trips this server costs.
+async fn extra_read() -> usize {
     let admin = Client::connect(&hosts()).await.expect("connects");
     let mode = CreateMode::Persistent.with_acls(Acls::anyone_all());
     let mut writer = admin.new_multi_writer();
@@ -258,8 +258,8 @@ async fn untold() -> usize {
 }
 
 #[tokio::test]
-async fn thousand_locks_take_one_write_and_as_few_round_trips_as_one() {
-    let untold = untold().await;
+async fn thousand_locks_take_one_write_and_the_round_trips_of_one() {
+    let extra_read = extra_read().await;
     for count in [100, 1_000] {
         let world = calm(&MUTEX).await;
         let paths: Vec<_> = (0..count).map(|member| format!("{}/{member}", world.path)).collect();
@@ -270,7 +270,7 @@ async fn thousand_locks_take_one_write_and_as_few_round_trips_as_one() {
         let guard = lock.lock().await.expect("held");
         let trips = world.proxy.round_trips();
         println!("{count} locks whose paths do not exist: {trips} round trips");
-        // The containers that are made with the nodes tell the number of the transaction on every server.
+        // The containers created with the nodes return the transaction on every server.
         assert_eq!(trips, 2, "for {count} locks whose paths do not exist");
         guard.release().await.expect("released");
 
@@ -285,7 +285,7 @@ async fn thousand_locks_take_one_write_and_as_few_round_trips_as_one() {
         world.proxy.reset();
         guard.release().await.expect("released");
         let release = (world.proxy.round_trips(), writes(&world));
-        println!("{count} free locks: {trips} round trips and {written} write; release {release:?}");
-        assert_eq!((trips, written, release), (1 + untold, 1, (1, 1)));
+        println!("{count} uncontended locks: {trips} round trips and {written} write; release {release:?}");
+        assert_eq!((trips, written, release), (1 + extra_read, 1, (1, 1)));
     }
 }

@@ -1,4 +1,4 @@
-//! Readers share, writers do not, and everybody comes in turn; a writer can go on as a reader.
+//! Readers share, writers do not, and all are admitted in order. A writer can be downgraded to a reader.
 
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
@@ -20,7 +20,7 @@ async fn other(world: &World) -> RwLock {
 }
 
 #[tokio::test]
-async fn readers_share_and_keep_writers_out() {
+async fn readers_share_and_exclude_writers() {
     let world = World::new().await;
     let (lock, other) = (rwlock(&world), other(&world).await);
     let one = lock.read().await.expect("held");
@@ -56,10 +56,10 @@ async fn readers_behind_a_writer_are_admitted_together_and_woken_once() {
     for reader in readers {
         guards.push(soon("a reader", reader).await.expect("no panic").expect("held"));
     }
-    // All hold at once. Each was woken once, looked once, together with others or alone, and watches nobody any more.
+    // All hold at once. Each was woken once, listed once, alone or with others, and has no watch left.
     let woken =
         world.proxy.uncounted().into_iter().filter(|frame| matches!(frame.kind, Kind::Notification { .. }));
-    assert_eq!(woken.count(), 1, "the session is told once for all");
+    assert_eq!(woken.count(), 1, "one notification for the whole session");
     let looks = world.count(Op::GetChildren);
     assert!((1..=20).contains(&looks), "{looks}");
     assert_eq!(watches(&world.proxy.requests()), 0);
@@ -67,7 +67,7 @@ async fn readers_behind_a_writer_are_admitted_together_and_woken_once() {
     world.wait_empty().await;
 }
 
-/// Changes of its data, that is: what it proclaims, or what somebody asks of it.
+/// Changes of its data, that is, by a proclamation or a revocation.
 #[tokio::test]
 async fn readers_do_not_wake_when_the_writer_ahead_changes_and_prove_their_session_once() {
     const READERS: usize = 100;
@@ -81,14 +81,14 @@ async fn readers_do_not_wake_when_the_writer_ahead_changes_and_prove_their_sessi
         })
         .collect();
     world.wait_children(1 + READERS).await;
-    // The proof that is shared is what renews trust, too.
+    // The shared proof is also a keep-alive.
     world.proxy.leave_out(|_| false);
     let watches = |requests: &[Request]| requests.iter().filter(|one| one.watch && one.answer.is_some()).count();
     soon("the watches", world.proxy.wait_until(|requests| watches(requests) >= READERS)).await;
     for change in 0..10 {
         world.admin.set_data(&writing.nodes()[0], &[change], None).await.expect("written");
     }
-    // Until what their creates have proved is long over.
+    // Until the proofs by their creates are long outdated.
     let early = tokio::time::timeout(2 * TIMEOUT, writing.lost()).await;
     assert!(early.is_err(), "a healthy hold is not lost");
     assert_eq!(watches(&world.proxy.requests()), READERS, "none has set its watch again");
@@ -105,7 +105,7 @@ async fn readers_do_not_wake_when_the_writer_ahead_changes_and_prove_their_sessi
 #[tokio::test]
 async fn writer_among_a_hundred_readers_is_admitted_in_its_turn() {
     let world = World::new().await;
-    let door = other(&world).await.write().await.expect("held");
+    let gate = other(&world).await.write().await.expect("held");
     let ledger = Arc::new(StdMutex::new(Vec::new()));
     let mut tasks = Vec::new();
     for place in 0..101 {
@@ -123,26 +123,26 @@ async fn writer_among_a_hundred_readers_is_admitted_in_its_turn() {
         }));
         world.wait_children(place + 2).await;
     }
-    door.release().await.expect("released");
+    gate.release().await.expect("released");
     for task in tasks {
         soon("a turn", task).await.expect("no panic").expect("released");
     }
     let order = ledger.lock().expect("unpoisoned").clone();
     let writer = order.iter().position(|place| *place == 50).expect("the writer had its turn");
-    assert_eq!(writer, 50, "behind those who came before: {order:?}");
+    assert_eq!(writer, 50, "behind all earlier readers: {order:?}");
     assert!(order[..50].iter().all(|place| *place < 50), "{order:?}");
     world.wait_empty().await;
 }
 
 #[tokio::test]
-async fn downgrade_lets_readers_in_and_keeps_the_queued_writer_out() {
+async fn downgrade_admits_readers_and_excludes_the_queued_writer() {
     let world = World::new().await;
     let lock = rwlock(&world);
     let writing = lock.write().await.expect("held");
     let (token, lost) = (writing.fencing_token(), writing.lost());
-    let reader = other(&world).await.enqueue_read().await.expect("in line");
-    let writer = other(&world).await.enqueue_write().await.expect("in line");
-    let late = other(&world).await.enqueue_read().await.expect("in line");
+    let reader = other(&world).await.enqueue_read().await.expect("enqueued");
+    let writer = other(&world).await.enqueue_write().await.expect("enqueued");
+    let late = other(&world).await.enqueue_read().await.expect("enqueued");
     let reading = writing.downgrade().await.expect("a reader");
     assert_eq!((reading.fencing_token(), reading.state()), (token, HoldState::Held));
     let reader = soon("the reader right behind", reader).await.expect("held");
@@ -153,7 +153,7 @@ async fn downgrade_lets_readers_in_and_keeps_the_queued_writer_out() {
     let mut writer = std::pin::pin!(writer);
     assert!(futures_util::poll!(&mut writer).is_pending(), "two readers hold");
     reader.release().await.expect("released");
-    // Longer than it takes to set the watch on its own node.
+    // Long enough for it to watch its own node.
     let early = tokio::time::timeout(TIMEOUT / 2, lost).await;
     assert!(early.is_err(), "the change of the node is no loss");
     assert!(futures_util::poll!(&mut writer).is_pending(), "one reader holds");
@@ -166,7 +166,7 @@ async fn downgrade_lets_readers_in_and_keeps_the_queued_writer_out() {
 }
 
 #[tokio::test]
-async fn loss_of_a_downgraded_hold_is_told_to_those_who_asked_before() {
+async fn loss_of_a_downgraded_hold_reaches_earlier_listeners() {
     let world = World::new().await;
     let writing = rwlock(&world).write().await.expect("held");
     let lost = writing.lost();
@@ -177,14 +177,14 @@ async fn loss_of_a_downgraded_hold_is_told_to_those_who_asked_before() {
     world.wait_empty().await;
 }
 
-/// Unless somebody wants to know, a hold watches its node only from an eighth of the session timeout on.
+/// Without a listener for the loss, a hold watches its node only after an eighth of the session timeout.
 #[tokio::test]
-async fn loss_of_a_downgraded_hold_is_noticed_at_once_for_those_who_asked_before() {
+async fn loss_of_a_downgraded_hold_is_noticed_at_once_for_earlier_listeners() {
     let timeout = Duration::from_secs(40);
     let world = World::at(&hosts(), timeout).await;
     let writing = rwlock(&world).write().await.expect("held");
     let lost = writing.lost();
-    // Somebody watches the writer's node.
+    // The listener makes it watch the writer's node.
     world.proxy.wait_for(|request| request.watch && request.answer.is_some()).await;
     let reading = writing.downgrade().await.expect("a reader");
     world.admin.delete(&reading.nodes()[0], None).await.expect("deleted");
@@ -194,7 +194,7 @@ async fn loss_of_a_downgraded_hold_is_noticed_at_once_for_those_who_asked_before
 }
 
 #[tokio::test]
-async fn downgrade_comes_to_its_end_when_it_is_cut_at_any_frame() {
+async fn downgrade_survives_a_cut_at_any_frame() {
     let world = World::new().await;
     let (lock, other) = (rwlock(&world), other(&world).await);
     let ledger = Ledger::new();
@@ -203,13 +203,13 @@ async fn downgrade_comes_to_its_end_when_it_is_cut_at_any_frame() {
             let writing = lock.write().await.expect("held");
             let token = writing.fencing_token();
             let entry = ledger.enter("the first writer", token.get());
-            let waiting = other.enqueue_write().await.expect("in line");
+            let waiting = other.enqueue_write().await.expect("enqueued");
             world.proxy.reset();
             world.proxy.cut(at(k));
-            let reading = soon("a downgrade over a cut", writing.downgrade()).await.expect("a reader");
+            let reading = soon("a downgrade with a cut", writing.downgrade()).await.expect("a reader");
             let fired = world.proxy.requests().len() >= k;
             assert_eq!(reading.fencing_token(), token);
-            assert_eq!(world.wait_children(2).await.len(), 2, "a reader and a writer that waits");
+            assert_eq!(world.wait_children(2).await.len(), 2, "a reader and a waiting writer");
             entry.leave();
             soon("a release", reading.release()).await.expect("released");
             world.proxy.heal();
@@ -226,7 +226,7 @@ async fn downgrade_comes_to_its_end_when_it_is_cut_at_any_frame() {
 }
 
 #[tokio::test]
-async fn downgrade_that_is_dropped_at_any_poll_releases_the_lock() {
+async fn downgrade_dropped_at_any_poll_releases_the_lock() {
     let world = World::new().await;
     let lock = rwlock(&world);
     for polls in 0.. {
@@ -234,7 +234,7 @@ async fn downgrade_that_is_dropped_at_any_poll_releases_the_lock() {
         let lost = writing.lost();
         let done = soon("polls", polled(polls, writing.downgrade())).await.is_some();
         world.wait_empty().await;
-        assert!(tokio::time::timeout(TIMEOUT / 100, lost).await.is_err(), "it was given up, not lost");
+        assert!(tokio::time::timeout(TIMEOUT / 100, lost).await.is_err(), "it was released, not lost");
         if done {
             assert!(polls > 1, "something was cancelled");
             break;
@@ -244,7 +244,7 @@ async fn downgrade_that_is_dropped_at_any_poll_releases_the_lock() {
 }
 
 #[tokio::test]
-async fn downgrade_of_a_lost_lock_gives_the_lost_guard_back() {
+async fn downgrade_of_a_lost_lock_returns_the_lost_guard() {
     let world = World::new().await;
     let writing = rwlock(&world).write().await.expect("held");
     world.admin.delete(&writing.nodes()[0], None).await.expect("deleted");
@@ -263,7 +263,7 @@ async fn downgrade_of_a_lost_lock_gives_the_lost_guard_back() {
 }
 
 #[tokio::test]
-async fn downgrade_that_is_refused_leaves_the_writer_as_it_was() {
+async fn refused_downgrade_leaves_the_writer_unchanged() {
     let world = World::new().await;
     let options = Options::new().with_identifier("writer");
     let lock = RwLock::with_options(&world.session, &world.path, options).expect("a lock");
@@ -278,7 +278,7 @@ async fn downgrade_that_is_refused_leaves_the_writer_as_it_was() {
     world.wait_children(1).await;
     world.admin.set_acl(&world.path, &Acls::anyone_all(), None).await.expect("set");
     let reading = error.guard.downgrade().await.expect("a reader, now");
-    // Its own watch sees the deletion of the new node.
+    // It watches the new node.
     let lost = reading.lost();
     world.admin.delete(&reading.nodes()[0], None).await.expect("deleted");
     assert_eq!(soon("the loss", lost).await, Loss::Deleted);
@@ -286,7 +286,7 @@ async fn downgrade_that_is_refused_leaves_the_writer_as_it_was() {
 }
 
 #[tokio::test]
-async fn downgrade_ends_with_trust_when_nobody_answers() {
+async fn downgrade_without_an_answer_ends_with_trust() {
     let world = World::new().await;
     let writing = rwlock(&world).write().await.expect("held");
     world.proxy.black_hole();
@@ -298,7 +298,7 @@ async fn downgrade_ends_with_trust_when_nobody_answers() {
 }
 
 #[tokio::test]
-async fn error_of_a_downgrade_can_be_passed_on() {
+async fn downgrade_error_converts_into_an_error() {
     let world = World::new().await;
     let writing = rwlock(&world).write().await.expect("held");
     world.session.close().await.expect("closed");
@@ -308,7 +308,7 @@ async fn error_of_a_downgrade_can_be_passed_on() {
 }
 
 #[tokio::test]
-async fn writer_whose_node_nobody_may_read_becomes_a_reader() {
+async fn writer_whose_node_nobody_may_read_can_be_downgraded() {
     let world = World::new().await;
     let other = other(&world).await;
     // The path can be listed, and is not removed between two locks.
@@ -327,7 +327,7 @@ async fn writer_whose_node_nobody_may_read_becomes_a_reader() {
 }
 
 #[tokio::test]
-async fn writer_does_not_go_on_with_the_node_of_somebody_else() {
+async fn downgrade_does_not_adopt_the_node_of_another_session() {
     let world = World::new().await;
     let writing = rwlock(&world).write().await.expect("held");
     let old = writing.nodes()[0].clone();
@@ -341,7 +341,7 @@ async fn writer_does_not_go_on_with_the_node_of_somebody_else() {
     world.admin.create(new, b"", &ephemeral).await.expect("created");
     world.proxy.on_request(|_| Verdict::Forward);
     world.proxy.heal();
-    let error = soon("an end", changing).await.expect("no panic").expect_err("its name is taken");
+    let error = soon("an end", changing).await.expect("no panic").expect_err("its name is in use");
     assert!(matches!(error.source, Error::Lost(Loss::Deleted)), "{:?}", error.source);
     assert_eq!(error.guard.state(), HoldState::Lost(Loss::Deleted));
     let left = world.wait_children(1).await.remove(0);

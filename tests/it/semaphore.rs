@@ -1,4 +1,4 @@
-//! Permits are never more than there are, and are given out in turn, all that one wants at once.
+//! A semaphore never grants more permits than it has. It grants them in order, and all permits of a caller at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ async fn other(world: &World, permits: u32) -> Semaphore {
     Semaphore::new(&world.other().await, &world.path, permits).expect("a semaphore")
 }
 
-/// Makes its paths of nodes that stay, so that a test can count without the making.
+/// Creates its paths as persistent nodes, so that a test does not count their creation.
 async fn make_path(world: &World) {
     make_paths(&world.admin, &["locks", "leases"].map(|folder| format!("{}/{folder}", world.path))).await;
 }
@@ -36,7 +36,7 @@ async fn wait_counts(world: &World, turns: usize, leases: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_sessions_never_have_more_than_there_are() {
+async fn ten_sessions_never_exceed_the_permits() {
     let world = World::new().await;
     let ledger = Ledger::with_capacity_limit(PERMITS as usize);
     let most = Arc::new(AtomicUsize::new(0));
@@ -78,10 +78,10 @@ async fn ten_sessions_never_have_more_than_there_are() {
 }
 
 #[tokio::test]
-async fn as_many_hold_at_once_as_there_are_permits() {
+async fn all_permits_can_be_held_at_once() {
     let world = World::at(&hosts(), UNHURRIED).await;
     let ledger = Ledger::with_capacity_limit(PERMITS as usize);
-    // Nobody goes before all permits are in use.
+    // Nobody releases before all permits are in use.
     let all = Barrier::new(PERMITS as usize);
     let workers = (0..3 * PERMITS).map(async |worker| {
         let semaphore = other(&world, PERMITS).await;
@@ -97,9 +97,9 @@ async fn as_many_hold_at_once_as_there_are_permits() {
     wait_counts(&world, 0, 0).await;
 }
 
-/// Sessions that outlive the servers keep their permits and their places, and the others lose them.
+/// Sessions that outlive the restart of the servers keep their permits and places. The others lose them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn permits_are_right_after_the_loss_of_the_whole_ensemble() {
+async fn permits_are_correct_after_a_restart_of_the_whole_ensemble() {
     let mut ensemble = Ensemble::start(3).await.expect("servers");
     let hosts = ensemble.hosts();
     let path = "/permits";
@@ -111,11 +111,11 @@ async fn permits_are_right_after_the_loss_of_the_whole_ensemble() {
     );
     let (kept, lost) =
         (of(&patient).acquire().await.expect("held"), of(&hasty).acquire_many(2).await.expect("held"));
-    // A turn that is still on its way out would be ahead.
-    let eye = waits.client();
-    wait_children(&eye, "/permits/locks", 0).await;
-    drop(eye);
-    let place = of(&waits).enqueue(3).await.expect("in line");
+    // A turn that is not yet deleted would be ahead.
+    let admin = waits.client();
+    wait_children(&admin, "/permits/locks", 0).await;
+    drop(admin);
+    let place = of(&waits).enqueue(3).await.expect("enqueued");
     assert_eq!(place.position(), 3, "all are in use");
     let mut waiting = tokio::spawn(place);
 
@@ -124,7 +124,7 @@ async fn permits_are_right_after_the_loss_of_the_whole_ensemble() {
     for server in 0..ensemble.len() {
         ensemble.server_mut(server).restart().await.expect("a server");
     }
-    ensemble.settled().await.expect("together again");
+    ensemble.settled().await.expect("settled again");
 
     assert!(!waiting.is_finished(), "one is in use");
     soon("a release", kept.release()).await.expect("it was held all the time");
@@ -134,12 +134,12 @@ async fn permits_are_right_after_the_loss_of_the_whole_ensemble() {
     all.release().await.expect("released");
     let all = soon("all three", of(&hasty).acquire_many(3)).await.expect("held in the renewed session");
     all.release().await.expect("released");
-    // Another server may know of it later.
+    // Asked in the releasing session: another server may lag behind.
     assert_eq!(of(&hasty).available_permits().await.expect("counted"), 3);
 }
 
 #[tokio::test]
-async fn two_callers_of_two_of_two_both_finish() {
+async fn two_callers_for_all_permits_both_finish() {
     let world = World::new().await;
     let (one, two) = (semaphore(&world, 2), other(&world, 2).await);
     let work = async |semaphore: Semaphore| {
@@ -152,7 +152,7 @@ async fn two_callers_of_two_of_two_both_finish() {
 }
 
 #[tokio::test]
-async fn who_wants_many_is_not_overtaken_by_those_who_want_one() {
+async fn caller_for_many_is_not_overtaken_by_callers_for_one() {
     let world = World::new().await;
     let semaphore = semaphore(&world, 3);
     let held = semaphore.acquire().await.expect("held");
@@ -163,7 +163,7 @@ async fn who_wants_many_is_not_overtaken_by_those_who_want_one() {
     assert!(one.try_acquire().await.expect("asked").is_none(), "somebody is ahead");
     let one = tokio::spawn(async move { one.acquire().await });
     wait_counts(&world, 2, 4).await;
-    assert_eq!(semaphore.available_permits().await.expect("asked"), 0, "the free two are spoken for");
+    assert_eq!(semaphore.available_permits().await.expect("asked"), 0, "the two free ones are reserved");
     held.release().await.expect("released");
     let many = soon("all three", many).await.expect("no panic").expect("held");
     assert!(!one.is_finished(), "all three are in use");
@@ -174,7 +174,7 @@ async fn who_wants_many_is_not_overtaken_by_those_who_want_one() {
 }
 
 #[tokio::test]
-async fn who_gives_up_waiting_for_many_leaves_nothing() {
+async fn timed_out_wait_for_many_leaves_nothing() {
     let world = World::new().await;
     let semaphore = semaphore(&world, 3);
     let held = semaphore.acquire().await.expect("held");
@@ -191,7 +191,7 @@ async fn who_gives_up_waiting_for_many_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn lease_deleted_by_hand_is_told_and_lets_the_next_in() {
+async fn deleted_lease_is_reported_and_admits_the_next() {
     let world = World::new().await;
     let held = semaphore(&world, 2).acquire_many(2).await.expect("held");
     let waiting = other(&world, 2).await;
@@ -200,14 +200,14 @@ async fn lease_deleted_by_hand_is_told_and_lets_the_next_in() {
     let lost = held.lost();
     world.admin.delete(&held.nodes()[1], None).await.expect("deleted");
     assert_eq!(soon("the loss", lost).await, Loss::Deleted);
-    // The loss of one is the loss of all: the other one is given back as well.
+    // The loss of one is the loss of all: the other one is released as well.
     soon("the next", waiting).await.expect("no panic").expect("held").release().await.expect("released");
     wait_counts(&world, 0, 0).await;
     assert_eq!(held.state(), HoldState::Lost(Loss::Deleted));
 }
 
 #[tokio::test]
-async fn turn_deleted_by_hand_is_told_and_nobody_starves() {
+async fn deleted_turn_is_reported_and_nobody_starves() {
     let world = World::new().await;
     let semaphore = semaphore(&world, 2);
     let held = semaphore.acquire().await.expect("held");
@@ -220,7 +220,7 @@ async fn turn_deleted_by_hand_is_told_and_nobody_starves() {
     let turns = semaphore.contenders().await.expect("listed");
     let turn = turns.iter().find(|one| one.path().ends_with("/locks")).expect("a turn");
     assert!(semaphore.break_lock(turn).await.expect("asked"), "it was there");
-    // Who waited with that turn is told, gives up its leases, and the one behind it comes in.
+    // The waiter with that turn is evicted and deletes its leases, so the next is admitted.
     let error = soon("the eviction", first).await.expect("no panic").expect_err("its turn is gone");
     assert!(matches!(error, Error::Evicted { .. }), "{error}");
     let second = soon("the second", second).await.expect("no panic").expect("held");
@@ -230,7 +230,7 @@ async fn turn_deleted_by_hand_is_told_and_nobody_starves() {
 }
 
 #[tokio::test]
-async fn lease_of_a_waiter_deleted_by_hand_is_told() {
+async fn deleted_lease_of_a_waiter_is_reported() {
     let world = World::new().await;
     let held = semaphore(&world, 1).acquire().await.expect("held");
     let waiting = other(&world, 1).await;
@@ -246,7 +246,7 @@ async fn lease_of_a_waiter_deleted_by_hand_is_told() {
 }
 
 #[tokio::test]
-async fn client_that_allows_fewer_waits_and_nothing_breaks() {
+async fn client_that_allows_fewer_waits_for_its_own_limit() {
     let world = World::new().await;
     let (many, few) = (semaphore(&world, 3), other(&world, 1).await);
     let one = many.acquire().await.expect("held");
@@ -255,7 +255,7 @@ async fn client_that_allows_fewer_waits_and_nothing_breaks() {
     assert!(few.try_acquire().await.expect("asked").is_none());
     let waiting = tokio::spawn(async move { few.acquire().await });
     wait_counts(&world, 1, 3).await;
-    // It waits with its turn, and those behind it wait with it.
+    // It waits with its turn, and later callers wait behind it.
     assert!(many.try_acquire().await.expect("asked").is_none());
     one.release().await.expect("released");
     assert!(!waiting.is_finished(), "one is still in use");
@@ -268,7 +268,7 @@ async fn client_that_allows_fewer_waits_and_nothing_breaks() {
 }
 
 #[tokio::test]
-async fn holder_that_dies_gives_its_permits_back() {
+async fn permits_of_a_dead_holder_are_released() {
     let world = World::new().await;
     let held = semaphore(&world, 2).acquire_many(2).await.expect("held");
     let waiting = other(&world, 2).await;
@@ -296,9 +296,9 @@ async fn waiter_with_its_turn_whose_session_ends_queues_again() {
     wait_counts(&world, 0, 0).await;
 }
 
-/// As in Curator, which counts the children.
+/// As in Curator, which counts all children.
 #[tokio::test]
-async fn child_that_is_no_lease_takes_a_permit() {
+async fn foreign_child_counts_as_a_lease() {
     let world = World::at(&hosts(), UNHURRIED).await;
     let semaphore = semaphore(&world, 2);
     let held = semaphore.acquire().await.expect("held");
@@ -309,9 +309,9 @@ async fn child_that_is_no_lease_takes_a_permit() {
     assert_eq!(semaphore.available_permits().await.expect("asked"), 0);
     world.proxy.reset();
     assert!(semaphore.try_acquire().await.expect("asked").is_none(), "there is no room");
-    assert!(!world.proxy.requests().iter().any(Request::is_write), "a look tells");
-    let waiting = semaphore.enqueue(1).await.expect("in line");
-    assert_eq!(waiting.position(), 1, "one has to leave");
+    assert!(!world.proxy.requests().iter().any(Request::is_write), "it only reads");
+    let waiting = semaphore.enqueue(1).await.expect("enqueued");
+    assert_eq!(waiting.position(), 1, "one has to be released");
     let holders = semaphore.holders().await.expect("listed");
     assert_eq!(holders.iter().map(|one| one.token()).collect::<Vec<_>>(), [held.fencing_token()]);
     world.admin.delete(&stranger, None).await.expect("deleted");
@@ -337,16 +337,16 @@ async fn try_for_more_than_are_free_writes_nothing() {
 }
 
 #[tokio::test]
-async fn try_waits_for_one_who_is_on_the_way_to_another_permit() {
+async fn try_waits_for_a_caller_that_is_about_to_get_another_permit() {
     let world = World::new().await;
     let first = semaphore(&world, 3);
     let patient = connect_for(&world.hosts, UNHURRIED).await;
     let second = Semaphore::new(&patient, &world.path, 3).expect("a semaphore");
     make_path(&world).await;
-    // It has its permit, and has yet to give up its turn.
+    // It has its permit, and has not deleted its turn yet.
     let turn = format!("{}/locks/", world.path);
-    let gives_up = move |request: &Request| request.op == Op::Delete && request.path.starts_with(&turn);
-    world.proxy.on_request(move |request| if gives_up(request) { Verdict::Hold } else { Verdict::Forward });
+    let deletes_turn = move |request: &Request| request.op == Op::Delete && request.path.starts_with(&turn);
+    world.proxy.on_request(move |request| if deletes_turn(request) { Verdict::Hold } else { Verdict::Forward });
     let one = first.acquire().await.expect("held");
     let other = tokio::spawn(async move { second.try_acquire().await });
     wait_counts(&world, 2, 1).await;
@@ -360,7 +360,7 @@ async fn try_waits_for_one_who_is_on_the_way_to_another_permit() {
 }
 
 #[tokio::test]
-async fn try_does_not_wait_long_for_a_turn_that_nobody_gives_up() {
+async fn try_does_not_wait_long_for_an_abandoned_turn() {
     let world = World::new().await;
     let semaphore = semaphore(&world, 2);
     make_path(&world).await;
@@ -376,12 +376,12 @@ async fn try_does_not_wait_long_for_a_turn_that_nobody_gives_up() {
 }
 
 #[tokio::test]
-async fn any_lease_of_a_waiter_that_is_deleted_by_hand_is_told() {
+async fn any_deleted_lease_of_a_waiter_is_reported() {
     let world = World::at(&hosts(), UNHURRIED).await;
     let held = other(&world, 2).await.acquire().await.expect("held");
     wait_counts(&world, 0, 1).await;
     for which in [0, 1] {
-        let waiting = semaphore(&world, 2).enqueue(2).await.expect("in line");
+        let waiting = semaphore(&world, 2).enqueue(2).await.expect("enqueued");
         wait_counts(&world, 1, 3).await;
         let all = semaphore(&world, 2).contenders().await.expect("listed");
         let mine = |one: &&zookeeper_recipes::Contender| {
@@ -399,14 +399,14 @@ async fn any_lease_of_a_waiter_that_is_deleted_by_hand_is_told() {
 }
 
 #[tokio::test]
-async fn leases_of_which_some_are_gone_after_a_lost_answer_are_made_anew() {
+async fn leases_partly_deleted_after_a_lost_answer_are_all_created_again() {
     for which in [0, 1] {
-        // In a session of its own: clean-up looks again a second after a lost answer, which would be counted.
+        // In a session of its own: clean-up searches again a second after a lost answer, which would be counted.
         let world = World::new().await;
         let semaphore = semaphore(&world, 2);
         make_path(&world).await;
         let leases = format!("{}/leases", world.path);
-        // A turn, a listing, and the leases, whose answer is lost. What it asks next has to wait.
+        // A turn, a listing, and the leases, whose answer is lost. Later requests are held.
         world.proxy.reset();
         world.proxy.cut(Cut::BeforeAnswer(3));
         let later = |request: &Request| request.number > 3;
@@ -431,9 +431,9 @@ async fn leases_of_which_some_are_gone_after_a_lost_answer_are_made_anew() {
     }
 }
 
-/// A node of a place that was given up may be seen late, on a server that lags behind.
+/// A server that lags behind may still list a deleted node.
 #[tokio::test]
-async fn permit_that_was_given_back_and_turns_up_again_keeps_nobody_waiting() {
+async fn released_permit_that_appears_again_blocks_nobody() {
     let world = World::new().await;
     let semaphore = semaphore(&world, 1);
     let permit = semaphore.acquire().await.expect("held");
@@ -441,7 +441,7 @@ async fn permit_that_was_given_back_and_turns_up_again_keeps_nobody_waiting() {
     permit.release().await.expect("released");
     let held = other(&world, 1).await.acquire().await.expect("held");
     wait_counts(&world, 0, 1).await;
-    // Between its look at the leases and its watch on them one goes and another comes.
+    // Between its listing of the leases and its watch on them, one is deleted and another created.
     let leases = format!("{}/leases", world.path);
     let watches = move |request: &Request| request.watch && request.path == leases;
     let held_up = watches.clone();
@@ -471,7 +471,7 @@ async fn thousand_permits_are_searched_for_in_few_requests() {
     assert!(world.proxy.cut_fired());
     assert_eq!(permit.count(), count);
     wait_counts(&world, 0, count as usize).await;
-    // Each was looked at once.
+    // Each was read once.
     let requests = world.proxy.requests().len();
     assert!(requests < count as usize + 30, "{requests} requests");
     world.proxy.reset();
@@ -485,7 +485,7 @@ async fn thousand_permits_are_searched_for_in_few_requests() {
 }
 
 #[tokio::test]
-async fn hold_of_thousands_asks_for_those_that_it_cannot_watch_all_at_once() {
+async fn hold_of_thousands_checks_its_unwatched_nodes_in_one_request() {
     let world = World::new().await;
     let count = 2_000;
     let semaphore = semaphore(&world, count);
@@ -493,7 +493,7 @@ async fn hold_of_thousands_asks_for_those_that_it_cannot_watch_all_at_once() {
     let lost = permit.lost();
     let asks = |request: &Request| request.parts.len() > 1 && request.parts.iter().all(|(op, _)| *op == Op::Check);
     let asked = |request: &Request| asks(request) && request.answer.is_some();
-    // By the first time it watches as many as it will.
+    // By its first check it watches as many as it ever will.
     soon("a look", world.proxy.wait_for(asked)).await;
     world.proxy.reset();
     let look = soon("another look", world.proxy.wait_for(asked)).await;
@@ -517,7 +517,7 @@ async fn wait_gone(world: &World) {
 }
 
 #[tokio::test]
-async fn path_removal_takes_all_of_a_semaphore_along() {
+async fn path_removal_deletes_all_paths_of_a_semaphore() {
     let world = World::new().await;
     let options = Options::new().with_path_removal(true);
     let semaphore = Semaphore::with_options(&world.session, &world.path, 3, options).expect("a semaphore");
@@ -553,7 +553,7 @@ async fn path_removal_costs_nothing_while_somebody_holds() {
 }
 
 #[tokio::test]
-async fn turn_that_nobody_may_read_is_waited_for() {
+async fn waiter_waits_for_a_turn_that_nobody_may_read() {
     let world = World::new().await;
     let other = other(&world, 1).await;
     // The paths can be listed, and are not removed between two permits.

@@ -1,4 +1,4 @@
-//! Callers of one session that ask for the same listing at the same time share it, and what becomes of it.
+//! Callers of one session that need the same listing at the same time share it, and its outcome.
 
 use std::time::Duration;
 
@@ -12,14 +12,15 @@ use zookeeper_recipes::{Contender, Error, Mutex, MutexGuard, Result, Waiting};
 use crate::support::{PATIENCE, UNHURRIED, World, connect_for, hosts, soon};
 use crate::weather::restricted;
 
-/// So many ask at once: all ask before the first is answered, since nothing else runs until each has been polled once.
-const ASKING: usize = 8;
+/// How many callers list at once. All do so before the first answer, since nothing else runs until each has been polled
+/// once.
+const CALLERS: usize = 8;
 
-/// Four are sent, and one for all who asked while these were under way.
+/// Four are sent at once, and one later for all remaining callers.
 const LISTINGS: usize = 5;
 
 async fn places(mutex: &Mutex) -> Result<Vec<Waiting<MutexGuard>>> {
-    try_join_all((0..ASKING).map(|_| mutex.enqueue())).await
+    try_join_all((0..CALLERS).map(|_| mutex.enqueue())).await
 }
 
 #[tokio::test]
@@ -28,27 +29,28 @@ async fn waiters_of_one_session_share_their_listings() {
     let world = World::at(&hosts(), UNHURRIED).await;
     let _ahead = world.other_mutex().await.lock().await.expect("held");
     world.proxy.reset();
-    let places = soon("all are in line", places(&world.mutex())).await.expect("in line");
+    let places = soon("all are queued", places(&world.mutex())).await.expect("enqueued");
     let counts = (world.count(Op::Create2), world.count(Op::GetChildren));
-    assert_eq!(counts, (ASKING, LISTINGS), "{:?}", world.proxy.requests());
+    assert_eq!(counts, (CALLERS, LISTINGS), "{:?}", world.proxy.requests());
     let mut positions: Vec<_> = places.iter().map(Waiting::position).collect();
     positions.sort_unstable();
-    assert_eq!(positions, Vec::from_iter(1..=ASKING), "each sees all who are ahead");
+    assert_eq!(positions, Vec::from_iter(1..=CALLERS), "each sees all contenders ahead");
 }
 
 #[tokio::test]
-async fn those_who_share_a_listing_share_the_loss_of_the_connection() {
-    // No more than these. Each has a world of its own, as what was cut off is looked for again later.
-    let rounds = (1..=ASKING + LISTINGS).flat_map(|k| [Cut::AfterRequest(k), Cut::BeforeAnswer(k)]);
+async fn callers_that_share_a_listing_share_the_loss_of_the_connection() {
+    // These are all frames. Each has a world of its own, because the nodes of a lost create are searched for again
+    // later.
+    let rounds = (1..=CALLERS + LISTINGS).flat_map(|k| [Cut::AfterRequest(k), Cut::BeforeAnswer(k)]);
     let rounds = rounds.map(|cut| async move {
         let world = World::at(&hosts(), UNHURRIED).await;
         let other = connect_for(&world.hosts, UNHURRIED).await;
         let _ahead = Mutex::new(&other, &world.path).expect("a mutex").lock().await.expect("held");
         world.proxy.reset();
         world.proxy.cut(cut);
-        let places = soon("all are in line", places(&world.mutex())).await.expect("in line");
+        let places = soon("all are queued", places(&world.mutex())).await.expect("enqueued");
         assert!(world.proxy.cut_fired(), "{cut:?}");
-        world.wait_children(1 + ASKING).await;
+        world.wait_children(1 + CALLERS).await;
         drop(places);
         world.wait_children(1).await;
     });
@@ -56,9 +58,9 @@ async fn those_who_share_a_listing_share_the_loss_of_the_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_who_search_after_a_cut_share_their_listings() {
+async fn searches_after_a_cut_share_their_listings() {
     const MANY: usize = 300;
-    // Some 25 as a rule, and more the longer all of them take to ask: it may not be one each.
+    // Usually about 25, more if the callers are slow. It must not be one each.
     const AT_MOST: usize = MANY / 2;
     let world = World::at(&hosts(), UNHURRIED).await;
     let _ahead = world.other_mutex().await.lock().await.expect("held");
@@ -70,25 +72,26 @@ async fn those_who_search_after_a_cut_share_their_listings() {
     world.proxy.on_request(|_| Verdict::Forward);
     world.proxy.cut_now();
     world.proxy.heal();
-    let places = soon("all are in line", places).await.expect("no panic").expect("in line");
+    let places = soon("all are queued", places).await.expect("no panic").expect("enqueued");
     let listings = || world.count(Op::GetChildren);
-    println!("{} listings for {MANY} in line after a cut", listings());
+    println!("{} listings for {MANY} waiters after a cut", listings());
     assert!(listings() <= AT_MOST, "{}", listings());
     world.proxy.reset();
     drop(places);
     world.wait_children(1).await;
-    println!("{} listings for {MANY} who gave up", listings());
+    println!("{} listings for {MANY} dropped places", listings());
     assert!(listings() <= AT_MOST, "{}", listings());
 }
 
 #[tokio::test]
-async fn those_who_share_a_listing_share_the_end_of_the_session() {
-    for k in [ASKING, ASKING + LISTINGS - 1] {
+async fn callers_that_share_a_listing_share_the_end_of_the_session() {
+    for k in [CALLERS, CALLERS + LISTINGS - 1] {
         let world = World::new().await;
         let _ahead = world.other_mutex().await.lock().await.expect("held");
         let mutex = world.mutex();
         world.proxy.reset();
-        // Who is in line before the black hole would lose that place with the session, and is not polled any more.
+        // A caller that is queued before the black hole would lose its place with the session, and is not polled any
+        // more.
         world.proxy.hold_answers(PATIENCE);
         world.proxy.black_hole_after_request(k);
         let asked = tokio::spawn({
@@ -98,8 +101,8 @@ async fn those_who_share_a_listing_share_the_end_of_the_session() {
         soon("requests", world.proxy.wait_for_requests(k)).await;
         world.proxy.hold_answers(Duration::ZERO);
         world.expire().await;
-        let places = soon("all are in line again", asked).await.expect("no panic").expect("in line");
-        world.wait_children(1 + ASKING).await;
+        let places = soon("all are queued again", asked).await.expect("no panic").expect("enqueued");
+        world.wait_children(1 + CALLERS).await;
         drop(places);
         world.wait_children(1).await;
     }
@@ -107,8 +110,8 @@ async fn those_who_share_a_listing_share_the_end_of_the_session() {
 
 type Seen = Vec<Result<Vec<Contender>>>;
 
-/// A world whose proxy keeps listings back, and those who wait there for theirs.
-async fn held_back() -> (World, BoxFuture<'static, Seen>) {
+/// A world whose proxy holds listings, and the callers that wait for them.
+async fn held_listings() -> (World, BoxFuture<'static, Seen>) {
     let world = World::at(&hosts(), UNHURRIED).await;
     world.make_path().await;
     world.proxy.reset();
@@ -117,58 +120,58 @@ async fn held_back() -> (World, BoxFuture<'static, Seen>) {
         _ => Verdict::Forward,
     });
     let mutex = world.mutex();
-    let mut asking = async move { join_all((0..ASKING).map(|_| mutex.contenders())).await }.boxed();
-    assert!(poll_immediate(&mut asking).await.is_none());
+    let mut calls = async move { join_all((0..CALLERS).map(|_| mutex.contenders())).await }.boxed();
+    assert!(poll_immediate(&mut calls).await.is_none());
     soon("all that are sent", world.proxy.wait_for_requests(LISTINGS - 1)).await;
-    (world, asking)
+    (world, calls)
 }
 
 #[tokio::test]
-async fn nothing_is_asked_for_those_who_have_left() {
-    let (world, asking) = held_back().await;
-    drop(asking);
+async fn nothing_is_listed_for_dropped_callers() {
+    let (world, calls) = held_listings().await;
+    drop(calls);
     world.proxy.on_request(|_| Verdict::Forward);
     world.proxy.heal();
     soon("answers", world.proxy.wait_for(|request| request.number == LISTINGS - 1 && request.answer.is_some()))
         .await;
-    // It comes behind their answers.
+    // It is answered after them.
     assert!(world.session.client().check_stat("/").await.expect("asked").is_some());
     assert!(world.mutex().contenders().await.expect("listed").is_empty());
-    assert_eq!(world.count(Op::GetChildren), LISTINGS, "four for those who have left, and one for who came after");
+    assert_eq!(world.count(Op::GetChildren), LISTINGS, "four for the dropped callers, and one for the later one");
 }
 
 #[tokio::test]
-async fn those_who_share_a_listing_share_a_refusal() {
+async fn callers_that_share_a_listing_share_a_refusal() {
     let world = World::new().await;
     restricted(&world, Permission::CREATE | Permission::DELETE).await;
     let mutex = world.mutex();
-    let refused = join_all((0..ASKING).map(|_| mutex.enqueue()));
+    let refused = join_all((0..CALLERS).map(|_| mutex.enqueue()));
     for refused in soon("refusals", refused).await {
-        let error = refused.expect_err("nobody may look");
+        let error = refused.expect_err("nobody may list");
         assert!(matches!(&error, Error::NoAuth { path } if *path == world.path), "{error:?}");
     }
 }
 
 #[tokio::test]
-async fn those_who_share_a_listing_share_that_there_is_none() {
+async fn callers_that_share_a_listing_share_its_absence() {
     let world = World::new().await;
     let mutex = world.mutex();
     world.proxy.reset();
-    let seen = soon("listings", try_join_all((0..ASKING).map(|_| mutex.contenders()))).await.expect("listed");
+    let seen = soon("listings", try_join_all((0..CALLERS).map(|_| mutex.contenders()))).await.expect("listed");
     assert!(seen.iter().all(Vec::is_empty), "{seen:?}");
     assert_eq!(world.proxy.requests().len(), LISTINGS, "{:?}", world.proxy.requests());
 }
 
 #[tokio::test]
-async fn those_who_wait_for_a_listing_hear_of_the_close() {
-    let (world, asking) = held_back().await;
+async fn callers_that_wait_for_a_listing_end_with_the_session() {
+    let (world, calls) = held_listings().await;
     let session = world.session.clone();
     let closed = tokio::spawn(async move { session.close().await });
-    for seen in soon("the end", asking).await {
+    for seen in soon("the end", calls).await {
         assert!(matches!(seen, Err(Error::Closed)), "{seen:?}");
     }
     world.proxy.on_request(|_| Verdict::Forward);
     world.proxy.heal();
     soon("closed", closed).await.expect("no panic").expect("closed");
-    assert_eq!(world.count(Op::GetChildren), LISTINGS - 1, "nothing is asked for those who wait no more");
+    assert_eq!(world.count(Op::GetChildren), LISTINGS - 1, "nothing is listed for ended calls");
 }

@@ -14,7 +14,7 @@ use zookeeper_recipes::{
 
 use crate::support::{World, soon};
 
-/// A service that wants to run a job in one place at a time.
+/// A service that runs a job in one place at a time.
 struct Service {
     lock: Arc<dyn DistributedLock>,
     runs: AtomicUsize,
@@ -42,7 +42,7 @@ async fn serves(locks: &dyn LockProvider, path: &str) {
     let second = service.run().await.expect("asked").expect("ran");
     assert!(first < second);
     let guard = service.lock.lock().await.expect("held");
-    assert_eq!(service.run().await.expect("asked"), None, "another instance is at it");
+    assert_eq!(service.run().await.expect("asked"), None, "another instance runs it");
     guard.release().await.expect("released");
     assert_eq!(service.runs.load(Ordering::Relaxed), 2);
 }
@@ -147,7 +147,7 @@ async fn local_lock_can_be_lost() {
     assert!(matches!(guard.release().await, Err(Error::Lost(Loss::Expired))));
     assert!(token < soon("the next", next).await.expect("no panic").expect("held"));
     lock.lose();
-    assert!(lock.try_lock().await.expect("asked").is_some(), "free, and nothing to lose");
+    assert!(lock.try_lock().await.expect("asked").is_some(), "free, so nothing was lost");
 }
 
 #[tokio::test]
@@ -171,7 +171,7 @@ async fn local_lock_is_fair_and_released_by_drop() {
 }
 
 #[tokio::test]
-async fn multi_lock_with_a_shared_member_is_no_distributed_lock() {
+async fn multi_lock_with_a_shared_member_is_not_a_distributed_lock() {
     let world = World::new().await;
     let [one, other] = ["a", "b"].map(|name| format!("{}/{name}", world.path));
     let builder = || MultiLock::builder(&world.session);
@@ -194,7 +194,7 @@ async fn exclusive_multi_lock_has_one_holder_at_a_time() {
     for lock in [lock.exclusive(), lock.sequential().exclusive()] {
         let service = Service { lock: lock.expect("all members exclude"), runs: AtomicUsize::new(0) };
         let guard = service.lock.lock().await.expect("held");
-        assert_eq!(service.run().await.expect("asked"), None, "another instance is at it");
+        assert_eq!(service.run().await.expect("asked"), None, "another instance runs it");
         guard.release().await.expect("released");
         assert!(service.run().await.expect("asked").is_some());
     }

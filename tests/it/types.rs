@@ -100,7 +100,7 @@ fn futures_of_the_other_recipes_can_be_sent(
 }
 
 #[allow(dead_code, reason = "it only has to compile")]
-fn what_consumes_can_be_sent(
+fn consuming_futures_can_be_sent(
     mut observer: Observer,
     leadership: Leadership,
     writer: RwLockWriteGuard,
@@ -123,7 +123,7 @@ fn a_loss_signal_outlives_its_guard(guard: MutexGuard) -> impl Future<Output = L
 }
 
 #[test]
-fn errors_say_what_and_where() {
+fn error_texts_name_what_and_where() {
     let unavailable = |after, why| Error::Unavailable { hosts: "zk1:2181".to_owned(), after, why }.to_string();
     let servers = unavailable(Duration::from_secs(6), Unanswered::Servers);
     assert_eq!(servers, "no answer from zk1:2181 within 6.0s: not connected");

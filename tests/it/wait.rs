@@ -14,7 +14,7 @@ pub(crate) async fn for_nodes(admin: &Client, dirs: &[String], count: usize) -> 
                 }
                 Err(ZkError::NoNode) => match admin.check_and_watch_stat(dir).await {
                     Ok((None, watcher)) => watchers.push(watcher),
-                    // It was made since, and this watch would not tell of its children.
+                    // It was created since, and this watch would not report its children.
                     Ok((Some(_), _)) => continue 'again,
                     Err(error) => panic!("cannot watch {dir}: {error}"),
                 },
