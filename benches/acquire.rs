@@ -14,7 +14,7 @@ type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 const ROUNDS: usize = 20;
 const PER_ROUND: usize = 50;
 
-/// A free lock, taken and given back.
+/// An uncontended lock and its release.
 async fn ours(mutex: &Mutex) -> Outcome {
     mutex.lock().await?.release().await?;
     Ok(())

@@ -39,7 +39,7 @@ impl Hold {
         let mut next = match owned.nodes.successor(suffix) {
             Ok(next) => next,
             Err(error) => {
-                core.give_back(owned);
+                core.put_back(owned);
                 return Err((self, error));
             }
         };
@@ -51,14 +51,14 @@ impl Hold {
         match changed {
             Ok(()) => {
                 (self.nodes, self.czxids) = next.paths().into_iter().unzip();
-                core.give_back(Owned { nodes: next, trust: owned.trust });
+                core.put_back(Owned { nodes: next, trust: owned.trust });
                 match core.loss() {
                     Some(loss) => Err((self, loss.into())),
                     None => Ok(self),
                 }
             }
             Err(Unchanged::Refused(error)) => {
-                core.give_back(owned);
+                core.put_back(owned);
                 let error = Error::refused("change the node of", self.path(), error);
                 Err((self, error))
             }

@@ -126,7 +126,7 @@ impl Core {
     }
 
     /// Takes back what was lent, unless the hold was lost in the meantime.
-    pub(super) fn give_back(&self, owned: Owned) {
+    pub(super) fn put_back(&self, owned: Owned) {
         let before = self.lock_owned().replace(owned);
         debug_assert!(before.is_none(), "it was lent");
         let held = self.advance(|stage| match stage {

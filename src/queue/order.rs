@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_one_of_two_waits_whatever_the_numbers() {
+    fn exactly_one_of_two_waits_for_all_numbers() {
         let mut random = fastrand::Rng::with_seed(1);
         for _ in 0..20_000 {
             let number = |random: &mut fastrand::Rng| match random.u8(0..4) {

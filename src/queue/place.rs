@@ -265,7 +265,7 @@ impl<'a> Place<'a> {
         Ok(())
     }
 
-    /// Waits until what is in the way changes, or may have; with one watch, for which room is `reserved`.
+    /// Waits until the predecessor is gone, or may be, or a full queue has changed; with one watch, for which room is `reserved`.
     pub(crate) async fn wait(&mut self, reserved: &mut Option<Reserved>) -> Result<(), Interrupt> {
         let zk = self.zk().clone();
         for Waiter { queue, position, czxids } in &mut self.waiters {

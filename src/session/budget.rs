@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gives_back_what_is_dropped() {
+    fn dropping_frees_the_bytes() {
         let budget = Budget::new("nodes", 100, 0, 50);
         let first = budget.reserve(60).expect("room");
         assert!(matches!(budget.reserve(41), Err(Error::SessionFull { what: "nodes", limit: 100 })));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn does_not_give_back_what_is_kept() {
+    fn bytes_that_are_kept_are_never_freed() {
         let budget = Budget::new("nodes", 100, 0, 50);
         budget.reserve(60).expect("room").keep();
         assert!(budget.reserve(41).is_err());
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_room_gets_a_little_more() {
+    fn reservation_can_be_widened_a_little_beyond_the_limit() {
         let budget = Budget::new("watches", 100, 10, 80);
         let mut first = budget.reserve(60).expect("room");
         let mut second = budget.reserve(40).expect("room");
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_half_to_those_who_cannot_do_without() {
+    fn spare_reservations_leave_half_to_the_others() {
         let budget = Budget::new("watches", 100, 0, 80);
         let spare = budget.reserve_spare(50).expect("room");
         assert!(budget.reserve_spare(1).is_none());

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_say_what_is_wrong() {
+    fn refusals_name_the_fault() {
         for (hosts, text) in [
             ("", "a host is missing"),
             ("zk1,,zk2", "a host is missing"),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn connector_says_in_its_debug_text_what_it_carries() {
+    fn debug_text_of_a_connector_has_its_settings() {
         let texts = |texts: [&str; 5]| texts.map(|text| Some(text.to_owned()));
         let connector = Client::connector();
         assert_eq!(fields(&connector), texts(["None", "false", "false", "0ns", "0ns"]), "{connector:?}");

@@ -351,12 +351,12 @@ impl OwnNodes {
 
     /// Deletes the nodes; the future returns how that ended for the worst of them. Dropping it stops nothing.
     pub(crate) fn release(mut self) -> impl Future<Output = Deletion> + Send + use<> {
-        let left = self.let_go();
+        let left = self.take_leftover();
         cleanup::release(&self.zk, left)
     }
 
     /// Takes out what has to be cleaned up.
-    fn let_go(&mut self) -> Leftover {
+    fn take_leftover(&mut self) -> Leftover {
         let (creating, uncertain) = (self.creating.take(), std::mem::take(&mut self.uncertain));
         let (mut nodes, mut removes) = (Vec::new(), Vec::new());
         for node in self.nodes.drain(..) {
@@ -377,7 +377,7 @@ impl OwnNodes {
 
 impl Drop for OwnNodes {
     fn drop(&mut self) {
-        let leftover = self.let_go();
+        let leftover = self.take_leftover();
         if !leftover.nodes.is_empty() {
             drop(cleanup::release(&self.zk, leftover));
         }

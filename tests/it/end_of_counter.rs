@@ -3,7 +3,7 @@
 //! The random workloads that cross the end are in the tests of scale.
 
 mod crowd;
-mod in_line;
+mod in_queue;
 mod same_name;
 
 use futures_util::future::join_all;
@@ -29,7 +29,7 @@ async fn contenders_are_listed_in_the_order_of_their_creation() {
 }
 
 #[tokio::test]
-async fn downgrade_is_refused_at_the_end_and_the_write_guard_given_back() {
+async fn downgrade_is_refused_at_the_end_and_returns_the_write_guard() {
     let server = server(&[PATH.to_owned()], i32::MAX - 1).await;
     let world = World::at(&server.hosts(), LONG).await;
     let lock = RwLock::new(&world.session, PATH).expect("a lock");

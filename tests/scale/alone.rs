@@ -29,13 +29,13 @@ pub(crate) async fn unstuck<F: Future>(what: &str, future: F) -> F::Output {
     }
 }
 
-/// An eye on the server, which it does not lose while the machine is busy.
+/// A client that keeps its session while the machine is busy.
 pub(crate) async fn watcher(server: &Server) -> Client {
     let connector = Client::connector().with_session_timeout(LONG);
     connector.connect(&server.hosts()).await.expect("connects")
 }
 
-/// Asks the proxy again and again until it has seen so many watches set.
+/// Polls the proxy until it has seen `count` watches set.
 pub(crate) async fn wait_for_watches(proxy: &Proxy, count: usize) {
     let set = |request: &Request| request.watch && request.answer.is_some();
     let mut beat = interval(Duration::from_millis(50));

@@ -17,7 +17,7 @@ use crate::support::{connect_for, wait_children};
 
 const LOAD: Duration = Duration::from_secs(60);
 /// How often the server looks for empty containers.
-const SWEEP: &str = "50";
+const CHECK_INTERVAL_MS: &str = "50";
 const SESSIONS: usize = 5;
 /// Tasks at all paths.
 const TASKS: usize = 50;
@@ -105,7 +105,7 @@ const PLACES: [Place; 7] = [
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn paths_that_vanish_when_idle_are_noticed_by_nobody() {
     let _turn = turn().await;
-    let server = Server::builder().property("znode.container.checkIntervalMs", SWEEP).start().await;
+    let server = Server::builder().property("znode.container.checkIntervalMs", CHECK_INTERVAL_MS).start().await;
     let server = server.expect("a server");
     let admin = watcher(&server).await;
     let mut sessions = Vec::new();
@@ -129,7 +129,7 @@ async fn paths_that_vanish_when_idle_are_noticed_by_nobody() {
                 let guard = lock.lock().await?;
                 let token = guard.fencing_token().get();
                 let held: Vec<_> = asked.into_iter().map(|asked| asked.ok(token)).collect();
-                // While somebody is there, the path is; each time that it was made anew it has another number.
+                // While somebody holds, the path is there; each time that it was created again it has another czxid.
                 let stat = admin.check_stat(place.path).await.expect("asked").expect("it is there");
                 lives.lock().expect("no panic").entry(place.path).or_default().insert(stat.czxid);
                 let releasing: Vec<_> = held.into_iter().map(|held| held.release()).collect();

@@ -92,7 +92,7 @@ async fn cross(round: Round, paths: &[&str], next: i32) -> History {
     let other = seen.len() - negative - last;
     println!("numbers seen: {other} in the middle, {last} at the end, {negative} negative");
     assert!(other > 0, "the counter was not on the one side of its end");
-    // Negative ones come where creates happen to meet in the server; `in_line` sees to it that they do.
+    // Negative ones come where creates happen to meet in the server; `in_queue` makes them meet.
     assert!(last + negative > 0, "the counter was not on the other side of its end");
     let summary = history.summary();
     println!("{summary}");

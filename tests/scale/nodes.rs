@@ -45,9 +45,9 @@ async fn server_can_be_restarted_after_the_end_of_a_full_session() {
                 proxy.refuse();
                 expire(&server.hosts(), password).await.expect("expires");
                 proxy.heal();
-                let told = join_all(holds.iter().map(|hold| hold.lost()));
-                let told = soon("all holds are told", told).await;
-                assert!(told.iter().all(|loss| *loss == Loss::Expired));
+                let losses = join_all(holds.iter().map(|hold| hold.lost()));
+                let losses = soon("all losses", losses).await;
+                assert!(losses.iter().all(|loss| *loss == Loss::Expired));
             }
         }
         wait_children(&admin, LEASES, 0).await;
@@ -105,7 +105,7 @@ async fn still_works(session: &Session, proxy: &Proxy, admin: &Client, holds: &[
 }
 
 /// Why there is a limit: twice as much keeps a server from starting. Seen with 3.6.3, 3.8.0 (Debian 12's) and 3.9.4; where
-/// it fails with a newer one, that may have mended it.
+/// it fails with a newer one, that may have fixed it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_cannot_be_restarted_after_the_end_of_a_session_beyond_the_limit() {
     const NODES: usize = 30_000;
@@ -141,7 +141,7 @@ async fn server_cannot_be_restarted_after_the_end_of_a_session_beyond_the_limit(
     assert!(why.is_some() && restarted.is_err(), "{version}: {restarted:?}");
 }
 
-/// What the server says of itself: `Zookeeper version: 3.8.0-…`.
+/// The server's version: `Zookeeper version: 3.8.0-…`.
 async fn version(server: &Server) -> String {
     let answer = server.four_letter_word("srvr").await.expect("it answers");
     let version = answer.strip_prefix("Zookeeper version: ").and_then(|rest| rest.split(['-', ',']).next());

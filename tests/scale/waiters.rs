@@ -56,7 +56,7 @@ async fn ten_thousand_waiters_are_admitted_in_order_and_woken_once_each() {
     let line: Vec<_> = children(&admin, PATH).await[1..].iter().map(|name| format!("{PATH}/{name}")).collect();
     assert_eq!(line.len(), WAITERS);
     println!(
-        "{WAITERS} waiters of {SESSIONS} sessions in line after {entered:.1?}: {} creates, {} listings, {} watches",
+        "{WAITERS} waiters of {SESSIONS} sessions queued after {entered:.1?}: {} creates, {} listings, {} watches",
         count(Op::Create2),
         count(Op::GetChildren),
         watches(),

@@ -67,7 +67,7 @@ async fn reconnect_brings_every_watch_back_up_to_the_limit() {
     admin.delete(&gate.nodes()[0], None).await.expect("deleted");
     proxy.reset();
     proxy.heal();
-    // Each is woken by the one before it, so one watch that is lost stops all behind it.
+    // Each is woken by its predecessor, so one watch that is lost stops all behind it.
     let done = unstuck("all had their turn", try_join_all(waiting)).await.expect("no panic");
     done.into_iter().for_each(|released| released.expect("held and released"));
     let seen = proxy.uncounted();
@@ -118,7 +118,7 @@ async fn past_the_limit_a_lost_connection_ends_the_session() {
             loop {
                 let state = state.changed().await;
                 if state == SessionState::SyncConnected || state.is_terminated() {
-                    // A request tells whether the connection stays.
+                    // A request shows whether the connection stays.
                     match client.check_stat("/").await {
                         Err(ZkError::ConnectionLoss) => {}
                         answer => break answer,

@@ -1,4 +1,4 @@
-//! Many in line behind one who holds: who came in when, what woke it, and what it asked for.
+//! Many waiters behind one holder: when each was granted, what woke it, and what it requested.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as StdMutex};
@@ -14,12 +14,12 @@ use crate::counter::number;
 use crate::recipes::Recipe;
 use crate::support::{UNHURRIED, World, children, slow_looks, soon, wait_children};
 
-/// All that wait, behind one who holds.
+/// A holder, and all that wait behind it.
 pub(super) struct Crowd {
     recipe: &'static Recipe,
     path: String,
-    /// The path under which they stand in line.
-    line: String,
+    /// The path of the queue.
+    queue: String,
     pub(super) first: World,
     guard: Box<dyn LockGuard>,
     pub(super) waiters: Vec<(World, JoinHandle<()>)>,
@@ -27,32 +27,32 @@ pub(super) struct Crowd {
     floor: Arc<StdMutex<Vec<(i64, Step)>>>,
 }
 
-/// What one of the crowd did, by its session.
+/// What a waiter did, by its session.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Step {
     Enter,
     Leave,
 }
 
-/// How one of the crowd waited.
+/// How a waiter waited.
 #[derive(Debug)]
-pub(super) struct Stood {
+pub(super) struct Waited {
     session: i64,
-    /// How long it stood there, and held, at most.
+    /// How long it waited and held, at most.
     during: Duration,
     name: String,
     czxid: i64,
     listings: usize,
-    /// How often it looked for the end of another's node, and how often it was told of one.
+    /// How often it watched the node of another, and how often it was notified of one's deletion.
     pub(super) watches: usize,
     pub(super) woken: usize,
-    /// How often it was told that there may be room for its leases.
+    /// How often it was notified that there may be room for its leases.
     woken_for_room: usize,
-    /// How often it asked when a node was created.
+    /// How often it read the czxid of each node.
     reads: BTreeMap<String, usize>,
 }
 
-impl Stood {
+impl Waited {
     fn number(&self) -> i32 {
         number(&self.name)
     }
@@ -61,7 +61,7 @@ impl Stood {
         self.name.contains("__READ__")
     }
 
-    /// Whether it has listed the line so many times, or looked again because it stood there for long.
+    /// Whether it has listed the queue `times` times, or more because it waited for long.
     pub(super) fn has_listed(&self, times: usize) -> bool {
         (times..=times + slow_looks(self.during)).contains(&self.listings)
     }
@@ -71,13 +71,13 @@ impl Stood {
     }
 }
 
-/// Whether the number alone does not tell the place.
+/// Whether the number alone does not determine the position.
 pub(super) fn is_in_zone(number: i32) -> bool {
     number == i32::MAX || number < 0
 }
 
 /// Where the nodes of a lock at `/name` are.
-pub(super) fn lines(name: &str, recipe: &Recipe) -> Vec<String> {
+pub(super) fn queues(name: &str, recipe: &Recipe) -> Vec<String> {
     recipe.dirs.iter().map(|dir| format!("/{name}{dir}")).collect()
 }
 
@@ -93,11 +93,11 @@ impl Crowd {
     pub(super) async fn behind(recipe: &'static Recipe, hosts: &str, path: &str) -> Self {
         let first = World::at(hosts, UNHURRIED).await;
         let guard = (recipe.lock)(&first.session, path).lock().await.expect("held");
-        let (path, line) = (path.to_owned(), format!("{path}{}", recipe.dirs[0]));
+        let (path, queue) = (path.to_owned(), format!("{path}{}", recipe.dirs[0]));
         Self {
             recipe,
             path,
-            line,
+            queue,
             first,
             guard,
             waiters: Vec::new(),
@@ -106,17 +106,17 @@ impl Crowd {
         }
     }
 
-    /// All of these ask at once. They hold for a round trip, and until as many do as are to meet.
+    /// Lets all of these contend at once. They hold for a round trip, and until as many hold as the barrier wants.
     pub(super) fn join(&mut self, recipes: &[&Recipe], worlds: Vec<World>, meeting: Option<&Arc<Barrier>>) {
         for (recipe, world) in recipes.iter().cycle().zip(worlds) {
             let lock = (recipe.lock)(&world.session, &self.path);
-            let (session, admin, line) = (session(&world), world.admin.clone(), self.line.clone());
+            let (session, admin, queue) = (session(&world), world.admin.clone(), self.queue.clone());
             let (floor, meeting) = (self.floor.clone(), meeting.cloned());
             let note = move |step| floor.lock().expect("unpoisoned").push((session, step));
             let task = tokio::spawn(async move {
                 let guard = lock.lock().await.expect("held");
                 note(Step::Enter);
-                let _ = children(&admin, &line).await;
+                let _ = children(&admin, &queue).await;
                 if let Some(meeting) = meeting {
                     meeting.wait().await;
                 }
@@ -127,7 +127,7 @@ impl Crowd {
         }
     }
 
-    /// Waits until each of them is set to be woken.
+    /// Waits until each of them has its watch.
     pub(super) async fn watching(&self) {
         for (world, _) in &self.waiters {
             let watches = world.proxy.wait_for(|request| request.watch && request.answer.is_some());
@@ -135,12 +135,12 @@ impl Crowd {
         }
     }
 
-    /// Lets all of them in, one after the other, and tells how each of them waited, in the order of their creation.
-    pub(super) async fn go(self) -> Vec<Stood> {
+    /// Grants all of them, one after the other, and returns how each of them waited, in the order of their creation.
+    pub(super) async fn go(self) -> Vec<Waited> {
         self.watching().await;
         let mut nodes = BTreeMap::new();
-        for name in children(&self.first.admin, &self.line).await {
-            let stat = self.first.admin.check_stat(&format!("{}/{name}", self.line)).await.expect("asked");
+        for name in children(&self.first.admin, &self.queue).await {
+            let stat = self.first.admin.check_stat(&format!("{}/{name}", self.queue)).await.expect("asked");
             let stat = stat.expect("nobody leaves");
             nodes.insert(stat.ephemeral_owner, (name, stat.czxid));
         }
@@ -149,7 +149,7 @@ impl Crowd {
         for (world, task) in self.waiters {
             soon("its turn", task).await.expect("no panic");
             let (name, czxid) = nodes.remove(&session(&world)).expect("a node");
-            crowd.push(stood(&world, &self.line, name, czxid, self.since.elapsed()));
+            crowd.push(waited(&world, &self.queue, name, czxid, self.since.elapsed()));
             world.session.close().await.expect("closed");
         }
         for dir in self.recipe.dirs {
@@ -162,8 +162,8 @@ impl Crowd {
     }
 }
 
-fn stood(world: &World, line: &str, name: String, czxid: i64, during: Duration) -> Stood {
-    let below = format!("{line}/");
+fn waited(world: &World, queue: &str, name: String, czxid: i64, during: Duration) -> Waited {
+    let below = format!("{queue}/");
     let own = format!("{below}{name}");
     let others = |path: &str| path.starts_with(&below) && path != own;
     let requests = world.proxy.requests();
@@ -173,54 +173,54 @@ fn stood(world: &World, line: &str, name: String, czxid: i64, during: Duration) 
         *reads.entry(request.path.clone()).or_default() += 1;
     }
     let frames = world.proxy.uncounted();
-    let told = |wanted: &dyn Fn(&str) -> bool| {
-        let told = |kind: &Kind| matches!(kind, Kind::Notification { path, .. } if wanted(path));
-        frames.iter().filter(|frame| told(&frame.kind)).count()
+    let notified = |wanted: &dyn Fn(&str) -> bool| {
+        let is_wanted = |kind: &Kind| matches!(kind, Kind::Notification { path, .. } if wanted(path));
+        frames.iter().filter(|frame| is_wanted(&frame.kind)).count()
     };
-    Stood {
+    Waited {
         session: session(world),
         during,
         czxid,
         listings: asked(Op::GetChildren).count(),
         watches: requests.iter().filter(|request| request.watch && others(&request.path)).count(),
-        woken: told(&others),
-        woken_for_room: told(&|path| path.ends_with("/leases")),
+        woken: notified(&others),
+        woken_for_room: notified(&|path| path.ends_with("/leases")),
         reads,
         name,
     }
 }
 
-/// Whoever was created before another and excludes it had left when the other came in.
-fn assert_came_in_turn(crowd: &[Stood], floor: &[(i64, Step)]) {
-    let when = |one: &Stood, step| floor.iter().position(|at| *at == (one.session, step)).expect("it was in");
+/// A contender that was created before another and excludes it had left when the other was granted.
+fn assert_came_in_turn(crowd: &[Waited], floor: &[(i64, Step)]) {
+    let when = |one: &Waited, step| floor.iter().position(|at| *at == (one.session, step)).expect("it was in");
     for (place, one) in crowd.iter().enumerate() {
         for before in crowd[..place].iter().filter(|before| before.excludes(one)) {
             let (left, entered) = (when(before, Step::Leave), when(one, Step::Enter));
-            assert!(left < entered, "{} came in before {} had left: {floor:?}", one.name, before.name);
+            assert!(left < entered, "{} was granted before {} had left: {floor:?}", one.name, before.name);
         }
     }
 }
 
-/// A `czxid` is asked for once, only if it is needed, and by those only who need it: the names and the asker are in the
-/// zone. Returns how many were asked for.
-pub(super) fn assert_reads(crowd: &[Stood], what: &str) -> usize {
+/// A `czxid` is read once, only if it is needed, and only by a waiter that needs it: both its name and the waiter are in the
+/// zone. Returns how many were read.
+pub(super) fn assert_reads(crowd: &[Waited], what: &str) -> usize {
     for one in crowd {
         let (own, reads) = (one.number(), &one.reads);
         assert!(reads.values().all(|times| *times == 1), "{what}: {own} asked twice: {reads:?}");
         assert!(reads.keys().all(|path| is_in_zone(number(path))), "{what}: {own} needs no {reads:?}");
-        assert!(is_in_zone(own) || reads.is_empty(), "{what}: {own} has a place of its own: {reads:?}");
+        assert!(is_in_zone(own) || reads.is_empty(), "{what}: {own} alone determines the position: {reads:?}");
         // Its own is known from its creation.
         assert!(!reads.keys().any(|path| path.ends_with(&one.name)), "{what}: {own} is its own: {reads:?}");
     }
     crowd.iter().map(|one| one.reads.len()).sum()
 }
 
-/// Each was woken once, for its turn.
-pub(super) fn assert_woken_once(crowd: &[Stood], recipe: &Recipe, what: &str) {
+/// Each was woken once, for its grant.
+pub(super) fn assert_woken_once(crowd: &[Waited], recipe: &Recipe, what: &str) {
     for (place, one) in crowd.iter().enumerate() {
         let (number, woken) = (one.number(), (one.woken, one.woken_for_room));
         if recipe.dirs.len() == 1 {
-            // As many readers as stand right before a writer may leave one after the other, the last one first.
+            // The readers right before a writer may leave one after the other, the last one first.
             let readers = crowd[..place].iter().rev().take_while(|before| before.is_reader()).count();
             let most = if one.is_reader() { 1 } else { readers.max(1) };
             assert!((1..=most).contains(&woken.0), "{what}: {number} was woken {woken:?} times, of {most}");
@@ -235,6 +235,6 @@ pub(super) fn assert_woken_once(crowd: &[Stood], recipe: &Recipe, what: &str) {
     }
 }
 
-pub(super) fn numbers(crowd: &[Stood]) -> Vec<i32> {
-    crowd.iter().map(Stood::number).collect()
+pub(super) fn numbers(crowd: &[Waited]) -> Vec<i32> {
+    crowd.iter().map(Waited::number).collect()
 }

@@ -1,4 +1,4 @@
-//! At its end the counter stands still: whoever keeps the front of a name gets the same name again, for a younger node.
+//! At its end the counter stands still: a client that uses the same prefix again gets the same name, for a younger node.
 
 use testbed::Server;
 use testbed::frames::Op;
@@ -24,14 +24,14 @@ async fn create(admin: &Client, prefix: &str) -> String {
 
 /// As ZooKeeper's own recipe does it, whose names hold no more than the session.
 #[tokio::test]
-async fn who_comes_back_under_its_old_name_stands_behind_who_waited() {
+async fn contender_that_comes_back_under_its_old_name_queues_behind_the_waiters() {
     const THEIRS: &str = "x-72058475851939841-";
     let (server, admin) = at_the_end().await;
     let theirs = create(&admin, THEIRS).await;
     let mut places = Vec::new();
     for _ in 0..2 {
         let session = connect_for(&server.hosts(), LONG).await;
-        let place = Mutex::new(&session, PATH).expect("a mutex").enqueue().await.expect("in line");
+        let place = Mutex::new(&session, PATH).expect("a mutex").enqueue().await.expect("queued");
         places.push(place);
     }
     let second = places.pop().expect("two places");
@@ -46,14 +46,14 @@ async fn who_comes_back_under_its_old_name_stands_behind_who_waited() {
 
 /// A create whose answer was lost, and whose node was deleted, is sent again.
 #[tokio::test]
-async fn waiter_that_is_made_anew_stands_behind_who_waited() {
+async fn waiter_whose_node_is_created_again_queues_behind_the_waiters() {
     let (server, admin) = at_the_end().await;
     let world = World::at(&server.hosts(), LONG).await;
     let [holder, other] = [connect_for(&server.hosts(), LONG).await, connect_for(&server.hosts(), LONG).await];
     let [holder, other] = [holder, other].map(|session| Mutex::new(&session, PATH).expect("a mutex"));
     let hold = holder.lock().await.expect("held");
     world.proxy.reset();
-    // What it would search with for what came of its create.
+    // The search for its node.
     world.proxy.on_request(|request| if request.op == Op::Multi { Verdict::Hold } else { Verdict::Forward });
     world.proxy.cut(Cut::BeforeAnswer(1));
     let ours = Mutex::new(&world.session, PATH).expect("a mutex");
@@ -61,7 +61,7 @@ async fn waiter_that_is_made_anew_stands_behind_who_waited() {
     let held = hold.nodes()[0].clone();
     let names = wait_children(&admin, PATH, 2).await;
     let name = names.into_iter().find(|name| !held.ends_with(&**name)).expect("another");
-    let waiting = other.enqueue().await.expect("in line");
+    let waiting = other.enqueue().await.expect("queued");
     assert_eq!(waiting.position(), 2);
     admin.delete(&format!("{PATH}/{name}"), None).await.expect("deleted");
     world.proxy.on_request(|_| Verdict::Forward);
@@ -84,13 +84,13 @@ async fn observer_is_not_misled_by_an_old_name() {
     let term = election.campaign().await.expect("leads");
     let first = create(&admin, FIRST).await;
     let mut observer = election.observe();
-    let told = soon("a leader", observer.changed()).await.expect("seen").expect("a leader");
-    assert_eq!(told.token(), term.fencing_token());
+    let seen = soon("a leader", observer.changed()).await.expect("seen").expect("a leader");
+    assert_eq!(seen.token(), term.fencing_token());
     create(&admin, SECOND).await;
     admin.delete(&first, None).await.expect("deleted");
     assert_eq!(create(&admin, FIRST).await, first);
     term.resign().await.expect("resigned");
-    let told = soon("another leader", observer.changed()).await.expect("seen").expect("a leader");
-    assert_eq!(told.identifier(), SECOND.as_bytes(), "{told:?}");
-    assert_eq!(election.leader().await.expect("asked").expect("a leader").token(), told.token());
+    let seen = soon("another leader", observer.changed()).await.expect("seen").expect("a leader");
+    assert_eq!(seen.identifier(), SECOND.as_bytes(), "{seen:?}");
+    assert_eq!(election.leader().await.expect("asked").expect("a leader").token(), seen.token());
 }

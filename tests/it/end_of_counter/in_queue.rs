@@ -1,4 +1,4 @@
-//! A crowd in line on both sides of the end, across it, and at it.
+//! Queues on both sides of the end, across it, and at it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use testbed::{Ensemble, Server};
 use tokio::sync::Barrier;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::crowd::{Crowd, assert_reads, assert_woken_once, is_in_zone, lines, numbers, worlds};
+use super::crowd::{Crowd, assert_reads, assert_woken_once, is_in_zone, numbers, queues, worlds};
 use crate::counter::server;
 use crate::recipes::{ELECTION, MUTEX, READER, REENTRANT_MUTEX, Recipe, SEMAPHORE, SEVERAL_PERMITS, WRITER};
 use crate::support::{World, children, is_keep_alive, soon};
@@ -16,8 +16,8 @@ use crate::support::{World, children, is_keep_alive, soon};
 /// Far from the end, across it, and at it.
 const STARTS: [i32; 3] = [0, i32::MAX - 4, i32::MAX];
 
-/// Counted on both sides of the end and across it. Whoever waits lists once to see who is ahead and once when it is its
-/// turn, and watches one node; at the end it asks once for each number that does not tell its place.
+/// Counted on both sides of the end and across it. A waiter lists once to find its predecessor and once when it is woken, and
+/// watches one node; at the end it reads a czxid once for each number that does not determine a position.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn release_wakes_one_and_a_czxid_is_read_once_where_it_is_needed() {
     const CROWD: usize = 8;
@@ -29,8 +29,8 @@ async fn release_wakes_one_and_a_czxid_is_read_once_where_it_is_needed() {
         ("semaphore", &SEMAPHORE),
     ];
     for next in STARTS {
-        let lines: Vec<_> = recipes.iter().flat_map(|(name, recipe)| lines(name, recipe)).collect();
-        let server = server(&lines, next).await;
+        let queues: Vec<_> = recipes.iter().flat_map(|(name, recipe)| queues(name, recipe)).collect();
+        let server = server(&queues, next).await;
         for (name, recipe) in recipes {
             let what = format!("{name} from {next}");
             let mut crowd = Crowd::behind(recipe, &server.hosts(), &format!("/{name}")).await;
@@ -38,7 +38,7 @@ async fn release_wakes_one_and_a_czxid_is_read_once_where_it_is_needed() {
             let crowd = crowd.go().await;
             let asked = assert_reads(&crowd, &what);
             let numbers = numbers(&crowd);
-            println!("{what}: {asked} reads of a czxid for {CROWD} who waited, numbers {numbers:?}");
+            println!("{what}: {asked} reads of a czxid for {CROWD} waiters, numbers {numbers:?}");
             assert_woken_once(&crowd, recipe, &what);
             assert_eq!(asked > 0, next > 0, "{what}: {asked}");
             let in_zone = numbers.iter().filter(|number| is_in_zone(**number)).count();
@@ -48,9 +48,9 @@ async fn release_wakes_one_and_a_czxid_is_read_once_where_it_is_needed() {
     }
 }
 
-/// All readers behind a writer are in at once, each woken once by it.
+/// All readers behind a writer hold at once, each woken once by it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writer_wakes_each_reader_once_and_all_come_in_together() {
+async fn writer_wakes_each_reader_once_and_all_are_granted_together() {
     const CROWD: usize = 8;
     for next in STARTS {
         let server = server(&["/rw".to_owned()], next).await;
@@ -59,16 +59,16 @@ async fn writer_wakes_each_reader_once_and_all_come_in_together() {
         crowd.join(&[&READER], worlds(&server.hosts(), CROWD).await, Some(&Arc::new(Barrier::new(CROWD))));
         let crowd = crowd.go().await;
         let asked = assert_reads(&crowd, &what);
-        println!("{what}: {asked} reads of a czxid for {CROWD} who waited, numbers {:?}", numbers(&crowd));
+        println!("{what}: {asked} reads of a czxid for {CROWD} waiters, numbers {:?}", numbers(&crowd));
         assert_woken_once(&crowd, &WRITER, &what);
-        // Nobody asks about other readers, and the writer's number tells its place unless it is at the end itself.
+        // No czxid of a reader is read, and the writer's number determines its position unless it is at the end itself.
         assert_eq!(asked, if next == i32::MAX { CROWD } else { 0 }, "{what}");
     }
 }
 
-/// Who looks again because somebody in the middle has left knows the others already.
+/// A waiter that lists again because a contender in the middle has left knows the others already.
 #[tokio::test]
-async fn czxid_is_not_asked_for_again_when_somebody_ahead_gives_up() {
+async fn czxid_is_not_read_again_when_a_contender_ahead_gives_up() {
     let server = server(&["/mutex".to_owned()], i32::MAX).await;
     let hosts = server.hosts();
     let mut crowd = Crowd::behind(&MUTEX, &hosts, "/mutex").await;
@@ -83,16 +83,16 @@ async fn czxid_is_not_asked_for_again_when_somebody_ahead_gives_up() {
     let watches = proxy.wait_for(|request| request.watch && request.path == first && request.answer.is_some());
     soon("another look", watches).await;
     let crowd = crowd.go().await;
-    // They asked for all who were ahead of them at first, and the one also for the other who came later.
+    // They read those of all ahead of them at first, and the first of them also that of the one that came later.
     assert_eq!(assert_reads(&crowd, "mutex"), 3 + 3, "{crowd:?}");
     let woken: Vec<_> = crowd.iter().map(|one| (one.watches, one.woken)).collect();
     assert_eq!(woken, [(2, 2), (1, 1)]);
     assert!(crowd[0].has_listed(3) && crowd[1].has_listed(2), "{crowd:?}");
 }
 
-/// Whatever is created while nothing is decided goes on counting beyond the end; then the counter falls back to it.
+/// Creates that meet in the server go on counting beyond the end; then the counter falls back to it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn line_of_numbers_from_before_at_and_beyond_the_end_goes_on() {
+async fn queue_with_numbers_before_at_and_beyond_the_end_goes_on() {
     const MAX: i32 = i32::MAX;
     const MIN: i32 = i32::MIN;
     let rw: &[&Recipe] = &[&READER, &WRITER, &READER];
@@ -103,7 +103,7 @@ async fn line_of_numbers_from_before_at_and_beyond_the_end_goes_on() {
         ("semaphore", &SEMAPHORE, &[&SEMAPHORE]),
         ("permits", &SEVERAL_PERMITS, &[&SEVERAL_PERMITS]),
     ];
-    // They wait for each other while the followers are paused, and are to be with us afterwards.
+    // The creates wait for each other while the followers are paused, which are to take part again afterwards.
     let mut builder = Ensemble::builder().tick(Duration::from_millis(500)).sync_limit(100);
     for (name, recipe, _) in recipes {
         builder =
@@ -130,7 +130,7 @@ async fn line_of_numbers_from_before_at_and_beyond_the_end_goes_on() {
         }
         let crowd = crowd.go().await;
         let asked = assert_reads(&crowd, name);
-        println!("{name}: {asked} reads of a czxid for {} who waited, numbers {:?}", crowd.len(), numbers(&crowd));
+        println!("{name}: {asked} reads of a czxid for {} waiters, numbers {:?}", crowd.len(), numbers(&crowd));
         let one_by_one = [MAX - 2, MAX - 1, MAX, MIN, MIN + 1, MIN + 2, MAX, MAX, MIN, MIN + 1, MIN + 2];
         assert_eq!(numbers(&crowd), one_by_one, "{name}");
         assert_woken_once(&crowd, recipe, name);
@@ -138,14 +138,14 @@ async fn line_of_numbers_from_before_at_and_beyond_the_end_goes_on() {
     }
 }
 
-/// From here on until the proxy is healed the session of the holder has no request without an answer at the server.
+/// From here on until the proxy is healed, the holder's session has no unanswered request at the server.
 async fn hold_keep_alives(holder: &World) {
     holder.proxy.on_request(|request| if is_keep_alive(request) { Verdict::Hold } else { Verdict::Forward });
-    // What was on its way has been answered before this.
+    // Requests that were under way are answered before this one.
     holder.session.client().check_stat(&holder.path).await.expect("asked");
 }
 
-/// Waits until a server has so many requests without an answer.
+/// Waits until a server has `count` unanswered requests.
 async fn under_way(server: &Server, count: usize) {
     let mut beat = interval(Duration::from_millis(10));
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
