@@ -10,7 +10,7 @@ use testbed::proxy::{Proxy, Request, Verdict};
 use zookeeper_recipes::{Error, HoldState, Loss};
 
 use crate::recipes::*;
-use crate::support::{TIMEOUT, UNHURRIED, World, connect_for, soon};
+use crate::support::{TIMEOUT, UNHURRIED, World, children, connect_for, soon};
 
 macro_rules! contract {
     ($($recipe:ident => $of:expr;)*) => {$(
@@ -65,6 +65,21 @@ macro_rules! contract {
             #[tokio::test]
             async fn passes_over_a_dead_waiter_in_the_middle() {
                 super::passes_over_a_dead_waiter_in_the_middle(&$of).await;
+            }
+
+            #[tokio::test]
+            async fn is_granted_to_the_next_when_its_holder_dies() {
+                super::is_granted_to_the_next_when_its_holder_dies(&$of).await;
+            }
+
+            #[tokio::test]
+            async fn queues_again_at_the_tail_when_its_session_ends() {
+                super::queues_again_at_the_tail_when_its_session_ends(&$of).await;
+            }
+
+            #[tokio::test]
+            async fn is_lost_when_a_node_is_deleted() {
+                super::is_lost_when_a_node_is_deleted(&$of).await;
             }
         }
     )*};
@@ -270,6 +285,65 @@ async fn passes_over_a_dead_waiter_in_the_middle(recipe: &Recipe) {
     assert!(!dead.is_finished(), "it has learned nothing");
     world.wait_empty().await;
     dead.abort();
+}
+
+async fn is_granted_to_the_next_when_its_holder_dies(recipe: &Recipe) {
+    let (world, dead) = (World::of(recipe, UNHURRIED).await, World::of(recipe, UNHURRIED).await);
+    let guard = (recipe.lock)(&dead.session, &world.path).lock().await.expect("held");
+    let next = (recipe.other)(&world.session, &world.path);
+    let next = tokio::spawn(async move { next.lock().await });
+    world.wait_children((recipe.nodes)(1)).await;
+    dead.kill().await;
+    let next = soon("the next", next).await.expect("no panic").expect("held");
+    assert!(guard.fencing_token() < next.fencing_token());
+    next.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+async fn queues_again_at_the_tail_when_its_session_ends(recipe: &Recipe) {
+    let world = World::of(recipe, UNHURRIED).await;
+    let guard = (recipe.lock)(&world.other().await, &world.path).lock().await.expect("held");
+    let order = Arc::new(StdMutex::new(Vec::new()));
+    let mut waiters = Vec::new();
+    for (waiter, session) in [world.session.clone(), world.other().await].into_iter().enumerate() {
+        let (lock, order) = ((recipe.other)(&session, &world.path), order.clone());
+        waiters.push(tokio::spawn(async move {
+            let guard = lock.lock().await.expect("held");
+            order.lock().expect("unpoisoned").push((waiter, guard.fencing_token()));
+            guard.release().await.expect("released");
+        }));
+        world.wait_children((recipe.nodes)(waiter + 1)).await;
+    }
+    let before = world.session.id();
+    world.expire().await;
+    // Its nodes are gone by now, and the new ones are at the tail.
+    world.wait_children((recipe.nodes)(2)).await;
+    assert_ne!(world.session.id(), before);
+    assert_eq!(guard.state(), HoldState::Held);
+    guard.release().await.expect("released");
+    for waiter in waiters {
+        soon("a waiter", waiter).await.expect("no panic");
+    }
+    let order = order.lock().expect("unpoisoned");
+    assert!(matches!(order[..], [(1, first), (0, second)] if first < second), "{order:?}");
+    world.wait_empty().await;
+}
+
+async fn is_lost_when_a_node_is_deleted(recipe: &Recipe) {
+    let world = World::of(recipe, UNHURRIED).await;
+    let lock = (recipe.lock)(&world.session, &world.path);
+    let guard = lock.lock().await.expect("held");
+    let lost = guard.lost();
+    // The semaphore's leases come last.
+    let parent = format!("{}{}", world.path, recipe.dirs.last().expect("a folder"));
+    let node = format!("{parent}/{}", children(&world.admin, &parent).await[0]);
+    world.admin.delete(&node, None).await.expect("deleted");
+    assert_eq!(soon("the loss", lost).await, Loss::Deleted);
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Deleted));
+    assert!(matches!(guard.release().await, Err(Error::Lost(Loss::Deleted))));
+    // It has given up its other nodes, too.
+    world.wait_empty().await;
+    lock.lock().await.expect("held").release().await.expect("released");
 }
 
 macro_rules! named_recipes {

@@ -813,20 +813,3 @@ async fn observer_in_a_closed_session_returns_closed() {
     ended.expect("closed");
     assert!(matches!(seen, Err(Error::Closed)), "{seen:?}");
 }
-
-#[tokio::test]
-async fn candidate_whose_session_ends_while_it_waits_leads_in_the_next() {
-    let world = World::new().await;
-    let term = candidate(&world, "ahead").await.campaign().await.expect("leads");
-    let standing = election(&world.session, &world.path, "here");
-    let waiting = tokio::spawn(async move { standing.campaign().await });
-    let old = world.wait_children(2).await.remove(1);
-    world.expire().await;
-    let there = async { while world.wait_children(2).await[1] == old {} };
-    soon("its place in the renewed session", there).await;
-    term.resign().await.expect("resigned");
-    let term = soon("a term", waiting).await.expect("no panic").expect("leads");
-    assert!(term.valid_for() <= TIMEOUT);
-    term.resign().await.expect("resigned");
-    world.wait_empty().await;
-}

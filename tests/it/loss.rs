@@ -4,43 +4,11 @@ use std::time::Instant;
 
 use testbed::Server;
 use testbed::frames::Op;
-use testbed::ledger::Ledger;
 use testbed::proxy::Verdict;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission, SessionState};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex};
 
 use crate::support::{PATIENCE, TIMEOUT, World, soon};
-
-#[tokio::test]
-async fn waiter_whose_session_expires_queues_again_at_the_tail() {
-    let world = World::new().await;
-    let ledger = Ledger::new();
-    let guard = world.other_mutex().await.lock().await.expect("held");
-    let mut waiters = Vec::new();
-    for (index, mutex) in [world.mutex(), world.other_mutex().await].into_iter().enumerate() {
-        let ledger = ledger.clone();
-        waiters.push(tokio::spawn(async move {
-            let guard = mutex.lock().await.expect("held");
-            ledger.enter(format!("waiter {index}"), guard.fencing_token().get()).leave();
-            guard.release().await.expect("released");
-        }));
-        world.wait_children(index + 2).await;
-    }
-    let before = world.session.id();
-    world.expire().await;
-    // Its node is gone, and the new one is at the tail.
-    let names = world.wait_children(3).await;
-    assert_ne!(world.session.id(), before);
-    assert_eq!(guard.nodes()[0], format!("{}/{}", world.path, names[0]));
-    guard.release().await.expect("released");
-    for waiter in waiters {
-        soon("a waiter", waiter).await.expect("no panic");
-    }
-    let order: Vec<_> = ledger.grants().into_iter().map(|grant| grant.who).collect();
-    assert_eq!(order, ["waiter 1", "waiter 0"]);
-    ledger.assert_clean();
-    world.wait_empty().await;
-}
 
 #[tokio::test]
 async fn waiter_whose_session_expires_at_its_turn_is_not_admitted() {

@@ -268,19 +268,6 @@ async fn client_that_allows_fewer_waits_for_its_own_limit() {
 }
 
 #[tokio::test]
-async fn permits_of_a_dead_holder_are_released() {
-    let world = World::new().await;
-    let held = semaphore(&world, 2).acquire_many(2).await.expect("held");
-    let waiting = other(&world, 2).await;
-    let waiting = tokio::spawn(async move { waiting.acquire_many(2).await });
-    wait_counts(&world, 1, 4).await;
-    world.expire().await;
-    soon("the next", waiting).await.expect("no panic").expect("held").release().await.expect("released");
-    assert_eq!(soon("the loss", held.lost()).await, Loss::Expired);
-    wait_counts(&world, 0, 0).await;
-}
-
-#[tokio::test]
 async fn waiter_with_its_turn_whose_session_ends_queues_again() {
     let world = World::new().await;
     let held = other(&world, 1).await.acquire().await.expect("held");
