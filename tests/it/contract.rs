@@ -324,7 +324,7 @@ async fn queues_again_at_the_tail_when_its_session_ends(recipe: &Recipe) {
     for waiter in waiters {
         soon("a waiter", waiter).await.expect("no panic");
     }
-    let order = order.lock().expect("unpoisoned");
+    let order = order.lock().expect("unpoisoned").clone();
     assert!(matches!(order[..], [(1, first), (0, second)] if first < second), "{order:?}");
     world.wait_empty().await;
 }
