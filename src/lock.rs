@@ -24,7 +24,7 @@ use crate::hold::{Hold, NodeWatches, REVOKE};
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::queue::{Admission, Kind, MAX_REQUEST_BYTES, Place, Position, Queue, why_gone};
-use crate::session::{Interrupt, Reserved, ServerSession, Session};
+use crate::session::{Interrupt, Reserved, ServerSession, Session, delete_late_doubles};
 
 pub use self::waiting::Waiting;
 
@@ -263,6 +263,7 @@ impl Lock {
             all
         });
         let nodes = nodes.expect("a lock has a place");
+        delete_late_doubles(&nodes);
         let hold = Hold::new(&self.session, &self.path, &self.options, nodes, trust);
         tracing::debug!(node = hold.nodes()[0], token = %hold.fencing_token(), "held");
         // The next may have its turn, now that the permits are counted.

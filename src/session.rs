@@ -33,7 +33,7 @@ pub(crate) use self::cleanup::{Deletion, delete_abandoned, delete_in_background}
 pub(crate) use self::nodes::{NewNode, OwnNode, OwnNodes};
 pub(crate) use self::operations::{Created, Event, Refusal, Watch};
 pub(crate) use self::request::{Answer, Failure, SessionOver};
-pub(crate) use self::search::find;
+pub(crate) use self::search::{delete_late_doubles, find};
 pub(crate) use self::server_session::{End, Lasting, Phase, ServerSession, TrustNeed, Work};
 pub(crate) use self::shared::Names;
 pub(crate) use self::trust::Moment;

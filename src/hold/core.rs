@@ -196,8 +196,9 @@ impl Core {
 
     /// A released hold has no state any more.
     pub(super) fn unreleased_state(&self) -> Option<HoldState> {
-        let released = *self.stage.borrow() == Stage::Released;
-        (!released).then(|| self.state())
+        // The stage is read last: a session that ends after a release would look like a loss.
+        let state = self.state();
+        (*self.stage.borrow() != Stage::Released).then_some(state)
     }
 
     /// Waits until the hold cannot be trusted any more, also when it is being released.

@@ -16,7 +16,7 @@ use crate::queue::parents::{self, Parents, Remedy};
 use crate::queue::{Admission, Queue, ZkError, leave_out, watch};
 use crate::session::Moment;
 use crate::session::{
-    Created, Failure, Interrupt, Names, NewNode, OwnNode, OwnNodes, Reserved, ServerSession, SessionOver,
+    Created, Failure, Interrupt, Names, NewNode, OwnNode, OwnNodes, Phase, Reserved, ServerSession, SessionOver,
     delete_abandoned, delete_in_background,
 };
 
@@ -106,6 +106,10 @@ impl<'a> Place<'a> {
         let (mut rounds, mut lost) = (0, 0);
         while rounds < MAX_ROUNDS {
             zk.connected().await?;
+            // The nodes are registered by now. A close that begins later waits for them.
+            if zk.phase() != Phase::Open {
+                return Err(SessionOver.into());
+            }
             let plan = match &mut parents {
                 Some(parents) => Parents::plan(parents, &zk).await?,
                 // Mostly the parents are there.

@@ -62,7 +62,8 @@ impl Place<'_> {
             if created.is_none_or(|created| !names.iter().any(|name| name == created.name())) {
                 let path = self.nodes.as_slice()[node].path().to_owned();
                 self.nodes.forget(node);
-                return Err(Error::Evicted { node: path }.into());
+                // The session may have ended between the barrier and the listing.
+                return Err(why_gone(&zk, path).await);
             }
         }
         // Where it is there after all, a server should show it now; one that does not is not asked in a hurry.

@@ -125,19 +125,19 @@ impl Future for Releasing {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Deletion> {
         let unfinished = self.unfinished.clone();
         let mut deletion = unfinished.deletion.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(waiting) = &mut *deletion {
-            let firsts = std::task::ready!(waiting.first.poll_unpin(cx));
-            let deletion = deletion.take();
-            let Some(UnfinishedDeletion { left, report, .. }) = deletion else { unreachable!("it was there") };
+        if let Some(waiting) = &mut *deletion
+            && let Poll::Ready(firsts) = waiting.first.poll_unpin(cx)
+            && let Some(UnfinishedDeletion { left, report, .. }) = deletion.take()
+        {
             if let Some(end) = left.conclude(&unfinished.zk, &firsts) {
                 return Poll::Ready(end);
             }
             let deletion = UnfinishedDeletion { left, first: ready(firsts).boxed(), report };
             unfinished.zk.background(Unfinished::finish(unfinished.zk.clone(), deletion).boxed());
-        } else {
-            drop(deletion);
         }
-        // The background is gone only when the session is.
+        drop(deletion);
+        // Polled in any case: the background may take over at any moment, and then wakes this task only by its report. Without
+        // a background the session is over.
         self.end.poll_unpin(cx).map(|end| end.unwrap_or(Deletion::SessionOver))
     }
 }
@@ -162,12 +162,18 @@ pub(super) fn release(zk: &Arc<ServerSession>, left: Leftover) -> impl Future<Ou
         return Releasing { unfinished: unfinished(None), end };
     }
     let first = send(zk, &paths);
-    // It fails, as it should, while others are in the queue.
-    left.removes.iter().for_each(|path| drop(zk.delete(path.as_str(), None)));
+    remove_empty(zk, &left);
     let unfinished = unfinished(Some(UnfinishedDeletion { left, first, report }));
     let lasting: Weak<Unfinished> = Arc::downgrade(&unfinished);
     zk.background_if_it_lasts(lasting);
     Releasing { unfinished, end }
+}
+
+/// Sends the deletes of paths that are to go when they are empty. They fail, as they should, while others are in the queue.
+fn remove_empty(zk: &ServerSession, left: &Leftover) {
+    if zk.is_connected() {
+        left.removes.iter().for_each(|path| drop(zk.delete(path.as_str(), None)));
+    }
 }
 
 impl Leftover {
@@ -205,6 +211,7 @@ async fn clean_up(zk: Arc<ServerSession>, mut left: Leftover, firsts: Vec<Result
     }
     let known = left.nodes.iter().filter(|node| node.path.is_some());
     let ends = delete_all(&zk, &left.paths(), firsts).await;
+    remove_empty(&zk, &left);
     for (node, end) in known.zip(&ends) {
         if let Deletion::Refused { .. } = end {
             zk.nodes.stays(node.guid);

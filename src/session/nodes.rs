@@ -364,7 +364,7 @@ impl OwnNodes {
             if name.is_some() || creating.is_some() || uncertain {
                 self.zk.nodes.abandon(node.guid, name);
                 let path = node.created.map(|created| created.path);
-                removes.extend(path.iter().flat_map(|_| node.removes.iter().cloned()));
+                removes.extend(node.removes.iter().cloned());
                 nodes.push(LeftNode { parent: node.parent, guid: node.guid, path });
             } else {
                 self.zk.nodes.remove(node.guid);

@@ -12,8 +12,8 @@ use futures_util::future::{join, join_all};
 use uuid::Uuid;
 
 use crate::path::LockPath;
-use crate::session::cleanup::{Deletion, delete_all, send};
-use crate::session::nodes::carries;
+use crate::session::cleanup::{Deletion, delete_all, delete_in_background, send};
+use crate::session::nodes::{OwnNodes, carries};
 use crate::session::request::{Failure, SessionOver};
 use crate::session::server_session::ServerSession;
 
@@ -21,6 +21,11 @@ type ZkError = zookeeper_client::Error;
 
 /// How long after the first search a create of a lost connection may still come to be applied.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
+
+/// About how large a request becomes that deletes many nodes, and what each adds to the length of its path. A server refuses
+/// more than a megabyte.
+const REQUEST_BYTES: usize = 900_000;
+const NODE_BYTES: usize = 100;
 
 /// Deletes what a session that is being closed has left.
 pub(super) async fn delete_leftovers(zk: &Arc<ServerSession>) {
@@ -47,6 +52,24 @@ pub(super) async fn search_twice(zk: Arc<ServerSession>, wanted: Vec<(LockPath, 
     }
 }
 
+/// Searches once more for the doubles of nodes that are about to be held, if a create of them had an unknown outcome.
+pub(crate) fn delete_late_doubles(nodes: &OwnNodes) {
+    if !nodes.is_uncertain() {
+        return;
+    }
+    let zk = nodes.zk().clone();
+    let wanted: Vec<_> = nodes.as_slice().iter().map(|node| (node.parent().clone(), node.guid())).collect();
+    let known: HashSet<_> = nodes.paths().into_iter().map(|(path, _)| path).collect();
+    let work = async move {
+        tokio::time::sleep(SECOND_LOOK).await;
+        for ((parent, _), names) in wanted.iter().zip(find(&zk, &wanted).await.unwrap_or_default()) {
+            let doubles = names.iter().filter(|name| !known.contains(&parent.child(name)));
+            doubles.for_each(|name| delete_in_background(&zk, parent, name));
+        }
+    };
+    nodes.zk().background(work.boxed());
+}
+
 /// Deletes the nodes with these guids.
 async fn search(zk: &Arc<ServerSession>, wanted: &[(LockPath, Uuid)]) -> Result<(), SessionOver> {
     let found = find(zk, wanted).await?;
@@ -60,7 +83,9 @@ async fn search(zk: &Arc<ServerSession>, wanted: &[(LockPath, Uuid)]) -> Result<
         return Ok(());
     }
     zk.connected().await?;
-    let firsts = send(zk, &paths).await;
+    let longest = paths.iter().map(String::len).max().unwrap_or_default();
+    let requests = paths.chunks((REQUEST_BYTES / (longest + NODE_BYTES)).max(1)).map(|chunk| send(zk, chunk));
+    let firsts = join_all(requests.collect::<Vec<_>>()).await.concat();
     for (guid, end) in guids.into_iter().zip(delete_all(zk, &paths, firsts).await) {
         if let Deletion::Refused { .. } = end {
             zk.nodes.stays(guid);

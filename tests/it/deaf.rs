@@ -92,3 +92,21 @@ async fn observer_notices_a_leader_that_goes_without_an_event() {
     delete_without_event(&world.admin, &leads.nodes()[0]).await;
     assert!(soon("the end of the term", changed).await.expect("no panic").expect("seen").is_none());
 }
+
+/// The node of a released lock may not be deleted, and its session knows that it does not count.
+#[tokio::test]
+async fn waiter_behind_an_undeletable_node_of_its_session_acquires() {
+    let world = World::new().await;
+    world.make_path().await;
+    let [holds, waits] = [world.mutex(), world.mutex()];
+    let guard = holds.lock().await.expect("held");
+    let waiting = tokio::spawn(async move { waits.lock().await });
+    watched(&world, |_| true).await;
+    let undeletable = [Acl::new(Permission::READ | Permission::CREATE | Permission::ADMIN, AuthId::anyone())];
+    world.admin.set_acl(&world.path, &undeletable, None).await.expect("restricted");
+    guard.release().await.expect_err("not allowed");
+    let guard = soon("its turn", waiting).await.expect("no panic").expect("held");
+    guard.release().await.expect_err("not allowed");
+    world.session.close().await.expect("closed");
+    world.wait_empty().await;
+}

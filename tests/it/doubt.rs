@@ -1,6 +1,8 @@
 //! Nodes in doubt: what a lost create has left. A server's answer about them counts only behind a quorum, and only for
 //! nodes of our own session.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use testbed::frames::Op;
 use testbed::proxy::{Cut, Proxy, Request, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode};
@@ -206,4 +208,27 @@ async fn node_with_the_guid_of_a_waiter_is_not_taken_for_its_own() {
     let error = soon("an answer", waiting).await.expect("no panic").expect_err("its node is gone");
     assert!(matches!(error, Error::Evicted { .. }), "{error:?}");
     assert_eq!(world.children().await.len(), 2, "what is not ours stays");
+}
+
+/// A server was seen to apply the create of a lost connection after the search for its node.
+#[tokio::test]
+async fn double_of_a_hold_that_turns_up_late_is_deleted() {
+    let world = World::new().await;
+    world.make_path().await;
+    world.proxy.reset();
+    world.proxy.cut(Cut::BeforeRequest(1));
+    let (path, searches) = (world.path.clone(), AtomicUsize::new(0));
+    world.proxy.on_request(move |request| {
+        let is_second = is_barrier(request, &path) && searches.fetch_add(1, Ordering::Relaxed) > 0;
+        if is_second { Verdict::Hold } else { Verdict::Forward }
+    });
+    let guard = soon("the lock", world.mutex().lock()).await.expect("held");
+    let lost = world.proxy.requests().into_iter().find(|request| request.op == Op::Create2).expect("a create");
+    create(&world.admin, &double_of(&lost, 7)).await;
+    world.proxy.on_request(|_| Verdict::Forward);
+    world.proxy.heal();
+    let names = world.wait_children(1).await;
+    assert_eq!(guard.nodes()[0], format!("{}/{}", world.path, names[0]));
+    guard.release().await.expect("still held");
+    world.wait_empty().await;
 }

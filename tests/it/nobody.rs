@@ -4,11 +4,14 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use testbed::Server;
+use testbed::frames::Op;
+use testbed::proxy::Verdict;
 use zookeeper_recipes::zookeeper_client::{Client, SessionState};
 use zookeeper_recipes::{Error, Loss, Session, Unanswered};
 
 use crate::family::FAMILY;
 use crate::support::{TIMEOUT, UNHURRIED, World, hosts, soon};
+use crate::warnings::Warnings;
 
 /// Allows for timers and a busy machine.
 const SLACK: Duration = Duration::from_secs(2);
@@ -191,4 +194,28 @@ async fn connect_error_names_the_hosts() {
             other => panic!("{hosts}: {other:?}"),
         }
     }
+}
+
+#[tokio::test]
+async fn release_that_is_answered_late_returns_with_the_answer() {
+    let timeout = Duration::from_secs(16);
+    let world = World::at(&hosts(), timeout).await;
+    let guard = world.mutex().lock().await.expect("held");
+    let logged = Warnings::and_traces();
+    let _guard = logged.listen();
+    world.proxy.on_request(|request| if request.op == Op::Delete { Verdict::Hold } else { Verdict::Forward });
+    let woken = logged.count("worker is woken");
+    let release = tokio::spawn(guard.release());
+    // The background takes over what lasts.
+    let taken = async {
+        while logged.count("worker is woken") == woken {
+            tokio::task::yield_now().await
+        }
+    };
+    soon("the background", taken).await;
+    world.proxy.on_request(|_| Verdict::Forward);
+    world.proxy.heal();
+    // Half a timeout after the last answer it would look at its state anyway.
+    let released = tokio::time::timeout(timeout / 4, release).await.expect("it is woken by the answer");
+    released.expect("no panic").expect("released");
 }

@@ -220,12 +220,39 @@ async fn path_removal_deletes_the_path_after_the_last_release() {
     let guard = soon("the waiter", waiting).await.expect("no panic").expect("held, and its parent is there");
     guard.release().await.expect("released");
     drop(mutex.lock().await.expect("held"));
+    removed(&world).await;
+}
+
+async fn removed(world: &World) {
     let gone = async {
         while let (Some(_), watcher) = world.admin.check_and_watch_stat(&world.path).await.expect("asked") {
             watcher.changed().await;
         }
     };
     soon("the removal", gone).await;
+}
+
+#[tokio::test]
+async fn path_removal_survives_a_lost_connection_and_a_dropped_future() {
+    let world = World::new().await;
+    let options = Options::new().with_path_removal(true);
+    let mutex = Mutex::with_options(&world.session, &world.path, options).expect("a mutex");
+    let guard = mutex.lock().await.expect("held");
+    world.proxy.reset();
+    world.proxy.cut(Cut::BeforeRequest(1));
+    guard.release().await.expect("released");
+    assert!(world.proxy.cut_fired());
+    removed(&world).await;
+
+    // Dropped while the creates are under way.
+    world.proxy.on_request(|request| if request.op == Op::Multi { Verdict::Hold } else { Verdict::Forward });
+    let lock = tokio::spawn(async move { mutex.lock().await });
+    soon("the creates", world.proxy.wait_for(|request| request.op == Op::Multi)).await;
+    lock.abort();
+    world.proxy.on_request(|_| Verdict::Forward);
+    world.proxy.heal();
+    soon("the delete", world.proxy.wait_for(|request| request.op == Op::Delete && request.answer.is_some())).await;
+    removed(&world).await;
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 
-use crate::support::{UNHURRIED, World, hosts};
+use crate::support::{UNHURRIED, World, hosts, soon};
 use crate::warnings::Warnings;
 
 const CYCLES: usize = 50;
@@ -32,6 +32,12 @@ async fn lock_and_release_wake_no_task_but_the_callers() {
         count_polls(&mut polls, cycle).await;
     }
     let [keeper, worker] = ["keeper is woken", "worker is woken"].map(|text| logged.count(text));
+    let beat = async {
+        while logged.count("keeper is woken") == keeper {
+            tokio::task::yield_now().await
+        }
+    };
+    soon("a beat of the keeper, which shows that its wake-ups are counted", beat).await;
     println!("{CYCLES} locks and releases: caller polled {polls} times, keeper {keeper}, worker {worker}");
     // The keeper is also woken each second, and on a slow machine the answers to a burst arrive one by one.
     assert!(keeper + worker < CYCLES / 2, "keeper {keeper}, worker {worker}");

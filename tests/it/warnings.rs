@@ -1,12 +1,16 @@
 //! Captures the warnings of the library in the thread of a test.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::{DefaultGuard, set_default};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
+
+/// While there is only one subscriber, the thread that reaches a log statement first decides for all threads whether
+/// anybody listens to it. With two, all are asked.
+static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Warnings::new()));
 
 /// The captured texts.
 #[derive(Clone)]
@@ -33,6 +37,7 @@ impl Warnings {
 
     /// Listens in this thread until the guard is dropped.
     pub(crate) fn listen(&self) -> DefaultGuard {
+        LazyLock::force(&ANOTHER);
         set_default(self.clone())
     }
 
