@@ -1,6 +1,6 @@
 //! Owns [`Hold`]: a lock that is held, from its admission to its release or loss. The body of every guard.
 //!
-//! 1. A hold is held, released or lost, and leaves the first of these for good, once.
+//! 1. A hold is held, then released or lost. It never returns to held.
 //! 2. Its nodes are taken out of it once: by the release, by the drop of the guard, or by the loss, whichever comes
 //!    first; so a hold that is lost while its session lives gives its node to clean-up at once.
 //! 3. Its state is computed when it is asked for, from a clock and from the client's own state, and never
@@ -96,8 +96,7 @@ impl Hold {
         trust: TrustNeed,
     ) -> Self {
         let paths = nodes.paths();
-        // Nodes of one transaction have one number. Of several, the smallest is the one that no later holder of any
-        // of the paths has surpassed before us.
+        // Nodes of one transaction have one czxid. A sequential hold uses its smallest, so that a store errs towards refusing.
         let token = paths.iter().map(|(_, czxid)| *czxid).min().expect("a lock that was granted has a node");
         let core = Arc::new(Core {
             trust: options.trust(),

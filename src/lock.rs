@@ -37,14 +37,14 @@ pub(crate) struct Lock {
     /// What the lock is called.
     pub(crate) path: LockPath,
     pub(crate) options: Options,
-    /// The queue of a turn that is needed on the way, and given up at its end.
+    /// The queue of turns of a semaphore. The turn is released when the permits are held.
     pub(crate) turn: Option<Queue>,
     /// The queues of the places that are the lock. Places of one step are taken in one transaction.
     steps: Arc<[Vec<Queue>]>,
 }
 
 impl Lock {
-    /// `what` is the argument that makes a request too large, if one is.
+    /// `what` names the argument in the error for a request that is too large.
     pub(crate) fn new(
         session: &Session,
         path: &LockPath,
@@ -97,12 +97,12 @@ impl Lock {
 
     /// Queues and waits for the grant, for as long as it takes.
     pub(crate) async fn acquire(&self) -> Result<Hold> {
-        self.acquire_with(&Progress::new()).await
+        self.acquire_with(None).await
     }
 
-    /// Queues and waits for the grant; reports its progress.
+    /// Queues and waits for the grant; reports its progress, if anybody wants to know.
     #[tracing::instrument(name = "acquire", level = "debug", skip_all, fields(path = %self.path))]
-    pub(crate) async fn acquire_with(&self, progress: &Progress) -> Result<Hold> {
+    pub(crate) async fn acquire_with(&self, progress: Option<&Progress>) -> Result<Hold> {
         loop {
             match self.session.attempt(|zk| self.acquire_once(zk, progress).boxed()).await {
                 // A waiter that loses one of several places takes all of them again.
@@ -114,13 +114,13 @@ impl Lock {
         }
     }
 
-    /// Queues and waits for the grant; `None` if somebody was ahead of us to the end of the time limit.
+    /// Queues and waits for the grant; `None` if it timed out after it had a predecessor.
     pub(crate) async fn try_acquire_for(&self, limit: Duration) -> Result<Option<Hold>> {
         if limit.is_zero() {
             return self.try_acquire().await;
         }
         let progress = Progress::new();
-        match tokio::time::timeout(limit, self.acquire_with(&progress)).await {
+        match tokio::time::timeout(limit, self.acquire_with(Some(&progress))).await {
             Ok(hold) => hold.map(Some),
             Err(_) if progress.last().is_some() => Ok(None),
             Err(_) => Err(self.session.unavailable(limit)),
@@ -138,7 +138,7 @@ impl Lock {
         self.session.attempt(|zk| self.try_once(zk).boxed()).await
     }
 
-    /// How many nodes there are where a place is the lock.
+    /// Counts the nodes in the queues of the lock, without those of turns.
     pub(crate) async fn occupancy(&self) -> Result<usize> {
         let counted = self.session.attempt(|zk| {
             async move {
@@ -162,7 +162,7 @@ impl Lock {
         self.turn.iter().map(slice::from_ref).chain(self.steps.iter().map(Vec::as_slice))
     }
 
-    async fn acquire_once(&self, zk: Arc<ServerSession>, progress: &Progress) -> Result<Hold, Interrupt> {
+    async fn acquire_once(&self, zk: Arc<ServerSession>, progress: Option<&Progress>) -> Result<Hold, Interrupt> {
         let mut places = Vec::new();
         let (mut reserved, mut waited) = (None, false);
         for queues in self.steps() {
@@ -196,12 +196,14 @@ impl Lock {
         &self,
         place: &mut Place<'_>,
         reserved: &mut Option<Reserved>,
-        progress: &Progress,
+        progress: Option<&Progress>,
     ) -> Result<(), Interrupt> {
-        // A waiter goes from queue to queue; later ones are not to take the room for the longest path.
+        // A waiter goes from queue to queue: reserve the longest path now, so that no newcomer uses that room.
         let longest = self.steps().flatten().map(Queue::watch_bytes).max().unwrap_or_default();
         loop {
-            progress.ahead(place.ahead());
+            if let Some(progress) = progress {
+                progress.ahead(place.ahead());
+            }
             tracing::debug!(ahead = place.ahead(), "waiting");
             place.zk().reserve_watch(reserved, longest)?;
             place.wait(reserved).await?;
@@ -212,8 +214,8 @@ impl Lock {
     }
 
     async fn try_once(&self, zk: Arc<ServerSession>) -> Result<Option<Hold>, Interrupt> {
-        // All that are there came before us, so nothing need be written to know that. One that has a turn while there is
-        // room is about to hold.
+        // All nodes that are there came before us, so we need not create one to know. If permits are free, the owner of the turn is
+        // about to acquire, so only the leases count.
         let blocked =
             self.queues().map(async |queue| Ok::<_, Interrupt>(queue.is_blocked(&*queue.list(&zk).await?)));
         if try_join_all(blocked).await?.contains(&true) {
@@ -277,7 +279,7 @@ async fn lost(zk: &Arc<ServerSession>, nodes: &[(String, i64)]) -> Interrupt {
     if nodes.len() < 2 {
         return pending().await;
     }
-    // A short wait is spared the watches.
+    // A short wait sets no watches.
     tokio::time::sleep(zk.timeout() / 8).await;
     let gone = NodeWatches::begin(zk, nodes, Arc::new(|_: &[u8]| {})).any_gone().await;
     why_gone(zk, gone).await

@@ -78,8 +78,8 @@ impl Mutex {
 
     /// Takes the lock if it is free: `None` if a contender was seen ahead of us.
     ///
-    /// On a lock that is held it takes one round trip and writes nothing. Everybody that has a node there counts, also one that
-    /// is leaving, or whose process has died and whose session has yet to end; so
+    /// On a lock that is held it takes one round trip and writes nothing. Every node counts, also that of a
+    /// contender that is releasing, or of a dead process whose session has yet to end; so
     /// [`contenders`](Self::contenders), asked afterwards, may find nobody.
     ///
     /// # Cancel safety

@@ -102,7 +102,7 @@ fn acquire(
 ) -> Acquiring {
     async move {
         let hold = match mode {
-            Mode::Wait => lock.acquire_with(&progress).await.map(Some),
+            Mode::Wait => lock.acquire_with(Some(&progress)).await.map(Some),
             // A caller that tries has a time limit of its own, which is not that of others who share the attempt.
             Mode::Try => lock.try_without_limit().await,
         };

@@ -1,4 +1,4 @@
-//! Owns [`Queue`]: the contenders under one path, and what we are among them.
+//! Owns [`Queue`]: the contenders under one path, and our position among them.
 
 mod order;
 mod parents;
@@ -33,7 +33,7 @@ type ZkError = zookeeper_client::Error;
 pub(crate) struct Queue {
     pub(crate) path: LockPath,
     pub(crate) admission: Admission,
-    /// What to delete with the last node, if the options ask for it.
+    /// The parents to delete on release where they are empty, if the options ask for it.
     pub(crate) removes: Arc<[LockPath]>,
 }
 

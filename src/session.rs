@@ -313,7 +313,9 @@ impl Session {
             match &current {
                 Current::Ended(_, error) => return Err(error.clone()),
                 Current::Live(zk) => {
-                    keeper::start(zk);
+                    if !zk.is_started() {
+                        keeper::start(zk);
+                    }
                     match zk.phase() {
                         Phase::Open => return Ok(zk.clone()),
                         Phase::Closing | Phase::Over(End::Closed(_)) => {

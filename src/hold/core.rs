@@ -103,13 +103,13 @@ impl Core {
         drop(self.give_up(Stage::Lost(loss)));
     }
 
-    /// Leaves the stage `Held` for good; what it owned goes to the first caller.
+    /// Ends the hold; returns its nodes to the first caller only.
     pub(super) fn give_up(&self, to: Stage) -> Option<Owned> {
         let held = |stage: Stage| matches!(stage, Stage::Held(_) | Stage::Changing(_));
         self.advance(|stage| held(stage).then_some(to)).then(|| self.take_owned()).flatten()
     }
 
-    /// Loses the nodes that were watched, unless another has taken its place.
+    /// Loses the hold, if its stage is still `watched`.
     pub(super) fn lose_at(&self, watched: Stage, loss: Loss) {
         if self.advance(|stage| (stage == watched).then_some(Stage::Lost(loss))) {
             drop(self.take_owned());
@@ -232,7 +232,7 @@ impl Core {
         let wait = if ledger.is_fresh(now) {
             end.min(ledger.fresh_until().since(now))
         } else {
-            // The next answer makes it fresh again, and is announced by nothing.
+            // No event announces the next answer, so look often.
             end.min(self.zk.timeout() / 32)
         };
         // Timers tick in milliseconds; less would only spin.

@@ -125,7 +125,7 @@ impl<G> Future for Waiting<G> {
 
 fn queued(lock: &Lock, progress: &Arc<Progress>) -> BoxFuture<'static, Result<Hold>> {
     let (lock, progress) = (lock.clone(), progress.clone());
-    async move { lock.acquire_with(&progress).await }.boxed()
+    async move { lock.acquire_with(Some(&progress)).await }.boxed()
 }
 
 impl<G> fmt::Debug for Waiting<G> {

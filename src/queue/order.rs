@@ -6,7 +6,7 @@
 //! 2. Numbers are compared with 32-bit serial arithmetic: `a` comes before `b` when `b - a`, wrapped, is positive.
 //! 3. At the end of the counter that is not enough. Servers hand out 2147483647 more than once, and negative numbers
 //!    in an order of their own. Among the nodes of that zone the `czxid` decides, which is the order of creation.
-//! 4. The order is one of pairs, so that what two contenders think of each other never depends on a third.
+//! 4. The order is one of pairs, so that the order of two contenders depends on these two only.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;

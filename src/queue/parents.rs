@@ -31,20 +31,9 @@ const MAX_GUESSED_BYTES: usize = 2 * MAX_REQUEST_BYTES;
 /// What a transaction creates before its nodes, ancestors first.
 pub(super) type Containers = Vec<String>;
 
-/// What is to be sent.
-#[derive(Debug)]
-pub(super) struct Plan {
-    /// The containers to create with the nodes: one transaction for each guess, in this order.
-    pub(super) guesses: Vec<Containers>,
-    /// What to look at after that.
-    pub(super) looks: Vec<String>,
-}
-
-impl Plan {
-    pub(super) fn without_containers() -> Self {
-        Self { guesses: vec![Vec::new()], looks: Vec::new() }
-    }
-}
+/// What is to be sent: the containers to create with the nodes, one transaction for each guess, in this order; and what to
+/// look at after that.
+pub(super) type Plan = (Vec<Containers>, Vec<String>);
 
 /// The missing parents of the queues of one acquisition, as far as they are known.
 #[derive(Debug)]
@@ -98,7 +87,7 @@ impl<'a> Parents<'a> {
             return Ok(self.exactly(zk, found)?);
         }
         if self.missing.is_empty() {
-            return Ok(Plan::without_containers());
+            return Ok((vec![Containers::new()], Vec::new()));
         }
         let lineages: Vec<Vec<_>> =
             self.missing.iter().map(|index| self.queues[*index].path.lineage().collect()).collect();
@@ -120,7 +109,7 @@ impl<'a> Parents<'a> {
             let ends: BTreeSet<_> = lineages.iter().filter_map(|lineage| lineage.last().copied()).collect();
             self.asks = ends.len() > 1;
             let looks = all.difference(&ends).filter(|_| self.asks).map(|path| (*path).to_owned()).collect();
-            return Ok(Plan { guesses, looks });
+            return Ok((guesses, looks));
         }
         let found = find_missing(zk, all.into_iter().map(str::to_owned).collect()).await?;
         Ok(self.exactly(zk, found)?)
@@ -136,9 +125,9 @@ impl<'a> Parents<'a> {
             );
             return Err(Error::invalid("lock path", reason));
         }
-        let plan = Plan { guesses: vec![found.iter().cloned().collect()], looks: Vec::new() };
+        let containers = found.iter().cloned().collect();
         self.absent = found;
-        Ok(plan)
+        Ok((vec![containers], Vec::new()))
     }
 
     /// Takes note of what is missing after a burst in which no guess has fitted.

@@ -12,7 +12,7 @@ use futures_util::future::{join, join_all};
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::queue::order::{Czxids, Position, Undecided, position};
-use crate::queue::parents::{self, Parents, Remedy};
+use crate::queue::parents::{Containers, Parents, Remedy};
 use crate::queue::{Admission, Queue, ZkError, leave_out, watch};
 use crate::session::Moment;
 use crate::session::{
@@ -93,8 +93,8 @@ impl<'a> Place<'a> {
         self.nodes.as_slice().iter().map(|node| bytes(node.path())).sum()
     }
 
-    /// Creates the nodes and lists the queues: one round trip, two where parents are missing, unless something else is in
-    /// the way.
+    /// Creates the nodes and lists the queues: one round trip, two where parents are missing, more if a create is refused or its
+    /// outcome is unknown.
     ///
     /// # Cancel safety
     ///
@@ -110,15 +110,15 @@ impl<'a> Place<'a> {
             if zk.phase() != Phase::Open {
                 return Err(SessionOver.into());
             }
-            let plan = match &mut parents {
+            let (guesses, looks) = match &mut parents {
                 Some(parents) => Parents::plan(parents, &zk).await?,
                 // Mostly the parents are there.
-                None => parents::Plan::without_containers(),
+                None => (vec![Containers::new()], Vec::new()),
             };
-            // From here to the first await all is sent in one burst. The listings are answered after the creates, and so
-            // contain the nodes.
-            self.nodes.create(plan.guesses.clone());
-            let looks: Vec<_> = plan.looks.iter().map(|path| zk.stat(path)).collect();
+            // The creates are sent before the listings, which therefore contain the nodes. All travel together unless four
+            // listings of a path are under way.
+            self.nodes.create(guesses.clone());
+            let stats: Vec<_> = looks.iter().map(|path| zk.stat(path)).collect();
             // Their answers come last, so the caller need not be woken before.
             let listings = join_all(queues.iter().map(|queue| zk.list(&queue.path))).await;
             match self.nodes.created().await {
@@ -127,9 +127,9 @@ impl<'a> Place<'a> {
                     rounds += 1;
                     let bytes = || self.request_bytes();
                     let parents = parents.get_or_insert_with(|| Parents::new(&queues, self.options, bytes()));
-                    match parents.judge(&plan.guesses, refusals, |node| self.queue_of(node))? {
+                    match parents.judge(&guesses, refusals, |node| self.queue_of(node))? {
                         Remedy::OtherParents => {
-                            parents.look_around(plan.looks, join_all(looks).await, listings);
+                            parents.look_around(looks, join_all(stats).await, listings);
                             continue;
                         }
                         Remedy::Search => {}
@@ -138,7 +138,7 @@ impl<'a> Place<'a> {
                 Err(Failure::Unknown) => {
                     lost += 1;
                     // The last guess is the largest.
-                    let last = plan.guesses.last().into_iter().flatten();
+                    let last = guesses.last().into_iter().flatten();
                     let bytes = Parents::new(&queues, self.options, self.request_bytes());
                     if lost > MAX_LOST && bytes.request_bytes(&zk, last.map(String::as_str)) > LARGE {
                         return Err(
@@ -163,7 +163,7 @@ impl<'a> Place<'a> {
             waiter.position.take_if(|position| *position != Position::Granted);
         }
         zk.connected().await?;
-        // Whether a hold that began now would be trusted for long enough to be kept up.
+        // Whether trust lasts long enough for one renewal.
         let needed = Moment::now().plus(zk.timeout() / 3);
         if zk.ledger().until(self.options.trust()) > needed {
             return self.judge_all(Vec::new()).await;
@@ -218,7 +218,7 @@ impl<'a> Place<'a> {
         positions.into_iter().find(|position| *position != Position::Granted).unwrap_or(Position::Granted)
     }
 
-    /// How many are ahead where most are.
+    /// The largest number of predecessors in any of the queues.
     pub(crate) fn ahead(&self) -> usize {
         let ahead = self.waiters.iter().map(|waiter| match waiter.position {
             Some(Position::Behind { ahead, .. }) => ahead,
@@ -228,7 +228,7 @@ impl<'a> Place<'a> {
         ahead.max().unwrap_or_default()
     }
 
-    /// Finds the position in a queue, or that another listing is needed.
+    /// Sets the position in a queue from a listing; leaves it unknown if our node is not listed. Fails if a quorum misses it.
     async fn judge(&mut self, queue: usize, listing: &Names) -> Result<(), Interrupt> {
         let zk = self.zk().clone();
         let Waiter { queue: Queue { path, admission, .. }, .. } = self.waiters[queue];

@@ -1,7 +1,7 @@
 //! Owns the deletion of nodes until it is certain: of those that are released, and of those that were abandoned.
 //!
-//! 1. The delete is sent at once if there is a connection, also from a `Drop`; what follows it up here goes on in the
-//!    background if nobody waits for it. Without a connection nothing is sent until there is one.
+//! 1. The delete is sent at once if there is a connection, also from a `Drop`; without one, as soon as there is one. The
+//!    background takes over if the caller drops the future, after `T/8`, or if the first answer does not settle it.
 //! 2. A create whose answer is known returned the node's name. One with an unknown outcome is searched for; see `search`.
 //! 3. The end of the session ends the work: the server removes the nodes of a session with it.
 
@@ -33,7 +33,7 @@ const MAX_ODD: usize = 50;
 pub(crate) enum Deletion {
     /// The node was there, and we deleted it.
     Done,
-    /// It was gone before we asked for the first time: someone else deleted it.
+    /// The first delete found no node: someone else deleted it.
     Absent,
     /// The session is over, and the node goes with it.
     SessionOver,
@@ -56,7 +56,7 @@ impl Deletion {
     }
 }
 
-/// What nodes that nobody wants any more have left.
+/// Abandoned nodes, and the work that remains for them.
 pub(super) struct Leftover {
     pub(super) nodes: Vec<LeftNode>,
     /// What to delete with them, where that leaves it empty.
@@ -78,8 +78,8 @@ pub(super) struct LeftNode {
 /// The answers to the first deletes of known nodes.
 type First = BoxFuture<'static, Vec<Result<(), Failure>>>;
 
-/// A deletion that its caller waits for. It goes on in the background when it is dropped, or lasts, or needs more than the
-/// first answer: the timers of another runtime than the session's may stand still.
+/// A deletion that its caller waits for. The background takes over when it is dropped, lasts, or needs more than the first
+/// answer: retries need timers, so they run on the session's runtime.
 struct Releasing {
     unfinished: Arc<Unfinished>,
     end: oneshot::Receiver<Deletion>,

@@ -42,7 +42,7 @@ pub(super) fn start(zk: &Arc<ServerSession>) {
     }
 }
 
-/// Ends the zk if a task of it does not come to its own end: its runtime is gone, or it has panicked.
+/// Ends the session if one of its tasks is dropped with its runtime, or panics.
 struct TaskGuard {
     zk: Arc<ServerSession>,
     done: bool,

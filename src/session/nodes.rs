@@ -1,9 +1,9 @@
 //! Owns the nodes of a session: [`OwnNodes`], created and deleted together, and the register of all of them.
 //!
-//! 1. A node is registered before its create is sent, and until it is certainly gone. The register bounds the nodes of a
+//! 1. A node is registered before its create is sent, until it is deleted or a search has found none. The register bounds the nodes of a
 //!    session, and lets its end find those that their owners do not give up.
 //! 2. Dropping [`OwnNodes`], at any moment, deletes what was created, or may have been. See `cleanup`.
-//! 3. An abandoned node holds nobody up: listings of its session leave it out, and delete it.
+//! 3. Listings of the session leave its abandoned nodes out, and delete them.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;

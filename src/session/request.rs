@@ -6,7 +6,8 @@
 //!    without polling it, so the client's future lives in a slot, which the end of the session empties.
 //! 3. Every answer of a server is entered in the trust ledger as what it proves: a write that was done, or a transaction
 //!    whose parts were judged, as a write; everything else as a read.
-//! 4. Failures are refused (nothing was changed), unknown (it may have been done, or may be yet), or the session is over.
+//! 4. Failures are refused (the server returned an error; [`is_certain`] reports whether it changed nothing), unknown (it may
+//!    have been done, or may be yet), or the session is over.
 
 use std::fmt;
 use std::future::Future;
@@ -61,8 +62,8 @@ impl Failure {
             | ZkError::QuotaExceeded
             | ZkError::Unimplemented
             | ZkError::UnexpectedErrorCode(_) => Self::Refused(error),
-            // What remains is a lost connection under its many names; a marshalling error may follow a write that was
-            // done; and a throttled or read-only server is asked again like one that is away.
+            // The rest are connection errors, after which a write may have been done, marshalling errors, which may follow a
+            // write, and those of a throttled or read-only server, where a retry may help.
             _ => Self::Unknown,
         }
     }
@@ -133,7 +134,7 @@ impl Evidence {
             Err(Failure::Refused(_)) => Some(Request::Read),
             Err(Failure::Unknown | Failure::SessionOver) => None,
         };
-        // An answer may wait for somebody to look at it, while its connection is lost. Then it comes too late.
+        // If the connection was lost before the answer was polled, the answer proves nothing.
         if let Some(request) = proven.filter(|_| self.is_connected()) {
             self.ledger().answered(Exchange { request, sent, answered: Moment::now() });
         }

@@ -126,7 +126,7 @@ pub(crate) async fn find(
         Ok(names)
         })
     });
-    // Each failure was answered by another try.
+    // The closure returns no refusal, so there always are names.
     let names = found.await?.unwrap_or_default();
     let with_guid = |(parent, guid): &(LockPath, Uuid)| {
         let all = names.get(parent).into_iter().flat_map(|names| names.as_slice().iter().chain(names.abandoned()));

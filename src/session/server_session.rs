@@ -3,8 +3,8 @@
 //! 1. The tasks that serve it never keep a [`Session`](crate::Session) alive.
 //! 2. The phase only moves forward: open, closing, over. Every change of the connection is announced on the same
 //!    channel, so that every waiter looks at the client's own state again.
-//! 3. Nothing is sent while the connection is away: the client would keep it without bound, and send it later. One request
-//!    at a time is the exception, where only that can find out that nobody is there (see `keeper`).
+//! 3. Callers check the connection before they send: the client would keep requests without bound, and send them later. One
+//!    probe at a time is the exception, which finds out whether the client's runtime is gone (see `keeper`).
 
 use std::fmt;
 use std::future::pending;
@@ -247,7 +247,7 @@ impl ServerSession {
 
     /// Runs `work` in the background, for as long as the session lives. Never blocks and never panics.
     pub(crate) fn background(&self, work: Work) {
-        // It fails when the session is over, and its nodes with it.
+        // It fails when the session is over. The nodes of a given client may remain.
         let _ = self.work.send(work);
     }
 
@@ -277,9 +277,18 @@ impl ServerSession {
         self.lasting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the background tasks were started.
+    pub(super) fn is_started(&self) -> bool {
+        self.lock_not_started().is_none()
+    }
+
     /// The queue of work for the background; only the first caller gets it.
     pub(super) fn take_work(&self) -> Option<mpsc::UnboundedReceiver<Work>> {
-        self.not_started.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.lock_not_started().take()
+    }
+
+    fn lock_not_started(&self) -> MutexGuard<'_, Option<mpsc::UnboundedReceiver<Work>>> {
+        self.not_started.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until it is time to look at the servers without having been woken, in case an event was never sent. All
@@ -307,8 +316,7 @@ impl ServerSession {
     pub(crate) fn close(&self) {
         self.advance(Phase::Closing);
         self.close_wanted.notify_one();
-        let not_started = self.not_started.lock().unwrap_or_else(PoisonError::into_inner).is_some();
-        if not_started {
+        if !self.is_started() {
             self.end(End::Closed(Closing::Confirmed));
         }
     }

@@ -67,7 +67,7 @@ impl Names {
     }
 }
 
-/// A listing. If there are others of its path, callers share it, and it is sent when one of them polls it.
+/// A listing. While four of its path are under way, further callers share one, which the background sends.
 pub(crate) enum Listing {
     /// Of one caller, sent at once.
     Single(Answer<Vec<String>>, UnderWay),
@@ -125,8 +125,8 @@ impl ServerSession {
         Listing::Single(self.children(path.as_str()), under_way)
     }
 
-    /// Lists the children of `path`, for callers that are many and not in a hurry: it is sent when all that run have asked,
-    /// and none of the shared ones is under way.
+    /// Lists the children of `path`, for many callers that are not in a hurry. It is sent when no other listing of the path is
+    /// under way, or after an eighth of a session timeout.
     pub(crate) fn list_together(self: &Arc<Self>, path: &LockPath) -> Listing {
         self.share(path, MOST_UNDER_WAY)
     }

@@ -15,14 +15,14 @@
 //!    judged. A refusal counts as a read, because a server may refuse a write by itself (`enableEagerACLCheck`).
 //! 4. The creation of a session is a write that the leader itself counts from, so a new session is trusted for `T` from
 //!    the moment at which we began to connect.
-//! 5. A session without such a pair is trusted for `7/15 T`, less the longest gap in which the process may have stood
+//! 5. The single-write rule: a session without such a pair is trusted for `7/15 T`, less the longest gap in which the process may have stood
 //!    still or been without a connection, and less all that the machine slept, from the sending of an answered write: the
 //!    client pings every `T/5` and that gap, so the leader's last word is as old as that and a ride of `T/3` when the
 //!    write is sent. This needs pings that were not held up on their way.
 //! 6. Trust ends `T/64` before it could, so that a timer that is a little late is not too late.
 //! 7. A renewal is a read and a write, in this order: the read is answered at once, however long writes take, and so
-//!    soon becomes the first exchange of a pair. It is due a third of a timeout before the end, or when the ride of the
-//!    first exchange is over, if that leaves the write a quarter. So trust does not lapse while writes are answered
+//!    soon becomes the first exchange of a pair. It is due a third of a timeout before the end. It waits for the pair rule
+//!    (2) if a quarter then remains. So trust does not lapse while writes are answered
 //!    within `T/6`.
 //! 8. Instants are of a clock that runs on while the machine sleeps, and never of the wall clock.
 
@@ -233,7 +233,7 @@ impl Ledger {
             return rides.take_while(|ride| *ride <= latest).last().unwrap_or(first).max(spare);
         }
         if self.cold(self.last_awake()) > self.timeout / 4 {
-            // By rule 5 a write gains something all the same, but it should not have to do so all the time.
+            // By the single-write rule a write gains something all the same, but not every write should have to.
             return spare.max(self.newest_proof.plus(self.timeout / 24));
         }
         spare.max(first)
