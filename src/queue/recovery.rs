@@ -6,14 +6,13 @@ use futures_util::future::try_join_all;
 
 use crate::error::Error;
 use crate::queue::place::Place;
-use crate::session::{Created, Interrupt, ServerSession, delete_in_background, find};
+use crate::session::{Created, Interrupt, OwnNode, ServerSession, delete_in_background, find};
 
 impl Place<'_> {
     /// After a create with an unknown outcome: searches for the nodes, and returns whether they are there.
     pub(super) async fn recover(&mut self) -> Result<bool, Interrupt> {
         let zk = self.zk().clone();
-        let wanted: Vec<_> =
-            self.nodes.as_slice().iter().map(|node| (node.parent().clone(), node.guid())).collect();
+        let wanted: Vec<_> = self.nodes.as_slice().iter().map(OwnNode::wanted).collect();
         let found = find(&zk, &wanted).await?.into_iter().enumerate();
         let named = found.flat_map(|(node, names)| names.into_iter().map(move |name| (node, name)));
         let looked = named.map(async |(node, name)| {
@@ -55,7 +54,7 @@ impl Place<'_> {
         let zk = self.zk().clone();
         let own: Vec<_> = (0..self.nodes.as_slice().len()).filter(|node| self.queue_of(*node) == queue).collect();
         let nodes = self.nodes.as_slice();
-        let wanted: Vec<_> = own.iter().map(|&node| (nodes[node].parent().clone(), nodes[node].guid())).collect();
+        let wanted: Vec<_> = own.iter().map(|&node| nodes[node].wanted()).collect();
         let found = find(&zk, &wanted).await?;
         for (node, names) in own.into_iter().zip(found) {
             let created = self.nodes.as_slice()[node].created();

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::path::LockPath;
 use crate::session::nodes::guid_of;
-use crate::session::operations::{Creation, Refusal};
+use crate::session::operations::{Creation, Refusal, leaves_doubt};
 use crate::session::request::{Answer, Failure, SessionOver, is_certain};
 use crate::session::search::search_twice;
 use crate::session::server_session::{Lasting, ServerSession, Work};
@@ -198,15 +198,15 @@ impl Leftover {
 
 async fn clean_up(zk: Arc<ServerSession>, mut left: Leftover, firsts: Vec<Result<(), Failure>>) -> Deletion {
     if let Some(creating) = left.creating.take() {
-        match creating.await {
+        let creation = creating.await;
+        left.uncertain |= leaves_doubt(&creation);
+        match creation {
             Ok(Ok(created)) => {
                 let nodes = left.nodes.iter_mut().zip(created);
                 nodes.for_each(|(node, created)| node.path = Some(created.path));
             }
-            Ok(Err(refusals)) => left.uncertain |= refusals.iter().any(|refusal| !is_certain(&refusal.error)),
-            Err(Failure::Refused(error)) => left.uncertain |= !is_certain(&error),
-            Err(Failure::Unknown) => left.uncertain = true,
             Err(Failure::SessionOver) => return Deletion::SessionOver,
+            Ok(Err(_)) | Err(Failure::Refused(_) | Failure::Unknown) => {}
         }
     }
     let known = left.nodes.iter().filter(|node| node.path.is_some());

@@ -16,8 +16,8 @@ use crate::options::Options;
 use crate::path::LockPath;
 use crate::session::budget::{Budget, Reserved};
 use crate::session::cleanup::{self, Deletion, LeftNode, Leftover};
-use crate::session::operations::{Created, Creation, Draft, Refusal};
-use crate::session::request::{Answer, Failure, is_certain};
+use crate::session::operations::{Created, Creation, Draft, Refusal, leaves_doubt};
+use crate::session::request::{Answer, Failure};
 use crate::session::server_session::ServerSession;
 
 /// How many nodes that are gone are remembered: a listing that is under way may still show one, and a server may apply a
@@ -191,12 +191,9 @@ pub(crate) struct OwnNode {
 }
 
 impl OwnNode {
-    pub(crate) fn guid(&self) -> Uuid {
-        self.guid
-    }
-
-    pub(crate) fn parent(&self) -> &LockPath {
-        &self.parent
+    /// What it is searched for by: its parent and its guid.
+    pub(crate) fn wanted(&self) -> (LockPath, Uuid) {
+        (self.parent.clone(), self.guid)
     }
 
     /// The node, once it is known to be there.
@@ -319,23 +316,15 @@ impl OwnNodes {
         };
         let creation = creating.await;
         self.creating = None;
+        self.uncertain |= leaves_doubt(&creation);
         match creation {
             Ok(Ok(created)) => {
                 self.nodes.iter_mut().zip(created).for_each(|(node, created)| node.created = Some(created));
                 Ok(Ok(()))
             }
-            Ok(Err(refusals)) => {
-                self.uncertain |= refusals.iter().any(|refusal| !is_certain(&refusal.error));
-                Ok(Err(refusals))
-            }
-            Err(Failure::Refused(error)) => {
-                self.uncertain |= !is_certain(&error);
-                Ok(Err(vec![Refusal { index: 0, error }]))
-            }
-            Err(failure) => {
-                self.uncertain |= matches!(failure, Failure::Unknown);
-                Err(failure)
-            }
+            Ok(Err(refusals)) => Ok(Err(refusals)),
+            Err(Failure::Refused(error)) => Ok(Err(vec![Refusal { index: 0, error }])),
+            Err(failure) => Err(failure),
         }
     }
 

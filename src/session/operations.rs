@@ -71,6 +71,16 @@ pub(crate) struct Refusal {
 /// What became of a create: the nodes, or why each of the transactions was refused.
 pub(crate) type Creation = Result<Vec<Created>, Vec<Refusal>>;
 
+/// Whether nodes may have been created, or may be yet, although the answer names none.
+pub(super) fn leaves_doubt(creation: &Result<Creation, Failure>) -> bool {
+    match creation {
+        Ok(Ok(_)) | Err(Failure::SessionOver) => false,
+        Ok(Err(refusals)) => refusals.iter().any(|refusal| !is_certain(&refusal.error)),
+        Err(Failure::Refused(error)) => !is_certain(error),
+        Err(Failure::Unknown) => true,
+    }
+}
+
 /// What became of a transaction; the outer error is of one that was not answered, or refused as a whole.
 type Outcome<T = Vec<MultiWriteResult>> = Result<Result<T, Refusal>, ZkError>;
 

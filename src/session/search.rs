@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::path::LockPath;
 use crate::session::cleanup::{Deletion, delete_all, delete_in_background, send};
-use crate::session::nodes::{OwnNodes, carries};
+use crate::session::nodes::{OwnNode, OwnNodes, carries};
 use crate::session::request::{Failure, SessionOver};
 use crate::session::server_session::ServerSession;
 
@@ -58,7 +58,7 @@ pub(crate) fn delete_late_doubles(nodes: &OwnNodes) {
         return;
     }
     let zk = nodes.zk().clone();
-    let wanted: Vec<_> = nodes.as_slice().iter().map(|node| (node.parent().clone(), node.guid())).collect();
+    let wanted: Vec<_> = nodes.as_slice().iter().map(OwnNode::wanted).collect();
     let known: HashSet<_> = nodes.paths().into_iter().map(|(path, _)| path).collect();
     let work = async move {
         tokio::time::sleep(SECOND_LOOK).await;

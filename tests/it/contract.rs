@@ -7,7 +7,8 @@ use futures_util::future::join_all;
 use testbed::Server;
 use testbed::ledger::Ledger;
 use testbed::proxy::{Proxy, Request, Verdict};
-use zookeeper_recipes::{Error, HoldState, Loss};
+use tokio::task::JoinHandle;
+use zookeeper_recipes::{DistributedLock, Error, FencingToken, HoldState, Loss};
 
 use crate::recipes::*;
 use crate::support::{TIMEOUT, UNHURRIED, World, children, connect_for, soon};
@@ -108,30 +109,45 @@ async fn excludes(recipe: &Recipe) {
     world.wait_empty().await;
 }
 
-async fn queues_in_order(recipe: &Recipe) {
-    let world = World::of(recipe, UNHURRIED).await;
-    let lock = (recipe.lock)(&world.session, &world.path);
-    let guard = lock.lock().await.expect("held");
-    let order = Arc::new(StdMutex::new(Vec::new()));
-    let mut waiters = Vec::new();
-    for waiter in 0..6 {
-        let lock = if waiter % 2 == 0 { recipe.other } else { recipe.lock };
-        let (lock, order) = (lock(&world.other().await, &world.path), order.clone());
-        waiters.push(tokio::spawn(async move {
+/// Waiters in the order of their arrival, who note when they are granted the lock.
+#[derive(Default)]
+struct Waiters {
+    granted: Arc<StdMutex<Vec<(usize, FencingToken)>>>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Waiters {
+    /// Comes back when the new waiter is in the queue.
+    async fn join(&mut self, world: &World, recipe: &Recipe, lock: Arc<dyn DistributedLock>) {
+        let (waiter, granted) = (self.tasks.len(), self.granted.clone());
+        self.tasks.push(tokio::spawn(async move {
             let guard = lock.lock().await.expect("held");
-            order.lock().expect("unpoisoned").push((waiter, guard.fencing_token()));
+            granted.lock().expect("unpoisoned").push((waiter, guard.fencing_token()));
             guard.release().await.expect("released");
         }));
-        // The next waiter joins once this one is in the queue.
         world.wait_children((recipe.nodes)(waiter + 1)).await;
     }
-    guard.release().await.expect("released");
-    for waiter in waiters {
-        soon("a waiter's turn", waiter).await.expect("no panic");
+
+    async fn granted(self) -> Vec<(usize, FencingToken)> {
+        for waiter in self.tasks {
+            soon("a waiter's turn", waiter).await.expect("no panic");
+        }
+        self.granted.lock().expect("unpoisoned").clone()
     }
-    let order = order.lock().expect("unpoisoned");
-    assert!(order.is_sorted(), "in order of arrival, with growing tokens: {order:?}");
-    assert_eq!(order.len(), 6);
+}
+
+async fn queues_in_order(recipe: &Recipe) {
+    let world = World::of(recipe, UNHURRIED).await;
+    let guard = (recipe.lock)(&world.session, &world.path).lock().await.expect("held");
+    let mut waiters = Waiters::default();
+    for waiter in 0..6 {
+        let lock = if waiter % 2 == 0 { recipe.other } else { recipe.lock };
+        waiters.join(&world, recipe, lock(&world.other().await, &world.path)).await;
+    }
+    guard.release().await.expect("released");
+    let granted = waiters.granted().await;
+    assert!(granted.is_sorted(), "in order of arrival, with growing tokens: {granted:?}");
+    assert_eq!(granted.len(), 6);
 }
 
 async fn hands_over(recipe: &Recipe) {
@@ -303,16 +319,9 @@ async fn is_granted_to_the_next_when_its_holder_dies(recipe: &Recipe) {
 async fn queues_again_at_the_tail_when_its_session_ends(recipe: &Recipe) {
     let world = World::of(recipe, UNHURRIED).await;
     let guard = (recipe.lock)(&world.other().await, &world.path).lock().await.expect("held");
-    let order = Arc::new(StdMutex::new(Vec::new()));
-    let mut waiters = Vec::new();
-    for (waiter, session) in [world.session.clone(), world.other().await].into_iter().enumerate() {
-        let (lock, order) = ((recipe.other)(&session, &world.path), order.clone());
-        waiters.push(tokio::spawn(async move {
-            let guard = lock.lock().await.expect("held");
-            order.lock().expect("unpoisoned").push((waiter, guard.fencing_token()));
-            guard.release().await.expect("released");
-        }));
-        world.wait_children((recipe.nodes)(waiter + 1)).await;
+    let mut waiters = Waiters::default();
+    for session in [world.session.clone(), world.other().await] {
+        waiters.join(&world, recipe, (recipe.other)(&session, &world.path)).await;
     }
     let before = world.session.id();
     world.expire().await;
@@ -321,11 +330,8 @@ async fn queues_again_at_the_tail_when_its_session_ends(recipe: &Recipe) {
     assert_ne!(world.session.id(), before);
     assert_eq!(guard.state(), HoldState::Held);
     guard.release().await.expect("released");
-    for waiter in waiters {
-        soon("a waiter", waiter).await.expect("no panic");
-    }
-    let order = order.lock().expect("unpoisoned").clone();
-    assert!(matches!(order[..], [(1, first), (0, second)] if first < second), "{order:?}");
+    let granted = waiters.granted().await;
+    assert!(matches!(granted[..], [(1, first), (0, second)] if first < second), "{granted:?}");
     world.wait_empty().await;
 }
 

@@ -1,6 +1,6 @@
 //! The holder of a lock knows of its loss before the ensemble grants it again, whichever part of the ensemble fails.
 //!
-//! Each fault is repeated 3 times at random moments. For more, and for the margins: `TRUST_ROUNDS=50 zk-docker/run
+//! Each fault is repeated twice at random moments. For more, and for the margins: `TRUST_ROUNDS=50 zk-docker/run
 //! cargo test --test it trust:: -- --nocapture`. `TRUST_SEED` repeats the moments.
 
 mod arena;
