@@ -186,6 +186,25 @@ async fn judge_excuses_a_late_loss_only_if_pings_were_held_for_long_enough() {
     held(380, 385).with(step("c1.1", 1, 420, json!({"step": "confirmed"}))).assert_violation("inside").await;
 }
 
+/// The session timeout is 500 ms. Trust that is wrong because pings were held back ends one timeout after them, if another
+/// fault keeps the news from the client.
+#[tokio::test]
+async fn judge_excuses_a_late_loss_for_longer_if_another_fault_followed_held_pings() {
+    let lost_at = |lost: u64| {
+        let loss = step("c1.1", 1, lost, json!({"step": "lost", "since": ms(lost)}));
+        let story = Story::of_two().without_release().with(loss).with_session(500);
+        story.with(fault("pings-held", "c1.1", 20, 440))
+    };
+    lost_at(680).assert_clean().await;
+    lost_at(850).assert_violation("reported its loss 450.0 ms after c2.1 was granted the lock").await;
+    let cut_off = |lost, begin| lost_at(lost).with(fault("follower-cut-off", "server 2", begin, 1000));
+    cut_off(850, 430).assert_clean().await;
+    cut_off(850, 441).assert_violation("reported its loss").await;
+    cut_off(1200, 430).assert_violation("reported its loss").await;
+    lost_at(850).with(fault("client-partition", "c1.1", 430, 1000)).assert_clean().await;
+    lost_at(850).with(fault("client-partition", "c2.1", 430, 1000)).assert_violation("reported its loss").await;
+}
+
 #[tokio::test]
 async fn judge_excuses_a_late_loss_after_the_operator_deleted_the_node() {
     reported_late().with(deleted(390)).assert_clean().await;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use testbed::nemesis::Kind;
+use testbed::nemesis::{Kind, Struck};
 
 use super::facts::{Deletion, Facts};
 use crate::line::What;
@@ -86,7 +86,17 @@ impl Excuses {
             let stretch = match struck.fault {
                 Kind::ClientPause | Kind::LongClientPause => Stretch::new(begin, end, Reason::Paused),
                 // No session can have expired earlier, and none expires once pings are answered again.
-                Kind::PingsHeld if end - begin >= lonely => Stretch::new(begin + lonely, end, Reason::PingsHeld),
+                Kind::PingsHeld if end - begin >= lonely => {
+                    for client in &struck.clients {
+                        let late = facts.faults.iter().any(|other| {
+                            keeps_news_from(client, other) && other.begin <= end && begin + lonely <= other.end
+                        });
+                        let end = if late { end + session } else { end };
+                        let stretch = Stretch::new(begin + lonely, end, Reason::PingsHeld);
+                        excuses.by_process.entry(client.as_str().into()).or_default().push(stretch);
+                    }
+                    continue;
+                }
                 Kind::ClientKill => {
                     excuses.killed.extend(struck.clients.iter().map(|client| (client.clone(), begin)));
                     continue;
@@ -160,6 +170,22 @@ impl Excuses {
         let is_member = |object: &str| object.starts_with(MULTI);
         let deleted = self.deleted.iter().filter(|((object, _), _)| is_member(object));
         is_member(object) && deleted.map(|(_, removal)| removal.sent).any(|at| begin <= at + GRACE && at <= end)
+    }
+}
+
+/// Whether a fault may keep the news of an expired session from its client. Trust ends one timeout later at the latest.
+fn keeps_news_from(client: &str, fault: &Struck) -> bool {
+    match fault.fault {
+        Kind::LeaderKill
+        | Kind::FollowerKill
+        | Kind::ServerPause
+        | Kind::SlowDisk
+        | Kind::RollingRestart
+        | Kind::Partition
+        | Kind::FollowerCutOff
+        | Kind::LeaderIsolation => true,
+        Kind::ClientPartition | Kind::Flapping => fault.clients.iter().any(|hit| hit == client),
+        _ => false,
     }
 }
 
