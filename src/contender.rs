@@ -34,7 +34,7 @@ pub struct Contender {
     name: String,
     kind: Kind,
     sequence: i32,
-    czxid: i64,
+    token: FencingToken,
     is_holder: bool,
     session_id: i64,
     /// Empty if a revocation has overwritten it.
@@ -44,20 +44,20 @@ pub struct Contender {
 }
 
 impl Contender {
-    pub(crate) fn new(queue: &Queue, name: &Name<'_>, data: Vec<u8>, stat: &Stat) -> Self {
+    pub(crate) fn new(queue: &Queue, name: &Name<'_>, data: Vec<u8>, stat: &Stat) -> Result<Self> {
         let revoke_requested = data == REVOKE;
-        Self {
+        Ok(Self {
             path: queue.path.clone(),
             name: name.text.to_owned(),
             kind: name.kind,
             sequence: name.number,
-            czxid: stat.czxid,
+            token: FencingToken::of_node(&queue.path.child(name.text), stat.czxid)?,
             is_holder: false,
             session_id: stat.ephemeral_owner,
             identifier: if revoke_requested { Vec::new() } else { data },
             revoke_requested,
             since: UNIX_EPOCH + Duration::from_millis(stat.ctime.try_into().unwrap_or_default()),
-        }
+        })
     }
 
     pub(crate) fn holding(self) -> Self {
@@ -66,7 +66,7 @@ impl Contender {
 
     /// Whether both stand for the same node, whatever its data.
     pub(crate) fn is_same_node(&self, other: &Self) -> bool {
-        (self.czxid, &self.path, &self.name) == (other.czxid, &other.path, &other.name)
+        (self.token, &self.path, &self.name) == (other.token, &other.path, &other.name)
     }
 
     /// The path that its node is in.
@@ -141,7 +141,7 @@ impl Contender {
     /// The fencing token that it has, or will have. (A writer that has become a reader keeps an older one.)
     #[must_use]
     pub fn token(&self) -> FencingToken {
-        FencingToken::new(self.czxid, 0)
+        self.token
     }
 }
 
@@ -264,7 +264,7 @@ pub(crate) async fn first(lock: &Lock) -> Result<Option<Contender>> {
                 if let (Some(name), Some((data, stat))) = (Name::parse(&first), queue.read(&zk, &first).await?)
                     && update_czxid(&mut czxids, &first, stat.czxid)
                 {
-                    return Ok(Some(Contender::new(queue, &name, data, &stat).holding()));
+                    return Ok(Some(Contender::new(queue, &name, data, &stat)?.holding()));
                 }
             }
         }
@@ -307,7 +307,7 @@ async fn change_once(
     loop {
         let changed = zk.retry(|| async move {
             let version = match zk.read(node).await {
-                Ok((_, stat)) if stat.czxid == contender.czxid => stat.version,
+                Ok((_, stat)) if stat.czxid == contender.token.get() => stat.version,
                 // An attempt whose answer was lost may have deleted it.
                 Ok(_) | Err(Failure::Refused(ZkError::NoNode)) => return Ok(tried.load(Ordering::Relaxed)),
                 Err(failure) => return Err(failure),
@@ -335,7 +335,9 @@ async fn list_queue(queue: &Queue, zk: &Arc<ServerSession>) -> Result<Vec<Conten
         let nodes = join_all(parsed.iter().map(|name| queue.read(zk, name.text))).await;
         for (name, node) in parsed.into_iter().zip(nodes) {
             // One that is gone has left since the listing.
-            contenders.extend(node?.map(|(data, stat)| (name, Contender::new(queue, &name, data, &stat))));
+            if let Some((data, stat)) = node? {
+                contenders.push((name, Contender::new(queue, &name, data, &stat)?));
+            }
         }
     }
     let strangers = names.iter().filter(|text| Name::parse(text).is_none()).count();
@@ -349,10 +351,10 @@ async fn list_queue(queue: &Queue, zk: &Arc<ServerSession>) -> Result<Vec<Conten
 /// Puts leases in the order of their creation. Those made at once hold if there is room for all of them.
 fn with_room(contenders: Vec<(Name<'_>, Contender)>, permits: usize) -> Vec<Contender> {
     let mut leases: Vec<_> = contenders.into_iter().map(|(_, lease)| lease).collect();
-    leases.sort_by_key(|lease| (lease.czxid, lease.sequence));
-    let czxids: Vec<_> = leases.iter().map(|lease| lease.czxid).collect();
+    leases.sort_by_key(|lease| (lease.token, lease.sequence));
+    let tokens: Vec<_> = leases.iter().map(|lease| lease.token).collect();
     for lease in &mut leases {
-        lease.is_holder = czxids.partition_point(|czxid| *czxid <= lease.czxid) <= permits;
+        lease.is_holder = tokens.partition_point(|token| *token <= lease.token) <= permits;
     }
     leases
 }
@@ -361,7 +363,7 @@ fn with_room(contenders: Vec<(Name<'_>, Contender)>, permits: usize) -> Vec<Cont
 fn in_order(contenders: Vec<(Name<'_>, Contender)>) -> Vec<Contender> {
     let mut queue: Vec<_> = contenders
         .into_iter()
-        .map(|(name, contender)| (Ranked { name, czxid: Some(contender.czxid) }, contender))
+        .map(|(name, contender)| (Ranked { name, czxid: Some(contender.token.get()) }, contender))
         .collect();
     let last =
         queue.iter().map(|(ranked, _)| *ranked).reduce(|last, one| if last.precedes(&one) { one } else { last });
@@ -392,7 +394,7 @@ mod tests {
                 name: text.to_owned(),
                 kind: Kind::Lock,
                 sequence: 0,
-                czxid,
+                token: FencingToken::try_from(czxid).expect("positive"),
                 is_holder: false,
                 session_id: 0,
                 identifier: Vec::new(),

@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use crate::election::Leadership;
 use crate::error::{Error, Loss, Result};
 use crate::fencing_token::FencingToken;
-use crate::hold::{HoldState, until_lost};
+use crate::hold::{HoldState, run_until};
 use crate::multi_lock::{MultiLock, MultiLockGuard};
 use crate::mutex::{Mutex, MutexGuard};
 use crate::reentrant::ReentrantMutexGuard;
@@ -91,7 +91,7 @@ impl dyn LockGuard + '_ {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn run_until_lost<F: Future>(&self, future: F) -> Result<F::Output, Loss> {
-        until_lost(|| self.state(), self.lost(), future).await
+        run_until(|| self.state().loss(), self.lost(), future).await
     }
 }
 

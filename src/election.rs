@@ -1,20 +1,24 @@
 //! Owns [`Election`]: one leader among candidates.
 
 mod observer;
+mod term;
 
-use std::future::Future;
+use std::future::{Future, pending};
 use std::ops::ControlFlow;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::contender::{self, Contender, for_operators};
 use crate::error::{Error, Result};
-use crate::hold::guard;
+use crate::hold::{Hold, HoldMonitor, guard};
 use crate::lock::{Lock, Waiting};
-use crate::options::{Options, validate_data};
+use crate::options::Options;
 use crate::queue::Kind;
 use crate::session::Session;
 
 pub use self::observer::Observer;
+pub use self::term::Term;
 
 /// An election of one leader among candidates, in the order in which they stood. Compatible with Curator's
 /// `LeaderLatch`. (For its `LeaderSelector`, see [`Mutex`](crate::Mutex).)
@@ -34,7 +38,6 @@ pub use self::observer::Observer;
 /// election
 ///     .lead(|term| async move {
 ///         // Work as the leader, with `term.fencing_token()`; cut off when leadership is lost.
-///         drop(term);
 ///         ControlFlow::<()>::Continue(())
 ///     })
 ///     .await?;
@@ -44,7 +47,11 @@ pub use self::observer::Observer;
 #[derive(Clone, Debug)]
 pub struct Election {
     lock: Lock,
+    current: CurrentTerm,
 }
+
+/// The last term of an election and its clones.
+type CurrentTerm = Arc<Mutex<Option<HoldMonitor>>>;
 
 impl Election {
     /// Makes a handle of the election at `path`, with the session's options. Sends nothing.
@@ -53,16 +60,16 @@ impl Election {
     ///
     /// [`Error::InvalidInput`] if `path` cannot be a lock path.
     pub fn new(session: &Session, path: &str) -> Result<Self> {
-        Self::with_options(session, path, session.options().clone())
+        Self::with_options(session, path, Options::new())
     }
 
-    /// Makes a handle of the election at `path` with options of its own. Sends nothing.
+    /// Makes a handle of the election at `path` with options of its own, laid over the session's. Sends nothing.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidInput`] if `path` or `options` cannot be used.
     pub fn with_options(session: &Session, path: &str, options: Options) -> Result<Self> {
-        Ok(Self { lock: Lock::of_one(session, path, Kind::Latch, &options)? })
+        Ok(Self { lock: Lock::of_one(session, path, Kind::Latch, &options)?, current: CurrentTerm::default() })
     }
 
     /// Stands for leadership and waits for it, for as long as it takes.
@@ -79,7 +86,7 @@ impl Election {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn campaign(&self) -> Result<Leadership> {
-        self.lock.acquire().await.map(Leadership)
+        self.lock.acquire().await.map(|hold| Self::leads(&self.current, hold))
     }
 
     /// Becomes the leader if nobody else stands: `None` if a candidate was seen ahead of us.
@@ -96,7 +103,7 @@ impl Election {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_campaign(&self) -> Result<Option<Leadership>> {
-        Ok(self.lock.try_acquire().await?.map(Leadership))
+        Ok(self.lock.try_acquire().await?.map(|hold| Self::leads(&self.current, hold)))
     }
 
     /// Stands for leadership and waits for it for at most `limit`, all requests included: `None` if a candidate was seen
@@ -117,7 +124,7 @@ impl Election {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn try_campaign_for(&self, limit: Duration) -> Result<Option<Leadership>> {
-        Ok(self.lock.try_acquire_for(limit).await?.map(Leadership))
+        Ok(self.lock.try_acquire_for(limit).await?.map(|hold| Self::leads(&self.current, hold)))
     }
 
     /// Stands for leadership, and comes back with the place among the candidates, to be awaited for the leadership.
@@ -134,18 +141,21 @@ impl Election {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn enqueue(&self) -> Result<Waiting<Leadership>> {
-        Waiting::enqueue(self.lock.clone(), Leadership).await
+        let current = self.current.clone();
+        Waiting::enqueue(self.lock.clone(), move |hold| Self::leads(&current, hold)).await
     }
 
-    /// Leads, term after term: campaigns, runs what `term` makes of the leadership, and campaigns again when that ends
-    /// with `Continue` or the leadership is lost. Ends when a term ends with `Break`.
+    /// Leads, term after term: campaigns, runs the future of `term`, resigns, and campaigns again when that returned
+    /// `Continue` or the leadership was lost. Returns when a term returned `Break`.
     ///
-    /// A loss ends a term and not the campaign; so a term that may fail distinguishes a loss from what should end it:
+    /// The leadership stays here: it lasts as long as the future of the term, whatever that does with its [`Term`]. When
+    /// the leadership is lost, the future is dropped at its next `await`; see
+    /// [`Hold::run_until_lost`](crate::Hold::run_until_lost).
     ///
     /// ```no_run
     /// # use std::ops::ControlFlow;
-    /// # use zookeeper_recipes::{Election, Error, Leadership};
-    /// # async fn serve(term: &Leadership) -> Result<(), Error> { Ok(()) }
+    /// # use zookeeper_recipes::{Election, Error, Term};
+    /// # async fn serve(term: &Term) -> Result<(), Error> { Ok(()) }
     /// # async fn example(election: Election) -> Result<(), Error> {
     /// let end = election.lead(|term| async move {
     ///     let served = async {
@@ -153,6 +163,7 @@ impl Election {
     ///         serve(&term).await
     ///     };
     ///     match served.await {
+    ///         // A loss ends a term, and not the campaign.
     ///         Err(Error::Lost(_)) => ControlFlow::Continue(()),
     ///         done => ControlFlow::Break(done),
     ///     }
@@ -161,40 +172,113 @@ impl Election {
     /// # }
     /// ```
     ///
-    /// When leadership is lost, the future of the term is dropped at its next `await`; see
-    /// [`Hold::run_until_lost`](crate::Hold::run_until_lost). A term that is over should have dropped its leadership, or
-    /// have [resigned](Leadership::resign), or it waits for itself.
-    ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the term and withdraws the candidate.
+    /// Dropping the future drops that of the term, resigns in the background, and withdraws the candidate.
     ///
     /// # Errors
     ///
-    /// As [`campaign`](Self::campaign), but never [`Error::Evicted`]: it stands again.
+    /// As [`campaign`](Self::campaign), but never [`Error::Evicted`]: it campaigns again. [`Error::NoAuth`] also if the ACLs
+    /// do not let it resign.
     ///
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
-    pub async fn lead<F, R, T>(&self, mut term: F) -> Result<T>
+    pub async fn lead<F, R, T>(&self, term: F) -> Result<T>
     where
-        F: FnMut(Leadership) -> R,
+        F: FnMut(Term) -> R,
         R: Future<Output = ControlFlow<T>>,
     {
+        match self.lead_until(pending(), term).await? {
+            Some(end) => Ok(end),
+            // Nothing stops it.
+            None => pending().await,
+        }
+    }
+
+    /// As [`lead`](Self::lead), until `stop` is ready: then it ends the term, or withdraws the candidate, and returns `None`
+    /// once it has resigned.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lead`](Self::lead).
+    ///
+    /// # Errors
+    ///
+    /// As [`lead`](Self::lead).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use std::ops::ControlFlow;
+    /// # async fn serve() -> ControlFlow<()> { ControlFlow::Continue(()) }
+    /// # async fn example(election: zookeeper_recipes::Election, stop: tokio::sync::oneshot::Receiver<()>)
+    /// # -> Result<(), zookeeper_recipes::Error> {
+    /// let stop = async { drop(stop.await) };
+    /// election.lead_until(stop, |_term| serve()).await?;
+    /// // Somebody else may lead now.
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn lead_until<F, R, T>(&self, stop: impl Future<Output = ()>, mut term: F) -> Result<Option<T>>
+    where
+        F: FnMut(Term) -> R,
+        R: Future<Output = ControlFlow<T>>,
+    {
+        let mut stop = pin!(stop);
         loop {
-            let leadership = match self.campaign().await {
-                Err(Error::Evicted { .. }) => continue,
-                campaigned => campaigned?,
+            let leadership = tokio::select! {
+                biased;
+                () = &mut stop => return Ok(None),
+                campaigned = self.campaign() => match campaigned {
+                    Err(Error::Evicted { .. }) => continue,
+                    campaigned => campaigned?,
+                },
             };
-            let monitor = leadership.monitor();
-            match monitor.run_until_lost(term(leadership)).await {
-                Ok(ControlFlow::Break(end)) => return Ok(end),
-                Ok(ControlFlow::Continue(())) => {}
-                Err(loss) => {
-                    tracing::info!(path = %self.lock.path, %loss, "leadership is lost; campaigning again")
+            let given = Term::new(leadership.monitor());
+            let resign = given.resign_wanted();
+            let end = tokio::select! {
+                biased;
+                () = &mut stop => ControlFlow::Break(None),
+                () = resign.notified() => ControlFlow::Continue(()),
+                led = leadership.run_until_lost(term(given)) => match led {
+                    Ok(ControlFlow::Break(end)) => ControlFlow::Break(Some(end)),
+                    Ok(ControlFlow::Continue(())) => ControlFlow::Continue(()),
+                    Err(loss) => {
+                        tracing::info!(path = %self.lock.path, %loss, "leadership is lost; campaigning again");
+                        ControlFlow::Continue(())
+                    }
+                },
+            };
+            // The future of the term is gone by now.
+            match (end, leadership.resign().await) {
+                (ControlFlow::Break(end), Err(error)) if !matches!(error, Error::Lost(_)) => {
+                    tracing::warn!(path = %self.lock.path, %error, "cannot resign");
+                    return Ok(end);
                 }
+                (ControlFlow::Break(end), _) => return Ok(end),
+                (ControlFlow::Continue(()), Ok(()) | Err(Error::Lost(_))) => {}
+                (ControlFlow::Continue(()), Err(error)) => return Err(error),
             }
         }
+    }
+
+    /// A view of the present leadership of this value and its clones, for a readiness probe; `None` if they do not lead.
+    ///
+    /// It compares clocks and asks nobody, so it is right also for the first request after a pause of the process.
+    #[must_use]
+    pub fn current_term(&self) -> Option<HoldMonitor> {
+        let term = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        term.filter(|term| term.state().ended().is_none())
+    }
+
+    fn leads(current: &CurrentTerm, hold: Hold) -> Leadership {
+        *current.lock().unwrap_or_else(PoisonError::into_inner) = Some(hold.monitor());
+        Leadership(hold)
     }
 
     /// Who leads at the moment, if anybody does.
@@ -252,8 +336,6 @@ impl Leadership {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn proclaim(&self, data: impl Into<Vec<u8>>) -> Result<()> {
-        let data = data.into();
-        validate_data("data", &data)?;
-        self.0.write(data).await
+        self.0.monitor().proclaim(data.into()).await
     }
 }

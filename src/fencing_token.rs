@@ -1,16 +1,34 @@
 //! Owns [`FencingToken`]: a number that grows with every conflicting grant.
 
 use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
 
 /// A number that grows from one conflicting grant of a lock to the next.
 ///
-/// It begins with the `czxid` of the hold's node: the number of the transaction that created it. So it goes on
-/// growing when the lock path is deleted and made again, where sequence numbers start over. Hand it to the resource
-/// with every write, and let the resource refuse what carries a smaller one than it has seen: that is what keeps a
-/// holder out that was paused for longer than its session lives.
+/// It is the `czxid` of the hold's node: the number of the transaction that created it, which is positive. It goes on
+/// growing when the lock path is deleted and created again, where sequence numbers start over. Hand it to the resource
+/// with every write, and let the resource refuse a write whose token is smaller than the largest it has seen. That keeps
+/// out a holder that was paused for longer than its session lives.
 ///
 /// Among holders that hold at the same time (readers, permits) it orders nothing: a store compares with the largest
 /// token of a *writer*.
+///
+/// # Sending and storing
+///
+/// It converts to and from `i64` (an SQL `BIGINT`), `u64` and text, and to eight bytes that compare as the tokens do. With
+/// the feature `serde` it is serialized as a number; JavaScript loses digits above 2⁵³, so send text there.
+///
+/// ```
+/// use zookeeper_recipes::FencingToken;
+///
+/// let token: FencingToken = "4294967298".parse()?;
+/// assert_eq!(i64::from(token), 4_294_967_298);
+/// assert_eq!(FencingToken::try_from(4_294_967_298_i64)?, token);
+/// assert!(FencingToken::try_from(0_i64).is_err(), "a token is positive");
+/// # Ok::<_, zookeeper_recipes::Error>(())
+/// ```
 ///
 /// # When the servers lose their data
 ///
@@ -20,38 +38,79 @@ use std::fmt;
 /// `(epoch, token)`, the epoch first. After such a restore, an operator stops the services, raises the epoch by one in
 /// both places, and starts them again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FencingToken {
-    czxid: i64,
-    pass: u32,
-}
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "i64", into = "i64"))]
+pub struct FencingToken(i64);
 
 impl FencingToken {
-    /// Makes a token, for fakes and for stores that keep one.
-    #[must_use]
-    pub const fn new(czxid: i64, pass: u32) -> Self {
-        Self { czxid, pass }
+    /// The token of a node that was created by this transaction.
+    pub(crate) fn of_node(node: &str, czxid: i64) -> Result<Self> {
+        Self::try_from(czxid).map_err(|_| {
+            let reason = format!(
+                "the servers name {czxid} as the transaction that created {node}, which gives no fencing token; connect \
+                 with a client that speaks the protocol of ZooKeeper 3.5 or later"
+            );
+            Error::invalid("session", reason)
+        })
     }
 
-    /// The `czxid`: all there is to compare unless a hold is handed on within a process.
+    /// The number, which is positive.
     #[must_use]
     pub const fn get(self) -> i64 {
-        self.czxid
+        self.0
     }
 
-    /// How often the hold was handed on within its process; 0 without local hand-off.
+    /// Eight bytes, the most significant first: they compare as the tokens do.
     #[must_use]
-    pub const fn pass(self) -> u32 {
-        self.pass
+    pub const fn to_be_bytes(self) -> [u8; 8] {
+        self.0.to_be_bytes()
+    }
+}
+
+impl TryFrom<i64> for FencingToken {
+    type Error = Error;
+
+    fn try_from(number: i64) -> Result<Self> {
+        if number > 0 { Ok(Self(number)) } else { Err(not_a_token(number)) }
+    }
+}
+
+impl TryFrom<u64> for FencingToken {
+    type Error = Error;
+
+    fn try_from(number: u64) -> Result<Self> {
+        i64::try_from(number).map_err(|_| not_a_token(number))?.try_into()
+    }
+}
+
+impl FromStr for FencingToken {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        text.parse::<i64>().map_err(|_| not_a_token(format!("{text:?}")))?.try_into()
+    }
+}
+
+impl From<FencingToken> for i64 {
+    fn from(token: FencingToken) -> Self {
+        token.0
+    }
+}
+
+impl From<FencingToken> for u64 {
+    fn from(token: FencingToken) -> Self {
+        token.0.unsigned_abs()
     }
 }
 
 impl fmt::Display for FencingToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.pass {
-            0 => fmt::Display::fmt(&self.czxid, f),
-            pass => f.pad(&format!("{}.{pass}", self.czxid)),
-        }
+        fmt::Display::fmt(&self.0, f)
     }
+}
+
+fn not_a_token(given: impl fmt::Display) -> Error {
+    Error::invalid("fencing token", format!("{given} is none; a token is a number from 1 to {}", i64::MAX))
 }
 
 #[cfg(test)]
@@ -59,9 +118,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_by_czxid_and_then_by_pass() {
-        let tokens = [(7, 0), (7, 1), (8, 0), (i64::MAX, 0)].map(|(czxid, pass)| FencingToken::new(czxid, pass));
-        assert!(tokens.is_sorted());
-        assert_eq!(tokens.map(|token| token.to_string()), ["7", "7.1", "8", "9223372036854775807"]);
+    fn converts_and_back() {
+        for number in [1, 7, i64::MAX] {
+            let token = FencingToken::try_from(number).expect("positive");
+            assert_eq!(FencingToken::try_from(u64::from(token)).expect("positive"), token);
+            assert_eq!(token.to_string().parse::<FencingToken>().expect("a number"), token);
+            assert_eq!(i64::from_be_bytes(token.to_be_bytes()), number);
+        }
+    }
+
+    #[test]
+    fn what_is_no_token_is_refused() {
+        for refused in [FencingToken::try_from(-1_i64), FencingToken::try_from(u64::MAX), "7.1".parse(), "".parse()] {
+            let error = refused.expect_err("no token").to_string();
+            assert!(error.starts_with("invalid fencing token: ") && error.contains("from 1 to"), "{error}");
+        }
     }
 }

@@ -8,15 +8,14 @@
 
 mod change;
 mod core;
+mod monitor;
 mod watch;
 
 use std::fmt;
 use std::future::Future;
-use std::future::{pending, poll_fn};
-use std::pin::pin;
+use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
-use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -28,11 +27,12 @@ use crate::hold::core::{Core, Owned, Stage};
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::session::Moment;
-use crate::session::{Deletion, Failure, OwnNodes, Session, SessionOver, TrustNeed};
+use crate::session::{Deletion, OwnNodes, Session, TrustNeed};
 
+pub use self::monitor::{Ended, HoldMonitor};
+
+pub(crate) use self::monitor::{View, lost, run_until};
 pub(crate) use self::watch::NodeWatches;
-
-type ZkError = zookeeper_client::Error;
 
 /// What Curator's `Revoker` writes into a node to ask its holder for the lock.
 pub(crate) const REVOKE: &[u8] = b"__REVOKE__";
@@ -48,6 +48,8 @@ pub enum HoldState {
     Suspended,
     /// The lock is lost, for good. Somebody else may hold it.
     Lost(Loss),
+    /// The lock was released, or its guard dropped. Only a [`HoldMonitor`] shows this.
+    Released,
 }
 
 /// A lock that is held.
@@ -67,23 +69,34 @@ pub struct Hold {
     _session: Session,
 }
 
-/// Runs `future`; looks at `state` before every step of it, and is woken by `lost` when it takes no steps.
-pub(crate) async fn until_lost<F: Future>(
-    state: impl Fn() -> HoldState,
-    lost: impl Future<Output = Loss>,
-    future: F,
-) -> Result<F::Output, Loss> {
-    let (mut lost, mut future) = (pin!(lost), pin!(future));
-    poll_fn(|cx| {
-        if let HoldState::Lost(loss) = state() {
-            return Poll::Ready(Err(loss));
+impl HoldState {
+    /// How the hold has ended, if it has.
+    #[must_use]
+    pub fn ended(self) -> Option<Ended> {
+        match self {
+            Self::Held | Self::Suspended => None,
+            Self::Lost(loss) => Some(Ended::Lost(loss)),
+            Self::Released => Some(Ended::Released),
         }
-        if let Poll::Ready(loss) = lost.as_mut().poll(cx) {
-            return Poll::Ready(Err(loss));
+    }
+
+    pub(crate) fn loss(self) -> Option<Loss> {
+        match self {
+            Self::Lost(loss) => Some(loss),
+            Self::Held | Self::Suspended | Self::Released => None,
         }
-        future.as_mut().poll(cx).map(Ok)
-    })
-    .await
+    }
+}
+
+impl fmt::Display for HoldState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Held => f.write_str("held"),
+            Self::Suspended => f.write_str("suspended"),
+            Self::Lost(loss) => write!(f, "lost: {loss}"),
+            Self::Released => f.write_str("released"),
+        }
+    }
 }
 
 impl Hold {
@@ -94,15 +107,16 @@ impl Hold {
         options: &Options,
         nodes: OwnNodes,
         trust: TrustNeed,
-    ) -> Self {
+    ) -> Result<Self> {
         let paths = nodes.paths();
         // Nodes of one transaction have one czxid. A sequential hold uses its smallest, so that a store errs towards refusing.
-        let token = paths.iter().map(|(_, czxid)| *czxid).min().expect("a lock that was granted has a node");
+        let czxid = paths.iter().map(|(_, czxid)| *czxid).min().expect("a lock that was granted has a node");
+        let token = FencingToken::of_node(&paths[0].0, czxid)?;
         let core = Arc::new(Core {
             trust: options.trust(),
             limit: options.max_hold().map(|limit| Moment::now().plus(limit)),
             path: path.clone(),
-            token: FencingToken::new(token, 0),
+            token,
             stage: tokio::sync::watch::Sender::new(Stage::Held(0)),
             zk: nodes.zk().clone(),
             owned: Mutex::new(Some(Owned { nodes, trust })),
@@ -114,10 +128,10 @@ impl Hold {
         if options.max_hold().is_some_and(|limit| limit < core.zk.timeout() / 4) {
             // Its end comes before anything else would notice it.
             let limited = core.clone();
-            core.zk.background(async move { limited.lost().await.map_or((), |_| ()) }.boxed());
+            core.zk.background(async move { _ = limited.end().await }.boxed());
         }
         let (nodes, czxids) = paths.into_iter().unzip();
-        Self { core, nodes, czxids, client: OnceLock::new(), _session: session.clone() }
+        Ok(Self { core, nodes, czxids, client: OnceLock::new(), _session: session.clone() })
     }
 
     /// The token of this hold: larger than that of every conflicting hold before it.
@@ -151,13 +165,9 @@ impl Hold {
         let before = self.state();
         self.core.watch();
         async move {
-            match before {
-                HoldState::Lost(_) => before,
-                HoldState::Held | HoldState::Suspended => match self.core.state_other_than(before).await {
-                    Some(state) => state,
-                    // Unreachable while the guard that is borrowed here exists.
-                    None => pending().await,
-                },
+            match before.ended() {
+                Some(_) => before,
+                None => self.core.state_other_than(before).await,
             }
         }
     }
@@ -165,36 +175,45 @@ impl Hold {
     /// How long the hold is trusted from now on, if nothing more is heard from the servers. Zero when it is lost.
     #[must_use]
     pub fn valid_for(&self) -> Duration {
-        match self.state() {
-            HoldState::Lost(_) => Duration::ZERO,
-            HoldState::Held | HoldState::Suspended => self.core.trusted_until().since(Moment::now()),
-        }
+        self.core.valid_for()
     }
 
     /// Resolves when the lock is lost, before the servers can give it to somebody else, as long as the process runs.
     ///
-    /// The future does not borrow the guard. Once the guard is released it never resolves.
+    /// The future does not borrow the guard. Once the guard is released it never resolves; [`ended`](Self::ended) does.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses nothing; each call gives one of its own.
+    /// Dropping the future loses nothing; each call returns one of its own.
     ///
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static + use<> {
+        lost(self.ended())
+    }
+
+    /// Resolves when the hold has ended: by its release or drop, or by its [loss](Self::lost).
+    ///
+    /// The future does not borrow the guard.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lost`](Self::lost).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    pub fn ended(&self) -> impl Future<Output = Ended> + Send + 'static + use<> {
         self.core.watch();
         let core = self.core.clone();
-        async move {
-            match core.lost().await {
-                Some(loss) => loss,
-                None => {
-                    // Nothing is kept for a signal that will not come.
-                    drop(core);
-                    pending().await
-                }
-            }
-        }
+        async move { core.end().await }
+    }
+
+    /// A view of the hold that does not hold it.
+    #[must_use]
+    pub fn monitor(&self) -> HoldMonitor {
+        HoldMonitor::new(self.core.clone())
     }
 
     /// Runs `future` for as long as the lock is held.
@@ -214,7 +233,7 @@ impl Hold {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn run_until_lost<F: Future>(&self, future: F) -> Result<F::Output, Loss> {
-        until_lost(|| self.state(), self.lost(), future).await
+        run_until(|| self.state().loss(), self.lost(), future).await
     }
 
     /// Resolves when somebody asks for the lock back, with `revoke` or with Curator's `Revoker`. Whether to release is up to
@@ -233,8 +252,8 @@ impl Hold {
         async move {
             let is_revoked = || core.upgrade().is_some_and(|core| core.revoked.load(Ordering::Acquire));
             let asked = stages.wait_for(|_| is_revoked()).await.is_ok();
-            let state = core.upgrade().and_then(|core| core.unreleased_state());
-            if !(asked && matches!(state, Some(HoldState::Held | HoldState::Suspended))) {
+            let state = core.upgrade().map_or(HoldState::Released, |core| core.state());
+            if !asked || state.ended().is_some() {
                 pending().await
             }
         }
@@ -243,42 +262,6 @@ impl Hold {
     /// Takes note that somebody has asked for the lock back.
     pub(crate) fn revoke(&self) {
         self.core.saw(REVOKE);
-    }
-
-    /// A view of the hold that does not keep it.
-    pub(crate) fn monitor(&self) -> HoldMonitor {
-        self.core.watch();
-        HoldMonitor(self.core.clone())
-    }
-
-    /// Sets the data of the hold's first node, but overwrites nothing that was not seen: somebody may have asked for the
-    /// lock back.
-    pub(crate) async fn write(&self, data: Vec<u8>) -> Result<()> {
-        let (zk, node, data) = (&self.core.zk, &self.nodes[0], &data);
-        let write = || async move {
-            let (before, stat) = zk.read(node).await?;
-            if stat.czxid != self.czxids[0] {
-                return Err(Failure::Refused(ZkError::NoNode));
-            }
-            self.core.saw(&before);
-            zk.write(node, data, stat.version).await
-        };
-        let written = async {
-            loop {
-                match zk.retry(write).await {
-                    Ok(Ok(())) => return Ok(()),
-                    Ok(Err(ZkError::BadVersion)) => {}
-                    Ok(Err(ZkError::NoNode)) => return Err(Loss::Deleted.into()),
-                    Ok(Err(error)) => return Err(Error::refused("write", node, error)),
-                    Err(SessionOver) => return Err(Loss::Expired.into()),
-                }
-            }
-        };
-        tokio::select! {
-            biased;
-            loss = self.lost() => Err(loss.into()),
-            written = written => written,
-        }
     }
 
     /// The lock path; of a hold with several, the first.
@@ -295,7 +278,8 @@ impl Hold {
 
     /// The nodes, each with the token that it would give alone.
     pub(crate) fn members(&self) -> impl Iterator<Item = (&str, FencingToken)> {
-        let tokens = self.czxids.iter().map(|&czxid| FencingToken::new(czxid, 0));
+        // All are positive if the smallest is.
+        let tokens = self.czxids.iter().filter_map(|&czxid| FencingToken::try_from(czxid).ok());
         self.nodes.iter().map(String::as_str).zip(tokens)
     }
 
@@ -308,37 +292,42 @@ impl Hold {
     /// The client is kept until the guard is dropped, and with it the session, should it be closed. After the session has
     /// ended in any other way, the transaction fails.
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// If the session was closed before the first call: there is no client any more then, and the hold reports
-    /// [`Lost(Closed)`](Loss::Closed).
+    /// The [`Loss`], if the lock is lost already.
     ///
     /// # Examples
     ///
     /// ```no_run
     /// # async fn example(guard: &zookeeper_recipes::MutexGuard) -> Result<(), Box<dyn std::error::Error>> {
-    /// let mut writer = guard.check_writer();
+    /// let mut writer = guard.check_writer()?;
     /// writer.add_set_data("/stock/item-7", b"41", None)?;
     /// writer.commit().await?;
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
-    pub fn check_writer(&self) -> CheckWriter<'_> {
-        let client = self.client.get_or_init(|| {
-            self.core.zk.share_client().expect("session was closed, or has panicked, before check_writer()")
-        });
+    pub fn check_writer(&self) -> Result<CheckWriter<'_>, Loss> {
+        if let Some(loss) = self.state().loss() {
+            return Err(loss);
+        }
+        let client = match self.client.get() {
+            Some(client) => client,
+            None => {
+                let client = self.core.zk.share_client().ok_or(Loss::Closed)?;
+                self.client.get_or_init(|| client)
+            }
+        };
         let (first, rest) = self.nodes.split_first().expect("a hold has a node");
         let mut writer = client.new_check_writer(first, None).expect("the path of a node is valid");
         for node in rest {
             writer.add_check_version(node, -1).expect("the path of a node is valid");
         }
-        writer
+        Ok(writer)
     }
 
     /// Deletes the nodes and waits until that is certain, or trust has ended.
     pub(crate) async fn release(self) -> Result<()> {
-        if let HoldState::Lost(loss) = self.state() {
+        if let Some(loss) = self.state().loss() {
             return Err(loss.into());
         }
         let Some(owned) = self.core.give_up(Stage::Released) else {
@@ -357,22 +346,6 @@ impl Hold {
             Deletion::SessionOver => Err(self.core.untrusted().unwrap_or(Loss::Expired).into()),
             Deletion::Refused { parent, error } => Err(Error::refused("delete a node of", &parent, error)),
         }
-    }
-}
-
-/// A view of a hold that somebody else owns.
-pub(crate) struct HoldMonitor(Arc<Core>);
-
-impl HoldMonitor {
-    /// Runs `future` until it is done or the hold is lost; a hold that was released cannot be lost any more.
-    pub(crate) async fn run_until_lost<F: Future>(&self, future: F) -> Result<F::Output, Loss> {
-        let lost = async {
-            match self.0.lost().await {
-                Some(loss) => loss,
-                None => pending().await,
-            }
-        };
-        until_lost(|| self.0.unreleased_state().unwrap_or(HoldState::Held), lost, future).await
     }
 }
 

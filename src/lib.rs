@@ -157,10 +157,10 @@ pub use zookeeper_client;
 
 pub use crate::contender::Contender;
 pub use crate::distributed_lock::{DistributedLock, LockGuard, LockProvider};
-pub use crate::election::{Election, Leadership, Observer};
+pub use crate::election::{Election, Leadership, Observer, Term};
 pub use crate::error::{Error, Loss, Result, Unanswered};
 pub use crate::fencing_token::FencingToken;
-pub use crate::hold::{Hold, HoldState};
+pub use crate::hold::{Ended, Hold, HoldMonitor, HoldState};
 pub use crate::lock::Waiting;
 pub use crate::multi_lock::{Member, MultiLock, MultiLockBuilder, MultiLockGuard};
 pub use crate::mutex::{Mutex, MutexGuard};

@@ -53,6 +53,7 @@ impl Lock {
         queues: Vec<Queue>,
         what: &'static str,
     ) -> Result<Self> {
+        let options = &options.over(session.lock_options());
         options.validate()?;
         if let Some(queue) = queues.iter().find(|queue| queue.path.is_the_servers() && !session.has_chroot()) {
             let reason =
@@ -266,7 +267,7 @@ impl Lock {
         });
         let nodes = nodes.expect("a lock has a place");
         delete_late_doubles(&nodes);
-        let hold = Hold::new(&self.session, &self.path, &self.options, nodes, trust);
+        let hold = Hold::new(&self.session, &self.path, &self.options, nodes, trust)?;
         tracing::debug!(node = hold.nodes()[0], token = %hold.fencing_token(), "held");
         // The next may have its turn, now that the permits are counted.
         drop(places);

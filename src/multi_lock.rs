@@ -62,7 +62,7 @@ impl MultiLock {
 
     /// Begins a multi-lock with members of several kinds, or with options of its own.
     pub fn builder(session: &Session) -> MultiLockBuilder {
-        MultiLockBuilder { session: session.clone(), options: session.options().clone(), members: Vec::new() }
+        MultiLockBuilder { session: session.clone(), options: Options::new(), members: Vec::new() }
     }
 
     /// Takes the members one after the other, in the order of their paths, instead of at once.
@@ -185,7 +185,7 @@ impl MultiLockBuilder {
         self.member(path, Kind::Read)
     }
 
-    /// Sets options other than the session's.
+    /// Sets options, which are laid over the session's.
     pub fn with_options(mut self, options: Options) -> Self {
         self.options = options;
         self

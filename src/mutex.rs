@@ -41,10 +41,10 @@ impl Mutex {
     ///
     /// [`Error::InvalidInput`](crate::Error::InvalidInput) if `path` cannot be a lock path.
     pub fn new(session: &Session, path: &str) -> Result<Self> {
-        Self::with_options(session, path, session.options().clone())
+        Self::with_options(session, path, Options::new())
     }
 
-    /// Makes a handle of the lock at `path` with options of its own. Sends nothing.
+    /// Makes a handle of the lock at `path` with options of its own, laid over the session's. Sends nothing.
     ///
     /// # Errors
     ///

@@ -26,7 +26,11 @@ pub enum Trust {
     Connection,
 }
 
-/// Choices for one lock, or, with [`Session::with_options`](crate::Session::with_options), for all locks of a session.
+/// Choices for one lock, or, with [`Session::with_lock_options`](crate::Session::with_lock_options), for all locks of a
+/// session.
+///
+/// The options of a lock are laid over those of its session, field by field: what is not set here is as the session has
+/// it, and what neither sets has the default.
 ///
 /// # Examples
 ///
@@ -39,25 +43,36 @@ pub enum Trust {
 #[derive(Clone, Default)]
 pub struct Options {
     acls: Option<Arc<[Acl]>>,
+    parent_acls: Option<Arc<[Acl]>>,
     identifier: Option<Arc<[u8]>>,
-    trust: Trust,
-    path_removal: bool,
+    trust: Option<Trust>,
+    path_removal: Option<bool>,
     max_hold: Option<Duration>,
 }
 
 impl Options {
-    /// The defaults: open to everyone, identified by host name and process id, trust by quorum.
+    /// Sets nothing. The defaults are: nodes open to everyone, identified by host name and process id, trust by quorum.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the ACLs of all nodes that the lock makes, the missing ancestors of its path included.
+    /// Sets the ACLs of all nodes that the lock creates, the missing ancestors of its path included, unless these have
+    /// [their own](Self::with_parent_acls).
     ///
-    /// At most 64 KiB, which is about a thousand entries.
+    /// The default is open to everyone. At most 64 KiB, which is about a thousand entries.
     #[must_use]
     pub fn with_acls(mut self, acls: Acls<'_>) -> Self {
         self.acls = Some(Arc::from(&*acls));
+        self
+    }
+
+    /// Sets the ACLs of the lock's path and of its missing ancestors, which the lock creates as containers.
+    ///
+    /// A contender needs CREATE, DELETE and READ on the path itself. The default is that of the nodes. At most 64 KiB.
+    #[must_use]
+    pub fn with_parent_acls(mut self, acls: Acls<'_>) -> Self {
+        self.parent_acls = Some(Arc::from(&*acls));
         self
     }
 
@@ -73,7 +88,7 @@ impl Options {
     /// Sets what a hold takes as proof that its session lives.
     #[must_use]
     pub fn with_trust(mut self, trust: Trust) -> Self {
-        self.trust = trust;
+        self.trust = Some(trust);
         self
     }
 
@@ -82,7 +97,7 @@ impl Options {
     /// For a path per key: the server itself deletes at most 10,000 empty containers a minute. The default is `false`.
     #[must_use]
     pub fn with_path_removal(mut self, removal: bool) -> Self {
-        self.path_removal = removal;
+        self.path_removal = Some(removal);
         self
     }
 
@@ -97,8 +112,24 @@ impl Options {
         self
     }
 
+    /// These options, with those of `base` for what is not set.
+    pub(crate) fn over(&self, base: &Self) -> Self {
+        Self {
+            acls: self.acls.as_ref().or(base.acls.as_ref()).cloned(),
+            parent_acls: self.parent_acls.as_ref().or(base.parent_acls.as_ref()).cloned(),
+            identifier: self.identifier.as_ref().or(base.identifier.as_ref()).cloned(),
+            trust: self.trust.or(base.trust),
+            path_removal: self.path_removal.or(base.path_removal),
+            max_hold: self.max_hold.or(base.max_hold),
+        }
+    }
+
     pub(crate) fn acls(&self) -> Acls<'_> {
         self.acls.as_deref().map_or(Acls::anyone_all(), Acls::new)
+    }
+
+    pub(crate) fn parent_acls(&self) -> Acls<'_> {
+        self.parent_acls.as_deref().map_or_else(|| self.acls(), Acls::new)
     }
 
     pub(crate) fn identifier(&self) -> &[u8] {
@@ -106,11 +137,11 @@ impl Options {
     }
 
     pub(crate) fn trust(&self) -> Trust {
-        self.trust
+        self.trust.unwrap_or_default()
     }
 
     pub(crate) fn path_removal(&self) -> bool {
-        self.path_removal
+        self.path_removal.unwrap_or_default()
     }
 
     pub(crate) fn max_hold(&self) -> Option<Duration> {
@@ -119,16 +150,12 @@ impl Options {
 
     /// About how many bytes a request to create a node takes, beyond its path.
     pub(crate) fn request_bytes(&self) -> usize {
-        self.identifier().len() + self.container_bytes()
+        self.identifier().len() + acl_bytes(&self.acls()) + 40
     }
 
     /// About how many bytes a request to create a container takes, beyond its path.
     pub(crate) fn container_bytes(&self) -> usize {
-        self.acl_bytes() + 40
-    }
-
-    fn acl_bytes(&self) -> usize {
-        self.acls().iter().map(|acl| acl.scheme().len() + acl.id().len() + 12).sum()
+        acl_bytes(&self.parent_acls()) + 40
     }
 
     pub(crate) fn validate(&self) -> Result<()> {
@@ -138,16 +165,22 @@ impl Options {
                 "it is zero, so every hold would be lost at once; give a longer one",
             ));
         }
-        if self.acls.as_deref().is_some_and(<[Acl]>::is_empty) {
-            return Err(Error::invalid("acls", "there are none, so nobody could use the node; give at least one"));
-        }
-        let bytes = self.acl_bytes();
-        if bytes > MAX_ACL_BYTES {
-            let reason = format!("they take about {bytes} bytes; {MAX_ACL_BYTES} are the most for one node");
-            return Err(Error::invalid("acls", reason));
+        for (what, acls) in [("acls", self.acls()), ("parent_acls", self.parent_acls())] {
+            if acls.is_empty() {
+                return Err(Error::invalid(what, "there are none, so nobody could use the node; give at least one"));
+            }
+            let bytes = acl_bytes(&acls);
+            if bytes > MAX_ACL_BYTES {
+                let reason = format!("they take about {bytes} bytes; {MAX_ACL_BYTES} are the most for one node");
+                return Err(Error::invalid(what, reason));
+            }
         }
         self.identifier.as_deref().map_or(Ok(()), |identifier| validate_data("identifier", identifier))
     }
+}
+
+fn acl_bytes(acls: &[Acl]) -> usize {
+    acls.iter().map(|acl| acl.scheme().len() + acl.id().len() + 12).sum()
 }
 
 /// Checks whether `data` can be that of a node; `what` is the argument that it comes from.
@@ -165,7 +198,8 @@ impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("acls", &self.acls)
-            .field("identifier", &String::from_utf8_lossy(self.identifier()))
+            .field("parent_acls", &self.parent_acls)
+            .field("identifier", &self.identifier.as_deref().map(String::from_utf8_lossy))
             .field("trust", &self.trust)
             .field("path_removal", &self.path_removal)
             .field("max_hold", &self.max_hold)

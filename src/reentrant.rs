@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::contender::for_operators;
 use crate::error::Result;
-use crate::hold::{Hold, HoldState};
+use crate::hold::Hold;
 use crate::lock::Lock;
 use crate::options::Options;
 use crate::owner::{Locking, Mode, Owner};
@@ -48,10 +48,10 @@ impl ReentrantMutex {
     ///
     /// [`Error::InvalidInput`](crate::Error::InvalidInput) if `path` cannot be a lock path.
     pub fn new(session: &Session, path: &str) -> Result<Self> {
-        Self::with_options(session, path, session.options().clone())
+        Self::with_options(session, path, Options::new())
     }
 
-    /// Makes a handle of the lock at `path` with options of its own. Sends nothing.
+    /// Makes a handle of the lock at `path` with options of its own, laid over the session's. Sends nothing.
     ///
     /// # Errors
     ///
@@ -166,9 +166,9 @@ impl ReentrantMutex {
 
 /// Another guard of a hold, unless that is lost.
 fn again(hold: Arc<Hold>) -> Result<ReentrantMutexGuard> {
-    match hold.state() {
-        HoldState::Lost(loss) => Err(loss.into()),
-        HoldState::Held | HoldState::Suspended => Ok(ReentrantMutexGuard(hold)),
+    match hold.state().loss() {
+        Some(loss) => Err(loss.into()),
+        None => Ok(ReentrantMutexGuard(hold)),
     }
 }
 
@@ -197,7 +197,7 @@ impl ReentrantMutexGuard {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn release(self) -> Result<()> {
-        if let HoldState::Lost(loss) = self.0.state() {
+        if let Some(loss) = self.0.state().loss() {
             return Err(loss.into());
         }
         match Arc::into_inner(self.0) {

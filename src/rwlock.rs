@@ -47,10 +47,10 @@ impl RwLock {
     ///
     /// [`Error::InvalidInput`] if `path` cannot be a lock path.
     pub fn new(session: &Session, path: &str) -> Result<Self> {
-        Self::with_options(session, path, session.options().clone())
+        Self::with_options(session, path, Options::new())
     }
 
-    /// Makes a handle of the lock at `path` with options of its own. Sends nothing.
+    /// Makes a handle of the lock at `path` with options of its own, laid over the session's. Sends nothing.
     ///
     /// # Errors
     ///
@@ -260,7 +260,8 @@ fn reader_suffix(writer: &[String]) -> Result<String, &'static str> {
 
 /// A writer that could not become a reader, with its guard: the lock is held for as long as this value lives.
 ///
-/// Where `?` turns it into an [`Error`], the guard is dropped, and the lock released in the background.
+/// It does not turn into an [`Error`] by `?`, which would drop the guard and release the lock: decide what to do with the
+/// guard, or return `error.source`.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot go on as a reader")]
 #[non_exhaustive]
@@ -269,13 +270,6 @@ pub struct DowngradeError {
     pub guard: RwLockWriteGuard,
     /// What went wrong.
     pub source: Error,
-}
-
-impl From<DowngradeError> for Error {
-    /// Gives up the guard.
-    fn from(error: DowngradeError) -> Self {
-        error.source
-    }
 }
 
 #[cfg(test)]

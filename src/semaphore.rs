@@ -52,10 +52,10 @@ impl Semaphore {
     ///
     /// [`Error::InvalidInput`] if `path` cannot be a lock path, or `permits` is zero.
     pub fn new(session: &Session, path: &str, permits: u32) -> Result<Self> {
-        Self::with_options(session, path, permits, session.options().clone())
+        Self::with_options(session, path, permits, Options::new())
     }
 
-    /// Makes a handle of the semaphore at `path` with options of its own. Sends nothing.
+    /// Makes a handle of the semaphore at `path` with options of its own, laid over the session's. Sends nothing.
     ///
     /// # Errors
     ///

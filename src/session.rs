@@ -187,9 +187,9 @@ impl Session {
         Self { inner: Arc::new(inner), options: Options::new() }
     }
 
-    /// Sets the options of the locks that are made from this value and given none of their own.
+    /// Sets the options of the locks that are made from this value. Those of a lock are laid over them.
     #[must_use]
-    pub fn with_options(mut self, options: Options) -> Self {
+    pub fn with_lock_options(mut self, options: Options) -> Self {
         self.options = options;
         self
     }
@@ -200,14 +200,10 @@ impl Session {
     /// still releases all locks, if the servers can be reached. After the session has ended in any other way than by
     /// [`close`](Self::close), this is its last client, whose requests fail.
     ///
-    /// # Panics
-    ///
-    /// After [`close`](Self::close), or after a task of the session has panicked, when there is no client any more.
+    /// `None` after [`close`](Self::close), or after a task of the session has panicked: there is no client any more.
     #[must_use]
-    pub fn client(&self) -> Client {
-        let client =
-            self.present().share_client().expect("a session that is closed, or has panicked, has no client");
-        Client::clone(&client)
+    pub fn client(&self) -> Option<Client> {
+        self.present().share_client().map(|client| Client::clone(&client))
     }
 
     /// The id of the present ZooKeeper session. After a renewal it is another one.
@@ -275,11 +271,9 @@ impl Session {
         Arc::as_ptr(&self.inner).addr()
     }
 
-    /// The options of the locks that are made from this value and given none of their own.
-    ///
-    /// For one lock with another choice, take these and change them: options that are given replace them all.
+    /// The options of the locks that are made from this value.
     #[must_use]
-    pub fn options(&self) -> &Options {
+    pub fn lock_options(&self) -> &Options {
         &self.options
     }
 

@@ -77,7 +77,8 @@ impl LocalLock {
         let stage = watch::Sender::new(Stage::Held(permit));
         *self.holder.lock().unwrap_or_else(PoisonError::into_inner) = Some(stage.clone());
         let czxid = self.tokens.fetch_add(1, Ordering::Relaxed) + 1;
-        Box::new(LocalGuard { token: FencingToken::new(czxid, 0), stage })
+        let token = FencingToken::try_from(czxid).expect("it counts from 1");
+        Box::new(LocalGuard { token, stage })
     }
 }
 

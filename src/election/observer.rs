@@ -66,7 +66,10 @@ impl Observer {
             let parent = queue.path.as_str().len();
             zk.reserve_watch(&mut reserved, first.as_ref().map_or(parent, |name| parent + 1 + name.len()))?;
             let seen = match first.as_deref().and_then(Name::parse) {
-                Some(name) => zk.retry(|| self.watch_leader(queue, name, &zk)).await?,
+                Some(name) => match zk.retry(|| self.watch_leader(queue, name, &zk)).await? {
+                    Ok(seen) => Ok(seen?),
+                    Err(error) => Err(error),
+                },
                 None => zk.retry(|| watch_for_any(queue, &zk)).await?,
             };
             match seen {
@@ -101,10 +104,13 @@ impl Observer {
     }
 
     /// Watches the node of the leader; `None` if it is another node than the one that is known.
-    async fn watch_leader(&self, queue: &Queue, name: Name<'_>, zk: &ServerSession) -> Result<Seen, Failure> {
+    async fn watch_leader(&self, queue: &Queue, name: Name<'_>, zk: &ServerSession) -> Result<Result<Seen>, Failure> {
         let (data, stat, watch) = zk.watch_data(&queue.path.child(name.text)).await?;
         let same = update_czxid(&mut self.czxids(), name.text, stat.czxid);
-        Ok(same.then(|| (Some(Contender::new(queue, &name, data, &stat).holding()), watch)))
+        if !same {
+            return Ok(Ok(None));
+        }
+        Ok(Contender::new(queue, &name, data, &stat).map(|leader| Some((Some(leader.holding()), watch))))
     }
 
     fn czxids(&self) -> MutexGuard<'_, Czxids> {

@@ -7,18 +7,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use zookeeper_client::SessionState;
 
-use crate::error::Loss;
+use crate::error::{Error, Loss, Result};
 use crate::fencing_token::FencingToken;
 use crate::hold::watch::watch_over;
-use crate::hold::{HoldState, REVOKE};
+use crate::hold::{Ended, HoldState, REVOKE, View};
 use crate::options::Trust;
 use crate::path::LockPath;
 use crate::session::Moment;
-use crate::session::{End, Lasting, OwnNodes, Phase, ServerSession, TrustNeed, Work};
+use crate::session::{End, Failure, Lasting, OwnNodes, Phase, ServerSession, SessionOver, TrustNeed, Work};
+
+type ZkError = zookeeper_client::Error;
 
 /// What the guard, its futures and its background work share.
 pub(super) struct Core {
@@ -54,24 +57,30 @@ pub(super) enum Stage {
 
 impl Core {
     pub(super) fn state(&self) -> HoldState {
-        if let Some(loss) = self.loss() {
-            return HoldState::Lost(loss);
+        if let Some(end) = self.found_end() {
+            return end;
         }
         if let Some(loss) = self.untrusted() {
             self.lose(loss);
-            // Somebody may have been faster, with another reason.
-            return HoldState::Lost(self.loss().unwrap_or(loss));
+            // Somebody may have been faster: with another reason, or with a release, whose session has ended since.
+            return self.found_end().unwrap_or(HoldState::Lost(loss));
         }
         let fresh = self.zk.ledger().is_fresh(Moment::now());
         if fresh && self.zk.is_connected() { HoldState::Held } else { HoldState::Suspended }
     }
 
+    /// The state, if it was found already that the hold has ended.
+    fn found_end(&self) -> Option<HoldState> {
+        match *self.stage.borrow() {
+            Stage::Lost(loss) => Some(HoldState::Lost(loss)),
+            Stage::Released => Some(HoldState::Released),
+            Stage::Held(_) | Stage::Changing(_) => None,
+        }
+    }
+
     /// The loss, if it was found already.
     pub(super) fn loss(&self) -> Option<Loss> {
-        match *self.stage.borrow() {
-            Stage::Lost(loss) => Some(loss),
-            Stage::Held(_) | Stage::Changing(_) | Stage::Released => None,
-        }
+        self.found_end().and_then(HoldState::loss)
     }
 
     /// Why the hold cannot be trusted at this moment, if so.
@@ -168,6 +177,40 @@ impl Core {
         self.owned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Sets the data of the hold's first node, but overwrites nothing that was not seen: somebody may have asked for the
+    /// lock back.
+    async fn write(&self, data: &[u8]) -> Result<()> {
+        let loss = || self.loss().unwrap_or(Loss::Expired);
+        let Some((node, czxid)) = self.nodes().into_iter().next() else {
+            return Err(loss().into());
+        };
+        let (zk, node) = (&self.zk, &node);
+        let write = || async move {
+            let (before, stat) = zk.read(node).await?;
+            if stat.czxid != czxid {
+                return Err(Failure::Refused(ZkError::NoNode));
+            }
+            self.saw(&before);
+            zk.write(node, data, stat.version).await
+        };
+        let written = async {
+            loop {
+                match zk.retry(write).await {
+                    Ok(Ok(())) => return Ok(()),
+                    Ok(Err(ZkError::BadVersion)) => {}
+                    Ok(Err(ZkError::NoNode)) => return Err(Loss::Deleted.into()),
+                    Ok(Err(error)) => return Err(Error::refused("write", node, error)),
+                    Err(SessionOver) => return Err(Loss::Expired.into()),
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = self.end() => Err(loss().into()),
+            written = written => written,
+        }
+    }
+
     /// Watches over the hold from now on, because somebody wants to learn of its loss at once.
     pub(super) fn watch(self: &Arc<Self>) {
         if !self.watched.swap(true, Ordering::AcqRel) {
@@ -175,30 +218,14 @@ impl Core {
         }
     }
 
-    /// Waits for the loss; `None` once the hold is released and cannot be lost any more.
-    pub(super) async fn lost(&self) -> Option<Loss> {
-        self.until(|| match self.unreleased_state() {
-            None => Some(None),
-            Some(HoldState::Lost(loss)) => Some(Some(loss)),
-            Some(HoldState::Held | HoldState::Suspended) => None,
-        })
-        .await
+    /// Waits for the end of the hold.
+    pub(super) async fn end(&self) -> Ended {
+        self.until(|| self.state().ended()).await
     }
 
-    /// Waits for another state; `None` once the hold is released and has none any more.
-    pub(super) async fn state_other_than(&self, before: HoldState) -> Option<HoldState> {
-        self.until(|| match self.unreleased_state() {
-            Some(state) if state == before => None,
-            other => Some(other),
-        })
-        .await
-    }
-
-    /// A released hold has no state any more.
-    pub(super) fn unreleased_state(&self) -> Option<HoldState> {
-        // The stage is read last: a session that ends after a release would look like a loss.
-        let state = self.state();
-        (*self.stage.borrow() != Stage::Released).then_some(state)
+    /// Waits for another state.
+    pub(super) async fn state_other_than(&self, before: HoldState) -> HoldState {
+        self.until(|| Some(self.state()).filter(|state| *state != before)).await
     }
 
     /// Waits until the hold cannot be trusted any more, also when it is being released.
@@ -237,6 +264,37 @@ impl Core {
         };
         // Timers tick in milliseconds; less would only spin.
         Instant::now() + wait.max(Duration::from_millis(1))
+    }
+}
+
+impl View for Core {
+    fn path(&self) -> &str {
+        self.path.as_str()
+    }
+
+    fn fencing_token(&self) -> FencingToken {
+        self.token
+    }
+
+    fn state(&self) -> HoldState {
+        self.state()
+    }
+
+    fn valid_for(&self) -> Duration {
+        match self.state().ended() {
+            Some(_) => Duration::ZERO,
+            None => self.trusted_until().since(Moment::now()),
+        }
+    }
+
+    fn ended(self: Arc<Self>) -> BoxFuture<'static, Ended> {
+        self.watch();
+        async move { self.end().await }.boxed()
+    }
+
+    fn proclaim(self: Arc<Self>, data: Vec<u8>) -> BoxFuture<'static, Result<()>> {
+        self.watch();
+        async move { self.write(&data).await }.boxed()
     }
 }
 

@@ -11,7 +11,6 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use crate::error::Loss;
-use crate::hold::HoldState;
 use crate::hold::core::{Core, Stage};
 use crate::path::LockPath;
 use crate::session::{Event, Failure, Reserved, ServerSession, SessionOver};
@@ -26,10 +25,10 @@ pub(super) async fn watch_over(core: Arc<Core>) {
     let mut stages = core.stage.subscribe();
     loop {
         let stage = *stages.borrow_and_update();
-        if !matches!(core.unreleased_state(), Some(HoldState::Held | HoldState::Suspended)) {
+        if core.state().ended().is_some() {
             return;
         }
-        let mut lost = pin!(core.lost());
+        let mut lost = pin!(core.end());
         if let Stage::Held(_) = stage {
             let (holder, nodes) = (core.clone(), core.nodes());
             let mut watches = NodeWatches::begin(&core.zk, &nodes, Arc::new(move |data: &[u8]| holder.saw(data)));

@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
 use crate::error::{Loss, Result};
-use crate::hold::{Hold, HoldState};
+use crate::hold::Hold;
 use crate::lock::Lock;
 
 /// How many are ahead, as far as is known.
@@ -60,7 +60,7 @@ pub struct Waiting<G> {
     state: Mutex<State>,
     progress: Arc<Progress>,
     lock: Lock,
-    guard: fn(Hold) -> G,
+    guard: Arc<dyn Fn(Hold) -> G + Send + Sync>,
 }
 
 enum State {
@@ -72,7 +72,7 @@ enum State {
 
 impl<G> Waiting<G> {
     /// Takes a place in the queue of `lock`; comes back when it is known.
-    pub(crate) async fn enqueue(lock: Lock, guard: fn(Hold) -> G) -> Result<Self> {
+    pub(crate) async fn enqueue(lock: Lock, guard: impl Fn(Hold) -> G + Send + Sync + 'static) -> Result<Self> {
         let progress = Arc::new(Progress::new());
         let mut queued = queued(&lock, &progress);
         let state = tokio::select! {
@@ -80,7 +80,7 @@ impl<G> Waiting<G> {
             hold = &mut queued => State::Admitted(hold?),
             () = progress.known() => State::Queued(queued),
         };
-        Ok(Self { state: Mutex::new(state), progress, lock, guard })
+        Ok(Self { state: Mutex::new(state), progress, lock, guard: Arc::new(guard) })
     }
 
     /// How many are ahead and have to leave first, as of the last time that it was woken; 0 when it is our turn.
@@ -107,11 +107,11 @@ impl<G> Future for Waiting<G> {
         let state = this.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         let mut place = match std::mem::replace(state, State::Done) {
             State::Queued(place) => place,
-            State::Admitted(hold) => match hold.state() {
-                HoldState::Held | HoldState::Suspended => return Poll::Ready(Ok((this.guard)(hold))),
+            State::Admitted(hold) => match hold.state().loss() {
+                None => return Poll::Ready(Ok((this.guard)(hold))),
                 // As while it waits, the end of the session is no error: it queues again in the renewed one.
-                HoldState::Lost(Loss::Expired | Loss::Closed) => queued(&this.lock, &this.progress),
-                HoldState::Lost(loss) => return Poll::Ready(Err(loss.into())),
+                Some(Loss::Expired | Loss::Closed) => queued(&this.lock, &this.progress),
+                Some(loss) => return Poll::Ready(Err(loss.into())),
             },
             State::Done => panic!("a place in the queue was awaited again after its end"),
         };
@@ -119,7 +119,7 @@ impl<G> Future for Waiting<G> {
         if polled.is_pending() {
             *state = State::Queued(place);
         }
-        polled.map_ok(this.guard)
+        polled.map_ok(&*this.guard)
     }
 }
 

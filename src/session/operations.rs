@@ -40,9 +40,9 @@ impl Draft {
         writer.add_create(&self.path, self.options.identifier(), &self.mode())
     }
 
-    /// Adds the create of a container, which has the ACLs of the node and no data.
+    /// Adds the create of a container, which has no data.
     fn add_container_to(&self, writer: &mut MultiWriter<'_>, path: &str) -> Result<(), ZkError> {
-        writer.add_create(path, &[], &CreateMode::Container.with_acls(self.options.acls()))
+        writer.add_create(path, &[], &CreateMode::Container.with_acls(self.options.parent_acls()))
     }
 }
 

@@ -1,0 +1,179 @@
+//! Owns [`HoldMonitor`]: a view of a hold that does not hold it; and [`Ended`], how a hold has ended.
+
+use std::fmt;
+use std::future::{Future, pending, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+
+use crate::error::{Loss, Result};
+use crate::fencing_token::FencingToken;
+use crate::hold::HoldState;
+use crate::options::validate_data;
+
+/// How a hold has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Ended {
+    /// Its guard was released or dropped.
+    #[error("lock was released")]
+    Released,
+    /// It was lost before it was released.
+    #[error("lock was lost: {0}")]
+    Lost(Loss),
+}
+
+/// What can be seen of a hold.
+pub(crate) trait View: Send + Sync {
+    fn path(&self) -> &str;
+
+    fn fencing_token(&self) -> FencingToken;
+
+    fn state(&self) -> HoldState;
+
+    fn valid_for(&self) -> Duration;
+
+    /// Resolves when the hold has ended.
+    fn ended(self: Arc<Self>) -> BoxFuture<'static, Ended>;
+
+    /// Sets what observers of a leader see.
+    fn proclaim(self: Arc<Self>, data: Vec<u8>) -> BoxFuture<'static, Result<()>>;
+}
+
+/// A view of a hold that does not hold it: for health checks, metrics, and tasks that work under a lock which somebody else
+/// releases.
+///
+/// It is cheap to clone, and keeps neither the lock nor the session. A task that only has the monitor must expect
+/// [`HoldState::Released`].
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(guard: zookeeper_recipes::MutexGuard) {
+/// use zookeeper_recipes::HoldState;
+///
+/// let monitor = guard.monitor();
+/// // In the readiness probe of the service: right also for the first request after a pause of the process.
+/// let is_ready = monitor.state() == HoldState::Held;
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct HoldMonitor(Arc<dyn View>);
+
+impl HoldMonitor {
+    pub(crate) fn new(view: Arc<dyn View>) -> Self {
+        Self(view)
+    }
+
+    /// The lock path; of a hold with several, the first.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.0.path()
+    }
+
+    /// The token of the hold. See [`Hold::fencing_token`](crate::Hold::fencing_token).
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.0.fencing_token()
+    }
+
+    /// The state of the hold right now. See [`Hold::state`](crate::Hold::state).
+    #[must_use]
+    pub fn state(&self) -> HoldState {
+        self.0.state()
+    }
+
+    /// How long the hold is trusted from now on, if nothing more is heard from the servers. Zero when it has ended.
+    #[must_use]
+    pub fn valid_for(&self) -> Duration {
+        self.0.valid_for()
+    }
+
+    /// Resolves when the hold has ended: by its release, or by its loss. See [`Hold::lost`](crate::Hold::lost).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing; each call returns one of its own.
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    pub fn ended(&self) -> impl Future<Output = Ended> + Send + 'static + use<> {
+        self.0.clone().ended()
+    }
+
+    /// Resolves when the lock is lost; never after a release. [`ended`](Self::ended) resolves for both.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`ended`](Self::ended).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static + use<> {
+        lost(self.ended())
+    }
+
+    pub(crate) async fn proclaim(&self, data: Vec<u8>) -> Result<()> {
+        validate_data("data", &data)?;
+        self.0.clone().proclaim(data).await
+    }
+
+    /// Runs `future` for as long as the lock is held. See [`Hold::run_until_lost`](crate::Hold::run_until_lost).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future drops `future`.
+    ///
+    /// # Errors
+    ///
+    /// How the hold has [`Ended`], if that comes before `future` is done; `future` is dropped. A release ends it, too: after
+    /// that somebody else may hold the lock.
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    pub async fn run_until_lost<F: Future>(&self, future: F) -> Result<F::Output, Ended> {
+        run_until(|| self.state().ended(), self.ended(), future).await
+    }
+}
+
+impl fmt::Debug for HoldMonitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HoldMonitor")
+            .field("path", &self.path())
+            .field("token", &self.fencing_token())
+            .field("state", &self.state())
+            .finish()
+    }
+}
+
+/// The loss, if it is one; never for a release.
+pub(crate) async fn lost(ended: impl Future<Output = Ended>) -> Loss {
+    match ended.await {
+        Ended::Lost(loss) => loss,
+        Ended::Released => pending().await,
+    }
+}
+
+/// Runs `future`; looks for an end before each of its steps, and is woken by `ended` between them.
+pub(crate) async fn run_until<F: Future, E>(
+    end: impl Fn() -> Option<E>,
+    ended: impl Future<Output = E>,
+    future: F,
+) -> Result<F::Output, E> {
+    let (mut ended, mut future) = (pin!(ended), pin!(future));
+    poll_fn(|cx| {
+        if let Some(end) = end() {
+            return Poll::Ready(Err(end));
+        }
+        if let Poll::Ready(end) = ended.as_mut().poll(cx) {
+            return Poll::Ready(Err(end));
+        }
+        future.as_mut().poll(cx).map(Ok)
+    })
+    .await
+}
