@@ -160,10 +160,27 @@ impl fmt::Debug for Contender {
     }
 }
 
-/// Gives a recipe what operators need; the recipe names its lock.
+impl fmt::Display for Contender {
+    /// On one line, for people: what it calls itself, what it does, and which node and session show it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let does = if self.is_holder { "holds" } else { "waits for" };
+        let asked = if self.revoke_requested { ", asked to release" } else { "" };
+        let (identifier, kind, token, session) = (self.identifier_lossy(), self.kind, self.token, self.session_id());
+        write!(f, "{identifier} {does} {}/{} ({kind}, token {token}, session {session}{asked})", self.path, self.name)
+    }
+}
+
+/// Gives a recipe its path, its `Debug`, and what operators need; the recipe names its lock.
 macro_rules! for_operators {
     ($recipe:ident: |$this:ident| $lock:expr) => {
         impl $recipe {
+            /// The lock path; of a lock with several, the first.
+            #[must_use]
+            pub fn path(&self) -> &str {
+                let $this = self;
+                ($lock).path.as_str()
+            }
+
             /// Lists holders and waiters, the holders first, then the others in the order of the queue; of a lock with
             /// several paths, path by path.
             ///
@@ -229,6 +246,12 @@ macro_rules! for_operators {
             pub async fn revoke(&self, contender: &crate::contender::Contender) -> crate::error::Result<bool> {
                 let $this = self;
                 crate::contender::revoke($lock, contender).await
+            }
+        }
+
+        impl std::fmt::Debug for $recipe {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($recipe)).field("path", &self.path()).finish_non_exhaustive()
             }
         }
     };

@@ -44,7 +44,7 @@ pub use self::term::Term;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Election {
     lock: Lock,
     current: CurrentTerm,

@@ -9,7 +9,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// What went wrong. A variant exists where a caller would act on it.
 ///
 /// What it displays does not repeat its [`source`](std::error::Error::source): print that, too, for a person to read.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// An argument cannot be used; nothing was changed on the servers. Fix the argument.
@@ -127,7 +127,80 @@ impl fmt::Display for Unanswered {
     }
 }
 
+/// What kind of [`Error`] it is, for metrics and for tables of reactions. It displays as a word like `unavailable`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// [`Error::InvalidInput`]
+    InvalidInput,
+    /// [`Error::NoAuth`]
+    NoAuth,
+    /// [`Error::Unavailable`]
+    Unavailable,
+    /// [`Error::Evicted`]
+    Evicted,
+    /// [`Error::Closed`]
+    Closed,
+    /// [`Error::SessionEnded`]
+    SessionEnded,
+    /// [`Error::SessionKept`]
+    SessionKept,
+    /// [`Error::SessionFull`]
+    SessionFull,
+    /// [`Error::Lost`]
+    Lost,
+    /// [`Error::Client`]
+    Client,
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::InvalidInput => "invalid_input",
+            Self::NoAuth => "no_auth",
+            Self::Unavailable => "unavailable",
+            Self::Evicted => "evicted",
+            Self::Closed => "closed",
+            Self::SessionEnded => "session_ended",
+            Self::SessionKept => "session_kept",
+            Self::SessionFull => "session_full",
+            Self::Lost => "lost",
+            Self::Client => "client",
+        })
+    }
+}
+
 impl Error {
+    /// What kind of error it is.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::InvalidInput { .. } => ErrorKind::InvalidInput,
+            Self::NoAuth { .. } => ErrorKind::NoAuth,
+            Self::Unavailable { .. } => ErrorKind::Unavailable,
+            Self::Evicted { .. } => ErrorKind::Evicted,
+            Self::Closed => ErrorKind::Closed,
+            Self::SessionEnded { .. } => ErrorKind::SessionEnded,
+            Self::SessionKept { .. } => ErrorKind::SessionKept,
+            Self::SessionFull { .. } => ErrorKind::SessionFull,
+            Self::Lost(_) => ErrorKind::Lost,
+            Self::Client { .. } => ErrorKind::Client,
+        }
+    }
+
+    /// Whether the same call may succeed later without a change to the program, its configuration or the servers' ACLs:
+    /// the servers were away, our node was deleted, or the lock was lost.
+    ///
+    /// After [`Error::Lost`] the work under the lock has to begin again, and not only the call that failed.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Unavailable { .. } | Self::Evicted { .. } => true,
+            Self::Lost(loss) => *loss != Loss::Closed,
+            _ => false,
+        }
+    }
+
     pub(crate) fn invalid(what: &'static str, reason: impl Into<String>) -> Self {
         Self::InvalidInput { what, reason: reason.into() }
     }

@@ -132,6 +132,9 @@
 //!
 //! ZooKeeper 3.5.3 or later is needed, for container nodes. [`zookeeper_client`] is part of this API and exported.
 
+#[cfg(not(unix))]
+compile_error!("zookeeper-recipes needs a Unix: trust is measured by clock_gettime, and a node carries the host's name");
+
 mod contender;
 mod distributed_lock;
 mod election;
@@ -158,7 +161,7 @@ pub use zookeeper_client;
 pub use crate::contender::Contender;
 pub use crate::distributed_lock::{DistributedLock, LockGuard, LockProvider};
 pub use crate::election::{Election, Leadership, Observer, Term};
-pub use crate::error::{Error, Loss, Result, Unanswered};
+pub use crate::error::{Error, ErrorKind, Loss, Result, Unanswered};
 pub use crate::fencing_token::FencingToken;
 pub use crate::hold::{Ended, Hold, HoldMonitor, HoldState};
 pub use crate::lock::Waiting;

@@ -43,7 +43,7 @@ use crate::session::Session;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct MultiLock {
     lock: Lock,
 }

@@ -29,7 +29,7 @@ use crate::session::Session;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Mutex {
     lock: Lock,
 }

@@ -19,7 +19,7 @@ use crate::path::LockPath;
 use crate::queue::order::{contenders, first};
 use crate::session::{Interrupt, Names, ServerSession, delete_abandoned};
 
-pub use self::order::Kind as ContenderKind;
+pub use self::order::ContenderKind;
 
 pub(crate) use self::order::{Czxids, Kind, Name, Position, Ranked, update_czxid};
 pub(crate) use self::parents::MAX_REQUEST_BYTES;

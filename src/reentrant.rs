@@ -36,7 +36,7 @@ use crate::session::Session;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ReentrantMutex {
     lock: Lock,
 }

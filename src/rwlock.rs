@@ -34,7 +34,7 @@ use crate::session::Session;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct RwLock {
     read: Lock,
     write: Lock,

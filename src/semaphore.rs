@@ -36,7 +36,7 @@ use crate::session::Session;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Semaphore {
     /// The queue for one permit.
     one: Lock,
@@ -198,6 +198,12 @@ impl Semaphore {
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn enqueue(&self, count: u32) -> Result<Waiting<SemaphorePermit>> {
         Waiting::enqueue(self.many(count)?, SemaphorePermit).await
+    }
+
+    /// How many permits there are.
+    #[must_use]
+    pub fn permits(&self) -> u32 {
+        self.permits
     }
 
     /// How many permits were free a moment ago. Those that somebody is about to get count as taken.

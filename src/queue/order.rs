@@ -10,11 +10,12 @@
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
+use std::fmt;
 
 /// What the node of a contender stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum ContenderKind {
     /// A mutex, or the turn of somebody who wants permits of a semaphore. Excludes everybody.
     Lock,
     /// A reader. Excludes all but readers.
@@ -25,6 +26,21 @@ pub enum Kind {
     Lease,
     /// A candidate for leadership. Excludes everybody.
     Latch,
+}
+
+/// The short name, which is used within the crate.
+pub(crate) type Kind = ContenderKind;
+
+impl fmt::Display for ContenderKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Lock => "lock",
+            Self::Read => "reader",
+            Self::Write => "writer",
+            Self::Lease => "permit",
+            Self::Latch => "candidate",
+        })
+    }
 }
 
 /// All separators that are known, of Curator and kazoo; ours are Curator's. ZooKeeper's own recipe has none.
