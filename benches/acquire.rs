@@ -38,7 +38,7 @@ async fn main() -> Outcome {
     let direct = Session::connect(&hosts).await?;
     let mutex = Mutex::new(&direct, &path)?;
     ours(&mutex).await?;
-    let raw = direct.client();
+    let raw = direct.client().expect("a client");
 
     let mut times = [Vec::new(), Vec::new()];
     for _ in 0..ROUNDS {
@@ -56,7 +56,7 @@ async fn main() -> Outcome {
 
     let counted = Session::connect(&proxy.hosts()).await?;
     let through = Mutex::new(&counted, &path)?;
-    let raw_through = counted.client();
+    let raw_through = counted.client().expect("a client");
     proxy.hold_answers(Duration::from_millis(50));
     let mut counts = Vec::new();
     for peer in 0..2 {

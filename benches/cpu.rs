@@ -54,7 +54,7 @@ async fn compare(name: &str, hosts: &str) -> Outcome {
     let path = format!("/bench-cpu-{}-{name}", std::process::id());
     let session = Session::connect(hosts).await?;
     let mutex = Mutex::new(&session, &path)?;
-    let client = session.client();
+    let client = session.client().expect("a client");
     locks(&mutex).await?;
     let (mut ours, mut bare, mut listing) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {

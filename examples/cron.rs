@@ -31,7 +31,7 @@ async fn run() -> Result<()> {
     let due = std::env::args().nth(1).unwrap_or_else(|| "02:00".to_owned());
     let machine = format!("machine {}", std::process::id());
     let session = common::session(&machine).await?;
-    let client = session.client();
+    let client = session.client().expect("a client");
     client.mkdir(RECORD, &CreateMode::Persistent.with_acls(Acls::anyone_all())).await?;
 
     // Not `try_lock`: if the runner dies, another machine must be waiting.
@@ -44,7 +44,7 @@ async fn run() -> Result<()> {
         guard.run_until_lost(sleep(JOB)).await?;
         // Fails if the lock was lost, so only the holder records a run. If the runner dies after the work and before
         // this write, another machine runs the job again.
-        let mut writer = guard.check_writer();
+        let mut writer = guard.check_writer()?;
         writer.add_set_data(RECORD, due.as_bytes(), None)?;
         writer.commit().await?;
         println!("{machine}: has run {due}");

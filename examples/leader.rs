@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use zookeeper_recipes::{Contender, Election, Error, Leadership, Observer, Session};
+use zookeeper_recipes::{Contender, Election, Error, Observer, Session, Term};
 
 use common::{Result, end_session, ensure, name};
 
@@ -82,7 +82,7 @@ async fn campaign(session: Session, address: &str, mut stopped: watch::Receiver<
 }
 
 /// A term of a leader. It is dropped at an `await` when the leadership is lost, or when `lead` is dropped.
-async fn serve(term: Leadership, address: &str) -> ControlFlow<Error> {
+async fn serve(term: Term, address: &str) -> ControlFlow<Error> {
     match term.proclaim(address).await {
         Ok(()) => {
             println!("{address} serves, with token {}", term.fencing_token());

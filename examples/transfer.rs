@@ -25,7 +25,7 @@ const TRANSFERS: usize = 5;
 const THINKING: Duration = Duration::from_millis(5);
 
 /// The bank: the balance of each account, and the newest token that it has seen for it.
-struct Bank(Mutex<[(i64, FencingToken); ACCOUNTS]>);
+struct Bank(Mutex<[(i64, Option<FencingToken>); ACCOUNTS]>);
 
 impl Bank {
     fn read(&self, accounts: [usize; 2], token: FencingToken) -> Result<[i64; 2]> {
@@ -45,10 +45,10 @@ impl Bank {
         let mut accounts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let [first, second] = accounts.get_disjoint_mut(pair)?;
         let newest = first.1.max(second.1);
-        if token < newest {
+        if let Some(newest) = newest.filter(|newest| token < *newest) {
             return Err(format!("token {token} is older than {newest}").into());
         }
-        (first.1, second.1) = (token, token);
+        (first.1, second.1) = (Some(token), Some(token));
         Ok(visit([&mut first.0, &mut second.0]))
     }
 
@@ -63,7 +63,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> Result<()> {
-    let bank = Arc::new(Bank(Mutex::new([(BALANCE, FencingToken::new(0, 0)); ACCOUNTS])));
+    let bank = Arc::new(Bank(Mutex::new([(BALANCE, None); ACCOUNTS])));
     let mut sessions = Vec::new();
     for teller in 0..SESSIONS {
         sessions.push(common::session(&format!("teller {teller}")).await?);

@@ -165,8 +165,13 @@ impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let does = if self.is_holder { "holds" } else { "waits for" };
         let asked = if self.revoke_requested { ", asked to release" } else { "" };
-        let (identifier, kind, token, session) = (self.identifier_lossy(), self.kind, self.token, self.session_id());
-        write!(f, "{identifier} {does} {}/{} ({kind}, token {token}, session {session}{asked})", self.path, self.name)
+        let (identifier, kind, token, session) =
+            (self.identifier_lossy(), self.kind, self.token, self.session_id());
+        write!(
+            f,
+            "{identifier} {does} {}/{} ({kind}, token {token}, session {session}{asked})",
+            self.path, self.name
+        )
     }
 }
 

@@ -129,7 +129,9 @@ mod tests {
 
     #[test]
     fn what_is_no_token_is_refused() {
-        for refused in [FencingToken::try_from(-1_i64), FencingToken::try_from(u64::MAX), "7.1".parse(), "".parse()] {
+        for refused in
+            [FencingToken::try_from(-1_i64), FencingToken::try_from(u64::MAX), "7.1".parse(), "".parse()]
+        {
             let error = refused.expect_err("no token").to_string();
             assert!(error.starts_with("invalid fencing token: ") && error.contains("from 1 to"), "{error}");
         }

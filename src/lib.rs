@@ -133,7 +133,9 @@
 //! ZooKeeper 3.5.3 or later is needed, for container nodes. [`zookeeper_client`] is part of this API and exported.
 
 #[cfg(not(unix))]
-compile_error!("zookeeper-recipes needs a Unix: trust is measured by clock_gettime, and a node carries the host's name");
+compile_error!(
+    "zookeeper-recipes needs a Unix: trust is measured by clock_gettime, and a node carries the host's name"
+);
 
 mod contender;
 mod distributed_lock;

@@ -167,7 +167,10 @@ impl Options {
         }
         for (what, acls) in [("acls", self.acls()), ("parent_acls", self.parent_acls())] {
             if acls.is_empty() {
-                return Err(Error::invalid(what, "there are none, so nobody could use the node; give at least one"));
+                return Err(Error::invalid(
+                    what,
+                    "there are none, so nobody could use the node; give at least one",
+                ));
             }
             let bytes = acl_bytes(&acls);
             if bytes > MAX_ACL_BYTES {

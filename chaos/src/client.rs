@@ -114,7 +114,7 @@ pub(crate) async fn run(orders: Orders) -> Result {
     let phase = follow_the_parent();
     let session = connect(&orders, &phase).await?;
     let options = Options::new().with_trust(orders.trust);
-    let session = session.with_options(options.clone());
+    let session = session.with_lock_options(options.clone());
     let process = History::to_journal(journal.clone()).process(Arc::clone(&name));
     // A restarted process must not repeat itself, or it would add the same elements.
     let seed = name.bytes().fold(orders.seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
@@ -139,7 +139,7 @@ pub(crate) async fn run(orders: Orders) -> Result {
     while let Some(ended) = tasks.join_next().await {
         ended??;
     }
-    let left = leftover::of_session(&session.client(), orders.session).await;
+    let left = leftover::of_session(&session.client().expect("a client"), orders.session).await;
     match left {
         Ok(left) => left.into_iter().try_for_each(|node| note(What::Left { node }))?,
         Err(error) => note(What::Wrong { text: format!("cannot list leftover nodes: {error}") })?,

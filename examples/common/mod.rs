@@ -47,7 +47,7 @@ pub(crate) fn path() -> String {
 /// A session that represents a machine of a fleet; its lock nodes carry its name.
 pub(crate) async fn session(name: &str) -> Result<Session> {
     let session = Session::connect(&hosts()?).await?;
-    Ok(session.with_options(Options::new().with_identifier(name)))
+    Ok(session.with_lock_options(Options::new().with_identifier(name)))
 }
 
 pub(crate) async fn close(sessions: impl IntoIterator<Item = &Session>) -> Result<()> {
@@ -64,7 +64,7 @@ pub(crate) fn name(contender: &Contender) -> String {
 /// Ends a session from outside, by taking it over and closing it. Its owner may take it back first, so only
 /// `SessionExpired` proves that it has ended.
 pub(crate) async fn end_session(session: &Session) -> Result<()> {
-    let session = session.client().session().clone();
+    let session = session.client().expect("a client").session().clone();
     loop {
         let thief = Client::connector().with_session(session.clone());
         match thief.with_fail_eagerly().connect(&hosts()?).await {

@@ -104,7 +104,12 @@ impl Observer {
     }
 
     /// Watches the node of the leader; `None` if it is another node than the one that is known.
-    async fn watch_leader(&self, queue: &Queue, name: Name<'_>, zk: &ServerSession) -> Result<Result<Seen>, Failure> {
+    async fn watch_leader(
+        &self,
+        queue: &Queue,
+        name: Name<'_>,
+        zk: &ServerSession,
+    ) -> Result<Result<Seen>, Failure> {
         let (data, stat, watch) = zk.watch_data(&queue.path.child(name.text)).await?;
         let same = update_czxid(&mut self.czxids(), name.text, stat.czxid);
         if !same {

@@ -47,7 +47,7 @@ impl Both {
 
     /// Sends requests and awaits their answers. By then our session has handled every earlier event of the server.
     async fn settle(&self) {
-        dwell(&self.session.client()).await;
+        dwell(&self.session.client().expect("a client")).await;
     }
 
     /// Starts an acquire of theirs, and checks that it waits.

@@ -50,7 +50,7 @@ async fn zookeepers_recipe_queues_again_behind_ours() {
     let end = End::new(Language::Java, i32::MAX).await;
     let mut theirs = end.peer.lock("recipe", PATH).await;
     theirs.acquire().await;
-    let client = end.session.client();
+    let client = end.session.client().expect("a client");
     let before = client.list_children(PATH).await.expect("listed");
     let other = connect(&end.server.hosts()).await;
     let first = end.mutex.enqueue().await.expect("enqueued");
@@ -105,7 +105,7 @@ impl End {
         let (mut second, mut first) = (self.peer.lock(kind, PATH).await, self.peer.lock(kind, PATH).await);
         first.acquire().await;
         // Not every driver returns its node.
-        let nodes = self.session.client().list_children(PATH).await.expect("listed");
+        let nodes = self.session.client().expect("a client").list_children(PATH).await.expect("listed");
         assert!(nodes.iter().any(|node| node.ends_with(&self.number.to_string())), "{nodes:?}");
         second.acquire().await;
         assert!(self.mutex.try_lock().await.expect("answered").is_none(), "we see them");

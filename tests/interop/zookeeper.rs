@@ -73,7 +73,7 @@ async fn lock_called_once_misses_a_holder_that_goes_meanwhile() {
     assert_eq!(theirs.answer().await.rest, "false", "it does not hold");
     let watch = recipes.proxy.wait_for(watches).await;
     assert_ne!(watch.answer.expect("an answer").err, 0, "the watched node is gone");
-    let nodes = session.client().list_children(&path).await.expect("listed");
+    let nodes = session.client().expect("a client").list_children(&path).await.expect("listed");
     assert!(nodes.len() == 1 && nodes[0].starts_with("x-"), "it is alone in the queue: {nodes:?}");
     assert_eq!(theirs.done("ask").await, "true", "called again, it holds");
     theirs.release().await;

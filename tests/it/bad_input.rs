@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Permission};
 use zookeeper_recipes::{
     Election, Error, HoldState, LockProvider, MultiLock, Mutex, Options, Owner, ReentrantMutex, RwLock, Semaphore,
     Session,
@@ -215,7 +216,7 @@ async fn invalid_options_are_refused_by_every_recipe() {
             assert_refused((kin.make)(&world.session, &world.path, options.clone()), argument, &texts);
         }
         // As options of a session they are checked when a lock is made.
-        let session: Session = world.session.clone().with_options(options);
+        let session: Session = world.session.clone().with_lock_options(options);
         assert_refused(Mutex::new(&session, &world.path), argument, &texts);
         assert_refused(MultiLock::new(&session, [&world.path]), argument, &texts);
     }
@@ -330,4 +331,30 @@ async fn owner_is_not_bound_to_a_session() {
     assert!(guard.valid_for() <= TIMEOUT);
     guard.release().await.expect("released");
     world.wait_empty().await;
+}
+
+/// A limit for one lock does not open its nodes to the world.
+#[tokio::test]
+async fn options_of_a_lock_are_laid_over_those_of_its_session() {
+    let world = World::new().await;
+    let only_read = [Acl::new(Permission::READ | Permission::CREATE | Permission::DELETE, AuthId::anyone())];
+    let of_session = Options::new().with_acls(Acls::new(&only_read)).with_identifier("the session");
+    let session = world.session.clone().with_lock_options(of_session);
+    let acls = async |node: &str| world.admin.get_acl(node).await.expect("readable").0;
+    let acl_of = |acls: &[Acl]| acls.iter().map(|acl| acl.permission()).collect::<Vec<_>>();
+
+    let of_lock = Options::new().with_max_hold(Duration::from_secs(3600));
+    let guard = Mutex::with_options(&session, &world.path, of_lock).expect("a mutex").lock().await.expect("held");
+    assert!(guard.valid_for() < Duration::from_secs(3600));
+    assert_eq!(acl_of(&acls(&guard.nodes()[0]).await), acl_of(&only_read));
+    assert_eq!(world.admin.get_data(&guard.nodes()[0]).await.expect("read").0, b"the session");
+    guard.release().await.expect("released");
+
+    let of_lock = Options::new().with_identifier("the lock").with_parent_acls(Acls::anyone_all());
+    let path = format!("{}/below", world.path);
+    let guard = Mutex::with_options(&session, &path, of_lock).expect("a mutex").lock().await.expect("held");
+    assert_eq!(world.admin.get_data(&guard.nodes()[0]).await.expect("read").0, b"the lock");
+    assert_eq!(acl_of(&acls(&guard.nodes()[0]).await), acl_of(&only_read));
+    assert_eq!(acl_of(&acls(&path).await), acl_of(&Acls::anyone_all()), "ancestors have their own");
+    guard.release().await.expect("released");
 }

@@ -207,7 +207,7 @@ async fn double_that_appears_late_is_not_waited_for() {
     let (ours, _) = names[1].split_at(names[1].len() - 10);
     let double = format!("{}/{ours}{}", world.path, &names[0][names[0].len() - 10..]);
     let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
-    world.session.client().create(&double, b"", &ephemeral).await.expect("created");
+    world.session.client().expect("a client").create(&double, b"", &ephemeral).await.expect("created");
     ahead.release().await.expect("released");
     let guard = soon("its turn", waiting).await.expect("no panic").expect("held");
     assert_eq!(guard.nodes(), [format!("{}/{}", world.path, names[1])]);

@@ -136,7 +136,7 @@ async fn double_that_appears_during_the_hold_goes_with_it() {
     let guard = soon("the lock", world.mutex().lock()).await.expect("held");
     assert!(world.proxy.cut_fired(), "its create has an unknown outcome");
     let double = double_of(&world.proxy.requests()[0], 99);
-    create(&world.session.client(), &double).await;
+    create(&world.session.client().expect("a client"), &double).await;
     world.wait_children(2).await;
     guard.release().await.expect("released");
     world.wait_empty().await;
@@ -157,7 +157,7 @@ async fn double_that_appears_after_the_first_search_is_found_by_the_second() {
         request.op == Op::GetChildren && request.answer.is_some_and(|answer| answer.forwarded.is_some())
     };
     soon("the first search", world.proxy.wait_for(searched)).await;
-    create(&world.session.client(), &double).await;
+    create(&world.session.client().expect("a client"), &double).await;
     world.wait_empty().await;
 }
 

@@ -13,7 +13,9 @@ use testbed::proxy::{Closing, Cut, Request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use zookeeper_recipes::zookeeper_client::{Acls, CreateMode, Permission};
-use zookeeper_recipes::{Contender, ContenderKind, Election, Error, HoldState, Loss, Observer, Options, Session};
+use zookeeper_recipes::{
+    Contender, ContenderKind, Election, Ended, Error, HoldState, Loss, Observer, Options, Session,
+};
 
 use crate::support::{TIMEOUT, UNHURRIED, World, hosts, polled, remove_path, soon};
 use crate::weather::restricted;
@@ -256,7 +258,10 @@ async fn lead_runs_terms_until_one_breaks() {
             ledger.enter("here", term.fencing_token().get()).leave();
             match ledger.grants().len() {
                 1 => drop(term),
-                2 => term.resign().await.expect("resigned"),
+                2 => {
+                    term.resign();
+                    pending::<()>().await;
+                }
                 terms => return ControlFlow::Break(terms),
             }
             ControlFlow::Continue(())
@@ -340,10 +345,11 @@ async fn lead_campaigns_again_at_once_after_its_leadership_was_broken() {
     let mut terms = 0;
     let led = standing.lead(|term| {
         terms += 1;
-        let (admin, first) = (&world.admin, terms == 1);
+        let (world, first) = (&world, terms == 1);
         async move {
             if first {
-                admin.delete(&term.nodes()[0], None).await.expect("deleted");
+                let node = format!("{}/{}", term.path(), world.children().await[0]);
+                world.admin.delete(&node, None).await.expect("deleted");
                 pending::<()>().await;
             }
             ControlFlow::Break(())
@@ -354,21 +360,99 @@ async fn lead_campaigns_again_at_once_after_its_leadership_was_broken() {
 }
 
 #[tokio::test]
-async fn term_that_has_resigned_is_not_cancelled() {
+async fn term_that_resigns_ends_and_the_next_candidate_leads() {
     let world = World::new().await;
     let standing = election(&world.session, &world.path, "here");
-    let world = &world;
-    let led = standing.lead(|term| async move {
-        let lost = term.lost();
-        term.resign().await.expect("resigned");
-        world.expire().await;
-        let other = candidate(world, "other").await.campaign().await.expect("leads");
-        assert!(futures_util::poll!(pin!(lost)).is_pending(), "it was resigned, not lost");
-        other.resign().await.expect("resigned");
-        ControlFlow::Break("to its end")
+    let other = candidate(&world, "other").await;
+    let (begins, mut begun) = tokio::sync::mpsc::unbounded_channel();
+    let led = tokio::spawn(async move {
+        standing
+            .lead(|term| {
+                begins.send(term).expect("received");
+                pending::<ControlFlow<()>>()
+            })
+            .await
     });
-    assert_eq!(soon("the term", led).await.expect("led"), "to its end");
+    let term = soon("a term", begun.recv()).await.expect("leads");
+    let next = tokio::spawn(async move { other.campaign().await });
+    world.wait_children(2).await;
+    let ended = term.ended();
+    term.resign();
+    let next = soon("the next", next).await.expect("no panic").expect("leads");
+    assert_eq!((soon("the end", ended).await, term.state()), (Ended::Released, HoldState::Released));
+    assert!(term.fencing_token() < next.fencing_token());
+    assert_eq!(term.proclaim("late").await, Err(Error::Lost(Loss::Expired)), "the term is over");
+    // It campaigns again.
+    world.wait_children(2).await;
+    next.resign().await.expect("resigned");
+    let again = soon("another term", begun.recv()).await.expect("leads");
+    assert!(term.fencing_token() < again.fencing_token());
+    led.abort();
     world.wait_empty().await;
+}
+
+/// The leadership belongs to `lead`, and not to what the closure is given.
+#[tokio::test]
+async fn term_that_ignores_its_term_leads_to_its_end() {
+    let world = World::new().await;
+    let standing = election(&world.session, &world.path, "here");
+    let (other, world) = (&candidate(&world, "other").await, &world);
+    let led = standing.lead(|_| async move {
+        assert!(other.try_campaign().await.expect("asked").is_none(), "this one leads");
+        assert_eq!(world.children().await.len(), 1);
+        ControlFlow::Break("done")
+    });
+    assert_eq!(soon("the term", led).await.expect("led"), "done");
+    // The resignation was awaited.
+    assert_eq!(world.children().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn lead_until_ends_a_term_and_withdraws_a_candidate() {
+    let world = World::new().await;
+    let leads = election(&world.session, &world.path, "leads");
+    let stands = candidate(&world, "stands").await;
+    let lead = |standing: Election| {
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let led = tokio::spawn(async move {
+            let stopped = async { drop(stopped.await) };
+            standing.lead_until(stopped, |_| pending::<ControlFlow<()>>()).await
+        });
+        (stop, led)
+    };
+    let (stop_leader, leader) = lead(leads.clone());
+    world.wait_children(1).await;
+    let (stop_candidate, candidate) = lead(stands.clone());
+    world.wait_children(2).await;
+    while leads.current_term().is_none() {
+        tokio::task::yield_now().await;
+    }
+    assert!(stands.current_term().is_none());
+    stop_candidate.send(()).expect("it runs");
+    assert_eq!(soon("the candidate", candidate).await.expect("no panic").expect("led"), None);
+    world.wait_children(1).await;
+    stop_leader.send(()).expect("it runs");
+    assert_eq!(soon("the leader", leader).await.expect("no panic").expect("led"), None);
+    // The resignation was awaited.
+    assert_eq!(world.children().await, [""; 0]);
+    assert!(leads.current_term().is_none());
+}
+
+#[tokio::test]
+async fn current_term_is_that_of_any_clone_however_it_was_won() {
+    let world = World::new().await;
+    let standing = election(&world.session, &world.path, "here");
+    let probe = standing.clone();
+    assert!(probe.current_term().is_none());
+    let term = standing.campaign().await.expect("leads");
+    assert_eq!(probe.current_term().expect("leads").fencing_token(), term.fencing_token());
+    term.resign().await.expect("resigned");
+    assert!(probe.current_term().is_none(), "it has resigned");
+    let term = standing.enqueue().await.expect("queued").await.expect("leads");
+    assert_eq!(probe.current_term().expect("leads").state(), HoldState::Held);
+    world.expire().await;
+    assert_eq!(soon("the loss", term.lost()).await, Loss::Expired);
+    assert!(probe.current_term().is_none(), "it was lost");
 }
 
 #[tokio::test]
@@ -726,7 +810,7 @@ async fn observer_of_a_path_with_foreign_children_waits_without_polling() {
         world.proxy.wait_for(watching).await;
         // Its next requests, if any, were sent before this answer.
         for _ in 0..10 {
-            world.session.client().check_stat("/").await.expect("asked");
+            world.session.client().expect("a client").check_stat("/").await.expect("asked");
         }
         world.count(Op::GetChildren) + world.count(Op::GetChildren2)
     };
@@ -789,7 +873,7 @@ async fn change_of_leaders_wakes_the_next_candidate_and_each_observer_once() {
         kept.push(observer);
     }
     // All events for the crowd arrived before this answer.
-    crowd.session.client().check_stat(&world.path).await.expect("asked");
+    crowd.session.client().expect("a client").check_stat(&world.path).await.expect("asked");
     let woken =
         crowd.proxy.uncounted().into_iter().filter(|frame| matches!(frame.kind, Kind::Notification { .. }));
     assert_eq!(woken.count(), 0, "nobody else was woken");

@@ -147,7 +147,7 @@ async fn close_without_a_server_is_bounded() {
 async fn close_while_disconnected_cleans_up_after_the_reconnect() {
     let world = World::at(&hosts(), UNHURRIED).await;
     let _guard = world.mutex().lock().await.expect("held");
-    let mut state = world.session.client().state_watcher();
+    let mut state = world.session.client().expect("a client").state_watcher();
     world.proxy.refuse();
     assert_eq!(soon("a disconnect", state.changed()).await, SessionState::Disconnected);
     world.proxy.reset();
@@ -163,7 +163,7 @@ async fn close_while_disconnected_cleans_up_after_the_reconnect() {
 #[tokio::test]
 async fn close_leaves_the_session_of_a_given_client() {
     let world = World::new().await;
-    let client = world.session.client();
+    let client = world.session.client().expect("a client");
     let session = Session::from(client.clone());
     let guard = Mutex::new(&session, &world.path).expect("a mutex").lock().await.expect("held");
     session.close().await.expect("closed");
@@ -225,7 +225,7 @@ async fn main_that_does_not_close_leaves_its_node_until_the_session_ends() {
 async fn clone_of_the_client_keeps_the_session_but_not_the_locks() {
     let world = World::new().await;
     let session = connect_for(&world.hosts, TIMEOUT).await;
-    let client = session.client();
+    let client = session.client().expect("a client");
     let _guard = Mutex::new(&session, &world.path).expect("a mutex").lock().await.expect("held");
     let node = format!("{}-of-mine", world.path);
     client.create(&node, b"", &CreateMode::Ephemeral.with_acls(Acls::anyone_all())).await.expect("created");
@@ -252,7 +252,7 @@ async fn clone_of_the_client_keeps_the_session_but_not_the_locks() {
 #[tokio::test]
 async fn dropped_clone_of_the_client_keeps_nothing() {
     let world = World::new().await;
-    drop(world.session.client());
+    drop(world.session.client().expect("a client"));
     let _guard = world.mutex().lock().await.expect("held");
     world.session.close().await.expect("closed");
 }
@@ -262,13 +262,13 @@ async fn dropped_clone_of_the_client_keeps_nothing() {
 async fn client_of_an_ended_session_reports_its_end() {
     let world = World::new().await;
     let guard = world.mutex().lock().await.expect("held");
-    let refused = world.session.client().auth("nonsense", b"").await;
+    let refused = world.session.client().expect("a client").auth("nonsense", b"").await;
     assert!(refused.is_err(), "{refused:?}");
     assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
     let error = soon("an answer", world.mutex().lock()).await.expect_err("no session");
     assert!(matches!(error, Error::SessionEnded { .. }), "{error:?}");
-    assert_eq!(world.session.client().state(), SessionState::AuthFailed);
-    let mut writer = guard.check_writer();
+    assert_eq!(world.session.client().expect("a client").state(), SessionState::AuthFailed);
+    let mut writer = guard.check_writer().expect("held");
     writer.add_set_data("/", b"", None).expect("a request");
     let written = soon("an answer", writer.commit()).await;
     assert!(written.is_err(), "{written:?}");
@@ -287,9 +287,9 @@ async fn client_of_a_session_whose_runtime_is_gone_returns_errors() {
     });
     let (session, guard) = guard.join().expect("no panic");
     assert_eq!(guard.state(), HoldState::Lost(Loss::Expired));
-    let asked = soon("an answer", session.client().check_stat("/")).await;
+    let asked = soon("an answer", session.client().expect("a client").check_stat("/")).await;
     assert!(asked.is_err(), "{asked:?}");
-    let written = soon("an answer", guard.check_writer().commit()).await;
+    let written = soon("an answer", guard.check_writer().expect("held").commit()).await;
     assert!(written.is_err(), "{written:?}");
 }
 
@@ -321,7 +321,7 @@ async fn session_timeout_under_two_default_ticks_causes_a_warning() {
         drop(listening);
         assert_eq!(warnings.count("two ticks"), warned, "{timeout} s");
         let listening = warnings.listen();
-        drop(Session::from(session.client()));
+        drop(Session::from(session.client().expect("a client")));
         drop(listening);
         assert_eq!(warnings.count("two ticks"), 2 * warned, "{timeout} s, given client");
         session.close().await.expect("closed");
@@ -332,7 +332,7 @@ async fn session_timeout_under_two_default_ticks_causes_a_warning() {
 #[tokio::test]
 async fn close_does_not_take_a_slow_server_for_a_clone_of_the_client() {
     let world = World::new().await;
-    drop(world.session.client());
+    drop(world.session.client().expect("a client"));
     let guard = world.mutex().lock().await.expect("held");
     guard.release().await.expect("released");
     // A fifth of the session timeout.
@@ -343,7 +343,7 @@ async fn close_does_not_take_a_slow_server_for_a_clone_of_the_client() {
 #[tokio::test]
 async fn close_does_not_take_a_silent_server_for_a_clone_of_the_client() {
     let world = World::new().await;
-    drop(world.session.client());
+    drop(world.session.client().expect("a client"));
     world.proxy.black_hole();
     let end = world.session.close().await;
     assert!(!matches!(end, Err(Error::SessionKept { .. })), "there is no clone: {end:?}");
@@ -353,7 +353,7 @@ async fn close_does_not_take_a_silent_server_for_a_clone_of_the_client() {
 async fn panic_in_a_task_on_a_given_client_leaves_no_node() {
     let world = World::new().await;
     world.make_path().await;
-    let given = Session::from(world.session.client());
+    let given = Session::from(world.session.client().expect("a client"));
     let unreadable = [Acl::new(Permission::CREATE | Permission::DELETE, AuthId::anyone())];
     let options = Options::new().with_acls(Acls::new(&unreadable));
     let mutex = Mutex::with_options(&given, &world.path, options).expect("a mutex");
@@ -363,5 +363,15 @@ async fn panic_in_a_task_on_a_given_client_leaves_no_node() {
     drop(panics);
     drop(guard);
     // The session of the client lives on.
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn calls_that_race_with_the_close_return_and_do_not_panic() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    world.session.close().await.expect("closed");
+    assert!(world.session.client().is_none());
+    assert_eq!(guard.check_writer().err(), Some(Loss::Closed));
     world.wait_empty().await;
 }

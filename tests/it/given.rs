@@ -97,7 +97,7 @@ fn runtime_dropped_during_a_renewal_ends_the_session() {
     users.block_on(testbed::expire::expire(&hosts(), password)).expect("expires");
     let mutex = Mutex::new(&session, &world.path).expect("a mutex");
     // Of the expiring client: the session may have another a moment later.
-    let mut state = session.client().state_watcher();
+    let mut state = session.client().expect("a client").state_watcher();
     let expired = async { while state.changed().await != SessionState::Expired {} };
     // It learns of the expiry, and then loses its connection.
     world.proxy.heal();
@@ -225,7 +225,7 @@ async fn close_of_a_given_client_finds_a_double_that_appears_late() {
 async fn close_cancels_unpolled_futures_beside_a_clone_of_the_client() {
     let world = World::new().await;
     let ahead = world.other_mutex().await.lock().await.expect("held");
-    let client = world.session.client();
+    let client = world.session.client().expect("a client");
     let waiting = soon("a place", world.mutex().enqueue()).await.expect("enqueued");
     let error = soon("the end", world.session.close()).await.expect_err("not closed");
     assert!(matches!(error, Error::SessionKept { .. }), "{error:?}");

@@ -108,11 +108,11 @@ async fn checked_writes_fail_when_the_lock_is_gone() {
     let guard = world.mutex().lock().await.expect("held");
     let data = format!("{}-data", world.path);
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
-    let mut writer = guard.check_writer();
+    let mut writer = guard.check_writer().expect("held");
     writer.add_create(&data, b"1", &open).expect("fits");
     writer.commit().await.expect("the lock is held");
     world.admin.delete(&guard.nodes()[0], None).await.expect("deleted");
-    let mut writer = guard.check_writer();
+    let mut writer = guard.check_writer().expect("held");
     writer.add_set_data(&data, b"2", None).expect("fits");
     let error = writer.commit().await.expect_err("the lock is gone");
     assert!(matches!(error, CheckWriteError::CheckFailed { .. }), "{error:?}");
@@ -126,7 +126,7 @@ async fn path_nodes_and_token_match_the_servers() {
     assert_eq!(guard.path(), world.path);
     let [node] = guard.nodes() else { panic!("one node, not {:?}", guard.nodes()) };
     let stat = world.admin.check_stat(node).await.expect("asked").expect("there");
-    assert_eq!(guard.fencing_token(), FencingToken::new(stat.czxid, 0));
+    assert_eq!(guard.fencing_token(), FencingToken::try_from(stat.czxid).expect("positive"));
     assert_eq!(stat.ephemeral_owner, world.session.id().0);
     assert!(guard.valid_for() > Duration::ZERO && guard.valid_for() <= TIMEOUT);
     guard.release().await.expect("released");

@@ -164,7 +164,7 @@ async fn renewed_session_does_not_wait_behind_the_node_of_the_old_one() {
     let world = World::new().await;
     let mutex = world.mutex();
     let guard = mutex.lock().await.expect("held");
-    let old = world.session.client().session().clone();
+    let old = world.session.client().expect("a client").session().clone();
     world.proxy.black_hole();
     // Another client keeps the session alive without the library's knowledge.
     let keeper =

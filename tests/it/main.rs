@@ -19,6 +19,7 @@ mod listing;
 mod loss;
 mod max_hold;
 mod missing_paths;
+mod monitor;
 mod multi_lock;
 mod nobody;
 mod operators;

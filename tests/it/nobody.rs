@@ -69,7 +69,7 @@ async fn time_limit_too_short_for_an_answer_is_the_reason() {
 #[tokio::test]
 async fn missing_connection_is_the_reason_when_a_time_limit_passes_without_one() {
     let world = World::new().await;
-    let mut state = world.session.client().state_watcher();
+    let mut state = world.session.client().expect("a client").state_watcher();
     world.proxy.refuse();
     assert_eq!(soon("a disconnect", state.changed()).await, SessionState::Disconnected);
     let limit = Duration::from_millis(20);
@@ -165,7 +165,7 @@ async fn try_lock_while_the_session_is_being_renewed_is_bounded() {
     world.proxy.black_hole();
     let guard = world.mutex();
     // The client ends the session after 1.4 timeouts.
-    let watcher = world.session.client().state_watcher();
+    let watcher = world.session.client().expect("a client").state_watcher();
     let expired = async {
         let mut watcher = watcher;
         while !watcher.state().is_terminated() {

@@ -652,7 +652,7 @@ async fn revocation_is_not_lost_in_a_downgrade() {
 async fn authorized(hosts: &str, acls: Acls<'_>) -> Session {
     let connector = Client::connector().with_session_timeout(TIMEOUT).with_auth("digest", b"user:secret");
     let session = Session::connect_with(connector, hosts).await.expect("connects");
-    session.with_options(Options::new().with_acls(acls))
+    session.with_lock_options(Options::new().with_acls(acls))
 }
 
 #[tokio::test]
@@ -746,4 +746,19 @@ fn signals_outlive_their_guard(guard: MutexGuard) -> (impl Future<Output = Loss>
     let signals = (Hold::lost(&guard), guard.revoke_requested());
     drop(guard);
     signals
+}
+
+#[tokio::test]
+async fn locks_and_contenders_are_shown_on_one_line() {
+    let world = World::new().await;
+    let options = Options::new().with_identifier("billing-7");
+    let mutex = Mutex::with_options(&world.session, &world.path, options).expect("a mutex");
+    assert_eq!(mutex.path(), world.path);
+    assert_eq!(format!("{mutex:?}"), format!("Mutex {{ path: {:?}, .. }}", world.path));
+    let guard = mutex.lock().await.expect("held");
+    let contenders = mutex.contenders().await.expect("listed");
+    let shown = contenders[0].to_string();
+    assert!(shown.starts_with(&format!("billing-7 holds {}/", world.path)), "{shown}");
+    assert!(shown.contains(&format!("(lock, token {}, session ", guard.fencing_token())), "{shown}");
+    guard.release().await.expect("released");
 }

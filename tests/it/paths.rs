@@ -66,7 +66,7 @@ async fn invalid_hosts_and_connectors_are_refused() {
         assert!(error.to_string().contains("it should look like host:2181,host:2181/chroot"), "{error}");
     }
     let world = World::new().await;
-    let old = world.session.client().session().clone();
+    let old = world.session.client().expect("a client").session().clone();
     for connector in [
         Client::connector().with_session(old),
         Client::connector().with_detached(),
@@ -420,7 +420,7 @@ async fn chroot_is_the_root_of_lock_paths() {
     assert!(guard.nodes()[0].starts_with("/lock/_c_"));
     world.wait_children(1).await;
     assert_eq!(mutex.contenders().await.expect("listed").len(), 1);
-    let mut writer = guard.check_writer();
+    let mut writer = guard.check_writer().expect("held");
     writer.add_create("/data", b"", &open).expect("fits");
     writer.commit().await.expect("the lock is held");
     guard.release().await.expect("released");

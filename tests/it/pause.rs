@@ -53,7 +53,7 @@ async fn assert_first_look_returns_lost(role: &str) {
     let session = connect(&hosts()).await;
     let mutex = Mutex::new(&session, &path).expect("a mutex");
     let next = tokio::spawn(async move { mutex.lock().await });
-    wait_children(&session.client(), &path, 2).await;
+    wait_children(&session.client().expect("a client"), &path, 2).await;
 
     holder.signal(Signal::STOP);
     let next = soon("the next grant", next).await.expect("does not panic");
@@ -64,7 +64,7 @@ async fn assert_first_look_returns_lost(role: &str) {
     holder.ended().await;
     let next = next.expect("granted");
     next.release().await.expect("still held");
-    wait_children(&session.client(), &path, 0).await;
+    wait_children(&session.client().expect("a client"), &path, 0).await;
 }
 
 #[tokio::test]

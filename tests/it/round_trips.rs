@@ -138,7 +138,7 @@ async fn handover_wakes_one_waiter_with_one_watch() {
     // The recent answer to its create proves that its session lives.
     assert_eq!((world.proxy.round_trips(), ops(&world)), (1, vec![Op::GetChildren]));
     // All events for the crowd arrived before this answer.
-    crowd.session.client().check_stat(&world.path).await.expect("asked");
+    crowd.session.client().expect("a client").check_stat(&world.path).await.expect("asked");
     let woken =
         crowd.proxy.uncounted().into_iter().filter(|frame| matches!(frame.kind, Kind::Notification { .. }));
     assert_eq!(woken.count(), 0, "nobody else was woken");

@@ -96,7 +96,7 @@ fn guards_and_places_dropped_outside_tokio_are_released() {
 fn first_use_of_a_given_client_outside_tokio_does_no_harm() {
     let tokio = runtime();
     let world = tokio.block_on(World::new());
-    let given = Session::from(world.session.client());
+    let given = Session::from(world.session.client().expect("a client"));
     let mutex = Mutex::new(&given, &world.path).expect("a mutex");
     panic_in(|| block_on(mutex.lock()));
     let guard = tokio.block_on(mutex.lock()).expect("held");

@@ -298,12 +298,13 @@ async fn downgrade_without_an_answer_ends_with_trust() {
 }
 
 #[tokio::test]
-async fn downgrade_error_converts_into_an_error() {
+async fn downgrade_after_the_close_returns_the_lost_guard() {
     let world = World::new().await;
     let writing = rwlock(&world).write().await.expect("held");
     world.session.close().await.expect("closed");
     let error = writing.downgrade().await.expect_err("closed");
-    assert!(matches!(Error::from(error), Error::Lost(Loss::Closed)));
+    assert_eq!(error.source, Error::Lost(Loss::Closed));
+    assert_eq!(error.guard.state(), HoldState::Lost(Loss::Closed));
     world.wait_empty().await;
 }
 

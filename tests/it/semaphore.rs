@@ -112,7 +112,7 @@ async fn permits_are_correct_after_a_restart_of_the_whole_ensemble() {
     let (kept, lost) =
         (of(&patient).acquire().await.expect("held"), of(&hasty).acquire_many(2).await.expect("held"));
     // A turn that is not yet deleted would be ahead.
-    let admin = waits.client();
+    let admin = waits.client().expect("a client");
     wait_children(&admin, "/permits/locks", 0).await;
     drop(admin);
     let place = of(&waits).enqueue(3).await.expect("enqueued");

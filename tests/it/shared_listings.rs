@@ -135,7 +135,7 @@ async fn nothing_is_listed_for_dropped_callers() {
     soon("answers", world.proxy.wait_for(|request| request.number == LISTINGS - 1 && request.answer.is_some()))
         .await;
     // It is answered after them.
-    assert!(world.session.client().check_stat("/").await.expect("asked").is_some());
+    assert!(world.session.client().expect("a client").check_stat("/").await.expect("asked").is_some());
     assert!(world.mutex().contenders().await.expect("listed").is_empty());
     assert_eq!(world.count(Op::GetChildren), LISTINGS, "four for the dropped callers, and one for the later one");
 }

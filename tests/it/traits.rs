@@ -105,7 +105,7 @@ impl DistributedLock for Fakes {
 #[async_trait]
 impl LockGuard for FakeGuard {
     fn fencing_token(&self) -> FencingToken {
-        FencingToken::new(self.token, 0)
+        self.token.try_into().expect("it counts from 1")
     }
 
     fn state(&self) -> HoldState {

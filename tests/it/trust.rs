@@ -35,7 +35,7 @@ async fn holder_on_follower_that_is_cut_off_knows_first() {
         arena.ensemble.link(follower, leader).black_hole();
         margins.add(&round.change_hands().await);
 
-        let elsewhere = soon("a look elsewhere", round.next.client().check_stat(&node)).await;
+        let elsewhere = soon("a look elsewhere", round.next.client().expect("a client").check_stat(&node)).await;
         assert_eq!(elsewhere.expect("answers"), None, "{node} is still there");
         let here = soon("a read at the follower", witness.check_stat(&node)).await;
         assert!(
@@ -60,7 +60,7 @@ async fn refusals_by_a_follower_that_is_cut_off_keep_no_hold_alive() {
         let mut round = arena.round(follower).await;
         let forbidden = format!("/it-{}", Uuid::new_v4().simple());
         let read_only = CreateMode::Persistent.with_acls(Acls::anyone_read());
-        round.next.client().create(&forbidden, b"", &read_only).await.expect("created");
+        round.next.client().expect("a client").create(&forbidden, b"", &read_only).await.expect("created");
         let mutex = Mutex::new(&round.holds, &forbidden).expect("a mutex");
         let refused = Arc::new(AtomicUsize::new(0));
         let counter = refused.clone();
@@ -199,7 +199,7 @@ async fn hold_in_healthy_ensemble_stays_held() {
     let mut holds = Vec::new();
     for server in 0..3 {
         let session = connect_for(&arena.ensemble.server(server).hosts(), timeout).await;
-        assert_eq!(session.client().session_timeout(), timeout, "the servers allow it");
+        assert_eq!(session.client().expect("a client").session_timeout(), timeout, "the servers allow it");
         let mutex = Mutex::new(&session, &format!("{}-{server}", arena.path)).expect("a mutex");
         holds.push(mutex.lock().await.expect("free"));
     }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use zookeeper_recipes::testing::{LocalLock, LocalLocks};
 use zookeeper_recipes::{
-    Contender, ContenderKind, DistributedLock, DowngradeError, Election, Error, FencingToken, Hold, HoldState,
-    Leadership, LockGuard, LockProvider, Loss, Member, MultiLock, MultiLockBuilder, MultiLockGuard, Mutex,
-    MutexGuard, Observer, Options, Owner, ReentrantMutex, ReentrantMutexGuard, RwLock, RwLockReadGuard,
-    RwLockWriteGuard, Semaphore, SemaphorePermit, Session, Trust, Unanswered, Waiting,
+    Contender, ContenderKind, DistributedLock, DowngradeError, Election, Ended, Error, ErrorKind, FencingToken,
+    Hold, HoldMonitor, HoldState, Leadership, LockGuard, LockProvider, Loss, Member, MultiLock, MultiLockBuilder,
+    MultiLockGuard, Mutex, MutexGuard, Observer, Options, Owner, ReentrantMutex, ReentrantMutexGuard, RwLock,
+    RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit, Session, Term, Trust, Unanswered, Waiting,
 };
 
 fn is_all<T: Send + Sync + Unpin + 'static + std::fmt::Debug>() {}
@@ -36,6 +36,10 @@ fn types_can_be_shared_and_sent() {
     is_all::<Owner>();
     is_all::<Election>();
     is_all::<Leadership>();
+    is_all::<Term>();
+    is_all::<HoldMonitor>();
+    is_plain::<Ended>();
+    is_plain::<ErrorKind>();
     is_all::<Observer>();
     is_all::<Waiting<MutexGuard>>();
     is_all::<Hold>();
@@ -91,10 +95,8 @@ fn futures_of_the_other_recipes_can_be_sent(
     is_send_static(&reentrant.try_lock_for(owner, Duration::ZERO));
     is_send_static(&election.campaign());
     is_send_static(&election.leader());
-    is_send_static(&election.lead(async |term: Leadership| {
-        drop(term);
-        std::ops::ControlFlow::Break(())
-    }));
+    is_send_static(&election.lead(async |_: Term| std::ops::ControlFlow::Break(())));
+    is_send_static(&election.lead_until(std::future::ready(()), async |_: Term| std::ops::ControlFlow::Break(())));
     is_send_static(&election.break_lock(contender));
     is_send_static(&election.revoke(contender));
 }
@@ -147,4 +149,23 @@ fn documentation_is_built_with_every_feature_that_needs_no_library() {
     let wanted: Vec<_> =
         features.filter(|name| !["default", "interop", "scale", "sasl-gssapi"].contains(name)).collect();
     assert_eq!(section("package.metadata.docs.rs")[0], format!("features = {wanted:?}"));
+}
+
+#[test]
+fn errors_have_kinds_and_are_equal_to_themselves() {
+    let lost = Error::Lost(Loss::Expired);
+    assert_eq!(
+        (lost.kind(), lost.kind().to_string().as_str(), lost.is_transient()),
+        (ErrorKind::Lost, "lost", true)
+    );
+    assert_eq!((Error::Closed.kind(), Error::Closed.is_transient()), (ErrorKind::Closed, false));
+    assert!(!Error::Lost(Loss::Closed).is_transient(), "the session is closed");
+    assert_ne!(lost, Error::Lost(Loss::Deleted));
+}
+
+#[test]
+fn states_and_kinds_display_as_words() {
+    let states = [HoldState::Held, HoldState::Suspended, HoldState::Lost(Loss::Deleted), HoldState::Released];
+    assert_eq!(states.map(|state| state.to_string()), ["held", "suspended", "lost: node was deleted", "released"]);
+    assert_eq!(format!("{:<8}{}", ContenderKind::Read, ContenderKind::Lease), "reader  permit");
 }

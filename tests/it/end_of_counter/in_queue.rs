@@ -142,7 +142,7 @@ async fn queue_with_numbers_before_at_and_beyond_the_end_goes_on() {
 async fn hold_keep_alives(holder: &World) {
     holder.proxy.on_request(|request| if is_keep_alive(request) { Verdict::Hold } else { Verdict::Forward });
     // Requests that were under way are answered before this one.
-    holder.session.client().check_stat(&holder.path).await.expect("asked");
+    holder.session.client().expect("a client").check_stat(&holder.path).await.expect("asked");
 }
 
 /// Waits until a server has `count` unanswered requests.

@@ -102,7 +102,7 @@ impl Arena {
                 .await
                 .expect("free");
             let round = Round::new(holds.clone(), holder, next, &self.path);
-            let admin = round.next.client();
+            let admin = round.next.client().expect("a client");
             let both = wait_children(&admin, &self.path, 2);
             if tokio::time::timeout(T, both).await.is_ok() {
                 pass(T.mul_f64(self.random.f64())).await;
@@ -128,7 +128,7 @@ impl Arena {
         // On a busy machine it may have been lost since, which this test does not check.
         let released = guard.release().await;
         assert!(matches!(released, Ok(()) | Err(Error::Lost(_))), "release returned {released:?}");
-        wait_children(&round.next.client(), &self.path, 0).await;
+        wait_children(&round.next.client().expect("a client"), &self.path, 0).await;
         round.next.close().await.expect("closes");
     }
 }

@@ -1,0 +1,60 @@
+//! Monitors, which show a hold and do not hold it.
+
+use std::future::pending;
+use std::time::Duration;
+
+use testbed::frames::Op;
+use zookeeper_recipes::{Ended, HoldMonitor, HoldState, Loss};
+
+use crate::support::{World, soon};
+
+fn is_plain<T: Clone + Send + Sync + 'static>(_: &T) {}
+
+#[tokio::test]
+async fn monitor_shows_the_hold_and_its_release() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    let monitor = guard.monitor();
+    is_plain(&monitor);
+    assert_eq!((monitor.path(), monitor.fencing_token()), (guard.path(), guard.fencing_token()));
+    assert_eq!(monitor.state(), HoldState::Held);
+    assert!(monitor.valid_for() > Duration::ZERO);
+    assert_eq!(monitor.run_until_lost(async { 7 }).await, Ok(7));
+    let works = tokio::spawn(async move { monitor.run_until_lost(pending::<()>()).await });
+    let (ended, monitor) = (guard.ended(), guard.monitor());
+    guard.release().await.expect("released");
+    assert_eq!(soon("the end", ended).await, Ended::Released);
+    assert_eq!(soon("the work", works).await.expect("no panic"), Err(Ended::Released));
+    assert_eq!((monitor.state(), monitor.valid_for()), (HoldState::Released, Duration::ZERO));
+    assert_eq!(soon("the end", monitor.ended()).await, Ended::Released);
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn monitor_shows_the_loss() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    let (monitor, ended) = (guard.monitor(), guard.ended());
+    world.expire().await;
+    assert_eq!(soon("the end", ended).await, Ended::Lost(Loss::Expired));
+    assert_eq!(soon("the loss", monitor.lost()).await, Loss::Expired);
+    assert_eq!(monitor.state(), HoldState::Lost(Loss::Expired));
+    assert_eq!(monitor.run_until_lost(pending::<()>()).await, Err(Ended::Lost(Loss::Expired)));
+    drop(guard);
+    assert_eq!(monitor.state(), HoldState::Lost(Loss::Expired), "the first end counts");
+}
+
+#[tokio::test]
+async fn monitor_keeps_neither_the_lock_nor_the_session() {
+    let world = World::new().await;
+    let session = world.other().await;
+    let monitor: HoldMonitor = {
+        let mutex = zookeeper_recipes::Mutex::new(&session, &world.path).expect("a mutex");
+        let guard = mutex.lock().await.expect("held");
+        guard.monitor()
+    };
+    world.wait_empty().await;
+    assert_eq!(monitor.state(), HoldState::Released);
+    drop(session);
+    soon("the end of the session", world.proxy.wait_for(|request| request.op == Op::CloseSession)).await;
+}
