@@ -1,7 +1,13 @@
-//! Owns the traits that services are written against, so that a fake can stand in for a lock.
+//! Owns the traits that services are written against, so that a test double can stand in for the servers.
+//!
+//! They have everything that the recipes have. What a double need not have has a default body, so that additions break
+//! nobody's double.
+
+mod recipes;
 
 use std::fmt::Debug;
-use std::future::Future;
+use std::future::{Future, pending};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,21 +15,18 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use crate::election::Leadership;
+use crate::contender::Contender;
+use crate::election::{Term, Won, lead_until};
 use crate::error::{Error, Loss, Result};
 use crate::fencing_token::FencingToken;
-use crate::hold::{HoldState, run_until};
-use crate::multi_lock::{MultiLock, MultiLockGuard};
-use crate::mutex::{Mutex, MutexGuard};
-use crate::reentrant::ReentrantMutexGuard;
-use crate::rwlock::{RwLockReadGuard, RwLockWriteGuard};
-use crate::semaphore::SemaphorePermit;
-use crate::session::Session;
+use crate::hold::{HoldMonitor, HoldState, run_until};
+use crate::owner::Owner;
 
 /// A lock that one holder at a time can hold. Object safe: keep an `Arc<dyn DistributedLock>`.
 ///
-/// Implemented by [`Mutex`] and by test doubles. [`MultiLock::exclusive`] returns one; a [`MultiLock`] itself may have
-/// members that are only read, and then has several holders at a time.
+/// Implemented by [`Mutex`](crate::Mutex) and by test doubles. [`MultiLock::exclusive`](crate::MultiLock::exclusive)
+/// returns one; a [`MultiLock`](crate::MultiLock) itself may have members that are only read, and then has several holders
+/// at a time.
 ///
 /// # Examples
 ///
@@ -49,18 +52,38 @@ use crate::session::Session;
 /// ```
 #[async_trait]
 pub trait DistributedLock: Send + Sync {
-    /// Waits for the lock, for as long as it takes. See [`Mutex::lock`].
+    /// Waits for the lock, for as long as it takes. See [`Mutex::lock`](crate::Mutex::lock).
     async fn lock(&self) -> Result<Box<dyn LockGuard>>;
 
-    /// Takes the lock if it is free. See [`Mutex::try_lock`].
+    /// Takes the lock if it is free. See [`Mutex::try_lock`](crate::Mutex::try_lock).
     async fn try_lock(&self) -> Result<Option<Box<dyn LockGuard>>>;
 
-    /// Waits for the lock for at most `limit`. See [`Mutex::try_lock_for`], also for what to do about `None` and about
-    /// [`Error::Unavailable`](crate::Error::Unavailable).
+    /// Waits for the lock for at most `limit`. See [`Mutex::try_lock_for`](crate::Mutex::try_lock_for), also for what to do
+    /// about `None` and about [`Error::Unavailable`].
     async fn try_lock_for(&self, limit: Duration) -> Result<Option<Box<dyn LockGuard>>>;
+
+    /// The lock path; by default empty.
+    fn path(&self) -> &str {
+        ""
+    }
+
+    /// Lists holders and waiters; by default nobody. See [`Mutex::contenders`](crate::Mutex::contenders).
+    async fn contenders(&self) -> Result<Vec<Contender>> {
+        Ok(Vec::new())
+    }
+
+    /// Asks a holder to release; by default nobody is there. See [`Mutex::revoke`](crate::Mutex::revoke).
+    async fn revoke(&self, _contender: &Contender) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Deletes the node of a contender; by default nobody is there. See [`Mutex::break_lock`](crate::Mutex::break_lock).
+    async fn break_lock(&self, _contender: &Contender) -> Result<bool> {
+        Ok(false)
+    }
 }
 
-/// A held [`DistributedLock`]. Dropping it releases the lock in the background.
+/// A held lock. Dropping it releases the lock in the background.
 #[async_trait]
 pub trait LockGuard: Debug + Send + Sync {
     /// The token of this hold. See [`Hold::fencing_token`](crate::Hold::fencing_token).
@@ -72,8 +95,29 @@ pub trait LockGuard: Debug + Send + Sync {
     /// Resolves when the lock is lost. See [`Hold::lost`](crate::Hold::lost).
     fn lost(&self) -> BoxFuture<'static, Loss>;
 
-    /// Releases the lock and waits until that is confirmed. See [`MutexGuard::release`].
+    /// Releases the lock and waits until that is confirmed. See [`MutexGuard::release`](crate::MutexGuard::release).
     async fn release(self: Box<Self>) -> Result<()>;
+
+    /// The lock path; by default empty.
+    fn path(&self) -> &str {
+        ""
+    }
+
+    /// How long the hold is trusted from now on. By default without end while it is held.
+    fn valid_for(&self) -> Duration {
+        if self.state() == HoldState::Held { Duration::MAX } else { Duration::ZERO }
+    }
+
+    /// A view of the hold that does not hold it. The default one learns of a loss, and not of a release.
+    fn monitor(&self) -> HoldMonitor {
+        HoldMonitor::of_double(self.path(), self.fencing_token(), self.state(), self.lost())
+    }
+
+    /// Resolves when somebody asks for the lock back; by default never. See
+    /// [`Hold::revoke_requested`](crate::Hold::revoke_requested).
+    fn revoke_requested(&self) -> BoxFuture<'static, ()> {
+        pending().boxed()
+    }
 }
 
 impl dyn LockGuard + '_ {
@@ -95,111 +139,176 @@ impl dyn LockGuard + '_ {
     }
 }
 
-/// What locks are had from by their path: a [`Session`], or a fake.
+/// A lock that one writer can hold, or any number of readers. Implemented by [`RwLock`](crate::RwLock) and by test doubles.
+#[async_trait]
+pub trait DistributedRwLock: Send + Sync {
+    /// Waits to read, for as long as it takes.
+    async fn read(&self) -> Result<Box<dyn LockGuard>>;
+
+    /// Reads if no writer is ahead.
+    async fn try_read(&self) -> Result<Option<Box<dyn LockGuard>>>;
+
+    /// Waits to read for at most `limit`.
+    async fn try_read_for(&self, limit: Duration) -> Result<Option<Box<dyn LockGuard>>>;
+
+    /// Waits to write, for as long as it takes.
+    async fn write(&self) -> Result<Box<dyn WriteGuard>>;
+
+    /// Writes if nobody is ahead.
+    async fn try_write(&self) -> Result<Option<Box<dyn WriteGuard>>>;
+
+    /// Waits to write for at most `limit`.
+    async fn try_write_for(&self, limit: Duration) -> Result<Option<Box<dyn WriteGuard>>>;
+}
+
+/// A [`DistributedRwLock`] held for writing.
+#[async_trait]
+pub trait WriteGuard: LockGuard {
+    /// Goes on as a reader; if that fails, the guard is returned. See
+    /// [`RwLockWriteGuard::downgrade`](crate::RwLockWriteGuard::downgrade).
+    async fn downgrade(self: Box<Self>) -> Result<Box<dyn LockGuard>, (Box<dyn WriteGuard>, Error)>;
+}
+
+/// A number of permits. Implemented by [`Semaphore`](crate::Semaphore) and by test doubles.
+#[async_trait]
+pub trait DistributedSemaphore: Send + Sync {
+    /// Waits for `count` permits, all or none, for as long as it takes.
+    async fn acquire(&self, count: u32) -> Result<Box<dyn LockGuard>>;
+
+    /// Takes `count` permits if there are so many and nobody is ahead.
+    async fn try_acquire(&self, count: u32) -> Result<Option<Box<dyn LockGuard>>>;
+
+    /// Waits for `count` permits for at most `limit`.
+    async fn try_acquire_for(&self, count: u32, limit: Duration) -> Result<Option<Box<dyn LockGuard>>>;
+}
+
+/// A lock that its [`Owner`] can lock again. Implemented by [`ReentrantMutex`](crate::ReentrantMutex) and by test doubles.
+#[async_trait]
+pub trait DistributedReentrantLock: Send + Sync {
+    /// Waits for the lock, for as long as it takes; at once if `owner` holds it.
+    async fn lock(&self, owner: &Owner) -> Result<Box<dyn LockGuard>>;
+
+    /// Takes the lock if it is free, or held by `owner`.
+    async fn try_lock(&self, owner: &Owner) -> Result<Option<Box<dyn LockGuard>>>;
+
+    /// Waits for the lock for at most `limit`.
+    async fn try_lock_for(&self, owner: &Owner, limit: Duration) -> Result<Option<Box<dyn LockGuard>>>;
+}
+
+/// One leader among candidates. Implemented by [`Election`](crate::Election) and by test doubles.
+#[async_trait]
+pub trait DistributedElection: Send + Sync {
+    /// Waits for leadership, for as long as it takes.
+    async fn campaign(&self) -> Result<Box<dyn LeaderGuard>>;
+
+    /// Leads if no other candidate is there.
+    async fn try_campaign(&self) -> Result<Option<Box<dyn LeaderGuard>>>;
+
+    /// Waits for leadership for at most `limit`.
+    async fn try_campaign_for(&self, limit: Duration) -> Result<Option<Box<dyn LeaderGuard>>>;
+
+    /// A view of the present leadership of this value. See [`Election::current_term`](crate::Election::current_term).
+    fn current_term(&self) -> Option<HoldMonitor>;
+
+    /// Who leads, if anybody does; by default not known. See [`Election::leader`](crate::Election::leader).
+    async fn leader(&self) -> Result<Option<Contender>> {
+        Ok(None)
+    }
+}
+
+/// The leadership of a [`DistributedElection`]. Its release resigns.
+#[async_trait]
+pub trait LeaderGuard: LockGuard {
+    /// Shows observers something else in place of the identifier. See
+    /// [`Leadership::proclaim`](crate::Leadership::proclaim).
+    async fn proclaim(&self, data: Vec<u8>) -> Result<()>;
+}
+
+impl dyn DistributedElection + '_ {
+    /// Leads, term after term. See [`Election::lead`](crate::Election::lead).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Election::lead`](crate::Election::lead).
+    ///
+    /// # Errors
+    ///
+    /// As [`Election::lead`](crate::Election::lead).
+    pub async fn lead<F, R, T>(&self, term: F) -> Result<T>
+    where
+        F: FnMut(Term) -> R,
+        R: Future<Output = ControlFlow<T>>,
+    {
+        match self.lead_until(pending(), term).await? {
+            Some(end) => Ok(end),
+            // Nothing stops it.
+            None => pending().await,
+        }
+    }
+
+    /// As [`lead`](Self::lead), until `stop` is ready. See [`Election::lead_until`](crate::Election::lead_until).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Election::lead`](crate::Election::lead).
+    ///
+    /// # Errors
+    ///
+    /// As [`Election::lead`](crate::Election::lead).
+    pub async fn lead_until<F, R, T>(&self, stop: impl Future<Output = ()>, term: F) -> Result<Option<T>>
+    where
+        F: FnMut(Term) -> R,
+        R: Future<Output = ControlFlow<T>>,
+    {
+        let campaign = || {
+            async {
+                let guard = self.campaign().await?;
+                Ok(Won { monitor: guard.monitor(), resign: guard.release().boxed() })
+            }
+            .boxed()
+        };
+        lead_until(campaign, stop, term).await
+    }
+}
+
+/// Creates locks by path. Implemented by [`Session`](crate::Session) and by test doubles, and by an `Arc` of one.
+///
+/// Nothing is sent by any of these.
+///
+/// # Errors
+///
+/// [`Error::InvalidInput`] if a path cannot be a lock path, or the provider has no such locks, as is the default for all
+/// but [`lock_at`](Self::lock_at).
 pub trait LockProvider: Send + Sync {
-    /// The lock at `path`. Sends nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidInput`](crate::Error::InvalidInput) if `path` cannot be a lock path.
+    /// The lock at `path`.
     fn lock_at(&self, path: &str) -> Result<Arc<dyn DistributedLock>>;
-}
 
-impl LockProvider for Session {
-    fn lock_at(&self, path: &str) -> Result<Arc<dyn DistributedLock>> {
-        Ok(Arc::new(Mutex::new(self, path)?))
+    /// The read-write lock at `path`.
+    fn rw_lock_at(&self, _path: &str) -> Result<Arc<dyn DistributedRwLock>> {
+        Err(missing("read-write locks"))
+    }
+
+    /// The semaphore with `permits` permits at `path`.
+    fn semaphore_at(&self, _path: &str, _permits: u32) -> Result<Arc<dyn DistributedSemaphore>> {
+        Err(missing("semaphores"))
+    }
+
+    /// The re-entrant lock at `path`.
+    fn reentrant_lock_at(&self, _path: &str) -> Result<Arc<dyn DistributedReentrantLock>> {
+        Err(missing("re-entrant locks"))
+    }
+
+    /// The locks at all these paths as one.
+    fn multi_lock_of(&self, _paths: &[&str]) -> Result<Arc<dyn DistributedLock>> {
+        Err(missing("locks of several paths"))
+    }
+
+    /// The election at `path`.
+    fn election_at(&self, _path: &str) -> Result<Arc<dyn DistributedElection>> {
+        Err(missing("elections"))
     }
 }
 
-/// A multi-lock without shared members.
-struct Exclusive(MultiLock);
-
-macro_rules! locks {
-    ($($lock:ty: |$this:ident| $of:expr;)*) => {$(
-        #[async_trait]
-        impl DistributedLock for $lock {
-            async fn lock(&self) -> Result<Box<dyn LockGuard>> {
-                let $this = self;
-                Ok(Box::new($of.lock().await?))
-            }
-
-            async fn try_lock(&self) -> Result<Option<Box<dyn LockGuard>>> {
-                let $this = self;
-                Ok($of.try_lock().await?.map(|guard| Box::new(guard) as _))
-            }
-
-            async fn try_lock_for(&self, limit: Duration) -> Result<Option<Box<dyn LockGuard>>> {
-                let $this = self;
-                Ok($of.try_lock_for(limit).await?.map(|guard| Box::new(guard) as _))
-            }
-        }
-    )*};
-}
-
-locks! {
-    Mutex: |this| this;
-    Exclusive: |this| this.0;
-}
-
-impl MultiLock {
-    /// Returns this lock as a [`DistributedLock`], which one holder at a time can hold.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidInput`] if one of the members is only [read](crate::MultiLockBuilder::read): others may read it at
-    /// the same time.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # fn example(session: zookeeper_recipes::Session) -> Result<(), zookeeper_recipes::Error> {
-    /// use std::sync::Arc;
-    ///
-    /// use zookeeper_recipes::{DistributedLock, MultiLock};
-    ///
-    /// let accounts: Arc<dyn DistributedLock> =
-    ///     MultiLock::new(&session, ["/accounts/alice", "/accounts/bob"])?.exclusive()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn exclusive(&self) -> Result<Arc<dyn DistributedLock>> {
-        if let Some(path) = self.shared_member() {
-            let reason = format!("{path} is only read, which several may do at a time; lock it or write it");
-            return Err(Error::invalid("paths", reason));
-        }
-        Ok(Arc::new(Exclusive(self.clone())))
-    }
-}
-
-macro_rules! guards {
-    ($($guard:ty: $release:ident),*) => {$(
-        #[async_trait]
-        impl LockGuard for $guard {
-            fn fencing_token(&self) -> FencingToken {
-                (**self).fencing_token()
-            }
-
-            fn state(&self) -> HoldState {
-                (**self).state()
-            }
-
-            fn lost(&self) -> BoxFuture<'static, Loss> {
-                (**self).lost().boxed()
-            }
-
-            async fn release(self: Box<Self>) -> Result<()> {
-                Self::$release(*self).await
-            }
-        }
-    )*};
-}
-
-guards! {
-    MutexGuard: release,
-    ReentrantMutexGuard: release,
-    RwLockReadGuard: release,
-    RwLockWriteGuard: release,
-    SemaphorePermit: release,
-    MultiLockGuard: release,
-    Leadership: resign
+fn missing(what: &str) -> Error {
+    Error::invalid("provider", format!("this LockProvider has no {what}; implement the method that creates them"))
 }

@@ -5,12 +5,13 @@ mod term;
 
 use std::future::{Future, pending};
 use std::ops::ControlFlow;
-use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+
 use crate::contender::{self, Contender, for_operators};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::hold::{Hold, HoldMonitor, guard};
 use crate::lock::{Lock, Waiting};
 use crate::options::Options;
@@ -19,6 +20,8 @@ use crate::session::Session;
 
 pub use self::observer::Observer;
 pub use self::term::Term;
+
+pub(crate) use self::term::{Won, lead_until};
 
 /// An election of one leader among candidates, in the order in which they stood. Compatible with Curator's
 /// `LeaderLatch`. (For its `LeaderSelector`, see [`Mutex`](crate::Mutex).)
@@ -58,7 +61,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] if `path` cannot be a lock path.
+    /// [`Error::InvalidInput`](crate::Error::InvalidInput) if `path` cannot be a lock path.
     pub fn new(session: &Session, path: &str) -> Result<Self> {
         Self::with_options(session, path, Options::new())
     }
@@ -67,7 +70,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] if `path` or `options` cannot be used.
+    /// [`Error::InvalidInput`](crate::Error::InvalidInput) if `path` or `options` cannot be used.
     pub fn with_options(session: &Session, path: &str, options: Options) -> Result<Self> {
         Ok(Self { lock: Lock::of_one(session, path, Kind::Latch, &options)?, current: CurrentTerm::default() })
     }
@@ -178,7 +181,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// As [`campaign`](Self::campaign), but never [`Error::Evicted`]: it campaigns again. [`Error::NoAuth`] also if the ACLs
+    /// As [`campaign`](Self::campaign), but never [`Error::Evicted`](crate::Error::Evicted): it campaigns again. [`Error::NoAuth`](crate::Error::NoAuth) also if the ACLs
     /// do not let it resign.
     ///
     /// # Panics
@@ -224,47 +227,19 @@ impl Election {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn lead_until<F, R, T>(&self, stop: impl Future<Output = ()>, mut term: F) -> Result<Option<T>>
+    pub async fn lead_until<F, R, T>(&self, stop: impl Future<Output = ()>, term: F) -> Result<Option<T>>
     where
         F: FnMut(Term) -> R,
         R: Future<Output = ControlFlow<T>>,
     {
-        let mut stop = pin!(stop);
-        loop {
-            let leadership = tokio::select! {
-                biased;
-                () = &mut stop => return Ok(None),
-                campaigned = self.campaign() => match campaigned {
-                    Err(Error::Evicted { .. }) => continue,
-                    campaigned => campaigned?,
-                },
-            };
-            let given = Term::new(leadership.monitor());
-            let resign = given.resign_wanted();
-            let end = tokio::select! {
-                biased;
-                () = &mut stop => ControlFlow::Break(None),
-                () = resign.notified() => ControlFlow::Continue(()),
-                led = leadership.run_until_lost(term(given)) => match led {
-                    Ok(ControlFlow::Break(end)) => ControlFlow::Break(Some(end)),
-                    Ok(ControlFlow::Continue(())) => ControlFlow::Continue(()),
-                    Err(loss) => {
-                        tracing::info!(path = %self.lock.path, %loss, "leadership is lost; campaigning again");
-                        ControlFlow::Continue(())
-                    }
-                },
-            };
-            // The future of the term is gone by now.
-            match (end, leadership.resign().await) {
-                (ControlFlow::Break(end), Err(error)) if !matches!(error, Error::Lost(_)) => {
-                    tracing::warn!(path = %self.lock.path, %error, "cannot resign");
-                    return Ok(end);
-                }
-                (ControlFlow::Break(end), _) => return Ok(end),
-                (ControlFlow::Continue(()), Ok(()) | Err(Error::Lost(_))) => {}
-                (ControlFlow::Continue(()), Err(error)) => return Err(error),
+        let campaign = || {
+            async {
+                let leadership = self.campaign().await?;
+                Ok(Won { monitor: leadership.monitor(), resign: leadership.resign().boxed() })
             }
-        }
+            .boxed()
+        };
+        lead_until(campaign, stop, term).await
     }
 
     /// A view of the present leadership of this value and its clones, for a readiness probe; `None` if they do not lead.
@@ -329,8 +304,8 @@ impl Leadership {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if leadership was lost before the servers could be asked; [`Error::InvalidInput`] if `data` cannot be
-    /// written; [`Error::NoAuth`] if the ACLs deny it.
+    /// [`Error::Lost`](crate::Error::Lost) if leadership was lost before the servers could be asked; [`Error::InvalidInput`](crate::Error::InvalidInput) if `data` cannot be
+    /// written; [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs deny it.
     ///
     /// # Panics
     ///

@@ -158,10 +158,14 @@ mod session;
 pub mod testing;
 
 pub use async_trait::async_trait;
+pub use futures_util::future::BoxFuture;
 pub use zookeeper_client;
 
 pub use crate::contender::Contender;
-pub use crate::distributed_lock::{DistributedLock, LockGuard, LockProvider};
+pub use crate::distributed_lock::{
+    DistributedElection, DistributedLock, DistributedReentrantLock, DistributedRwLock, DistributedSemaphore,
+    LeaderGuard, LockGuard, LockProvider, WriteGuard,
+};
 pub use crate::election::{Election, Leadership, Observer, Term};
 pub use crate::error::{Error, ErrorKind, Loss, Result, Unanswered};
 pub use crate::fencing_token::FencingToken;

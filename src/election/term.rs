@@ -1,11 +1,15 @@
-//! Owns [`Term`]: a leadership as [`Election::lead`](crate::Election::lead) hands it out, which holds nothing.
+//! Owns [`Term`]: a leadership as [`Election::lead`](crate::Election::lead) hands it out, which holds nothing; and the loop
+//! that leads term after term.
 
-use std::ops::Deref;
+use std::future::Future;
+use std::ops::{ControlFlow, Deref};
+use std::pin::pin;
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::hold::HoldMonitor;
 
 /// One term of a leader: a [monitor](HoldMonitor) of the leadership that [`Election::lead`](crate::Election::lead) keeps.
@@ -18,14 +22,6 @@ pub struct Term {
 }
 
 impl Term {
-    pub(super) fn new(monitor: HoldMonitor) -> Self {
-        Self { monitor, resign: Arc::default() }
-    }
-
-    pub(super) fn resign_wanted(&self) -> Arc<Notify> {
-        self.resign.clone()
-    }
-
     /// Ends the term: its future is dropped at its next `await`, the leadership is resigned, and `lead` campaigns again.
     ///
     /// After the end of the term it does nothing.
@@ -57,5 +53,60 @@ impl Deref for Term {
 
     fn deref(&self) -> &HoldMonitor {
         &self.monitor
+    }
+}
+
+/// A leadership that was won.
+pub(crate) struct Won {
+    pub(crate) monitor: HoldMonitor,
+    /// Owns the leadership: it lasts until this is awaited, or dropped.
+    pub(crate) resign: BoxFuture<'static, Result<()>>,
+}
+
+/// Campaigns and leads, term after term, until a term returns `Break`, or `stop` is ready.
+pub(crate) async fn lead_until<'a, F, R, T>(
+    campaign: impl Fn() -> BoxFuture<'a, Result<Won>>,
+    stop: impl Future<Output = ()>,
+    mut term: F,
+) -> Result<Option<T>>
+where
+    F: FnMut(Term) -> R,
+    R: Future<Output = ControlFlow<T>>,
+{
+    let mut stop = pin!(stop);
+    loop {
+        let Won { monitor, resign } = tokio::select! {
+            biased;
+            () = &mut stop => return Ok(None),
+            won = campaign() => match won {
+                Err(Error::Evicted { .. }) => continue,
+                won => won?,
+            },
+        };
+        let resign_wanted = Arc::<Notify>::default();
+        let given = Term { monitor: monitor.clone(), resign: resign_wanted.clone() };
+        let end = tokio::select! {
+            biased;
+            () = &mut stop => ControlFlow::Break(None),
+            () = resign_wanted.notified() => ControlFlow::Continue(()),
+            led = monitor.run_until_lost(term(given)) => match led {
+                Ok(ControlFlow::Break(end)) => ControlFlow::Break(Some(end)),
+                Ok(ControlFlow::Continue(())) => ControlFlow::Continue(()),
+                Err(ended) => {
+                    tracing::info!(path = monitor.path(), %ended, "leadership has ended; campaigning again");
+                    ControlFlow::Continue(())
+                }
+            },
+        };
+        // The future of the term is dropped by now.
+        match (end, resign.await) {
+            (ControlFlow::Break(end), Ok(()) | Err(Error::Lost(_))) => return Ok(end),
+            (ControlFlow::Break(end), Err(error)) => {
+                tracing::warn!(path = monitor.path(), %error, "cannot resign");
+                return Ok(end);
+            }
+            (ControlFlow::Continue(()), Ok(()) | Err(Error::Lost(_))) => {}
+            (ControlFlow::Continue(()), Err(error)) => return Err(error),
+        }
     }
 }

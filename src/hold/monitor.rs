@@ -1,13 +1,14 @@
 //! Owns [`HoldMonitor`]: a view of a hold that does not hold it; and [`Ended`], how a hold has ended.
 
 use std::fmt;
-use std::future::{Future, pending, poll_fn};
+use std::future::{Future, pending, poll_fn, ready};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
 
 use crate::error::{Loss, Result};
 use crate::fencing_token::FencingToken;
@@ -39,7 +40,9 @@ pub(crate) trait View: Send + Sync {
     fn ended(self: Arc<Self>) -> BoxFuture<'static, Ended>;
 
     /// Sets what observers of a leader see.
-    fn proclaim(self: Arc<Self>, data: Vec<u8>) -> BoxFuture<'static, Result<()>>;
+    fn proclaim(self: Arc<Self>, _data: Vec<u8>) -> BoxFuture<'static, Result<()>> {
+        ready(Ok(())).boxed()
+    }
 }
 
 /// A view of a hold that does not hold it: for health checks, metrics, and tasks that work under a lock which somebody else
@@ -65,6 +68,16 @@ pub struct HoldMonitor(Arc<dyn View>);
 impl HoldMonitor {
     pub(crate) fn new(view: Arc<dyn View>) -> Self {
         Self(view)
+    }
+
+    /// That of a test double which has none of its own.
+    pub(crate) fn of_double(
+        path: &str,
+        token: FencingToken,
+        state: HoldState,
+        lost: BoxFuture<'static, Loss>,
+    ) -> Self {
+        Self::new(Arc::new(Double { path: path.to_owned(), token, state, lost: lost.shared() }))
     }
 
     /// The lock path; of a hold with several, the first.
@@ -138,6 +151,37 @@ impl HoldMonitor {
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn run_until_lost<F: Future>(&self, future: F) -> Result<F::Output, Ended> {
         run_until(|| self.state().ended(), self.ended(), future).await
+    }
+}
+
+/// What is known of a test double's hold.
+struct Double {
+    path: String,
+    token: FencingToken,
+    /// At the time when the monitor was made.
+    state: HoldState,
+    lost: Shared<BoxFuture<'static, Loss>>,
+}
+
+impl View for Double {
+    fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn fencing_token(&self) -> FencingToken {
+        self.token
+    }
+
+    fn state(&self) -> HoldState {
+        self.lost.clone().now_or_never().map_or(self.state, HoldState::Lost)
+    }
+
+    fn valid_for(&self) -> Duration {
+        self.state().ended().map_or(Duration::MAX, |_| Duration::ZERO)
+    }
+
+    fn ended(self: Arc<Self>) -> BoxFuture<'static, Ended> {
+        self.lost.clone().map(Ended::Lost).boxed()
     }
 }
 
