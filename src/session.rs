@@ -175,10 +175,41 @@ impl Session {
     pub async fn connect_with(connector: Connector, hosts: &str) -> Result<Self> {
         let servers = Servers::new(connector, hosts)?;
         let (client, created) = servers.connect_first().await?;
-        let session = Self::of(ServerSession::new(client, Some(created)), servers.hosts().clone(), true);
-        keeper::start(&session.present());
+        let session = Self::of(keeper::start(client, Some(created)), servers.hosts().clone(), true);
         tokio::spawn(supervise(Supervisor(Arc::downgrade(&session.inner)), servers));
         Ok(session)
+    }
+
+    /// Shares the session of a client that somebody else has connected.
+    ///
+    /// Such a session is not renewed when it expires, and [`close`](Self::close) releases its locks but does not end the
+    /// client's session. Call it on the runtime on which the client was connected: its locks end with that.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] outside a tokio runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use zookeeper_recipes::Session;
+    /// use zookeeper_recipes::zookeeper_client::Client;
+    ///
+    /// let client = Client::connect("localhost:2181").await?;
+    /// let session = Session::attach(client.clone())?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn attach(client: Client) -> Result<Self> {
+        if tokio::runtime::Handle::try_current().is_err() {
+            let reason =
+                "there is none; attach the session on the tokio runtime on which its client was connected";
+            return Err(Error::invalid("runtime", reason));
+        }
+        renewal::warn_if_short(&client);
+        let zk = keeper::start(client, None);
+        Ok(Self::of(zk, "the servers of the attached client".into(), false))
     }
 
     fn of(zk: Arc<ServerSession>, hosts: Arc<str>, renews: bool) -> Self {
@@ -225,7 +256,7 @@ impl Session {
     ///
     /// Holds become [`Lost(Closed)`](crate::Loss::Closed) at once and their nodes are deleted, waiters get
     /// [`Error::Closed`], and then the ZooKeeper session is ended. Calling it again waits for the same end. It takes
-    /// one session timeout at most. A session made [`From`] a client is not ended: only its locks are. While a renewal is under way there is nothing
+    /// one session timeout at most. An [attached](Self::attach) session is not ended: only its locks are. While a renewal is under way there is nothing
     /// to end, because the old session has expired.
     ///
     /// # Cancel safety
@@ -306,30 +337,23 @@ impl Session {
             let current = changes.borrow_and_update().clone();
             match &current {
                 Current::Ended(_, error) => return Err(error.clone()),
-                Current::Live(zk) => {
-                    if !zk.is_started() {
-                        keeper::start(zk);
+                Current::Live(zk) => match zk.phase() {
+                    Phase::Open => return Ok(zk.clone()),
+                    Phase::Closing | Phase::Over(End::Closed(_)) => {
+                        return Err(Error::Closed);
                     }
-                    match zk.phase() {
-                        Phase::Open => return Ok(zk.clone()),
-                        Phase::Closing | Phase::Over(End::Closed(_)) => {
-                            return Err(Error::Closed);
-                        }
-                        Phase::Over(End::Orphaned) => {
-                            return Err(ended(ORPHANED));
-                        }
-                        Phase::Over(End::Expired | End::AuthFailed)
-                            if !self.inner.renews.load(Ordering::Acquire) =>
-                        {
-                            return Err(ended(if zk.is_owned() {
-                                ORPHANED
-                            } else {
-                                "it has expired, and a session made from a client is not renewed"
-                            }));
-                        }
-                        Phase::Over(End::Expired | End::AuthFailed) => {}
+                    Phase::Over(End::Orphaned) => {
+                        return Err(ended(ORPHANED));
                     }
-                }
+                    Phase::Over(End::Expired | End::AuthFailed) if !self.inner.renews.load(Ordering::Acquire) => {
+                        return Err(ended(if zk.is_owned() {
+                            ORPHANED
+                        } else {
+                            "it has expired, and an attached session is not renewed"
+                        }));
+                    }
+                    Phase::Over(End::Expired | End::AuthFailed) => {}
+                },
                 Current::Renewing(_) => {}
             }
             if changes.changed().await.is_err() {
@@ -373,22 +397,6 @@ impl Session {
     pub(crate) async fn within_timeout<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
         let limit = self.timeout();
         tokio::time::timeout(limit, request).await.unwrap_or_else(|_| Err(self.unavailable(limit)))
-    }
-}
-
-impl From<Client> for Session {
-    /// Wraps a client that someone else has connected. Such a session is not renewed when it expires, and closing it
-    /// gives up its locks but not the client's session.
-    ///
-    /// It lives on the runtime that it is made on, or else first used on; that should be the client's.
-    fn from(client: Client) -> Self {
-        renewal::warn_if_short(&client);
-        let session = Self::of(ServerSession::new(client, None), "the servers of the given client".into(), false);
-        // Elsewhere the tasks start with the first use.
-        if tokio::runtime::Handle::try_current().is_ok() {
-            keeper::start(&session.present());
-        }
-        session
     }
 }
 

@@ -9,11 +9,10 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
 use uuid::Uuid;
-use zookeeper_client::{SessionState, Stat};
+use zookeeper_client::{Client, SessionState, Stat};
 
 use crate::options::Trust;
 use crate::session::request::{Answer, Failure};
@@ -21,25 +20,21 @@ use crate::session::search::delete_leftovers;
 use crate::session::server_session::{Closing, End, PAUSE, Phase, ServerSession, Work};
 use crate::session::trust::Moment;
 
-/// This many probes lost one after the other, with no change of the connection between them, show that the client's runtime
-/// is gone: a live client loses one only with a connection that it had in the meantime.
-const LOST_PROBES: u32 = 2;
-
 /// The timers have stood still, with the machine, if they are behind the clock of trust by more than this.
 const SLEPT: Duration = Duration::from_millis(20);
 
 /// The shortest time between two slow looks, which is up to a half longer, so that sessions do not look in step.
 const SLOW_LOOK: Duration = Duration::from_secs(20);
 
-/// Starts both tasks on the present runtime, once.
-pub(super) fn start(zk: &Arc<ServerSession>) {
-    // Outside of a runtime this panics, and somebody else may start them later.
-    let runtime = Handle::current();
-    if let Some(receiver) = zk.take_work() {
-        // The guards are arguments, so that they are dropped with a task that never ran.
-        runtime.spawn(keep(TaskGuard::new(zk)));
-        runtime.spawn(work(TaskGuard::new(zk), receiver));
-    }
+/// The session of a client, with both tasks on the present runtime, which is that of the client. `created` is a moment before
+/// the creation of the session, if that is ours to end.
+pub(super) fn start(client: Client, created: Option<Moment>) -> Arc<ServerSession> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let zk = ServerSession::new(client, created, sender);
+    // The guards are arguments, so that they are dropped with a task that never ran.
+    tokio::spawn(keep(TaskGuard::new(&zk)));
+    tokio::spawn(work(TaskGuard::new(&zk), receiver));
+    zk
 }
 
 /// Ends the session if one of its tasks is dropped with its runtime, or panics.
@@ -83,7 +78,6 @@ async fn kept(zk: &Arc<ServerSession>) -> End {
     let mut slow_look = Instant::now() + slow_look();
     let mut renewal: Option<Renewal> = None;
     let mut not_before = Instant::now();
-    let mut lost_probes = 0;
     let mut closing = pin!(async {
         zk.close_wanted.notified().await;
         shut_down(zk).await
@@ -97,7 +91,6 @@ async fn kept(zk: &Arc<ServerSession>) -> End {
         tokio::select! {
             changed = state.changed() => {
                 ended = end_of(changed);
-                lost_probes = 0;
                 zk.announce();
             }
             end = &mut closing => ended = Some(end),
@@ -121,20 +114,16 @@ async fn kept(zk: &Arc<ServerSession>) -> End {
             }
             () = zk.trust_wanted.notified() => {}
             answer = answered(&mut renewal) => {
-                let probe = renewal.take().is_some_and(|renewal| renewal.probe);
+                renewal = None;
                 if answer.is_err() {
                     not_before = Instant::now() + PAUSE;
-                    lost_probes += u32::from(probe);
                 }
-                if zk.evidence.is_orphaned() || lost_probes == LOST_PROBES {
+                if zk.evidence.is_orphaned() {
                     ended = Some(End::Orphaned);
                 }
             }
             trust = due(zk, not_before), if renewal.is_none() && zk.can_renew_trust() => {
                 renewal = Some(Renewal::send(zk, trust));
-            }
-            () = tokio::time::sleep_until(not_before), if renewal.is_none() && zk.needs_probe() => {
-                renewal = Some(Renewal::probe(zk));
             }
         }
     }
@@ -154,9 +143,8 @@ fn end_of(state: SessionState) -> Option<End> {
     }
 }
 
-/// What was sent to renew trust: a read, and a write unless reads are trusted. Or only to see whether the client is alive.
+/// What was sent to renew trust: a read, and a write unless reads are trusted.
 struct Renewal {
-    probe: bool,
     read: Option<Answer<Option<Stat>>>,
     write: Option<Answer<Option<usize>>>,
 }
@@ -165,12 +153,7 @@ impl Renewal {
     fn send(zk: &ServerSession, trust: Trust) -> Self {
         let read = zk.stat("/");
         let write = (trust == Trust::Quorum).then(|| zk.check(vec!["/".to_owned()]));
-        Self { probe: false, read: Some(read), write }
-    }
-
-    /// A request that a client which is away keeps until it is back, and that is lost if there is no client any more.
-    fn probe(zk: &ServerSession) -> Self {
-        Self { probe: true, read: Some(zk.stat("/")), write: None }
+        Self { read: Some(read), write }
     }
 
     /// Waits for the answers, each of which counts as soon as it has come.
@@ -275,12 +258,6 @@ impl ServerSession {
     /// Whether trust can be renewed at this moment.
     pub(super) fn can_renew_trust(&self) -> bool {
         self.phase() == Phase::Open && self.is_connected()
-    }
-
-    /// Whether a request should be under way without a connection: the only one that can find out that the runtime of a
-    /// given client is gone, where its state stays what it was.
-    pub(super) fn needs_probe(&self) -> bool {
-        self.phase() == Phase::Open && !self.is_owned() && !self.is_connected()
     }
 
     /// When trust has to be renewed next, and how.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use zookeeper_client::{Client, Connector, SessionInfo};
 
 use crate::error::{Error, Result, Unanswered};
-use crate::session::server_session::{End, ServerSession};
+use crate::session::server_session::End;
 use crate::session::trust::Moment;
 use crate::session::{Current, Inner, ORPHANED, connector, ended, keeper};
 
@@ -223,9 +223,8 @@ pub(super) async fn supervise(supervisor: Supervisor, servers: Servers) {
         };
         match renewed {
             Ok((client, created)) => {
-                let next = ServerSession::new(client, Some(created));
+                let next = keeper::start(client, Some(created));
                 tracing::info!(session = %next.id(), "session is renewed");
-                keeper::start(&next);
                 if !inner.replace(&zk, Current::Live(next.clone())) {
                     next.close();
                     return;

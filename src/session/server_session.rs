@@ -3,8 +3,7 @@
 //! 1. The tasks that serve it never keep a [`Session`](crate::Session) alive.
 //! 2. The phase only moves forward: open, closing, over. Every change of the connection is announced on the same
 //!    channel, so that every waiter looks at the client's own state again.
-//! 3. Callers check the connection before they send: the client would keep requests without bound, and send them later. One
-//!    probe at a time is the exception, which finds out whether the client's runtime is gone (see `keeper`).
+//! 3. Callers check the connection before they send: the client would keep requests without bound, and send them later.
 
 use std::fmt;
 use std::future::pending;
@@ -97,15 +96,13 @@ pub(crate) struct ServerSession {
     pub(super) trust_wanted: Notify,
     pub(super) close_wanted: Notify,
     work: mpsc::UnboundedSender<Work>,
-    not_started: Mutex<Option<mpsc::UnboundedReceiver<Work>>>,
     /// What gets work in the background at a moment, if it is still there.
     lasting: Mutex<Vec<(Moment, Weak<dyn Lasting>)>>,
 }
 
 impl ServerSession {
     /// `created` is a moment before the creation of the session, if that is ours to end.
-    pub(super) fn new(client: Client, created: Option<Moment>) -> Arc<Self> {
-        let (work, receiver) = mpsc::unbounded_channel();
+    pub(super) fn new(client: Client, created: Option<Moment>, work: mpsc::UnboundedSender<Work>) -> Arc<Self> {
         Arc::new(Self {
             id: client.session_id(),
             timeout: client.session_timeout(),
@@ -125,7 +122,6 @@ impl ServerSession {
             trust_wanted: Notify::new(),
             close_wanted: Notify::new(),
             work,
-            not_started: Mutex::new(Some(receiver)),
             lasting: Mutex::default(),
         })
     }
@@ -277,20 +273,6 @@ impl ServerSession {
         self.lasting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the background tasks were started.
-    pub(super) fn is_started(&self) -> bool {
-        self.lock_not_started().is_none()
-    }
-
-    /// The queue of work for the background; only the first caller gets it.
-    pub(super) fn take_work(&self) -> Option<mpsc::UnboundedReceiver<Work>> {
-        self.lock_not_started().take()
-    }
-
-    fn lock_not_started(&self) -> MutexGuard<'_, Option<mpsc::UnboundedReceiver<Work>>> {
-        self.not_started.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits until it is time to look at the servers without having been woken, in case an event was never sent. All
     /// waiters of a session look at the same time, and share their listings.
     pub(crate) async fn slow_look(&self) {
@@ -316,9 +298,6 @@ impl ServerSession {
     pub(crate) fn close(&self) {
         self.advance(Phase::Closing);
         self.close_wanted.notify_one();
-        if !self.is_started() {
-            self.end(End::Closed(Closing::Confirmed));
-        }
     }
 
     /// Ends at once, whatever is under way.

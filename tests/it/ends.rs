@@ -164,7 +164,7 @@ async fn close_while_disconnected_cleans_up_after_the_reconnect() {
 async fn close_leaves_the_session_of_a_given_client() {
     let world = World::new().await;
     let client = world.session.client().expect("a client");
-    let session = Session::from(client.clone());
+    let session = Session::attach(client.clone()).expect("in a runtime");
     let guard = Mutex::new(&session, &world.path).expect("a mutex").lock().await.expect("held");
     session.close().await.expect("closed");
     assert_eq!(guard.state(), HoldState::Lost(Loss::Closed));
@@ -321,7 +321,7 @@ async fn session_timeout_under_two_default_ticks_causes_a_warning() {
         drop(listening);
         assert_eq!(warnings.count("two ticks"), warned, "{timeout} s");
         let listening = warnings.listen();
-        drop(Session::from(session.client().expect("a client")));
+        drop(Session::attach(session.client().expect("a client")).expect("in a runtime"));
         drop(listening);
         assert_eq!(warnings.count("two ticks"), 2 * warned, "{timeout} s, given client");
         session.close().await.expect("closed");
@@ -353,7 +353,7 @@ async fn close_does_not_take_a_silent_server_for_a_clone_of_the_client() {
 async fn panic_in_a_task_on_a_given_client_leaves_no_node() {
     let world = World::new().await;
     world.make_path().await;
-    let given = Session::from(world.session.client().expect("a client"));
+    let given = Session::attach(world.session.client().expect("a client")).expect("in a runtime");
     let unreadable = [Acl::new(Permission::CREATE | Permission::DELETE, AuthId::anyone())];
     let options = Options::new().with_acls(Acls::new(&unreadable));
     let mutex = Mutex::with_options(&given, &world.path, options).expect("a mutex");

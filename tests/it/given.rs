@@ -32,7 +32,7 @@ async fn guard_dropped_while_disconnected_leaves_nothing_without_other_handles()
     let world = World::new().await;
     world.make_path().await;
     let client = client(&world.proxy.hosts()).await;
-    let session = Session::from(client.clone());
+    let session = Session::attach(client.clone()).expect("in a runtime");
     let guard = Mutex::new(&session, &world.path).expect("a mutex").lock().await.expect("held");
     let mut state = client.state_watcher();
     world.proxy.refuse();
@@ -46,27 +46,10 @@ async fn guard_dropped_while_disconnected_leaves_nothing_without_other_handles()
 }
 
 #[test]
-fn guard_of_a_given_client_releases_after_the_runtime_of_its_first_use() {
-    let (clients, first) = (runtime(), runtime());
-    let world = clients.block_on(World::new());
-    let client = clients.block_on(client(&hosts()));
-    let session = Session::from(client.clone());
-    let mutex = Mutex::new(&session, &world.path).expect("a mutex");
-    let guard = first.block_on(mutex.lock()).expect("held");
-    drop(first);
-    assert_eq!(guard.state(), HoldState::Lost(Loss::Expired), "nothing renews its trust");
-    drop(guard);
-    clients.block_on(world.wait_empty());
-    let error = clients.block_on(soon("an answer", mutex.lock())).expect_err("it was bound to that runtime");
-    assert!(matches!(error, Error::SessionEnded { .. }), "{error:?}");
-    assert_eq!(client.state(), SessionState::SyncConnected);
-}
-
-#[test]
 fn runtime_of_the_client_dropped_under_a_hold_elsewhere_is_a_loss() {
     let (clients, holders) = (runtime(), Builder::new_current_thread().enable_all().build().expect("a runtime"));
     let world = holders.block_on(World::new());
-    let session = Session::from(clients.block_on(client(&hosts())));
+    let session = clients.block_on(async { Session::attach(client(&hosts()).await).expect("in a runtime") });
     let guard = holders.block_on(Mutex::new(&session, &world.path).expect("a mutex").lock()).expect("held");
     clients.shutdown_background();
     // The runtime of the hold runs on, although the client's has ended.
@@ -80,7 +63,7 @@ fn runtime_of_the_client_dropped_under_a_hold_elsewhere_is_a_loss() {
 async fn first_lock_of_a_given_client_may_come_late() {
     let world = World::new().await;
     world.make_path().await;
-    let session = Session::from(client(&hosts()).await);
+    let session = Session::attach(client(&hosts()).await).expect("in a runtime");
     pass(TIMEOUT / 2).await;
     let mutex = Mutex::new(&session, &world.path).expect("a mutex");
     let guard = mutex.try_lock_for(TIMEOUT / 4).await.expect("asked").expect("free");
@@ -153,7 +136,7 @@ fn runtime_of_the_client_dropped_under_a_waiter_elsewhere_ends_the_session() {
         let world = waiters.block_on(World::new());
         waiters.block_on(world.make_path());
         let client = clients.block_on(client(&world.proxy.hosts()));
-        let session = waiters.block_on(async { Session::from(client.clone()) });
+        let session = clients.block_on(async { Session::attach(client.clone()).expect("in a runtime") });
         let mutex = Mutex::new(&session, &world.path).expect("a mutex");
         world.proxy.reset();
         if away {
@@ -178,7 +161,7 @@ async fn close_of_a_given_client_cancels_unpolled_futures() {
     let world = World::new().await;
     let ahead = world.other_mutex().await.lock().await.expect("held");
     let client = client(&hosts()).await;
-    let session = Session::from(client.clone());
+    let session = Session::attach(client.clone()).expect("in a runtime");
     let mutex = Mutex::new(&session, &world.path).expect("a mutex");
     let waiting = soon("a place", mutex.enqueue()).await.expect("enqueued");
     let mut kept = pin!(mutex.lock());
@@ -200,7 +183,7 @@ async fn close_of_a_given_client_finds_a_double_that_appears_late() {
     let world = World::new().await;
     world.make_path().await;
     let client = client(&world.proxy.hosts()).await;
-    let session = Session::from(client.clone());
+    let session = Session::attach(client.clone()).expect("in a runtime");
     let mutex = Mutex::new(&session, &world.path).expect("a mutex");
     world.proxy.reset();
     world.proxy.cut(Cut::BeforeAnswer(1));

@@ -200,7 +200,7 @@ async fn session_made_from_a_client_is_not_renewed() {
     let world = World::new().await;
     let connector = Client::connector().with_session_timeout(TIMEOUT);
     let client = connector.connect(&world.proxy.hosts()).await.expect("connects");
-    let session = zookeeper_recipes::Session::from(client);
+    let session = zookeeper_recipes::Session::attach(client).expect("in a runtime");
     let mutex = Mutex::new(&session, &world.path).expect("a mutex");
     let guard = mutex.lock().await.expect("held");
     world.expire_that_of(&session).await;

@@ -93,12 +93,10 @@ fn guards_and_places_dropped_outside_tokio_are_released() {
 }
 
 #[test]
-fn first_use_of_a_given_client_outside_tokio_does_no_harm() {
+fn attach_outside_tokio_is_an_error() {
     let tokio = runtime();
     let world = tokio.block_on(World::new());
-    let given = Session::from(world.session.client().expect("a client"));
-    let mutex = Mutex::new(&given, &world.path).expect("a mutex");
-    panic_in(|| block_on(mutex.lock()));
-    let guard = tokio.block_on(mutex.lock()).expect("held");
-    tokio.block_on(guard.release()).expect("released");
+    let client = world.session.client().expect("a client");
+    let error = Session::attach(client).expect_err("no runtime");
+    assert!(error.to_string().starts_with("invalid runtime: there is none; attach the session on"), "{error}");
 }
