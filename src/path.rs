@@ -1,4 +1,4 @@
-//! Owns lock paths: what may be one, how its ancestors are called, and [`segment`], which makes one of any key.
+//! Owns lock paths: what may be one, how its ancestors are called, and [`segment`], which turns any key into a part of one.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
@@ -45,6 +45,33 @@ pub fn segment(key: &str) -> String {
         }
     }
     segment
+}
+
+/// The key that [`segment`] has turned into `segment`; `None` if it gives this for none.
+///
+/// # Examples
+///
+/// ```
+/// use zookeeper_recipes::path;
+///
+/// assert_eq!(path::key("eu%2Fwest").as_deref(), Some("eu/west"));
+/// assert_eq!(path::key("eu%2fwest"), None, "segment() writes capital letters");
+/// ```
+#[must_use]
+pub fn key(segment: &str) -> Option<String> {
+    if segment == "%" {
+        return Some(String::new());
+    }
+    let mut parts = segment.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2)?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    let key = String::from_utf8(bytes).ok()?;
+    // Only one of several spellings is what `segment` writes.
+    (self::segment(&key) == segment).then_some(key)
 }
 
 /// A path that the server would take for a lock: absolute, not the root, at least one segment, none of them odd.

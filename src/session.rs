@@ -19,12 +19,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 use zookeeper_client::{Client, Connector, SessionId, SessionState};
 
 use crate::error::{Error, Result, Unanswered};
 use crate::options::Options;
+use crate::path::LockPath;
 use crate::session::renewal::{Servers, Supervisor, supervise};
 use crate::session::server_session::Closing;
 
@@ -235,6 +237,41 @@ impl Session {
     #[must_use]
     pub fn client(&self) -> Option<Client> {
         self.present().share_client().map(|client| Client::clone(&client))
+    }
+
+    /// The paths of the children of `parent`: of locks that are made one per key, those that exist at the moment. Nobody need
+    /// hold them. None if `parent` does not exist, as when the servers have removed the empty container.
+    ///
+    /// [`path::key`](crate::path::key) returns the key of a path's last segment.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if `parent` cannot be a lock path, [`Error::Unavailable`] if nobody could be asked within one
+    /// session timeout, [`Error::NoAuth`] if the ACLs deny it.
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    pub async fn locks_under(&self, parent: &str) -> Result<Vec<String>> {
+        let parent = LockPath::new(parent)?;
+        let listed = self.attempt(|zk| {
+            let parent = &parent;
+            async move {
+                match zk.retry(|| zk.list(parent)).await? {
+                    Ok(names) => Ok(names.as_slice().iter().map(|name| parent.child(name)).collect::<Vec<_>>()),
+                    Err(zookeeper_client::Error::NoNode) => Ok(Vec::new()),
+                    Err(error) => Err(Error::refused("list", parent.as_str(), error).into()),
+                }
+            }
+            .boxed()
+        });
+        let mut paths = self.within_timeout(listed).await?;
+        paths.sort_unstable();
+        Ok(paths)
     }
 
     /// The id of the present ZooKeeper session. After a renewal it is another one.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use testbed::frames::Op;
 use zookeeper_recipes::{Ended, HoldMonitor, HoldState, Loss};
 
-use crate::support::{World, soon};
+use crate::support::{World, connect, soon};
 
 fn is_plain<T: Clone + Send + Sync + 'static>(_: &T) {}
 
@@ -47,7 +47,7 @@ async fn monitor_shows_the_loss() {
 #[tokio::test]
 async fn monitor_keeps_neither_the_lock_nor_the_session() {
     let world = World::new().await;
-    let session = world.other().await;
+    let session = connect(&world.proxy.hosts()).await;
     let monitor: HoldMonitor = {
         let mutex = zookeeper_recipes::Mutex::new(&session, &world.path).expect("a mutex");
         let guard = mutex.lock().await.expect("held");

@@ -9,7 +9,7 @@ use testbed::proxy::{Closing, Cut, Request, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 use zookeeper_recipes::{
     Contender, ContenderKind, Election, Error, Hold, HoldState, Loss, Mutex, MutexGuard, Options, Owner,
-    ReentrantMutex, RwLock, Semaphore, Session,
+    ReentrantMutex, RwLock, Semaphore, Session, path,
 };
 
 use crate::family::{FAMILY, queue, turn};
@@ -761,4 +761,26 @@ async fn locks_and_contenders_are_shown_on_one_line() {
     assert!(shown.starts_with(&format!("billing-7 holds {}/", world.path)), "{shown}");
     assert!(shown.contains(&format!("(lock, token {}, session ", guard.fencing_token())), "{shown}");
     guard.release().await.expect("released");
+}
+
+#[tokio::test]
+async fn locks_of_a_parent_are_listed_and_their_keys_read_back() {
+    let world = World::new().await;
+    assert_eq!(world.session.locks_under(&world.path).await.expect("asked"), [""; 0], "there is no container");
+    let keys = ["", "order-17", "eu/west", "..", "🔒", "50%"];
+    let mut guards = Vec::new();
+    for key in keys {
+        let path = format!("{}/{}", world.path, path::segment(key));
+        guards.push(Mutex::new(&world.session, &path).expect("a mutex").lock().await.expect("held"));
+    }
+    let listed = world.session.locks_under(&world.path).await.expect("listed");
+    let names = listed.iter().map(|path| path.rsplit('/').next().expect("a name"));
+    let mut found: Vec<_> = names.map(|name| path::key(name).expect("a key")).collect();
+    found.sort_unstable();
+    let mut sorted = keys;
+    sorted.sort_unstable();
+    assert_eq!(found, sorted);
+    for spelled in ["%2f", "%", "a%4", "%FF", "%41"] {
+        assert_eq!(path::key(spelled).is_some(), spelled == "%", "{spelled}");
+    }
 }

@@ -93,7 +93,7 @@ impl DistributedLock for Fakes {
         if self.is_held.swap(true, Ordering::Relaxed) {
             return Ok(None);
         }
-        let token = self.tokens.fetch_add(1, Ordering::Relaxed);
+        let token = self.tokens.fetch_add(1, Ordering::Relaxed) + 1;
         Ok(Some(Box::new(FakeGuard { token, is_held: self.is_held.clone() })))
     }
 
