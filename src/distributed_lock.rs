@@ -175,7 +175,7 @@ pub trait DistributedSemaphore: Send + Sync {
     /// Waits for `count` permits, all or none, for as long as it takes.
     async fn acquire(&self, count: u32) -> Result<Box<dyn LockGuard>>;
 
-    /// Takes `count` permits if there are so many and nobody is ahead.
+    /// Takes `count` permits if they are free and nobody is ahead.
     async fn try_acquire(&self, count: u32) -> Result<Option<Box<dyn LockGuard>>>;
 
     /// Waits for `count` permits for at most `limit`.

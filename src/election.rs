@@ -151,7 +151,7 @@ impl Election {
     /// Leads, term after term: campaigns, runs the future of `term`, resigns, and campaigns again when that returned
     /// `Continue` or the leadership was lost. Returns when a term returned `Break`.
     ///
-    /// The leadership stays here: it lasts as long as the future of the term, whatever that does with its [`Term`]. When
+    /// The leadership stays here: it lasts as long as the future of the term, even if that drops its [`Term`]. When
     /// the leadership is lost, the future is dropped at its next `await`; see
     /// [`Hold::run_until_lost`](crate::Hold::run_until_lost).
     ///

@@ -35,7 +35,7 @@ pub enum Error {
     ///
     /// A service that answers HTTP would map `None` to 423 (locked) and [`Unanswered::Servers`] to 503 (unavailable).
     /// [`Unanswered::TimeLimit`] from a call that takes a limit means that the caller's own limit was too short.
-    #[error("no answer from {hosts} within {after:.1?}: {why}")]
+    #[error("no answer from {hosts} within {after:.1?}: {why}{}", shown(failures))]
     Unavailable {
         /// The servers that the session was given.
         hosts: String,
@@ -43,6 +43,9 @@ pub enum Error {
         after: Duration,
         /// What was missing: time, or a connection.
         why: Unanswered,
+        /// Why each host could not be reached when it was last tried, as far as is known. Empty while connected, and for an
+        /// [attached](crate::Session::attach) session, whose hosts are not known.
+        failures: Vec<HostFailure>,
     },
 
     /// Somebody deleted our node while it waited, so the place in the queue is gone.
@@ -116,6 +119,30 @@ pub enum Unanswered {
     TimeLimit,
     /// There was no connection to a server when the limit passed. Try again later.
     Servers,
+}
+
+/// Why a host could not be reached; see [`Error::Unavailable`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HostFailure {
+    /// The host, as it was given.
+    pub host: String,
+    /// For people: its name does not resolve, it refuses connections, it does not answer, or it gives no session.
+    pub reason: String,
+}
+
+impl fmt::Display for HostFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.host, self.reason)
+    }
+}
+
+fn shown(failures: &[HostFailure]) -> String {
+    if failures.is_empty() {
+        return String::new();
+    }
+    let failures: Vec<_> = failures.iter().map(HostFailure::to_string).collect();
+    format!(" ({})", failures.join("; "))
 }
 
 impl fmt::Display for Unanswered {

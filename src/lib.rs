@@ -167,7 +167,7 @@ pub use crate::distributed_lock::{
     LeaderGuard, LockGuard, LockProvider, WriteGuard,
 };
 pub use crate::election::{Election, Leadership, Observer, Term};
-pub use crate::error::{Error, ErrorKind, Loss, Result, Unanswered};
+pub use crate::error::{Error, ErrorKind, HostFailure, Loss, Result, Unanswered};
 pub use crate::fencing_token::FencingToken;
 pub use crate::hold::{Ended, Hold, HoldMonitor, HoldState};
 pub use crate::lock::Waiting;

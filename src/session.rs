@@ -3,6 +3,7 @@
 mod budget;
 mod cleanup;
 mod connector;
+mod diagnosis;
 mod keeper;
 mod nodes;
 mod operations;
@@ -27,6 +28,7 @@ use zookeeper_client::{Client, Connector, SessionId, SessionState};
 use crate::error::{Error, Result, Unanswered};
 use crate::options::Options;
 use crate::path::LockPath;
+use crate::session::diagnosis::Diagnosis;
 use crate::session::renewal::{Servers, Supervisor, supervise};
 use crate::session::server_session::Closing;
 
@@ -89,6 +91,8 @@ pub struct Session {
 
 struct Inner {
     hosts: Arc<str>,
+    /// Why the hosts cannot be reached, where they are known.
+    diagnosis: Option<Arc<Diagnosis>>,
     /// Whether somebody puts another session in the place of one that has expired.
     renews: AtomicBool,
     current: watch::Sender<Current>,
@@ -177,7 +181,8 @@ impl Session {
     pub async fn connect_with(connector: Connector, hosts: &str) -> Result<Self> {
         let servers = Servers::new(connector, hosts)?;
         let (client, created) = servers.connect_first().await?;
-        let session = Self::of(keeper::start(client, Some(created)), servers.hosts().clone(), true);
+        let zk = keeper::start(client, Some(created));
+        let session = Self::of(zk, servers.hosts().clone(), Some(servers.diagnosis().clone()));
         tokio::spawn(supervise(Supervisor(Arc::downgrade(&session.inner)), servers));
         Ok(session)
     }
@@ -211,12 +216,12 @@ impl Session {
         }
         renewal::warn_if_short(&client);
         let zk = keeper::start(client, None);
-        Ok(Self::of(zk, "the servers of the attached client".into(), false))
+        Ok(Self::of(zk, "the servers of the attached client".into(), None))
     }
 
-    fn of(zk: Arc<ServerSession>, hosts: Arc<str>, renews: bool) -> Self {
-        let inner =
-            Inner { hosts, renews: AtomicBool::new(renews), current: watch::Sender::new(Current::Live(zk)) };
+    fn of(zk: Arc<ServerSession>, hosts: Arc<str>, diagnosis: Option<Arc<Diagnosis>>) -> Self {
+        let renews = AtomicBool::new(diagnosis.is_some());
+        let inner = Inner { hosts, diagnosis, renews, current: watch::Sender::new(Current::Live(zk)) };
         Self { inner: Arc::new(inner), options: Options::new() }
     }
 
@@ -359,7 +364,13 @@ impl Session {
             Phase::Over(End::Expired | End::AuthFailed | End::Orphaned) => false,
         };
         let why = if connected { Unanswered::TimeLimit } else { Unanswered::Servers };
-        Error::Unavailable { hosts: self.inner.hosts.to_string(), after, why }
+        let failures = match why {
+            Unanswered::TimeLimit => Vec::new(),
+            Unanswered::Servers => {
+                self.inner.diagnosis.as_ref().map_or_else(Vec::new, |diagnosis| diagnosis.failures())
+            }
+        };
+        Error::Unavailable { hosts: self.inner.hosts.to_string(), after, why, failures }
     }
 
     /// The time within which every call ends that does not queue.

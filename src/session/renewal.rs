@@ -11,12 +11,16 @@ use std::time::Duration;
 use zookeeper_client::{Client, Connector, SessionInfo};
 
 use crate::error::{Error, Result, Unanswered};
+use crate::session::diagnosis::Diagnosis;
 use crate::session::server_session::End;
 use crate::session::trust::Moment;
 use crate::session::{Current, Inner, ORPHANED, connector, ended, keeper};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long the hosts are tried, to find out why they do not answer.
+const DIAGNOSIS: Duration = Duration::from_millis(500);
 
 /// The least session timeout that servers agree to unless they are configured otherwise: two ticks of 2 s.
 const LEAST_BY_DEFAULT: Duration = Duration::from_secs(4);
@@ -37,17 +41,23 @@ pub(super) fn warn_if_short(client: &Client) {
 pub(crate) struct Servers {
     connector: Connector,
     hosts: Arc<str>,
+    diagnosis: Arc<Diagnosis>,
 }
 
 impl Servers {
     pub(crate) fn new(connector: Connector, hosts: &str) -> Result<Self> {
         let hosts = connector::normalize(hosts)?;
         connector::check(&connector)?;
-        Ok(Self { connector, hosts: hosts.into() })
+        let hosts: Arc<str> = hosts.into();
+        Ok(Self { connector, diagnosis: Diagnosis::new(hosts.clone()), hosts })
     }
 
     pub(crate) fn hosts(&self) -> &Arc<str> {
         &self.hosts
+    }
+
+    pub(super) fn diagnosis(&self) -> &Arc<Diagnosis> {
+        &self.diagnosis
     }
 
     /// Connects for the first time, when a chroot that does not exist is a mistake in the hosts.
@@ -56,7 +66,10 @@ impl Servers {
         if client.path() != "/" {
             let (began, patience) = (Moment::now(), client.session_timeout());
             let checked = tokio::time::timeout(patience, self.check_chroot(&client)).await;
-            checked.unwrap_or_else(|_| Err(self.unavailable(began)))?;
+            match checked {
+                Ok(checked) => checked?,
+                Err(_) => return Err(self.unavailable(began).await),
+            }
         }
         Ok((client, created))
     }
@@ -75,7 +88,7 @@ impl Servers {
                 Err(error @ zookeeper_client::Error::AuthFailed) => return Err(self.refused(error)),
                 Err(error) if client.state().is_terminated() => {
                     tracing::debug!(%error, "session ended while its chroot was looked for");
-                    return Err(self.unavailable(began));
+                    return Err(self.unavailable(began).await);
                 }
                 Err(error) => {
                     tracing::debug!(%error, "cannot look for the chroot yet");
@@ -85,9 +98,10 @@ impl Servers {
         }
     }
 
-    fn unavailable(&self, since: Moment) -> Error {
+    async fn unavailable(&self, since: Moment) -> Error {
+        self.diagnosis.run(DIAGNOSIS).await;
         let (hosts, after) = (self.hosts.to_string(), Moment::now().since(since));
-        Error::Unavailable { hosts, after, why: Unanswered::Servers }
+        Error::Unavailable { hosts, after, why: Unanswered::Servers, failures: self.diagnosis.failures() }
     }
 
     fn refused(&self, source: zookeeper_client::Error) -> Error {
@@ -97,18 +111,23 @@ impl Servers {
     /// Connects with a new session, which is created after the moment that comes with it.
     pub(crate) async fn connect(&self) -> Result<(Client, Moment)> {
         let began = Moment::now();
-        let connected = self.connector.clone().connect(&self.hosts).await.map_err(|error| match error {
-            zookeeper_client::Error::BadArguments(reason) => {
-                Error::invalid("hosts", format!("{:?}: {reason}; {}", self.hosts, connector::FORM))
+        let client = match self.connector.clone().connect(&self.hosts).await {
+            Ok(client) => client,
+            Err(zookeeper_client::Error::BadArguments(reason)) => {
+                let reason = format!("{:?}: {reason}; {}", self.hosts, connector::FORM);
+                return Err(Error::invalid("hosts", reason));
             }
-            zookeeper_client::Error::AuthFailed => self.refused(error),
-            zookeeper_client::Error::Timeout
-            | zookeeper_client::Error::NoHosts
-            | zookeeper_client::Error::ConnectionLoss
-            | zookeeper_client::Error::Custom(_) => self.unavailable(began),
-            source => Error::Client { action: "connect to", path: self.hosts.to_string(), source },
-        });
-        let client = connected?;
+            Err(error @ zookeeper_client::Error::AuthFailed) => return Err(self.refused(error)),
+            Err(
+                zookeeper_client::Error::Timeout
+                | zookeeper_client::Error::NoHosts
+                | zookeeper_client::Error::ConnectionLoss
+                | zookeeper_client::Error::Custom(_),
+            ) => return Err(self.unavailable(began).await),
+            Err(source) => {
+                return Err(Error::Client { action: "connect to", path: self.hosts.to_string(), source });
+            }
+        };
         warn_if_short(&client);
         Ok((client, began))
     }
@@ -201,7 +220,10 @@ pub(super) async fn supervise(supervisor: Supervisor, servers: Servers) {
         let Some(zk) = session.upgrade().map(|inner| inner.current.borrow().zk().clone()) else {
             return;
         };
-        let end = zk.over().await;
+        let end = tokio::select! {
+            end = zk.over() => end,
+            () = servers.diagnosis.watch(&zk) => zk.over().await,
+        };
         let Some(old) = zk.client().filter(|_| end == End::Expired) else {
             if let (End::AuthFailed, Some(inner)) = (end, session.upgrade()) {
                 inner.end(ended("the servers refuse its credentials"));

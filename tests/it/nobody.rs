@@ -25,7 +25,7 @@ async fn ends_within<T>(limit: Duration, call: impl Future<Output = T>) -> T {
 
 fn assert_unavailable<T: std::fmt::Debug>(result: Result<T, Error>, world: &World, limit: Duration) -> Unanswered {
     match result {
-        Err(Error::Unavailable { hosts, after, why }) => {
+        Err(Error::Unavailable { hosts, after, why, .. }) => {
             assert_eq!(hosts, world.proxy.hosts());
             assert!(after <= limit + SLACK, "after {after:?}");
             why
@@ -179,17 +179,30 @@ async fn try_lock_while_the_session_is_being_renewed_is_bounded() {
 }
 
 #[tokio::test]
-async fn connect_error_names_the_hosts() {
+async fn connect_error_names_the_hosts_and_what_is_wrong_with_each() {
     let world = World::new().await;
     world.proxy.black_hole();
     let silent = world.proxy.hosts();
     // Nobody listens on port 1.
-    for hosts in [silent.as_str(), "127.0.0.1:1", "no-such-host.invalid:2181", "127.0.0.1:1,127.0.0.1:2/chroot"] {
+    for (hosts, reasons) in [
+        (silent.as_str(), &["accepts connections, but gives no session"][..]),
+        ("127.0.0.1:1", &["connection refused"]),
+        ("no-such-host.invalid:2181", &["name does not resolve: "]),
+        ("127.0.0.1:1,127.0.0.1:2/chroot", &["connection refused", "connection refused"]),
+    ] {
         let connector = Client::connector().with_session_timeout(TIMEOUT);
         let result = ends_within(TIMEOUT + TIMEOUT / 2, Session::connect_with(connector, hosts)).await;
         match result {
-            Err(Error::Unavailable { hosts: named, why, .. }) => {
+            Err(ref error @ Error::Unavailable { hosts: ref named, why, ref failures, .. }) => {
                 assert_eq!((named.as_str(), why), (hosts, Unanswered::Servers));
+                assert_eq!(failures.len(), reasons.len(), "{error}");
+                for (failure, reason) in failures.iter().zip(reasons) {
+                    assert!(failure.reason.starts_with(reason), "{error}");
+                    assert!(
+                        hosts.contains(&failure.host) && error.to_string().contains(&failure.reason),
+                        "{error}"
+                    );
+                }
             }
             other => panic!("{hosts}: {other:?}"),
         }
@@ -218,4 +231,27 @@ async fn release_that_is_answered_late_returns_with_the_answer() {
     // Half a timeout after the last answer it would look at its state anyway.
     let released = tokio::time::timeout(timeout / 4, release).await.expect("it is woken by the answer");
     released.expect("no panic").expect("released");
+}
+
+#[tokio::test]
+async fn session_that_lost_its_servers_reports_why_each_cannot_be_reached() {
+    let world = World::new().await;
+    let mutex = world.mutex();
+    mutex.lock().await.expect("held").release().await.expect("released");
+    world.proxy.refuse();
+    world.proxy.cut_now();
+    let reported = async {
+        loop {
+            match mutex.try_lock_for(TIMEOUT / 4).await {
+                Err(Error::Unavailable { failures, .. }) if !failures.is_empty() => break failures,
+                Err(Error::Unavailable { .. }) => {}
+                other => panic!("nobody can be asked: {other:?}"),
+            }
+        }
+    };
+    let failures = soon("a reason", reported).await;
+    assert!(world.proxy.hosts().contains(&failures[0].host), "{failures:?}");
+    world.proxy.heal();
+    let guard = soon("the lock", mutex.lock()).await.expect("held again");
+    guard.release().await.expect("released");
 }

@@ -126,7 +126,9 @@ fn a_loss_signal_outlives_its_guard(guard: MutexGuard) -> impl Future<Output = L
 
 #[test]
 fn error_texts_name_what_and_where() {
-    let unavailable = |after, why| Error::Unavailable { hosts: "zk1:2181".to_owned(), after, why }.to_string();
+    let unavailable = |after, why| {
+        Error::Unavailable { hosts: "zk1:2181".to_owned(), after, why, failures: Vec::new() }.to_string()
+    };
     let servers = unavailable(Duration::from_secs(6), Unanswered::Servers);
     assert_eq!(servers, "no answer from zk1:2181 within 6.0s: not connected");
     let limit = unavailable(Duration::from_micros(100), Unanswered::TimeLimit);
