@@ -60,6 +60,31 @@ impl Contender {
         })
     }
 
+    /// One of a test double's, which needs no sequence.
+    #[cfg(feature = "testing")]
+    pub(crate) fn of_double(
+        path: &LockPath,
+        kind: Kind,
+        token: FencingToken,
+        session_id: i64,
+        data: Vec<u8>,
+        since: SystemTime,
+    ) -> Self {
+        let revoke_requested = data == REVOKE;
+        Self {
+            path: path.clone(),
+            name: format!("local{}{:010}", kind.separator(), token.get()),
+            kind,
+            sequence: i32::try_from(token.get()).unwrap_or(i32::MAX),
+            token,
+            is_holder: false,
+            session_id,
+            identifier: if revoke_requested { Vec::new() } else { data },
+            revoke_requested,
+            since,
+        }
+    }
+
     pub(crate) fn holding(self) -> Self {
         Self { is_holder: true, ..self }
     }

@@ -1,208 +1,170 @@
-//! Owns [`LocalLock`]: an in-process lock for the tests of services that are written against the traits.
+//! Owns [`LocalSession`]: locks within the process, for the tests of services that are written against the traits.
+
+mod hold;
+mod recipes;
+mod servers;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::future::pending;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use async_trait::async_trait;
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-
-use crate::distributed_lock::{DistributedLock, LockGuard, LockProvider};
-use crate::error::{Loss, Result};
-use crate::fencing_token::FencingToken;
-use crate::hold::HoldState;
+use crate::distributed_lock::{
+    DistributedElection, DistributedLock, DistributedReentrantLock, DistributedRwLock, DistributedSemaphore,
+    LockProvider,
+};
+use crate::error::{Error, Loss, Result};
+use crate::owner::Owner;
 use crate::path::LockPath;
+use crate::queue::Kind;
+use crate::testing::hold::LocalHold;
+use crate::testing::recipes::{LocalElection, LocalLock, LocalReentrantLock, LocalRwLock, LocalSemaphore};
+use crate::testing::servers::{Servers, Want};
 
-/// A fair lock within one process, whose holder can be made to lose it. Needs no server.
+/// A session with servers of its own within the process: a [`LockProvider`] for tests, with every recipe.
 ///
-/// Clones are handles of the same lock.
+/// Locks of one path compete, also those of [other sessions](Self::another) with the same servers. They are granted as
+/// the real ones are: in order, with growing tokens. What can go wrong with the real ones can be made to go wrong here. Clones
+/// are handles of one session.
+///
+/// A lock that waits for [`reconnect`](Self::reconnect) needs no timer, but a time limit does. No time passes otherwise:
+/// a disconnected session never expires by itself.
 ///
 /// # Examples
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-/// use zookeeper_recipes::testing::LocalLock;
-/// use zookeeper_recipes::{DistributedLock, HoldState, Loss};
+/// use std::sync::Arc;
 ///
-/// let lock = LocalLock::new();
-/// let guard = lock.lock().await?;
-/// lock.lose();
-/// assert_eq!(guard.state(), HoldState::Lost(Loss::Expired));
+/// use zookeeper_recipes::testing::LocalSession;
+/// use zookeeper_recipes::{HoldState, LockProvider, Loss};
+///
+/// let session = LocalSession::new();
+/// let locks: Arc<dyn LockProvider> = Arc::new(session.clone()); // for the service under test
+/// let guard = locks.lock_at("/orders/17")?.lock().await?;
+///
+/// let other_process = session.another();
+/// assert!(other_process.lock_at("/orders/17")?.try_lock().await?.is_none());
+///
+/// session.lose("/orders/17", Loss::Deleted);
+/// assert_eq!(guard.state(), HoldState::Lost(Loss::Deleted));
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # })?;
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct LocalLock {
-    turn: Arc<Semaphore>,
-    tokens: Arc<AtomicI64>,
-    holder: Arc<Mutex<Option<watch::Sender<Stage>>>>,
+pub struct LocalSession(Arc<Local>);
+
+struct Local {
+    servers: Arc<Servers>,
+    id: i64,
+    /// The holds of re-entrant locks, by owner and path. The lock is for the owner's calls, one after the other.
+    owned: Mutex<HashMap<(usize, LockPath), Arc<OwnedHold>>>,
 }
 
-/// Where a hold stands; the permit is the lock itself.
-enum Stage {
-    Held(#[allow(dead_code, reason = "dropping it gives the lock on")] OwnedSemaphorePermit),
-    Lost(Loss),
-    Released,
-}
+type OwnedHold = tokio::sync::Mutex<Weak<LocalHold>>;
 
-impl LocalLock {
-    /// Makes a lock that is free.
+impl LocalSession {
+    /// Makes a session that is connected to servers of its own.
     #[must_use]
     pub fn new() -> Self {
-        Self { turn: Arc::new(Semaphore::new(1)), tokens: Arc::default(), holder: Arc::default() }
+        Self::with(Arc::default())
     }
 
-    /// Takes the lock away from its holder, if there is one, as the end of a session does: the hold reports
-    /// [`Loss::Expired`], and the next waiter has the lock.
-    pub fn lose(&self) {
-        let holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(holder) = holder {
-            holder.send_if_modified(|stage| {
-                let held = matches!(stage, Stage::Held(_));
-                if held {
-                    *stage = Stage::Lost(Loss::Expired);
-                }
-                held
-            });
-        }
+    /// Makes another session with the same servers, as another process would have.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        Self::with(self.0.servers.clone())
     }
 
-    fn hold(&self, permit: OwnedSemaphorePermit) -> Box<dyn LockGuard> {
-        let stage = watch::Sender::new(Stage::Held(permit));
-        *self.holder.lock().unwrap_or_else(PoisonError::into_inner) = Some(stage.clone());
-        let czxid = self.tokens.fetch_add(1, Ordering::Relaxed) + 1;
-        let token = FencingToken::try_from(czxid).expect("it counts from 1");
-        Box::new(LocalGuard { token, stage })
+    /// Cuts the connection. Holds of this session are [`Suspended`](crate::HoldState::Suspended). Calls that wait go on
+    /// waiting. The others return [`Error::Unavailable`]: `try_lock` at once, and calls with a limit after this.
+    pub fn disconnect(&self) {
+        self.0.servers.set_connected(self.0.id, false);
+    }
+
+    /// Connects again: the same session, with its holds and places in queues.
+    pub fn reconnect(&self) {
+        self.0.servers.set_connected(self.0.id, true);
+    }
+
+    /// Ends the ZooKeeper session, and renews it: all holds are lost with [`Loss::Expired`], and waiters queue again at the
+    /// tail.
+    pub fn expire(&self) {
+        self.0.servers.end(Loss::Expired, |node| node.session == self.0.id);
+    }
+
+    /// Takes the lock, the permits or the leadership at `path` from those who hold it in any session, for this reason.
+    pub fn lose(&self, path: &str, loss: Loss) {
+        self.0.servers.end(loss, |node| node.is_held() && node.is_at(path));
+    }
+
+    /// Closes the session: all holds are lost with [`Loss::Closed`], and calls return [`Error::Closed`].
+    pub fn close(&self) {
+        self.0.servers.close(self.0.id);
+        self.0.servers.end(Loss::Closed, |node| node.session == self.0.id);
+    }
+
+    fn with(servers: Arc<Servers>) -> Self {
+        let id = servers.open();
+        Self(Arc::new(Local { servers, id, owned: Mutex::default() }))
+    }
+
+    fn lock_of(&self, wants: Vec<Want>) -> LocalLock {
+        LocalLock { session: self.clone(), wants }
+    }
+
+    fn owned(&self, owner: &Owner, path: &LockPath) -> Arc<OwnedHold> {
+        let mut owned = self.0.owned.lock().unwrap_or_else(PoisonError::into_inner);
+        owned.entry((owner.id(), path.clone())).or_default().clone()
     }
 }
 
-impl Default for LocalLock {
+impl Default for LocalSession {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl fmt::Debug for LocalLock {
+impl fmt::Debug for LocalSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalLock").field("is_held", &(self.turn.available_permits() == 0)).finish_non_exhaustive()
+        f.debug_struct("LocalSession").field("id", &self.0.id).finish_non_exhaustive()
     }
 }
 
-#[async_trait]
-impl DistributedLock for LocalLock {
-    async fn lock(&self) -> Result<Box<dyn LockGuard>> {
-        let permit = self.turn.clone().acquire_owned().await.expect("the semaphore is never closed");
-        Ok(self.hold(permit))
-    }
-
-    async fn try_lock(&self) -> Result<Option<Box<dyn LockGuard>>> {
-        Ok(self.turn.clone().try_acquire_owned().ok().map(|permit| self.hold(permit)))
-    }
-
-    async fn try_lock_for(&self, limit: Duration) -> Result<Option<Box<dyn LockGuard>>> {
-        if limit.is_zero() {
-            return self.try_lock().await;
-        }
-        tokio::time::timeout(limit, self.lock()).await.ok().transpose()
-    }
-}
-
-struct LocalGuard {
-    token: FencingToken,
-    stage: watch::Sender<Stage>,
-}
-
-impl LocalGuard {
-    fn loss(&self) -> Option<Loss> {
-        match *self.stage.borrow() {
-            Stage::Lost(loss) => Some(loss),
-            Stage::Held(_) | Stage::Released => None,
-        }
-    }
-}
-
-#[async_trait]
-impl LockGuard for LocalGuard {
-    fn fencing_token(&self) -> FencingToken {
-        self.token
-    }
-
-    fn state(&self) -> HoldState {
-        self.loss().map_or(HoldState::Held, HoldState::Lost)
-    }
-
-    fn lost(&self) -> BoxFuture<'static, Loss> {
-        let mut stage = self.stage.subscribe();
-        async move {
-            let _ = stage.wait_for(|stage| !matches!(stage, Stage::Held(_))).await;
-            let loss = match *stage.borrow() {
-                Stage::Lost(loss) => Some(loss),
-                Stage::Held(_) | Stage::Released => None,
-            };
-            match loss {
-                Some(loss) => loss,
-                // It was released, so it cannot be lost any more.
-                None => pending().await,
-            }
-        }
-        .boxed()
-    }
-
-    async fn release(self: Box<Self>) -> Result<()> {
-        match self.loss() {
-            Some(loss) => Err(loss.into()),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Drop for LocalGuard {
-    fn drop(&mut self) {
-        self.stage.send_if_modified(|stage| {
-            let held = matches!(stage, Stage::Held(_));
-            if held {
-                *stage = Stage::Released;
-            }
-            held
-        });
-    }
-}
-
-impl fmt::Debug for LocalGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalGuard").field("token", &self.token).field("state", &self.state()).finish()
-    }
-}
-
-/// A [`LockProvider`] of [`LocalLock`]s: the same path gives the same lock.
-#[derive(Clone, Debug, Default)]
-pub struct LocalLocks {
-    locks: Arc<Mutex<HashMap<String, LocalLock>>>,
-}
-
-impl LocalLocks {
-    /// Makes a provider without locks.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// The lock at `path`, for [`LocalLock::lose`].
-    #[must_use]
-    pub fn get(&self, path: &str) -> LocalLock {
-        self.locks.lock().unwrap_or_else(PoisonError::into_inner).entry(path.to_owned()).or_default().clone()
-    }
-}
-
-impl LockProvider for LocalLocks {
+impl LockProvider for LocalSession {
     fn lock_at(&self, path: &str) -> Result<Arc<dyn DistributedLock>> {
-        LockPath::new(path)?;
-        Ok(Arc::new(self.get(path)))
+        Ok(Arc::new(self.lock_of(vec![Want::one(path, Kind::Lock)?])))
+    }
+
+    fn rw_lock_at(&self, path: &str) -> Result<Arc<dyn DistributedRwLock>> {
+        let [read, write] = [Kind::Read, Kind::Write].map(|kind| Want::one(path, kind));
+        Ok(Arc::new(LocalRwLock { read: self.lock_of(vec![read?]), write: self.lock_of(vec![write?]) }))
+    }
+
+    fn semaphore_at(&self, path: &str, permits: u32) -> Result<Arc<dyn DistributedSemaphore>> {
+        if permits == 0 {
+            return Err(Error::invalid("permits", "with none, nobody could ever acquire one; give at least one"));
+        }
+        Ok(Arc::new(LocalSemaphore { session: self.clone(), path: LockPath::new(path)?, permits }))
+    }
+
+    fn reentrant_lock_at(&self, path: &str) -> Result<Arc<dyn DistributedReentrantLock>> {
+        Ok(Arc::new(LocalReentrantLock(self.lock_of(vec![Want::one(path, Kind::Lock)?]))))
+    }
+
+    fn multi_lock_of(&self, paths: &[&str]) -> Result<Arc<dyn DistributedLock>> {
+        if paths.is_empty() {
+            return Err(Error::invalid("paths", "there are none; name at least one"));
+        }
+        let wants = paths.iter().map(|path| Want::one(path, Kind::Lock)).collect::<Result<Vec<_>>>()?;
+        if let Some(twice) = (1..wants.len()).find(|&i| wants[..i].contains(&wants[i])) {
+            return Err(Error::invalid("paths", format!("{} is named twice; name it once", paths[twice])));
+        }
+        Ok(Arc::new(self.lock_of(wants)))
+    }
+
+    fn election_at(&self, path: &str) -> Result<Arc<dyn DistributedElection>> {
+        let lock = self.lock_of(vec![Want::one(path, Kind::Latch)?]);
+        Ok(Arc::new(LocalElection { lock, current: Mutex::default() }))
     }
 }

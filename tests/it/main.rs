@@ -6,6 +6,7 @@ mod contract;
 mod counter;
 mod cut;
 mod deaf;
+mod doubles;
 mod doubt;
 mod election;
 mod end_of_counter;

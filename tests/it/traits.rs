@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use zookeeper_recipes::testing::{LocalLock, LocalLocks};
+use zookeeper_recipes::testing::LocalSession;
 use zookeeper_recipes::{
     DistributedLock, Error, FencingToken, HoldState, LockGuard, LockProvider, Loss, MultiLock, async_trait,
 };
 
-use crate::support::{World, soon};
+use crate::support::World;
 
 /// A service that runs a job in one place at a time.
 struct Service {
@@ -26,7 +26,7 @@ impl Service {
     }
 
     async fn run(&self) -> Result<Option<FencingToken>, Error> {
-        let Some(guard) = self.lock.try_lock_for(Duration::from_millis(500)).await? else {
+        let Some(guard) = self.lock.try_lock_for(Duration::from_secs(2)).await? else {
             return Ok(None);
         };
         let token = guard.fencing_token();
@@ -56,7 +56,7 @@ async fn service_runs_with_the_real_lock() {
 
 #[tokio::test]
 async fn service_runs_with_the_local_lock() {
-    serves(&LocalLocks::new(), "/jobs/bills").await;
+    serves(&LocalSession::new(), "/jobs/bills").await;
 }
 
 #[tokio::test]
@@ -128,46 +128,9 @@ async fn works_on_a_borrowed_guard(guard: &dyn LockGuard) -> Result<u8, Loss> {
 
 #[tokio::test]
 async fn borrowed_guard_runs_until_lost() {
-    let guard = LocalLock::new().lock().await.expect("held");
+    let lock = LocalSession::new().lock_at("/jobs/bills").expect("a lock");
+    let guard = lock.lock().await.expect("held");
     assert_eq!(works_on_a_borrowed_guard(&*guard).await, Ok(1));
-}
-
-#[tokio::test]
-async fn local_lock_can_be_lost() {
-    let lock = LocalLock::new();
-    let guard = lock.lock().await.expect("held");
-    let lost = guard.lost();
-    let waiter = lock.clone();
-    let next = tokio::spawn(async move { waiter.lock().await.map(|guard| guard.fencing_token()) });
-    lock.lose();
-    assert_eq!(soon("the loss", lost).await, Loss::Expired);
-    assert_eq!(guard.state(), HoldState::Lost(Loss::Expired));
-    assert_eq!(guard.run_until_lost(async { panic!("not a step") }).await, Err::<(), _>(Loss::Expired));
-    let token = guard.fencing_token();
-    assert!(matches!(guard.release().await, Err(Error::Lost(Loss::Expired))));
-    assert!(token < soon("the next", next).await.expect("no panic").expect("held"));
-    lock.lose();
-    assert!(lock.try_lock().await.expect("asked").is_some(), "free, so nothing was lost");
-}
-
-#[tokio::test]
-async fn local_lock_is_fair_and_released_by_drop() {
-    let lock = LocalLock::new();
-    let guard = lock.lock().await.expect("held");
-    let waiters: Vec<_> = (0..5)
-        .map(|_| {
-            let lock = lock.clone();
-            tokio::spawn(async move { lock.lock().await.map(|guard| guard.fencing_token()) })
-        })
-        .collect();
-    tokio::task::yield_now().await;
-    drop(guard);
-    let mut tokens = Vec::new();
-    for waiter in waiters {
-        tokens.push(soon("a turn", waiter).await.expect("no panic").expect("held"));
-    }
-    assert!(tokens.is_sorted(), "{tokens:?}");
-    assert!(lock.try_lock_for(Duration::ZERO).await.expect("asked").is_some());
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use zookeeper_recipes::testing::{LocalLock, LocalLocks};
+use zookeeper_recipes::testing::LocalSession;
 use zookeeper_recipes::{
     Contender, ContenderKind, DistributedLock, DowngradeError, Election, Ended, Error, ErrorKind, FencingToken,
     Hold, HoldMonitor, HoldState, Leadership, LockGuard, LockProvider, Loss, Member, MultiLock, MultiLockBuilder,
@@ -46,8 +46,7 @@ fn types_can_be_shared_and_sent() {
     is_all::<Options>();
     is_all::<Contender>();
     is_all::<Error>();
-    is_all::<LocalLock>();
-    is_all::<LocalLocks>();
+    is_all::<LocalSession>();
     is_all::<Box<dyn LockGuard>>();
     is_plain::<ContenderKind>();
     is_plain::<FencingToken>();
