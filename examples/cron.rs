@@ -5,33 +5,23 @@
 //! $ zk-docker/run bash -c 'for machine in 1 2 3; do cargo run --example cron -- 02:00 & done; wait'
 //! ```
 
-mod common;
-
-use std::process::ExitCode;
 use std::time::Duration;
 
-use tokio::time::sleep;
-use zookeeper_recipes::Mutex;
 use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
-
-use common::Result;
+use zookeeper_recipes::{Mutex, Session};
 
 /// The last completed run. Runs are compared as text.
 const RECORD: &str = "/cron/last-report";
 /// One lock for all runs, so that an earlier run never overwrites the record of a later one.
 const LOCK: &str = "/cron/lock";
-const JOB: Duration = Duration::from_secs(2);
 
 #[tokio::main]
-async fn main() -> ExitCode {
-    common::show(run()).await
-}
-
-async fn run() -> Result<()> {
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let hosts = std::env::var("ZK_HOSTS").unwrap_or_else(|_| "localhost:2181".to_owned());
     let due = std::env::args().nth(1).unwrap_or_else(|| "02:00".to_owned());
     let machine = format!("machine {}", std::process::id());
-    let session = common::session(&machine).await?;
-    let client = session.client().expect("a client");
+    let session = Session::connect(&hosts).await?;
+    let client = session.client().ok_or("the session was closed")?;
     client.mkdir(RECORD, &CreateMode::Persistent.with_acls(Acls::anyone_all())).await?;
 
     // Not `try_lock`: if the runner dies, another machine must be waiting.
@@ -41,7 +31,7 @@ async fn run() -> Result<()> {
         println!("{machine}: {due} is done already");
     } else {
         println!("{machine}: runs {due}");
-        guard.run_until_lost(sleep(JOB)).await?;
+        guard.run_until_lost(tokio::time::sleep(Duration::from_secs(2))).await?;
         // Fails if the lock was lost, so only the holder records a run. If the runner dies after the work and before
         // this write, another machine runs the job again.
         let mut writer = guard.check_writer()?;

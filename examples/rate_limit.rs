@@ -5,79 +5,39 @@
 //! $ zk-docker/run cargo run --example rate_limit
 //! ```
 
-mod common;
-
-use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
-use tokio::time::sleep;
-use zookeeper_recipes::Semaphore;
+use zookeeper_recipes::{Semaphore, Session};
 
-use common::{Result, ensure};
-
-const LIMIT: u32 = 4;
-const SERVICES: [&str; 3] = ["orders", "parcels", "returns"];
-/// The calls of each service, with their weights: single addresses, and a batch.
-const CALLS: [u32; 5] = [1, 3, 1, 1, 1];
-const CALL: Duration = Duration::from_millis(50);
-
-/// The API. It counts its running calls.
-#[derive(Default)]
-struct Api {
-    running: AtomicU32,
-    most: AtomicU32,
-}
-
-impl Api {
-    async fn call(&self, weight: u32) {
-        let running = weight + self.running.fetch_add(weight, Ordering::SeqCst);
-        self.most.fetch_max(running, Ordering::SeqCst);
-        sleep(CALL).await;
-        self.running.fetch_sub(weight, Ordering::SeqCst);
-    }
-}
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 #[tokio::main]
-async fn main() -> ExitCode {
-    common::show(run()).await
+async fn main() -> Result<()> {
+    let hosts = std::env::var("ZK_HOSTS").unwrap_or_else(|_| "localhost:2181".to_owned());
+    let mut services = JoinSet::new();
+    for service in ["orders", "parcels", "returns"] {
+        services.spawn(serve(service, Session::connect(&hosts).await?));
+    }
+    services.join_all().await.into_iter().collect()
 }
 
-async fn run() -> Result<()> {
-    let api = Arc::new(Api::default());
-    let path = common::path();
-    let (mut sessions, mut calls) = (Vec::new(), JoinSet::new());
-    println!("{} calls, of which the API allows {LIMIT} at a time\n", SERVICES.len() * CALLS.len());
-    println!("service   permits    waited");
-    for service in SERVICES {
-        let session = common::session(service).await?;
-        let permits = Semaphore::new(&session, &path, LIMIT)?;
-        sessions.push(session);
-        for weight in CALLS {
-            calls.spawn(call(service, weight, permits.clone(), api.clone()));
-        }
+async fn serve(service: &'static str, session: Session) -> Result<()> {
+    // All services must agree on the number of permits.
+    let permits = Semaphore::new(&session, "/examples/rate-limit", 4)?;
+    let mut calls = JoinSet::new();
+    for weight in [1, 3, 1, 1] {
+        calls.spawn(call(service, weight, permits.clone()));
     }
-    while let Some(called) = calls.join_next().await {
-        called??;
-    }
-
-    let most = api.most.load(Ordering::SeqCst);
-    println!("\nthe API never ran more than {most} at a time");
-    ensure(most <= LIMIT, "the API was overloaded")?;
-    let session = &sessions[0];
-    let free = Semaphore::new(session, &path, LIMIT)?.available_permits().await?;
-    ensure(free == LIMIT, "not all permits were released")?;
-    common::close(&sessions).await
+    calls.join_all().await.into_iter().collect::<Result<()>>()?;
+    Ok(session.close().await?)
 }
 
-async fn call(service: &str, weight: u32, permits: Semaphore, api: Arc<Api>) -> Result<()> {
-    let joined = Instant::now();
+async fn call(service: &str, weight: u32, permits: Semaphore) -> Result<()> {
+    let queued = Instant::now();
     let permit = permits.acquire_many(weight).await?;
-    let waited = joined.elapsed();
-    println!("{service:<8}  {weight:7}  {:5} ms", waited.as_millis());
-    // Once the permit is lost, another service may call instead.
-    permit.run_until_lost(api.call(weight)).await?;
+    println!("{service} calls, with {weight} of 4 permits, after {:.0?}", queued.elapsed());
+    // The call. Once the permit is lost, another service may call instead.
+    permit.run_until_lost(tokio::time::sleep(Duration::from_millis(50))).await?;
     Ok(permit.release().await?)
 }

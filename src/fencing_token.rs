@@ -136,4 +136,15 @@ mod tests {
             assert!(error.starts_with("invalid fencing token: ") && error.contains("from 1 to"), "{error}");
         }
     }
+
+    #[cfg(feature = "serde")]
+    #[test]
+    fn is_a_number_in_messages() {
+        let token = FencingToken::try_from(7_i64).expect("positive");
+        assert_eq!(serde_json::to_string(&token).expect("a number"), "7");
+        assert_eq!(serde_json::from_str::<FencingToken>("7").expect("a token"), token);
+        for refused in ["0", "-7", "\"7\"", "9223372036854775808"] {
+            serde_json::from_str::<FencingToken>(refused).expect_err(refused);
+        }
+    }
 }

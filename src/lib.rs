@@ -158,6 +158,7 @@ mod session;
 pub mod testing;
 
 pub use async_trait::async_trait;
+pub use futures_util::Stream;
 pub use futures_util::future::BoxFuture;
 pub use zookeeper_client;
 

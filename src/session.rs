@@ -339,6 +339,11 @@ impl Session {
         }
     }
 
+    /// Whether it is connected to a server.
+    pub(crate) fn is_connected(&self) -> bool {
+        matches!(&*self.inner.current.borrow(), Current::Live(zk) if zk.is_connected())
+    }
+
     /// Distinguishes this session, with its clones, from others for as long as it lives.
     pub(crate) fn identity(&self) -> usize {
         Arc::as_ptr(&self.inner).addr()

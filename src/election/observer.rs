@@ -1,9 +1,12 @@
 //! Owns [`Observer`], which sees every leader that stays, and is no candidate.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
 
-use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, Stream};
 
 use crate::contender::Contender;
 use crate::error::{Error, Result};
@@ -17,17 +20,42 @@ type ZkError = zookeeper_client::Error;
 ///
 /// It sees every leader that stays, also over lost connections and sessions. One that is gone again before it could be
 /// looked at may go unseen.
+///
+/// It is also a [`Stream`] of what [`changed`](Self::changed) returns, which ends after an error.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(election: zookeeper_recipes::Election) -> Result<(), zookeeper_recipes::Error> {
+/// let mut observer = election.observe();
+/// loop {
+///     match observer.changed().await? {
+///         Some(leader) => println!("{} leads", leader.identifier_lossy()),
+///         None => println!("nobody leads"),
+///     }
+/// }
+/// # }
+/// ```
 pub struct Observer {
+    view: Arc<View>,
+    /// The item that the stream waits for.
+    next: Mutex<Option<BoxFuture<'static, Result<Option<Contender>>>>>,
+    has_ended: bool,
+}
+
+/// What an observer has seen.
+struct View {
     lock: Lock,
     /// What was returned last.
-    last: Option<Option<Contender>>,
+    last: Mutex<Option<Option<Contender>>>,
     /// What was read of candidates at the end of the counter.
     czxids: Mutex<Czxids>,
 }
 
 impl Observer {
     pub(super) fn new(lock: Lock) -> Self {
-        Self { lock, last: None, czxids: Mutex::default() }
+        let view = View { lock, last: Mutex::default(), czxids: Mutex::default() };
+        Self { view: Arc::new(view), next: Mutex::default(), has_ended: false }
     }
 
     /// Waits until there is another leader than was returned last, or none, or the same one proclaims something else. The
@@ -51,9 +79,41 @@ impl Observer {
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn changed(&mut self) -> Result<Option<Contender>> {
-        let observer = &*self;
-        let leader = observer.lock.session.attempt(|zk| observer.other(zk).boxed()).await?;
-        self.last = Some(leader.clone());
+        self.view.changed().await
+    }
+
+    /// Whether what was returned last may be out of date: nothing was returned yet, or the session is disconnected.
+    ///
+    /// While it is connected, a change of the leader takes as long to be seen as the servers take to send an event. A
+    /// connection counts until the client gives it up: one on which the servers have fallen silent does so for 0.4 session
+    /// timeouts.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        locked(&self.view.last).is_none() || !self.view.lock.session.is_connected()
+    }
+}
+
+impl Stream for Observer {
+    type Item = Result<Option<Contender>>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.has_ended {
+            return Poll::Ready(None);
+        }
+        let view = self.view.clone();
+        let next = self.next.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let seen =
+            ready!(next.get_or_insert_with(|| async move { view.changed().await }.boxed()).as_mut().poll(cx));
+        *next = None;
+        self.has_ended = seen.is_err();
+        Poll::Ready(Some(seen))
+    }
+}
+
+impl View {
+    async fn changed(&self) -> Result<Option<Contender>> {
+        let leader = self.lock.session.attempt(|zk| self.other(zk).boxed()).await?;
+        *locked(&self.last) = Some(leader.clone());
         Ok(leader)
     }
 
@@ -88,7 +148,7 @@ impl Observer {
 
     /// Whether what is seen differs from what was returned last.
     fn is_news(&self, leader: Option<&Contender>) -> bool {
-        match (&self.last, leader) {
+        match (&*locked(&self.last), leader) {
             // A revocation overwrites what the leader wrote of itself, and does not make it another one.
             (Some(Some(last)), Some(leader)) if leader.revoke_requested() => !last.is_same_node(leader),
             (last, leader) => last.as_ref().map(Option::as_ref) != Some(leader),
@@ -97,9 +157,9 @@ impl Observer {
 
     /// The name of the first candidate. What is read at the end of the counter is kept for the next look.
     async fn first(&self, queue: &Queue, zk: &Arc<ServerSession>) -> Result<Option<String>, Interrupt> {
-        let mut czxids = std::mem::take(&mut *self.czxids());
+        let mut czxids = std::mem::take(&mut *locked(&self.czxids));
         let first = queue.first(zk, &mut czxids).await?;
-        *self.czxids() = czxids;
+        *locked(&self.czxids) = czxids;
         Ok(first)
     }
 
@@ -111,21 +171,24 @@ impl Observer {
         zk: &ServerSession,
     ) -> Result<Result<Seen>, Failure> {
         let (data, stat, watch) = zk.watch_data(&queue.path.child(name.text)).await?;
-        let same = update_czxid(&mut self.czxids(), name.text, stat.czxid);
+        let same = update_czxid(&mut locked(&self.czxids), name.text, stat.czxid);
         if !same {
             return Ok(Ok(None));
         }
         Ok(Contender::new(queue, &name, data, &stat).map(|leader| Some((Some(leader.holding()), watch))))
     }
+}
 
-    fn czxids(&self) -> MutexGuard<'_, Czxids> {
-        self.czxids.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for Observer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Observer").field("path", &self.lock.path).field("last", &self.last).finish()
+        f.debug_struct("Observer")
+            .field("path", &self.view.lock.path)
+            .field("last", &*locked(&self.view.last))
+            .finish()
     }
 }
 

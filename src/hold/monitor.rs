@@ -17,6 +17,7 @@ use crate::options::validate_data;
 
 /// How a hold has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[expect(clippy::exhaustive_enums, reason = "what is not released is lost")]
 pub enum Ended {
     /// Its guard was released or dropped.
     #[error("lock was released")]

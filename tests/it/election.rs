@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use testbed::frames::{Kind, Op};
 use testbed::ledger::Ledger;
 use testbed::proxy::{Closing, Cut, Request};
@@ -587,6 +588,37 @@ async fn observer_sees_every_leader_across_a_lost_connection() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn observer_sees_every_leader_across_the_end_of_its_session() {
     sees_every_leader(async |world| world.expire().await).await;
+}
+
+#[tokio::test]
+async fn observer_is_a_stream_that_knows_when_it_is_stale() {
+    let world = World::new().await;
+    let standing = candidate(&world, "here").await;
+    let mut observer = election(&world.session, &world.path, "observer").observe();
+    assert!(observer.is_stale(), "it has not looked yet");
+    let seen = soon("nobody", observer.next()).await;
+    assert_eq!((seen, observer.is_stale()), (Some(Ok(None)), false));
+    let term = standing.campaign().await.expect("leads");
+    let seen = soon("the leader", observer.next()).await.expect("goes on").expect("observed");
+    assert_eq!(text(&seen), Some("here"));
+    world.proxy.refuse();
+    until("it is stale", || observer.is_stale()).await;
+    world.proxy.heal();
+    until("it is connected", || !observer.is_stale()).await;
+    term.resign().await.expect("resigned");
+    assert_eq!(soon("nobody", observer.next()).await, Some(Ok(None)));
+    world.session.close().await.expect("closed");
+    assert_eq!(soon("the end", observer.next()).await, Some(Err(Error::Closed)));
+    assert_eq!(observer.next().await, None);
+}
+
+async fn until(what: &str, condition: impl Fn() -> bool) {
+    soon(what, async {
+        while !condition() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }
 
 /// Waits until the observer in the session of `world` has read its leader and waits for a change.
