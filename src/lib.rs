@@ -1,8 +1,10 @@
-//! Fair, queueing, distributed locks on [ZooKeeper](https://zookeeper.apache.org), for tokio.
+//! Fair, queueing, distributed locks on [ZooKeeper](https://zookeeper.apache.org) for async Rust.
 //!
-//! What Curator's lock recipes are to Java services: one at a time across machines, in the order of arrival, on the
-//! same nodes as Curator, so both can share a lock path. Every guard carries a fencing token, and reports a
-//! lost lock before the servers can grant it to someone else.
+//! These are Curator's lock recipes for Rust and tokio, on the same nodes, so both can share a lock path. Locks are
+//! granted first come, first served. Every guard carries a fencing token and reports a lost lock *before* the servers
+//! can grant it to someone else.
+//!
+//! `lock().await` waits as Curator's `acquire()` does, but it suspends the task and blocks no thread.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -24,113 +26,112 @@
 //! | | |
 //! |---|---|
 //! | [`Mutex`] | one holder at a time |
-//! | [`ReentrantMutex`] | that an explicit [`Owner`] can lock again |
-//! | [`RwLock`] | one writer, or any number of readers; a writer can go on as a reader |
-//! | [`Semaphore`] | a number of permits, one or several at a time |
-//! | [`MultiLock`] | several locks as one, taken at once, without deadlocks |
+//! | [`ReentrantMutex`] | a mutex that its [`Owner`] may lock again |
+//! | [`RwLock`] | one writer or many readers; a writer can become a reader without a gap |
+//! | [`Semaphore`] | at most *n* permits in use; `acquire_many` is all or nothing |
+//! | [`MultiLock`] | several locks as one, in one transaction, without deadlock |
 //! | [`Election`] | one leader among candidates, and [observers](Observer) of it |
 //!
-//! All have a form that waits, one that does not, and one with a time limit; all but the re-entrant one have another
-//! that [takes its place first](Waiting), to be awaited later. `contenders` returns holders and waiters, `revoke` asks a holder to release, and
-//! `break_lock` makes it. Every guard is a [`Hold`].
+//! Each recipe has a call that waits, one that does not wait, and one with a time limit. All but the re-entrant mutex
+//! also have `enqueue`, which joins the queue and returns a [`Waiting`]. `contenders` lists holders and waiters, `revoke`
+//! asks a holder to release, and `break_lock` takes the lock from it. Every guard dereferences to a [`Hold`]; its
+//! [monitor](Hold::monitor) shows the hold to other tasks and holds nothing.
 //!
-//! Services are better written against [`DistributedLock`] and [`LockProvider`], so that their tests need no server.
+//! Write services against [`LockProvider`] and [`DistributedLock`]. Their tests then need no server.
 //!
-//! # What is promised
+//! # Promises
 //!
 //! * **Exclusion.** Two live sessions never hold the same lock at once.
-//! * **Fairness.** Holders follow each other in the order in which their nodes were created.
-//! * **No herd.** A waiter watches only its predecessor, so a release wakes one.
-//! * **Tokens grow** from each hold of a lock to the next, also after its path was deleted and made again.
-//! * **Loss is reported in time.** While the session's runtime runs, a hold calls itself lost *before* the servers give
-//!   the lock away by themselves; after a pause, or when the runtime is [blocked](#do-not-block-the-runtime), the first
-//!   look at [`Hold::state`] shows it.
-//! * **Nothing is left behind** by a dropped future, a cut connection, a panic or a failed delete, once the servers can
-//!   be reached again.
-//! * **Time limits hold**, whether the servers answer or not. `None` means that somebody was seen ahead of us; if no
-//!   answer came, it is [`Error::Unavailable`], which has the [reason](Unanswered): time, or a connection, was missing.
-//! * **A release is honest.** It is `Ok` only if the lock was still held.
-//! * **What is written is seen.** What a holder wrote to the same ZooKeeper before it released the lock, the next one
-//!   reads in the session that it holds in.
+//! * **Order.** Locks are granted in the order in which the contenders' nodes were created.
+//! * **No herd.** A waiter watches only its predecessor, so a release wakes one waiter, however many there are.
+//! * **Growing tokens.** Each grant of a lock has a larger token than every conflicting grant before it, even after the
+//!   lock's path was deleted and created again.
+//! * **Reported loss.** While the session's runtime runs, a hold reports its loss before the servers can expire its
+//!   session and grant the lock to someone else. After a pause of the process, or when the runtime was
+//!   [blocked](#do-not-block-the-runtime), the first call of [`Hold::state`] reports it.
+//! * **No leftover nodes.** A dropped future, a cut connection, a panic or a refused request leaves no node behind, once
+//!   the servers can be reached again.
+//! * **Time limits.** `try_lock_for(d)` returns within `d`, whether or not the servers can be reached. `None`: another
+//!   contender was ahead. [`Error::Unavailable`]: no server answered in time, for the [reason](Unanswered) in `why`.
+//! * **Honest release.** `release()` is `Ok` only if the lock was still held when its delete was sent. If the connection
+//!   was lost before the answer, a node that is gone counts as released.
+//! * **Outages.** A lost connection costs a waiter nothing while its session lives, and a holder nothing if the client
+//!   reconnects in time.
+//! * **Mixed fleets.** Nodes are named and ordered as Curator's. Nodes of kazoo, of Go's `zk.Lock` and of ZooKeeper's own
+//!   `WriteLock` count as contenders.
+//! * **Counter overflow.** Exclusion and order survive the end of ZooKeeper's 32-bit sequence counter.
+//! * **Visible writes.** What a holder wrote to the same ZooKeeper before it released the lock, the next holder reads in
+//!   the session that it holds in.
 //!
-//! # What is not promised
+//! # Limits
 //!
-//! * *Exclusion at a resource that ignores tokens.* A process can be stopped between its last question and its write,
-//!   and continue when others hold the lock. No lock can prevent that; a resource that refuses old [`FencingToken`]s
-//!   can. Data in the same ZooKeeper is guarded by [`Hold::check_writer`] instead.
-//! * *A warning, if the node or the session of a hold is ended by someone else.* The lock is free at once then; the
-//!   hold learns of it as soon as the servers report it.
-//! * *Fairness across the end of a session.* Who loses it while waiting queues again at the tail.
-//! * *Tokens that grow when the servers' data is wiped, or restored from an older backup*: their counter starts over, or
-//!   goes back, and a store that has seen larger tokens refuses all holders. See [`FencingToken`] for what to do.
-//! * *Progress without a majority of the servers*, and *atomicity* of what a holder did before it lost the lock.
-//! * *Noticing that a virtual machine stood still*, if its clocks stood still too.
-//!
-//! Do not use it where a lock within one process would do ([`tokio::sync::Mutex`]), where the database that is to be
-//! guarded has locks of its own, or for thousands of locks a second on one path: each costs a write by a majority, and
-//! so does its release.
+//! * **Exclusion at a resource that ignores tokens** is not promised. A process can be stopped between its last check and
+//!   its write, and continue when another contender holds the lock. No lock can prevent that. A resource that refuses old
+//!   [`FencingToken`]s can. For data in the same ZooKeeper use [`Hold::check_writer`].
+//! * **A forced end comes without warning.** If someone deletes a holder's node or ends its session, the lock is free at
+//!   once. The hold reports it as soon as the servers do.
+//! * **No fairness across the end of a session.** A waiter whose session ended queues again at the tail.
+//! * **Tokens fall when the servers' data is wiped** or restored from an older backup. [`FencingToken`] describes what to
+//!   do.
+//! * **No progress without a majority of the servers.** Nor is anything undone that a holder did before it lost the lock.
+//! * **No re-entrance**, except for [`ReentrantMutex`]. A task that locks a [`Mutex`] twice waits for itself, and a reader
+//!   cannot become a writer.
+//! * **Tokens of simultaneous holders are not ordered**: those of readers, and those of permits.
+//! * **A paused virtual machine goes unnoticed** if its clocks were paused too.
 //!
 //! # Trust
 //!
-//! The servers end a session one timeout *T* after their leader last heard of it; a client learns of that only later.
-//! So a hold does not wait for the news, but computes until when it can be sure:
+//! The servers end a session one timeout *T* after their leader last heard of it, and the client learns of that later. So
+//! a hold computes until when its session certainly lives, and reports its loss at that instant. What counts as proof, and
+//! under which assumptions, is the *trust rule*: see "Argued: trust" in the repository's `DESIGN.md`. For a user it means:
 //!
-//! 1. It is trusted for *T* from the *sending* of an answered request, once a write sent *T*/3 after that answer has
-//!    been answered too. The first touched the session; the second proves that the leader has heard.
-//! 2. A new session is trusted for *T* from its creation, and one that has held nothing for a while for about 0.4 *T* from
-//!    the sending of its next write; for less if the process stood still just before.
-//! 3. While there are holds, a small read and a small write that changes nothing are sent about every *T*/3. Trust never
-//!    lapses while writes are answered within *T*/6.
-//! 4. [`Hold::state`] compares the end of trust with the system's boot time, so no event has to arrive first. It is
-//!    [`Suspended`](HoldState::Suspended) while disconnected, [`Lost`](HoldState::Lost) for good when trust ends.
-//!
-//! It is assumed that *T* is at least two ticks of the servers (their default minimum), that a follower answers its
-//! leader's pings within *T*/3, that the client's own pings are not held up on their way, and that all servers have the
-//! same limits for session timeouts. The cost is about three small writes per *T* and session with holds, however many these are;
-//! [`Trust::Connection`] saves them and promises less.
-//!
-//! Every 20 to 30 s a session that waits for something, or holds it, also lists the path once or twice, in case an event
-//! was never sent: servers send none to a client that the ACLs of the moment deny the node.
+//! * [`Hold::state`] compares the end of trust with a clock, so no event has to arrive first. It is
+//!   [`Suspended`](HoldState::Suspended) while disconnected, and [`Lost`](HoldState::Lost) for good when trust ends.
+//! * Trust does not lapse while the servers answer writes within *T*/6. Choose *T* well above six times the slowest write.
+//! * It costs about three small writes per *T* and session with holds, for any number of holds. [`Trust::Connection`] saves
+//!   these writes and promises less.
 //!
 //! # Do not block the runtime
 //!
 //! A session lives on the runtime on which it was connected. If all threads of that runtime are blocked for longer than
-//! trust lasts, nobody is there to wake [`Hold::lost`]: it comes late, maybe after the next grant, and the
-//! session expires. [`Hold::state`] compares clocks, and [`Hold::run_until_lost`] asks it before every step, so both are
-//! right at the first look afterwards. Put work that blocks on [`tokio::task::spawn_blocking`], or connect the session on
-//! a runtime of its own.
+//! trust lasts, nothing can wake [`Hold::lost`]. It then comes late, perhaps after the next grant, and the session
+//! expires. [`Hold::state`] compares clocks, and [`Hold::run_until_lost`] checks it before every step, so both are right
+//! at the first look afterwards. Put work that blocks on [`tokio::task::spawn_blocking`], or connect the session on a
+//! runtime of its own.
 //!
 //! # Cancel safety
 //!
-//! Every future here can be dropped at any point. A waiter gives up its place, and its node is deleted in the
-//! background; one that releases goes on releasing there. A guard's drop sends the delete before it returns, on any
+//! Every future of this crate can be dropped at any point. A dropped waiter leaves the queue, and its node is deleted in
+//! the background. A dropped release continues there. Dropping a guard sends the delete before the drop returns, on any
 //! thread, and does not wait for the answer.
 //!
 //! # Runtimes
 //!
-//! The futures of this crate need a tokio runtime with timers (`enable_time` or `enable_all`). Awaited on another executor
-//! or on a thread of its own they may panic: [`Mutex::try_lock`], [`MutexGuard::release`] and [`Hold::lost`] always do,
-//! [`Mutex::lock`] does when it has to pause. A call that panics leaves nothing behind: its node is deleted in the
-//! background. No runtime is needed to make a lock, to ask for [`Hold::state`], to await [`Hold::revoke_requested`], or
-//! to drop a guard, a place in the queue or a session.
+//! The futures of this crate need a tokio runtime with timers (`enable_time` or `enable_all`). Elsewhere they may panic:
+//! [`Mutex::try_lock`], [`MutexGuard::release`] and [`Hold::lost`] always do, [`Mutex::lock`] does when it has to pause. A
+//! call that panics leaves no node behind: it is deleted in the background. No runtime is needed to create a lock, to call
+//! [`Hold::state`], to await [`Hold::revoke_requested`], or to drop a guard, a [`Waiting`] or a session.
 //!
 //! # Sessions
 //!
-//! A [`Session`] renews itself after it has expired: its holds are lost for good, its waiters queue again. All locks
-//! made from it share it, so a process needs one. It lives on the runtime that it was connected on. A task that locks
-//! the same [`Mutex`] twice waits for itself; see [`ReentrantMutex`].
+//! A process needs one [`Session`]; all its locks share it. The session renews itself after it has expired: its holds are
+//! lost for good, and its waiters queue again.
 //!
-//! Call [`Session::close`] before the program ends. A `main` that simply ends may leave its nodes, and so its locks,
-//! until the servers give the session up.
+//! Call [`Session::close`] before the program ends. A program that exits without it may leave its nodes, and so its locks,
+//! until the servers expire the session.
 //!
 //! # Features
 //!
 //! None is on by default.
 //!
-//! * `testing`: `testing::LocalLock`, a lock within the process, whose holder can be made to lose it.
-//! * `tls`, `sasl-digest-md5`, `sasl-gssapi`: those of [`zookeeper_client`]. The last needs the C library libgssapi.
+//! * `testing`: `testing::LocalSession`, a [`LockProvider`] without a server, which a test can make unavailable and whose
+//!   holds it can make lost. Add it under `[dev-dependencies]`.
+//! * `serde`: [`FencingToken`] is serialized as a number.
+//! * `tls`, `sasl-digest-md5`, `sasl-gssapi`: those of [`zookeeper_client`]. `tls` needs a C compiler, and `sasl-gssapi`
+//!   the C library libgssapi.
 //!
-//! ZooKeeper 3.5.3 or later is needed, for container nodes. [`zookeeper_client`] is part of this API and exported.
+//! It needs a Unix, and ZooKeeper 3.5.3 or later, for container nodes. [`zookeeper_client`] is part of this API and
+//! exported.
 
 #[cfg(not(unix))]
 compile_error!(
@@ -181,3 +182,18 @@ pub use crate::reentrant::{ReentrantMutex, ReentrantMutexGuard};
 pub use crate::rwlock::{DowngradeError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use crate::semaphore::{Semaphore, SemaphorePermit};
 pub use crate::session::Session;
+
+/// The documents, so that their blocks of Rust are compiled.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+    #[doc = include_str!("../docs/choosing.md")]
+    struct Choosing;
+    #[doc = include_str!("../docs/what-can-go-wrong.md")]
+    struct WhatCanGoWrong;
+    #[doc = include_str!("../docs/curator.md")]
+    struct Curator;
+    #[doc = include_str!("../docs/operating.md")]
+    struct Operating;
+}

@@ -1,30 +1,12 @@
 //! Owns the rule of trust: until when the servers are sure not to give a session's locks away.
 //!
 //! The rule is pure: it is given exchanges (when a request was sent, when its answer came) and computes instants.
+//! DESIGN.md, "Argued: trust", states it, with its assumptions and its reasons. Of these, the code relies on:
 //!
-//! 1. The leader alone ends sessions, one timeout `T` after it last heard of them. Behind a follower it hears of a
-//!    session only through the follower's answers to its pings: an answered read proves nothing, and an answered
-//!    write proves that a quorum is there, but does not touch the session.
-//! 2. So trust needs two exchanges. The first touched the session at the follower, not before it was *sent*. It is
-//!    assumed that a follower answers a ping of the leader within `T/3`; so `T/3` after the first exchange was
-//!    *answered*, the touch is on its way to the leader. A write that is sent after that and answered proves that the
-//!    leader has it: both travel on one connection, in order. Hence: trusted for `T` from the sending of the first.
-//!    Leaders ping twice a tick, so the assumption needs a `T` of two ticks or more, which is the servers' default
-//!    minimum.
-//! 3. A write is an exchange that only a quorum can have answered: one that was done, or a transaction whose parts were
-//!    judged. A refusal counts as a read, because a server may refuse a write by itself (`enableEagerACLCheck`).
-//! 4. The creation of a session is a write that the leader itself counts from, so a new session is trusted for `T` from
-//!    the moment at which we began to connect.
-//! 5. The single-write rule: a session without such a pair is trusted for `7/15 T`, less the longest gap in which the process may have stood
-//!    still or been without a connection, and less all that the machine slept, from the sending of an answered write: the
-//!    client pings every `T/5` and that gap, so the leader's last word is as old as that and a ride of `T/3` when the
-//!    write is sent. This needs pings that were not held up on their way.
-//! 6. Trust ends `T/64` before it could, so that a timer that is a little late is not too late.
-//! 7. A renewal is a read and a write, in this order: the read is answered at once, however long writes take, and so
-//!    soon becomes the first exchange of a pair. It is due a third of a timeout before the end. It waits for the pair rule
-//!    (2) if a quarter then remains. So trust does not lapse while writes are answered
-//!    within `T/6`.
-//! 8. Instants are of a clock that runs on while the machine sleeps, and never of the wall clock.
+//! 1. A pair of exchanges, or the creation of the session, is trusted for `T`; a single write for less.
+//! 2. Trust ends `T/64` before it could, so that a timer that is a little late is not too late.
+//! 3. A renewal is due a third of a timeout before the end. It waits for the pair if a quarter then remains.
+//! 4. Instants are of a clock that runs on while the machine sleeps, and never of the wall clock.
 
 use std::collections::VecDeque;
 use std::time::Duration;

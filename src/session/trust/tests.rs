@@ -180,7 +180,7 @@ fn never_more_than_the_naive_rule_and_hardly_less() {
     }
 }
 
-/// A leader and a follower as rule 1 has them: the follower answers pings within a third of the timeout, until
+/// A leader and a follower as the rule has them: the follower answers pings within a third of the timeout, until
 /// the link between the two breaks; writes need the link.
 #[test]
 fn trust_ends_before_the_leader_may_end_the_session() {
