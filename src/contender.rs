@@ -226,6 +226,17 @@ macro_rules! for_operators {
             /// # Panics
             ///
             /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+            ///
+            /// # Examples
+            ///
+            /// ```no_run
+            /// # async fn example(mutex: zookeeper_recipes::Mutex) -> Result<(), zookeeper_recipes::Error> {
+            /// for contender in mutex.contenders().await? {
+            ///     println!("{contender}");
+            /// }
+            /// # Ok(())
+            /// # }
+            /// ```
             pub async fn contenders(&self) -> crate::error::Result<Vec<crate::contender::Contender>> {
                 let $this = self;
                 crate::contender::list($lock).await
@@ -250,6 +261,19 @@ macro_rules! for_operators {
             /// # Panics
             ///
             /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+            ///
+            /// # Examples
+            ///
+            /// ```no_run
+            /// # async fn example(mutex: zookeeper_recipes::Mutex) -> Result<(), zookeeper_recipes::Error> {
+            /// for contender in mutex.contenders().await? {
+            ///     if contender.is_holder() && contender.identifier() == b"billing-7" {
+            ///         mutex.break_lock(&contender).await?;
+            ///     }
+            /// }
+            /// # Ok(())
+            /// # }
+            /// ```
             pub async fn break_lock(&self, contender: &crate::contender::Contender) -> crate::error::Result<bool> {
                 let $this = self;
                 crate::contender::break_lock($lock, contender).await
@@ -273,6 +297,17 @@ macro_rules! for_operators {
             /// # Panics
             ///
             /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+            ///
+            /// # Examples
+            ///
+            /// ```no_run
+            /// # async fn example(mutex: zookeeper_recipes::Mutex) -> Result<(), zookeeper_recipes::Error> {
+            /// for holder in mutex.contenders().await?.iter().filter(|contender| contender.is_holder()) {
+            ///     mutex.revoke(holder).await?;
+            /// }
+            /// # Ok(())
+            /// # }
+            /// ```
             pub async fn revoke(&self, contender: &crate::contender::Contender) -> crate::error::Result<bool> {
                 let $this = self;
                 crate::contender::revoke($lock, contender).await

@@ -84,6 +84,17 @@ pub trait DistributedLock: Send + Sync {
 }
 
 /// A held lock. Dropping it releases the lock in the background.
+///
+/// # Examples
+///
+/// ```
+/// use zookeeper_recipes::{Error, LockGuard};
+///
+/// async fn work(guard: Box<dyn LockGuard>) -> Result<(), Error> {
+///     guard.run_until_lost(async { /* with guard.fencing_token() */ }).await?;
+///     guard.release().await
+/// }
+/// ```
 #[async_trait]
 pub trait LockGuard: Debug + Send + Sync {
     /// The token of this hold. See [`Hold::fencing_token`](crate::Hold::fencing_token).
@@ -196,6 +207,19 @@ pub trait DistributedReentrantLock: Send + Sync {
 }
 
 /// One leader among candidates. Implemented by [`Election`](crate::Election) and by test doubles.
+///
+/// # Examples
+///
+/// ```
+/// use std::ops::ControlFlow;
+///
+/// use zookeeper_recipes::{DistributedElection, Error};
+///
+/// async fn run(election: &dyn DistributedElection, stop: impl Future<Output = ()>) -> Result<(), Error> {
+///     election.lead_until(stop, |_term| async { ControlFlow::<()>::Continue(()) }).await?;
+///     Ok(())
+/// }
+/// ```
 #[async_trait]
 pub trait DistributedElection: Send + Sync {
     /// Waits for leadership, for as long as it takes.
@@ -279,6 +303,28 @@ impl dyn DistributedElection + '_ {
 ///
 /// [`Error::InvalidInput`] if a path cannot be a lock path, or the provider has no such locks, as is the default for all
 /// but [`lock_at`](Self::lock_at).
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use zookeeper_recipes::{Error, LockProvider};
+///
+/// struct Orders {
+///     locks: Arc<dyn LockProvider>,
+/// }
+///
+/// impl Orders {
+///     async fn ship(&self, order: u64) -> Result<bool, Error> {
+///         let Some(guard) = self.locks.lock_at(&format!("/locks/orders/{order}"))?.try_lock().await? else {
+///             return Ok(false);
+///         };
+///         guard.release().await?;
+///         Ok(true)
+///     }
+/// }
+/// ```
 pub trait LockProvider: Send + Sync {
     /// The lock at `path`.
     fn lock_at(&self, path: &str) -> Result<Arc<dyn DistributedLock>>;

@@ -88,6 +88,17 @@ impl Election {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(election: zookeeper_recipes::Election) -> Result<(), zookeeper_recipes::Error> {
+    /// let leadership = election.campaign().await?;
+    /// leadership.run_until_lost(async { /* work as the leader */ }).await?;
+    /// leadership.resign().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn campaign(&self) -> Result<Leadership> {
         self.lock.acquire().await.map(|hold| Self::leads(&self.current, hold))
     }
@@ -105,6 +116,17 @@ impl Election {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(election: zookeeper_recipes::Election) -> Result<(), zookeeper_recipes::Error> {
+    /// if let Some(leadership) = election.try_campaign().await? {
+    ///     leadership.resign().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_campaign(&self) -> Result<Option<Leadership>> {
         Ok(self.lock.try_acquire().await?.map(|hold| Self::leads(&self.current, hold)))
     }
@@ -126,6 +148,18 @@ impl Election {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(election: zookeeper_recipes::Election) -> Result<(), zookeeper_recipes::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let leadership = election.try_campaign_for(Duration::from_secs(1)).await?;
+    /// println!("{}", if leadership.is_some() { "leading" } else { "another candidate is ahead" });
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_campaign_for(&self, limit: Duration) -> Result<Option<Leadership>> {
         Ok(self.lock.try_acquire_for(limit).await?.map(|hold| Self::leads(&self.current, hold)))
     }
@@ -143,6 +177,17 @@ impl Election {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(election: zookeeper_recipes::Election) -> Result<(), zookeeper_recipes::Error> {
+    /// let waiting = election.enqueue().await?;
+    /// println!("{} candidates are ahead", waiting.position());
+    /// let leadership = waiting.await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn enqueue(&self) -> Result<Waiting<Leadership>> {
         let current = self.current.clone();
         Waiting::enqueue(self.lock.clone(), move |hold| Self::leads(&current, hold)).await
@@ -245,6 +290,17 @@ impl Election {
     /// A view of the present leadership of this value and its clones, for a readiness probe; `None` if they do not lead.
     ///
     /// It compares clocks and asks nobody, so it is right also for the first request after a pause of the process.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(election: zookeeper_recipes::Election) {
+    /// use zookeeper_recipes::HoldState;
+    ///
+    /// // The readiness probe of a service.
+    /// let is_leader = election.current_term().is_some_and(|term| term.state() == HoldState::Held);
+    /// # }
+    /// ```
     #[must_use]
     pub fn current_term(&self) -> Option<HoldMonitor> {
         let term = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -271,11 +327,35 @@ impl Election {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(election: zookeeper_recipes::Election) -> Result<(), zookeeper_recipes::Error> {
+    /// if let Some(leader) = election.leader().await? {
+    ///     println!("{} leads", leader.identifier_lossy());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn leader(&self) -> Result<Option<Contender>> {
         contender::first(&self.lock).await
     }
 
     /// Begins to observe who leads, without standing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(election: zookeeper_recipes::Election) -> Result<(), zookeeper_recipes::Error> {
+    /// let mut observer = election.observe();
+    /// while let Some(leader) = observer.changed().await? {
+    ///     println!("{} leads", leader.identifier_lossy());
+    /// }
+    /// println!("nobody leads");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn observe(&self) -> Observer {
         Observer::new(self.lock.clone())
@@ -310,6 +390,15 @@ impl Leadership {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(leadership: zookeeper_recipes::Leadership) -> Result<(), zookeeper_recipes::Error> {
+    /// leadership.proclaim("10.0.0.7:8080").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn proclaim(&self, data: impl Into<Vec<u8>>) -> Result<()> {
         self.0.monitor().proclaim(data.into()).await
     }

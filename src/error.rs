@@ -199,6 +199,14 @@ impl fmt::Display for ErrorKind {
 
 impl Error {
     /// What kind of error it is.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use zookeeper_recipes::Error;
+    ///
+    /// assert_eq!(Error::Closed.kind().to_string(), "closed");
+    /// ```
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -219,6 +227,22 @@ impl Error {
     /// the servers were away, our node was deleted, or the lock was lost.
     ///
     /// After [`Error::Lost`] the work under the lock has to begin again, and not only the call that failed.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(mutex: zookeeper_recipes::Mutex) -> Result<(), zookeeper_recipes::Error> {
+    /// use std::time::Duration;
+    ///
+    /// loop {
+    ///     match mutex.try_lock_for(Duration::from_secs(1)).await {
+    ///         Err(error) if error.is_transient() => tokio::time::sleep(Duration::from_secs(1)).await,
+    ///         tried => break tried?,
+    ///     };
+    /// };
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {

@@ -55,12 +55,31 @@ impl FencingToken {
     }
 
     /// The number, which is positive.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use zookeeper_recipes::FencingToken;
+    ///
+    /// assert_eq!(FencingToken::try_from(17_i64)?.get(), 17);
+    /// # Ok::<_, zookeeper_recipes::Error>(())
+    /// ```
     #[must_use]
     pub const fn get(self) -> i64 {
         self.0
     }
 
     /// Eight bytes, the most significant first: they compare as the tokens do.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use zookeeper_recipes::FencingToken;
+    ///
+    /// let (older, newer) = (FencingToken::try_from(255_i64)?, FencingToken::try_from(256_i64)?);
+    /// assert!(older.to_be_bytes() < newer.to_be_bytes());
+    /// # Ok::<_, zookeeper_recipes::Error>(())
+    /// ```
     #[must_use]
     pub const fn to_be_bytes(self) -> [u8; 8] {
         self.0.to_be_bytes()

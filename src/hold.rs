@@ -71,6 +71,18 @@ pub struct Hold {
 
 impl HoldState {
     /// How the hold has ended, if it has.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(guard: zookeeper_recipes::MutexGuard) -> Result<(), zookeeper_recipes::Error> {
+    /// let ended = guard.ended();
+    /// // Ends with the hold, whether that is released or lost.
+    /// tokio::spawn(async move { println!("{}", ended.await) });
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn ended(self) -> Option<Ended> {
         match self {
@@ -138,6 +150,14 @@ impl Hold {
     ///
     /// Of a [sequential](crate::MultiLock::sequential) multi-lock it is the smallest of its members' tokens; there, each
     /// resource compares that of [its member](crate::MultiLockGuard::members).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(guard: zookeeper_recipes::MutexGuard) {
+    /// println!("UPDATE orders SET token = {0} WHERE token <= {0}", guard.fencing_token());
+    /// # }
+    /// ```
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.core.token
@@ -146,6 +166,20 @@ impl Hold {
     /// The state of the hold right now.
     ///
     /// It compares clocks and asks nobody, so it is right at once after a pause of the process.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(guard: zookeeper_recipes::MutexGuard) {
+    /// use zookeeper_recipes::HoldState;
+    ///
+    /// match guard.state() {
+    ///     HoldState::Held => println!("go on"),
+    ///     HoldState::Suspended => println!("begin nothing that takes long"),
+    ///     ended => println!("stop: {ended}"),
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn state(&self) -> HoldState {
         self.core.state()
@@ -161,6 +195,18 @@ impl Hold {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(guard: zookeeper_recipes::MutexGuard) {
+    /// use zookeeper_recipes::HoldState;
+    ///
+    /// while guard.state_changed().await == HoldState::Suspended {
+    ///     println!("disconnected");
+    /// }
+    /// # }
+    /// ```
     pub fn state_changed(&self) -> impl Future<Output = HoldState> + Send + use<'_> {
         let before = self.state();
         self.core.watch();
@@ -173,6 +219,18 @@ impl Hold {
     }
 
     /// How long the hold is trusted from now on, if nothing more is heard from the servers. Zero when it is lost.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(guard: zookeeper_recipes::MutexGuard) {
+    /// use std::time::Duration;
+    ///
+    /// if guard.valid_for() < Duration::from_secs(1) {
+    ///     println!("not now");
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn valid_for(&self) -> Duration {
         self.core.valid_for()
@@ -189,6 +247,17 @@ impl Hold {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(guard: zookeeper_recipes::MutexGuard) {
+    /// tokio::select! {
+    ///     loss = guard.lost() => println!("stop: {loss}"),
+    ///     _ = tokio::signal::ctrl_c() => println!("done"),
+    /// }
+    /// # }
+    /// ```
     pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static + use<> {
         lost(self.ended())
     }
@@ -211,6 +280,15 @@ impl Hold {
     }
 
     /// A view of the hold that does not hold it.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(guard: zookeeper_recipes::MutexGuard) {
+    /// let monitor = guard.monitor();
+    /// tokio::spawn(async move { monitor.run_until_lost(async { /* work of another task */ }).await });
+    /// # }
+    /// ```
     #[must_use]
     pub fn monitor(&self) -> HoldMonitor {
         HoldMonitor::new(self.core.clone())
@@ -232,6 +310,16 @@ impl Hold {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(guard: zookeeper_recipes::MutexGuard) -> Result<(), zookeeper_recipes::Error> {
+    /// let sum = guard.run_until_lost(async { 1 + 1 }).await?;
+    /// assert_eq!(sum, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn run_until_lost<F: Future>(&self, future: F) -> Result<F::Output, Loss> {
         run_until(|| self.state().loss(), self.lost(), future).await
     }
@@ -245,6 +333,19 @@ impl Hold {
     ///
     /// Dropping the future loses nothing; each call gives one of its own, which resolves also if somebody has asked
     /// before.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(guard: zookeeper_recipes::MutexGuard) -> Result<(), zookeeper_recipes::Error> {
+    /// tokio::select! {
+    ///     done = guard.run_until_lost(async { /* a long job */ }) => done?,
+    ///     () = guard.revoke_requested() => println!("somebody wants the lock"),
+    /// }
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn revoke_requested(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.core.watch();
         let mut stages = self.core.stage.subscribe();
@@ -397,6 +498,17 @@ macro_rules! guard {
             /// # Panics
             ///
             /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+            ///
+            /// # Examples
+            ///
+            /// ```no_run
+            /// # async fn example(guard: zookeeper_recipes::MutexGuard) {
+            /// match guard.release().await {
+            ///     Ok(()) => println!("held to the end"),
+            ///     Err(error) => println!("others may have held it: {error}"),
+            /// }
+            /// # }
+            /// ```
             pub async fn $release(self) -> crate::error::Result<()> {
                 self.0.release().await
             }

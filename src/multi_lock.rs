@@ -61,6 +61,18 @@ impl MultiLock {
     }
 
     /// Begins a multi-lock with members of several kinds, or with options of its own.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(session: &zookeeper_recipes::Session) -> Result<(), zookeeper_recipes::Error> {
+    /// use zookeeper_recipes::MultiLock;
+    ///
+    /// let report = MultiLock::builder(session).write("/reports/today").read("/accounts/alice").build()?;
+    /// let guard = report.lock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn builder(session: &Session) -> MultiLockBuilder {
         MultiLockBuilder { session: session.clone(), options: Options::new(), members: Vec::new() }
     }
@@ -71,6 +83,18 @@ impl MultiLock {
     /// order, nobody waits in a circle. *All*: one that takes them at once can wait for one that does not, and the
     /// other way round. It costs a round trip for each member, and has no token that is good for all:
     /// see [`MultiLockGuard::members`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(session: &zookeeper_recipes::Session) -> Result<(), zookeeper_recipes::Error> {
+    /// use zookeeper_recipes::MultiLock;
+    ///
+    /// // Beside Curator's InterProcessMultiLock, whose paths are in ascending order.
+    /// let accounts = MultiLock::new(session, ["/accounts/alice", "/accounts/bob"])?.sequential();
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn sequential(self) -> Self {
         Self { lock: self.lock.one_by_one() }
@@ -97,6 +121,17 @@ impl MultiLock {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(accounts: zookeeper_recipes::MultiLock) -> Result<(), zookeeper_recipes::Error> {
+    /// let guard = accounts.lock().await?;
+    /// // Move the money, with guard.fencing_token().
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn lock(&self) -> Result<MultiLockGuard> {
         self.lock.acquire().await.map(MultiLockGuard)
     }
@@ -114,6 +149,17 @@ impl MultiLock {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(accounts: zookeeper_recipes::MultiLock) -> Result<(), zookeeper_recipes::Error> {
+    /// if let Some(guard) = accounts.try_lock().await? {
+    ///     guard.release().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_lock(&self) -> Result<Option<MultiLockGuard>> {
         Ok(self.lock.try_acquire().await?.map(MultiLockGuard))
     }
@@ -135,6 +181,18 @@ impl MultiLock {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(accounts: zookeeper_recipes::MultiLock) -> Result<(), zookeeper_recipes::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let guard = accounts.try_lock_for(Duration::from_secs(1)).await?;
+    /// println!("{}", if guard.is_some() { "all are locked" } else { "one of them is contended" });
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_lock_for(&self, limit: Duration) -> Result<Option<MultiLockGuard>> {
         Ok(self.lock.try_acquire_for(limit).await?.map(MultiLockGuard))
     }
@@ -153,6 +211,17 @@ impl MultiLock {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(accounts: zookeeper_recipes::MultiLock) -> Result<(), zookeeper_recipes::Error> {
+    /// let waiting = accounts.enqueue().await?;
+    /// println!("{} are ahead in the longest queue", waiting.position());
+    /// let guard = waiting.await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn enqueue(&self) -> Result<Waiting<MultiLockGuard>> {
         Waiting::enqueue(self.lock.clone(), MultiLockGuard).await
     }
@@ -241,6 +310,16 @@ pub struct Member<'a> {
 impl MultiLockGuard {
     /// The locks that are held, in the order in which they were named; of a [sequential](MultiLock::sequential) one in
     /// the order of their paths.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(guard: zookeeper_recipes::MultiLockGuard) {
+    /// for member in guard.members() {
+    ///     println!("{}: token {}", member.path, member.fencing_token);
+    /// }
+    /// # }
+    /// ```
     pub fn members(&self) -> impl Iterator<Item = Member<'_>> {
         self.0.members().map(|(node, fencing_token)| {
             let path = node.rsplit_once('/').map_or("", |(path, _)| path);

@@ -40,6 +40,19 @@ impl Mutex {
     /// # Errors
     ///
     /// [`Error::InvalidInput`](crate::Error::InvalidInput) if `path` cannot be a lock path.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(session: &zookeeper_recipes::Session) -> Result<(), zookeeper_recipes::Error> {
+    /// use zookeeper_recipes::{Mutex, path};
+    ///
+    /// let order = "2024/17";
+    /// let mutex = Mutex::new(session, &format!("/locks/orders/{}", path::segment(order)))?;
+    /// assert_eq!(mutex.path(), "/locks/orders/2024%2F17");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(session: &Session, path: &str) -> Result<Self> {
         Self::with_options(session, path, Options::new())
     }
@@ -49,6 +62,18 @@ impl Mutex {
     /// # Errors
     ///
     /// [`Error::InvalidInput`](crate::Error::InvalidInput) if `path` or `options` cannot be used.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(session: &zookeeper_recipes::Session) -> Result<(), zookeeper_recipes::Error> {
+    /// use zookeeper_recipes::{Mutex, Options};
+    ///
+    /// let options = Options::new().with_identifier("billing-7").with_path_removal(true);
+    /// let mutex = Mutex::with_options(session, "/locks/orders/17", options)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn with_options(session: &Session, path: &str, options: Options) -> Result<Self> {
         Ok(Self { lock: Lock::of_one(session, path, Kind::Lock, &options)? })
     }
@@ -72,6 +97,17 @@ impl Mutex {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(mutex: zookeeper_recipes::Mutex) -> Result<(), zookeeper_recipes::Error> {
+    /// let guard = mutex.lock().await?;
+    /// println!("it is our turn, with token {}", guard.fencing_token());
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn lock(&self) -> Result<MutexGuard> {
         self.lock.acquire().await.map(MutexGuard)
     }
@@ -94,6 +130,18 @@ impl Mutex {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(mutex: zookeeper_recipes::Mutex) -> Result<(), zookeeper_recipes::Error> {
+    /// match mutex.try_lock().await? {
+    ///     Some(guard) => guard.release().await?,
+    ///     None => println!("another instance is at it"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_lock(&self) -> Result<Option<MutexGuard>> {
         Ok(self.lock.try_acquire().await?.map(MutexGuard))
     }
@@ -121,6 +169,24 @@ impl Mutex {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(mutex: zookeeper_recipes::Mutex) -> Result<(), zookeeper_recipes::Error> {
+    /// use std::time::Duration;
+    ///
+    /// use zookeeper_recipes::{Error, Unanswered};
+    ///
+    /// let status = match mutex.try_lock_for(Duration::from_millis(500)).await {
+    ///     Ok(Some(_guard)) => 200,
+    ///     Ok(None) => 423,
+    ///     Err(Error::Unavailable { why: Unanswered::Servers, .. }) => 503,
+    ///     Err(error) => return Err(error),
+    /// };
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_lock_for(&self, limit: Duration) -> Result<Option<MutexGuard>> {
         Ok(self.lock.try_acquire_for(limit).await?.map(MutexGuard))
     }

@@ -61,6 +61,15 @@ impl Options {
     /// [their own](Self::with_parent_acls).
     ///
     /// The default is open to everyone. At most 64 KiB, which is about a thousand entries.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use zookeeper_recipes::Options;
+    /// use zookeeper_recipes::zookeeper_client::Acls;
+    ///
+    /// let options = Options::new().with_acls(Acls::creator_all());
+    /// ```
     #[must_use]
     pub fn with_acls(mut self, acls: Acls<'_>) -> Self {
         self.acls = Some(Arc::from(&*acls));
@@ -70,6 +79,15 @@ impl Options {
     /// Sets the ACLs of the lock's path and of its missing ancestors, which the lock creates as containers.
     ///
     /// A contender needs CREATE, DELETE and READ on the path itself. The default is that of the nodes. At most 64 KiB.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use zookeeper_recipes::Options;
+    /// use zookeeper_recipes::zookeeper_client::Acls;
+    ///
+    /// let options = Options::new().with_acls(Acls::creator_all()).with_parent_acls(Acls::anyone_all());
+    /// ```
     #[must_use]
     pub fn with_parent_acls(mut self, acls: Acls<'_>) -> Self {
         self.parent_acls = Some(Arc::from(&*acls));
@@ -79,6 +97,14 @@ impl Options {
     /// Sets the data of the lock's nodes, by which a person can recognise holders and waiters.
     ///
     /// The default is `host name/process id`. At most 64 KiB.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use zookeeper_recipes::Options;
+    ///
+    /// let options = Options::new().with_identifier("10.0.0.7:8080");
+    /// ```
     #[must_use]
     pub fn with_identifier(mut self, identifier: impl AsRef<[u8]>) -> Self {
         self.identifier = Some(Arc::from(identifier.as_ref()));
@@ -86,6 +112,14 @@ impl Options {
     }
 
     /// Sets what a hold takes as proof that its session lives.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use zookeeper_recipes::{Options, Trust};
+    ///
+    /// let options = Options::new().with_trust(Trust::Connection);
+    /// ```
     #[must_use]
     pub fn with_trust(mut self, trust: Trust) -> Self {
         self.trust = Some(trust);
@@ -95,6 +129,14 @@ impl Options {
     /// Sets whether a release also deletes the lock's path when nobody else is in it.
     ///
     /// For a path per key: the server itself deletes at most 10,000 empty containers a minute. The default is `false`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use zookeeper_recipes::Options;
+    ///
+    /// let options = Options::new().with_path_removal(true);
+    /// ```
     #[must_use]
     pub fn with_path_removal(mut self, removal: bool) -> Self {
         self.path_removal = Some(removal);
@@ -106,6 +148,16 @@ impl Options {
     ///
     /// The holder keeps the time, not the servers: in a process that stands still it is up when the process goes on, or
     /// when its session expires. A duration too long for a clock is no limit.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use zookeeper_recipes::Options;
+    ///
+    /// let options = Options::new().with_max_hold(Duration::from_secs(60));
+    /// ```
     #[must_use]
     pub fn with_max_hold(mut self, limit: Duration) -> Self {
         self.max_hold = Some(limit);

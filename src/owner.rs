@@ -15,6 +15,16 @@ use crate::path::LockPath;
 /// Who holds a [`ReentrantMutex`](crate::ReentrantMutex). Clones are the same owner.
 ///
 /// It owns what it holds by session: with handles from two sessions it waits for itself.
+///
+/// # Examples
+///
+/// ```
+/// use zookeeper_recipes::Owner;
+///
+/// let owner = Owner::new();
+/// // The same owner, for another task.
+/// let same = owner.clone();
+/// ```
 #[derive(Clone, Default)]
 pub struct Owner(Arc<Register>);
 

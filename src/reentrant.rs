@@ -76,6 +76,23 @@ impl ReentrantMutex {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use zookeeper_recipes::{Error, Owner, ReentrantMutex};
+    ///
+    /// async fn transfer(mutex: &ReentrantMutex, owner: &Owner) -> Result<(), Error> {
+    ///     let outer = mutex.lock(owner).await?;
+    ///     book(mutex, owner).await?;
+    ///     outer.release().await
+    /// }
+    ///
+    /// async fn book(mutex: &ReentrantMutex, owner: &Owner) -> Result<(), Error> {
+    ///     // Without a request, if the caller holds the lock.
+    ///     mutex.lock(owner).await?.release().await
+    /// }
+    /// ```
     pub async fn lock(&self, owner: &Owner) -> Result<ReentrantMutexGuard> {
         loop {
             match owner.lock(&self.lock, Mode::Wait) {
@@ -103,6 +120,20 @@ impl ReentrantMutex {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(mutex: zookeeper_recipes::ReentrantMutex) -> Result<(), zookeeper_recipes::Error> {
+    /// use zookeeper_recipes::Owner;
+    ///
+    /// let owner = Owner::new();
+    /// if let Some(guard) = mutex.try_lock(&owner).await? {
+    ///     guard.release().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_lock(&self, owner: &Owner) -> Result<Option<ReentrantMutexGuard>> {
         match owner.lock(&self.lock, Mode::Try) {
             Locking::Held(hold) => again(hold).map(Some),
@@ -138,6 +169,20 @@ impl ReentrantMutex {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(mutex: zookeeper_recipes::ReentrantMutex) -> Result<(), zookeeper_recipes::Error> {
+    /// use std::time::Duration;
+    ///
+    /// use zookeeper_recipes::Owner;
+    ///
+    /// let guard = mutex.try_lock_for(&Owner::new(), Duration::from_secs(1)).await?;
+    /// println!("{}", if guard.is_some() { "locked" } else { "contended" });
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_lock_for(&self, owner: &Owner, limit: Duration) -> Result<Option<ReentrantMutexGuard>> {
         if limit.is_zero() {
             return self.try_lock(owner).await;

@@ -73,6 +73,17 @@ impl RwLock {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(prices: zookeeper_recipes::RwLock) -> Result<(), zookeeper_recipes::Error> {
+    /// let reading = prices.read().await?;
+    /// // Others may read, too; nobody writes.
+    /// reading.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn read(&self) -> Result<RwLockReadGuard> {
         self.read.acquire().await.map(RwLockReadGuard)
     }
@@ -90,6 +101,17 @@ impl RwLock {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(prices: zookeeper_recipes::RwLock) -> Result<(), zookeeper_recipes::Error> {
+    /// let writing = prices.write().await?;
+    /// println!("a store compares with {}", writing.fencing_token());
+    /// writing.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn write(&self) -> Result<RwLockWriteGuard> {
         self.write.acquire().await.map(RwLockWriteGuard)
     }
@@ -107,6 +129,17 @@ impl RwLock {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(prices: zookeeper_recipes::RwLock) -> Result<(), zookeeper_recipes::Error> {
+    /// if let Some(reading) = prices.try_read().await? {
+    ///     reading.release().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_read(&self) -> Result<Option<RwLockReadGuard>> {
         Ok(self.read.try_acquire().await?.map(RwLockReadGuard))
     }
@@ -124,6 +157,17 @@ impl RwLock {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(prices: zookeeper_recipes::RwLock) -> Result<(), zookeeper_recipes::Error> {
+    /// if let Some(writing) = prices.try_write().await? {
+    ///     writing.release().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_write(&self) -> Result<Option<RwLockWriteGuard>> {
         Ok(self.write.try_acquire().await?.map(RwLockWriteGuard))
     }
@@ -144,6 +188,18 @@ impl RwLock {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(prices: zookeeper_recipes::RwLock) -> Result<(), zookeeper_recipes::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let reading = prices.try_read_for(Duration::from_secs(1)).await?;
+    /// println!("{}", if reading.is_some() { "reading" } else { "a writer is ahead" });
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_read_for(&self, limit: Duration) -> Result<Option<RwLockReadGuard>> {
         Ok(self.read.try_acquire_for(limit).await?.map(RwLockReadGuard))
     }
@@ -164,6 +220,18 @@ impl RwLock {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(prices: zookeeper_recipes::RwLock) -> Result<(), zookeeper_recipes::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let writing = prices.try_write_for(Duration::from_secs(1)).await?;
+    /// println!("{}", if writing.is_some() { "writing" } else { "somebody is ahead" });
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_write_for(&self, limit: Duration) -> Result<Option<RwLockWriteGuard>> {
         Ok(self.write.try_acquire_for(limit).await?.map(RwLockWriteGuard))
     }
@@ -181,6 +249,17 @@ impl RwLock {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(prices: zookeeper_recipes::RwLock) -> Result<(), zookeeper_recipes::Error> {
+    /// let waiting = prices.enqueue_read().await?;
+    /// println!("{} are ahead", waiting.position());
+    /// let reading = waiting.await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn enqueue_read(&self) -> Result<Waiting<RwLockReadGuard>> {
         Waiting::enqueue(self.read.clone(), RwLockReadGuard).await
     }
@@ -198,6 +277,17 @@ impl RwLock {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(prices: zookeeper_recipes::RwLock) -> Result<(), zookeeper_recipes::Error> {
+    /// let waiting = prices.enqueue_write().await?;
+    /// println!("{} are ahead", waiting.position());
+    /// let writing = waiting.await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn enqueue_write(&self) -> Result<Waiting<RwLockWriteGuard>> {
         Waiting::enqueue(self.write.clone(), RwLockWriteGuard).await
     }
@@ -234,6 +324,19 @@ impl RwLockWriteGuard {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(writing: zookeeper_recipes::RwLockWriteGuard) -> Result<(), zookeeper_recipes::Error> {
+    /// match writing.downgrade().await {
+    ///     Ok(reading) => reading.release().await?,
+    ///     // Still held for writing.
+    ///     Err(failed) => failed.guard.release().await?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn downgrade(self) -> Result<RwLockReadGuard, DowngradeError> {
         match reader_suffix(self.0.nodes()) {
             Ok(suffix) => {

@@ -84,6 +84,17 @@ impl Semaphore {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(api: zookeeper_recipes::Semaphore) -> Result<(), zookeeper_recipes::Error> {
+    /// let permit = api.acquire().await?;
+    /// // Call the API.
+    /// permit.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn acquire(&self) -> Result<SemaphorePermit> {
         self.one.acquire().await.map(SemaphorePermit)
     }
@@ -101,6 +112,16 @@ impl Semaphore {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(api: zookeeper_recipes::Semaphore) -> Result<(), zookeeper_recipes::Error> {
+    /// let permits = api.acquire_many(3).await?;
+    /// assert_eq!(permits.count(), 3);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn acquire_many(&self, count: u32) -> Result<SemaphorePermit> {
         self.many(count)?.acquire().await.map(SemaphorePermit)
     }
@@ -120,6 +141,17 @@ impl Semaphore {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(api: zookeeper_recipes::Semaphore) -> Result<(), zookeeper_recipes::Error> {
+    /// if let Some(permit) = api.try_acquire().await? {
+    ///     permit.release().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_acquire(&self) -> Result<Option<SemaphorePermit>> {
         Ok(self.one.try_acquire().await?.map(SemaphorePermit))
     }
@@ -138,6 +170,16 @@ impl Semaphore {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(api: zookeeper_recipes::Semaphore) -> Result<(), zookeeper_recipes::Error> {
+    /// let permits = api.try_acquire_many(3).await?;
+    /// println!("{}", if permits.is_some() { "three permits" } else { "none" });
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_acquire_many(&self, count: u32) -> Result<Option<SemaphorePermit>> {
         Ok(self.many(count)?.try_acquire().await?.map(SemaphorePermit))
     }
@@ -158,6 +200,18 @@ impl Semaphore {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(api: zookeeper_recipes::Semaphore) -> Result<(), zookeeper_recipes::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let permit = api.try_acquire_for(Duration::from_secs(1)).await?;
+    /// println!("{}", if permit.is_some() { "a permit" } else { "too many calls" });
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_acquire_for(&self, limit: Duration) -> Result<Option<SemaphorePermit>> {
         Ok(self.one.try_acquire_for(limit).await?.map(SemaphorePermit))
     }
@@ -179,6 +233,18 @@ impl Semaphore {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(api: zookeeper_recipes::Semaphore) -> Result<(), zookeeper_recipes::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let permits = api.try_acquire_many_for(3, Duration::from_secs(1)).await?;
+    /// println!("{}", if permits.is_some() { "three permits" } else { "too many calls" });
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_acquire_many_for(&self, count: u32, limit: Duration) -> Result<Option<SemaphorePermit>> {
         Ok(self.many(count)?.try_acquire_for(limit).await?.map(SemaphorePermit))
     }
@@ -196,6 +262,17 @@ impl Semaphore {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(api: zookeeper_recipes::Semaphore) -> Result<(), zookeeper_recipes::Error> {
+    /// let waiting = api.enqueue(3).await?;
+    /// println!("{} are ahead", waiting.position());
+    /// let permits = waiting.await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn enqueue(&self, count: u32) -> Result<Waiting<SemaphorePermit>> {
         Waiting::enqueue(self.many(count)?, SemaphorePermit).await
     }
@@ -219,6 +296,15 @@ impl Semaphore {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(api: zookeeper_recipes::Semaphore) -> Result<(), zookeeper_recipes::Error> {
+    /// println!("{} of {} are free", api.available_permits().await?, api.permits());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn available_permits(&self) -> Result<u32> {
         let leases = self.one.occupancy().await?;
         Ok(self.permits.saturating_sub(u32::try_from(leases).unwrap_or(u32::MAX)))
@@ -237,6 +323,17 @@ impl Semaphore {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(api: zookeeper_recipes::Semaphore) -> Result<(), zookeeper_recipes::Error> {
+    /// for holder in api.holders().await? {
+    ///     println!("{holder}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn holders(&self) -> Result<Vec<Contender>> {
         let mut all = self.contenders().await?;
         all.retain(Contender::is_holder);

@@ -137,6 +137,23 @@ impl Session {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), zookeeper_recipes::Error> {
+    /// use zookeeper_recipes::{Error, Session};
+    ///
+    /// let session = match Session::connect("zk1:2181,zk2:2181,zk3:2181").await {
+    ///     Err(Error::Unavailable { failures, .. }) => {
+    ///         failures.iter().for_each(|failure| eprintln!("{failure}"));
+    ///         return Ok(()); // try again later
+    ///     }
+    ///     connected => connected?,
+    /// };
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn connect(hosts: &str) -> Result<Self> {
         Self::connect_with(Client::connector(), hosts).await
     }
@@ -226,6 +243,20 @@ impl Session {
     }
 
     /// Sets the options of the locks that are made from this value. Those of a lock are laid over them.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), zookeeper_recipes::Error> {
+    /// use zookeeper_recipes::zookeeper_client::Acls;
+    /// use zookeeper_recipes::{Mutex, Options, Session};
+    ///
+    /// let session = Session::connect("zk1:2181").await?.with_lock_options(Options::new().with_acls(Acls::creator_all()));
+    /// // Its nodes have the ACLs of the session, and an identifier of its own.
+    /// let mutex = Mutex::with_options(&session, "/locks/report", Options::new().with_identifier("billing-7"))?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn with_lock_options(mut self, options: Options) -> Self {
         self.options = options;
@@ -239,6 +270,18 @@ impl Session {
     /// [`close`](Self::close), this is its last client, whose requests fail.
     ///
     /// `None` after [`close`](Self::close), or after a task of the session has panicked: there is no client any more.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(session: &zookeeper_recipes::Session) -> Result<(), Box<dyn std::error::Error>> {
+    /// if let Some(client) = session.client() {
+    ///     let (data, _) = client.get_data("/config/limits").await?;
+    ///     println!("{} bytes", data.len());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn client(&self) -> Option<Client> {
         self.present().share_client().map(|client| Client::clone(&client))
@@ -261,6 +304,20 @@ impl Session {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(session: &zookeeper_recipes::Session) -> Result<(), zookeeper_recipes::Error> {
+    /// use zookeeper_recipes::path;
+    ///
+    /// for lock in session.locks_under("/locks/orders").await? {
+    ///     let order = lock.rsplit('/').next().and_then(path::key);
+    ///     println!("{lock} is the lock of {order:?}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn locks_under(&self, parent: &str) -> Result<Vec<String>> {
         let parent = LockPath::new(parent)?;
         let listed = self.attempt(|zk| {
@@ -315,6 +372,21 @@ impl Session {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(session: &zookeeper_recipes::Session) -> Result<(), zookeeper_recipes::Error> {
+    /// use zookeeper_recipes::Error;
+    ///
+    /// match session.close().await {
+    ///     // The servers release the locks when they expire the session.
+    ///     Err(Error::Unavailable { .. }) => {}
+    ///     closed => closed?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn close(&self) -> Result<()> {
         let (zk, renewing) = self.inner.end(Error::Closed);
         zk.close();

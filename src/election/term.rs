@@ -25,6 +25,23 @@ impl Term {
     /// Ends the term: its future is dropped at its next `await`, the leadership is resigned, and `lead` campaigns again.
     ///
     /// After the end of the term it does nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(election: zookeeper_recipes::Election) -> Result<(), zookeeper_recipes::Error> {
+    /// use std::ops::ControlFlow;
+    ///
+    /// let led = election.lead(|term| async move {
+    ///     if std::fs::exists("/var/run/unhealthy").unwrap_or(false) {
+    ///         term.resign();
+    ///     }
+    ///     ControlFlow::<()>::Continue(())
+    /// });
+    /// led.await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn resign(&self) {
         self.resign.notify_one();
     }
@@ -43,6 +60,15 @@ impl Term {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(term: zookeeper_recipes::Term) -> Result<(), zookeeper_recipes::Error> {
+    /// term.proclaim("10.0.0.7:8080").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn proclaim(&self, data: impl Into<Vec<u8>>) -> Result<()> {
         self.monitor.proclaim(data.into()).await
     }

@@ -114,6 +114,19 @@ impl HoldMonitor {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(monitor: zookeeper_recipes::HoldMonitor) {
+    /// use zookeeper_recipes::Ended;
+    ///
+    /// match monitor.ended().await {
+    ///     Ended::Released => println!("the work is done"),
+    ///     Ended::Lost(loss) => println!("stop: {loss}"),
+    /// }
+    /// # }
+    /// ```
     pub fn ended(&self) -> impl Future<Output = Ended> + Send + 'static + use<> {
         self.0.clone().ended()
     }
@@ -150,6 +163,16 @@ impl HoldMonitor {
     /// # Panics
     ///
     /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(monitor: zookeeper_recipes::HoldMonitor) {
+    /// if let Err(ended) = monitor.run_until_lost(async { /* work under the lock */ }).await {
+    ///     println!("cut off: {ended}");
+    /// }
+    /// # }
+    /// ```
     pub async fn run_until_lost<F: Future>(&self, future: F) -> Result<F::Output, Ended> {
         run_until(|| self.state().ended(), self.ended(), future).await
     }

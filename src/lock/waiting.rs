@@ -54,6 +54,25 @@ impl Progress {
 /// # Panics
 ///
 /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(mutex: zookeeper_recipes::Mutex) -> Result<(), zookeeper_recipes::Error> {
+/// use std::time::Duration;
+///
+/// use tokio::time::timeout;
+///
+/// let mut waiting = mutex.enqueue().await?;
+/// let guard = loop {
+///     match timeout(Duration::from_secs(1), &mut waiting).await {
+///         Ok(guard) => break guard?,
+///         Err(_) => println!("{} are ahead", waiting.position()),
+///     }
+/// };
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "dropping it leaves the queue"]
 pub struct Waiting<G> {
     /// Locked for a moment only: it makes the value `Sync`, which the future in it is not.
