@@ -1,4 +1,4 @@
-//! Owns [`Contender`]: a holder or a waiter, as an operator wants to know it.
+//! Owns [`Contender`]: a holder or a waiter, as operators see it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -23,10 +23,10 @@ type ZkError = zookeeper_client::Error;
 /// How many nodes are read at a time.
 const BURST: usize = 500;
 
-/// One who holds a lock or waits for it, as of one moment.
+/// A holder or a waiter of a lock, as of one moment.
 ///
-/// Two are equal if they show the same node saying the same, so a revocation or a proclamation makes a difference. The
-/// [`path`](Self::path), [`name`](Self::name) and [`token`](Self::token) together identify the node, whatever its data.
+/// Two are equal if they show the same node with the same data, so a revocation or a proclamation makes a difference.
+/// The [`path`](Self::path), [`name`](Self::name) and [`token`](Self::token) together identify the node.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Contender {
@@ -106,7 +106,7 @@ impl Contender {
         &self.name
     }
 
-    /// What its node stands for.
+    /// The kind of its node.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
@@ -118,7 +118,7 @@ impl Contender {
         self.sequence
     }
 
-    /// Whether it holds the lock, or waits for it.
+    /// Whether it holds the lock; otherwise it waits.
     #[must_use]
     pub fn is_holder(&self) -> bool {
         self.is_holder
@@ -130,7 +130,7 @@ impl Contender {
         SessionId(self.session_id)
     }
 
-    /// What it calls itself; see [`Options::with_identifier`](crate::Options::with_identifier).
+    /// Its identifier; see [`Options::with_identifier`](crate::Options::with_identifier).
     ///
     /// Empty after a revocation, which overwrites the identifier on the servers; see
     /// [`revoke_requested`](Self::revoke_requested). Only an [`Observer`](crate::Observer) that saw it before still
@@ -140,18 +140,17 @@ impl Contender {
         &self.identifier
     }
 
-    /// Whether somebody has asked it to release the lock, with `revoke` or with Curator's `Revoker`.
+    /// Whether someone has asked it to release the lock, with `revoke` or with Curator's `Revoker`.
     ///
-    /// Curator's protocol writes the request over the identifier, which is [empty](Self::identifier) then. A leader that
-    /// [proclaims](crate::Leadership::proclaim) something afterwards overwrites the request in turn: it has received it,
-    /// but no longer shows it here.
+    /// Curator's protocol writes the request over the identifier, which is [empty](Self::identifier) then. A leader
+    /// that [proclaims](crate::Leadership::proclaim) something afterwards overwrites the request in turn: it has
+    /// received it, but no longer shows it here.
     #[must_use]
     pub fn revoke_requested(&self) -> bool {
         self.revoke_requested
     }
 
-    /// What it calls itself, as text; what is no text is replaced. Empty after a revocation, as the
-    /// [identifier](Self::identifier) is.
+    /// Its [identifier](Self::identifier) as text; invalid UTF-8 is replaced. Empty after a revocation.
     #[must_use]
     pub fn identifier_lossy(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.identifier)
@@ -186,7 +185,7 @@ impl fmt::Debug for Contender {
 }
 
 impl fmt::Display for Contender {
-    /// On one line, for people: what it calls itself, what it does, and which node and session show it.
+    /// On one row, for people: identifier, what it does, node, kind, token and session.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let does = if self.is_holder { "holds" } else { "waits for" };
         let asked = if self.revoke_requested { ", asked to release" } else { "" };
@@ -220,7 +219,7 @@ macro_rules! for_operators {
             ///
             /// # Errors
             ///
-            /// [`Error::Unavailable`](crate::Error::Unavailable) if nobody could be asked within one session timeout,
+            /// [`Error::Unavailable`](crate::Error::Unavailable) if no server answered within one session timeout,
             /// [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs deny it.
             ///
             /// # Panics
@@ -242,12 +241,12 @@ macro_rules! for_operators {
                 crate::contender::list($lock).await
             }
 
-            /// Deletes the node of a contender, and no other: its name and its creation must be what they were. Returns
-            /// whether it was there.
+            /// Deletes the node of a contender, and no other: a later node of the same name stays. Returns whether the
+            /// node was there.
             ///
-            /// For operators, when nothing else helps: the holder learns that it lost the lock, but not before somebody
-            /// else may have it. A waiter gets [`Error::Evicted`](crate::Error::Evicted); a waiter for several locks
-            /// queues again for all.
+            /// For operators, when nothing else helps. The holder learns of its loss, but another contender may have
+            /// the lock before that. A waiter gets [`Error::Evicted`](crate::Error::Evicted); a waiter for several
+            /// locks joins all queues again.
             ///
             /// # Cancel safety
             ///
@@ -255,8 +254,8 @@ macro_rules! for_operators {
             ///
             /// # Errors
             ///
-            /// [`Error::InvalidInput`](crate::Error::InvalidInput) if the contender is one of another lock; else as
-            /// [`contenders`](Self::contenders).
+            /// [`Error::InvalidInput`](crate::Error::InvalidInput) if the contender is one of another lock; otherwise
+            /// as [`contenders`](Self::contenders).
             ///
             /// # Panics
             ///
@@ -279,16 +278,16 @@ macro_rules! for_operators {
                 crate::contender::break_lock($lock, contender).await
             }
 
-            /// Asks a contender to release, as Curator's `Revoker` does; returns whether it was there to be asked.
+            /// Asks a contender to release, as Curator's `Revoker` does. Returns whether its node was there.
             ///
-            /// It is a request: a hold offers [`revoke_requested`](crate::Hold::revoke_requested), and Curator's locks
-            /// `makeRevocable`. The request overwrites the contender's identifier on the servers: `contenders` returns an
-            /// empty one afterwards, and [`revoke_requested`](crate::Contender::revoke_requested). A contender that was
-            /// listed before can still be broken, and revoked again.
+            /// It is a request: the holder awaits [`revoke_requested`](crate::Hold::revoke_requested), and Curator's
+            /// locks have `makeRevocable`. The request overwrites the contender's identifier on the servers: afterwards
+            /// `contenders` returns an empty identifier, and [`revoke_requested`](crate::Contender::revoke_requested)
+            /// is true. A contender that was listed before can still be broken, and revoked again.
             ///
             /// # Cancel safety
             ///
-            /// After dropping the future it may have been asked or not.
+            /// After dropping the future, the request may have been written or not.
             ///
             /// # Errors
             ///

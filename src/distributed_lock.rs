@@ -25,8 +25,8 @@ use crate::owner::Owner;
 /// A lock that one holder at a time can hold. Object safe: keep an `Arc<dyn DistributedLock>`.
 ///
 /// Implemented by [`Mutex`](crate::Mutex) and by test doubles. [`MultiLock::exclusive`](crate::MultiLock::exclusive)
-/// returns one; a [`MultiLock`](crate::MultiLock) itself may have members that are only read, and then has several holders
-/// at a time.
+/// returns one; a [`MultiLock`](crate::MultiLock) itself may have members that are only read, and then has several
+/// holders at a time.
 ///
 /// # Examples
 ///
@@ -55,11 +55,11 @@ pub trait DistributedLock: Send + Sync {
     /// Waits for the lock, for as long as it takes. See [`Mutex::lock`](crate::Mutex::lock).
     async fn lock(&self) -> Result<Box<dyn LockGuard>>;
 
-    /// Takes the lock if it is free. See [`Mutex::try_lock`](crate::Mutex::try_lock).
+    /// Acquires the lock without waiting for others. See [`Mutex::try_lock`](crate::Mutex::try_lock).
     async fn try_lock(&self) -> Result<Option<Box<dyn LockGuard>>>;
 
-    /// Waits for the lock for at most `limit`. See [`Mutex::try_lock_for`](crate::Mutex::try_lock_for), also for what to do
-    /// about `None` and about [`Error::Unavailable`].
+    /// Waits for the lock for at most `limit`. See [`Mutex::try_lock_for`](crate::Mutex::try_lock_for), also for what
+    /// to do about `None` and about [`Error::Unavailable`].
     async fn try_lock_for(&self, limit: Duration) -> Result<Option<Box<dyn LockGuard>>>;
 
     /// The lock path; by default empty.
@@ -67,17 +67,17 @@ pub trait DistributedLock: Send + Sync {
         ""
     }
 
-    /// Lists holders and waiters; by default nobody. See [`Mutex::contenders`](crate::Mutex::contenders).
+    /// Lists holders and waiters; by default none. See [`Mutex::contenders`](crate::Mutex::contenders).
     async fn contenders(&self) -> Result<Vec<Contender>> {
         Ok(Vec::new())
     }
 
-    /// Asks a holder to release; by default nobody is there. See [`Mutex::revoke`](crate::Mutex::revoke).
+    /// Asks a holder to release; by default there is none. See [`Mutex::revoke`](crate::Mutex::revoke).
     async fn revoke(&self, _contender: &Contender) -> Result<bool> {
         Ok(false)
     }
 
-    /// Deletes the node of a contender; by default nobody is there. See [`Mutex::break_lock`](crate::Mutex::break_lock).
+    /// Deletes the node of a contender; by default there is none. See [`Mutex::break_lock`](crate::Mutex::break_lock).
     async fn break_lock(&self, _contender: &Contender) -> Result<bool> {
         Ok(false)
     }
@@ -114,7 +114,7 @@ pub trait LockGuard: Debug + Send + Sync {
         ""
     }
 
-    /// How long the hold is trusted from now on. By default without end while it is held.
+    /// How long the hold is trusted from now on. The default is without end while it is held.
     fn valid_for(&self) -> Duration {
         if self.state() == HoldState::Held { Duration::MAX } else { Duration::ZERO }
     }
@@ -124,7 +124,7 @@ pub trait LockGuard: Debug + Send + Sync {
         HoldMonitor::of_double(self.path(), self.fencing_token(), self.state(), self.lost())
     }
 
-    /// Resolves when somebody asks for the lock back; by default never. See
+    /// Resolves when someone asks the holder to release; by default never. See
     /// [`Hold::revoke_requested`](crate::Hold::revoke_requested).
     fn revoke_requested(&self) -> BoxFuture<'static, ()> {
         pending().boxed()
@@ -150,13 +150,26 @@ impl dyn LockGuard + '_ {
     }
 }
 
-/// A lock that one writer can hold, or any number of readers. Implemented by [`RwLock`](crate::RwLock) and by test doubles.
+/// A lock that one writer can hold, or any number of readers. Implemented by [`RwLock`](crate::RwLock) and by test
+/// doubles.
+///
+/// # Examples
+///
+/// ```
+/// use zookeeper_recipes::{DistributedRwLock, Error};
+///
+/// async fn refresh(prices: &dyn DistributedRwLock) -> Result<(), Error> {
+///     let writing = prices.write().await?;
+///     let reading = writing.downgrade().await.map_err(|(_guard, error)| error)?;
+///     reading.release().await
+/// }
+/// ```
 #[async_trait]
 pub trait DistributedRwLock: Send + Sync {
     /// Waits to read, for as long as it takes.
     async fn read(&self) -> Result<Box<dyn LockGuard>>;
 
-    /// Reads if no writer is ahead.
+    /// Reads without waiting for others.
     async fn try_read(&self) -> Result<Option<Box<dyn LockGuard>>>;
 
     /// Waits to read for at most `limit`.
@@ -165,7 +178,7 @@ pub trait DistributedRwLock: Send + Sync {
     /// Waits to write, for as long as it takes.
     async fn write(&self) -> Result<Box<dyn WriteGuard>>;
 
-    /// Writes if nobody is ahead.
+    /// Writes without waiting for others.
     async fn try_write(&self) -> Result<Option<Box<dyn WriteGuard>>>;
 
     /// Waits to write for at most `limit`.
@@ -175,31 +188,53 @@ pub trait DistributedRwLock: Send + Sync {
 /// A [`DistributedRwLock`] held for writing.
 #[async_trait]
 pub trait WriteGuard: LockGuard {
-    /// Goes on as a reader; if that fails, the guard is returned. See
+    /// Turns the writer into a reader; if that fails, returns the guard. See
     /// [`RwLockWriteGuard::downgrade`](crate::RwLockWriteGuard::downgrade).
     async fn downgrade(self: Box<Self>) -> Result<Box<dyn LockGuard>, (Box<dyn WriteGuard>, Error)>;
 }
 
 /// A number of permits. Implemented by [`Semaphore`](crate::Semaphore) and by test doubles.
+///
+/// # Examples
+///
+/// ```
+/// use zookeeper_recipes::{DistributedSemaphore, Error};
+///
+/// async fn call(api: &dyn DistributedSemaphore) -> Result<(), Error> {
+///     let permit = api.acquire(1).await?;
+///     permit.release().await
+/// }
+/// ```
 #[async_trait]
 pub trait DistributedSemaphore: Send + Sync {
     /// Waits for `count` permits, all or none, for as long as it takes.
     async fn acquire(&self, count: u32) -> Result<Box<dyn LockGuard>>;
 
-    /// Takes `count` permits if they are free and nobody is ahead.
+    /// Acquires `count` permits without waiting for others.
     async fn try_acquire(&self, count: u32) -> Result<Option<Box<dyn LockGuard>>>;
 
     /// Waits for `count` permits for at most `limit`.
     async fn try_acquire_for(&self, count: u32, limit: Duration) -> Result<Option<Box<dyn LockGuard>>>;
 }
 
-/// A lock that its [`Owner`] can lock again. Implemented by [`ReentrantMutex`](crate::ReentrantMutex) and by test doubles.
+/// A lock that its [`Owner`] may lock again. Implemented by [`ReentrantMutex`](crate::ReentrantMutex) and by test
+/// doubles.
+///
+/// # Examples
+///
+/// ```
+/// use zookeeper_recipes::{DistributedReentrantLock, Error, Owner};
+///
+/// async fn book(ledger: &dyn DistributedReentrantLock, owner: &Owner) -> Result<(), Error> {
+///     ledger.lock(owner).await?.release().await
+/// }
+/// ```
 #[async_trait]
 pub trait DistributedReentrantLock: Send + Sync {
     /// Waits for the lock, for as long as it takes; at once if `owner` holds it.
     async fn lock(&self, owner: &Owner) -> Result<Box<dyn LockGuard>>;
 
-    /// Takes the lock if it is free, or held by `owner`.
+    /// Acquires the lock without waiting for others.
     async fn try_lock(&self, owner: &Owner) -> Result<Option<Box<dyn LockGuard>>>;
 
     /// Waits for the lock for at most `limit`.
@@ -225,7 +260,7 @@ pub trait DistributedElection: Send + Sync {
     /// Waits for leadership, for as long as it takes.
     async fn campaign(&self) -> Result<Box<dyn LeaderGuard>>;
 
-    /// Leads if no other candidate is there.
+    /// Becomes the leader without waiting for others.
     async fn try_campaign(&self) -> Result<Option<Box<dyn LeaderGuard>>>;
 
     /// Waits for leadership for at most `limit`.
@@ -234,7 +269,7 @@ pub trait DistributedElection: Send + Sync {
     /// A view of the present leadership of this value. See [`Election::current_term`](crate::Election::current_term).
     fn current_term(&self) -> Option<HoldMonitor>;
 
-    /// Who leads, if anybody does; by default not known. See [`Election::leader`](crate::Election::leader).
+    /// The present leader; by default not known. See [`Election::leader`](crate::Election::leader).
     async fn leader(&self) -> Result<Option<Contender>> {
         Ok(None)
     }
@@ -243,7 +278,7 @@ pub trait DistributedElection: Send + Sync {
 /// The leadership of a [`DistributedElection`]. Its release resigns.
 #[async_trait]
 pub trait LeaderGuard: LockGuard {
-    /// Shows observers something else in place of the identifier. See
+    /// Shows observers `data` instead of the identifier. See
     /// [`Leadership::proclaim`](crate::Leadership::proclaim).
     async fn proclaim(&self, data: Vec<u8>) -> Result<()>;
 }
@@ -270,7 +305,7 @@ impl dyn DistributedElection + '_ {
         }
     }
 
-    /// As [`lead`](Self::lead), until `stop` is ready. See [`Election::lead_until`](crate::Election::lead_until).
+    /// Leads until `stop` is ready. See [`Election::lead_until`](crate::Election::lead_until).
     ///
     /// # Cancel safety
     ///
@@ -297,12 +332,12 @@ impl dyn DistributedElection + '_ {
 
 /// Creates locks by path. Implemented by [`Session`](crate::Session) and by test doubles, and by an `Arc` of one.
 ///
-/// Nothing is sent by any of these.
+/// None of these calls sends anything.
 ///
 /// # Errors
 ///
-/// [`Error::InvalidInput`] if a path cannot be a lock path, or the provider has no such locks, as is the default for all
-/// but [`lock_at`](Self::lock_at).
+/// [`Error::InvalidInput`] if a path cannot be a lock path, or the provider has no such locks, as is the default for
+/// all but [`lock_at`](Self::lock_at).
 ///
 /// # Examples
 ///

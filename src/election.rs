@@ -23,7 +23,7 @@ pub use self::term::Term;
 
 pub(crate) use self::term::{Won, lead_until};
 
-/// An election of one leader among candidates, in the order in which they stood. Compatible with Curator's
+/// An election of one leader among candidates, first come, first served. Compatible with Curator's
 /// `LeaderLatch`. (For its `LeaderSelector`, see [`Mutex`](crate::Mutex).)
 ///
 /// Candidates are known by their [identifier](Options::with_identifier).
@@ -57,7 +57,7 @@ pub struct Election {
 type CurrentTerm = Arc<Mutex<Option<HoldMonitor>>>;
 
 impl Election {
-    /// Makes a handle of the election at `path`, with the session's options. Sends nothing.
+    /// Creates a handle of the election at `path`, with the session's options. Sends nothing.
     ///
     /// # Errors
     ///
@@ -66,7 +66,7 @@ impl Election {
         Self::with_options(session, path, Options::new())
     }
 
-    /// Makes a handle of the election at `path` with options of its own, laid over the session's. Sends nothing.
+    /// Creates a handle of the election at `path` with its own options, laid over the session's. Sends nothing.
     ///
     /// # Errors
     ///
@@ -75,7 +75,7 @@ impl Election {
         Ok(Self { lock: Lock::of_one(session, path, Kind::Latch, &options)?, current: CurrentTerm::default() })
     }
 
-    /// Stands for leadership and waits for it, for as long as it takes.
+    /// Joins the candidates and waits for leadership, for as long as it takes.
     ///
     /// # Cancel safety
     ///
@@ -103,7 +103,7 @@ impl Election {
         self.lock.acquire().await.map(|hold| Self::leads(&self.current, hold))
     }
 
-    /// Becomes the leader if nobody else stands: `None` if a candidate was seen ahead of us.
+    /// Becomes the leader without waiting for others: `None` if another candidate was ahead.
     ///
     /// # Cancel safety
     ///
@@ -131,10 +131,10 @@ impl Election {
         Ok(self.lock.try_acquire().await?.map(|hold| Self::leads(&self.current, hold)))
     }
 
-    /// Stands for leadership and waits for it for at most `limit`, all requests included: `None` if a candidate was seen
-    /// ahead of us.
+    /// Joins the candidates and waits for leadership for at most `limit`, all requests included: `None` if another
+    /// candidate was ahead.
     ///
-    /// `None`, a limit too short for an answer, and servers out of reach call for different reactions: see
+    /// `None`, a limit that was too short, and unreachable servers need different reactions: see
     /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
     ///
     /// # Cancel safety
@@ -164,7 +164,7 @@ impl Election {
         Ok(self.lock.try_acquire_for(limit).await?.map(|hold| Self::leads(&self.current, hold)))
     }
 
-    /// Stands for leadership, and comes back with the place among the candidates, to be awaited for the leadership.
+    /// Joins the candidates, and returns a [`Waiting`], which is awaited for the leadership.
     ///
     /// # Cancel safety
     ///
@@ -193,12 +193,14 @@ impl Election {
         Waiting::enqueue(self.lock.clone(), move |hold| Self::leads(&current, hold)).await
     }
 
-    /// Leads, term after term: campaigns, runs the future of `term`, resigns, and campaigns again when that returned
-    /// `Continue` or the leadership was lost. Returns when a term returned `Break`.
+    /// Leads, term after term: campaigns, runs the future of `term`, and resigns. It campaigns again if the future
+    /// returned `Continue` or the leadership was lost, and returns if the future returned `Break`.
     ///
-    /// The leadership stays here: it lasts as long as the future of the term, even if that drops its [`Term`]. When
-    /// the leadership is lost, the future is dropped at its next `await`; see
+    /// The guard stays inside `lead`: the leadership lasts as long as the future of the term, even if that drops its
+    /// [`Term`]. When the leadership is lost, the future is dropped at its next `await`; see
     /// [`Hold::run_until_lost`](crate::Hold::run_until_lost).
+    ///
+    /// # Examples
     ///
     /// ```no_run
     /// # use std::ops::ControlFlow;
@@ -226,8 +228,8 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// As [`campaign`](Self::campaign), but never [`Error::Evicted`](crate::Error::Evicted): it campaigns again. [`Error::NoAuth`](crate::Error::NoAuth) also if the ACLs
-    /// do not let it resign.
+    /// As [`campaign`](Self::campaign), but never [`Error::Evicted`](crate::Error::Evicted): it campaigns again.
+    /// [`Error::NoAuth`](crate::Error::NoAuth) also if the ACLs do not let it resign.
     ///
     /// # Panics
     ///
@@ -244,8 +246,8 @@ impl Election {
         }
     }
 
-    /// As [`lead`](Self::lead), until `stop` is ready: then it ends the term, or withdraws the candidate, and returns `None`
-    /// once it has resigned.
+    /// Leads as [`lead`](Self::lead) does, until `stop` is ready. Then it ends the term, or withdraws the candidate,
+    /// and returns `None` once it has resigned.
     ///
     /// # Cancel safety
     ///
@@ -287,9 +289,10 @@ impl Election {
         lead_until(campaign, stop, term).await
     }
 
-    /// A view of the present leadership of this value and its clones, for a readiness probe; `None` if they do not lead.
+    /// A view of the present leadership of this value and its clones, for a readiness probe; `None` if they do not
+    /// lead.
     ///
-    /// It compares clocks and asks nobody, so it is right also for the first request after a pause of the process.
+    /// It compares clocks and sends nothing, so it is right for the first request after a pause of the process, too.
     ///
     /// # Examples
     ///
@@ -312,7 +315,7 @@ impl Election {
         Leadership(hold)
     }
 
-    /// Who leads at the moment, if anybody does.
+    /// The present leader; `None` if there is no candidate.
     ///
     /// The identifier of a leader that was asked to resign is [empty](Contender::identifier).
     ///
@@ -342,7 +345,7 @@ impl Election {
         contender::first(&self.lock).await
     }
 
-    /// Begins to observe who leads, without standing.
+    /// Observes who leads, without being a candidate.
     ///
     /// # Examples
     ///
@@ -370,22 +373,23 @@ guard! {
 }
 
 impl Leadership {
-    /// Shows observers something else in place of the identifier: where the leader serves, or how far it has come.
+    /// Shows observers `data` instead of the identifier: for example an address, or the progress of the work.
     ///
-    /// Observers see the identifier first, as [`Contender::identifier`], and then this. Where that would do, write it as the
-    /// identifier from the beginning.
+    /// Observers see the identifier first, as [`Contender::identifier`], and then this. If that is known from the
+    /// beginning, use it as the identifier.
     ///
-    /// A revocation overwrites either. The leader still receives it when this overwrites it in turn:
+    /// A revocation overwrites either. If `proclaim` overwrites a revocation in turn, the leader still receives it:
     /// [`revoke_requested`](crate::Hold::revoke_requested) resolves.
     ///
     /// # Cancel safety
     ///
-    /// After dropping the future it may have been written or not.
+    /// After dropping the future, `data` may have been written or not.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`](crate::Error::Lost) if leadership was lost before the servers could be asked; [`Error::InvalidInput`](crate::Error::InvalidInput) if `data` cannot be
-    /// written; [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs deny it.
+    /// [`Error::Lost`](crate::Error::Lost) if the leadership was lost before the servers answered;
+    /// [`Error::InvalidInput`](crate::Error::InvalidInput) if `data` cannot be written;
+    /// [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs deny it.
     ///
     /// # Panics
     ///

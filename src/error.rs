@@ -8,7 +8,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong. A variant exists where a caller would act on it.
 ///
-/// What it displays does not repeat its [`source`](std::error::Error::source): print that, too, for a person to read.
+/// The text does not repeat the [`source`](std::error::Error::source): print that, too.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -30,10 +30,10 @@ pub enum Error {
         path: String,
     },
 
-    /// No answer came within the time limit, so nothing is known of the lock; `why` has the reason. Someone else holding
-    /// the lock is never this error, but `None`.
+    /// No answer came within the time limit, so the state of the lock is unknown; `why` has the reason. A contended
+    /// lock is never this error, but `None`.
     ///
-    /// A service that answers HTTP would map `None` to 423 (locked) and [`Unanswered::Servers`] to 503 (unavailable).
+    /// An HTTP service would map `None` to 423 (locked) and [`Unanswered::Servers`] to 503 (unavailable).
     /// [`Unanswered::TimeLimit`] from a call that takes a limit means that the caller's own limit was too short.
     #[error("no answer from {hosts} within {after:.1?}: {why}{}", shown(failures))]
     Unavailable {
@@ -41,14 +41,14 @@ pub enum Error {
         hosts: String,
         /// How long it was tried.
         after: Duration,
-        /// What was missing: time, or a connection.
+        /// Whether time or a connection was missing.
         why: Unanswered,
-        /// Why each host could not be reached when it was last tried, as far as is known. Empty while connected, and for an
-        /// [attached](crate::Session::attach) session, whose hosts are not known.
+        /// Why each host could not be reached when it was last tried, as far as is known. Empty while connected, and
+        /// for an [attached](crate::Session::attach) session, whose hosts are not known.
         failures: Vec<HostFailure>,
     },
 
-    /// Somebody deleted our node while it waited, so the place in the queue is gone.
+    /// Someone deleted our node while it waited, so we are no longer in the queue.
     #[error("node {node} was deleted by someone else while it waited")]
     Evicted {
         /// The node that was deleted.
@@ -59,16 +59,16 @@ pub enum Error {
     #[error("session was closed")]
     Closed,
 
-    /// The ZooKeeper session is over and will not be renewed. Make a new [`Session`](crate::Session).
+    /// The ZooKeeper session is over and will not be renewed. Connect a new [`Session`](crate::Session).
     #[error("session is over and cannot be renewed: {reason}")]
     SessionEnded {
         /// Why it cannot be renewed.
         reason: String,
     },
 
-    /// [`Session::close`](crate::Session::close) has released all locks (but for nodes that the ACLs do not let it delete),
-    /// and somebody keeps a clone of the session's client, and with it the ZooKeeper session and the nodes that it still
-    /// has. Drop the clone: the session ends then.
+    /// [`Session::close`](crate::Session::close) has released all locks, but a clone of the session's client keeps the
+    /// ZooKeeper session open, with the nodes that the ACLs did not let it delete. Drop the clone: then the session
+    /// ends.
     #[error("a clone of its client keeps session {session} open, with all nodes that are left in it")]
     SessionKept {
         /// The id of the session.
@@ -85,7 +85,7 @@ pub enum Error {
         "session is full: its {what} would take more than {limit} bytes; spread the locks over several sessions"
     )]
     SessionFull {
-        /// What there is too much of: `nodes` or `watches`.
+        /// `nodes` or `watches`.
         what: &'static str,
         /// The limit, in bytes of paths.
         limit: usize,
@@ -267,16 +267,16 @@ impl Error {
 
 /// Why a hold ended before it was released.
 ///
-/// For every reason, somebody else may hold the lock from now on: stop, or let a store that checks
-/// [fencing tokens](crate::FencingToken) refuse what comes late.
+/// For every reason, another contender may hold the lock from now on: stop, or let a store that checks
+/// [fencing tokens](crate::FencingToken) refuse late writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Loss {
     /// The session has expired, or nothing proves any more that it has not.
     #[error("session has expired, or can no longer be trusted to live")]
     Expired,
-    /// The node that stands for the hold was deleted: by a person, or by the servers together with its session, if that
-    /// is what we heard of first.
+    /// The node of the hold was deleted: by a person, or by the servers together with its session, if the deletion was
+    /// reported first.
     #[error("node was deleted")]
     Deleted,
     /// The session was closed under the hold.

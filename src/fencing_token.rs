@@ -7,18 +7,17 @@ use crate::error::{Error, Result};
 
 /// A number that grows from one conflicting grant of a lock to the next.
 ///
-/// It is the `czxid` of the hold's node: the number of the transaction that created it, which is positive. It goes on
-/// growing when the lock path is deleted and created again, where sequence numbers start over. Hand it to the resource
-/// with every write, and let the resource refuse a write whose token is smaller than the largest it has seen. That keeps
-/// out a holder that was paused for longer than its session lives.
+/// It is the `czxid` of the hold's node: the number of the transaction that created it, which is positive. It still
+/// grows after the lock path was deleted and created again, where sequence numbers start over. Send it to the resource
+/// with every write, and let the resource refuse a write whose token is smaller than the largest it has seen. That
+/// keeps out a holder that was paused for longer than its session lives.
 ///
-/// Among holders that hold at the same time (readers, permits) it orders nothing: a store compares with the largest
-/// token of a *writer*.
+/// It does not order simultaneous holders (readers, permits): a store compares with the largest token of a *writer*.
 ///
 /// # Sending and storing
 ///
-/// It converts to and from `i64` (an SQL `BIGINT`), `u64` and text, and to eight bytes that compare as the tokens do. With
-/// the feature `serde` it is serialized as a number; JavaScript loses digits above 2⁵³, so send text there.
+/// It converts to and from `i64` (an SQL `BIGINT`), `u64` and text, and to eight bytes that compare as the tokens do.
+/// With the feature `serde` it is serialized as a number; JavaScript loses digits above 2⁵³, so send text there.
 ///
 /// ```
 /// use zookeeper_recipes::FencingToken;

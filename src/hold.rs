@@ -41,12 +41,12 @@ pub(crate) const REVOKE: &[u8] = b"__REVOKE__";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HoldState {
-    /// The lock is held: connected, and trusted to be ours.
+    /// The lock is held: we are connected, and the lock is trusted to be ours.
     Held,
     /// The lock is still trusted to be ours, but the connection is gone, or no answer has come for half a session
     /// timeout. Begin nothing that takes long; it becomes `Held` again or `Lost`.
     Suspended,
-    /// The lock is lost, for good. Somebody else may hold it.
+    /// The lock is lost, for good. Another contender may hold it.
     Lost(Loss),
     /// The lock was released, or its guard dropped. Only a [`HoldMonitor`] shows this.
     Released,
@@ -54,9 +54,9 @@ pub enum HoldState {
 
 /// A lock that is held.
 ///
-/// Every guard dereferences to one. While the process runs, a hold reports that it is lost *before* the servers can give
-/// the lock to somebody else. A process that stands still learns nothing; that is what the
-/// [fencing token](Self::fencing_token) is for.
+/// Every guard dereferences to a hold. While the process runs, a hold reports its loss *before* the servers can grant
+/// the lock to someone else. A paused process learns nothing; that is what the [fencing token](Self::fencing_token) is
+/// for.
 pub struct Hold {
     core: Arc<Core>,
     /// The full paths of the nodes.
@@ -148,8 +148,8 @@ impl Hold {
 
     /// The token of this hold: larger than that of every conflicting hold before it.
     ///
-    /// Of a [sequential](crate::MultiLock::sequential) multi-lock it is the smallest of its members' tokens; there, each
-    /// resource compares that of [its member](crate::MultiLockGuard::members).
+    /// Of a [sequential](crate::MultiLock::sequential) multi-lock it is the smallest of its members' tokens. There,
+    /// each resource compares the token of [its member](crate::MultiLockGuard::members).
     ///
     /// # Examples
     ///
@@ -165,7 +165,7 @@ impl Hold {
 
     /// The state of the hold right now.
     ///
-    /// It compares clocks and asks nobody, so it is right at once after a pause of the process.
+    /// It compares clocks and sends nothing, so it is right at once after a pause of the process.
     ///
     /// # Examples
     ///
@@ -185,8 +185,7 @@ impl Hold {
         self.core.state()
     }
 
-    /// Resolves with the new state when it is another than at the time of the call; at once if the hold is lost, which
-    /// is for good.
+    /// Resolves with the new state when it differs from the state at the time of the call; at once if the hold is lost.
     ///
     /// # Cancel safety
     ///
@@ -218,7 +217,7 @@ impl Hold {
         }
     }
 
-    /// How long the hold is trusted from now on, if nothing more is heard from the servers. Zero when it is lost.
+    /// How long the hold is trusted from now on, if the servers do not answer any more. Zero when it is lost.
     ///
     /// # Examples
     ///
@@ -236,13 +235,13 @@ impl Hold {
         self.core.valid_for()
     }
 
-    /// Resolves when the lock is lost, before the servers can give it to somebody else, as long as the process runs.
+    /// Resolves when the lock is lost: while the process runs, before the servers can grant it to someone else.
     ///
     /// The future does not borrow the guard. Once the guard is released it never resolves; [`ended`](Self::ended) does.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses nothing; each call returns one of its own.
+    /// Dropping the future loses nothing. Each call returns its own future.
     ///
     /// # Panics
     ///
@@ -296,8 +295,8 @@ impl Hold {
 
     /// Runs `future` for as long as the lock is held.
     ///
-    /// Before every step of `future` it is asked whether the lock is still held, also right after a pause of the
-    /// process. A step itself is not interrupted.
+    /// Before every step of `future` it checks whether the lock is still held, also right after a pause of the process.
+    /// A step itself is not interrupted.
     ///
     /// # Cancel safety
     ///
@@ -324,14 +323,13 @@ impl Hold {
         run_until(|| self.state().loss(), self.lost(), future).await
     }
 
-    /// Resolves when somebody asks for the lock back, with `revoke` or with Curator's `Revoker`. Whether to release is up to
-    /// the holder.
+    /// Resolves when someone asks the holder to release, with `revoke` or with Curator's `Revoker`. The holder decides.
     ///
     /// The future does not borrow the guard. Once the guard is released, or the hold is lost, it never resolves.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses nothing; each call gives one of its own, which resolves also if somebody has asked
+    /// Dropping the future loses nothing. Each call returns its own future, which also resolves if the request came
     /// before.
     ///
     /// # Examples
@@ -371,7 +369,7 @@ impl Hold {
         self.core.path.as_str()
     }
 
-    /// The full paths of the nodes that stand for the hold.
+    /// The full paths of the hold's nodes.
     #[must_use]
     pub fn nodes(&self) -> &[String] {
         &self.nodes
@@ -386,12 +384,12 @@ impl Hold {
 
     /// A transaction that only succeeds while every node of the hold exists.
     ///
-    /// Data that lives in the same ZooKeeper needs no fencing token: a write through this fails when the lock is gone.
-    /// When a node of the hold is gone, its `commit` fails with `CheckFailed`, or, of a hold with several, with
-    /// `OperationFailed` at the index of a node's check, which come first; what the caller has added is counted after them.
+    /// Data in the same ZooKeeper needs no fencing token: a write through this fails when the lock is gone. Then
+    /// `commit` fails with `CheckFailed`. For a hold with several nodes it fails with `OperationFailed` at the index of
+    /// a node's check; the checks come first, and the caller's operations are counted after them.
     ///
-    /// The client is kept until the guard is dropped, and with it the session, should it be closed. After the session has
-    /// ended in any other way, the transaction fails.
+    /// The guard keeps the client until it is dropped, and with it the session, even if that is closed. After the
+    /// session has ended in any other way, the transaction fails.
     ///
     /// # Errors
     ///
@@ -491,9 +489,9 @@ macro_rules! guard {
             ///
             /// # Errors
             ///
-            /// [`Error::Lost`](crate::Error::Lost) if the lock was lost before: somebody else may have held it meanwhile.
-            /// [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs let us create nodes but not delete them: for all other
-            /// sessions the lock stays held until this one ends.
+            /// [`Error::Lost`](crate::Error::Lost) if the lock was lost before: another contender may have held it
+            /// meanwhile. [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs let us create nodes but not delete them:
+            /// for all other sessions the lock stays held until this one ends.
             ///
             /// # Panics
             ///

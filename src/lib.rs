@@ -33,9 +33,9 @@
 //! | [`Election`] | one leader among candidates, and [observers](Observer) of it |
 //!
 //! Each recipe has a call that waits, one that does not wait, and one with a time limit. All but the re-entrant mutex
-//! also have `enqueue`, which joins the queue and returns a [`Waiting`]. `contenders` lists holders and waiters, `revoke`
-//! asks a holder to release, and `break_lock` takes the lock from it. Every guard dereferences to a [`Hold`]; its
-//! [monitor](Hold::monitor) shows the hold to other tasks and holds nothing.
+//! also have `enqueue`, which joins the queue and returns a [`Waiting`]. `contenders` lists holders and waiters,
+//! `revoke` asks a holder to release, and `break_lock` takes the lock from it. Every guard dereferences to a [`Hold`];
+//! its [monitor](Hold::monitor) shows the hold to other tasks and holds nothing.
 //!
 //! Write services against [`LockProvider`] and [`DistributedLock`]. Their tests then need no server.
 //!
@@ -49,86 +49,90 @@
 //! * **Reported loss.** While the session's runtime runs, a hold reports its loss before the servers can expire its
 //!   session and grant the lock to someone else. After a pause of the process, or when the runtime was
 //!   [blocked](#do-not-block-the-runtime), the first call of [`Hold::state`] reports it.
-//! * **No leftover nodes.** A dropped future, a cut connection, a panic or a refused request leaves no node behind, once
-//!   the servers can be reached again.
+//! * **No leftover nodes.** A dropped future, a cut connection, a panic or a refused request leaves no node behind,
+//!   once the servers can be reached again.
 //! * **Time limits.** `try_lock_for(d)` returns within `d`, whether or not the servers can be reached. `None`: another
 //!   contender was ahead. [`Error::Unavailable`]: no server answered in time, for the [reason](Unanswered) in `why`.
-//! * **Honest release.** `release()` is `Ok` only if the lock was still held when its delete was sent. If the connection
-//!   was lost before the answer, a node that is gone counts as released.
+//! * **Honest release.** `release()` is `Ok` only if the lock was still held when its delete was sent. If the
+//!   connection was lost before the answer, a node that is gone counts as released.
 //! * **Outages.** A lost connection costs a waiter nothing while its session lives, and a holder nothing if the client
 //!   reconnects in time.
-//! * **Mixed fleets.** Nodes are named and ordered as Curator's. Nodes of kazoo, of Go's `zk.Lock` and of ZooKeeper's own
-//!   `WriteLock` count as contenders.
+//! * **Mixed fleets.** Nodes are named and ordered as Curator's. Nodes of kazoo, of Go's `zk.Lock` and of ZooKeeper's
+//!   own `WriteLock` count as contenders.
 //! * **Counter overflow.** Exclusion and order survive the end of ZooKeeper's 32-bit sequence counter.
-//! * **Visible writes.** What a holder wrote to the same ZooKeeper before it released the lock, the next holder reads in
-//!   the session that it holds in.
+//! * **Visible writes.** What a holder wrote to the same ZooKeeper before it released the lock, the next holder reads
+//!   in the session that it holds in.
 //!
 //! # Limits
 //!
-//! * **Exclusion at a resource that ignores tokens** is not promised. A process can be stopped between its last check and
-//!   its write, and continue when another contender holds the lock. No lock can prevent that. A resource that refuses old
-//!   [`FencingToken`]s can. For data in the same ZooKeeper use [`Hold::check_writer`].
-//! * **A forced end comes without warning.** If someone deletes a holder's node or ends its session, the lock is free at
-//!   once. The hold reports it as soon as the servers do.
+//! * **Exclusion at a resource that ignores tokens** is not promised. A process can be stopped between its last check
+//!   and its write, and continue when another contender holds the lock. No lock can prevent that. A resource that
+//!   refuses old [`FencingToken`]s can. For data in the same ZooKeeper use [`Hold::check_writer`].
+//! * **A forced end comes without warning.** If someone deletes a holder's node or ends its session, the lock is free
+//!   at once. The hold reports it as soon as the servers do.
 //! * **No fairness across the end of a session.** A waiter whose session ended queues again at the tail.
-//! * **Tokens fall when the servers' data is wiped** or restored from an older backup. [`FencingToken`] describes what to
-//!   do.
-//! * **No progress without a majority of the servers.** Nor is anything undone that a holder did before it lost the lock.
-//! * **No re-entrance**, except for [`ReentrantMutex`]. A task that locks a [`Mutex`] twice waits for itself, and a reader
-//!   cannot become a writer.
+//! * **Tokens fall when the servers' data is wiped** or restored from an older backup. [`FencingToken`] describes what
+//!   to do.
+//! * **No progress without a majority of the servers.** Nor is anything undone that a holder did before it lost the
+//!   lock.
+//! * **No re-entrance**, except for [`ReentrantMutex`]. A task that locks a [`Mutex`] twice waits for itself, and a
+//!   reader cannot become a writer.
 //! * **Tokens of simultaneous holders are not ordered**: those of readers, and those of permits.
 //! * **A paused virtual machine goes unnoticed** if its clocks were paused too.
 //!
 //! # Trust
 //!
-//! The servers end a session one timeout *T* after their leader last heard of it, and the client learns of that later. So
-//! a hold computes until when its session certainly lives, and reports its loss at that instant. What counts as proof, and
-//! under which assumptions, is the *trust rule*: see "Argued: trust" in the repository's `DESIGN.md`. For a user it means:
+//! The servers end a session one timeout *T* after their leader last heard of it, and the client learns of that later.
+//! So a hold computes until when its session certainly lives, and reports its loss at that instant. What counts as
+//! proof, and under which assumptions, is the *trust rule*: see "Argued: trust" in the repository's `DESIGN.md`. For a
+//! user it means:
 //!
 //! * [`Hold::state`] compares the end of trust with a clock, so no event has to arrive first. It is
 //!   [`Suspended`](HoldState::Suspended) while disconnected, and [`Lost`](HoldState::Lost) for good when trust ends.
-//! * Trust does not lapse while the servers answer writes within *T*/6. Choose *T* well above six times the slowest write.
-//! * It costs about three small writes per *T* and session with holds, for any number of holds. [`Trust::Connection`] saves
-//!   these writes and promises less.
+//! * Trust does not lapse while the servers answer writes within *T*/6. Choose *T* well above six times the slowest
+//!   write.
+//! * It costs about three small writes per *T* and session with holds, for any number of holds. [`Trust::Connection`]
+//!   saves these writes and promises less.
 //!
 //! # Do not block the runtime
 //!
 //! A session lives on the runtime on which it was connected. If all threads of that runtime are blocked for longer than
 //! trust lasts, nothing can wake [`Hold::lost`]. It then comes late, perhaps after the next grant, and the session
-//! expires. [`Hold::state`] compares clocks, and [`Hold::run_until_lost`] checks it before every step, so both are right
-//! at the first look afterwards. Put work that blocks on [`tokio::task::spawn_blocking`], or connect the session on a
-//! runtime of its own.
+//! expires. [`Hold::state`] compares clocks, and [`Hold::run_until_lost`] checks it before every step, so both are
+//! right at the first look afterwards. Put work that blocks on [`tokio::task::spawn_blocking`], or connect the session
+//! on a runtime of its own.
 //!
 //! # Cancel safety
 //!
-//! Every future of this crate can be dropped at any point. A dropped waiter leaves the queue, and its node is deleted in
-//! the background. A dropped release continues there. Dropping a guard sends the delete before the drop returns, on any
-//! thread, and does not wait for the answer.
+//! Every future of this crate can be dropped at any point. A dropped waiter leaves the queue, and its node is deleted
+//! in the background. A dropped release continues there. Dropping a guard sends the delete before the drop returns, on
+//! any thread, and does not wait for the answer.
 //!
 //! # Runtimes
 //!
-//! The futures of this crate need a tokio runtime with timers (`enable_time` or `enable_all`). Elsewhere they may panic:
-//! [`Mutex::try_lock`], [`MutexGuard::release`] and [`Hold::lost`] always do, [`Mutex::lock`] does when it has to pause. A
-//! call that panics leaves no node behind: it is deleted in the background. No runtime is needed to create a lock, to call
-//! [`Hold::state`], to await [`Hold::revoke_requested`], or to drop a guard, a [`Waiting`] or a session.
+//! The futures of this crate need a tokio runtime with timers (`enable_time` or `enable_all`). Elsewhere they may
+//! panic: [`Mutex::try_lock`], [`MutexGuard::release`] and [`Hold::lost`] always do, [`Mutex::lock`] does when it has
+//! to pause. A call that panics leaves no node behind: it is deleted in the background. No runtime is needed to create
+//! a lock, to call [`Hold::state`], to await [`Hold::revoke_requested`], or to drop a guard, a [`Waiting`] or a
+//! session.
 //!
 //! # Sessions
 //!
-//! A process needs one [`Session`]; all its locks share it. The session renews itself after it has expired: its holds are
-//! lost for good, and its waiters queue again.
+//! A process needs one [`Session`]; all its locks share it. The session renews itself after it has expired: its holds
+//! are lost for good, and its waiters queue again.
 //!
-//! Call [`Session::close`] before the program ends. A program that exits without it may leave its nodes, and so its locks,
-//! until the servers expire the session.
+//! Call [`Session::close`] before the program ends. A program that exits without it may leave its nodes, and so its
+//! locks, until the servers expire the session.
 //!
 //! # Features
 //!
 //! None is on by default.
 //!
-//! * `testing`: `testing::LocalSession`, a [`LockProvider`] without a server, which a test can make unavailable and whose
-//!   holds it can make lost. Add it under `[dev-dependencies]`.
+//! * `testing`: `testing::LocalSession`, a [`LockProvider`] without a server, which a test can make unavailable and
+//!   whose holds it can make lost. Add it under `[dev-dependencies]`.
 //! * `serde`: [`FencingToken`] is serialized as a number.
-//! * `tls`, `sasl-digest-md5`, `sasl-gssapi`: those of [`zookeeper_client`]. `tls` needs a C compiler, and `sasl-gssapi`
-//!   the C library libgssapi.
+//! * `tls`, `sasl-digest-md5`, `sasl-gssapi`: those of [`zookeeper_client`]. `tls` needs a C compiler, and
+//!   `sasl-gssapi` the C library libgssapi.
 //!
 //! It needs a Unix, and ZooKeeper 3.5.3 or later, for container nodes. [`zookeeper_client`] is part of this API and
 //! exported.

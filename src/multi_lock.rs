@@ -1,4 +1,4 @@
-//! Owns [`MultiLock`]: several locks as one, taken at once.
+//! Owns [`MultiLock`]: several locks as one.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::path::LockPath;
 use crate::queue::{Kind, Queue};
 use crate::session::Session;
 
-/// Several locks that are taken together, or not at all.
+/// Several locks that are acquired together, or not at all.
 ///
-/// All places in all queues are taken in one transaction, so their order is the same in every queue, and no two of these
-/// can wait for each other, whatever order their paths are named in. N free locks cost one write.
+/// One transaction joins all queues, so the order is the same in every queue. No two multi-locks can wait for each
+/// other, in any order of paths. *n* uncontended locks cost one write.
 ///
-/// That does not hold beside code that takes several of the locks one after the other, such as Curator's
-/// `InterProcessMultiLock`: there, all have to be [`sequential`](Self::sequential).
+/// This is not true beside code that acquires several of the locks one after the other, such as Curator's
+/// `InterProcessMultiLock`. There, all must be [`sequential`](Self::sequential).
 ///
 /// The loss of one member is the loss of all.
 ///
@@ -49,18 +49,18 @@ pub struct MultiLock {
 }
 
 impl MultiLock {
-    /// Makes a handle of the mutexes at `paths` together, with the session's options. Sends nothing.
+    /// Creates a handle of the mutexes at `paths` together, with the session's options. Sends nothing.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] if there are no paths, one cannot be a lock path or is named twice, or there are more than
-    /// fit into one request to a server: with paths of 40 bytes about 5,000. Paths that are missing have to fit into it,
-    /// too, which is found out by the acquisition: then about 3,500.
+    /// [`Error::InvalidInput`] if there are no paths, if one cannot be a lock path or is named twice, or if there are
+    /// more than fit into one request to a server: about 5,000 with paths of 40 bytes. Missing paths must fit into it,
+    /// too, which is then about 3,500; the acquisition checks this.
     pub fn new(session: &Session, paths: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
         paths.into_iter().fold(Self::builder(session), |builder, path| builder.lock(path.as_ref())).build()
     }
 
-    /// Begins a multi-lock with members of several kinds, or with options of its own.
+    /// Builds a multi-lock with members of several kinds, or with its own options.
     ///
     /// # Examples
     ///
@@ -77,12 +77,12 @@ impl MultiLock {
         MultiLockBuilder { session: session.clone(), options: Options::new(), members: Vec::new() }
     }
 
-    /// Takes the members one after the other, in the order of their paths, instead of at once.
+    /// Acquires the members one after the other, in the order of their paths, instead of at once.
     ///
-    /// For fleets in which others, too, take several of these locks one after the other: if all do so in the same
-    /// order, nobody waits in a circle. *All*: one that takes them at once can wait for one that does not, and the
-    /// other way round. It costs a round trip for each member, and has no token that is good for all:
-    /// see [`MultiLockGuard::members`].
+    /// For fleets in which others, too, acquire several of these locks one after the other. If all do so in the same
+    /// order, there is no deadlock. *All* must: a multi-lock that acquires them at once can wait for one that does not,
+    /// and the other way round. It costs a round trip for each member, and has no token for all: see
+    /// [`MultiLockGuard::members`].
     ///
     /// # Examples
     ///
@@ -107,15 +107,15 @@ impl MultiLock {
 
     /// Joins all queues and waits for all locks, for as long as it takes.
     ///
-    /// If one of its places is lost while it waits, all are given up and taken again, at the tail.
+    /// If one of its nodes is deleted while it waits, it joins all queues again, at the tail.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives up all places; the nodes are deleted in the background.
+    /// Dropping the future leaves all queues; the nodes are deleted in the background.
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`](crate::Mutex::lock), but [`Error::Evicted`] only if it has but one member;
+    /// As [`Mutex::lock`](crate::Mutex::lock), but [`Error::Evicted`] only if it has one member;
     /// [`Error::InvalidInput`] also if the missing paths do not fit into one request together with the nodes.
     ///
     /// # Panics
@@ -136,7 +136,7 @@ impl MultiLock {
         self.lock.acquire().await.map(MultiLockGuard)
     }
 
-    /// Takes the locks if all are free: `None` if a contender was seen ahead of us in one of them.
+    /// Acquires the locks without waiting for others: `None` if another contender was ahead in one of the queues.
     ///
     /// # Cancel safety
     ///
@@ -144,7 +144,8 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::try_lock`](crate::Mutex::try_lock); [`Error::Evicted`] also if one of its nodes is deleted meanwhile.
+    /// As [`Mutex::try_lock`](crate::Mutex::try_lock); [`Error::Evicted`] also if one of its nodes is deleted
+    /// meanwhile.
     ///
     /// # Panics
     ///
@@ -164,10 +165,10 @@ impl MultiLock {
         Ok(self.lock.try_acquire().await?.map(MultiLockGuard))
     }
 
-    /// Joins all queues and waits for all locks for at most `limit`, all requests included: `None` if a contender was
-    /// seen ahead of us in one of them.
+    /// Joins all queues and waits for all locks for at most `limit`, all requests included: `None` if another contender
+    /// was ahead in one of the queues.
     ///
-    /// `None`, a limit too short for an answer, and servers out of reach call for different reactions: see
+    /// `None`, a limit that was too short, and unreachable servers need different reactions: see
     /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
     ///
     /// # Cancel safety
@@ -197,8 +198,8 @@ impl MultiLock {
         Ok(self.lock.try_acquire_for(limit).await?.map(MultiLockGuard))
     }
 
-    /// Joins all queues, and comes back with the places, to be awaited for the guard. (A sequential one comes back when
-    /// it has to wait for the first time.)
+    /// Joins all queues, and returns a [`Waiting`], which is awaited for the guard. (A sequential multi-lock returns it
+    /// when it has to wait for the first time.)
     ///
     /// # Cancel safety
     ///
@@ -229,7 +230,7 @@ impl MultiLock {
 
 for_operators!(MultiLock: |this| &this.lock);
 
-/// The members of a [`MultiLock`] to be.
+/// Builds a [`MultiLock`].
 #[derive(Clone, Debug)]
 #[must_use = "it does nothing until it is built"]
 pub struct MultiLockBuilder {
@@ -260,7 +261,7 @@ impl MultiLockBuilder {
         self
     }
 
-    /// Makes the handle. Sends nothing.
+    /// Creates the handle. Sends nothing.
     ///
     /// # Errors
     ///
@@ -302,14 +303,14 @@ pub struct Member<'a> {
     pub path: &'a str,
     /// The full path of the node that stands for the hold there.
     pub node: &'a str,
-    /// The token of the hold there. It is that of the guard, unless the lock is [sequential](MultiLock::sequential): then
-    /// a store that is guarded by this member compares this one.
+    /// The token of the hold there. It is that of the guard, unless the lock is [sequential](MultiLock::sequential):
+    /// then a store that is guarded by this member compares this one.
     pub fencing_token: FencingToken,
 }
 
 impl MultiLockGuard {
-    /// The locks that are held, in the order in which they were named; of a [sequential](MultiLock::sequential) one in
-    /// the order of their paths.
+    /// The locks that are held, in the order in which they were named; of a [sequential](MultiLock::sequential)
+    /// multi-lock in the order of their paths.
     ///
     /// # Examples
     ///

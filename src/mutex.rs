@@ -1,4 +1,4 @@
-//! Owns [`Mutex`]: one holder at a time, in the order of arrival.
+//! Owns [`Mutex`]: one holder at a time, first come, first served.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::options::Options;
 use crate::queue::Kind;
 use crate::session::Session;
 
-/// A fair lock that one session at a time can hold. Compatible with Curator's `InterProcessMutex`.
+/// A fair lock with one holder at a time. Compatible with Curator's `InterProcessMutex`.
 ///
-/// It is a handle: making one sends nothing, and clones share nothing but the session. It is not re-entrant: a task
-/// that locks twice waits for itself.
+/// It is a handle: creating one sends nothing, and clones share nothing but the session. It is not re-entrant: a task
+/// that locks twice waits for itself; see [`ReentrantMutex`](crate::ReentrantMutex).
 ///
 /// # Examples
 ///
@@ -35,7 +35,7 @@ pub struct Mutex {
 }
 
 impl Mutex {
-    /// Makes a handle of the lock at `path`, with the session's options. Sends nothing.
+    /// Creates a handle of the lock at `path`, with the session's options. Sends nothing.
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl Mutex {
         Self::with_options(session, path, Options::new())
     }
 
-    /// Makes a handle of the lock at `path` with options of its own, laid over the session's. Sends nothing.
+    /// Creates a handle of the lock at `path` with its own options, laid over the session's. Sends nothing.
     ///
     /// # Errors
     ///
@@ -80,12 +80,12 @@ impl Mutex {
 
     /// Joins the queue and waits for the lock, for as long as it takes.
     ///
-    /// A lost connection is no error: the place in the queue lives as long as the session. When the session ends, it
-    /// queues again at the tail in the renewed one.
+    /// A lost connection is no error: the waiter keeps its position while the session lives. When the session ends, it
+    /// queues again at the tail in the renewed session.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives up the place in the queue; the node is deleted in the background.
+    /// Dropping the future leaves the queue; the node is deleted in the background.
     ///
     /// # Errors
     ///
@@ -112,11 +112,11 @@ impl Mutex {
         self.lock.acquire().await.map(MutexGuard)
     }
 
-    /// Takes the lock if it is free: `None` if a contender was seen ahead of us.
+    /// Acquires the lock without waiting for others: `None` if another contender was ahead.
     ///
-    /// On a lock that is held it takes one round trip and writes nothing. Every node counts, also that of a
-    /// contender that is releasing, or of a dead process whose session has yet to end; so
-    /// [`contenders`](Self::contenders), asked afterwards, may find nobody.
+    /// A contended lock costs one round trip and no write. Every node counts, also that of a contender that is
+    /// releasing, or of a dead process whose session has not ended yet. So [`contenders`](Self::contenders) may be
+    /// empty afterwards.
     ///
     /// # Cancel safety
     ///
@@ -124,8 +124,8 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable) if nobody could be asked within one session timeout; else as
-    /// [`lock`](Self::lock).
+    /// [`Error::Unavailable`](crate::Error::Unavailable) if no server answered within one session timeout;
+    /// otherwise as [`lock`](Self::lock).
     ///
     /// # Panics
     ///
@@ -146,14 +146,13 @@ impl Mutex {
         Ok(self.lock.try_acquire().await?.map(MutexGuard))
     }
 
-    /// Joins the queue and waits for the lock for at most `limit`, all requests included: `None` if a contender was
-    /// seen ahead of us.
+    /// Joins the queue and waits for the lock for at most `limit`, all requests included: `None` if another contender
+    /// was ahead.
     ///
-    /// A limit of zero is a [`try_lock`](Self::try_lock); one too long for a clock is none.
+    /// A limit of zero is a [`try_lock`](Self::try_lock). A limit too long for a clock is no limit.
     ///
-    /// `None` means that the servers have answered and somebody else has the lock: a service would return 423 (locked). A
-    /// limit shorter than the first requests take, a few round trips and a write, is an error instead, since nobody was
-    /// seen.
+    /// `None` means that the servers answered and another contender has the lock: a service would return 423 (locked).
+    /// If `limit` is too short for the first requests, a few round trips and a write, the result is an error instead.
     ///
     /// # Cancel safety
     ///
@@ -162,9 +161,9 @@ impl Mutex {
     /// # Errors
     ///
     /// [`Error::Unavailable`](crate::Error::Unavailable) if no answer came within `limit`. With
-    /// [`Unanswered::Servers`](crate::Unanswered::Servers) there is no connection: a service would return 503
-    /// (unavailable). With [`Unanswered::TimeLimit`](crate::Unanswered::TimeLimit) there is one, and `limit` is too short:
-    /// give a longer one. Else as [`lock`](Self::lock).
+    /// [`Unanswered::Servers`](crate::Unanswered::Servers) there was no connection: a service would return 503
+    /// (unavailable). With [`Unanswered::TimeLimit`](crate::Unanswered::TimeLimit) there was one, and `limit` was too
+    /// short. Otherwise as [`lock`](Self::lock).
     ///
     /// # Panics
     ///
@@ -191,9 +190,9 @@ impl Mutex {
         Ok(self.lock.try_acquire_for(limit).await?.map(MutexGuard))
     }
 
-    /// Joins the queue and comes back with the place, to be awaited for the guard.
+    /// Joins the queue, and returns a [`Waiting`], which is awaited for the guard.
     ///
-    /// [`lock`](Self::lock) is the two in one.
+    /// [`lock`](Self::lock) does both.
     ///
     /// # Cancel safety
     ///

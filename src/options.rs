@@ -14,23 +14,24 @@ const MAX_IDENTIFIER_BYTES: usize = 64 * 1024;
 /// A create with more than a megabyte would close the connection, and so would each that repeats it.
 const MAX_ACL_BYTES: usize = 64 * 1024;
 
-/// What a hold takes as proof that its session lives. See the crate's documentation on trust.
+/// What a hold takes as proof that its session lives. See [Trust](crate#trust).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Trust {
     /// A majority of the servers has answered a write: three small writes per session timeout and session with holds.
     #[default]
     Quorum,
-    /// The connected server has answered: no writes, but a server that is cut off from the others goes on answering
-    /// after the lock has been given away. Choose it only where the resource checks fencing tokens.
+    /// The connected server has answered. It sends no writes, but a server that is cut off from the others still
+    /// answers after the lock was granted to another contender. Choose it only where the resource checks fencing
+    /// tokens.
     Connection,
 }
 
 /// Choices for one lock, or, with [`Session::with_lock_options`](crate::Session::with_lock_options), for all locks of a
 /// session.
 ///
-/// The options of a lock are laid over those of its session, field by field: what is not set here is as the session has
-/// it, and what neither sets has the default.
+/// The options of a lock are laid over those of its session, field by field. What is not set here is as in the session,
+/// and what neither sets has its default.
 ///
 /// # Examples
 ///
@@ -94,7 +95,7 @@ impl Options {
         self
     }
 
-    /// Sets the data of the lock's nodes, by which a person can recognise holders and waiters.
+    /// Sets the data of the lock's nodes, by which people recognise holders and waiters.
     ///
     /// The default is `host name/process id`. At most 64 KiB.
     ///
@@ -126,7 +127,7 @@ impl Options {
         self
     }
 
-    /// Sets whether a release also deletes the lock's path when nobody else is in it.
+    /// Sets whether a release also deletes the lock's path if it leaves it empty.
     ///
     /// For a path per key: the server itself deletes at most 10,000 empty containers a minute. The default is `false`.
     ///
@@ -143,10 +144,10 @@ impl Options {
         self
     }
 
-    /// Sets how long a hold lasts at most. Then it gives its nodes up by itself and reports
-    /// [`Lost(MaxHold)`](crate::Loss::MaxHold), as locks with a time to live do. The default is no limit.
+    /// Sets how long a hold lasts at most. Then it releases itself and reports [`Lost(MaxHold)`](crate::Loss::MaxHold),
+    /// as locks with a time to live do. The default is no limit.
     ///
-    /// The holder keeps the time, not the servers: in a process that stands still it is up when the process goes on, or
+    /// The holder keeps the time, not the servers. In a paused process the time is up when the process continues, or
     /// when its session expires. A duration too long for a clock is no limit.
     ///
     /// # Examples

@@ -12,9 +12,9 @@ use crate::hold::Hold;
 use crate::lock::{Lock, Progress};
 use crate::path::LockPath;
 
-/// Who holds a [`ReentrantMutex`](crate::ReentrantMutex). Clones are the same owner.
+/// The owner of a held [`ReentrantMutex`](crate::ReentrantMutex). Clones are the same owner.
 ///
-/// It owns what it holds by session: with handles from two sessions it waits for itself.
+/// It holds locks by session: with handles from two sessions it waits for itself.
 ///
 /// # Examples
 ///
@@ -53,7 +53,7 @@ pub(crate) enum Mode {
 }
 
 impl Owner {
-    /// Makes an owner that holds nothing.
+    /// Creates an owner that holds nothing.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

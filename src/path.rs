@@ -1,4 +1,4 @@
-//! Owns lock paths: what may be one, how its ancestors are called, and [`segment`], which turns any key into a part of one.
+//! Owns lock paths: which are valid, their ancestors, and [`segment`], which turns any key into a part of a path.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
@@ -13,8 +13,8 @@ const SERVERS: &str = "/zookeeper";
 
 /// Turns any text, an order number or a file name, into one segment of a path.
 ///
-/// What a path may not hold (`/`, control characters, characters beyond U+FFFF such as emoji, the names `.` and `..`,
-/// and `%` itself) is written as `%` and two hexadecimal digits a byte, so different keys give different segments.
+/// What a path may not contain (`/`, control characters, characters beyond U+FFFF such as emoji, the names `.` and `..`)
+/// and `%` itself are written as `%` and two hexadecimal digits a byte. So different keys give different segments.
 ///
 /// # Examples
 ///
@@ -47,7 +47,7 @@ pub fn segment(key: &str) -> String {
     segment
 }
 
-/// The key that [`segment`] has turned into `segment`; `None` if it gives this for none.
+/// The key from which [`segment`](fn@segment) makes this segment; `None` if there is no such key.
 ///
 /// # Examples
 ///

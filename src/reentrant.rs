@@ -1,4 +1,4 @@
-//! Owns [`ReentrantMutex`]: a mutex that its owner can lock again.
+//! Owns [`ReentrantMutex`]: a mutex that its `Owner` may lock again.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::owner::{Locking, Mode, Owner};
 use crate::queue::Kind;
 use crate::session::Session;
 
-/// A fair lock that its owner can lock again while it holds it. On the servers it is a [`Mutex`](crate::Mutex), and
+/// A fair lock that its owner may lock again while it holds it. On the servers it is a [`Mutex`](crate::Mutex), and
 /// compatible with Curator's `InterProcessMutex`.
 ///
 /// Ownership is an explicit [`Owner`] value, not the current task: two branches of a `join!` share one task.
@@ -42,7 +42,7 @@ pub struct ReentrantMutex {
 }
 
 impl ReentrantMutex {
-    /// Makes a handle of the lock at `path`, with the session's options. Sends nothing.
+    /// Creates a handle of the lock at `path`, with the session's options. Sends nothing.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl ReentrantMutex {
         Self::with_options(session, path, Options::new())
     }
 
-    /// Makes a handle of the lock at `path` with options of its own, laid over the session's. Sends nothing.
+    /// Creates a handle of the lock at `path` with its own options, laid over the session's. Sends nothing.
     ///
     /// # Errors
     ///
@@ -60,18 +60,18 @@ impl ReentrantMutex {
         Ok(Self { lock: Lock::of_one(session, path, Kind::Lock, &options)? })
     }
 
-    /// Locks again, without a request, if `owner` holds the lock; shares its place if it waits already; else joins the
-    /// queue. Waits for as long as it takes.
+    /// Waits for the lock, for as long as it takes. If `owner` holds it already, this costs no request. If another call
+    /// of `owner` waits, both share one position in the queue.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives up the place in the queue, unless another call of the same owner shares it; the node is
+    /// Dropping the future leaves the queue, unless another call of the same owner shares the position. The node is
     /// deleted in the background.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`](crate::Error::Lost) if the owner's hold was lost and it still has guards of it: drop these before
-    /// it can lock again. Else as [`Mutex::lock`](crate::Mutex::lock).
+    /// [`Error::Lost`](crate::Error::Lost) if the owner's hold was lost and it still has guards of it: drop these
+    /// first. Otherwise as [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Panics
     ///
@@ -107,7 +107,7 @@ impl ReentrantMutex {
         }
     }
 
-    /// Locks if `owner` holds the lock already, or it is free: `None` if a contender was seen ahead.
+    /// Acquires the lock without waiting for others: `None` if another contender was ahead of `owner`.
     ///
     /// # Cancel safety
     ///
@@ -151,11 +151,11 @@ impl ReentrantMutex {
         }
     }
 
-    /// Locks as [`lock`](Self::lock) does, for at most `limit`: `None` if a contender was seen ahead.
+    /// Locks as [`lock`](Self::lock) does, for at most `limit`: `None` if another contender was ahead.
     ///
-    /// A limit of zero is a [`try_lock`](Self::try_lock); one too long for a clock is none.
+    /// A limit of zero is a [`try_lock`](Self::try_lock). A limit too long for a clock is no limit.
     ///
-    /// `None`, a limit too short for an answer, and servers out of reach call for different reactions: see
+    /// `None`, a limit that was too short, and unreachable servers need different reactions: see
     /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
     ///
     /// # Cancel safety
@@ -228,7 +228,7 @@ for_operators!(ReentrantMutex: |mutex| &mutex.lock);
 pub struct ReentrantMutexGuard(Arc<Hold>);
 
 impl ReentrantMutexGuard {
-    /// Gives up this guard; the last one releases the lock and waits until the servers have confirmed it.
+    /// Drops this guard. The last guard releases the lock and waits until the servers have confirmed it.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! Owns [`RwLock`]: one writer, or any number of readers, in the order of arrival.
+//! Owns [`RwLock`]: one writer, or any number of readers, first come, first served.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use crate::options::Options;
 use crate::queue::{Kind, Name};
 use crate::session::Session;
 
-/// A fair lock that one writer can hold, or any number of readers. Compatible with Curator's
+/// A fair lock for one writer, or any number of readers. Compatible with Curator's
 /// `InterProcessReadWriteLock`.
 ///
 /// A reader waits for the nearest writer before it, a writer for its predecessor. So the readers behind one writer
 /// are admitted together, and a stream of readers cannot keep a writer out. It is not re-entrant, and a reader cannot
 /// become a writer: a task that holds one and waits for the other waits for itself.
 ///
-/// A store that checks [fencing tokens](crate::FencingToken) compares with the largest token of a *writer*: the tokens of
-/// readers order nothing among themselves.
+/// A store that checks [fencing tokens](crate::FencingToken) compares with the largest token of a *writer*: the tokens
+/// of readers order nothing among themselves.
 ///
 /// # Examples
 ///
@@ -41,7 +41,7 @@ pub struct RwLock {
 }
 
 impl RwLock {
-    /// Makes a handle of the lock at `path`, with the session's options. Sends nothing.
+    /// Creates a handle of the lock at `path`, with the session's options. Sends nothing.
     ///
     /// # Errors
     ///
@@ -50,7 +50,7 @@ impl RwLock {
         Self::with_options(session, path, Options::new())
     }
 
-    /// Makes a handle of the lock at `path` with options of its own, laid over the session's. Sends nothing.
+    /// Creates a handle of the lock at `path` with its own options, laid over the session's. Sends nothing.
     ///
     /// # Errors
     ///
@@ -60,11 +60,11 @@ impl RwLock {
         Ok(Self { read: lock(Kind::Read)?, write: lock(Kind::Write)? })
     }
 
-    /// Joins the queue and waits to read, for as long as it takes: until no writer is ahead.
+    /// Joins the queue and waits to read, for as long as it takes, until no writer is ahead.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives up the place in the queue; the node is deleted in the background.
+    /// Dropping the future leaves the queue; the node is deleted in the background.
     ///
     /// # Errors
     ///
@@ -88,7 +88,7 @@ impl RwLock {
         self.read.acquire().await.map(RwLockReadGuard)
     }
 
-    /// Joins the queue and waits to write, for as long as it takes: until nobody is ahead.
+    /// Joins the queue and waits to write, for as long as it takes, until no contender is ahead.
     ///
     /// # Cancel safety
     ///
@@ -116,7 +116,7 @@ impl RwLock {
         self.write.acquire().await.map(RwLockWriteGuard)
     }
 
-    /// Reads if no writer holds the lock or waits for it: `None` if one was seen ahead of us.
+    /// Reads without waiting for others: `None` if a writer was ahead.
     ///
     /// # Cancel safety
     ///
@@ -144,7 +144,7 @@ impl RwLock {
         Ok(self.read.try_acquire().await?.map(RwLockReadGuard))
     }
 
-    /// Writes if nobody holds the lock or waits for it: `None` if somebody was seen ahead of us.
+    /// Writes without waiting for others: `None` if another contender was ahead.
     ///
     /// # Cancel safety
     ///
@@ -172,9 +172,10 @@ impl RwLock {
         Ok(self.write.try_acquire().await?.map(RwLockWriteGuard))
     }
 
-    /// Joins the queue and waits to read for at most `limit`, all requests included: `None` if a writer was seen ahead.
+    /// Joins the queue and waits to read for at most `limit`, all requests included: `None` if a writer was
+    /// ahead.
     ///
-    /// `None`, a limit too short for an answer, and servers out of reach call for different reactions: see
+    /// `None`, a limit that was too short, and unreachable servers need different reactions: see
     /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
     ///
     /// # Cancel safety
@@ -204,9 +205,10 @@ impl RwLock {
         Ok(self.read.try_acquire_for(limit).await?.map(RwLockReadGuard))
     }
 
-    /// Joins the queue and waits to write for at most `limit`, all requests included: `None` if somebody was seen ahead.
+    /// Joins the queue and waits to write for at most `limit`, all requests included: `None` if another
+    /// contender was ahead.
     ///
-    /// `None`, a limit too short for an answer, and servers out of reach call for different reactions: see
+    /// `None`, a limit that was too short, and unreachable servers need different reactions: see
     /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
     ///
     /// # Cancel safety
@@ -236,7 +238,7 @@ impl RwLock {
         Ok(self.write.try_acquire_for(limit).await?.map(RwLockWriteGuard))
     }
 
-    /// Joins the queue to read, and comes back with the place, to be awaited for the guard.
+    /// Joins the queue to read, and returns a [`Waiting`], which is awaited for the guard.
     ///
     /// # Cancel safety
     ///
@@ -264,7 +266,7 @@ impl RwLock {
         Waiting::enqueue(self.read.clone(), RwLockReadGuard).await
     }
 
-    /// Joins the queue to write, and comes back with the place, to be awaited for the guard.
+    /// Joins the queue to write, and returns a [`Waiting`], which is awaited for the guard.
     ///
     /// # Cancel safety
     ///
@@ -296,7 +298,7 @@ impl RwLock {
 for_operators!(RwLock: |lock| &lock.write);
 
 guard! {
-    /// An [`RwLock`] held for reading, maybe together with others. Dropping it releases the lock in the background.
+    /// An [`RwLock`] held for reading, perhaps together with others. Dropping it releases the lock in the background.
     RwLockReadGuard
 }
 
@@ -306,11 +308,11 @@ guard! {
 }
 
 impl RwLockWriteGuard {
-    /// Goes on as a reader, without a gap in which another writer could get in. Readers that wait right behind are
-    /// admitted.
+    /// Turns the writer into a reader, without a gap for another writer. Readers that wait right behind are granted the
+    /// lock, too.
     ///
-    /// The token stays that of the writer: a new one would outrun those of the writers that wait already. It is one
-    /// transaction, as in Curator, and ends when trust in the hold ends at the latest.
+    /// The token stays that of the writer: a new token would be larger than those of the writers that wait already. It
+    /// is one transaction, as in Curator, and ends when trust in the hold ends at the latest.
     ///
     /// # Cancel safety
     ///
@@ -318,8 +320,8 @@ impl RwLockWriteGuard {
     ///
     /// # Errors
     ///
-    /// [`DowngradeError`], which returns this guard: still held, unless its [`state`](crate::Hold::state) shows that the
-    /// lock was lost.
+    /// [`DowngradeError`], which returns this guard: still held, unless its [`state`](crate::Hold::state) shows that
+    /// the lock was lost.
     ///
     /// # Panics
     ///
@@ -363,8 +365,8 @@ fn reader_suffix(writer: &[String]) -> Result<String, &'static str> {
 
 /// A writer that could not become a reader, with its guard: the lock is held for as long as this value lives.
 ///
-/// It does not turn into an [`Error`] by `?`, which would drop the guard and release the lock: decide what to do with the
-/// guard, or return `error.source`.
+/// `?` does not convert it into an [`Error`]: that would drop the guard and release the lock. Decide what to do with
+/// the guard, or return `error.source`.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot go on as a reader")]
 #[non_exhaustive]

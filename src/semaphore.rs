@@ -1,4 +1,4 @@
-//! Owns [`Semaphore`]: a number of permits, given out in the order of arrival.
+//! Owns [`Semaphore`]: at most *n* permits in use, first come, first served.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::path::LockPath;
 use crate::queue::{Admission, Kind, Queue};
 use crate::session::Session;
 
-/// A number of permits, of which everybody can take some. Compatible with Curator's `InterProcessSemaphoreV2`.
+/// At most *n* permits in use at a time. Compatible with Curator's `InterProcessSemaphoreV2`.
 ///
-/// A caller that wants permits first takes a turn, in the order of arrival, and keeps it until all that it wants are there. So
-/// nobody sits on half of what it needs, and small wants do not overtake large ones.
+/// A caller first takes a turn, first come, first served, and keeps it until all of its permits are there. So no caller
+/// keeps half of what it needs, and small requests do not overtake large ones.
 ///
-/// How many permits there are is configured in every client, and not stored. Should they disagree, each takes permits only
-/// while no more than *its* number are in use, its own included; with its turn, who allows fewer also keeps those behind
-/// it waiting, until enough are released.
+/// The number of permits is configured in every client, and not stored. If clients disagree, each takes permits only
+/// while no more than *its* number are in use, its own included. A client that allows fewer also keeps the waiters
+/// behind it waiting.
 ///
 /// The [tokens](crate::FencingToken) of permits that are held at the same time order nothing.
 ///
@@ -46,7 +46,7 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    /// Makes a handle of the semaphore at `path`, of which `permits` may be in use at once. Sends nothing.
+    /// Creates a handle of the semaphore at `path`, of which `permits` may be in use at once. Sends nothing.
     ///
     /// # Errors
     ///
@@ -55,7 +55,7 @@ impl Semaphore {
         Self::with_options(session, path, permits, Options::new())
     }
 
-    /// Makes a handle of the semaphore at `path` with options of its own, laid over the session's. Sends nothing.
+    /// Creates a handle of the semaphore at `path` with its own options, laid over the session's. Sends nothing.
     ///
     /// # Errors
     ///
@@ -75,7 +75,7 @@ impl Semaphore {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives up the place in the queue; the nodes are deleted in the background.
+    /// Dropping the future leaves the queue; the nodes are deleted in the background.
     ///
     /// # Errors
     ///
@@ -107,7 +107,8 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] if `count` is zero or more than there are, at once; else as [`acquire`](Self::acquire).
+    /// [`Error::InvalidInput`], at once, if `count` is zero or larger than the number of permits; otherwise as
+    /// [`acquire`](Self::acquire).
     ///
     /// # Panics
     ///
@@ -126,9 +127,9 @@ impl Semaphore {
         self.many(count)?.acquire().await.map(SemaphorePermit)
     }
 
-    /// Takes one permit if one is free: `None` if there is none, or somebody is ahead in the queue.
+    /// Acquires one permit without waiting for others: `None` if none is free, or another contender was ahead.
     ///
-    /// It waits for a caller that is about to get its permits, but not longer than an eighth of the session timeout.
+    /// It waits for a caller that is about to get its permits, for an eighth of the session timeout at most.
     ///
     /// # Cancel safety
     ///
@@ -156,7 +157,7 @@ impl Semaphore {
         Ok(self.one.try_acquire().await?.map(SemaphorePermit))
     }
 
-    /// Takes `count` permits if that many are free: `None` if there are not, or somebody is ahead in the queue.
+    /// Acquires `count` permits without waiting for others: `None` if fewer are free, or another contender was ahead.
     ///
     /// # Cancel safety
     ///
@@ -164,7 +165,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] if `count` is zero or more than there are; else as
+    /// [`Error::InvalidInput`] if `count` is zero or larger than the number of permits; otherwise as
     /// [`Mutex::try_lock`](crate::Mutex::try_lock).
     ///
     /// # Panics
@@ -186,7 +187,7 @@ impl Semaphore {
 
     /// Joins the queue and waits for one permit for at most `limit`, all requests included.
     ///
-    /// `None`, a limit too short for an answer, and servers out of reach call for different reactions: see
+    /// `None`, a limit that was too short, and unreachable servers need different reactions: see
     /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
     ///
     /// # Cancel safety
@@ -218,7 +219,7 @@ impl Semaphore {
 
     /// Joins the queue and waits for `count` permits for at most `limit`, all requests included.
     ///
-    /// `None`, a limit too short for an answer, and servers out of reach call for different reactions: see
+    /// `None`, a limit that was too short, and unreachable servers need different reactions: see
     /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
     ///
     /// # Cancel safety
@@ -227,7 +228,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] if `count` is zero or more than there are; else as
+    /// [`Error::InvalidInput`] if `count` is zero or larger than the number of permits; otherwise as
     /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
     ///
     /// # Panics
@@ -249,7 +250,7 @@ impl Semaphore {
         Ok(self.many(count)?.try_acquire_for(limit).await?.map(SemaphorePermit))
     }
 
-    /// Joins the queue for `count` permits, and comes back with the place, to be awaited for the permits.
+    /// Joins the queue for `count` permits, and returns a [`Waiting`], which is awaited for the permits.
     ///
     /// # Cancel safety
     ///
@@ -283,7 +284,7 @@ impl Semaphore {
         self.permits
     }
 
-    /// How many permits were free a moment ago. Those that somebody is about to get count as taken.
+    /// How many permits were free a moment ago. A permit that a caller is about to get counts as taken.
     ///
     /// # Cancel safety
     ///
@@ -373,7 +374,7 @@ fn lock(
 for_operators!(Semaphore: |semaphore| &semaphore.one);
 
 guard! {
-    /// One or several permits of a [`Semaphore`]. Dropping it gives them back in the background.
+    /// One or several permits of a [`Semaphore`]. Dropping it releases them in the background.
     SemaphorePermit
 }
 

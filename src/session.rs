@@ -62,11 +62,11 @@ impl From<SessionOver> for Interrupt {
     }
 }
 
-/// A ZooKeeper session that locks are taken in, and that renews itself after it has expired.
+/// A ZooKeeper session for locks. It renews itself after it has expired.
 ///
-/// Clones share the session. When the last of them is gone, and all locks and guards made from them, it is closed in
-/// the background; [`close`](Self::close) does that and waits for it. A program that exits without `close()` leaves its nodes, and
-/// so its locks, until the server gives the session up.
+/// Clones share the session. When the last of them is dropped, with all locks and guards made from them, the session is
+/// closed in the background. [`close`](Self::close) closes it and waits for that. A program that exits without
+/// `close()` may leave its nodes, and so its locks, until the servers expire the session.
 ///
 /// # Examples
 ///
@@ -120,18 +120,18 @@ impl Current {
 impl Session {
     /// Connects to ZooKeeper, with the client's default session timeout of 6 s.
     ///
-    /// `hosts` is a list like `zk1:2181,zk2:2181,zk3:2181/chroot`. White space around its elements is ignored. A chroot has
-    /// to exist; with one, connecting costs a request more. A server with the prefix `tcp+tls://` is spoken to over TLS,
-    /// which needs [`connect_with`](Self::connect_with).
+    /// `hosts` is a list like `zk1:2181,zk2:2181,zk3:2181/chroot`. White space around its elements is ignored. A chroot
+    /// must exist; with one, connecting costs one more request. A server with the prefix `tcp+tls://` is connected over
+    /// TLS, which needs [`connect_with`](Self::connect_with).
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives the attempt up; a session that was already made ends by itself.
+    /// Dropping the future ends the attempt. A session that was already created ends by itself.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`], naming the hosts, if none answers within about one session timeout, or within another to
-    /// check whether the chroot exists; [`Error::InvalidInput`] if `hosts` cannot be understood, or the chroot does not
+    /// [`Error::Unavailable`], with a reason for each host, if none answers within about one session timeout, or within
+    /// another for the check of the chroot. [`Error::InvalidInput`] if `hosts` cannot be parsed, or the chroot does not
     /// exist.
     ///
     /// # Panics
@@ -158,11 +158,11 @@ impl Session {
         Self::connect_with(Client::connector(), hosts).await
     }
 
-    /// Connects with a connector, which has the rest: session timeout, TLS, SASL, credentials.
+    /// Connects with a connector, which sets the session timeout, TLS, SASL and credentials.
     ///
     /// The connector is kept and used again to renew the session. All servers should have the same limits for session
-    /// timeouts: the one that is agreed upon now is relied on later. Leave the connection timeout as it is: how often
-    /// the client pings follows from it, and trust counts on that.
+    /// timeouts: the session relies on the timeout that was agreed upon first. Leave the connection timeout as it is:
+    /// how often the client pings follows from it, and [trust](crate#trust) relies on that.
     ///
     /// # Cancel safety
     ///
@@ -171,9 +171,9 @@ impl Session {
     /// # Errors
     ///
     /// As [`connect`](Self::connect); [`Error::InvalidInput`] also if the connector carries an old session
-    /// (`with_session`), leaves its session behind (`with_detached`), makes do with servers that cannot take a lock
-    /// (`with_readonly`), has a session timeout of more than 2,147,483,647 ms (24 days), or one of its timeouts is less than
-    /// 8 ms, which the client cannot carry; [`Error::Client`] if the credentials are refused.
+    /// (`with_session`), keeps its session after the drop (`with_detached`), or accepts read-only servers
+    /// (`with_readonly`). Likewise if its session timeout is longer than 2,147,483,647 ms (24 days), or one of its
+    /// timeouts is shorter than 8 ms: the client cannot send these. [`Error::Client`] if the credentials are refused.
     ///
     /// # Panics
     ///
@@ -204,10 +204,10 @@ impl Session {
         Ok(session)
     }
 
-    /// Shares the session of a client that somebody else has connected.
+    /// Shares the session of a client that is already connected.
     ///
-    /// Such a session is not renewed when it expires, and [`close`](Self::close) releases its locks but does not end the
-    /// client's session. Call it on the runtime on which the client was connected: its locks end with that.
+    /// Such a session is not renewed when it expires, and [`close`](Self::close) releases its locks but does not end
+    /// the client's session. Call it on the runtime on which the client was connected: the locks end with that runtime.
     ///
     /// # Errors
     ///
@@ -242,7 +242,7 @@ impl Session {
         Self { inner: Arc::new(inner), options: Options::new() }
     }
 
-    /// Sets the options of the locks that are made from this value. Those of a lock are laid over them.
+    /// Sets the options of the locks that are created from this value. The options of a lock are laid over them.
     ///
     /// # Examples
     ///
@@ -265,11 +265,11 @@ impl Session {
 
     /// The present client, for other work in the same ZooKeeper session.
     ///
-    /// After a renewal this is another one. While you keep a clone, [`close`](Self::close) cannot end the session; it
-    /// still releases all locks, if the servers can be reached. After the session has ended in any other way than by
-    /// [`close`](Self::close), this is its last client, whose requests fail.
+    /// After a renewal it is another client. While you keep a clone, [`close`](Self::close) cannot end the session; it
+    /// still releases all locks, if the servers can be reached. If the session ended in any other way, this is its last
+    /// client, whose requests fail.
     ///
-    /// `None` after [`close`](Self::close), or after a task of the session has panicked: there is no client any more.
+    /// `None` after [`close`](Self::close), or after a task of the session has panicked.
     ///
     /// # Examples
     ///
@@ -287,8 +287,8 @@ impl Session {
         self.present().share_client().map(|client| Client::clone(&client))
     }
 
-    /// The paths of the children of `parent`: of locks that are made one per key, those that exist at the moment. Nobody need
-    /// hold them. None if `parent` does not exist, as when the servers have removed the empty container.
+    /// Lists the paths of the children of `parent`: where there is a lock per key, the locks that exist at the moment,
+    /// held or not. Empty if `parent` does not exist, for example because the servers have deleted the empty container.
     ///
     /// [`path::key`](crate::path::key) returns the key of a path's last segment.
     ///
@@ -298,8 +298,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] if `parent` cannot be a lock path, [`Error::Unavailable`] if nobody could be asked within one
-    /// session timeout, [`Error::NoAuth`] if the ACLs deny it.
+    /// [`Error::InvalidInput`] if `parent` cannot be a lock path, [`Error::Unavailable`] if no server answered within
+    /// one session timeout, [`Error::NoAuth`] if the ACLs deny it.
     ///
     /// # Panics
     ///
@@ -336,13 +336,13 @@ impl Session {
         Ok(paths)
     }
 
-    /// The id of the present ZooKeeper session. After a renewal it is another one.
+    /// The id of the present ZooKeeper session. After a renewal it is another id.
     #[must_use]
     pub fn id(&self) -> SessionId {
         self.present().id()
     }
 
-    /// The state of the present ZooKeeper session, as its client has it.
+    /// The state of the present ZooKeeper session, as its client reports it.
     #[must_use]
     pub fn state(&self) -> SessionState {
         match self.present().phase() {
@@ -353,21 +353,21 @@ impl Session {
 
     /// Ends the session and with it all its locks.
     ///
-    /// Holds become [`Lost(Closed)`](crate::Loss::Closed) at once and their nodes are deleted, waiters get
-    /// [`Error::Closed`], and then the ZooKeeper session is ended. Calling it again waits for the same end. It takes
-    /// one session timeout at most. An [attached](Self::attach) session is not ended: only its locks are. While a renewal is under way there is nothing
-    /// to end, because the old session has expired.
+    /// Holds become [`Lost(Closed)`](crate::Loss::Closed) at once, their nodes are deleted, and waiters get
+    /// [`Error::Closed`]. Then the ZooKeeper session is ended. It takes one session timeout at most. A second call
+    /// waits for the same end. Of an [attached](Self::attach) session only the locks are ended. While a renewal is
+    /// under way there is nothing to end, because the old session has expired.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future stops the waiting; the session goes on ending.
+    /// Dropping the future stops the waiting. The session still ends.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if the servers could not be reached in time: nodes may be left until the servers give the
-    /// session up by themselves, one session timeout after they last heard of it, or of a clone of its client.
-    /// [`Error::SessionKept`] if all locks are released (but for nodes that the ACLs do not let us delete), and somebody
-    /// keeps a clone of [`client`](Self::client), and with it the session and the nodes that it still has.
+    /// [`Error::Unavailable`] if the servers could not be reached in time: nodes may stay until the servers expire the
+    /// session, one session timeout after they last heard of it, or of a clone of its client. [`Error::SessionKept`] if
+    /// a clone of [`client`](Self::client) keeps the session open. All locks are released then, except for nodes that
+    /// the ACLs do not let us delete.
     ///
     /// # Panics
     ///
@@ -421,7 +421,7 @@ impl Session {
         Arc::as_ptr(&self.inner).addr()
     }
 
-    /// The options of the locks that are made from this value.
+    /// The options of the locks that are created from this value.
     #[must_use]
     pub fn lock_options(&self) -> &Options {
         &self.options

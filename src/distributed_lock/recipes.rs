@@ -83,8 +83,8 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] if one of the members is only [read](crate::MultiLockBuilder::read): others may read it at
-    /// the same time.
+    /// [`Error::InvalidInput`] if one of the members is only [read](crate::MultiLockBuilder::read): others may read it
+    /// at the same time.
     ///
     /// # Examples
     ///

@@ -1,5 +1,5 @@
-//! Owns [`Term`]: a leadership as [`Election::lead`](crate::Election::lead) hands it out, which holds nothing; and the loop
-//! that leads term after term.
+//! Owns [`Term`]: a leadership as [`Election::lead`](crate::Election::lead) hands it out, which holds nothing; and the
+//! loop that leads term after term.
 
 use std::future::Future;
 use std::ops::{ControlFlow, Deref};
@@ -12,9 +12,10 @@ use tokio::sync::Notify;
 use crate::error::{Error, Result};
 use crate::hold::HoldMonitor;
 
-/// One term of a leader: a [monitor](HoldMonitor) of the leadership that [`Election::lead`](crate::Election::lead) keeps.
+/// One term of a leader: a [monitor](HoldMonitor) of the leadership that [`Election::lead`](crate::Election::lead)
+/// keeps.
 ///
-/// It holds nothing, so ignoring or keeping it is harmless.
+/// It holds nothing, so you may ignore it or keep it.
 #[derive(Clone, Debug)]
 pub struct Term {
     monitor: HoldMonitor,
@@ -22,7 +23,8 @@ pub struct Term {
 }
 
 impl Term {
-    /// Ends the term: its future is dropped at its next `await`, the leadership is resigned, and `lead` campaigns again.
+    /// Ends the term: its future is dropped at its next `await`, the leadership is resigned, and `lead` campaigns
+    /// again.
     ///
     /// After the end of the term it does nothing.
     ///
@@ -46,12 +48,12 @@ impl Term {
         self.resign.notify_one();
     }
 
-    /// Shows observers something else in place of the identifier. See
+    /// Shows observers `data` instead of the identifier. See
     /// [`Leadership::proclaim`](crate::Leadership::proclaim).
     ///
     /// # Cancel safety
     ///
-    /// After dropping the future it may have been written or not.
+    /// After dropping the future, `data` may have been written or not.
     ///
     /// # Errors
     ///

@@ -46,8 +46,8 @@ pub(crate) trait View: Send + Sync {
     }
 }
 
-/// A view of a hold that does not hold it: for health checks, metrics, and tasks that work under a lock which somebody else
-/// releases.
+/// A view of a hold that does not hold it: for health checks, metrics, and tasks that work under a lock of another
+/// task.
 ///
 /// It is cheap to clone, and keeps neither the lock nor the session. A task that only has the monitor must expect
 /// [`HoldState::Released`].
@@ -99,7 +99,7 @@ impl HoldMonitor {
         self.0.state()
     }
 
-    /// How long the hold is trusted from now on, if nothing more is heard from the servers. Zero when it has ended.
+    /// How long the hold is trusted from now on, if the servers do not answer any more. Zero when it has ended.
     #[must_use]
     pub fn valid_for(&self) -> Duration {
         self.0.valid_for()
@@ -109,7 +109,7 @@ impl HoldMonitor {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses nothing; each call returns one of its own.
+    /// Dropping the future loses nothing. Each call returns its own future.
     ///
     /// # Panics
     ///
@@ -157,8 +157,8 @@ impl HoldMonitor {
     ///
     /// # Errors
     ///
-    /// How the hold has [`Ended`], if that comes before `future` is done; `future` is dropped. A release ends it, too: after
-    /// that somebody else may hold the lock.
+    /// How the hold has [`Ended`], if that comes before `future` is done; `future` is dropped. A release ends it, too:
+    /// after that another contender may hold the lock.
     ///
     /// # Panics
     ///

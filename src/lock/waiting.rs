@@ -1,4 +1,4 @@
-//! Owns [`Waiting`]: a place in the queue, to be awaited for the guard; and [`Progress`], how many are ahead.
+//! Owns [`Waiting`]: a waiter in the queue, to be awaited for the guard; and [`Progress`], how many are ahead.
 
 use std::fmt;
 use std::future::Future;
@@ -40,16 +40,16 @@ impl Progress {
     }
 }
 
-/// A place in a queue. Await it for the guard `G`; drop it to leave the queue.
+/// A waiter in a queue. Await it for the guard `G`; drop it to leave the queue.
 ///
-/// It moves on only while it is awaited: a place whose turn has come keeps the others waiting until somebody awaits it,
-/// as a guard would.
+/// It makes progress only while it is awaited. Once it is first in the queue, it keeps the others waiting until it is
+/// awaited, as a guard would.
 ///
-/// It belongs to the runtime on which it was taken.
+/// It belongs to the runtime on which it joined the queue.
 ///
 /// # Cancel safety
 ///
-/// It can be awaited by reference (`&mut waiting`), again and again, without losing the place.
+/// It can be awaited by reference (`&mut waiting`), again and again, without losing its position.
 ///
 /// # Panics
 ///
@@ -102,10 +102,10 @@ impl<G> Waiting<G> {
         Ok(Self { state: Mutex::new(state), progress, lock, guard: Arc::new(guard) })
     }
 
-    /// How many are ahead and have to leave first, as of the last time that it was woken; 0 when it is our turn.
+    /// How many contenders ahead have to leave first, as of the last time that it was woken; 0 when it is our turn.
     ///
-    /// Of a place in several queues it is the longest of them. Of a waiter for permits it is the number of
-    /// callers ahead, and once there are none, of the permits that have to be released.
+    /// In several queues it is the largest number. Of a waiter for permits it is the number of callers ahead, and once
+    /// there are none, the number of permits that have to be released.
     #[must_use]
     pub fn position(&self) -> usize {
         match *self.state.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -120,7 +120,7 @@ impl<G> Future for Waiting<G> {
 
     /// # Panics
     ///
-    /// If it is polled again after it has come to its end.
+    /// If it is polled again after it has returned.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let state = this.state.get_mut().unwrap_or_else(PoisonError::into_inner);
