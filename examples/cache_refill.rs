@@ -15,8 +15,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 #[tokio::main]
 async fn main() -> Result<()> {
     let hosts = std::env::var("ZK_HOSTS").unwrap_or_else(|_| "localhost:2181".to_owned());
-    // The day whose prices are in the cache, which all servers share.
-    let cache = Arc::new(AtomicU32::new(0));
+    let cache = Arc::new(AtomicU32::new(0)); // The day of its prices. All servers share it.
     for today in 1..=3 {
         let mut servers = JoinSet::new();
         for server in 1..=4 {

@@ -26,7 +26,7 @@ async fn main() -> Result<()> {
         transfers.spawn(transfer(session.clone(), accounts.clone(), from, to));
     }
     transfers.join_all().await.into_iter().collect::<Result<()>>()?;
-    let balances = accounts.lock().map_err(|_| "a transfer has panicked")?;
+    let balances = accounts.lock().map_err(|_| "a transfer has panicked")?.clone();
     println!("{balances:?}, in all {}", balances.values().map(|(balance, _)| balance).sum::<i64>());
     Ok(session.close().await?)
 }

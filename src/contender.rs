@@ -45,37 +45,26 @@ pub struct Contender {
 
 impl Contender {
     pub(crate) fn new(queue: &Queue, name: &Name<'_>, data: Vec<u8>, stat: &Stat) -> Result<Self> {
-        let revoke_requested = data == REVOKE;
-        Ok(Self {
-            path: queue.path.clone(),
-            name: name.text.to_owned(),
-            kind: name.kind,
-            sequence: name.number,
-            token: FencingToken::of_node(&queue.path.child(name.text), stat.czxid)?,
-            is_holder: false,
-            session_id: stat.ephemeral_owner,
-            identifier: if revoke_requested { Vec::new() } else { data },
-            revoke_requested,
-            since: UNIX_EPOCH + Duration::from_millis(stat.ctime.try_into().unwrap_or_default()),
-        })
+        let token = FencingToken::of_node(&queue.path.child(name.text), stat.czxid)?;
+        let since = UNIX_EPOCH + Duration::from_millis(stat.ctime.try_into().unwrap_or_default());
+        Ok(Self::of(&queue.path, name, token, data, stat.ephemeral_owner, since))
     }
 
-    /// One of a test double's, which needs no sequence.
-    #[cfg(feature = "testing")]
-    pub(crate) fn of_double(
+    /// One whose node carries `data`, and which waits.
+    pub(crate) fn of(
         path: &LockPath,
-        kind: Kind,
+        name: &Name<'_>,
         token: FencingToken,
-        session_id: i64,
         data: Vec<u8>,
+        session_id: i64,
         since: SystemTime,
     ) -> Self {
         let revoke_requested = data == REVOKE;
         Self {
             path: path.clone(),
-            name: format!("local{}{:010}", kind.separator(), token.get()),
-            kind,
-            sequence: i32::try_from(token.get()).unwrap_or(i32::MAX),
+            name: name.text.to_owned(),
+            kind: name.kind,
+            sequence: name.number,
             token,
             is_holder: false,
             session_id,

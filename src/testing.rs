@@ -93,7 +93,7 @@ impl LocalSession {
         self.0.servers.end(Loss::Expired, |node| node.session == self.0.id);
     }
 
-    /// Takes the lock, the permits or the leadership at `path` from those who hold it in any session, for this reason.
+    /// Takes the lock, the permits or the leadership at `path` from its holders in all sessions, for this reason.
     pub fn lose(&self, path: &str, loss: Loss) {
         self.0.servers.end(loss, |node| node.is_held() && node.is_at(path));
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
 
@@ -12,7 +12,7 @@ use crate::error::{Error, HostFailure, Loss, Result, Unanswered};
 use crate::fencing_token::FencingToken;
 use crate::hold::{Ended, REVOKE};
 use crate::path::LockPath;
-use crate::queue::Kind;
+use crate::queue::{Kind, Name};
 
 /// What an acquisition wants of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,8 +73,11 @@ impl Node {
     }
 
     fn contender(&self, want: &Want) -> Contender {
+        let number = i32::try_from(self.token.get()).unwrap_or(i32::MAX);
+        let text = format!("local{}{number:010}", want.kind.separator());
+        let name = Name { text: &text, kind: want.kind, number };
         let data = locked(&self.data).clone();
-        let contender = Contender::of_double(&want.path, want.kind, self.token, self.session, data, self.since);
+        let contender = Contender::of(&want.path, &name, self.token, data, self.session, self.since);
         if self.is_held() { contender.holding() } else { contender }
     }
 }
@@ -181,7 +184,7 @@ impl Servers {
     pub(super) fn ask(&self, session: i64) -> Result<()> {
         match self.link(session) {
             Link::Connected => Ok(()),
-            Link::Disconnected => Err(unavailable(std::time::Duration::ZERO)),
+            Link::Disconnected => Err(unavailable(Duration::ZERO)),
             Link::Closed => Err(Error::Closed),
         }
     }
@@ -312,14 +315,14 @@ impl Servers {
         self.remove(Ended::Lost(Loss::Deleted), |node| node.token == contender.token())
     }
 
-    /// Wakes those who wait for a change. The state is unlocked first, because they look at it.
+    /// Wakes every task that waits for a change. The state is unlocked first, because they look at it.
     fn changed(&self, state: MutexGuard<'_, State>) {
         drop(state);
         self.changed.send_replace(());
     }
 }
 
-pub(super) fn unavailable(after: std::time::Duration) -> Error {
+pub(super) fn unavailable(after: Duration) -> Error {
     let hosts = "local servers".to_owned();
     let failures = vec![HostFailure { host: hosts.clone(), reason: "disconnected by the test".to_owned() }];
     Error::Unavailable { hosts, after, why: Unanswered::Servers, failures }

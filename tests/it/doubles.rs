@@ -421,7 +421,7 @@ async fn readers_share_and_writers_go_on_as_readers(fleet: Fleet) {
     drop(reading);
     let writing = soon("the lock", lock.write()).await.expect("writes");
     fleet.close().await;
-    let (writing, error) = writing.downgrade().await.err().expect("lost");
+    let (writing, error) = writing.downgrade().await.map(|_| ()).expect_err("lost");
     assert_eq!((writing.state(), error), (HoldState::Lost(Loss::Closed), Error::Lost(Loss::Closed)));
 }
 
