@@ -106,7 +106,8 @@ pub trait LockGuard: Debug + Send + Sync {
     /// Resolves when the lock is lost. See [`Hold::lost`](crate::Hold::lost).
     fn lost(&self) -> BoxFuture<'static, Loss>;
 
-    /// Releases the lock and waits until that is confirmed. See [`MutexGuard::release`](crate::MutexGuard::release).
+    /// Releases the lock and waits until that is confirmed, for one session timeout at most. See
+    /// [`MutexGuard::release`](crate::MutexGuard::release).
     async fn release(self: Box<Self>) -> Result<()>;
 
     /// The lock path; by default empty.
@@ -269,7 +270,8 @@ pub trait DistributedElection: Send + Sync {
     /// A view of the present leadership of this value. See [`Election::current_term`](crate::Election::current_term).
     fn current_term(&self) -> Option<HoldMonitor>;
 
-    /// The present leader; by default not known. See [`Election::leader`](crate::Election::leader).
+    /// The present leader; by default not known. Each call asks the servers, for one session timeout at most. See
+    /// [`Election::leader`](crate::Election::leader).
     async fn leader(&self) -> Result<Option<Contender>> {
         Ok(None)
     }
@@ -332,7 +334,8 @@ impl dyn DistributedElection + '_ {
 
 /// Creates locks by path. Implemented by [`Session`](crate::Session) and by test doubles, and by an `Arc` of one.
 ///
-/// None of these calls sends anything.
+/// None of these calls sends anything. The options are those of the session, which
+/// [`Session::with_lock_options`](crate::Session::with_lock_options) sets before it is handed over.
 ///
 /// # Errors
 ///
@@ -384,7 +387,8 @@ pub trait LockProvider: Send + Sync {
         Err(missing("locks of several paths"))
     }
 
-    /// The election at `path`.
+    /// The election at `path`. Keep the value: its [`current_term`](DistributedElection::current_term) is the term that
+    /// was won through it.
     fn election_at(&self, _path: &str) -> Result<Arc<dyn DistributedElection>> {
         Err(missing("elections"))
     }

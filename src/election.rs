@@ -228,8 +228,11 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// As [`campaign`](Self::campaign), but never [`Error::Evicted`](crate::Error::Evicted): it campaigns again.
-    /// [`Error::NoAuth`](crate::Error::NoAuth) also if the ACLs do not let it resign.
+    /// [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs do not let it stand or resign,
+    /// [`Error::Closed`](crate::Error::Closed) and [`Error::SessionEnded`](crate::Error::SessionEnded) if there is no
+    /// session any more, [`Error::SessionFull`](crate::Error::SessionFull) if it has too many locks. None of them is
+    /// [transient](crate::Error::is_transient): it waits for servers that are away, and campaigns again after a loss, or
+    /// if someone deletes its node.
     ///
     /// # Panics
     ///
@@ -247,7 +250,7 @@ impl Election {
     }
 
     /// Leads as [`lead`](Self::lead) does, until `stop` is ready. Then it ends the term, or withdraws the candidate,
-    /// and returns `None` once it has resigned.
+    /// and returns `None` once it has resigned, which takes one session timeout at most.
     ///
     /// # Cancel safety
     ///
@@ -293,6 +296,8 @@ impl Election {
     /// lead.
     ///
     /// It compares clocks and sends nothing, so it is right for the first request after a pause of the process, too.
+    ///
+    /// A leadership that is [`Suspended`](crate::HoldState::Suspended) is returned, too: look at its state.
     ///
     /// # Examples
     ///

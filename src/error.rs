@@ -33,8 +33,9 @@ pub enum Error {
     /// No answer came within the time limit, so the state of the lock is unknown; `why` has the reason. A contended
     /// lock is never this error, but `None`.
     ///
-    /// An HTTP service would map `None` to 423 (locked) and [`Unanswered::Servers`] to 503 (unavailable).
-    /// [`Unanswered::TimeLimit`] from a call that takes a limit means that the caller's own limit was too short.
+    /// An HTTP service would map `None` to 423 (locked) and this to 503 (unavailable), for either reason: with a limit
+    /// under 0.4 session timeouts, an outage begins with [`Unanswered::TimeLimit`]. While the servers are well, that
+    /// reason means that the caller's limit was too short.
     #[error("no answer from {hosts} within {after:.1?}: {why}{}", shown(failures))]
     Unavailable {
         /// The servers that the session was given.

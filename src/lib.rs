@@ -99,8 +99,8 @@
 //! A session lives on the runtime on which it was connected. If all threads of that runtime are blocked for longer than
 //! trust lasts, nothing can wake [`Hold::lost`]. It then comes late, perhaps after the next grant, and the session
 //! expires. [`Hold::state`] compares clocks, and [`Hold::run_until_lost`] checks it before every step, so both are
-//! right at the first look afterwards. Put work that blocks on [`tokio::task::spawn_blocking`], or connect the session
-//! on a runtime of its own.
+//! right at the first look afterwards. Put work that blocks on [`tokio::task::spawn_blocking`], or connect
+//! the session on a runtime of its own. A loss does not stop work on such a thread: let it hand over the token.
 //!
 //! # Cancel safety
 //!

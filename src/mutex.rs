@@ -160,10 +160,8 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable) if no answer came within `limit`. With
-    /// [`Unanswered::Servers`](crate::Unanswered::Servers) there was no connection: a service would return 503
-    /// (unavailable). With [`Unanswered::TimeLimit`](crate::Unanswered::TimeLimit) there was one, and `limit` was too
-    /// short. Otherwise as [`lock`](Self::lock).
+    /// [`Error::Unavailable`](crate::Error::Unavailable) if no answer came within `limit`: a service would return 503
+    /// (unavailable). [`Unanswered`](crate::Unanswered) has the reason. Otherwise as [`lock`](Self::lock).
     ///
     /// # Panics
     ///
@@ -175,12 +173,12 @@ impl Mutex {
     /// # async fn example(mutex: zookeeper_recipes::Mutex) -> Result<(), zookeeper_recipes::Error> {
     /// use std::time::Duration;
     ///
-    /// use zookeeper_recipes::{Error, Unanswered};
+    /// use zookeeper_recipes::Error;
     ///
     /// let status = match mutex.try_lock_for(Duration::from_millis(500)).await {
     ///     Ok(Some(_guard)) => 200,
     ///     Ok(None) => 423,
-    ///     Err(Error::Unavailable { why: Unanswered::Servers, .. }) => 503,
+    ///     Err(Error::Unavailable { .. }) => 503,
     ///     Err(error) => return Err(error),
     /// };
     /// # Ok(())

@@ -130,8 +130,9 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`], with a reason for each host, if none answers within about one session timeout, or within
-    /// another for the check of the chroot. [`Error::InvalidInput`] if `hosts` cannot be parsed, or the chroot does not
+    /// [`Error::Unavailable`], with a reason for each host, if none answers within about one session timeout (6 s by
+    /// default), or within another for the check of the chroot. It is not returned earlier, even if all hosts refuse: try
+    /// again, as a service does that starts before its servers. [`Error::InvalidInput`] if `hosts` cannot be parsed, or the chroot does not
     /// exist.
     ///
     /// # Panics

@@ -52,7 +52,10 @@ use crate::testing::servers::{Servers, Want};
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct LocalSession(Arc<Local>);
+pub struct LocalSession {
+    local: Arc<Local>,
+    identifier: Arc<[u8]>,
+}
 
 struct Local {
     servers: Arc<Servers>,
@@ -73,40 +76,49 @@ impl LocalSession {
     /// Makes another session with the same servers, as another process would have.
     #[must_use]
     pub fn another(&self) -> Self {
-        Self::with(self.0.servers.clone())
+        Self::with(self.local.servers.clone())
+    }
+
+    /// Sets what contenders that are made from this value call themselves, as
+    /// [`Options::with_identifier`](crate::Options::with_identifier) does. The default is `local-1`, `local-2` and so on.
+    #[must_use]
+    pub fn with_identifier(mut self, identifier: impl AsRef<[u8]>) -> Self {
+        self.identifier = Arc::from(identifier.as_ref());
+        self
     }
 
     /// Cuts the connection. Holds of this session are [`Suspended`](crate::HoldState::Suspended). Calls that wait go on
     /// waiting. The others return [`Error::Unavailable`]: `try_lock` at once, and calls with a limit after this.
     pub fn disconnect(&self) {
-        self.0.servers.set_connected(self.0.id, false);
+        self.local.servers.set_connected(self.local.id, false);
     }
 
     /// Connects again: the same session, with its holds and places in queues.
     pub fn reconnect(&self) {
-        self.0.servers.set_connected(self.0.id, true);
+        self.local.servers.set_connected(self.local.id, true);
     }
 
     /// Ends the ZooKeeper session, and renews it: all holds are lost with [`Loss::Expired`], and waiters queue again at the
     /// tail.
     pub fn expire(&self) {
-        self.0.servers.end(Loss::Expired, |node| node.session == self.0.id);
+        self.local.servers.end(Loss::Expired, |node| node.session == self.local.id);
     }
 
     /// Takes the lock, the permits or the leadership at `path` from its holders in all sessions, for this reason.
     pub fn lose(&self, path: &str, loss: Loss) {
-        self.0.servers.end(loss, |node| node.is_held() && node.is_at(path));
+        self.local.servers.end(loss, |node| node.is_held() && node.is_at(path));
     }
 
     /// Closes the session: all holds are lost with [`Loss::Closed`], and calls return [`Error::Closed`].
     pub fn close(&self) {
-        self.0.servers.close(self.0.id);
-        self.0.servers.end(Loss::Closed, |node| node.session == self.0.id);
+        self.local.servers.close(self.local.id);
+        self.local.servers.end(Loss::Closed, |node| node.session == self.local.id);
     }
 
     fn with(servers: Arc<Servers>) -> Self {
         let id = servers.open();
-        Self(Arc::new(Local { servers, id, owned: Mutex::default() }))
+        let identifier = format!("local-{id}").into_bytes().into();
+        Self { local: Arc::new(Local { servers, id, owned: Mutex::default() }), identifier }
     }
 
     fn lock_of(&self, wants: Vec<Want>) -> LocalLock {
@@ -114,7 +126,7 @@ impl LocalSession {
     }
 
     fn owned(&self, owner: &Owner, path: &LockPath) -> Arc<OwnedHold> {
-        let mut owned = self.0.owned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut owned = self.local.owned.lock().unwrap_or_else(PoisonError::into_inner);
         owned.entry((owner.id(), path.clone())).or_default().clone()
     }
 }
@@ -127,7 +139,7 @@ impl Default for LocalSession {
 
 impl fmt::Debug for LocalSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalSession").field("id", &self.0.id).finish_non_exhaustive()
+        f.debug_struct("LocalSession").field("id", &self.local.id).finish_non_exhaustive()
     }
 }
 

@@ -27,13 +27,14 @@ pub(super) struct LocalLock {
 
 impl LocalLock {
     fn servers(&self) -> &Arc<Servers> {
-        &self.session.0.servers
+        &self.session.local.servers
     }
 
     async fn acquire(&self) -> Result<LocalHold> {
         loop {
-            self.servers().connected(self.session.0.id).await?;
-            let hold = LocalHold(self.servers().join(self.session.0.id, &self.wants));
+            self.servers().connected(self.session.local.id).await?;
+            let hold =
+                LocalHold(self.servers().join(self.session.local.id, &self.session.identifier, &self.wants));
             let look = || match self.servers().look(&hold.0) {
                 Stage::Waiting => None,
                 stage => Some(stage),
@@ -51,11 +52,11 @@ impl LocalLock {
     }
 
     async fn try_acquire(&self) -> Result<Option<LocalHold>> {
-        self.servers().ask(self.session.0.id)?;
+        self.servers().ask(self.session.local.id)?;
         if !self.servers().is_free(&self.wants) {
             return Ok(None);
         }
-        let hold = LocalHold(self.servers().join(self.session.0.id, &self.wants));
+        let hold = LocalHold(self.servers().join(self.session.local.id, &self.session.identifier, &self.wants));
         Ok((self.servers().look(&hold.0) == Stage::Held).then_some(hold))
     }
 
@@ -64,7 +65,7 @@ impl LocalLock {
             return self.try_acquire().await;
         }
         let begun = Instant::now();
-        let connected = self.servers().connected(self.session.0.id);
+        let connected = self.servers().connected(self.session.local.id);
         tokio::time::timeout(limit, connected).await.map_err(|_| unavailable(limit))??;
         // From here on either somebody is ahead, or the lock is granted.
         let left = limit.saturating_sub(begun.elapsed());
@@ -73,7 +74,7 @@ impl LocalLock {
 
     /// The contender must be one of this lock.
     fn check(&self, contender: &Contender) -> Result<()> {
-        self.servers().ask(self.session.0.id)?;
+        self.servers().ask(self.session.local.id)?;
         if self.wants.iter().any(|want| want.path.as_str() == contender.path()) {
             return Ok(());
         }
@@ -109,7 +110,7 @@ impl DistributedLock for LocalLock {
     }
 
     async fn contenders(&self) -> Result<Vec<Contender>> {
-        self.servers().ask(self.session.0.id)?;
+        self.servers().ask(self.session.local.id)?;
         Ok(self.servers().contenders(&self.wants))
     }
 
@@ -223,7 +224,7 @@ impl DistributedReentrantLock for LocalReentrantLock {
         }
         match tokio::time::timeout(limit, self.lock(owner)).await {
             Ok(guard) => guard.map(Some),
-            Err(_) => self.0.servers().ask(self.0.session.0.id).map(|()| None),
+            Err(_) => self.0.servers().ask(self.0.session.local.id).map(|()| None),
         }
     }
 }
@@ -260,7 +261,7 @@ impl DistributedElection for LocalElection {
     }
 
     async fn leader(&self) -> Result<Option<Contender>> {
-        self.lock.servers().ask(self.lock.session.0.id)?;
+        self.lock.servers().ask(self.lock.session.local.id)?;
         Ok(self.lock.servers().contenders(&self.lock.wants).into_iter().find(Contender::is_holder))
     }
 }

@@ -190,7 +190,7 @@ impl Servers {
     }
 
     /// Joins the queues at their tail.
-    pub(super) fn join(self: &Arc<Self>, session: i64, wants: &[Want]) -> Arc<Node> {
+    pub(super) fn join(self: &Arc<Self>, session: i64, identifier: &[u8], wants: &[Want]) -> Arc<Node> {
         let mut state = locked(&self.state);
         state.last_token += 1;
         let node = Arc::new(Node {
@@ -202,7 +202,7 @@ impl Servers {
             revoked: AtomicBool::new(false),
             since: SystemTime::now(),
             wants: Mutex::new(wants.to_vec()),
-            data: Mutex::new(format!("local-{session}").into_bytes()),
+            data: Mutex::new(identifier.to_vec()),
         });
         state.queue.push(node.clone());
         self.changed(state);

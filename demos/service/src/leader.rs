@@ -14,12 +14,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 /// Leads whenever it is elected, until the service drains; then it has resigned.
 pub(crate) async fn lead(election: &dyn DistributedElection, app: &App) -> Result<(), Error> {
-    loop {
-        match election.lead_until(app.draining.cancelled(), |term| report(term, app.store.clone())).await {
-            Err(error) if error.is_transient() => tracing::warn!(%error, "campaigning again"),
-            led => return led.map(drop),
-        }
-    }
+    election.lead_until(app.draining.cancelled(), |term| report(term, app.store.clone())).await.map(drop)
 }
 
 /// Dropped when the leadership ends, so it need not look.
