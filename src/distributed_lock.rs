@@ -1,7 +1,7 @@
 //! Owns the traits that services are written against, so that a test double can stand in for the servers.
 //!
-//! They have everything that the recipes have. What a double need not have has a default body, so that additions break
-//! nobody's double.
+//! They have everything that the recipes have. Methods that a double can do without have default bodies, so new methods
+//! break no double.
 
 mod recipes;
 
@@ -120,7 +120,8 @@ pub trait LockGuard: Debug + Send + Sync {
         if self.state() == HoldState::Held { Duration::MAX } else { Duration::ZERO }
     }
 
-    /// A view of the hold that does not hold it. The default one learns of a loss, and not of a release.
+    /// A view of the hold that does not hold it. The default one shows the state of the moment when it was made, and a loss
+    /// that comes later, but no release.
     fn monitor(&self) -> HoldMonitor {
         HoldMonitor::of_double(self.path(), self.fencing_token(), self.state(), self.lost())
     }
@@ -132,24 +133,30 @@ pub trait LockGuard: Debug + Send + Sync {
     }
 }
 
-impl dyn LockGuard + '_ {
-    /// Runs `future` for as long as the lock is held. See [`Hold::run_until_lost`](crate::Hold::run_until_lost).
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping this future drops `future`. The guard stays.
-    ///
-    /// # Errors
-    ///
-    /// The [`Loss`], if it comes before `future` is done; `future` is dropped.
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
-    pub async fn run_until_lost<F: Future>(&self, future: F) -> Result<F::Output, Loss> {
-        run_until(|| self.state().loss(), self.lost(), future).await
-    }
+macro_rules! run_until_lost {
+    ($($guard:ident),*) => {$(
+        impl dyn $guard + '_ {
+            /// Runs `future` for as long as the lock is held. See [`Hold::run_until_lost`](crate::Hold::run_until_lost).
+            ///
+            /// # Cancel safety
+            ///
+            /// Dropping this future drops `future`. The guard stays.
+            ///
+            /// # Errors
+            ///
+            /// The [`Loss`], if it comes before `future` is done; `future` is dropped.
+            ///
+            /// # Panics
+            ///
+            /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+            pub async fn run_until_lost<F: Future>(&self, future: F) -> Result<F::Output, Loss> {
+                run_until(|| self.state().loss(), self.lost(), future).await
+            }
+        }
+    )*};
 }
+
+run_until_lost!(LockGuard, WriteGuard, LeaderGuard);
 
 /// A lock that one writer can hold, or any number of readers. Implemented by [`RwLock`](crate::RwLock) and by test
 /// doubles.

@@ -393,7 +393,7 @@ impl Leadership {
     /// # Errors
     ///
     /// [`Error::Lost`](crate::Error::Lost) if the leadership was lost before the servers answered;
-    /// [`Error::InvalidInput`](crate::Error::InvalidInput) if `data` cannot be written;
+    /// [`Error::InvalidInput`](crate::Error::InvalidInput) if `data` cannot be written, or the leadership was resigned;
     /// [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs deny it.
     ///
     /// # Panics

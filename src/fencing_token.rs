@@ -128,7 +128,7 @@ impl fmt::Display for FencingToken {
 }
 
 fn not_a_token(given: impl fmt::Display) -> Error {
-    Error::invalid("fencing token", format!("{given} is none; a token is a number from 1 to {}", i64::MAX))
+    Error::invalid("fencing token", format!("{given} is not a token; a token is a number from 1 to {}", i64::MAX))
 }
 
 #[cfg(test)]
@@ -143,6 +143,13 @@ mod tests {
             assert_eq!(token.to_string().parse::<FencingToken>().expect("a number"), token);
             assert_eq!(i64::from_be_bytes(token.to_be_bytes()), number);
         }
+    }
+
+    /// A client that is made to speak like that of ZooKeeper 3.4 has no such number.
+    #[test]
+    fn node_without_a_number_gives_no_token() {
+        let error = FencingToken::of_node("/lock/node", -1).expect_err("no token").to_string();
+        assert!(error.contains("/lock/node") && error.contains("3.5 or later"), "{error}");
     }
 
     #[test]

@@ -429,7 +429,7 @@ impl Hold {
         if let Some(loss) = self.state().loss() {
             return Err(loss.into());
         }
-        let Some(owned) = self.core.give_up(Stage::Released) else {
+        let Some(owned) = self.core.give_up() else {
             return Err(self.core.loss().unwrap_or(Loss::Expired).into());
         };
         // From here on clean-up deletes the nodes, whether anybody waits for it or not.
@@ -451,7 +451,7 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         // Dropping the nodes sends the deletes.
-        drop(self.core.give_up(Stage::Released));
+        drop(self.core.give_up());
     }
 }
 

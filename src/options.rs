@@ -79,7 +79,7 @@ impl Options {
 
     /// Sets the ACLs of the lock's path and of its missing ancestors, which the lock creates as containers.
     ///
-    /// A contender needs CREATE, DELETE and READ on the path itself. The default is that of the nodes. At most 64 KiB.
+    /// A contender needs CREATE, DELETE and READ on the path itself. Defaults to the ACLs of the lock nodes. At most 64 KiB.
     ///
     /// # Examples
     ///

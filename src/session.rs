@@ -212,7 +212,11 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] outside a tokio runtime.
+    /// [`Error::InvalidInput`] outside a tokio runtime. Another runtime than the client's is not noticed.
+    ///
+    /// # Panics
+    ///
+    /// Panics on a tokio runtime without timers; see [Runtimes](crate#runtimes).
     ///
     /// # Examples
     ///
@@ -232,6 +236,8 @@ impl Session {
                 "there is none; attach the session on the tokio runtime on which its client was connected";
             return Err(Error::invalid("runtime", reason));
         }
+        // Panics here, rather than in the background, if the runtime has no timers.
+        drop(tokio::time::sleep(Duration::ZERO));
         renewal::warn_if_short(&client);
         let zk = keeper::start(client, None);
         Ok(Self::of(zk, "the servers of the attached client".into(), None))
@@ -243,7 +249,8 @@ impl Session {
         Self { inner: Arc::new(inner), options: Options::new() }
     }
 
-    /// Sets the options of the locks that are created from this value. The options of a lock are laid over them.
+    /// Sets options of the locks that are created from this value, over those that it has. The options of a lock are laid
+    /// over these.
     ///
     /// # Examples
     ///
@@ -260,7 +267,7 @@ impl Session {
     /// ```
     #[must_use]
     pub fn with_lock_options(mut self, options: Options) -> Self {
-        self.options = options;
+        self.options = options.over(&self.options);
         self
     }
 
@@ -356,7 +363,7 @@ impl Session {
     ///
     /// Holds become [`Lost(Closed)`](crate::Loss::Closed) at once, their nodes are deleted, and waiters get
     /// [`Error::Closed`]. Then the ZooKeeper session is ended. It takes one session timeout at most. A second call
-    /// waits for the same end. Of an [attached](Self::attach) session only the locks are ended. While a renewal is
+    /// waits for the same end. Closing an [attached](Self::attach) session ends only its locks. While a renewal is
     /// under way there is nothing to end, because the old session has expired.
     ///
     /// # Cancel safety

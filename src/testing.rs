@@ -18,7 +18,7 @@ use crate::path::LockPath;
 use crate::queue::Kind;
 use crate::testing::hold::LocalHold;
 use crate::testing::recipes::{LocalElection, LocalLock, LocalReentrantLock, LocalRwLock, LocalSemaphore};
-use crate::testing::servers::{Servers, Want};
+use crate::testing::servers::{Servers, Want, lock_path};
 
 /// A session with servers of its own within the process: a [`LockProvider`] for tests, with every recipe.
 ///
@@ -26,8 +26,8 @@ use crate::testing::servers::{Servers, Want};
 /// the real ones are: in order, with growing tokens. What can go wrong with the real ones can be made to go wrong here. Clones
 /// are handles of one session.
 ///
-/// A lock that waits for [`reconnect`](Self::reconnect) needs no timer, but a time limit does. No time passes otherwise:
-/// a disconnected session never expires by itself.
+/// Calls with a time limit need a tokio timer. A disconnected session expires only by [`expire`](Self::expire). Until
+/// then, or until [`reconnect`](Self::reconnect), the release of its locks waits.
 ///
 /// # Examples
 ///
@@ -157,7 +157,7 @@ impl LockProvider for LocalSession {
         if permits == 0 {
             return Err(Error::invalid("permits", "with none, nobody could ever acquire one; give at least one"));
         }
-        Ok(Arc::new(LocalSemaphore { session: self.clone(), path: LockPath::new(path)?, permits }))
+        Ok(Arc::new(LocalSemaphore { session: self.clone(), path: lock_path(path)?, permits }))
     }
 
     fn reentrant_lock_at(&self, path: &str) -> Result<Arc<dyn DistributedReentrantLock>> {

@@ -1,25 +1,27 @@
 //! Owns [`Observer`], which sees every leader that stays, and is no candidate.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream};
+use zookeeper_client::SessionId;
 
 use crate::contender::Contender;
 use crate::error::{Error, Result};
 use crate::lock::Lock;
 use crate::queue::{Czxids, Name, Queue, update_czxid};
-use crate::session::{Failure, Interrupt, ServerSession, Watch, delete_abandoned};
+use crate::session::{Event, Failure, Interrupt, Reserved, ServerSession, SessionOver, Watch, delete_abandoned};
 
 type ZkError = zookeeper_client::Error;
 
 /// Sees who leads; made by [`Election::observe`](crate::Election::observe).
 ///
-/// It sees every leader that stays, also over lost connections and sessions. One that is gone again before it could be
-/// looked at may go unseen.
+/// It reports every leader that stays, across lost connections and sessions. It may miss a leader that resigns before the
+/// observer reads its node.
 ///
 /// It is also a [`Stream`] of what [`changed`](Self::changed) returns, which ends after an error.
 ///
@@ -50,11 +52,20 @@ struct View {
     last: Mutex<Option<Option<Contender>>>,
     /// What was read of candidates at the end of the counter.
     czxids: Mutex<Czxids>,
+    /// The watch on what was seen last.
+    standing: Mutex<Option<Standing>>,
+}
+
+/// A watch that has not fired, as far as is known.
+struct Standing {
+    fired: BoxFuture<'static, Result<Event, SessionOver>>,
+    session: SessionId,
+    _room: Option<Reserved>,
 }
 
 impl Observer {
     pub(super) fn new(lock: Lock) -> Self {
-        let view = View { lock, last: Mutex::default(), czxids: Mutex::default() };
+        let view = View { lock, last: Mutex::default(), czxids: Mutex::default(), standing: Mutex::default() };
         Self { view: Arc::new(view), next: Mutex::default(), has_ended: false }
     }
 
@@ -82,14 +93,15 @@ impl Observer {
         self.view.changed().await
     }
 
-    /// Whether what was returned last may be out of date: nothing was returned yet, or the session is disconnected.
+    /// Whether what was returned last may be out of date: nothing was returned yet, there is news, the session is
+    /// disconnected, or it was renewed since. Await [`changed`](Self::changed) then.
     ///
-    /// While it is connected, a change of the leader takes as long to be seen as the servers take to send an event. A
-    /// connection counts until the client gives it up: one on which the servers have fallen silent does so for 0.4 session
-    /// timeouts.
+    /// While this is false, a change of the leader takes as long to be noticed as the servers take to send an event. A
+    /// connection counts until the client gives it up: one on which the servers have fallen silent does so for 0.4
+    /// session timeouts.
     #[must_use]
     pub fn is_stale(&self) -> bool {
-        locked(&self.view.last).is_none() || !self.view.lock.session.is_connected()
+        !self.view.stands()
     }
 }
 
@@ -133,17 +145,44 @@ impl View {
                 None => zk.retry(|| watch_for_any(queue, &zk)).await?,
             };
             match seen {
-                Ok(Some((leader, _))) if self.is_news(leader.as_ref()) => return Ok(leader),
-                Ok(Some((_, watch))) => tokio::select! {
-                    fired = watch.fired() => drop(fired?),
-                    // In case the event never comes.
-                    () = zk.slow_look() => {}
-                },
+                Ok(Some((leader, watch))) => {
+                    let fired = watch.fired().boxed();
+                    *locked(&self.standing) = Some(Standing { fired, session: zk.id(), _room: reserved.take() });
+                    if self.is_news(leader.as_ref()) {
+                        return Ok(leader);
+                    }
+                    tokio::select! {
+                        fired = self.fired() => fired?,
+                        // In case the event never comes.
+                        () = zk.slow_look() => {}
+                    }
+                }
                 // It has changed since the listing.
                 Ok(None) | Err(ZkError::NoNode) => {}
                 Err(error) => return Err(Error::refused("watch", queue.path.as_str(), error).into()),
             }
         }
+    }
+
+    /// Waits until the standing watch fires. If this is dropped, the watch stands on.
+    async fn fired(&self) -> Result<(), SessionOver> {
+        poll_fn(|cx| {
+            let mut standing = locked(&self.standing);
+            let fired = match standing.as_mut() {
+                Some(Standing { fired, .. }) => ready!(fired.poll_unpin(cx)).map(drop),
+                None => Ok(()),
+            };
+            *standing = None;
+            Poll::Ready(fired)
+        })
+        .await
+    }
+
+    /// Whether the watch stands in the present session, which is connected.
+    fn stands(&self) -> bool {
+        let session = &self.lock.session;
+        let is_here = locked(&self.standing).as_ref().is_some_and(|standing| standing.session == session.id());
+        is_here && session.is_connected() && self.fired().now_or_never().is_none()
     }
 
     /// Whether what is seen differs from what was returned last.

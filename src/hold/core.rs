@@ -55,6 +55,12 @@ pub(super) enum Stage {
     Lost(Loss),
 }
 
+impl Stage {
+    fn is_held(self) -> bool {
+        matches!(self, Self::Held(_) | Self::Changing(_))
+    }
+}
+
 impl Core {
     pub(super) fn state(&self) -> HoldState {
         if let Some(end) = self.found_end() {
@@ -109,20 +115,30 @@ impl Core {
     }
 
     pub(super) fn lose(&self, loss: Loss) {
-        drop(self.give_up(Stage::Lost(loss)));
+        if self.advance(|stage| stage.is_held().then_some(Stage::Lost(loss))) {
+            self.lost(loss);
+        }
     }
 
-    /// Ends the hold; returns its nodes to the first caller only.
-    pub(super) fn give_up(&self, to: Stage) -> Option<Owned> {
-        let held = |stage: Stage| matches!(stage, Stage::Held(_) | Stage::Changing(_));
-        self.advance(|stage| held(stage).then_some(to)).then(|| self.take_owned()).flatten()
+    /// Releases the hold; returns its nodes to the first caller only.
+    pub(super) fn give_up(&self) -> Option<Owned> {
+        self.advance(|stage| stage.is_held().then_some(Stage::Released)).then(|| self.take_owned()).flatten()
     }
 
     /// Loses the hold, if its stage is still `watched`.
     pub(super) fn lose_at(&self, watched: Stage, loss: Loss) {
         if self.advance(|stage| (stage == watched).then_some(Stage::Lost(loss))) {
-            drop(self.take_owned());
+            self.lost(loss);
         }
+    }
+
+    fn lost(&self, loss: Loss) {
+        match loss {
+            // The caller's own doing.
+            Loss::Closed => {}
+            loss => tracing::warn!(path = %self.path, token = %self.token, %loss, "lock is lost"),
+        }
+        drop(self.take_owned());
     }
 
     /// Lends what it owns to a caller that puts other nodes in the place of these; `None` if the hold is not held any more.
@@ -180,9 +196,12 @@ impl Core {
     /// Sets the data of the hold's first node, but overwrites nothing that was not seen: somebody may have asked for the
     /// lock back.
     async fn write(&self, data: &[u8]) -> Result<()> {
-        let loss = || self.loss().unwrap_or(Loss::Expired);
+        let ended = || match self.found_end() {
+            Some(HoldState::Released) => Error::invalid("leadership", "it was resigned; proclaim while it lasts"),
+            end => end.and_then(HoldState::loss).unwrap_or(Loss::Expired).into(),
+        };
         let Some((node, czxid)) = self.nodes().into_iter().next() else {
-            return Err(loss().into());
+            return Err(ended());
         };
         let (zk, node) = (&self.zk, &node);
         let write = || async move {
@@ -206,7 +225,7 @@ impl Core {
         };
         tokio::select! {
             biased;
-            _ = self.end() => Err(loss().into()),
+            _ = self.end() => Err(ended()),
             written = written => written,
         }
     }

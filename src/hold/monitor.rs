@@ -201,7 +201,7 @@ impl View for Double {
     }
 
     fn valid_for(&self) -> Duration {
-        self.state().ended().map_or(Duration::MAX, |_| Duration::ZERO)
+        if self.state() == HoldState::Held { Duration::MAX } else { Duration::ZERO }
     }
 
     fn ended(self: Arc<Self>) -> BoxFuture<'static, Ended> {

@@ -73,7 +73,11 @@ async fn try_host(host: &str, limit: Duration) -> HostFailure {
 
 fn try_address(address: &str, is_tls: bool, limit: Duration) -> String {
     let has_port = address.rsplit_once(':').is_some_and(|(host, _)| !host.contains(':') || host.ends_with(']'));
-    let resolved = if has_port { address.to_socket_addrs() } else { (address, PORT).to_socket_addrs() };
+    let resolved = if has_port {
+        address.to_socket_addrs()
+    } else {
+        (address.trim_matches(['[', ']']), PORT).to_socket_addrs()
+    };
     let addresses = match resolved {
         Ok(addresses) => addresses,
         Err(error) => return format!("name does not resolve: {error}"),
@@ -91,4 +95,17 @@ fn try_address(address: &str, is_tls: bool, limit: Duration) -> String {
         };
     }
     reason
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_without_port_is_an_address() {
+        for address in ["[::1]", "::1", "127.0.0.1"] {
+            let reason = try_address(address, false, Duration::from_millis(100));
+            assert!(!reason.contains("resolve"), "{address}: {reason}");
+        }
+    }
 }

@@ -170,6 +170,7 @@ impl Servers {
             Err(zookeeper_client::Error::SessionExpired | zookeeper_client::Error::AuthFailed) => true,
             Err(error) => {
                 tracing::debug!(session = %old.id(), %error, "not known yet whether the old session is gone");
+                self.diagnosis.run(DIAGNOSIS).await;
                 false
             }
             Ok(client) => {

@@ -30,7 +30,9 @@ impl View for Node {
     }
 
     fn state(&self) -> HoldState {
-        match *self.stage.borrow() {
+        // Not borrowed while the servers are locked: they borrow it while they are.
+        let stage = *self.stage.borrow();
+        match stage {
             Stage::Ended(Ended::Lost(loss)) => HoldState::Lost(loss),
             Stage::Ended(Ended::Released) => HoldState::Released,
             Stage::Waiting | Stage::Held => match self.servers.link(self.session) {
@@ -61,6 +63,9 @@ impl View for Node {
 
     fn proclaim(self: Arc<Self>, data: Vec<u8>) -> BoxFuture<'static, Result<()>> {
         async move {
+            if View::state(&*self) == HoldState::Released {
+                return Err(Error::invalid("leadership", "it was resigned; proclaim while it lasts"));
+            }
             self.connected().await?;
             if self.servers.proclaim(&self, data) { Ok(()) } else { Err(self.loss().into()) }
         }
@@ -71,10 +76,13 @@ impl View for Node {
 impl Node {
     /// Waits for a connection; fails if the hold has ended.
     async fn connected(&self) -> Result<(), Loss> {
-        let look = || match (*self.stage.borrow(), self.servers.link(self.session)) {
-            (Stage::Ended(_), _) => Some(Err(self.loss())),
-            (Stage::Waiting | Stage::Held, Link::Connected) => Some(Ok(())),
-            (Stage::Waiting | Stage::Held, Link::Disconnected | Link::Closed) => None,
+        let look = || {
+            let stage = *self.stage.borrow();
+            match (stage, self.servers.link(self.session)) {
+                (Stage::Ended(_), _) => Some(Err(self.loss())),
+                (Stage::Waiting | Stage::Held, Link::Connected) => Some(Ok(())),
+                (Stage::Waiting | Stage::Held, Link::Disconnected | Link::Closed) => None,
+            }
         };
         self.servers.until(look).await
     }

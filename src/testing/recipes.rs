@@ -222,10 +222,11 @@ impl DistributedReentrantLock for LocalReentrantLock {
         if limit.is_zero() {
             return self.try_lock(owner).await;
         }
-        match tokio::time::timeout(limit, self.lock(owner)).await {
-            Ok(guard) => guard.map(Some),
-            Err(_) => self.0.servers().ask(self.0.session.local.id).map(|()| None),
-        }
+        let begun = Instant::now();
+        let connected = self.0.servers().connected(self.0.session.local.id);
+        tokio::time::timeout(limit, connected).await.map_err(|_| unavailable(limit))??;
+        let left = limit.saturating_sub(begun.elapsed());
+        tokio::time::timeout(left, self.lock(owner)).await.ok().transpose()
     }
 }
 

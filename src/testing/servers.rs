@@ -26,7 +26,7 @@ pub(super) struct Want {
 
 impl Want {
     pub(super) fn one(path: &str, kind: Kind) -> Result<Self> {
-        Ok(Self { path: LockPath::new(path)?, kind, count: 1, of: 1 })
+        Ok(Self { path: lock_path(path)?, kind, count: 1, of: 1 })
     }
 
     pub(super) fn permits(path: LockPath, count: u32, of: u32) -> Self {
@@ -320,6 +320,16 @@ impl Servers {
         drop(state);
         self.changed.send_replace(());
     }
+}
+
+/// A path that real servers would take for a lock.
+pub(super) fn lock_path(path: &str) -> Result<LockPath> {
+    let path = LockPath::new(path)?;
+    if path.is_the_servers() {
+        let reason = format!("{path}: /zookeeper belongs to the servers; it should look like /locks/name");
+        return Err(Error::invalid("lock path", reason));
+    }
+    Ok(path)
 }
 
 pub(super) fn unavailable(after: Duration) -> Error {

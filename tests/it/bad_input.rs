@@ -333,6 +333,16 @@ async fn owner_is_not_bound_to_a_session() {
     world.wait_empty().await;
 }
 
+/// An identifier set later does not open the nodes to the world.
+#[tokio::test]
+async fn options_of_a_session_are_laid_over_those_it_had() {
+    let session = crate::support::connect(&crate::support::hosts()).await;
+    let session = session.with_lock_options(Options::new().with_acls(Acls::creator_all()));
+    let session = session.with_lock_options(Options::new().with_identifier("billing"));
+    let options = Options::new().with_acls(Acls::creator_all()).with_identifier("billing");
+    assert_eq!(format!("{:?}", session.lock_options()), format!("{options:?}"));
+}
+
 /// A limit for one lock does not open its nodes to the world.
 #[tokio::test]
 async fn options_of_a_lock_are_laid_over_those_of_its_session() {

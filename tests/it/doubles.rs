@@ -537,9 +537,33 @@ async fn bad_input_is_refused(fleet: Fleet) {
         locks.semaphore_at(&path, 0).err(),
         locks.semaphore_at("/", 1).err(),
         locks.multi_lock_of(&[]).err(),
+        locks.lock_at("/zookeeper/lock").err(),
         locks.multi_lock_of(&[&path, &path]).err(),
     ];
     for (call, refused) in refused.into_iter().enumerate() {
         assert!(matches!(refused, Some(Error::InvalidInput { .. })), "call {call}: {refused:?}");
+    }
+}
+
+/// A test makes the service lose its lock at any moment, from another thread.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn local_lock_is_lost_while_others_look_at_it() {
+    for _ in 0..2_000 {
+        let session = LocalSession::new();
+        let guard = session.lock_at("/jobs/bills").expect("a lock").lock().await.expect("held");
+        let (begins, begun) = tokio::sync::oneshot::channel();
+        let work = tokio::spawn(async move {
+            begins.send(()).expect("waited for");
+            let work = async {
+                loop {
+                    tokio::task::yield_now().await;
+                }
+            };
+            guard.run_until_lost(work).await
+        });
+        begun.await.expect("begun");
+        session.lose("/jobs/bills", Loss::Expired);
+        let end: Result<(), Loss> = soon("the loss", work).await.expect("no panic");
+        assert_eq!(end, Err(Loss::Expired));
     }
 }

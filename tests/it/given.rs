@@ -59,6 +59,15 @@ fn runtime_of_the_client_dropped_under_a_hold_elsewhere_is_a_loss() {
     assert!(holders.block_on(soon("an answer", mutex.lock())).is_err());
 }
 
+#[test]
+#[should_panic(expected = "timers are disabled")]
+fn session_is_not_attached_on_a_runtime_without_timers() {
+    let clients = runtime();
+    let client = clients.block_on(client(&hosts()));
+    let timeless = Builder::new_current_thread().enable_io().build().expect("a runtime");
+    timeless.block_on(async { Session::attach(client).map(drop) }).expect("panics");
+}
+
 #[tokio::test]
 async fn first_lock_of_a_given_client_may_come_late() {
     let world = World::new().await;

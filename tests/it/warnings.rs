@@ -47,13 +47,14 @@ impl Warnings {
     }
 }
 
-/// The message of an event.
+/// The message of an event, and its fields.
 struct Message(String);
 
 impl Visit for Message {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        if field.name() == "message" {
-            self.0 = format!("{value:?}");
+        match field.name() {
+            "message" => self.0.insert_str(0, &format!("{value:?}")),
+            name => self.0.push_str(&format!(" {name}={value:?}")),
         }
     }
 }

@@ -15,7 +15,7 @@ pub(crate) enum Failure {
     NotFound,
     #[error("another request is shipping this order")]
     Contended,
-    #[error("{0} before the store confirmed; retry, which ships no order twice")]
+    #[error("{0} before the store confirmed; retry")]
     Lost(#[from] Loss),
     #[error("a newer holder of the lock has reached the store; retry")]
     Outdated,
@@ -45,9 +45,14 @@ impl Failure {
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        if let Self::Lock(_) | Self::Store(_) = self {
-            tracing::warn!("{self}");
-        }
-        (self.status(), format!("{self}\n")).into_response()
+        let shown = match &self {
+            // Hosts, paths and statements are nobody's business outside.
+            Self::Lock(_) | Self::Store(_) => {
+                tracing::warn!(error = &self as &dyn std::error::Error, "request failed");
+                "cannot serve this now\n".to_owned()
+            }
+            _ => format!("{self}\n"),
+        };
+        (self.status(), shown).into_response()
     }
 }

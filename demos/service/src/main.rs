@@ -39,6 +39,9 @@ async fn main() -> Result<()> {
         draining.cancel();
     });
 
+    if config.advertise.is_none() && config.listen.ip().is_unspecified() {
+        return Err("others cannot reach the leader at an address like 0.0.0.0; give --advertise, too".into());
+    }
     let listener = TcpListener::bind(config.listen).await?;
     let address = listener.local_addr()?.to_string();
     tracing::info!(address, "listening");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use zookeeper_recipes::{Error, FencingToken, LockProvider, path};
 
 use crate::failure::Failure;
@@ -20,12 +20,14 @@ pub(crate) async fn ship(locks: &dyn LockProvider, store: &Store, id: &str) -> R
     // Dropped at any point, as when the client hangs up, this leaves no node.
     let guard = lock.try_lock_for(PATIENCE).await?.ok_or(Failure::Contended)?;
     let shipped = guard.run_until_lost(ship_locked(store, id, guard.fencing_token())).await;
-    // Awaited, so that the client that has our answer finds the lock free. What it returns does not change the answer: if
-    // the store has accepted our token, the order is shipped, even if the lock was lost since.
-    match guard.release().await {
-        Ok(()) => {}
-        Err(Error::Lost(loss)) => tracing::info!(id, %loss, "lock was lost before its release"),
-        Err(error) => tracing::warn!(id, %error, "lock may stay until the session ends"),
+    // Awaited, so that the client that has our answer finds the lock free; but not for long, since it goes on without us.
+    // What it returns does not change the answer: if the store has accepted our token, the order is shipped, even if the
+    // lock was lost since.
+    match timeout(PATIENCE, guard.release()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(Error::Lost(loss))) => tracing::info!(id, %loss, "lock was lost before its release"),
+        Ok(Err(error)) => tracing::warn!(id, %error, "lock may stay until the session ends"),
+        Err(_) => tracing::warn!(id, "lock is being released"),
     }
     shipped?
 }
@@ -34,7 +36,8 @@ async fn ship_locked(store: &Store, id: &str, token: FencingToken) -> Result<boo
     if store.is_shipped(id.to_owned(), token).await? {
         return Ok(false);
     }
-    // What needs the lock: a carrier takes part in no transaction of ours, and must not come twice.
+    // What needs the lock: a carrier takes part in no transaction of ours, and must not come twice. Should we die before
+    // the store knows of it, the next attempt books again: give a real carrier the order's id as its idempotency key.
     sleep(CARRIER).await;
     store.ship(id.to_owned(), token).await?;
     Ok(true)
