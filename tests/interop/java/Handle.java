@@ -13,6 +13,7 @@ final class Handle {
     private final BlockingQueue<String[]> commands = new LinkedBlockingQueue<>();
     private final Thread thread = new Thread(this::run);
     private volatile Lock lock;
+    private boolean busy;
 
     Handle(String name, CuratorFramework client) {
         this.name = name;
@@ -24,10 +25,36 @@ final class Handle {
     /** Queues a command; only `cancel` takes effect at once. */
     void command(String... words) {
         if (words[0].equals("cancel")) {
-            thread.interrupt();
+            Thread cancel = new Thread(this::cancel);
+            cancel.setDaemon(true);
+            cancel.start();
         } else {
             commands.add(words);
         }
+    }
+
+    /** Interrupts the command until it ends: ZooKeeper's recipe ignores an interrupt between two attempts. */
+    private void cancel() {
+        try {
+            while (interruptIfBusy()) {
+                Thread.sleep(100);
+            }
+        } catch (InterruptedException unexpected) {
+            throw new IllegalStateException(unexpected);
+        }
+    }
+
+    private synchronized boolean interruptIfBusy() {
+        if (busy) {
+            thread.interrupt();
+        }
+        return busy;
+    }
+
+    private synchronized void setBusy(boolean now) {
+        busy = now;
+        // Curator sets the flag again, and a cancel may come late.
+        Thread.interrupted();
     }
 
     void close() throws Exception {
@@ -45,16 +72,18 @@ final class Handle {
 
     private void run() {
         while (true) {
+            String answer;
             try {
                 String[] words = commands.take();
-                reply(answer(words[0], Arrays.copyOfRange(words, 1, words.length)));
+                setBusy(true);
+                answer = answer(words[0], Arrays.copyOfRange(words, 1, words.length));
             } catch (InterruptedException cancelled) {
-                reply("cancelled");
+                answer = "cancelled";
             } catch (Exception error) {
-                reply("error " + error);
+                answer = "error " + error;
             }
-            // Curator sets the flag again.
-            Thread.interrupted();
+            setBusy(false);
+            reply(answer);
         }
     }
 
