@@ -1,4 +1,4 @@
-//! Owns what sessions within the process share: the queues, in the order of arrival, and who is connected.
+//! Owns what sessions within the process share: the queues, in the order of arrival, and which sessions are connected.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
