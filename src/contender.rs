@@ -1,7 +1,7 @@
 //! Owns [`Contender`]: a holder or a waiter, as operators see it.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -34,6 +34,8 @@ pub struct Contender {
     name: String,
     kind: Kind,
     sequence: i32,
+    /// The transaction that created its node, which identifies the node in every epoch.
+    czxid: i64,
     token: FencingToken,
     is_holder: bool,
     session_id: i64,
@@ -44,10 +46,12 @@ pub struct Contender {
 }
 
 impl Contender {
-    pub(crate) fn new(queue: &Queue, name: &Name<'_>, data: Vec<u8>, stat: &Stat) -> Result<Self> {
-        let token = FencingToken::of_node(&queue.path.child(name.text), stat.czxid)?;
+    /// One whose token is in the epoch of `lock`, which is looking at it.
+    pub(crate) fn new(lock: &Lock, queue: &Queue, name: &Name<'_>, data: Vec<u8>, stat: &Stat) -> Result<Self> {
+        let token = FencingToken::of_node(&queue.path.child(name.text), lock.options.token_epoch(), stat.czxid)?;
         let since = UNIX_EPOCH + Duration::from_millis(stat.ctime.try_into().unwrap_or_default());
-        Ok(Self::of(&queue.path, name, token, data, stat.ephemeral_owner, since))
+        let contender = Self::of(&queue.path, name, token, data, stat.ephemeral_owner, since);
+        Ok(Self { czxid: stat.czxid, ..contender })
     }
 
     /// One whose node carries `data`, and which waits.
@@ -65,6 +69,7 @@ impl Contender {
             name: name.text.to_owned(),
             kind: name.kind,
             sequence: name.number,
+            czxid: token.get(),
             token,
             is_holder: false,
             session_id,
@@ -80,7 +85,7 @@ impl Contender {
 
     /// Whether both stand for the same node, whatever its data.
     pub(crate) fn is_same_node(&self, other: &Self) -> bool {
-        (self.token, &self.path, &self.name) == (other.token, &other.path, &other.name)
+        (self.czxid, &self.path, &self.name) == (other.czxid, &other.path, &other.name)
     }
 
     /// The path that its node is in.
@@ -139,7 +144,8 @@ impl Contender {
         self.revoke_requested
     }
 
-    /// Its [identifier](Self::identifier) as text; invalid UTF-8 is replaced. Empty after a revocation.
+    /// Its [identifier](Self::identifier) as text; invalid UTF-8 is replaced. Empty after a revocation. Control characters
+    /// are left as they are: escape them where a terminal shows the text, as the `Display` of a contender does.
     #[must_use]
     pub fn identifier_lossy(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.identifier)
@@ -151,7 +157,8 @@ impl Contender {
         self.since
     }
 
-    /// The fencing token that it has, or will have. (A writer that has become a reader keeps an older one.)
+    /// The fencing token that it has, or will have, if its [epoch](crate::Options::with_token_epoch) is that of the lock by
+    /// which it was seen. (A writer that has become a reader keeps an older one.)
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.token
@@ -173,18 +180,29 @@ impl fmt::Debug for Contender {
     }
 }
 
+/// A text that somebody else has chosen, on one row: characters are escaped that end it, steer a terminal or turn the
+/// direction of what follows.
+struct OnOneRow<'a>(&'a str);
+
+impl fmt::Display for OnOneRow<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_plain = |c: char| {
+            !c.is_control()
+                && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        };
+        self.0.chars().try_for_each(|c| if is_plain(c) { f.write_char(c) } else { c.escape_debug().fmt(f) })
+    }
+}
+
 impl fmt::Display for Contender {
-    /// On one row, for people: identifier, what it does, node, kind, token and session.
+    /// On one row, for people: identifier, what it does, node, kind, token and session. Control characters are escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let does = if self.is_holder { "holds" } else { "waits for" };
         let asked = if self.revoke_requested { ", asked to release" } else { "" };
-        let (identifier, kind, token, session) =
-            (self.identifier_lossy(), self.kind, self.token, self.session_id());
-        write!(
-            f,
-            "{identifier} {does} {}/{} ({kind}, token {token}, session {session}{asked})",
-            self.path, self.name
-        )
+        let identifier = self.identifier_lossy();
+        let (identifier, path, name) = (OnOneRow(&identifier), &self.path, OnOneRow(&self.name));
+        let (kind, token, session) = (self.kind, self.token, self.session_id());
+        write!(f, "{identifier} {does} {path}/{name} ({kind}, token {token}, session {session}{asked})")
     }
 }
 
@@ -318,8 +336,8 @@ pub(crate) async fn list(lock: &Lock) -> Result<Vec<Contender>> {
 }
 
 async fn list_once(lock: &Lock, zk: Arc<ServerSession>) -> Result<Vec<Contender>, Interrupt> {
-    let kept = try_join_all(lock.queues().map(|queue| list_queue(queue, &zk)));
-    let turns = try_join_all(lock.turn.iter().map(|queue| list_queue(queue, &zk)));
+    let kept = try_join_all(lock.queues().map(|queue| list_queue(lock, queue, &zk)));
+    let turns = try_join_all(lock.turn.iter().map(|queue| list_queue(lock, queue, &zk)));
     let (kept, turns) = try_join(kept, turns).await?;
     // One with a turn holds nothing yet.
     let turns = turns.into_iter().flatten().map(|turn| Contender { is_holder: false, ..turn });
@@ -340,7 +358,7 @@ pub(crate) async fn first(lock: &Lock) -> Result<Option<Contender>> {
                 if let (Some(name), Some((data, stat))) = (Name::parse(&first), queue.read(&zk, &first).await?)
                     && update_czxid(&mut czxids, &first, stat.czxid)
                 {
-                    return Ok(Some(Contender::new(queue, &name, data, &stat)?.holding()));
+                    return Ok(Some(Contender::new(lock, queue, &name, data, &stat)?.holding()));
                 }
             }
         }
@@ -383,7 +401,7 @@ async fn change_once(
     loop {
         let changed = zk.retry(|| async move {
             let version = match zk.read(node).await {
-                Ok((_, stat)) if stat.czxid == contender.token.get() => stat.version,
+                Ok((_, stat)) if stat.czxid == contender.czxid => stat.version,
                 // An attempt whose answer was lost may have deleted it.
                 Ok(_) | Err(Failure::Refused(ZkError::NoNode)) => return Ok(tried.load(Ordering::Relaxed)),
                 Err(failure) => return Err(failure),
@@ -402,7 +420,7 @@ async fn change_once(
 }
 
 /// Lists the contenders of a queue, in its order.
-async fn list_queue(queue: &Queue, zk: &Arc<ServerSession>) -> Result<Vec<Contender>, Interrupt> {
+async fn list_queue(lock: &Lock, queue: &Queue, zk: &Arc<ServerSession>) -> Result<Vec<Contender>, Interrupt> {
     let names = queue.list(zk).await?;
     let names = names.as_slice();
     let mut contenders = Vec::new();
@@ -412,7 +430,7 @@ async fn list_queue(queue: &Queue, zk: &Arc<ServerSession>) -> Result<Vec<Conten
         for (name, node) in parsed.into_iter().zip(nodes) {
             // One that is gone has left since the listing.
             if let Some((data, stat)) = node? {
-                contenders.push((name, Contender::new(queue, &name, data, &stat)?));
+                contenders.push((name, Contender::new(lock, queue, &name, data, &stat)?));
             }
         }
     }
@@ -427,10 +445,10 @@ async fn list_queue(queue: &Queue, zk: &Arc<ServerSession>) -> Result<Vec<Conten
 /// Puts leases in the order of their creation. Those made at once hold if there is room for all of them.
 fn with_room(contenders: Vec<(Name<'_>, Contender)>, permits: usize) -> Vec<Contender> {
     let mut leases: Vec<_> = contenders.into_iter().map(|(_, lease)| lease).collect();
-    leases.sort_by_key(|lease| (lease.token, lease.sequence));
-    let tokens: Vec<_> = leases.iter().map(|lease| lease.token).collect();
+    leases.sort_by_key(|lease| (lease.czxid, lease.sequence));
+    let created: Vec<_> = leases.iter().map(|lease| lease.czxid).collect();
     for lease in &mut leases {
-        lease.is_holder = tokens.partition_point(|token| *token <= lease.token) <= permits;
+        lease.is_holder = created.partition_point(|czxid| *czxid <= lease.czxid) <= permits;
     }
     leases
 }
@@ -439,7 +457,7 @@ fn with_room(contenders: Vec<(Name<'_>, Contender)>, permits: usize) -> Vec<Cont
 fn in_order(contenders: Vec<(Name<'_>, Contender)>) -> Vec<Contender> {
     let mut queue: Vec<_> = contenders
         .into_iter()
-        .map(|(name, contender)| (Ranked { name, czxid: Some(contender.token.get()) }, contender))
+        .map(|(name, contender)| (Ranked { name, czxid: Some(contender.czxid) }, contender))
         .collect();
     let last =
         queue.iter().map(|(ranked, _)| *ranked).reduce(|last, one| if last.precedes(&one) { one } else { last });
@@ -470,6 +488,7 @@ mod tests {
                 name: text.to_owned(),
                 kind: Kind::Lock,
                 sequence: 0,
+                czxid,
                 token: FencingToken::try_from(czxid).expect("positive"),
                 is_holder: false,
                 session_id: 0,

@@ -1,11 +1,11 @@
 //! Owns [`Election`]: one leader among candidates.
 
+mod candidate;
 mod observer;
 mod term;
 
 use std::future::{Future, pending};
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -18,10 +18,13 @@ use crate::options::Options;
 use crate::queue::Kind;
 use crate::session::Session;
 
+pub use self::candidate::{Candidate, Standing};
 pub use self::observer::Observer;
 pub use self::term::Term;
 
-pub(crate) use self::term::{Won, lead_until};
+#[cfg(feature = "blocking")]
+pub(crate) use self::candidate::{Ending, Stage, asked, win};
+pub(crate) use self::term::{CurrentTerm, Won, lead_until};
 
 /// An election of one leader among candidates, first come, first served. Compatible with Curator's
 /// `LeaderLatch`. (For its `LeaderSelector`, see [`Mutex`](crate::Mutex).)
@@ -52,9 +55,6 @@ pub struct Election {
     lock: Lock,
     current: CurrentTerm,
 }
-
-/// The last term of an election and its clones.
-type CurrentTerm = Arc<Mutex<Option<HoldMonitor>>>;
 
 impl Election {
     /// Creates a handle of the election at `path`, with the session's options. Sends nothing.
@@ -292,6 +292,45 @@ impl Election {
         lead_until(campaign, stop, term).await
     }
 
+    /// Runs a candidate in the background, in a task of its own, term after term: for a service that leads whenever it
+    /// can.
+    ///
+    /// It campaigns, calls `term` when it is elected, and runs its future until that ends or the leadership is lost.
+    /// Then it resigns and campaigns again, until it is [stopped](Candidate::stop) or dropped, or the session is closed,
+    /// drained, or has ended for good. Losing leadership ends nothing. A campaign that fails is logged as a warning and tried
+    /// again after a pause, of 100 ms at first and 5 s at most.
+    ///
+    /// The future of the term is dropped at its next `await` when the leadership is lost, as in [`lead`](Self::lead).
+    /// To end in order it should await [`revoke_requested`](HoldMonitor::revoke_requested). If it panics, the leadership is
+    /// resigned, the candidate is [`Ended`](Standing::Ended), and [`stop`](Candidate::stop) panics likewise.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn serve(token: zookeeper_recipes::FencingToken) {}
+    /// # fn example(election: zookeeper_recipes::Election) {
+    /// let candidate = election.run(|term| async move {
+    ///     tokio::select! {
+    ///         () = serve(term.fencing_token()) => {}
+    ///         () = term.revoke_requested() => {}
+    ///     }
+    /// });
+    /// // In the readiness probe:
+    /// let status = if candidate.is_leader() { 200 } else { 503 };
+    /// # }
+    /// ```
+    pub fn run<F, R>(&self, term: F) -> Candidate
+    where
+        F: FnMut(Term) -> R + Send + 'static,
+        R: Future<Output = ()> + Send + 'static,
+    {
+        Candidate::spawn(self.clone(), term)
+    }
+
     /// A view of the present leadership of this value and its clones, for a readiness probe; `None` if they do not
     /// lead.
     ///
@@ -311,12 +350,11 @@ impl Election {
     /// ```
     #[must_use]
     pub fn current_term(&self) -> Option<HoldMonitor> {
-        let term = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        term.filter(|term| term.state().ended().is_none())
+        self.current.monitor()
     }
 
     fn leads(current: &CurrentTerm, hold: Hold) -> Leadership {
-        *current.lock().unwrap_or_else(PoisonError::into_inner) = Some(hold.monitor());
+        current.begin(hold.monitor());
         Leadership(hold)
     }
 

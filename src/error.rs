@@ -56,7 +56,7 @@ pub enum Error {
         node: String,
     },
 
-    /// [`Session::close`](crate::Session::close) was called.
+    /// [`Session::close`](crate::Session::close) or [`Session::drain`](crate::Session::drain) was called.
     #[error("session was closed")]
     Closed,
 
@@ -183,7 +183,13 @@ pub enum ErrorKind {
 
 impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
+        f.pad(self.as_str())
+    }
+}
+
+impl ErrorKind {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
             Self::InvalidInput => "invalid_input",
             Self::NoAuth => "no_auth",
             Self::Unavailable => "unavailable",
@@ -194,7 +200,7 @@ impl fmt::Display for ErrorKind {
             Self::SessionFull => "session_full",
             Self::Lost => "lost",
             Self::Client => "client",
-        })
+        }
     }
 }
 
@@ -286,4 +292,16 @@ pub enum Loss {
     /// The hold reached the longest time that its options allow.
     #[error("hold reached its time limit")]
     MaxHold,
+}
+
+impl Loss {
+    /// A word, for labels.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Deleted => "deleted",
+            Self::Closed => "closed",
+            Self::MaxHold => "max_hold",
+        }
+    }
 }

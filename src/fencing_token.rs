@@ -5,19 +5,25 @@ use std::str::FromStr;
 
 use crate::error::{Error, Result};
 
+/// The bits below the [epoch](FencingToken::epoch): enough for 2²³ leaders of an ensemble with 2³² transactions each.
+const CZXID_BITS: u32 = 55;
+
 /// A number that grows from one conflicting grant of a lock to the next.
 ///
 /// It is the `czxid` of the hold's node: the number of the transaction that created it, which is positive. It still
 /// grows after the lock path was deleted and created again, where sequence numbers start over. Send it to the resource
 /// with every write, and let the resource refuse a write whose token is smaller than the largest it has seen. That
-/// keeps out a holder that was paused for longer than its session lives.
+/// keeps out a holder that was paused for longer than its session lives. An [epoch](Self::epoch) may stand before the
+/// `czxid`.
 ///
 /// It does not order simultaneous holders (readers, permits): a store compares with the largest token of a *writer*.
 ///
 /// # Sending and storing
 ///
 /// It converts to and from `i64` (an SQL `BIGINT`), `u64` and text, and to eight bytes that compare as the tokens do.
-/// With the feature `serde` it is serialized as a number; JavaScript loses digits above 2⁵³, so send text there.
+/// With the feature `serde` it is serialized as a number; JavaScript loses digits above 2⁵³, and every token with an
+/// epoch is above that, so send text there. `docs/fencing.md` in the repository has the statements of a store, an HTTP
+/// header and a gRPC metadata pair.
 ///
 /// ```
 /// use zookeeper_recipes::FencingToken;
@@ -31,26 +37,35 @@ use crate::error::{Error, Result};
 ///
 /// # When the servers lose their data
 ///
-/// Tokens fall when the data of the ensemble is wiped, or restored from an older backup: the servers count transactions
-/// from there. A store that remembers a larger token then refuses every holder. Do not lower what the store remembers,
-/// which would let an old holder in. Keep an *epoch* in the store and in the configuration of the services, and compare
-/// `(epoch, token)`, the epoch first. After such a restore, an operator stops the services, raises the epoch by one in
-/// both places, and starts them again.
+/// Transaction numbers fall when the data of the ensemble is wiped, restored from an older backup, or replaced by another
+/// ensemble. A store that remembers a larger token then refuses every holder. Do not lower what the store remembers,
+/// which would let an old holder in. Raise the epoch instead, with
+/// [`Options::with_token_epoch`](crate::Options::with_token_epoch): a token is `epoch · 2⁵⁵ + czxid`, so it is larger than
+/// all tokens of lower epochs, and it is still one number. Without an epoch, or with 0, it is the `czxid` alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(try_from = "i64", into = "i64"))]
 pub struct FencingToken(i64);
 
 impl FencingToken {
-    /// The token of a node that was created by this transaction.
-    pub(crate) fn of_node(node: &str, czxid: i64) -> Result<Self> {
-        Self::try_from(czxid).map_err(|_| {
+    /// The token in this epoch of a node that was created by this transaction.
+    pub(crate) fn of_node(node: &str, epoch: u8, czxid: i64) -> Result<Self> {
+        let token = Self::try_from(czxid).map_err(|_| {
             let reason = format!(
                 "the servers name {czxid} as the transaction that created {node}, which gives no fencing token; connect \
                  with a client that speaks the protocol of ZooKeeper 3.5 or later"
             );
             Error::invalid("session", reason)
-        })
+        })?;
+        // Without an epoch nothing stands above the number, so it may have all bits.
+        if epoch > 0 && token.epoch() > 0 {
+            let reason = format!(
+                "the servers name {czxid} as the transaction that created {node}, and numbers from 2^{CZXID_BITS} on leave \
+                 no room for an epoch; move to servers without data, and raise the epoch"
+            );
+            return Err(Error::invalid("token_epoch", reason));
+        }
+        Ok(Self(i64::from(epoch) << CZXID_BITS | czxid))
     }
 
     /// The number, which is positive.
@@ -66,6 +81,27 @@ impl FencingToken {
     #[must_use]
     pub const fn get(self) -> i64 {
         self.0
+    }
+
+    /// The [epoch](crate::Options::with_token_epoch) that was configured where the lock was acquired: the token divided by
+    /// 2⁵⁵, without the remainder. 0 if there was none.
+    ///
+    /// After more than eight million elections of a leader, transaction numbers reach 2⁵⁵. Then a token without an epoch
+    /// looks like one with an epoch: the next epoch to configure is above this one all the same.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use zookeeper_recipes::FencingToken;
+    ///
+    /// assert_eq!(FencingToken::try_from((3_i64 << 55) + 17)?.epoch(), 3);
+    /// assert_eq!(FencingToken::try_from(17_i64)?.epoch(), 0);
+    /// # Ok::<_, zookeeper_recipes::Error>(())
+    /// ```
+    #[must_use]
+    pub const fn epoch(self) -> u8 {
+        // A positive number has 63 bits.
+        (self.0 >> CZXID_BITS) as u8
     }
 
     /// Eight bytes, the most significant first: they compare as the tokens do.
@@ -148,8 +184,40 @@ mod tests {
     /// A client that is made to speak like that of ZooKeeper 3.4 has no such number.
     #[test]
     fn node_without_a_number_gives_no_token() {
-        let error = FencingToken::of_node("/lock/node", -1).expect_err("no token").to_string();
+        let error = FencingToken::of_node("/lock/node", 0, -1).expect_err("no token").to_string();
         assert!(error.contains("/lock/node") && error.contains("3.5 or later"), "{error}");
+    }
+
+    /// The naive twin compares pairs, the epoch first.
+    #[test]
+    fn order_is_that_of_the_epochs_and_then_of_the_transactions() {
+        let random = || {
+            let epoch = [0, 1, fastrand::u8(..), u8::MAX][fastrand::usize(..4)];
+            let czxid = [1, 2, fastrand::i64(1..1 << CZXID_BITS), (1 << CZXID_BITS) - 1][fastrand::usize(..4)];
+            (epoch, czxid)
+        };
+        for _ in 0..100_000 {
+            let (one, other) = (random(), random());
+            let token = |(epoch, czxid)| FencingToken::of_node("/lock/node", epoch, czxid).expect("it fits");
+            assert_eq!(token(one).cmp(&token(other)), one.cmp(&other), "{one:?} {other:?}");
+            assert_eq!(token(one).epoch(), one.0);
+            assert_eq!(token(one).get() & ((1 << CZXID_BITS) - 1), one.1);
+        }
+    }
+
+    #[test]
+    fn without_an_epoch_it_is_the_number_of_the_transaction() {
+        for czxid in [1, (1 << CZXID_BITS) - 1, 1 << CZXID_BITS, i64::MAX] {
+            assert_eq!(FencingToken::of_node("/lock/node", 0, czxid).expect("positive").get(), czxid);
+        }
+    }
+
+    #[test]
+    fn number_that_leaves_no_room_for_the_epoch_gives_no_token() {
+        for czxid in [1 << CZXID_BITS, i64::MAX] {
+            let error = FencingToken::of_node("/lock/node", 1, czxid).expect_err("no room").to_string();
+            assert!(error.starts_with("invalid token_epoch: ") && error.contains("/lock/node"), "{error}");
+        }
     }
 
     #[test]

@@ -9,16 +9,18 @@
 mod change;
 mod core;
 mod monitor;
+mod record;
+mod revocation;
 mod watch;
 
 use std::fmt;
 use std::future::Future;
-use std::future::pending;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use tracing::{Instrument, Span};
 use zookeeper_client::{CheckWriter, Client};
 
 use crate::error::{Error, Loss, Result};
@@ -28,10 +30,12 @@ use crate::options::Options;
 use crate::path::LockPath;
 use crate::session::Moment;
 use crate::session::{Deletion, OwnNodes, Session, TrustNeed};
+use crate::telemetry::Acquisition;
 
 pub use self::monitor::{Ended, HoldMonitor};
 
-pub(crate) use self::monitor::{View, lost, run_until};
+pub(crate) use self::monitor::{View, lost, resigned, run_until};
+pub(crate) use self::record::time;
 pub(crate) use self::watch::NodeWatches;
 
 /// What Curator's `Revoker` writes into a node to ask its holder for the lock.
@@ -61,8 +65,8 @@ pub struct Hold {
     core: Arc<Core>,
     /// The full paths of the nodes.
     nodes: Vec<String>,
-    /// What created each of them.
-    czxids: Vec<i64>,
+    /// The token that each of them would give alone. They stay when a node is replaced, as that of the hold does.
+    tokens: Vec<FencingToken>,
     /// For [`Hold::check_writer`], which borrows one.
     client: OnceLock<Arc<Client>>,
     /// A live guard keeps its session alive.
@@ -119,16 +123,20 @@ impl Hold {
         options: &Options,
         nodes: OwnNodes,
         trust: TrustNeed,
+        acquisition: &Acquisition,
     ) -> Result<Self> {
         let paths = nodes.paths();
-        // Nodes of one transaction have one czxid. A sequential hold uses its smallest, so that a store errs towards refusing.
-        let czxid = paths.iter().map(|(_, czxid)| *czxid).min().expect("a lock that was granted has a node");
-        let token = FencingToken::of_node(&paths[0].0, czxid)?;
+        let tokens = paths.iter().map(|(path, czxid)| FencingToken::of_node(path, options.token_epoch(), *czxid));
+        let tokens = tokens.collect::<Result<Vec<_>>>()?;
+        // Nodes of one transaction have one token. A sequential hold uses its smallest, so that a store errs towards refusing.
+        let token = *tokens.iter().min().expect("a lock that was granted has a node");
         let core = Arc::new(Core {
             trust: options.trust(),
+            draining: session.draining(),
             limit: options.max_hold().map(|limit| Moment::now().plus(limit)),
             path: path.clone(),
             token,
+            seen: acquisition.hold(path.as_str(), token),
             stage: tokio::sync::watch::Sender::new(Stage::Held(0)),
             zk: nodes.zk().clone(),
             owned: Mutex::new(Some(Owned { nodes, trust })),
@@ -142,8 +150,8 @@ impl Hold {
             let limited = core.clone();
             core.zk.background(async move { _ = limited.end().await }.boxed());
         }
-        let (nodes, czxids) = paths.into_iter().unzip();
-        Ok(Self { core, nodes, czxids, client: OnceLock::new(), _session: session.clone() })
+        let nodes = paths.into_iter().map(|(path, _)| path).collect();
+        Ok(Self { core, nodes, tokens, client: OnceLock::new(), _session: session.clone() })
     }
 
     /// The token of this hold: larger than that of every conflicting hold before it.
@@ -320,10 +328,31 @@ impl Hold {
     /// # }
     /// ```
     pub async fn run_until_lost<F: Future>(&self, future: F) -> Result<F::Output, Loss> {
-        run_until(|| self.state().loss(), self.lost(), future).await
+        run_until(|| self.state().loss(), self.lost(), future).instrument(self.span().clone()).await
     }
 
-    /// Resolves when someone asks the holder to release, with `revoke` or with Curator's `Revoker`. The holder decides.
+    /// The span of the hold: a child of the one in which the lock was asked for, with the fields `lock.path`, `lock.kind`,
+    /// `lock.token`, and at its end `lock.held_ms` and `lock.ended`. A loss is a `warn` event in it.
+    ///
+    /// [`run_until_lost`](Self::run_until_lost) works within it.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(guard: zookeeper_recipes::MutexGuard) {
+    /// use zookeeper_recipes::tracing::Instrument;
+    ///
+    /// let span = guard.span().clone();
+    /// tokio::spawn(async move { /* work under the lock */ }.instrument(span));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn span(&self) -> &Span {
+        self.core.seen.span()
+    }
+
+    /// Resolves when someone asks the holder to release, with `revoke` or with Curator's `Revoker`, or the session is
+    /// [drained](Session::drain). The holder decides.
     ///
     /// The future does not borrow the guard. Once the guard is released, or the hold is lost, it never resolves.
     ///
@@ -345,17 +374,7 @@ impl Hold {
     /// # }
     /// ```
     pub fn revoke_requested(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        self.core.watch();
-        let mut stages = self.core.stage.subscribe();
-        let core = Arc::downgrade(&self.core);
-        async move {
-            let is_revoked = || core.upgrade().is_some_and(|core| core.revoked.load(Ordering::Acquire));
-            let asked = stages.wait_for(|_| is_revoked()).await.is_ok();
-            let state = core.upgrade().map_or(HoldState::Released, |core| core.state());
-            if !asked || state.ended().is_some() {
-                pending().await
-            }
-        }
+        self.core.when_revoked()
     }
 
     /// Takes note that somebody has asked for the lock back.
@@ -377,9 +396,7 @@ impl Hold {
 
     /// The nodes, each with the token that it would give alone.
     pub(crate) fn members(&self) -> impl Iterator<Item = (&str, FencingToken)> {
-        // All are positive if the smallest is.
-        let tokens = self.czxids.iter().filter_map(|&czxid| FencingToken::try_from(czxid).ok());
-        self.nodes.iter().map(String::as_str).zip(tokens)
+        self.nodes.iter().map(String::as_str).zip(self.tokens.iter().copied())
     }
 
     /// A transaction that only succeeds while every node of the hold exists.

@@ -30,9 +30,10 @@
 //! | [`RwLock`] | one writer or many readers; a writer can become a reader without a gap |
 //! | [`Semaphore`] | at most *n* permits in use; `acquire_many` is all or nothing |
 //! | [`MultiLock`] | several locks as one, in one transaction, without deadlock |
-//! | [`Election`] | one leader among candidates, and [observers](Observer) of it |
+//! | [`Election`] | one leader among candidates, which may run [in the background](Election::run), and [observers](Observer) of it |
+//! | [`Job`] | work that is done once for each fire in a fleet, and kept on record |
 //!
-//! Each recipe has a call that waits, one that does not wait, and one with a time limit. All but the re-entrant mutex
+//! Each recipe but the job has a call that waits, one that does not wait, and one with a time limit. All but the re-entrant mutex
 //! also have `enqueue`, which joins the queue and returns a [`Waiting`]. `contenders` lists holders and waiters,
 //! `revoke` asks a holder to release, and `break_lock` takes the lock from it. Every guard dereferences to a [`Hold`];
 //! its [monitor](Hold::monitor) shows the hold to other tasks and holds nothing.
@@ -43,7 +44,8 @@
 //!
 //! * **Exclusion.** Two live sessions never hold the same lock at once.
 //! * **Order.** Locks are granted in the order in which the contenders' nodes were created.
-//! * **No herd.** A waiter watches only its predecessor, so a release wakes one waiter, however many there are.
+//! * **No herd.** A waiter waits only for its predecessor, so a release wakes one waiter, however many there are, and it may
+//!   hold the lock before the release has returned.
 //! * **Growing tokens.** Each grant of a lock has a larger token than every conflicting grant before it, even after the
 //!   lock's path was deleted and created again.
 //! * **Reported loss.** While the session's runtime runs, a hold reports its loss before the servers can expire its
@@ -71,8 +73,8 @@
 //! * **A forced end comes without warning.** If someone deletes a holder's node or ends its session, the lock is free
 //!   at once. The hold reports it as soon as the servers do.
 //! * **No fairness across the end of a session.** A waiter whose session ended queues again at the tail.
-//! * **Tokens fall when the servers' data is wiped** or restored from an older backup. [`FencingToken`] describes what
-//!   to do.
+//! * **Tokens fall when the servers' data is wiped** or restored from an older backup, unless the operator raises
+//!   [their epoch](Options::with_token_epoch).
 //! * **No progress without a majority of the servers.** Nor is anything undone that a holder did before it lost the
 //!   lock.
 //! * **No re-entrance**, except for [`ReentrantMutex`]. A task that locks a [`Mutex`] twice waits for itself, and a
@@ -118,23 +120,25 @@
 //!
 //! # Sessions
 //!
-//! A process needs one [`Session`]; all its locks share it. The session renews itself after it has expired: its holds
+//! A process needs one [`Session`]; all its locks share it. A [`Config`] reads how to connect it from the environment. The session renews itself after it has expired: its holds
 //! are lost for good, and its waiters queue again.
 //!
-//! Call [`Session::close`] before the program ends. A program that exits without it may leave its nodes, and so its
-//! locks, until the servers expire the session.
+//! Call [`Session::close`] before the program ends, or [`Session::drain`], which lets holders finish first. A program that
+//! exits without either may leave its nodes, and so its locks, until the servers expire the session.
 //!
 //! # Features
 //!
 //! None is on by default.
 //!
+//! * `blocking`: [`blocking`](https://docs.rs/zookeeper-recipes/latest/zookeeper_recipes/blocking/), the locks for threads
+//!   without a runtime.
 //! * `testing`: `testing::LocalSession`, a [`LockProvider`] without a server, which a test can make unavailable and
 //!   whose holds it can make lost. Add it under `[dev-dependencies]`.
-//! * `serde`: [`FencingToken`] is serialized as a number.
+//! * `serde`: [`FencingToken`] is serialized as a number, and a [`Config`] is deserialized.
 //! * `tls`, `sasl-digest-md5`, `sasl-gssapi`: those of [`zookeeper_client`]. `tls` needs a C compiler, and
 //!   `sasl-gssapi` the C library libgssapi.
 //!
-//! It needs a Unix, and ZooKeeper 3.5.3 or later, for container nodes. [`zookeeper_client`] is part of this API and
+//! It needs a Unix, and ZooKeeper 3.6 or later. [`zookeeper_client`] is part of this API and
 //! exported.
 
 #[cfg(not(unix))]
@@ -142,13 +146,19 @@ compile_error!(
     "zookeeper-recipes needs a Unix: trust is measured by clock_gettime, and a node carries the host's name"
 );
 
+#[cfg(feature = "blocking")]
+pub mod blocking;
+mod config;
 mod contender;
 mod distributed_lock;
 mod election;
 mod error;
 mod fencing_token;
 mod hold;
+mod job;
 mod lock;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 mod multi_lock;
 mod mutex;
 mod options;
@@ -159,33 +169,37 @@ mod reentrant;
 mod rwlock;
 mod semaphore;
 mod session;
+mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
 
 pub use async_trait::async_trait;
 pub use futures_util::Stream;
 pub use futures_util::future::BoxFuture;
+pub use tracing;
 pub use zookeeper_client;
 
+pub use crate::config::Config;
 pub use crate::contender::Contender;
 pub use crate::distributed_lock::{
     DistributedElection, DistributedLock, DistributedReentrantLock, DistributedRwLock, DistributedSemaphore,
     LeaderGuard, LockGuard, LockProvider, WriteGuard,
 };
-pub use crate::election::{Election, Leadership, Observer, Term};
+pub use crate::election::{Candidate, Election, Leadership, Observer, Standing, Term};
 pub use crate::error::{Error, ErrorKind, HostFailure, Loss, Result, Unanswered};
 pub use crate::fencing_token::FencingToken;
 pub use crate::hold::{Ended, Hold, HoldMonitor, HoldState};
+pub use crate::job::{Job, JobOutcome, JobRecord, JobSlot};
 pub use crate::lock::Waiting;
 pub use crate::multi_lock::{Member, MultiLock, MultiLockBuilder, MultiLockGuard};
 pub use crate::mutex::{Mutex, MutexGuard};
-pub use crate::options::{Options, Trust};
+pub use crate::options::{Options, Parents, Trust};
 pub use crate::owner::Owner;
 pub use crate::queue::ContenderKind;
 pub use crate::reentrant::{ReentrantMutex, ReentrantMutexGuard};
 pub use crate::rwlock::{DowngradeError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use crate::semaphore::{Semaphore, SemaphorePermit};
-pub use crate::session::Session;
+pub use crate::session::{Checked, KeptNode, Session, SessionEvent, SessionEvents};
 
 /// The documents, so that their blocks of Rust are compiled.
 #[cfg(doctest)]
@@ -194,10 +208,14 @@ mod documents {
     struct Readme;
     #[doc = include_str!("../docs/choosing.md")]
     struct Choosing;
+    #[doc = include_str!("../docs/fencing.md")]
+    struct Fencing;
     #[doc = include_str!("../docs/what-can-go-wrong.md")]
     struct WhatCanGoWrong;
     #[doc = include_str!("../docs/curator.md")]
     struct Curator;
     #[doc = include_str!("../docs/operating.md")]
     struct Operating;
+    #[doc = include_str!("../docs/kubernetes.md")]
+    struct Kubernetes;
 }

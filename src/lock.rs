@@ -8,23 +8,26 @@
 //! 3. When the session ends, the waiter queues again, at the tail, in the renewed one.
 //! 4. A hold whose trust has passed is never returned.
 
+mod wait;
 mod waiting;
 
-use std::future::pending;
 use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{join, try_join_all};
-use tokio::time::Instant;
 
 use crate::error::{Error, Result};
-use crate::hold::{Hold, NodeWatches, REVOKE};
+use crate::fencing_token::FencingToken;
+use crate::hold::{Hold, REVOKE};
+use crate::lock::wait::{check_all, lost, wait, wait_shortly};
 use crate::options::Options;
 use crate::path::LockPath;
-use crate::queue::{Admission, Kind, MAX_REQUEST_BYTES, Place, Position, Queue, why_gone};
-use crate::session::{Interrupt, Reserved, ServerSession, Session, delete_late_doubles};
+use crate::queue::{Admission, Kind, MAX_REQUEST_BYTES, Place, Position, Queue, Room, Way};
+use crate::session::{Interrupt, ServerSession, Session, Slot, delete_late_doubles};
+
+use crate::telemetry::Acquisition;
 
 pub use self::waiting::Waiting;
 
@@ -55,10 +58,8 @@ impl Lock {
     ) -> Result<Self> {
         let options = &options.over(session.lock_options());
         options.validate()?;
-        if let Some(queue) = queues.iter().find(|queue| queue.path.is_the_servers() && !session.has_chroot()) {
-            let reason =
-                format!("{}: /zookeeper belongs to the servers; it should look like /locks/name", queue.path);
-            return Err(Error::invalid("lock path", reason));
+        if !session.has_chroot() {
+            queues.iter().try_for_each(|queue| queue.path.refuse_the_servers())?;
         }
         let per_node = options.request_bytes() + 60;
         let cost = |queue: &Queue| queue.width().saturating_mul(queue.path.as_str().len() + per_node);
@@ -102,10 +103,14 @@ impl Lock {
     }
 
     /// Queues and waits for the grant; reports its progress, if anybody wants to know.
-    #[tracing::instrument(name = "acquire", level = "debug", skip_all, fields(path = %self.path))]
     pub(crate) async fn acquire_with(&self, progress: Option<&Progress>) -> Result<Hold> {
+        let acquisition = self.acquisition();
+        acquisition.run(self.acquire_in(&acquisition, progress), |hold| Some(hold.fencing_token())).await
+    }
+
+    async fn acquire_in(&self, acquisition: &Acquisition, progress: Option<&Progress>) -> Result<Hold> {
         loop {
-            match self.session.attempt(|zk| self.acquire_once(zk, progress).boxed()).await {
+            match self.session.acquire(|zk| self.acquire_once(zk, acquisition, progress).boxed()).await {
                 // A waiter that loses one of several places takes all of them again.
                 Err(Error::Evicted { node }) if self.has_several_places() => {
                     tracing::debug!(node, "lost one of several places; taking all again");
@@ -120,23 +125,60 @@ impl Lock {
         if limit.is_zero() {
             return self.try_acquire().await;
         }
-        let progress = Progress::new();
-        match tokio::time::timeout(limit, self.acquire_with(Some(&progress))).await {
-            Ok(hold) => hold.map(Some),
-            Err(_) if progress.last().is_some() => Ok(None),
-            Err(_) => Err(self.session.unavailable(limit)),
-        }
+        let (progress, acquisition) = (Progress::new(), self.acquisition());
+        let acquired = async {
+            if let Some(most) = self.options.max_ahead()
+                && self.ahead().await? > most
+            {
+                return Ok(None);
+            }
+            self.acquire_in(&acquisition, Some(&progress)).await.map(Some)
+        };
+        let in_time = async {
+            match tokio::time::timeout(limit, acquired).await {
+                Ok(hold) => hold,
+                Err(_) if progress.has_waited() => Ok(None),
+                Err(_) => Err(self.session.unavailable(limit)),
+            }
+        };
+        acquisition.run(in_time, token).await
+    }
+
+    /// For how many contenders one that came now would have to wait, in the queue where they are most.
+    async fn ahead(&self) -> Result<usize> {
+        let count = |zk: Arc<ServerSession>| {
+            async move {
+                let ahead = self.steps().flatten().map(async |queue| {
+                    let names = queue.list(&zk).await?;
+                    Ok::<_, Interrupt>(queue.ahead(&names) + zk.wait_for_slots(&queue.path))
+                });
+                Ok(try_join_all(ahead).await?.into_iter().max().unwrap_or_default())
+            }
+            .boxed()
+        };
+        self.session.attempt(count).await
     }
 
     /// Takes the lock if nobody is ahead of us.
     pub(crate) async fn try_acquire(&self) -> Result<Option<Hold>> {
-        self.session.within_timeout(self.try_without_limit()).await
+        let acquisition = self.acquisition();
+        acquisition.run(self.session.within_timeout(self.try_in(&acquisition)), token).await
     }
 
     /// Takes the lock if nobody is ahead of us, however long it takes to ask.
-    #[tracing::instrument(name = "try_acquire", level = "debug", skip_all, fields(path = %self.path))]
     pub(crate) async fn try_without_limit(&self) -> Result<Option<Hold>> {
-        self.session.attempt(|zk| self.try_once(zk).boxed()).await
+        let acquisition = self.acquisition();
+        acquisition.run(self.try_in(&acquisition), token).await
+    }
+
+    async fn try_in(&self, acquisition: &Acquisition) -> Result<Option<Hold>> {
+        self.session.acquire(|zk| self.try_once(zk, acquisition).boxed()).await
+    }
+
+    fn acquisition(&self) -> Acquisition {
+        let mut kinds = self.queues().map(Queue::kind);
+        let kind = kinds.next().filter(|_| kinds.next().is_none()).map_or("several", Kind::as_str);
+        Acquisition::begin(kind, self.path.as_str())
     }
 
     /// Counts the nodes in the queues of the lock, without those of turns.
@@ -158,25 +200,39 @@ impl Lock {
         self.queues().filter(|queue| matches!(queue.admission, Admission::InOrder(_))).count() > 1
     }
 
+    /// Whether one place is all that the lock consists of.
+    fn is_one_place(&self) -> bool {
+        self.turn.is_none() && self.steps.len() == 1
+    }
+
     /// The queues of each place on the way, that of the turn first.
     fn steps(&self) -> impl Iterator<Item = &[Queue]> {
         self.turn.iter().map(slice::from_ref).chain(self.steps.iter().map(Vec::as_slice))
     }
 
-    async fn acquire_once(&self, zk: Arc<ServerSession>, progress: Option<&Progress>) -> Result<Hold, Interrupt> {
-        let mut places = Vec::new();
-        let (mut reserved, mut waited) = (None, false);
+    async fn acquire_once(
+        &self,
+        zk: Arc<ServerSession>,
+        acquisition: &Acquisition,
+        progress: Option<&Progress>,
+    ) -> Result<Hold, Interrupt> {
+        let mut places = Vec::with_capacity(self.steps().count());
+        let (mut room, mut waited) = (self.room(), false);
         for queues in self.steps() {
-            let mut place = Place::new(&zk, queues, &self.options)?;
-            if place.enter().await? != Position::Granted {
+            let slot = self.slot(&zk, queues, progress).await;
+            let mut place = Place::new(&zk, queues, &self.options, self.is_one_place())?;
+            let position = place.enter().await?;
+            acquisition.entered(place.ahead());
+            if position != Position::Granted {
                 waited = true;
                 let nodes: Vec<_> = places.iter().chain([&place]).flat_map(Place::paths).collect();
                 tokio::select! {
                     biased;
                     interrupt = lost(&zk, &nodes) => return Err(interrupt),
-                    granted = self.wait(&mut place, &mut reserved, progress) => granted?,
+                    granted = wait(&mut place, &mut room, progress) => granted?,
                 }
             }
+            drop(slot);
             places.push(place);
         }
         let mut is_revoked = false;
@@ -185,36 +241,43 @@ impl Lock {
             checked?;
             is_revoked = asked?;
         }
-        let hold = self.granted(&zk, places).await?;
+        let hold = self.granted(&zk, places, acquisition).await?;
         if is_revoked {
             hold.revoke();
         }
         Ok(hold)
     }
 
-    /// Waits until a place is granted.
-    async fn wait(
-        &self,
-        place: &mut Place<'_>,
-        reserved: &mut Option<Reserved>,
-        progress: Option<&Progress>,
-    ) -> Result<(), Interrupt> {
-        // A waiter goes from queue to queue: reserve the longest path now, so that no newcomer uses that room.
-        let longest = self.steps().flatten().map(Queue::watch_bytes).max().unwrap_or_default();
-        loop {
-            if let Some(progress) = progress {
-                progress.ahead(place.ahead());
-            }
-            tracing::debug!(ahead = place.ahead(), "waiting");
-            place.zk().reserve_watch(reserved, longest)?;
-            place.wait(reserved).await?;
-            if place.look().await? == Position::Granted {
-                return Ok(());
-            }
+    /// A slot in the local queue at each of these queues, if the options ask for it.
+    async fn slot(&self, zk: &Arc<ServerSession>, queues: &[Queue], progress: Option<&Progress>) -> Option<Slot> {
+        let most = self.options.local_queue()?;
+        let ordered = queues.iter().filter(|queue| matches!(queue.admission, Admission::InOrder(_)));
+        let paths: Vec<_> = ordered.map(|queue| queue.path.clone()).collect();
+        if paths.is_empty() {
+            return None;
         }
+        let slot = zk.slot(paths, most);
+        if let Some(progress) = progress.filter(|_| !slot.is_taken()) {
+            progress.waits();
+        }
+        slot.taken().await;
+        Some(slot)
     }
 
-    async fn try_once(&self, zk: Arc<ServerSession>) -> Result<Option<Hold>, Interrupt> {
+    /// The room for the watch of a waiter, which goes from queue to queue.
+    fn room(&self) -> Room {
+        Room::new(self.steps().flatten().map(Queue::watch_bytes).max().unwrap_or_default())
+    }
+
+    async fn try_once(
+        &self,
+        zk: Arc<ServerSession>,
+        acquisition: &Acquisition,
+    ) -> Result<Option<Hold>, Interrupt> {
+        // Those of this session that wait in memory came before us, too.
+        if self.steps().flatten().any(|queue| zk.wait_for_slots(&queue.path) > 0) {
+            return Ok(None);
+        }
         // All nodes that are there came before us, so we need not create one to know. If permits are free, the owner of the turn is
         // about to acquire, so only the leases count.
         let blocked =
@@ -224,10 +287,10 @@ impl Lock {
         }
         let mut places = Vec::new();
         for queues in self.steps() {
-            let mut place = Place::new(&zk, queues, &self.options)?;
+            let mut place = Place::new(&zk, queues, &self.options, self.is_one_place())?;
             let mut position = place.enter().await?;
             if places.is_empty() && self.turn.is_some() {
-                position = wait_shortly(&mut place, position).await?;
+                position = wait_shortly(&mut place, position, self.room()).await?;
             }
             if position != Position::Granted {
                 return Ok(None);
@@ -237,7 +300,7 @@ impl Lock {
         if self.steps.len() > 1 {
             check_all(&zk, &places).await?;
         }
-        self.granted(&zk, places).await.map(Some)
+        self.granted(&zk, places, acquisition).await.map(Some)
     }
 
     /// Whether somebody has asked a waiter for the lock while it had a turn, which it gives up when it holds the lock.
@@ -257,57 +320,31 @@ impl Lock {
     }
 
     /// Turns places that were granted into a hold, as soon as the session is trusted.
-    async fn granted(&self, zk: &Arc<ServerSession>, mut places: Vec<Place<'_>>) -> Result<Hold, Interrupt> {
+    async fn granted(
+        &self,
+        zk: &Arc<ServerSession>,
+        places: Vec<Place<'_>>,
+        acquisition: &Acquisition,
+    ) -> Result<Hold, Interrupt> {
         let trust = zk.need_trust(self.options.trust());
         zk.trusted(self.options.trust()).await?;
-        let kept = places.split_off(usize::from(self.turn.is_some()));
-        let nodes = kept.into_iter().map(Place::into_nodes).reduce(|mut all, mut nodes| {
+        let by = places.last().map_or(Way::Listed, Place::way);
+        let mut places = places.into_iter();
+        let turn = self.turn.as_ref().and_then(|_| places.next());
+        let nodes = places.map(Place::into_nodes).reduce(|mut all, mut nodes| {
             all.append(&mut nodes);
             all
         });
         let nodes = nodes.expect("a lock has a place");
         delete_late_doubles(&nodes);
-        let hold = Hold::new(&self.session, &self.path, &self.options, nodes, trust)?;
-        tracing::debug!(node = hold.nodes()[0], token = %hold.fencing_token(), "held");
+        let hold = Hold::new(&self.session, &self.path, &self.options, nodes, trust, acquisition)?;
+        tracing::debug!(node = hold.nodes()[0], token = %hold.fencing_token(), ?by, "held");
         // The next may have its turn, now that the permits are counted.
-        drop(places);
+        drop(turn);
         Ok(hold)
     }
 }
 
-/// Waits until one of several nodes is gone. A waiter with one node learns of its loss when it is woken.
-async fn lost(zk: &Arc<ServerSession>, nodes: &[(String, i64)]) -> Interrupt {
-    if nodes.len() < 2 {
-        return pending().await;
-    }
-    // A short wait sets no watches.
-    tokio::time::sleep(zk.timeout() / 8).await;
-    let gone = NodeWatches::begin(zk, nodes, Arc::new(|_: &[u8]| {})).any_gone().await;
-    why_gone(zk, gone).await
-}
-
-/// Checks that all nodes are still there, after a wait in which one of several may have been deleted.
-async fn check_all(zk: &ServerSession, places: &[Place<'_>]) -> Result<(), Interrupt> {
-    let nodes: Vec<_> = places.iter().flat_map(Place::paths).map(|(node, _)| node).collect();
-    if nodes.len() < 2 {
-        return Ok(());
-    }
-    match zk.retry(|| zk.check(nodes.clone())).await? {
-        Ok(Some(gone)) => Err(Error::Evicted { node: nodes[gone].clone() }.into()),
-        Ok(None) | Err(_) => Ok(()),
-    }
-}
-
-/// Waits for a turn behind others that are about to hold, but not long: one may have died there.
-async fn wait_shortly(place: &mut Place<'_>, mut position: Position) -> Result<Position, Interrupt> {
-    let until = Instant::now() + place.zk().timeout() / 8;
-    let mut reserved = None;
-    while position != Position::Granted {
-        match tokio::time::timeout_at(until, place.wait(&mut reserved)).await {
-            Ok(woken) => woken?,
-            Err(_) => break,
-        }
-        position = place.look().await?;
-    }
-    Ok(position)
+fn token(held: &Option<Hold>) -> Option<FencingToken> {
+    held.as_ref().map(Hold::fencing_token)
 }

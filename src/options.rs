@@ -27,6 +27,21 @@ pub enum Trust {
     Connection,
 }
 
+/// How the missing ancestors of a lock's path come to be, and the path itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Parents {
+    /// The lock creates them as containers, which the servers delete some time after they have become empty. ZooKeeper has
+    /// containers from 3.5.3 on.
+    #[default]
+    Container,
+    /// The lock creates them as persistent nodes: for servers that have no containers. They stay until somebody deletes them.
+    Persistent,
+    /// The lock does not create them. Where the path is missing, the lock is refused with
+    /// [`Error::InvalidInput`]. Create the path as a persistent node: an empty container may be deleted at any moment.
+    MustExist,
+}
+
 /// Choices for one lock, or, with [`Session::with_lock_options`](crate::Session::with_lock_options), for all locks of a
 /// session.
 ///
@@ -44,11 +59,15 @@ pub enum Trust {
 #[derive(Clone, Default)]
 pub struct Options {
     acls: Option<Arc<[Acl]>>,
+    parents: Option<Parents>,
     parent_acls: Option<Arc<[Acl]>>,
     identifier: Option<Arc<[u8]>>,
     trust: Option<Trust>,
     path_removal: Option<bool>,
     max_hold: Option<Duration>,
+    max_ahead: Option<usize>,
+    local_queue: Option<usize>,
+    token_epoch: Option<u8>,
 }
 
 impl Options {
@@ -77,7 +96,23 @@ impl Options {
         self
     }
 
-    /// Sets the ACLs of the lock's path and of its missing ancestors, which the lock creates as containers.
+    /// Sets how the missing ancestors of the lock's path come to be, and the path itself. The default is
+    /// [`Parents::Container`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use zookeeper_recipes::{Options, Parents};
+    ///
+    /// let options = Options::new().with_parents(Parents::MustExist);
+    /// ```
+    #[must_use]
+    pub fn with_parents(mut self, parents: Parents) -> Self {
+        self.parents = Some(parents);
+        self
+    }
+
+    /// Sets the ACLs of the lock's path and of its missing ancestors, where the lock creates them.
     ///
     /// A contender needs CREATE, DELETE and READ on the path itself. Defaults to the ACLs of the lock nodes. At most 64 KiB.
     ///
@@ -110,6 +145,35 @@ impl Options {
     pub fn with_identifier(mut self, identifier: impl AsRef<[u8]>) -> Self {
         self.identifier = Some(Arc::from(identifier.as_ref()));
         self
+    }
+
+    /// Sets the identifier to the value of an environment variable, as Kubernetes' downward API sets one to the name or the
+    /// address of the pod.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if the environment has no such variable, or it is empty.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example() -> Result<(), zookeeper_recipes::Error> {
+    /// use zookeeper_recipes::Options;
+    ///
+    /// let options = Options::new().with_identifier_from_env("POD_NAME")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_identifier_from_env(self, variable: &str) -> Result<Self> {
+        let missing = || {
+            let reason =
+                format!("the environment variable {variable} is not set, or empty; set it in the pod's `env`");
+            Error::invalid("identifier", reason)
+        };
+        // `var_os` panics if the name cannot be that of a variable.
+        let is_name = !variable.is_empty() && !variable.contains(['=', '\0']);
+        let value = is_name.then(|| std::env::var_os(variable)).flatten().filter(|value| !value.is_empty());
+        value.map(|value| self.with_identifier(value.as_encoded_bytes())).ok_or_else(missing)
     }
 
     /// Sets what a hold takes as proof that its session lives.
@@ -165,20 +229,101 @@ impl Options {
         self
     }
 
+    /// Sets how many may be ahead of a call with a time limit, such as
+    /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for): when there are more, it returns `None` at once. The default is no
+    /// limit.
+    ///
+    /// It keeps a service that is asked for more than it can do from queueing for what will time out anyway. The call lists
+    /// the queue before it joins it, which costs a round trip more; and callers that list at the same time may all join, so
+    /// a few more than this can be queued.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use zookeeper_recipes::Options;
+    ///
+    /// let options = Options::new().with_max_ahead(20);
+    /// ```
+    #[must_use]
+    pub fn with_max_ahead(mut self, count: usize) -> Self {
+        self.max_ahead = Some(count);
+        self
+    }
+
+    /// Sets how many waiters of this session may have nodes in a queue at once. Further waiters of the session wait in
+    /// memory, in their order, and send nothing until one of those is granted the lock or leaves. The default is no limit.
+    ///
+    /// It is for many tasks that compete for a few locks: a waiter that times out in memory costs the servers nothing. The price
+    /// is a bend in the order between processes: a task that waits in memory can be overtaken by contenders of other
+    /// processes that come later. In a queue of *n* contenders, the *j*-th waiter in memory joins after at most *j / count*
+    /// (rounded up) rounds of the queue. It is at least 1.
+    ///
+    /// A multi-lock waits until it can join all its queues. Holders, readers included, and permits of a semaphore do not
+    /// count, and neither does a re-entrant lock that is held already. Waiters in memory do not show up among the
+    /// [contenders](crate::Mutex::contenders), nor in [`Waiting::position`](crate::Waiting::position); but a `try_lock` of
+    /// this session takes them for contenders that are ahead.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use zookeeper_recipes::Options;
+    ///
+    /// let options = Options::new().with_local_queue(2);
+    /// ```
+    #[must_use]
+    pub fn with_local_queue(mut self, count: usize) -> Self {
+        self.local_queue = Some(count);
+        self
+    }
+
+    /// Sets the epoch of the [fencing tokens](crate::FencingToken): a token is `epoch · 2⁵⁵ + czxid`, so it is larger than
+    /// every token of a lower epoch. The default is 0, which leaves the `czxid` alone.
+    ///
+    /// Raise it after the data of the ensemble was wiped, restored from an older backup, or replaced by another ensemble:
+    /// transaction numbers fall then, and a store that keeps the largest token would refuse every holder. All programs
+    /// that write to one store need the same epoch, also those in other languages. The next epoch is the one of the
+    /// [largest token](crate::FencingToken::epoch) that was ever sent, and one more. No program with the old epoch may
+    /// acquire a lock from the new data: `docs/fencing.md` in the repository has the steps. Give it to
+    /// [`Session::with_lock_options`](crate::Session::with_lock_options), so that no lock is without it.
+    ///
+    /// An epoch leaves 55 bits for the number of the transaction. These are enough for eight million elections of a leader.
+    /// Past them every acquisition fails with [`Error::InvalidInput`]; there is never a smaller token.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use zookeeper_recipes::Options;
+    ///
+    /// let options = Options::new().with_token_epoch(1);
+    /// ```
+    #[must_use]
+    pub fn with_token_epoch(mut self, epoch: u8) -> Self {
+        self.token_epoch = Some(epoch);
+        self
+    }
+
     /// These options, with those of `base` for what is not set.
     pub(crate) fn over(&self, base: &Self) -> Self {
         Self {
             acls: self.acls.as_ref().or(base.acls.as_ref()).cloned(),
+            parents: self.parents.or(base.parents),
             parent_acls: self.parent_acls.as_ref().or(base.parent_acls.as_ref()).cloned(),
             identifier: self.identifier.as_ref().or(base.identifier.as_ref()).cloned(),
             trust: self.trust.or(base.trust),
             path_removal: self.path_removal.or(base.path_removal),
             max_hold: self.max_hold.or(base.max_hold),
+            max_ahead: self.max_ahead.or(base.max_ahead),
+            local_queue: self.local_queue.or(base.local_queue),
+            token_epoch: self.token_epoch.or(base.token_epoch),
         }
     }
 
     pub(crate) fn acls(&self) -> Acls<'_> {
         self.acls.as_deref().map_or(Acls::anyone_all(), Acls::new)
+    }
+
+    pub(crate) fn parents(&self) -> Parents {
+        self.parents.unwrap_or_default()
     }
 
     pub(crate) fn parent_acls(&self) -> Acls<'_> {
@@ -201,6 +346,18 @@ impl Options {
         self.max_hold
     }
 
+    pub(crate) fn max_ahead(&self) -> Option<usize> {
+        self.max_ahead
+    }
+
+    pub(crate) fn local_queue(&self) -> Option<usize> {
+        self.local_queue
+    }
+
+    pub(crate) fn token_epoch(&self) -> u8 {
+        self.token_epoch.unwrap_or_default()
+    }
+
     /// About how many bytes a request to create a node takes, beyond its path.
     pub(crate) fn request_bytes(&self) -> usize {
         self.identifier().len() + acl_bytes(&self.acls()) + 40
@@ -216,6 +373,12 @@ impl Options {
             return Err(Error::invalid(
                 "max_hold",
                 "it is zero, so every hold would be lost at once; give a longer one",
+            ));
+        }
+        if self.local_queue == Some(0) {
+            return Err(Error::invalid(
+                "local_queue",
+                "it is zero, so nobody could join a queue; give at least 1",
             ));
         }
         for (what, acls) in [("acls", self.acls()), ("parent_acls", self.parent_acls())] {
@@ -254,11 +417,15 @@ impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("acls", &self.acls)
+            .field("parents", &self.parents)
             .field("parent_acls", &self.parent_acls)
             .field("identifier", &self.identifier.as_deref().map(String::from_utf8_lossy))
             .field("trust", &self.trust)
             .field("path_removal", &self.path_removal)
             .field("max_hold", &self.max_hold)
+            .field("max_ahead", &self.max_ahead)
+            .field("local_queue", &self.local_queue)
+            .field("token_epoch", &self.token_epoch)
             .finish()
     }
 }

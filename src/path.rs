@@ -74,6 +74,27 @@ pub fn key(segment: &str) -> Option<String> {
     (self::segment(&key) == segment).then_some(key)
 }
 
+/// Checks whether `path` can be a lock path, without a session: for a path from a command line or a configuration, before
+/// anything is connected.
+///
+/// Every recipe checks the same, and refuses `/zookeeper` and its descendants, too, in a session without a chroot.
+///
+/// # Errors
+///
+/// [`Error::InvalidInput`] with the reason.
+///
+/// # Examples
+///
+/// ```
+/// use zookeeper_recipes::path;
+///
+/// assert!(path::validate("/locks/nightly-report").is_ok());
+/// assert!(path::validate("locks/nightly-report").is_err());
+/// ```
+pub fn validate(path: &str) -> Result<()> {
+    LockPath::new(path).map(drop)
+}
+
 /// A path that the server would take for a lock: absolute, not the root, at least one segment, none of them odd.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct LockPath(Arc<str>);
@@ -118,6 +139,15 @@ impl LockPath {
     pub(crate) fn is_the_servers(&self) -> bool {
         let below = self.0.strip_prefix(SERVERS);
         below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+    }
+
+    /// An error if it belongs to the servers; it could be locked in a chroot only.
+    pub(crate) fn refuse_the_servers(&self) -> Result<()> {
+        if !self.is_the_servers() {
+            return Ok(());
+        }
+        let reason = format!("{self}: /zookeeper belongs to the servers; it should look like /locks/name");
+        Err(Error::invalid("lock path", reason))
     }
 
     /// The path of the child `name`.

@@ -23,10 +23,15 @@ pub use self::order::ContenderKind;
 
 pub(crate) use self::order::{Czxids, Kind, Name, Position, Ranked, update_czxid};
 pub(crate) use self::parents::MAX_REQUEST_BYTES;
-pub(crate) use self::place::Place;
+pub(crate) use self::place::{Place, Way};
 pub(crate) use self::recovery::why_gone;
+pub(crate) use self::watch::Room;
 
 type ZkError = zookeeper_client::Error;
+
+/// How much longer than ours the name of a node may be that we watch, in bytes. All clients that are known make names of about
+/// that length. A stranger may make one that uses up the room for all watches of the session: it is looked for now and then.
+const LONGER_NAME: usize = 128;
 
 /// What we contend for at one path.
 #[derive(Clone, Debug)]
@@ -78,11 +83,24 @@ impl Queue {
         self.path.as_str().len() + name
     }
 
+    /// Whether the path of a node here is short enough to be watched.
+    pub(crate) fn may_watch(&self, path_bytes: usize) -> bool {
+        path_bytes <= self.watch_bytes() + LONGER_NAME
+    }
+
     /// Whether a contender that came now would have to wait.
     pub(crate) fn is_blocked(&self, names: &Names) -> bool {
         match self.admission {
-            Admission::InOrder(kind) => contenders(names.as_slice()).any(|other| kind.waits_for(other.kind)),
+            Admission::InOrder(kind) => predecessors(kind, names).next().is_some(),
             Admission::Room { permits, .. } => names.as_slice().len() + self.width() > permits as usize,
+        }
+    }
+
+    /// For how many others a contender that came now would have to wait; 0 where contenders do not wait for each other.
+    pub(crate) fn ahead(&self, names: &Names) -> usize {
+        match self.admission {
+            Admission::InOrder(kind) => predecessors(kind, names).count(),
+            Admission::Room { .. } => 0,
         }
     }
 
@@ -163,6 +181,11 @@ impl Queue {
         }
         Ok(gone)
     }
+}
+
+/// Those for whom a contender of this kind that came now would have to wait.
+fn predecessors(kind: Kind, names: &Names) -> impl Iterator<Item = Name<'_>> {
+    contenders(names.as_slice()).filter(move |other| kind.waits_for(other.kind))
 }
 
 /// Takes names out of a listing; others that share it keep theirs as it is.

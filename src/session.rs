@@ -1,66 +1,71 @@
 //! Owns [`Session`]: a ZooKeeper session that renews itself.
 
+mod attempt;
 mod budget;
 mod cleanup;
 mod connector;
 mod diagnosis;
+mod drain;
+mod events;
+mod health;
+mod identity;
 mod keeper;
+mod kept_node;
+mod names;
 mod nodes;
 mod operations;
+mod own_thread;
+mod register;
 mod renewal;
 mod request;
 mod search;
 mod server_session;
+mod servers;
 mod shared;
+mod slots;
+mod standing;
 mod trust;
+mod undisturbed;
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 use zookeeper_client::{Client, Connector, SessionId, SessionState};
 
-use crate::error::{Error, Result, Unanswered};
+use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::session::diagnosis::Diagnosis;
-use crate::session::renewal::{Servers, Supervisor, supervise};
+use crate::session::renewal::{Supervisor, supervise};
 use crate::session::server_session::Closing;
+
+pub use self::events::{SessionEvent, SessionEvents};
+pub use self::health::Checked;
+pub use self::kept_node::KeptNode;
 
 pub(crate) use self::budget::Reserved;
 pub(crate) use self::cleanup::{Deletion, delete_abandoned, delete_in_background};
+pub(crate) use self::connector::{TIMEOUTS_MS, has_chroot, normalize};
+pub(crate) use self::drain::drained;
+pub(crate) use self::identity::Connection;
 pub(crate) use self::nodes::{NewNode, OwnNode, OwnNodes};
-pub(crate) use self::operations::{Created, Event, Refusal, Watch};
-pub(crate) use self::request::{Answer, Failure, SessionOver};
+pub(crate) use self::operations::{Created, Refusal};
+#[cfg(feature = "blocking")]
+pub(crate) use self::own_thread::on_own_thread;
+pub(crate) use self::register::{Following, Watched};
+pub(crate) use self::request::{Answer, Failure, Interrupt, SessionOver};
 pub(crate) use self::search::{delete_late_doubles, find};
 pub(crate) use self::server_session::{End, Lasting, Phase, ServerSession, TrustNeed, Work};
+pub(crate) use self::servers::Servers;
 pub(crate) use self::shared::Names;
+pub(crate) use self::slots::Slot;
+pub(crate) use self::standing::{Arming, Event, StandingWatch, Watch};
 pub(crate) use self::trust::Moment;
-
-/// Why an attempt in one ZooKeeper session failed.
-#[derive(Debug)]
-pub(crate) enum Interrupt {
-    /// The session is over; there may be another.
-    SessionOver,
-    Failed(Error),
-}
-
-impl From<Error> for Interrupt {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl From<SessionOver> for Interrupt {
-    fn from(SessionOver: SessionOver) -> Self {
-        Self::SessionOver
-    }
-}
+pub(crate) use self::undisturbed::{Alone, Last};
 
 /// A ZooKeeper session for locks. It renews itself after it has expired.
 ///
@@ -90,29 +95,36 @@ pub struct Session {
 }
 
 struct Inner {
-    hosts: Arc<str>,
-    /// Why the hosts cannot be reached, where they are known.
+    /// The hosts and why they cannot be reached, where they are known.
     diagnosis: Option<Arc<Diagnosis>>,
+    /// The session timeout that is asked for, and whether paths begin below a node of the servers; until a server is reached.
+    asked: (Duration, bool),
     /// Whether somebody puts another session in the place of one that has expired.
     renews: AtomicBool,
+    /// Whether no lock is granted any more.
+    draining: watch::Sender<bool>,
     current: watch::Sender<Current>,
 }
 
 /// What stands for the session at the moment.
 #[derive(Clone)]
 enum Current {
+    /// None yet: no server has been reached.
+    Connecting,
     /// A ZooKeeper session; it may be over, and then is about to be replaced.
     Live(Arc<ServerSession>),
     /// None, until the servers are reached again; the last one is kept for its id.
     Renewing(Arc<ServerSession>),
     /// None any more.
-    Ended(Arc<ServerSession>, Error),
+    Ended(Option<Arc<ServerSession>>, Error),
 }
 
 impl Current {
-    fn zk(&self) -> &Arc<ServerSession> {
+    fn zk(&self) -> Option<&Arc<ServerSession>> {
         match self {
-            Self::Live(zk) | Self::Renewing(zk) | Self::Ended(zk, _) => zk,
+            Self::Connecting => None,
+            Self::Live(zk) | Self::Renewing(zk) => Some(zk),
+            Self::Ended(zk, _) => zk.as_ref(),
         }
     }
 }
@@ -197,12 +209,139 @@ impl Session {
     /// # }
     /// ```
     pub async fn connect_with(connector: Connector, hosts: &str) -> Result<Self> {
-        let servers = Servers::new(connector, hosts)?;
-        let (client, created) = servers.connect_first().await?;
-        let zk = keeper::start(client, Some(created));
-        let session = Self::of(zk, servers.hosts().clone(), Some(servers.diagnosis().clone()));
+        Self::connect_to(Servers::given(connector, hosts)?).await
+    }
+
+    /// Connects with a connector and to hosts that `ask` returns, and asks for them again whenever the session is renewed: for
+    /// passwords that are rotated, and for servers that move.
+    ///
+    /// `ask` is called at every attempt to connect, so during an outage about once in a session timeout. Then it may take 30 s.
+    /// While it fails, the session is not renewed, and [`Error::Unavailable`] has the text of its error as the
+    /// reason. The chroot has to remain the same: with another, the locks would be others.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Errors
+    ///
+    /// As [`connect_with`](Self::connect_with). The error of `ask`, if it is one of this crate, else
+    /// [`Error::InvalidInput`] with its text.
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), zookeeper_recipes::Error> {
+    /// use zookeeper_recipes::Session;
+    /// use zookeeper_recipes::zookeeper_client::Client;
+    ///
+    /// let session = Session::connect_by(async || {
+    ///     let password = tokio::fs::read_to_string("/run/secrets/zookeeper").await?;
+    ///     let hosts = tokio::fs::read_to_string("/etc/zookeeper-hosts").await?;
+    ///     let credentials = format!("billing:{}", password.trim_end());
+    ///     Ok((Client::connector().with_auth("digest", credentials.as_bytes()), hosts))
+    /// })
+    /// .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect_by<F, A>(ask: F) -> Result<Self>
+    where
+        F: Fn() -> A + Send + Sync + 'static,
+        A: Future<Output = Result<(Connector, String), Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+    {
+        Self::connect_to(Servers::asked(Arc::new(move || ask().boxed()))).await
+    }
+
+    pub(crate) async fn connect_to(servers: Servers) -> Result<Self> {
+        let (client, created, known) = servers.connect_first().await?;
+        let current = Current::Live(keeper::start(client, Some(created)));
+        Ok(Self::supervised(servers, current, known))
+    }
+
+    /// Connects in the background, and comes back at once: for a service that starts before its servers.
+    ///
+    /// Until a server is reached, calls that wait for a lock wait for that, too, and calls that do not wait return
+    /// [`Error::Unavailable`], with a reason for each host. A chroot that does not exist, and credentials that are refused, are
+    /// tried again, as after an expired session. [`close`](Self::close) works throughout.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] for `hosts` and connectors as in [`connect_with`](Self::connect_with), and outside a tokio
+    /// runtime.
+    ///
+    /// # Panics
+    ///
+    /// Panics on a tokio runtime without timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), zookeeper_recipes::Error> {
+    /// use zookeeper_recipes::zookeeper_client::Client;
+    /// use zookeeper_recipes::{Mutex, Session};
+    ///
+    /// let session = Session::lazy(Client::connector(), "zk1:2181,zk2:2181,zk3:2181")?;
+    /// let mutex = Mutex::new(&session, "/locks/nightly-report")?;
+    /// // Waits for a server, too.
+    /// let guard = mutex.lock().await?;
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lazy(connector: Connector, hosts: &str) -> Result<Self> {
+        Self::connected_later(Servers::given(connector, hosts)?)
+    }
+
+    /// As [`lazy`](Self::lazy), with a connector and hosts that are asked for as in [`connect_by`](Self::connect_by).
+    ///
+    /// Until a server is reached, [`Error::Unavailable`] also has the errors of `ask` as its reasons.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] outside a tokio runtime.
+    ///
+    /// # Panics
+    ///
+    /// Panics on a tokio runtime without timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), zookeeper_recipes::Error> {
+    /// use zookeeper_recipes::Session;
+    /// use zookeeper_recipes::zookeeper_client::Client;
+    ///
+    /// let session = Session::lazy_by(async || {
+    ///     let hosts = tokio::fs::read_to_string("/etc/zookeeper-hosts").await?;
+    ///     Ok((Client::connector(), hosts))
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lazy_by<F, A>(ask: F) -> Result<Self>
+    where
+        F: Fn() -> A + Send + Sync + 'static,
+        A: Future<Output = Result<(Connector, String), Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+    {
+        Self::connected_later(Servers::asked(Arc::new(move || ask().boxed())))
+    }
+
+    pub(crate) fn connected_later(servers: Servers) -> Result<Self> {
+        need_runtime("connect the session on the tokio runtime on which it is to live")?;
+        let known = servers.known();
+        Ok(Self::supervised(servers, Current::Connecting, known))
+    }
+
+    /// A session that is connected, and renewed, for as long as somebody uses it.
+    fn supervised(servers: Servers, current: Current, known: (Duration, bool)) -> Self {
+        let session = Self::of(current, Some(servers.diagnosis().clone()), known);
         tokio::spawn(supervise(Supervisor(Arc::downgrade(&session.inner)), servers));
-        Ok(session)
+        session
     }
 
     /// Shares the session of a client that is already connected.
@@ -231,21 +370,17 @@ impl Session {
     /// # }
     /// ```
     pub fn attach(client: Client) -> Result<Self> {
-        if tokio::runtime::Handle::try_current().is_err() {
-            let reason =
-                "there is none; attach the session on the tokio runtime on which its client was connected";
-            return Err(Error::invalid("runtime", reason));
-        }
-        // Panics here, rather than in the background, if the runtime has no timers.
-        drop(tokio::time::sleep(Duration::ZERO));
-        renewal::warn_if_short(&client);
-        let zk = keeper::start(client, None);
-        Ok(Self::of(zk, "the servers of the attached client".into(), None))
+        need_runtime("attach the session on the tokio runtime on which its client was connected")?;
+        servers::warn_if_short(&client);
+        let asked = (client.session_timeout(), client.path() != "/");
+        let current = Current::Live(keeper::start(client, None));
+        Ok(Self::of(current, None, asked))
     }
 
-    fn of(zk: Arc<ServerSession>, hosts: Arc<str>, diagnosis: Option<Arc<Diagnosis>>) -> Self {
+    fn of(current: Current, diagnosis: Option<Arc<Diagnosis>>, asked: (Duration, bool)) -> Self {
         let renews = AtomicBool::new(diagnosis.is_some());
-        let inner = Inner { hosts, diagnosis, renews, current: watch::Sender::new(Current::Live(zk)) };
+        let (draining, current) = (watch::Sender::new(false), watch::Sender::new(current));
+        let inner = Inner { diagnosis, asked, renews, draining, current };
         Self { inner: Arc::new(inner), options: Options::new() }
     }
 
@@ -277,7 +412,8 @@ impl Session {
     /// still releases all locks, if the servers can be reached. If the session ended in any other way, this is its last
     /// client, whose requests fail.
     ///
-    /// `None` after [`close`](Self::close), or after a task of the session has panicked.
+    /// `None` after [`close`](Self::close), after a task of the session has panicked, and before a [`lazy`](Self::lazy) session has
+    /// reached a server.
     ///
     /// # Examples
     ///
@@ -292,7 +428,7 @@ impl Session {
     /// ```
     #[must_use]
     pub fn client(&self) -> Option<Client> {
-        self.present().share_client().map(|client| Client::clone(&client))
+        self.present()?.share_client().map(|client| Client::clone(&client))
     }
 
     /// Lists the paths of the children of `parent`: where there is a lock per key, the locks that exist at the moment,
@@ -344,22 +480,25 @@ impl Session {
         Ok(paths)
     }
 
-    /// The id of the present ZooKeeper session. After a renewal it is another id.
+    /// The id of the present ZooKeeper session. After a renewal it is another id; before a [`lazy`](Self::lazy) session has
+    /// reached a server it is 0.
     #[must_use]
     pub fn id(&self) -> SessionId {
-        self.present().id()
+        self.present().map_or(SessionId(0), |zk| zk.id())
     }
 
     /// The state of the present ZooKeeper session, as its client reports it.
     #[must_use]
     pub fn state(&self) -> SessionState {
-        match self.present().phase() {
-            Phase::Over(End::Closed(_)) => SessionState::Closed,
-            Phase::Open | Phase::Closing | Phase::Over(_) => self.present().state(),
+        match (&*self.inner.current.borrow(), self.present()) {
+            (Current::Ended(..), None) => SessionState::Closed,
+            (_, None) => SessionState::Disconnected,
+            (_, Some(zk)) if matches!(zk.phase(), Phase::Over(End::Closed(_))) => SessionState::Closed,
+            (_, Some(zk)) => zk.state(),
         }
     }
 
-    /// Ends the session and with it all its locks.
+    /// Ends the session and with it all its locks. [`drain`](Self::drain) lets the holders finish first.
     ///
     /// Holds become [`Lost(Closed)`](crate::Loss::Closed) at once, their nodes are deleted, and waiters get
     /// [`Error::Closed`]. Then the ZooKeeper session is ended. It takes one session timeout at most. A second call
@@ -396,7 +535,9 @@ impl Session {
     /// # }
     /// ```
     pub async fn close(&self) -> Result<()> {
-        let (zk, renewing) = self.inner.end(Error::Closed);
+        let (Some(zk), renewing) = self.inner.end(Error::Closed) else {
+            return Ok(());
+        };
         zk.close();
         let end = match tokio::time::timeout(zk.timeout(), zk.over()).await {
             Ok(end) => end,
@@ -437,130 +578,49 @@ impl Session {
 
     /// Whether paths are not those of the servers, but begin below a node of theirs.
     pub(crate) fn has_chroot(&self) -> bool {
-        self.present().has_chroot()
+        self.inner.asked.1
     }
 
-    /// The error of a request that has not been answered in time.
-    pub(crate) fn unavailable(&self, after: Duration) -> Error {
-        let zk = self.present();
-        let connected = match zk.phase() {
-            Phase::Open | Phase::Closing | Phase::Over(End::Closed(_)) => zk.is_connected(),
-            // What its client reports of the connection may be out of date.
-            Phase::Over(End::Expired | End::AuthFailed | End::Orphaned) => false,
-        };
-        let why = if connected { Unanswered::TimeLimit } else { Unanswered::Servers };
-        let failures = match why {
-            Unanswered::TimeLimit => Vec::new(),
-            Unanswered::Servers => {
-                self.inner.diagnosis.as_ref().map_or_else(Vec::new, |diagnosis| diagnosis.failures())
-            }
-        };
-        Error::Unavailable { hosts: self.inner.hosts.to_string(), after, why, failures }
+    /// The hosts that it was given last.
+    fn hosts(&self) -> Arc<str> {
+        let known = self.inner.diagnosis.as_ref().map(|diagnosis| diagnosis.hosts());
+        known.unwrap_or_else(|| "the servers of the attached client".into())
     }
 
-    /// The time within which every call ends that does not queue.
-    pub(crate) fn timeout(&self) -> Duration {
-        self.present().timeout()
-    }
-
-    /// A ZooKeeper session to work in; waits while there is none.
-    pub(crate) async fn server_session(&self) -> Result<Arc<ServerSession>> {
-        let mut changes = self.inner.current.subscribe();
-        loop {
-            let current = changes.borrow_and_update().clone();
-            match &current {
-                Current::Ended(_, error) => return Err(error.clone()),
-                Current::Live(zk) => match zk.phase() {
-                    Phase::Open => return Ok(zk.clone()),
-                    Phase::Closing | Phase::Over(End::Closed(_)) => {
-                        return Err(Error::Closed);
-                    }
-                    Phase::Over(End::Orphaned) => {
-                        return Err(ended(ORPHANED));
-                    }
-                    Phase::Over(End::Expired | End::AuthFailed) if !self.inner.renews.load(Ordering::Acquire) => {
-                        return Err(ended(if zk.is_owned() {
-                            ORPHANED
-                        } else {
-                            "it has expired, and an attached session is not renewed"
-                        }));
-                    }
-                    Phase::Over(End::Expired | End::AuthFailed) => {}
-                },
-                Current::Renewing(_) => {}
-            }
-            if changes.changed().await.is_err() {
-                return Err(Error::Closed);
-            }
-        }
-    }
-
-    fn present(&self) -> Arc<ServerSession> {
-        self.inner.current.borrow().zk().clone()
-    }
-}
-
-impl Session {
-    /// Makes an attempt, in one ZooKeeper session after the other, until one does not end with its session.
-    pub(crate) async fn attempt<'a, T>(
-        &self,
-        make: impl Fn(Arc<ServerSession>) -> BoxFuture<'a, Result<T, Interrupt>> + Send,
-    ) -> Result<T> {
-        loop {
-            let zk = self.server_session().await?;
-            let result = tokio::select! {
-                biased;
-                // Dropping the attempt gives up what it has.
-                _ = zk.left_open() => Err(Interrupt::SessionOver),
-                result = make(zk.clone()) => result,
-            };
-            match result {
-                Ok(done) => return Ok(done),
-                Err(Interrupt::Failed(error)) => return Err(error),
-                Err(Interrupt::SessionOver) => {
-                    tracing::debug!(session = %zk.id(), "session is over; trying again in the next");
-                    zk.end_if_orphaned();
-                    zk.left_open().await;
-                }
-            }
-        }
-    }
-
-    /// Ends a request that does not queue within one session timeout.
-    pub(crate) async fn within_timeout<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
-        let limit = self.timeout();
-        tokio::time::timeout(limit, request).await.unwrap_or_else(|_| Err(self.unavailable(limit)))
+    fn present(&self) -> Option<Arc<ServerSession>> {
+        self.inner.current.borrow().zk().cloned()
     }
 }
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hosts = &self.inner.hosts;
-        f.debug_struct("Session").field("hosts", hosts).field("zk", &self.present()).finish_non_exhaustive()
+        f.debug_struct("Session")
+            .field("hosts", &self.hosts())
+            .field("zk", &self.present())
+            .finish_non_exhaustive()
     }
 }
 
 impl Inner {
     /// Ends the renewals. Returns the last zk, and whether a renewal was under way, when there is no session to end.
-    fn end(&self, error: Error) -> (Arc<ServerSession>, bool) {
-        let mut last = None;
+    fn end(&self, error: Error) -> (Option<Arc<ServerSession>>, bool) {
+        let mut last = (None, false);
         self.current.send_if_modified(|current| {
-            let renewing = matches!(current, Current::Renewing(_));
             let ended = matches!(current, Current::Ended(..));
-            let zk = current.zk().clone();
-            last = Some((zk.clone(), renewing));
+            let zk = current.zk().cloned();
+            last = (zk.clone(), matches!(current, Current::Renewing(_)));
             if !ended {
                 *current = Current::Ended(zk, error);
             }
             !ended
         });
-        last.expect("the closure was called")
+        last
     }
 
-    /// Puts `next` in the place of `zk`, unless the session was closed in the meantime.
-    fn replace(&self, zk: &Arc<ServerSession>, next: Current) -> bool {
+    /// Puts `next` in the place of what is there, unless the session was closed in the meantime.
+    fn replace(&self, next: Current) -> bool {
         self.current.send_if_modified(|current| {
-            let open = !matches!(current, Current::Ended(..)) && Arc::ptr_eq(current.zk(), zk);
+            let open = !matches!(current, Current::Ended(..));
             if open {
                 *current = next;
             }
@@ -571,8 +631,19 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.current.borrow().zk().close();
+        if let Some(zk) = self.current.borrow().zk() {
+            zk.close();
+        }
     }
+}
+
+/// Fails without a tokio runtime, and panics on one without timers, rather than in the background.
+fn need_runtime(instead: &str) -> Result<()> {
+    if tokio::runtime::Handle::try_current().is_err() {
+        return Err(Error::invalid("runtime", format!("there is none; {instead}")));
+    }
+    drop(tokio::time::sleep(Duration::ZERO));
+    Ok(())
 }
 
 const ORPHANED: &str = "the runtime that it ran on is gone, or a task of it has panicked";

@@ -12,6 +12,7 @@ use crate::distributed_lock::{
     DistributedElection, DistributedLock, DistributedReentrantLock, DistributedRwLock, DistributedSemaphore,
     LockProvider,
 };
+use crate::election::CurrentTerm;
 use crate::error::{Error, Loss, Result};
 use crate::owner::Owner;
 use crate::path::LockPath;
@@ -177,6 +178,6 @@ impl LockProvider for LocalSession {
 
     fn election_at(&self, path: &str) -> Result<Arc<dyn DistributedElection>> {
         let lock = self.lock_of(vec![Want::one(path, Kind::Latch)?]);
-        Ok(Arc::new(LocalElection { lock, current: Mutex::default() }))
+        Ok(Arc::new(LocalElection { lock, current: CurrentTerm::default() }))
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, Stream};
+use futures_util::{FutureExt, Stream, TryFutureExt};
 use zookeeper_client::SessionId;
 
 use crate::contender::Contender;
@@ -52,15 +52,15 @@ struct View {
     last: Mutex<Option<Option<Contender>>>,
     /// What was read of candidates at the end of the counter.
     czxids: Mutex<Czxids>,
-    /// The watch on what was seen last.
-    standing: Mutex<Option<Standing>>,
+    standing: Mutex<Standing>,
 }
 
-/// A watch that has not fired, as far as is known.
+/// The watch on what was seen last, if it has not fired yet, and the room for it in its session.
+#[derive(Default)]
 struct Standing {
-    fired: BoxFuture<'static, Result<Event, SessionOver>>,
-    session: SessionId,
-    _room: Option<Reserved>,
+    session: Option<SessionId>,
+    room: Option<Reserved>,
+    fired: Option<BoxFuture<'static, Result<Event, SessionOver>>>,
 }
 
 impl Observer {
@@ -122,6 +122,16 @@ impl Stream for Observer {
     }
 }
 
+impl Standing {
+    /// Reserves room for a watch on a path of `bytes` bytes, beyond what is reserved already.
+    fn make_room(&mut self, zk: &ServerSession, bytes: usize) -> Result<()> {
+        if self.session != Some(zk.id()) {
+            *self = Self { session: Some(zk.id()), ..Self::default() };
+        }
+        zk.reserve_watch(&mut self.room, bytes)
+    }
+}
+
 impl View {
     async fn changed(&self) -> Result<Option<Contender>> {
         let leader = self.lock.session.attempt(|zk| self.other(zk).boxed()).await?;
@@ -132,13 +142,14 @@ impl View {
     /// Waits for a leader other than was returned last.
     async fn other(&self, zk: Arc<ServerSession>) -> Result<Option<Contender>, Interrupt> {
         let queue = self.lock.queues().next().expect("an election has a queue");
-        let mut reserved = None;
         loop {
             let first = self.first(queue, &zk).await?;
             let parent = queue.path.as_str().len();
-            zk.reserve_watch(&mut reserved, first.as_ref().map_or(parent, |name| parent + 1 + name.len()))?;
+            let bytes = first.as_ref().map_or(parent, |name| parent + 1 + name.len());
+            let watches = queue.may_watch(bytes);
+            locked(&self.standing).make_room(&zk, if watches { bytes } else { 0 })?;
             let seen = match first.as_deref().and_then(Name::parse) {
-                Some(name) => match zk.retry(|| self.watch_leader(queue, name, &zk)).await? {
+                Some(name) => match zk.retry(|| self.read_leader(queue, name, watches, &zk)).await? {
                     Ok(seen) => Ok(seen?),
                     Err(error) => Err(error),
                 },
@@ -146,10 +157,13 @@ impl View {
             };
             match seen {
                 Ok(Some((leader, watch))) => {
-                    let fired = watch.fired().boxed();
-                    *locked(&self.standing) = Some(Standing { fired, session: zk.id(), _room: reserved.take() });
+                    locked(&self.standing).fired = watch.map(|watch| watch.fired().boxed());
                     if self.is_news(leader.as_ref()) {
                         return Ok(leader);
+                    }
+                    if !watches {
+                        tokio::time::sleep(zk.timeout() / 3).await;
+                        continue;
                     }
                     tokio::select! {
                         fired = self.fired() => fired?,
@@ -168,11 +182,11 @@ impl View {
     async fn fired(&self) -> Result<(), SessionOver> {
         poll_fn(|cx| {
             let mut standing = locked(&self.standing);
-            let fired = match standing.as_mut() {
-                Some(Standing { fired, .. }) => ready!(fired.poll_unpin(cx)).map(drop),
+            let fired = match standing.fired.as_mut() {
+                Some(fired) => ready!(fired.poll_unpin(cx)).map(drop),
                 None => Ok(()),
             };
-            *standing = None;
+            standing.fired = None;
             Poll::Ready(fired)
         })
         .await
@@ -181,7 +195,7 @@ impl View {
     /// Whether the watch stands in the present session, which is connected.
     fn stands(&self) -> bool {
         let session = &self.lock.session;
-        let is_here = locked(&self.standing).as_ref().is_some_and(|standing| standing.session == session.id());
+        let is_here = locked(&self.standing).session == Some(session.id());
         is_here && session.is_connected() && self.fired().now_or_never().is_none()
     }
 
@@ -202,19 +216,26 @@ impl View {
         Ok(first)
     }
 
-    /// Watches the node of the leader; `None` if it is another node than the one that is known.
-    async fn watch_leader(
+    /// Reads the node of the leader, with a watch or without; `None` if it is another node than the one that is known.
+    async fn read_leader(
         &self,
         queue: &Queue,
         name: Name<'_>,
+        watches: bool,
         zk: &ServerSession,
     ) -> Result<Result<Seen>, Failure> {
-        let (data, stat, watch) = zk.watch_data(&queue.path.child(name.text)).await?;
+        let path = queue.path.child(name.text);
+        let (data, stat, watch) = if watches {
+            zk.watch_data(&path).map_ok(|(data, stat, watch)| (data, stat, Some(watch))).await?
+        } else {
+            zk.read(&path).map_ok(|(data, stat)| (data, stat, None)).await?
+        };
         let same = update_czxid(&mut locked(&self.czxids), name.text, stat.czxid);
         if !same {
             return Ok(Ok(None));
         }
-        Ok(Contender::new(queue, &name, data, &stat).map(|leader| Some((Some(leader.holding()), watch))))
+        Ok(Contender::new(&self.lock, queue, &name, data, &stat)
+            .map(|leader| Some((Some(leader.holding()), watch))))
     }
 }
 
@@ -231,8 +252,8 @@ impl fmt::Debug for Observer {
     }
 }
 
-/// A leader, or that there is none, with the watch that fires when this changes.
-type Seen = Option<(Option<Contender>, Watch)>;
+/// A leader, or that there is none, with the watch that fires when this changes, if one was set.
+type Seen = Option<(Option<Contender>, Option<Watch>)>;
 
 /// Watches for a candidate, where there is none: the children of the path, or its creation.
 async fn watch_for_any(queue: &Queue, zk: &Arc<ServerSession>) -> Result<Seen, Failure> {
@@ -241,11 +262,11 @@ async fn watch_for_any(queue: &Queue, zk: &Arc<ServerSession>) -> Result<Seen, F
             let names = zk.without_abandoned(names);
             delete_abandoned(zk, &queue.path, &names);
             let nobody = names.as_slice().iter().all(|text| Name::parse(text).is_none());
-            Ok(nobody.then_some((None, watch)))
+            Ok(nobody.then_some((None, Some(watch))))
         }
         Err(Failure::Refused(ZkError::NoNode)) => {
             let (exists, watch) = zk.watch_existence(queue.path.as_str()).await?;
-            Ok((!exists).then_some((None, watch)))
+            Ok((!exists).then_some((None, Some(watch))))
         }
         Err(failure) => Err(failure),
     }

@@ -1,10 +1,10 @@
-//! Owns [`Term`]: a leadership as [`Election::lead`](crate::Election::lead) hands it out, which holds nothing; and the
-//! loop that leads term after term.
+//! Owns [`Term`]: a leadership as [`Election::lead`](crate::Election::lead) hands it out, which holds nothing; the
+//! loop that leads term after term; and the view of the present one.
 
 use std::future::Future;
 use std::ops::{ControlFlow, Deref};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
@@ -15,7 +15,9 @@ use crate::hold::HoldMonitor;
 /// One term of a leader: a [monitor](HoldMonitor) of the leadership that [`Election::lead`](crate::Election::lead)
 /// keeps.
 ///
-/// It holds nothing, so you may ignore it or keep it.
+/// It holds nothing, so you may ignore it or keep it. To end in order when somebody asks for it, await
+/// [`revoke_requested`](HoldMonitor::revoke_requested): it resolves when an operator revokes the leadership, the session is
+/// [drained](crate::Session::drain), or the [`Candidate`](crate::Candidate) of the term is stopped.
 #[derive(Clone, Debug)]
 pub struct Term {
     monitor: HoldMonitor,
@@ -81,6 +83,26 @@ impl Deref for Term {
 
     fn deref(&self) -> &HoldMonitor {
         &self.monitor
+    }
+}
+
+/// The last term of an election and its clones.
+#[derive(Clone, Default)]
+pub(crate) struct CurrentTerm(Arc<Mutex<Option<HoldMonitor>>>);
+
+impl CurrentTerm {
+    pub(crate) fn begin(&self, term: HoldMonitor) {
+        *self.last() = Some(term);
+    }
+
+    /// A view of the term, unless it has ended.
+    pub(crate) fn monitor(&self) -> Option<HoldMonitor> {
+        let term = self.last().clone();
+        term.filter(|term| term.state().ended().is_none())
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<HoldMonitor>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

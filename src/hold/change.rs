@@ -50,7 +50,7 @@ impl Hold {
         };
         match changed {
             Ok(()) => {
-                (self.nodes, self.czxids) = next.paths().into_iter().unzip();
+                self.nodes = next.paths().into_iter().map(|(path, _)| path).collect();
                 core.put_back(Owned { nodes: next, trust: owned.trust });
                 match core.loss() {
                     Some(loss) => Err((self, loss.into())),
@@ -77,13 +77,15 @@ async fn exchange(core: &Core, old: &mut OwnNodes, next: &mut OwnNodes) -> Resul
     // Of a node that nobody has written to. Nothing is deleted unseen: somebody may have asked for the lock back.
     let mut version = 0;
     zk.connected().await?;
+    let mut lost = 0;
     loop {
         next.create_instead_of(&old_path, version);
         let refusals = match next.created().await {
             Ok(Ok(())) => break,
             Ok(Err(refusals)) => refusals,
             Err(Failure::Unknown) => {
-                zk.reconnected().await?;
+                lost += 1;
+                zk.reconnected(lost).await?;
                 continue;
             }
             Err(Failure::SessionOver | Failure::Refused(_)) => return Err(SessionOver.into()),

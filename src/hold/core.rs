@@ -15,11 +15,12 @@ use zookeeper_client::SessionState;
 use crate::error::{Error, Loss, Result};
 use crate::fencing_token::FencingToken;
 use crate::hold::watch::watch_over;
-use crate::hold::{Ended, HoldState, REVOKE, View};
+use crate::hold::{Ended, HoldState, REVOKE, View, resigned};
 use crate::options::Trust;
 use crate::path::LockPath;
 use crate::session::Moment;
 use crate::session::{End, Failure, Lasting, OwnNodes, Phase, ServerSession, SessionOver, TrustNeed, Work};
+use crate::telemetry::Held;
 
 type ZkError = zookeeper_client::Error;
 
@@ -27,10 +28,13 @@ type ZkError = zookeeper_client::Error;
 pub(super) struct Core {
     pub(super) zk: Arc<ServerSession>,
     pub(super) trust: Trust,
+    /// Whether the session is being drained, which asks for all locks back.
+    pub(super) draining: watch::Receiver<bool>,
     /// When the hold gives itself up, if it does.
     pub(super) limit: Option<Moment>,
     pub(super) path: LockPath,
     pub(super) token: FencingToken,
+    pub(super) seen: Held,
     pub(super) stage: watch::Sender<Stage>,
     pub(super) owned: Mutex<Option<Owned>>,
     /// Whether something watches over it in the background.
@@ -93,7 +97,7 @@ impl Core {
     pub(super) fn untrusted(&self) -> Option<Loss> {
         match self.zk.phase() {
             Phase::Closing | Phase::Over(End::Closed(_)) => return Some(Loss::Closed),
-            Phase::Over(End::Expired | End::AuthFailed | End::Orphaned) => {
+            Phase::Over(End::Expired | End::Unusable | End::AuthFailed | End::Orphaned) => {
                 return Some(Loss::Expired);
             }
             Phase::Open => {}
@@ -122,7 +126,16 @@ impl Core {
 
     /// Releases the hold; returns its nodes to the first caller only.
     pub(super) fn give_up(&self) -> Option<Owned> {
-        self.advance(|stage| stage.is_held().then_some(Stage::Released)).then(|| self.take_owned()).flatten()
+        let is_trusted = self.untrusted().is_none();
+        let ended = self.advance(|stage| stage.is_held().then_some(Stage::Released));
+        if ended {
+            self.seen.ended(None);
+        }
+        let mut owned = ended.then(|| self.take_owned()).flatten()?;
+        if is_trusted {
+            owned.nodes.still_hold();
+        }
+        Some(owned)
     }
 
     /// Loses the hold, if its stage is still `watched`.
@@ -136,8 +149,12 @@ impl Core {
         match loss {
             // The caller's own doing.
             Loss::Closed => {}
-            loss => tracing::warn!(path = %self.path, token = %self.token, %loss, "lock is lost"),
+            loss => {
+                let (path, token, cause) = (&self.path, self.token, loss.as_str());
+                tracing::warn!(parent: self.seen.span(), %path, %token, %loss, cause, "lock is lost");
+            }
         }
+        self.seen.ended(Some(loss));
         drop(self.take_owned());
     }
 
@@ -163,13 +180,6 @@ impl Core {
         }
     }
 
-    /// Takes note of the data of a node of the hold, in which somebody may ask for the lock back.
-    pub(super) fn saw(&self, data: &[u8]) {
-        if data == REVOKE && !self.revoked.swap(true, Ordering::AcqRel) {
-            self.stage.send_modify(|_| {});
-        }
-    }
-
     fn advance(&self, next: impl FnOnce(Stage) -> Option<Stage>) -> bool {
         self.stage.send_if_modified(|stage| match next(*stage) {
             Some(next) => {
@@ -189,6 +199,12 @@ impl Core {
         self.lock_owned().as_ref().map_or_else(Vec::new, |owned| owned.nodes.paths())
     }
 
+    /// The lock path and what created it, if the lock was granted without a look at it.
+    pub(super) fn path_unseen(&self) -> Option<(LockPath, i64)> {
+        let owned = self.lock_owned();
+        owned.as_ref()?.nodes.path_unseen().map(|(path, czxid)| (path.clone(), czxid))
+    }
+
     fn lock_owned(&self) -> MutexGuard<'_, Option<Owned>> {
         self.owned.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -197,7 +213,7 @@ impl Core {
     /// lock back.
     async fn write(&self, data: &[u8]) -> Result<()> {
         let ended = || match self.found_end() {
-            Some(HoldState::Released) => Error::invalid("leadership", "it was resigned; proclaim while it lasts"),
+            Some(HoldState::Released) => resigned(),
             end => end.and_then(HoldState::loss).unwrap_or(Loss::Expired).into(),
         };
         let Some((node, czxid)) = self.nodes().into_iter().next() else {
@@ -309,6 +325,19 @@ impl View for Core {
     fn ended(self: Arc<Self>) -> BoxFuture<'static, Ended> {
         self.watch();
         async move { self.end().await }.boxed()
+    }
+
+    fn revoke(&self) {
+        self.saw(REVOKE);
+    }
+
+    fn revoke_requested(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        self.when_revoked().boxed()
+    }
+
+    fn changed_from(self: Arc<Self>, before: HoldState) -> BoxFuture<'static, HoldState> {
+        self.watch();
+        async move { self.state_other_than(before).await }.boxed()
     }
 
     fn proclaim(self: Arc<Self>, data: Vec<u8>) -> BoxFuture<'static, Result<()>> {

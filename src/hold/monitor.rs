@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 
-use crate::error::{Loss, Result};
+use crate::error::{Error, Loss, Result};
 use crate::fencing_token::FencingToken;
 use crate::hold::HoldState;
 use crate::options::validate_data;
@@ -39,6 +39,19 @@ pub(crate) trait View: Send + Sync {
 
     /// Resolves when the hold has ended.
     fn ended(self: Arc<Self>) -> BoxFuture<'static, Ended>;
+
+    /// Takes note that somebody in this process asks for the lock back.
+    fn revoke(&self) {}
+
+    /// Resolves when somebody asks for the lock back while it is held.
+    fn revoke_requested(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        pending().boxed()
+    }
+
+    /// Resolves with the state once it is another.
+    fn changed_from(self: Arc<Self>, _before: HoldState) -> BoxFuture<'static, HoldState> {
+        pending().boxed()
+    }
 
     /// Sets what observers of a leader see.
     fn proclaim(self: Arc<Self>, _data: Vec<u8>) -> BoxFuture<'static, Result<()>> {
@@ -144,6 +157,37 @@ impl HoldMonitor {
         lost(self.ended())
     }
 
+    /// Resolves when someone asks the holder to release; never once the hold has ended. See
+    /// [`Hold::revoke_requested`](crate::Hold::revoke_requested).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing. Each call returns its own future, which also resolves if the request came
+    /// before.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(monitor: zookeeper_recipes::HoldMonitor) {
+    /// tokio::select! {
+    ///     () = monitor.revoke_requested() => println!("finish the step, and release"),
+    ///     ended = monitor.ended() => println!("{ended}"),
+    /// }
+    /// # }
+    /// ```
+    pub fn revoke_requested(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        self.0.clone().revoke_requested()
+    }
+
+    /// Asks the holder to release, without a request to the servers.
+    pub(crate) fn revoke(&self) {
+        self.0.revoke();
+    }
+
+    pub(crate) async fn state_other_than(&self, before: HoldState) -> HoldState {
+        self.0.clone().changed_from(before).await
+    }
+
     pub(crate) async fn proclaim(&self, data: Vec<u8>) -> Result<()> {
         validate_data("data", &data)?;
         self.0.clone().proclaim(data).await
@@ -217,6 +261,11 @@ impl fmt::Debug for HoldMonitor {
             .field("state", &self.state())
             .finish()
     }
+}
+
+/// The error of a leader that proclaims after its release.
+pub(crate) fn resigned() -> Error {
+    Error::invalid("leadership", "it was resigned; proclaim while it lasts")
 }
 
 /// The loss, if it is one; never for a release.

@@ -36,7 +36,7 @@ pub(super) async fn watch_over(core: Arc<Core>) {
                 biased;
                 () = left(&mut stages, stage) => false,
                 _ = &mut lost => true,
-                _ = watches.any_gone() => {
+                () = deleted(&mut watches, &core) => {
                     core.lose_at(stage, Loss::Deleted);
                     false
                 }
@@ -58,6 +58,26 @@ pub(super) async fn watch_over(core: Arc<Core>) {
 async fn left(stages: &mut watch::Receiver<Stage>, stage: Stage) {
     // The sender lives in the core; an error cannot come.
     let _ = stages.wait_for(|now| *now != stage).await;
+}
+
+/// Waits until a node is gone, or the path that it was in.
+async fn deleted(watches: &mut NodeWatches, core: &Core) {
+    tokio::select! {
+        _ = watches.any_gone() => {}
+        () = other_path(core) => {}
+    }
+}
+
+/// Looks once whether the lock path is still the one in which the lock was granted, if nobody has looked at it then; waits for
+/// ever if it is.
+async fn other_path(core: &Core) {
+    if let Some((path, czxid)) = core.path_unseen()
+        && let Ok(Ok(seen)) = core.zk.retry(|| core.zk.stat(path.as_str())).await
+        && seen.is_none_or(|stat| stat.czxid != czxid)
+    {
+        return;
+    }
+    pending().await
 }
 
 /// Takes what a node's data is when it may have changed.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
@@ -15,35 +16,55 @@ use crate::hold::Hold;
 use crate::lock::Lock;
 
 /// How many are ahead, as far as is known.
-#[derive(Debug)]
-pub(crate) struct Progress(watch::Sender<Option<usize>>);
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    ahead: watch::Sender<Option<usize>>,
+    has_waited: AtomicBool,
+}
 
 impl Progress {
     pub(crate) fn new() -> Self {
-        Self(watch::Sender::new(None))
+        Self::default()
     }
 
     /// Notes how many are ahead.
     pub(super) fn ahead(&self, count: usize) {
-        self.0.send_replace(Some(count));
+        self.waits();
+        self.ahead.send_replace(Some(count));
+    }
+
+    /// Notes that somebody is ahead, maybe one without a node.
+    pub(super) fn waits(&self) {
+        self.has_waited.store(true, Ordering::Release);
+    }
+
+    /// Whether somebody was ahead.
+    pub(crate) fn has_waited(&self) -> bool {
+        self.has_waited.load(Ordering::Acquire)
     }
 
     /// How many were ahead at the last look; `None` before anybody was seen.
     pub(crate) fn last(&self) -> Option<usize> {
-        *self.0.borrow()
+        *self.ahead.borrow()
+    }
+
+    /// Waits until that is another than `last`.
+    pub(crate) async fn left(&self, last: Option<usize>) {
+        // The sender lives in `self`.
+        let _ = self.ahead.subscribe().wait_for(|ahead| *ahead != last).await;
     }
 
     /// Waits until it is known how many are ahead.
     pub(crate) async fn known(&self) {
         // The sender lives in `self`.
-        let _ = self.0.subscribe().wait_for(Option::is_some).await;
+        let _ = self.ahead.subscribe().wait_for(Option::is_some).await;
     }
 }
 
 /// A waiter in a queue. Await it for the guard `G`; drop it to leave the queue.
 ///
-/// It makes progress only while it is awaited. Once it is first in the queue, it keeps the others waiting until it is
-/// awaited, as a guard would.
+/// It makes progress only while it is awaited. Once it is first in the queue, or a task of the same session has handed the
+/// lock over to it, it keeps the others waiting until it is awaited, as a guard would.
 ///
 /// It belongs to the runtime on which it joined the queue.
 ///

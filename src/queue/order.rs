@@ -33,13 +33,7 @@ pub(crate) type Kind = ContenderKind;
 
 impl fmt::Display for ContenderKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Lock => "lock",
-            Self::Read => "reader",
-            Self::Write => "writer",
-            Self::Lease => "permit",
-            Self::Latch => "candidate",
-        })
+        f.pad(self.as_str())
     }
 }
 
@@ -55,6 +49,16 @@ const SEPARATORS: [(&str, Kind); 7] = [
 ];
 
 impl Kind {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::Read => "reader",
+            Self::Write => "writer",
+            Self::Lease => "permit",
+            Self::Latch => "candidate",
+        }
+    }
+
     /// What stands between the guid and the number in the names we make.
     pub(crate) fn separator(self) -> &'static str {
         match self {
@@ -183,22 +187,32 @@ pub(crate) fn position(listing: &[String], mine: &str, czxids: &Czxids) -> Resul
         return Err(Undecided::Unlisted);
     };
     let me = rank(me, czxids);
-    let mut ahead: Vec<_> = contenders(listing)
-        .filter(|other| other.text != mine && me.name.kind.waits_for(other.kind))
-        .map(|other| rank(other, czxids))
+    // One pass, and nothing is kept of the names: a line may be thousands of them long.
+    let (mut ahead, mut nearest, mut zone) = (0, None::<Ranked<'_>>, Vec::new());
+    for name in contenders(listing) {
+        if name.text == mine || !me.name.kind.waits_for(name.kind) {
+            continue;
+        }
+        let other = rank(name, czxids);
+        let precedes = other.precedes(&me);
         // Within the zone nothing is certain before the czxids are known.
-        .filter(|other| (me.name.is_in_zone() && other.name.is_in_zone()) || other.precedes(&me))
-        .collect();
-    let unordered = unordered(ahead.iter().chain([&me]));
+        if name.is_in_zone() && (precedes || me.name.is_in_zone()) {
+            zone.push(other);
+        }
+        if precedes {
+            ahead += 1;
+            // Waiting for the nearest alone keeps a release from waking contenders that it cannot admit.
+            let is_nearer = |than: &Ranked<'_>| other.cmp_before(than, me.name.number).is_gt();
+            nearest = nearest.filter(|nearest| !is_nearer(nearest)).or(Some(other));
+        }
+    }
+    let unordered = unordered(zone.iter().chain([&me]));
     if !unordered.is_empty() {
         return Err(Undecided::Unordered(unordered));
     }
-    ahead.retain(|other| other.precedes(&me));
-    // Waiting for the nearest alone keeps a release from waking contenders that it cannot admit.
-    let nearest = ahead.iter().max_by(|one, other| one.cmp_before(other, me.name.number));
     Ok(nearest.map_or(Position::Granted, |nearest| Position::Behind {
         predecessor: nearest.name.text.to_owned(),
-        ahead: ahead.len(),
+        ahead,
     }))
 }
 

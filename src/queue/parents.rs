@@ -16,7 +16,7 @@ use futures_util::future::join_all;
 use zookeeper_client::Stat;
 
 use crate::error::{Error, Result};
-use crate::options::Options;
+use crate::options::{Options, Parents};
 use crate::queue::Queue;
 use crate::session::{Failure, Interrupt, Names, Refusal, ServerSession};
 
@@ -28,6 +28,9 @@ pub(crate) const MAX_REQUEST_BYTES: usize = 1_000_000;
 /// What all guesses of one burst may have together, in bytes.
 const MAX_GUESSED_BYTES: usize = 2 * MAX_REQUEST_BYTES;
 
+/// More than this, in bytes, may be too large for a server that was set to take less than usual.
+const LARGE: usize = 16 * 1024;
+
 /// What a transaction creates before its nodes, ancestors first.
 pub(super) type Containers = Vec<String>;
 
@@ -37,7 +40,7 @@ pub(super) type Plan = (Vec<Containers>, Vec<String>);
 
 /// The missing parents of the queues of one acquisition, as far as they are known.
 #[derive(Debug)]
-pub(super) struct Parents<'a> {
+pub(super) struct MissingParents<'a> {
     queues: &'a [&'a Queue],
     options: &'a Options,
     /// The bytes of the nodes in a request.
@@ -63,7 +66,7 @@ pub(super) enum Remedy {
     Search,
 }
 
-impl<'a> Parents<'a> {
+impl<'a> MissingParents<'a> {
     pub(super) fn new(queues: &'a [&'a Queue], options: &'a Options, node_bytes: usize) -> Self {
         let (missing, absent) = (BTreeSet::new(), BTreeSet::new());
         Self { queues, options, node_bytes, missing, absent, found: None, has_guessed: false, asks: false }
@@ -79,10 +82,31 @@ impl<'a> Parents<'a> {
         self.node_bytes + containers.into_iter().map(cost).sum::<usize>()
     }
 
+    /// Fails, where the servers close the connection on creates again and again, if what was tried can be the cause: not if they
+    /// have answered such a create before.
+    pub(super) fn give_up(&self, zk: &ServerSession, guesses: &[Containers]) -> Result<()> {
+        // The last guess is the largest.
+        let largest = guesses.last().into_iter().flatten();
+        let with_parents = has_containers(guesses);
+        let cause = if self.request_bytes(zk, largest.map(String::as_str)) > LARGE {
+            "create nodes (the request may exceed the servers' jute.maxbuffer) under"
+        } else if zk.knows_create(with_parents) {
+            return Ok(());
+        } else if with_parents {
+            "create missing parents (the servers close the connection on that; see Options::with_parents) of"
+        } else {
+            "create a node (the servers close the connection on that) under"
+        };
+        Err(Error::refused(cause, self.queues[0].path.as_str(), ZkError::ConnectionLoss))
+    }
+
     /// What to create with the nodes.
     pub(super) async fn plan(&mut self, zk: &Arc<ServerSession>) -> Result<Plan, Interrupt> {
         self.absent.clear();
         self.asks = false;
+        if let Some(missing) = self.missing.first().filter(|_| self.options.parents() == Parents::MustExist) {
+            return Err(must_exist(self.queues[*missing].path.as_str()).into());
+        }
         if let Some(found) = self.found.take() {
             return Ok(self.exactly(zk, found)?);
         }
@@ -202,7 +226,8 @@ impl<'a> Parents<'a> {
                 // If it may be there, it was not for us to create.
                 ZkError::NoAuth if !self.absent.contains(path) && !containers.iter().any(|one| one == parent) => {}
                 ZkError::Unimplemented => {
-                    let action = "create a container (which needs ZooKeeper 3.5.3 or later) at";
+                    let action =
+                        "create a container (which needs ZooKeeper 3.5.3 or later; see Options::with_parents) at";
                     return Err(Error::refused(action, path, error).into());
                 }
                 error => return Err(refused("create", path, error)),
@@ -210,6 +235,18 @@ impl<'a> Parents<'a> {
         }
         Ok(Remedy::OtherParents)
     }
+}
+
+pub(super) fn has_containers(guesses: &[Containers]) -> bool {
+    guesses.iter().any(|containers| !containers.is_empty())
+}
+
+/// The error of a path that is not to be created.
+pub(crate) fn must_exist(path: &str) -> Error {
+    Error::invalid(
+        "lock path",
+        format!("{path:?} does not exist, and the options leave it to you; create it first"),
+    )
 }
 
 /// Those of `paths` that do not exist.

@@ -11,46 +11,72 @@ use futures_util::future::{join, join_all};
 
 use crate::error::{Error, Result};
 use crate::options::Options;
-use crate::queue::order::{Czxids, Position, Undecided, position};
-use crate::queue::parents::{Containers, Parents, Remedy};
-use crate::queue::{Admission, Queue, ZkError, leave_out, watch};
-use crate::session::Moment;
+use crate::path::LockPath;
+use crate::queue::order::{Czxids, Kind, Name, Position, Undecided, position};
+use crate::queue::parents::{Containers, MissingParents, Remedy, has_containers};
+use crate::queue::{Admission, Queue, ZkError, leave_out};
 use crate::session::{
-    Created, Failure, Interrupt, Names, NewNode, OwnNode, OwnNodes, Phase, Reserved, ServerSession, SessionOver,
-    delete_abandoned, delete_in_background,
+    Alone, Arming, Connection, Created, Failure, Interrupt, Last, Names, NewNode, OwnNode, OwnNodes, Phase,
+    ServerSession, SessionOver, delete_abandoned, delete_in_background,
 };
 
 /// Empty containers vanish at any moment, so a missing parent is created again; but not for ever.
 const MAX_ROUNDS: usize = 64;
 
-/// How often a large request may lose the connection before it is taken for the cause.
-const MAX_LOST: usize = 10;
-
-/// More than this, in bytes, may be too large for a server that was set to take less than usual.
-const LARGE: usize = 16 * 1024;
+/// How often creates in a row may lose the connection, each after a search that was answered, before they are taken for the
+/// cause.
+const MAX_LOST: u32 = 10;
 
 /// Our place in one queue, or in several at once. Dropping it leaves the queues, whatever is under way.
 #[derive(Debug)]
 pub(crate) struct Place<'a> {
     pub(super) nodes: OwnNodes,
     pub(super) waiters: Vec<Waiter<'a>>,
-    options: &'a Options,
+    /// Whether it is all that the lock consists of.
+    is_whole: bool,
+    /// What is known of our last node there.
+    last: Option<Last>,
+    /// The connection on which the positions were seen, if they were.
+    pub(super) connection: Option<Connection>,
+    pub(super) options: &'a Options,
+    /// By what it was granted, if it is.
+    pub(super) way: Way,
 }
 
-const TOO_LARGE: &str = "create nodes (the request may exceed the servers' jute.maxbuffer) under";
+/// By what a place is granted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Way {
+    /// A listing shows that nobody is ahead.
+    Listed,
+    /// The stat of the path shows that nobody else is there.
+    Alone,
+    /// The number that the create returned is the one after our last.
+    Undisturbed,
+    /// The predecessor, of the same session, has handed the lock over.
+    HandedOver,
+    /// The predecessor, of another session, was the only one ahead, and was deleted.
+    Deleted,
+}
 
 /// A place in one queue.
 #[derive(Debug)]
 pub(super) struct Waiter<'a> {
     pub(super) queue: &'a Queue,
     /// As far as is known.
-    position: Option<Position>,
-    czxids: Czxids,
+    pub(super) position: Option<Position>,
+    pub(super) czxids: Czxids,
 }
 
 impl<'a> Place<'a> {
     /// Prepares a place; nothing is sent.
-    pub(crate) fn new(zk: &Arc<ServerSession>, queues: &'a [Queue], options: &'a Options) -> Result<Self> {
+    ///
+    /// `is_whole` is whether it is all that the lock consists of.
+    pub(crate) fn new(
+        zk: &Arc<ServerSession>,
+        queues: &'a [Queue],
+        options: &'a Options,
+        is_whole: bool,
+    ) -> Result<Self> {
         let all = queues.iter().flat_map(|queue| std::iter::repeat_n(queue, queue.width()));
         let new = all.map(|queue| NewNode {
             parent: &queue.path,
@@ -59,7 +85,15 @@ impl<'a> Place<'a> {
         });
         let nodes = OwnNodes::prepare(zk, options, new)?;
         let waiters = queues.iter().map(|queue| Waiter { queue, position: None, czxids: Czxids::new() });
-        Ok(Self { nodes, waiters: waiters.collect(), options })
+        Ok(Self {
+            nodes,
+            waiters: waiters.collect(),
+            is_whole,
+            last: None,
+            connection: None,
+            options,
+            way: Way::Listed,
+        })
     }
 
     pub(crate) fn into_nodes(self) -> OwnNodes {
@@ -71,8 +105,22 @@ impl<'a> Place<'a> {
         self.nodes.paths()
     }
 
+    pub(crate) fn way(&self) -> Way {
+        self.way
+    }
+
     pub(crate) fn zk(&self) -> &Arc<ServerSession> {
         self.nodes.zk()
+    }
+
+    /// The path, if it is the place of a mutex, and of nothing else.
+    fn lone_mutex(&self) -> Option<&'a LockPath> {
+        match &self.waiters[..] {
+            [Waiter { queue: Queue { path, admission: Admission::InOrder(Kind::Lock), .. }, .. }] => {
+                self.is_whole.then_some(path)
+            }
+            _ => None,
+        }
     }
 
     /// The index of the queue of a node.
@@ -101,6 +149,7 @@ impl<'a> Place<'a> {
     /// What is under way belongs to the nodes, which the place owns.
     pub(crate) async fn enter(&mut self) -> Result<Position, Interrupt> {
         let zk = self.zk().clone();
+        self.last = self.lone_mutex().and_then(|path| zk.take_last(path));
         let queues: Vec<_> = self.waiters.iter().map(|waiter| waiter.queue).collect();
         let mut parents = None;
         let (mut rounds, mut lost) = (0, 0);
@@ -111,22 +160,37 @@ impl<'a> Place<'a> {
                 return Err(SessionOver.into());
             }
             let (guesses, looks) = match &mut parents {
-                Some(parents) => Parents::plan(parents, &zk).await?,
+                Some(parents) => Box::pin(MissingParents::plan(parents, &zk)).await?,
                 // Mostly the parents are there.
                 None => (vec![Containers::new()], Vec::new()),
             };
+            let is_first = rounds == 0 && lost == 0;
+            let guesses_next = is_first && self.last.as_ref().is_some_and(|last| last.allows_guess(&zk));
+            self.connection = Some(zk.connection());
             // The creates are sent before the listings, which therefore contain the nodes. All travel together unless four
             // listings of a path are under way.
             self.nodes.create(guesses.clone());
             let stats: Vec<_> = looks.iter().map(|path| zk.stat(path)).collect();
-            // Their answers come last, so the caller need not be woken before.
-            let listings = join_all(queues.iter().map(|queue| zk.list(&queue.path))).await;
-            match self.nodes.created().await {
+            let arming = self.last.as_ref().filter(|_| is_first && !guesses_next);
+            let arming = arming.and_then(|last| last.arm(&zk, queues[0].path.as_str()));
+            let listings = if guesses_next || arming.is_some() {
+                Vec::new()
+            } else {
+                // Their answers come last, so the caller need not be woken before.
+                join_all(queues.iter().map(|queue| zk.list(&queue.path))).await
+            };
+            let created = self.nodes.created().await;
+            if created.is_ok() {
+                zk.has_answered_create(has_containers(&guesses));
+            }
+            match created {
+                Ok(Ok(())) if self.is_alone(guesses_next, arming).await => return Ok(self.position()),
                 Ok(Ok(())) => return self.judge_all(listings).await,
                 Ok(Err(refusals)) => {
                     rounds += 1;
                     let bytes = || self.request_bytes();
-                    let parents = parents.get_or_insert_with(|| Parents::new(&queues, self.options, bytes()));
+                    let parents =
+                        parents.get_or_insert_with(|| MissingParents::new(&queues, self.options, bytes()));
                     match parents.judge(&guesses, refusals, |node| self.queue_of(node))? {
                         Remedy::OtherParents => {
                             parents.look_around(looks, join_all(stats).await, listings);
@@ -137,23 +201,37 @@ impl<'a> Place<'a> {
                 }
                 Err(Failure::Unknown) => {
                     lost += 1;
-                    // The last guess is the largest.
-                    let last = guesses.last().into_iter().flatten();
-                    let bytes = Parents::new(&queues, self.options, self.request_bytes());
-                    if lost > MAX_LOST && bytes.request_bytes(&zk, last.map(String::as_str)) > LARGE {
-                        return Err(
-                            Error::refused(TOO_LARGE, queues[0].path.as_str(), ZkError::ConnectionLoss).into()
-                        );
+                    if lost > MAX_LOST {
+                        let parents = MissingParents::new(&queues, self.options, self.request_bytes());
+                        parents.give_up(&zk, &guesses)?;
                     }
-                    zk.reconnected().await?;
+                    zk.reconnected(lost).await?;
                 }
                 Err(Failure::SessionOver | Failure::Refused(_)) => return Err(SessionOver.into()),
             }
-            if self.recover().await? {
+            // Rare, as is a missing node, so not every waiter keeps the room for it.
+            if Box::pin(self.recover()).await? {
                 return self.judge_all(Vec::new()).await;
             }
         }
         Err(Error::refused("keep the parents of", queues[0].path.as_str(), ZkError::NoNode).into())
+    }
+
+    /// Whether the answer to the create, or that to the request after it, shows that nobody is ahead of us.
+    async fn is_alone(&mut self, guesses: bool, arming: Option<Arming>) -> bool {
+        let Some(created) = self.nodes.as_slice()[0].created() else { return false };
+        let Some(Name { number, .. }) = Name::parse(created.name()) else { return false };
+        let czxid = created.czxid;
+        let (way, alone) = match (arming, &mut self.last) {
+            (Some(arming), last) => (Way::Alone, Alone::prove(last.as_ref(), arming, number, czxid).await),
+            (None, Some(last)) if guesses => (Way::Undisturbed, last.guess(number).await),
+            (None, _) => return false,
+        };
+        let Some(alone) = alone else { return false };
+        self.way = way;
+        self.nodes.is_alone(alone);
+        self.set_position(0, Position::Granted);
+        true
     }
 
     /// Looks at the position again, in the queues in which it was not granted yet.
@@ -163,9 +241,8 @@ impl<'a> Place<'a> {
             waiter.position.take_if(|position| *position != Position::Granted);
         }
         zk.connected().await?;
-        // Whether trust lasts long enough for one renewal.
-        let needed = Moment::now().plus(zk.timeout() / 3);
-        if zk.ledger().until(self.options.trust()) > needed {
+        self.connection = Some(zk.connection());
+        if zk.is_trusted_for_long(self.options.trust()) {
             return self.judge_all(Vec::new()).await;
         }
         // A session that is not trusted any more proves itself at the same time, once for all that look.
@@ -177,6 +254,15 @@ impl<'a> Place<'a> {
         self.judge_all(listings).await
     }
 
+    pub(super) fn set_position(&mut self, queue: usize, position: Position) {
+        // A waiter in one queue comes to its front when it is granted; in several it waits in one after the other.
+        if position == Position::Granted || self.waiters.len() > 1 {
+            let nodes = 0..self.nodes.as_slice().len();
+            nodes.filter(|node| self.queue_of(*node) == queue).for_each(|node| self.nodes.placed(node));
+        }
+        self.waiters[queue].position = Some(position);
+    }
+
     /// Lists the queues of which the position is not known.
     fn list(&self) -> impl Future<Output = Vec<Result<Arc<Names>, Failure>>> + use<> {
         let unknown = self.waiters.iter().filter(|waiter| waiter.position.is_none());
@@ -186,17 +272,18 @@ impl<'a> Place<'a> {
     /// Judges listings of the queues of which the position is not known; lists again until all are known.
     async fn judge_all(&mut self, mut listings: Vec<Result<Arc<Names>, Failure>>) -> Result<Position, Interrupt> {
         let zk = self.zk().clone();
+        let mut lost = 0;
         loop {
             let unknown: Vec<_> =
                 (0..self.waiters.len()).filter(|queue| self.waiters[*queue].position.is_none()).collect();
             if unknown.is_empty() {
                 return Ok(self.position());
             }
-            let mut lost = false;
+            let before = lost;
             for (queue, listing) in unknown.into_iter().zip(listings) {
                 match listing {
                     Ok(names) => self.judge(queue, &names).await?,
-                    Err(Failure::Unknown) => lost = true,
+                    Err(Failure::Unknown) => lost = before + 1,
                     Err(Failure::SessionOver) => return Err(SessionOver.into()),
                     Err(Failure::Refused(ZkError::NoNode)) => self.missing(queue).await?,
                     Err(Failure::Refused(error)) => {
@@ -204,9 +291,11 @@ impl<'a> Place<'a> {
                     }
                 }
             }
-            if lost {
+            if lost > before {
                 // Once for all queues: a lost connection loses the listings of thousands at a time.
-                zk.reconnected().await?;
+                zk.reconnected(lost).await?;
+            } else {
+                lost = 0;
             }
             listings = self.list().await;
         }
@@ -262,25 +351,17 @@ impl<'a> Place<'a> {
                 }
             },
         };
-        match found {
-            Some(position) => self.waiters[queue].position = Some(position),
-            None => self.missing(queue).await?,
+        if found == Some(Position::Granted)
+            && names.len() == 1
+            && self.lone_mutex().is_some()
+            && let Some(name) = own.first().and_then(|created| Name::parse(created.name()))
+        {
+            self.nodes.is_alone(Alone::listed(self.last.take(), name.number));
         }
-        Ok(())
-    }
-
-    /// Waits until the predecessor is gone, or may be, or a full queue has changed; with one watch, for which room is `reserved`.
-    pub(crate) async fn wait(&mut self, reserved: &mut Option<Reserved>) -> Result<(), Interrupt> {
-        let zk = self.zk().clone();
-        for Waiter { queue, position, czxids } in &mut self.waiters {
-            match position {
-                Some(Position::Behind { predecessor, .. }) => {
-                    return watch::predecessor(&zk, queue, predecessor, czxids, reserved).await;
-                }
-                Some(Position::Full { excess }) => return watch::room(&zk, queue, *excess, reserved).await,
-                Some(Position::Granted) | None => {}
-            }
-        }
+        let Some(position) = found else {
+            return Box::pin(self.missing(queue)).await;
+        };
+        self.set_position(queue, position);
         Ok(())
     }
 

@@ -66,7 +66,7 @@ impl Place<'_> {
             }
         }
         // Where it is there after all, a server should show it now; one that does not is not asked in a hurry.
-        Ok(zk.reconnected().await?)
+        Ok(zk.reconnected(1).await?)
     }
 }
 

@@ -16,17 +16,18 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use crate::path::LockPath;
-use crate::session::nodes::guid_of;
 use crate::session::operations::{Creation, Refusal, leaves_doubt};
+use crate::session::register::{OwnWatch, guid_of};
 use crate::session::request::{Answer, Failure, SessionOver, is_certain};
 use crate::session::search::search_twice;
 use crate::session::server_session::{Lasting, ServerSession, Work};
 use crate::session::shared::Names;
+use crate::session::undisturbed::Alone;
 
 type ZkError = zookeeper_client::Error;
 
 /// How often a delete is sent again after an error that is not known.
-const MAX_ODD: usize = 50;
+const MAX_ODD: u32 = 50;
 
 /// How a deletion ended, from best to worst.
 #[derive(Clone, Debug)]
@@ -65,6 +66,10 @@ pub(super) struct Leftover {
     pub(super) creating: Option<Answer<Creation>>,
     /// Whether a create had an unknown outcome.
     pub(super) uncertain: bool,
+    /// What is known of the only node, if it was alone in its path when it was granted.
+    pub(super) alone: Option<Alone>,
+    /// Whether the lock is handed over to nodes of this session that follow the only one.
+    pub(super) hands_over: bool,
 }
 
 /// A node that nobody wants any more, and that may be there.
@@ -73,6 +78,8 @@ pub(super) struct LeftNode {
     pub(super) guid: Uuid,
     /// The path, if it is known to be there.
     pub(super) path: Option<String>,
+    /// A watch on it, which the event of its deletion uses up.
+    pub(super) _watch: Option<OwnWatch>,
 }
 
 /// The answers to the first deletes of known nodes.
@@ -152,17 +159,34 @@ impl Drop for Releasing {
 }
 
 /// Deletes what is left; the future returns how that ended for the worst of the known nodes. It need not be polled.
-pub(super) fn release(zk: &Arc<ServerSession>, left: Leftover) -> impl Future<Output = Deletion> + Send + use<> {
+pub(super) fn release(
+    zk: &Arc<ServerSession>,
+    mut left: Leftover,
+) -> impl Future<Output = Deletion> + Send + use<> {
     let paths = left.paths();
     let (report, end) = oneshot::channel();
     let unfinished = |deletion| Arc::new(Unfinished { zk: zk.clone(), deletion: Mutex::new(deletion) });
     if paths.is_empty() || !zk.is_connected() {
+        left.nodes.iter().for_each(|node| zk.nodes.leave(node.guid, false));
         let deletion = UnfinishedDeletion { left, first: ready(Vec::new()).boxed(), report };
         zk.background(Unfinished::finish(zk.clone(), deletion).boxed());
         return Releasing { unfinished: unfinished(None), end };
     }
-    let first = send(zk, &paths);
+    let mut first = send(zk, &paths);
     remove_empty(zk, &left);
+    left.nodes.iter().for_each(|node| zk.nodes.leave(node.guid, left.hands_over));
+    if let (Some(alone), [node]) = (left.alone.take(), &left.nodes[..]) {
+        let (report, deleted) = oneshot::channel();
+        first = first
+            .inspect(|answers| {
+                if matches!(answers[..], [Ok(())]) {
+                    // Nobody may have asked for the lock again.
+                    let _ = report.send(());
+                }
+            })
+            .boxed();
+        zk.released_alone(node.parent.clone(), alone, deleted);
+    }
     let unfinished = unfinished(Some(UnfinishedDeletion { left, first, report }));
     let lasting: Weak<Unfinished> = Arc::downgrade(&unfinished);
     zk.background_if_it_lasts(lasting);
@@ -260,7 +284,7 @@ async fn delete(zk: &ServerSession, path: &str, mut first: Option<Result<(), Fai
         Some(Err(Failure::Refused(ZkError::NoNode))) => return Deletion::Absent,
         _ => {}
     }
-    let (mut sent, mut odd) = (0, 0);
+    let (mut sent, mut odd) = (0_usize, 0);
     loop {
         let deleted = zk.retry(|| {
             sent += 1;
@@ -275,7 +299,7 @@ async fn delete(zk: &ServerSession, path: &str, mut first: Option<Result<(), Fai
             Ok(Err(ZkError::NoNode)) => return Deletion::Absent,
             Ok(Err(error)) if !is_certain(&error) && odd < MAX_ODD => {
                 odd += 1;
-                if zk.reconnected().await.is_err() {
+                if zk.reconnected(odd).await.is_err() {
                     return Deletion::SessionOver;
                 }
             }

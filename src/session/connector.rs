@@ -3,6 +3,9 @@
 //! The client takes what cannot be meant, such as a space, for a part of a host's name, and then looks for that host
 //! for ever, or works with the other servers alone. So the list is checked before the client sees it.
 
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
 use zookeeper_client::Connector;
 
 use crate::error::{Error, Result};
@@ -12,7 +15,7 @@ use crate::path::LockPath;
 pub(super) const FORM: &str = "it should look like host:2181,host:2181/chroot";
 
 /// The list without white space around its elements.
-pub(super) fn normalize(hosts: &str) -> Result<String> {
+pub(crate) fn normalize(hosts: &str) -> Result<String> {
     let elements: Vec<_> = hosts.split(',').map(str::trim).collect();
     for (index, element) in elements.iter().enumerate() {
         check_host(element, index + 1 == elements.len())
@@ -55,6 +58,9 @@ const LONGEST_MS: u32 = i32::MAX as u32;
 /// The client replaces shorter timeouts.
 const SHORTEST_MS: u32 = 8;
 
+/// The session timeouts that can be asked for.
+pub(crate) const TIMEOUTS_MS: RangeInclusive<u32> = SHORTEST_MS..=LONGEST_MS;
+
 /// A field of a connector, by its Debug text: the client offers no other look at it.
 ///
 /// A client whose text is another is not checked, and a test here fails.
@@ -63,6 +69,27 @@ fn field<'a>(debug_text: &'a str, name: &str) -> Option<&'a str> {
     let own = &debug_text[debug_text.rfind(" session: ").unwrap_or_default()..];
     let (_, value) = own.rsplit_once(&format!(" {name}: "))?;
     value.split([',', ' ', '(']).next()
+}
+
+/// The client's own.
+pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(6);
+
+/// The session timeout that a connector asks for, as far as its text shows.
+pub(super) fn session_timeout(connector: &Connector) -> Duration {
+    let ms = field(&format!("{connector:?}"), "session_timeout").and_then(milliseconds).filter(|ms| *ms > 0.0);
+    ms.map_or(DEFAULT_TIMEOUT, |ms| Duration::from_secs_f64(ms / 1000.0))
+}
+
+/// Whether paths begin below a node of the servers.
+pub(crate) fn has_chroot(hosts: &str) -> bool {
+    let last = hosts.rsplit(',').next().unwrap_or_default();
+    let address = last.split_once("://").map_or(last, |(_, address)| address);
+    address.split_once('/').is_some_and(|(_, chroot)| !chroot.is_empty())
+}
+
+/// Whether the names of the servers matter, and must not be replaced by addresses: to Kerberos they do.
+pub(super) fn needs_names(connector: &Connector) -> bool {
+    format!("{connector:?}").contains("Gssapi(")
 }
 
 /// Refuses settings of a connector with which no lock would be safe, or which the client cannot bear.

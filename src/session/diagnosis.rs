@@ -18,13 +18,22 @@ const PORT: u16 = 2181;
 /// The hosts of a session, and why they could not be reached at the last try.
 #[derive(Debug)]
 pub(super) struct Diagnosis {
-    hosts: Arc<str>,
+    hosts: Mutex<Arc<str>>,
     failures: Mutex<Vec<HostFailure>>,
 }
 
 impl Diagnosis {
     pub(super) fn new(hosts: Arc<str>) -> Arc<Self> {
-        Arc::new(Self { hosts, failures: Mutex::default() })
+        Arc::new(Self { hosts: Mutex::new(hosts), failures: Mutex::default() })
+    }
+
+    pub(super) fn hosts(&self) -> Arc<str> {
+        self.hosts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// From now on it is about these hosts.
+    pub(super) fn is_of(&self, hosts: Arc<str>) {
+        *self.hosts.lock().unwrap_or_else(PoisonError::into_inner) = hosts;
     }
 
     pub(super) fn failures(&self) -> Vec<HostFailure> {
@@ -33,8 +42,15 @@ impl Diagnosis {
 
     /// Tries every host, for at most `limit`.
     pub(super) async fn run(&self, limit: Duration) {
-        let failures = join_all(self.hosts.split(',').map(|host| try_host(host, limit))).await;
+        let hosts = self.hosts();
+        let failures = join_all(hosts.split(',').map(|host| try_host(host, limit))).await;
         self.set(failures);
+    }
+
+    /// Notes why all hosts are of no use.
+    pub(super) fn failed(&self, reason: &str) {
+        let failure = |host: &str| HostFailure { host: host.to_owned(), reason: reason.to_owned() };
+        self.set(self.hosts().split(',').map(failure).collect());
     }
 
     fn set(&self, failures: Vec<HostFailure>) {

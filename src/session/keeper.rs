@@ -15,10 +15,12 @@ use uuid::Uuid;
 use zookeeper_client::{Client, SessionState, Stat};
 
 use crate::options::Trust;
+use crate::session::identity::watch_identity;
 use crate::session::request::{Answer, Failure};
 use crate::session::search::delete_leftovers;
 use crate::session::server_session::{Closing, End, PAUSE, Phase, ServerSession, Work};
 use crate::session::trust::Moment;
+use crate::telemetry;
 
 /// The timers have stood still, with the machine, if they are behind the clock of trust by more than this.
 const SLEPT: Duration = Duration::from_millis(20);
@@ -82,6 +84,7 @@ async fn kept(zk: &Arc<ServerSession>) -> End {
         zk.close_wanted.notified().await;
         shut_down(zk).await
     });
+    let mut identity = pin!(watch_identity(zk));
     let mut ended = end_of(state.state());
     loop {
         tracing::trace!("keeper is woken");
@@ -94,6 +97,7 @@ async fn kept(zk: &Arc<ServerSession>) -> End {
                 zk.announce();
             }
             end = &mut closing => ended = Some(end),
+            end = &mut identity => ended = Some(end),
             _ = beat.tick() => {
                 let now = (Moment::now(), Instant::now());
                 let slept = now.0.since(clocks.0).saturating_sub(now.1 - clocks.1);
@@ -103,6 +107,10 @@ async fn kept(zk: &Arc<ServerSession>) -> End {
                     zk.ledger().awake(now.0);
                 }
                 zk.begin_lasting(now.0);
+                if let Some(until) = zk.trusted_until() {
+                    telemetry::trusted_for(until.since(now.0));
+                }
+                zk.forget_old_watches();
                 if slept > SLEPT {
                     // Everybody that waits by a timer looks again.
                     zk.announce();
@@ -118,9 +126,7 @@ async fn kept(zk: &Arc<ServerSession>) -> End {
                 if answer.is_err() {
                     not_before = Instant::now() + PAUSE;
                 }
-                if zk.evidence.is_orphaned() {
-                    ended = Some(End::Orphaned);
-                }
+                ended = ended.or_else(|| zk.evidence.over());
             }
             trust = due(zk, not_before), if renewal.is_none() && zk.can_renew_trust() => {
                 renewal = Some(Renewal::send(zk, trust));
@@ -257,7 +263,17 @@ async fn work(mut guard: TaskGuard, mut receiver: mpsc::UnboundedReceiver<Work>)
 impl ServerSession {
     /// Whether trust can be renewed at this moment.
     pub(super) fn can_renew_trust(&self) -> bool {
-        self.phase() == Phase::Open && self.is_connected()
+        self.phase() == Phase::Open && self.evidence.is_ours()
+    }
+
+    /// Until when the holds that there are trust the session.
+    fn trusted_until(&self) -> Option<Moment> {
+        let ledger = self.ledger();
+        let needed = [Trust::Quorum, Trust::Connection].into_iter();
+        needed
+            .filter(|&trust| self.trusting[trust as usize].load(Ordering::Acquire) > 0)
+            .map(|trust| ledger.until(trust))
+            .min()
     }
 
     /// When trust has to be renewed next, and how.

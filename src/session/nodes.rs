@@ -1,183 +1,21 @@
-//! Owns the nodes of a session: [`OwnNodes`], created and deleted together, and the register of all of them.
+//! Owns the nodes of an acquisition: [`OwnNodes`], created and deleted together.
 //!
-//! 1. A node is registered before its create is sent, until it is deleted or a search has found none. The register bounds the nodes of a
-//!    session, and lets its end find those that their owners do not give up.
-//! 2. Dropping [`OwnNodes`], at any moment, deletes what was created, or may have been. See `cleanup`.
-//! 3. Listings of the session leave its abandoned nodes out, and delete them.
+//! Dropping [`OwnNodes`], at any moment, deletes what was created, or may have been. See `cleanup`.
 
-use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use uuid::Uuid;
 
 use crate::error::Result;
 use crate::options::Options;
 use crate::path::LockPath;
-use crate::session::budget::{Budget, Reserved};
 use crate::session::cleanup::{self, Deletion, LeftNode, Leftover};
 use crate::session::operations::{Created, Creation, Draft, Refusal, leaves_doubt};
+use crate::session::register::carries;
 use crate::session::request::{Answer, Failure};
 use crate::session::server_session::ServerSession;
-
-/// How many nodes that are gone are remembered: a listing that is under way may still show one, and a server may apply a
-/// lost create late.
-const MAX_GONE: usize = 8192;
-
-/// All nodes that a session has or may have, by the guids in their names.
-#[derive(Debug)]
-pub(super) struct Register {
-    budget: Budget,
-    entries: Mutex<Entries>,
-}
-
-#[derive(Debug, Default)]
-struct Entries {
-    by_guid: HashMap<Uuid, Entry>,
-    /// Those that are gone, oldest first.
-    gone: VecDeque<Uuid>,
-}
-
-#[derive(Debug)]
-struct Entry {
-    parent: LockPath,
-    state: State,
-    /// The names with this guid that are being deleted for want of an owner.
-    deleting: Vec<String>,
-}
-
-#[derive(Debug)]
-enum State {
-    /// Somebody holds it, or waits with it.
-    Owned(Reserved),
-    /// Nobody wants it any more, and it may be there.
-    Abandoned(Reserved),
-    /// It may not be deleted, and stays to the end of the session.
-    Undeletable,
-    Gone,
-}
-
-impl Register {
-    pub(super) fn new() -> Self {
-        Self { budget: Budget::of_nodes(), entries: Mutex::default() }
-    }
-
-    fn enter(&self, parent: &LockPath, guid: Uuid, bytes: usize) -> Result<()> {
-        let state = State::Owned(self.budget.reserve(bytes)?);
-        self.lock().by_guid.insert(guid, Entry { parent: parent.clone(), state, deleting: Vec::new() });
-        Ok(())
-    }
-
-    /// Notes that nobody wants a node any more, which may be there. The caller deletes the one with this name, so nobody else
-    /// is to: a second delete would find it gone.
-    fn abandon(&self, guid: Uuid, name: Option<&str>) {
-        if let Some(entry) = self.lock().by_guid.get_mut(&guid) {
-            entry.deleting.extend(name.map(str::to_owned));
-            entry.state = match std::mem::replace(&mut entry.state, State::Gone) {
-                State::Owned(reserved) => State::Abandoned(reserved),
-                state => state,
-            };
-        }
-    }
-
-    /// Removes a node that never was there.
-    fn remove(&self, guid: Uuid) {
-        self.lock().by_guid.remove(&guid);
-    }
-
-    /// Notes that a node is gone, or that no more is to be done about it.
-    pub(super) fn gone(&self, guid: Uuid) {
-        let mut entries = self.lock();
-        let Some(entry) = entries.by_guid.get_mut(&guid) else {
-            return;
-        };
-        if matches!(entry.state, State::Owned(_) | State::Abandoned(_)) {
-            entry.state = State::Gone;
-            // One that turns up after this is deleted again.
-            entry.deleting.clear();
-            entries.gone.push_back(guid);
-        }
-        if entries.gone.len() > MAX_GONE
-            && let Some(oldest) = entries.gone.pop_front()
-        {
-            entries.by_guid.remove(&oldest);
-        }
-    }
-
-    /// Notes that a node may not be deleted: it takes its room to the end of the session.
-    pub(super) fn stays(&self, guid: Uuid) {
-        if let Some(entry) = self.lock().by_guid.get_mut(&guid) {
-            entry.state = match std::mem::replace(&mut entry.state, State::Gone) {
-                State::Owned(reserved) | State::Abandoned(reserved) => {
-                    reserved.keep();
-                    State::Undeletable
-                }
-                state => state,
-            };
-            // It may be allowed one day.
-            entry.deleting.clear();
-        }
-    }
-
-    /// Waits until no node is left that can be deleted.
-    pub(super) async fn emptied(&self) {
-        self.budget.emptied().await;
-    }
-
-    /// The nodes that may be there and can be deleted.
-    pub(super) fn left(&self) -> Vec<(LockPath, Uuid)> {
-        let entries = self.lock();
-        let left = entries
-            .by_guid
-            .iter()
-            .filter(|(_, entry)| matches!(entry.state, State::Owned(_) | State::Abandoned(_)));
-        left.map(|(guid, entry)| (entry.parent.clone(), *guid)).collect()
-    }
-
-    /// Splits names into those of nodes that were abandoned and all others.
-    pub(super) fn split_abandoned(&self, names: Vec<String>) -> (Vec<String>, Vec<String>) {
-        let entries = self.lock();
-        let is_abandoned = |name: &String| {
-            let entry = guid_of(name).and_then(|guid| entries.by_guid.get(&guid));
-            entry.is_some_and(|entry| !matches!(entry.state, State::Owned(_)))
-        };
-        names.into_iter().partition(is_abandoned)
-    }
-
-    /// Whether nobody is deleting the node `name` with this guid; then the caller is, until
-    /// [`end_deletion`](Self::end_deletion).
-    pub(super) fn begin_deletion(&self, guid: Uuid, name: &str) -> bool {
-        match self.lock().by_guid.get_mut(&guid) {
-            Some(entry) if !entry.deleting.iter().any(|deleting| deleting == name) => {
-                entry.deleting.push(name.to_owned());
-                true
-            }
-            _ => false,
-        }
-    }
-
-    pub(super) fn end_deletion(&self, guid: Uuid, name: &str) {
-        if let Some(entry) = self.lock().by_guid.get_mut(&guid) {
-            entry.deleting.retain(|deleting| deleting != name);
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The guid in a name that is one of Curator's or ours.
-pub(super) fn guid_of(name: &str) -> Option<Uuid> {
-    let guid = name.strip_prefix("_c_")?.get(..36)?;
-    Uuid::try_parse(guid).ok()
-}
-
-/// Whether a name carries `guid`, and a number: all others are none of ours.
-pub(super) fn carries(name: &str, guid: Uuid) -> bool {
-    let digits = name.bytes().rev().take(9);
-    guid_of(name) == Some(guid) && digits.len() == 9 && digits.clone().all(|byte| byte.is_ascii_digit())
-}
+use crate::session::undisturbed::Alone;
 
 /// One of our nodes: `_c_<guid><suffix><number>`.
 #[derive(Debug)]
@@ -194,6 +32,10 @@ impl OwnNode {
     /// What it is searched for by: its parent and its guid.
     pub(crate) fn wanted(&self) -> (LockPath, Uuid) {
         (self.parent.clone(), self.guid)
+    }
+
+    pub(crate) fn guid(&self) -> Uuid {
+        self.guid
     }
 
     /// The node, once it is known to be there.
@@ -227,6 +69,10 @@ pub(crate) struct OwnNodes {
     creating: Option<Answer<Creation>>,
     /// Whether a create had an unknown outcome, so that second nodes of ours may turn up.
     uncertain: bool,
+    /// What is known of the only one, if it was alone in its path when it was granted.
+    alone: Option<Alone>,
+    /// Whether they hold the lock when they are released.
+    hold: bool,
 }
 
 impl OwnNodes {
@@ -236,7 +82,7 @@ impl OwnNodes {
         options: &Options,
         new: impl Iterator<Item = NewNode<'a>>,
     ) -> Result<Self> {
-        let mut nodes = Self { zk: zk.clone(), nodes: Vec::new(), creating: None, uncertain: false };
+        let mut nodes = Self::none(zk);
         for NewNode { parent, suffix, removes } in new {
             let removes = if options.path_removal() { removes.clone() } else { Arc::default() };
             nodes.add(parent.clone(), suffix, true, options.clone(), removes)?;
@@ -246,10 +92,14 @@ impl OwnNodes {
 
     /// Prepares the node that takes the place of the only one: with the same parent, and a suffix that has the number.
     pub(crate) fn successor(&self, suffix: &str) -> Result<Self> {
-        let mut nodes = Self { zk: self.zk.clone(), nodes: Vec::new(), creating: None, uncertain: false };
+        let mut nodes = Self::none(&self.zk);
         let OwnNode { parent, draft, removes, .. } = &self.nodes[0];
         nodes.add(parent.clone(), suffix, false, draft.options.clone(), removes.clone())?;
         Ok(nodes)
+    }
+
+    fn none(zk: &Arc<ServerSession>) -> Self {
+        Self { zk: zk.clone(), nodes: Vec::new(), creating: None, uncertain: false, alone: None, hold: false }
     }
 
     fn add(
@@ -280,6 +130,16 @@ impl OwnNodes {
     /// Whether second nodes of ours may turn up.
     pub(crate) fn is_uncertain(&self) -> bool {
         self.uncertain
+    }
+
+    /// Notes that the only node is alone in its path.
+    pub(crate) fn is_alone(&mut self, alone: Alone) {
+        self.alone = Some(alone);
+    }
+
+    /// What created the path of a node that was granted without a look at it.
+    pub(crate) fn path_unseen(&self) -> Option<(&LockPath, i64)> {
+        Some((&self.nodes.first()?.parent, self.alone.as_ref()?.path_czxid()?))
     }
 
     /// The paths of the nodes, and the transactions that created them.
@@ -319,7 +179,7 @@ impl OwnNodes {
         self.uncertain |= leaves_doubt(&creation);
         match creation {
             Ok(Ok(created)) => {
-                self.nodes.iter_mut().zip(created).for_each(|(node, created)| node.created = Some(created));
+                created.into_iter().enumerate().for_each(|(index, created)| self.adopt(index, created));
                 Ok(Ok(()))
             }
             Ok(Err(refusals)) => Ok(Err(refusals)),
@@ -330,7 +190,20 @@ impl OwnNodes {
 
     /// Takes a node that was found for one of ours.
     pub(crate) fn adopt(&mut self, index: usize, found: Created) {
-        self.nodes[index].created = Some(found);
+        let node = &mut self.nodes[index];
+        self.zk.nodes.created(node.guid, &found);
+        node.created = Some(found);
+    }
+
+    /// Notes, before they are released, that they hold the lock, in a session that is trusted: the release may hand it over to
+    /// nodes that follow one of these, and the next node may count on what is known of this one.
+    pub(crate) fn still_hold(&mut self) {
+        self.hold = true;
+    }
+
+    /// Notes that a node is granted, or waits for another one in another queue.
+    pub(crate) fn placed(&self, index: usize) {
+        self.zk.nodes.placed(self.nodes[index].guid);
     }
 
     /// Forgets a node that is certainly gone.
@@ -351,16 +224,18 @@ impl OwnNodes {
         for node in self.nodes.drain(..) {
             let name = node.created().map(Created::name);
             if name.is_some() || creating.is_some() || uncertain {
-                self.zk.nodes.abandon(node.guid, name);
+                let watch = self.zk.nodes.abandon(node.guid, name);
                 let path = node.created.map(|created| created.path);
                 removes.extend(node.removes.iter().cloned());
-                nodes.push(LeftNode { parent: node.parent, guid: node.guid, path });
+                nodes.push(LeftNode { parent: node.parent, guid: node.guid, path, _watch: watch });
             } else {
                 self.zk.nodes.remove(node.guid);
             }
         }
         removes.dedup();
-        Leftover { nodes, removes, creating, uncertain }
+        let is_plain = self.hold && !uncertain && nodes.len() == 1 && removes.is_empty();
+        let alone = self.alone.take().filter(|_| is_plain);
+        Leftover { nodes, removes, creating, uncertain, alone, hands_over: is_plain }
     }
 }
 
@@ -379,32 +254,5 @@ impl fmt::Debug for OwnNodes {
             .field("nodes", &self.nodes)
             .field("uncertain", &self.uncertain)
             .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const GUID: &str = "6a9dd10d-c6f1-4dc1-9c1b-0d5f3c4d8f5e";
-
-    #[test]
-    fn node_is_not_deleted_by_others_while_its_owner_releases_it() {
-        let (register, guid) = (Register::new(), Uuid::new_v4());
-        let [released, double] = [7, 8].map(|number| format!("_c_{guid}-lock-{number:010}"));
-        register.enter(&LockPath::new("/lock").expect("a path"), guid, 100).expect("room");
-        register.abandon(guid, Some(&released));
-        assert_eq!(register.split_abandoned(vec![released.clone()]), (vec![released.clone()], Vec::new()));
-        assert!(!register.begin_deletion(guid, &released), "its owner would find it deleted");
-        assert!(register.begin_deletion(guid, &double), "of this one nobody knows");
-        register.gone(guid);
-        assert!(register.begin_deletion(guid, &released), "it has turned up again");
-    }
-
-    #[test]
-    fn guid_is_that_of_a_curator_name() {
-        let guid = guid_of(&format!("_c_{GUID}-lock-0000000017"));
-        assert_eq!(guid.map(|guid| guid.to_string()).as_deref(), Some(GUID));
-        assert_eq!(guid_of("_c_üüüüüüüüüüüüüüüüüüüüüüüü-lock-0000000017"), None);
     }
 }

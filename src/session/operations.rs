@@ -4,19 +4,19 @@
 //!    can make two callers wait for each other.
 //! 2. A transaction that is refused changes nothing, and returns which of its parts was refused.
 
-use std::panic::AssertUnwindSafe;
+mod held;
+
 use std::sync::Arc;
 
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use zookeeper_client::{
-    Client, CreateMode, CreateOptions, EventType, MultiWriteError, MultiWriteResult, MultiWriter, OneshotWatcher,
-    Stat,
-};
+use futures_util::{FutureExt, TryFutureExt};
+use zookeeper_client::{Client, CreateMode, CreateOptions, MultiWriteError, MultiWriteResult, MultiWriter, Stat};
 
-use crate::options::Options;
-use crate::session::request::{Answer, Evidence, Failure, SessionOver, is_certain};
+use crate::options::{Options, Parents};
+use crate::session::identity::Connection;
+use crate::session::request::{Answer, Evidence, Failure, is_certain};
 use crate::session::server_session::ServerSession;
+use crate::session::standing::Watch;
 use crate::session::trust::Request;
 
 type ZkError = zookeeper_client::Error;
@@ -40,9 +40,13 @@ impl Draft {
         writer.add_create(&self.path, self.options.identifier(), &self.mode())
     }
 
-    /// Adds the create of a container, which has no data.
-    fn add_container_to(&self, writer: &mut MultiWriter<'_>, path: &str) -> Result<(), ZkError> {
-        writer.add_create(path, &[], &CreateMode::Container.with_acls(self.options.parent_acls()))
+    /// Adds the create of a missing parent, which has no data.
+    fn add_parent_to(&self, writer: &mut MultiWriter<'_>, path: &str) -> Result<(), ZkError> {
+        let mode = match self.options.parents() {
+            Parents::Persistent => CreateMode::Persistent,
+            Parents::Container | Parents::MustExist => CreateMode::Container,
+        };
+        writer.add_create(path, &[], &mode.with_acls(self.options.parent_acls()))
     }
 }
 
@@ -84,35 +88,6 @@ pub(super) fn leaves_doubt(creation: &Result<Creation, Failure>) -> bool {
 /// What became of a transaction; the outer error is of one that was not answered, or refused as a whole.
 type Outcome<T = Vec<MultiWriteResult>> = Result<Result<T, Refusal>, ZkError>;
 
-/// A one-shot watch on one node. Dropping it takes it back.
-#[derive(Debug)]
-pub(crate) struct Watch {
-    watcher: OneshotWatcher,
-    evidence: Arc<Evidence>,
-}
-
-/// What a watch has seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
-    Deleted,
-    Changed,
-}
-
-impl Watch {
-    pub(crate) async fn fired(self) -> Result<Event, SessionOver> {
-        // The client's watcher panics when the runtime of its session is dropped under it.
-        match AssertUnwindSafe(self.watcher.changed()).catch_unwind().await.map(|event| event.event_type) {
-            Ok(EventType::NodeDeleted) => Ok(Event::Deleted),
-            Ok(EventType::Session) => Err(SessionOver),
-            Ok(_) => Ok(Event::Changed),
-            Err(_) => {
-                self.evidence.found_orphaned();
-                Err(SessionOver)
-            }
-        }
-    }
-}
-
 impl ServerSession {
     /// Creates nodes, and before them containers, of which there are several guesses: one transaction for each, all sent
     /// at once. At most one is to fit what is there; if none does, the answer has a refusal of each.
@@ -120,19 +95,26 @@ impl ServerSession {
     /// If more than one was done, because somebody deleted in between what its predecessor had created, the outcome is unknown,
     /// and the nodes of all have to be searched for.
     pub(super) fn create(&self, guesses: Vec<Vec<String>>, drafts: Vec<Arc<Draft>>) -> Answer<Creation> {
-        self.send(Request::Write, move |client| {
-            async move {
-                if let ([draft], [containers]) = (&drafts[..], &guesses[..])
-                    && containers.is_empty()
-                {
+        let creator = Creator { evidence: self.evidence.clone(), connection: self.connection() };
+        if let ([draft], [containers]) = (&drafts[..], &guesses[..])
+            && containers.is_empty()
+        {
+            let draft = draft.clone();
+            return self.send("create", Request::Write, move |client| {
+                async move {
                     // A refusal of it is an error of the whole request: no quorum need have judged it.
-                    let results = create_one(&client, draft).await?.map_err(|refusal| refusal.error)?;
-                    return created(&client, results, 1).await.map(Ok);
+                    let node = create_one(&client, &draft).await?;
+                    creator.created(&client, vec![node], 1).await.map(Ok)
                 }
+                .boxed()
+            });
+        }
+        self.send("create", Request::Write, move |client| {
+            async move {
                 let begin = |containers: &Vec<String>| match &drafts[..] {
-                    [draft] if containers.is_empty() => create_one(&client, draft),
+                    [draft] if containers.is_empty() => create_one(&client, draft).map(outcome_of_one).boxed(),
                     drafts => transact(&client, |writer| {
-                        containers.iter().try_for_each(|path| drafts[0].add_container_to(writer, path))?;
+                        containers.iter().try_for_each(|path| drafts[0].add_parent_to(writer, path))?;
                         drafts.iter().try_for_each(|draft| draft.add_to(writer))
                     }),
                 };
@@ -143,7 +125,7 @@ impl ServerSession {
                     outcomes.push(transaction.await);
                 }
                 match the_one_done(outcomes)? {
-                    Ok(results) => created(&client, results, drafts.len()).await.map(Ok),
+                    Ok(results) => creator.created(&client, creates(results), drafts.len()).await.map(Ok),
                     Err(refusals) => Ok(Err(refusals)),
                 }
             }
@@ -154,14 +136,15 @@ impl ServerSession {
     /// Creates a node and deletes another, if that still has this version.
     pub(super) fn replace(&self, draft: Arc<Draft>, old: &str, version: i32) -> Answer<Creation> {
         let old = old.to_owned();
-        self.send(Request::Write, move |client| {
+        let creator = Creator { evidence: self.evidence.clone(), connection: self.connection() };
+        self.send("replace", Request::Write, move |client| {
             async move {
                 let outcome = transact(&client, |writer| {
                     draft.add_to(writer)?;
                     writer.add_delete(&old, Some(version))
                 });
                 match outcome.await? {
-                    Ok(results) => created(&client, results, 1).await.map(Ok),
+                    Ok(results) => creator.created(&client, creates(results), 1).await.map(Ok),
                     Err(refusal) => Ok(Err(vec![refusal])),
                 }
             }
@@ -171,12 +154,12 @@ impl ServerSession {
 
     /// Deletes a node, if it still has this version.
     pub(crate) fn delete(&self, path: &str, version: Option<i32>) -> Answer<()> {
-        self.send(Request::Write, |client| client.delete(path, version).boxed())
+        self.send("delete", Request::Write, |client| client.delete(path, version).boxed())
     }
 
     /// Deletes several nodes.
     pub(super) fn delete_all(&self, paths: Vec<String>) -> Answer<Result<(), Refusal>> {
-        self.send(Request::Write, move |client| {
+        self.send("delete_many", Request::Write, move |client| {
             async move {
                 let add =
                     |writer: &mut MultiWriter<'_>| paths.iter().try_for_each(|path| writer.add_delete(path, None));
@@ -189,25 +172,33 @@ impl ServerSession {
     /// The names of the children.
     pub(super) fn children(&self, path: &str) -> Answer<Vec<String>> {
         let path = path.to_owned();
-        self.send(Request::Read, move |client| async move { client.list_children(&path).await }.boxed())
+        self.send("list", Request::Read, move |client| async move { client.list_children(&path).await }.boxed())
     }
 
     pub(crate) fn read(&self, path: &str) -> Answer<(Vec<u8>, Stat)> {
-        self.send(Request::Read, |client| client.get_data(path).boxed())
+        self.send("read", Request::Read, |client| client.get_data(path).boxed())
+    }
+
+    /// The nodes of the connection's session whose paths begin with `path`.
+    pub(super) fn ephemerals(&self, path: &str) -> Answer<Vec<String>> {
+        let path = path.to_owned();
+        self.send("list_ephemerals", Request::Read, move |client| {
+            async move { client.list_ephemerals(&path).await }.boxed()
+        })
     }
 
     /// The stat of a node, if it exists. Unlike [`read`](Self::read) it needs no permission on older servers.
     pub(crate) fn stat(&self, path: &str) -> Answer<Option<Stat>> {
-        self.send(Request::Read, |client| client.check_stat(path).boxed())
+        self.send("stat", Request::Read, |client| client.check_stat(path).boxed())
     }
 
     /// Reads a node that exists, and watches it; unlike `exists`, it leaves no watch on one that does not.
     pub(crate) fn watch_data(&self, path: &str) -> Answer<(Vec<u8>, Stat, Watch)> {
         let (path, evidence) = (path.to_owned(), self.evidence.clone());
-        self.send(Request::Read, move |client| {
+        self.send("watch_data", Request::Read, move |client| {
             async move {
                 let (data, stat, watcher) = client.get_and_watch_data(&path).await?;
-                Ok((data, stat, Watch { watcher, evidence }))
+                Ok((data, stat, Watch::new(watcher, evidence)))
             }
             .boxed()
         })
@@ -217,10 +208,10 @@ impl ServerSession {
     /// node it watches the deletion, and not changes of its data.
     pub(crate) fn watch_children(&self, path: &str) -> Answer<(Vec<String>, Stat, Watch)> {
         let (path, evidence) = (path.to_owned(), self.evidence.clone());
-        self.send(Request::Read, move |client| {
+        self.send("watch_children", Request::Read, move |client| {
             async move {
                 let (names, stat, watcher) = client.get_and_watch_children(&path).await?;
-                Ok((names, stat, Watch { watcher, evidence }))
+                Ok((names, stat, Watch::new(watcher, evidence)))
             }
             .boxed()
         })
@@ -229,10 +220,10 @@ impl ServerSession {
     /// Watches a node that may not exist yet; returns whether it does.
     pub(crate) fn watch_existence(&self, path: &str) -> Answer<(bool, Watch)> {
         let (path, evidence) = (path.to_owned(), self.evidence.clone());
-        self.send(Request::Read, move |client| {
+        self.send("watch_existence", Request::Read, move |client| {
             async move {
                 let (stat, watcher) = client.check_and_watch_stat(&path).await?;
-                Ok((stat.is_some(), Watch { watcher, evidence }))
+                Ok((stat.is_some(), Watch::new(watcher, evidence)))
             }
             .boxed()
         })
@@ -241,7 +232,7 @@ impl ServerSession {
     /// Sets the data of a node, if it still has this version.
     pub(crate) fn write(&self, path: &str, data: &[u8], version: i32) -> Answer<()> {
         let (path, data) = (path.to_owned(), data.to_vec());
-        self.send(Request::Write, move |client| {
+        self.send("write", Request::Write, move |client| {
             async move { client.set_data(&path, &data, Some(version)).await.map(drop) }.boxed()
         })
     }
@@ -252,7 +243,7 @@ impl ServerSession {
     /// It needs a quorum either way, so it is a barrier for all that was sent before it, which `sync` is not: a leader
     /// that was deposed without noticing answers `sync`.
     pub(crate) fn check(&self, paths: Vec<String>) -> Answer<Option<usize>> {
-        self.send(Request::Write, move |client| {
+        self.send("check", Request::Write, move |client| {
             async move {
                 let add = |writer: &mut MultiWriter<'_>| {
                     paths.iter().try_for_each(|path| writer.add_check_version(path, -1))
@@ -280,17 +271,20 @@ fn transact<'a>(
 
 /// Sends the create of one node. It is no transaction: that would cost a round trip more on servers which do not return its
 /// czxid.
-fn create_one<'a>(client: &'a Client, draft: &'a Draft) -> BoxFuture<'a, Outcome> {
+fn create_one<'a>(
+    client: &'a Client,
+    draft: &'a Draft,
+) -> impl Future<Output = Result<(String, Stat), ZkError>> + Send + 'a {
     let Draft { path, is_sequential, .. } = draft;
     let created = client.create(path, draft.options.identifier(), &draft.mode());
-    async move {
-        let result = created.await.map(|(stat, number)| {
-            let path = if *is_sequential { format!("{path}{number}") } else { path.clone() };
-            vec![MultiWriteResult::Create { path, stat }]
-        });
-        outcome(result.map_err(|source| MultiWriteError::OperationFailed { index: 0, source }))
-    }
-    .boxed()
+    created.map_ok(move |(stat, number)| {
+        (if *is_sequential { format!("{path}{number}") } else { path.clone() }, stat)
+    })
+}
+
+fn outcome_of_one(created: Result<(String, Stat), ZkError>) -> Outcome {
+    let result = created.map(|(path, stat)| vec![MultiWriteResult::Create { path, stat }]);
+    outcome(result.map_err(|source| MultiWriteError::OperationFailed { index: 0, source }))
 }
 
 fn outcome(result: Result<Vec<MultiWriteResult>, MultiWriteError>) -> Outcome {
@@ -332,33 +326,51 @@ fn the_one_done(outcomes: Vec<Outcome>) -> Result<Result<Vec<MultiWriteResult>, 
     }
 }
 
-/// The last `count` of what a transaction has created, with its czxid.
-async fn created(client: &Client, results: Vec<MultiWriteResult>, count: usize) -> Result<Vec<Created>, ZkError> {
-    let nodes: Vec<_> = results
-        .into_iter()
-        .filter_map(|result| match result {
-            MultiWriteResult::Create { path, stat } => Some((path, stat)),
-            _ => None,
-        })
-        .collect();
-    // Servers before 3.7.2, 3.8.2 and 3.9.0 return the stat of containers only (ZOOKEEPER-4026).
-    let known = nodes.iter().map(|(_, stat)| stat).find(|stat| !stat.is_invalid() && stat.czxid > 0);
-    let known = known.map(|stat| stat.czxid);
-    let Some(containers) = nodes.len().checked_sub(count) else {
-        return Err(ZkError::UnexpectedError("a transaction of creates has created too little".to_owned()));
+/// What a transaction has created.
+fn creates(results: Vec<MultiWriteResult>) -> Vec<(String, Stat)> {
+    let create = |result| match result {
+        MultiWriteResult::Create { path, stat } => Some((path, stat)),
+        _ => None,
     };
-    let czxid = match known {
-        Some(czxid) => czxid,
-        None => read_czxid(client, &nodes[containers..]).await?,
-    };
-    Ok(nodes.into_iter().skip(containers).map(|(path, _)| Created { path, czxid }).collect())
+    results.into_iter().filter_map(create).collect()
 }
 
-/// The czxid of the transaction that created `nodes`. One node has it for all.
-async fn read_czxid(client: &Client, nodes: &[(String, Stat)]) -> Result<i64, ZkError> {
+/// Where nodes are created.
+struct Creator {
+    evidence: Arc<Evidence>,
+    connection: Connection,
+}
+
+impl Creator {
+    /// The last `count` of what was created, with their czxid.
+    async fn created(
+        self,
+        client: &Client,
+        nodes: Vec<(String, Stat)>,
+        count: usize,
+    ) -> Result<Vec<Created>, ZkError> {
+        let Some(containers) = nodes.len().checked_sub(count) else {
+            return Err(ZkError::UnexpectedError("a transaction of creates has created too little".to_owned()));
+        };
+        // Servers before 3.7.2, 3.8.2 and 3.9.0 return the stat of containers only (ZOOKEEPER-4026).
+        let known = nodes.iter().map(|(_, stat)| stat).rfind(|stat| !stat.is_invalid() && stat.czxid > 0);
+        let stat = match known {
+            Some(stat) => *stat,
+            None => read_stat(client, &nodes[containers..]).await?,
+        };
+        // A container has no owner.
+        if stat.ephemeral_owner != 0 {
+            self.evidence.owned_by(stat.ephemeral_owner, self.connection)?;
+        }
+        Ok(nodes.into_iter().skip(containers).map(|(path, _)| Created { path, czxid: stat.czxid }).collect())
+    }
+}
+
+/// The stat of one of `nodes`, which were created in one transaction: all have its czxid and its owner.
+async fn read_stat(client: &Client, nodes: &[(String, Stat)]) -> Result<Stat, ZkError> {
     for (path, _) in nodes {
         if let Some(stat) = client.check_stat(path).await? {
-            return Ok(stat.czxid);
+            return Ok(stat);
         }
     }
     // They were created, and all are gone again. That is not to be taken for a refusal.

@@ -12,23 +12,45 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use zookeeper_client::{Client, SessionState, StateWatcher};
+use zookeeper_client::{Client, SessionId, SessionState, StateWatcher};
 
-use crate::session::server_session::ServerSession;
+use crate::error::Error;
+use crate::session::identity::Connection;
+use crate::session::server_session::{End, ServerSession};
 use crate::session::trust::Moment;
 use crate::session::trust::{Exchange, Ledger, Request};
+use crate::telemetry;
 
 type ZkError = zookeeper_client::Error;
 
 /// The ZooKeeper session is over or about to be: waiting for anything in it is of no use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SessionOver;
+
+/// Why an attempt in one ZooKeeper session failed.
+#[derive(Debug)]
+pub(crate) enum Interrupt {
+    /// The session is over; there may be another.
+    SessionOver,
+    Failed(Error),
+}
+
+impl From<Error> for Interrupt {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<SessionOver> for Interrupt {
+    fn from(SessionOver: SessionOver) -> Self {
+        Self::SessionOver
+    }
+}
 
 /// Why a request was not done, as far as is known.
 #[derive(Clone, Debug)]
@@ -84,20 +106,31 @@ fn is_orphaned(error: &ZkError) -> bool {
 /// What the answers of a session have shown.
 #[derive(Debug)]
 pub(super) struct Evidence {
+    id: SessionId,
     ledger: Mutex<Ledger>,
-    /// Whether a request or a watch has found that the client's runtime is gone.
-    orphaned: AtomicBool,
+    /// The connection that is known to be one of this session; see `identity`.
+    ours: Mutex<Option<Connection>>,
+    /// How the session has ended, if a request or a watch has found it.
+    over: OnceLock<End>,
     state: StateWatcher,
 }
 
 impl Evidence {
     pub(super) fn new(client: &Client, created: Option<Moment>) -> Arc<Self> {
         let ledger = Ledger::new(client.session_timeout(), created, Moment::now());
+        // A session that was just created has no other connection yet; of a given one nothing is known.
+        let ours = created.map(|_| Connection::now(client.state_watcher()));
         Arc::new(Self {
+            id: client.session_id(),
             ledger: Mutex::new(ledger),
-            orphaned: AtomicBool::new(false),
+            ours: Mutex::new(ours),
+            over: OnceLock::new(),
             state: client.state_watcher(),
         })
+    }
+
+    pub(super) fn id(&self) -> SessionId {
+        self.id
     }
 
     pub(super) fn state(&self) -> SessionState {
@@ -117,12 +150,29 @@ impl Evidence {
         lock(&self.ledger)
     }
 
-    pub(super) fn is_orphaned(&self) -> bool {
-        self.orphaned.load(Ordering::Acquire)
+    /// The present connection.
+    pub(super) fn connection(&self) -> Connection {
+        Connection::now(self.state_watcher())
     }
 
-    pub(super) fn found_orphaned(&self) {
-        self.orphaned.store(true, Ordering::Release);
+    /// Whether the present connection is known to be one of this session.
+    pub(super) fn is_ours(&self) -> bool {
+        self.is_connected() && lock(&self.ours).as_ref().is_some_and(Connection::stands)
+    }
+
+    /// Notes that a connection is known to be one of this session.
+    pub(super) fn found_ours(&self, connection: Connection) {
+        *lock(&self.ours) = Some(connection);
+    }
+
+    /// How the session has ended, if a request or a watch has found it.
+    pub(super) fn over(&self) -> Option<End> {
+        self.over.get().copied()
+    }
+
+    pub(super) fn found_over(&self, end: End) {
+        // What was found first stays.
+        let _ = self.over.set(end);
     }
 
     /// Enters what the answer to a request proves.
@@ -134,8 +184,8 @@ impl Evidence {
             Err(Failure::Refused(_)) => Some(Request::Read),
             Err(Failure::Unknown | Failure::SessionOver) => None,
         };
-        // If the connection was lost before the answer was polled, the answer proves nothing.
-        if let Some(request) = proven.filter(|_| self.is_connected()) {
+        // If the connection was lost before the answer was polled, the answer proves nothing; nor does one of another session.
+        if let Some(request) = proven.filter(|_| self.is_ours()) {
             self.ledger().answered(Exchange { request, sent, answered: Moment::now() });
         }
         result
@@ -143,7 +193,7 @@ impl Evidence {
 
     fn classify<T>(&self, result: Result<T, ZkError>) -> Result<T, Failure> {
         if result.as_ref().is_err_and(is_orphaned) {
-            self.found_orphaned();
+            self.found_over(End::Orphaned);
         }
         result.map_err(Failure::of)
     }
@@ -239,12 +289,14 @@ impl ServerSession {
         drop(client);
     }
 
-    /// Sends what `call` asks of the client.
+    /// Sends what `call` asks of the client; `name` is for people.
     pub(super) fn send<T: Send + 'static>(
         &self,
+        name: &'static str,
         request: Request,
         call: impl FnOnce(Arc<Client>) -> BoxFuture<'static, Result<T, ZkError>>,
     ) -> Answer<T> {
+        telemetry::requested(name);
         let sent = Moment::now();
         let mut requests = lock(&self.requests);
         let (state, is_under_way) = match requests.client.clone() {
@@ -277,11 +329,15 @@ impl ServerSession {
         F: Future<Output = Result<T, Failure>>,
     {
         self.connected().await?;
+        let mut lost = 0;
         loop {
             match send().await {
                 Ok(answer) => return Ok(Ok(answer)),
                 Err(Failure::Refused(error)) => return Ok(Err(error)),
-                Err(Failure::Unknown) => self.reconnected().await?,
+                Err(Failure::Unknown) => {
+                    lost += 1;
+                    self.reconnected(lost).await?;
+                }
                 Err(Failure::SessionOver) => return Err(SessionOver),
             }
         }

@@ -13,7 +13,8 @@ use uuid::Uuid;
 
 use crate::path::LockPath;
 use crate::session::cleanup::{Deletion, delete_all, delete_in_background, send};
-use crate::session::nodes::{OwnNode, OwnNodes, carries};
+use crate::session::nodes::{OwnNode, OwnNodes};
+use crate::session::register::carries;
 use crate::session::request::{Failure, SessionOver};
 use crate::session::server_session::ServerSession;
 

@@ -18,10 +18,13 @@ use zookeeper_client::{Client, SessionId, SessionState, StateWatcher};
 use crate::error::Result;
 use crate::options::Trust;
 use crate::session::budget::{Budget, Reserved};
-use crate::session::nodes::Register;
+use crate::session::identity::Connection;
+use crate::session::register::Register;
 use crate::session::request::{Evidence, Requests, SessionOver};
 use crate::session::shared::{CheckUnderWay, ListingsUnderWay};
+use crate::session::slots::Slots;
 use crate::session::trust::{Ledger, Moment};
+use crate::session::undisturbed::Undisturbed;
 
 /// How long to wait before a failed request is sent again over a connection that seems to stand.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
@@ -54,6 +57,8 @@ pub(crate) enum Phase {
 pub(crate) enum End {
     /// The server, or the client on its behalf, has ended it.
     Expired,
+    /// The server has given the connection to another session, or closes each that it gives to this one. It will expire.
+    Unusable,
     /// The server refuses its credentials.
     AuthFailed,
     /// It was closed.
@@ -75,7 +80,6 @@ pub(crate) enum Closing {
 }
 
 pub(crate) struct ServerSession {
-    id: SessionId,
     timeout: Duration,
     /// The bytes of the chroot, which the servers see before each path.
     root_bytes: usize,
@@ -84,12 +88,18 @@ pub(crate) struct ServerSession {
     phase: watch::Sender<Phase>,
     pub(super) requests: Mutex<Requests>,
     pub(super) evidence: Arc<Evidence>,
+    pub(super) undisturbed: Undisturbed,
+    pub(super) slots: Slots,
     pub(super) nodes: Register,
     watches: Budget,
     pub(super) listings: ListingsUnderWay,
     pub(super) check_under_way: CheckUnderWay,
     /// How many holds need trust, by what they trust.
     pub(super) trusting: [AtomicUsize; 2],
+    /// Woken whenever that becomes less.
+    pub(super) trust_unneeded: Notify,
+    /// Whether a create was answered, and one with parents: servers that never have may not know them.
+    answered_creates: [AtomicBool; 2],
     /// Whether somebody has a clone of the client, or had one.
     client_shared: AtomicBool,
     slow_looks: Notify,
@@ -104,7 +114,6 @@ impl ServerSession {
     /// `created` is a moment before the creation of the session, if that is ours to end.
     pub(super) fn new(client: Client, created: Option<Moment>, work: mpsc::UnboundedSender<Work>) -> Arc<Self> {
         Arc::new(Self {
-            id: client.session_id(),
             timeout: client.session_timeout(),
             // The root is `/`, and a chroot ends in none.
             root_bytes: client.path().trim_end_matches('/').len(),
@@ -113,10 +122,14 @@ impl ServerSession {
             evidence: Evidence::new(&client, created),
             requests: Requests::new(client),
             nodes: Register::new(),
+            undisturbed: Undisturbed::default(),
+            slots: Slots::default(),
             watches: Budget::of_watches(),
             listings: Mutex::default(),
             check_under_way: Mutex::default(),
             trusting: Default::default(),
+            trust_unneeded: Notify::new(),
+            answered_creates: Default::default(),
             client_shared: AtomicBool::new(false),
             slow_looks: Notify::new(),
             trust_wanted: Notify::new(),
@@ -127,7 +140,7 @@ impl ServerSession {
     }
 
     pub(crate) fn id(&self) -> SessionId {
-        self.id
+        self.evidence.id()
     }
 
     pub(crate) fn timeout(&self) -> Duration {
@@ -144,11 +157,6 @@ impl ServerSession {
         self.root_bytes + path_bytes
     }
 
-    /// Whether paths begin below a node of the servers.
-    pub(super) fn has_chroot(&self) -> bool {
-        self.root_bytes > 0
-    }
-
     /// The state that the client is in.
     pub(crate) fn state(&self) -> SessionState {
         self.evidence.state()
@@ -160,6 +168,11 @@ impl ServerSession {
 
     pub(crate) fn is_connected(&self) -> bool {
         self.evidence.is_connected()
+    }
+
+    /// The present connection.
+    pub(crate) fn connection(&self) -> Connection {
+        self.evidence.connection()
     }
 
     pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
@@ -233,10 +246,21 @@ impl ServerSession {
         }
     }
 
-    /// Waits, after a request with an unknown outcome, until another can be sent.
-    pub(crate) async fn reconnected(&self) -> Result<(), SessionOver> {
-        if self.is_connected() {
-            tokio::time::sleep(PAUSE).await;
+    /// Notes that the server has answered a create, or one with parents.
+    pub(crate) fn has_answered_create(&self, with_parents: bool) {
+        self.answered_creates[usize::from(with_parents)].store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that is so.
+    pub(crate) fn knows_create(&self, with_parents: bool) -> bool {
+        self.answered_creates[usize::from(with_parents)].load(Ordering::Relaxed)
+    }
+
+    /// Waits, after this number of requests in a row with an unknown outcome, until another can be sent. The more there were, the
+    /// longer: a server may close the connection on each.
+    pub(crate) async fn reconnected(&self, lost: u32) -> Result<(), SessionOver> {
+        if lost > 1 || self.is_connected() {
+            tokio::time::sleep(PAUSE * (1 << lost.saturating_sub(1).min(4))).await;
         }
         self.connected().await
     }
@@ -309,11 +333,10 @@ impl ServerSession {
         }
     }
 
-    /// Ends if a request or a watch has found that the client's runtime is gone. Of any other end the keeper learns from
-    /// the client.
-    pub(crate) fn end_if_orphaned(&self) {
-        if self.evidence.is_orphaned() {
-            self.end(End::Orphaned);
+    /// Ends if a request or a watch has found that it is over. Of any other end the keeper learns from the client.
+    pub(crate) fn end_if_over(&self) {
+        if let Some(end) = self.evidence.over() {
+            self.end(end);
         }
     }
 
@@ -351,6 +374,11 @@ impl ServerSession {
         TrustNeed { zk: self.clone(), trust }
     }
 
+    /// Whether trust lasts long enough for one renewal.
+    pub(crate) fn is_trusted_for_long(&self, trust: Trust) -> bool {
+        self.ledger().until(trust) > Moment::now().plus(self.timeout / 3)
+    }
+
     /// Waits until the session is trusted at this moment; a [`TrustNeed`] must be there to make it so.
     pub(crate) async fn trusted(&self, trust: Trust) -> Result<(), SessionOver> {
         while self.ledger().until(trust) <= Moment::now() {
@@ -374,11 +402,15 @@ pub(crate) struct TrustNeed {
 impl Drop for TrustNeed {
     fn drop(&mut self) {
         self.zk.trusting[self.trust as usize].fetch_sub(1, Ordering::AcqRel);
+        self.zk.trust_unneeded.notify_waiters();
     }
 }
 
 impl fmt::Debug for ServerSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerSession").field("id", &self.id).field("phase", &self.phase()).finish_non_exhaustive()
+        f.debug_struct("ServerSession")
+            .field("id", &self.id())
+            .field("phase", &self.phase())
+            .finish_non_exhaustive()
     }
 }

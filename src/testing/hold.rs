@@ -13,7 +13,7 @@ use futures_util::future::BoxFuture;
 use crate::distributed_lock::{LeaderGuard, LockGuard, WriteGuard};
 use crate::error::{Error, Loss, Result};
 use crate::fencing_token::FencingToken;
-use crate::hold::{Ended, HoldMonitor, HoldState, View, lost};
+use crate::hold::{Ended, HoldMonitor, HoldState, View, lost, resigned};
 use crate::owner::Owner;
 use crate::testing::servers::{Link, Node, Stage};
 
@@ -61,10 +61,24 @@ impl View for Node {
         .boxed()
     }
 
+    fn revoke_requested(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        async move {
+            let revoked = |stage: &Stage| matches!(stage, Stage::Ended(_)) || self.revoked.load(Ordering::Acquire);
+            let ended = match self.stage.subscribe().wait_for(revoked).await {
+                Ok(stage) => matches!(*stage, Stage::Ended(_)),
+                Err(_) => true,
+            };
+            if ended {
+                pending::<()>().await;
+            }
+        }
+        .boxed()
+    }
+
     fn proclaim(self: Arc<Self>, data: Vec<u8>) -> BoxFuture<'static, Result<()>> {
         async move {
             if View::state(&*self) == HoldState::Released {
-                return Err(Error::invalid("leadership", "it was resigned; proclaim while it lasts"));
+                return Err(resigned());
             }
             self.connected().await?;
             if self.servers.proclaim(&self, data) { Ok(()) } else { Err(self.loss().into()) }
@@ -164,18 +178,7 @@ impl LockGuard for LocalGuard {
     }
 
     fn revoke_requested(&self) -> BoxFuture<'static, ()> {
-        let node = self.node().clone();
-        async move {
-            let revoked = |stage: &Stage| matches!(stage, Stage::Ended(_)) || node.revoked.load(Ordering::Acquire);
-            let ended = match node.stage.subscribe().wait_for(revoked).await {
-                Ok(stage) => matches!(*stage, Stage::Ended(_)),
-                Err(_) => true,
-            };
-            if ended {
-                pending::<()>().await;
-            }
-        }
-        .boxed()
+        View::revoke_requested(self.node().clone())
     }
 }
 

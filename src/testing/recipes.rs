@@ -1,6 +1,7 @@
 //! Owns the recipes within the process, which differ in what they want of the queues.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,6 +12,7 @@ use crate::distributed_lock::{
     DistributedElection, DistributedLock, DistributedReentrantLock, DistributedRwLock, DistributedSemaphore,
     LeaderGuard, LockGuard, WriteGuard,
 };
+use crate::election::CurrentTerm;
 use crate::error::{Error, Loss, Result};
 use crate::hold::{Ended, HoldMonitor};
 use crate::owner::Owner;
@@ -30,11 +32,15 @@ impl LocalLock {
         &self.session.local.servers
     }
 
+    /// Joins the queues at their tail.
+    fn join(&self) -> LocalHold {
+        LocalHold(self.servers().join(self.session.local.id, &self.session.identifier, &self.wants))
+    }
+
     async fn acquire(&self) -> Result<LocalHold> {
         loop {
             self.servers().connected(self.session.local.id).await?;
-            let hold =
-                LocalHold(self.servers().join(self.session.local.id, &self.session.identifier, &self.wants));
+            let hold = self.join();
             let look = || match self.servers().look(&hold.0) {
                 Stage::Waiting => None,
                 stage => Some(stage),
@@ -56,7 +62,7 @@ impl LocalLock {
         if !self.servers().is_free(&self.wants) {
             return Ok(None);
         }
-        let hold = LocalHold(self.servers().join(self.session.local.id, &self.session.identifier, &self.wants));
+        let hold = self.join();
         Ok((self.servers().look(&hold.0) == Stage::Held).then_some(hold))
     }
 
@@ -64,12 +70,17 @@ impl LocalLock {
         if limit.is_zero() {
             return self.try_acquire().await;
         }
+        self.within(limit, self.acquire()).await
+    }
+
+    /// Waits for a connection, then for `acquired`: `None` if that takes longer than `limit`.
+    async fn within<T>(&self, limit: Duration, acquired: impl Future<Output = Result<T>>) -> Result<Option<T>> {
         let begun = Instant::now();
         let connected = self.servers().connected(self.session.local.id);
         tokio::time::timeout(limit, connected).await.map_err(|_| unavailable(limit))??;
         // From here on either somebody is ahead, or the lock is granted.
         let left = limit.saturating_sub(begun.elapsed());
-        tokio::time::timeout(left, self.acquire()).await.ok().transpose()
+        tokio::time::timeout(left, acquired).await.ok().transpose()
     }
 
     /// The contender must be one of this lock.
@@ -222,22 +233,18 @@ impl DistributedReentrantLock for LocalReentrantLock {
         if limit.is_zero() {
             return self.try_lock(owner).await;
         }
-        let begun = Instant::now();
-        let connected = self.0.servers().connected(self.0.session.local.id);
-        tokio::time::timeout(limit, connected).await.map_err(|_| unavailable(limit))??;
-        let left = limit.saturating_sub(begun.elapsed());
-        tokio::time::timeout(left, self.lock(owner)).await.ok().transpose()
+        self.0.within(limit, self.lock(owner)).await
     }
 }
 
 pub(super) struct LocalElection {
     pub(super) lock: LocalLock,
-    pub(super) current: Mutex<Option<HoldMonitor>>,
+    pub(super) current: CurrentTerm,
 }
 
 impl LocalElection {
     fn leads(&self, hold: LocalHold) -> Box<dyn LeaderGuard> {
-        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(HoldMonitor::new(hold.0.clone()));
+        self.current.begin(HoldMonitor::new(hold.0.clone()));
         LocalGuard::new(hold)
     }
 }
@@ -257,8 +264,7 @@ impl DistributedElection for LocalElection {
     }
 
     fn current_term(&self) -> Option<HoldMonitor> {
-        let term = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        term.filter(|term| term.state().ended().is_none())
+        self.current.monitor()
     }
 
     async fn leader(&self) -> Result<Option<Contender>> {

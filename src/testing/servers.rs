@@ -325,10 +325,7 @@ impl Servers {
 /// A path that real servers would take for a lock.
 pub(super) fn lock_path(path: &str) -> Result<LockPath> {
     let path = LockPath::new(path)?;
-    if path.is_the_servers() {
-        let reason = format!("{path}: /zookeeper belongs to the servers; it should look like /locks/name");
-        return Err(Error::invalid("lock path", reason));
-    }
+    path.refuse_the_servers()?;
     Ok(path)
 }
 

@@ -1,0 +1,166 @@
+//! Locks for threads that block: the recipes without async. Needs the feature `blocking`.
+//!
+//! It is for programs that have no tokio runtime: command line tools, services of one thread per request, test suites. In an
+//! async program use the async locks: each waiter here costs a thread.
+//!
+//! ```no_run
+//! # fn example() -> Result<(), zookeeper_recipes::Error> {
+//! use zookeeper_recipes::blocking::{Mutex, Session};
+//!
+//! let session = Session::connect("zk1:2181,zk2:2181,zk3:2181")?;
+//! let mutex = Mutex::new(&session, "/locks/nightly-report")?;
+//! let guard = mutex.lock()?;
+//! println!("a store that checks tokens refuses those older than {}", guard.fencing_token());
+//! guard.release()?;
+//! session.close()
+//! # }
+//! ```
+//!
+//! The locks are the same, so all that the [crate documentation](crate) promises holds here, and threads and tasks of
+//! different processes can share a lock path. Each [`Session`] has a thread that renews it and notices losses, however long
+//! the other threads compute or block. What has no blocking form is reached through [`Session::as_async`] and
+//! [`Session::block_on`].
+//!
+//! # What a thread can wait for
+//!
+//! | | returns |
+//! |---|---|
+//! | [`lock`](Mutex::lock) | the guard; [`Error::Closed`](crate::Error::Closed) once the session is closed or drained, by any thread |
+//! | [`try_lock`](Mutex::try_lock), [`try_lock_for`](Mutex::try_lock_for) | the guard, or `None` if the lock is contended |
+//! | [`enqueue`](Mutex::enqueue) | a [`Waiting`], on which the thread waits in steps, without losing its position |
+//! | [`wait_ended`](HoldMonitor::wait_ended) | when a hold is released or lost |
+//!
+//! A thread that works under a lock is not interrupted when the lock is lost: see [`Guard`].
+//!
+//! # Inside a tokio runtime
+//!
+//! A call that blocks is refused with [`Error::InvalidInput`](crate::Error::InvalidInput) where tokio polls a future: in a
+//! task, and in the body of `#[tokio::main]`. It would block the thread, and with it every other task there. Use the async API,
+//! or make the call in [`spawn_blocking`](tokio::task::spawn_blocking) or in `block_in_place`, where it is allowed. A future
+//! inside [`unconstrained`](tokio::task::unconstrained) is not recognized; there the call panics.
+//!
+//! What does not block is allowed everywhere: to create a lock, to look at a guard's state, and to drop guards and sessions.
+
+mod candidate;
+mod election;
+mod guard;
+mod mutex;
+mod runtime;
+mod rwlock;
+mod semaphore;
+mod session;
+mod waiting;
+
+use self::runtime::Runtime;
+
+pub use self::candidate::Candidate;
+pub use self::election::{Election, Term};
+pub use self::guard::{Guard, HoldMonitor};
+pub use self::mutex::{Mutex, ReentrantMutex};
+pub use self::rwlock::RwLock;
+pub use self::semaphore::Semaphore;
+pub use self::session::Session;
+pub use self::waiting::Waiting;
+
+/// A held [`Mutex`].
+pub type MutexGuard = Guard<crate::mutex::MutexGuard>;
+/// One of the guards of a held [`ReentrantMutex`]. The last one that is dropped releases the lock.
+pub type ReentrantMutexGuard = Guard<crate::reentrant::ReentrantMutexGuard>;
+/// An [`RwLock`] held for reading.
+pub type RwLockReadGuard = Guard<crate::rwlock::RwLockReadGuard>;
+/// An [`RwLock`] held for writing.
+pub type RwLockWriteGuard = Guard<crate::rwlock::RwLockWriteGuard>;
+/// One or several permits of a [`Semaphore`].
+pub type SemaphorePermit = Guard<crate::semaphore::SemaphorePermit>;
+/// A won [`Election`].
+pub type Leadership = Guard<crate::election::Leadership>;
+
+/// Makes a recipe of the async one of the same name, with what all recipes can do.
+macro_rules! recipe {
+    ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty)?)) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug)]
+        pub struct $name {
+            inner: crate::$name,
+            runtime: crate::blocking::Runtime,
+        }
+
+        impl $name {
+            /// Creates a handle of the lock at `path`, with the session's options. Sends nothing.
+            ///
+            /// # Errors
+            ///
+            /// [`Error::InvalidInput`](crate::Error::InvalidInput) if an argument cannot be used.
+            pub fn new(session: &Session, path: &str $(, $argument: $type)?) -> Result<Self> {
+                Self::with_options(session, path $(, $argument)?, Options::new())
+            }
+
+            /// Creates a handle of the lock at `path` with its own options, laid over the session's. Sends nothing.
+            ///
+            /// # Errors
+            ///
+            /// [`Error::InvalidInput`](crate::Error::InvalidInput) if an argument cannot be used.
+            pub fn with_options(
+                session: &Session,
+                path: &str,
+                $($argument: $type,)?
+                options: Options,
+            ) -> Result<Self> {
+                let inner = crate::$name::with_options(session.as_async(), path $(, $argument)?, options)?;
+                Ok(Self { inner, runtime: session.runtime().clone() })
+            }
+
+            /// The lock path.
+            #[must_use]
+            pub fn path(&self) -> &str {
+                self.inner.path()
+            }
+
+            /// Lists holders and waiters, the holders first, then the others in the order of the queue.
+            ///
+            /// # Errors
+            ///
+            /// [`Error::Unavailable`](crate::Error::Unavailable) if no server answered within one session timeout,
+            /// [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs deny it,
+            /// [`Error::InvalidInput`](crate::Error::InvalidInput) where
+            /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
+            pub fn contenders(&self) -> Result<Vec<crate::contender::Contender>> {
+                self.runtime.wait(self.inner.contenders())
+            }
+
+            /// Deletes the node of a contender, and so takes the lock from it. Returns whether the node was there.
+            ///
+            /// For operators, when nothing else helps: see [`break_lock`](crate::Mutex::break_lock) of the async mutex.
+            ///
+            /// # Errors
+            ///
+            /// As [`contenders`](Self::contenders); [`Error::InvalidInput`](crate::Error::InvalidInput) also if the
+            /// contender is one of another lock.
+            pub fn break_lock(&self, contender: &crate::contender::Contender) -> Result<bool> {
+                self.runtime.wait(self.inner.break_lock(contender))
+            }
+
+            /// Asks a contender to release, as Curator's `Revoker` does. Returns whether its node was there.
+            ///
+            /// A holder sees it by [`is_revoke_requested`](crate::blocking::Guard::is_revoke_requested). See
+            /// [`revoke`](crate::Mutex::revoke) of the async mutex.
+            ///
+            /// # Errors
+            ///
+            /// As [`break_lock`](Self::break_lock).
+            pub fn revoke(&self, contender: &crate::contender::Contender) -> Result<bool> {
+                self.runtime.wait(self.inner.revoke(contender))
+            }
+
+            fn held<G>(&self, acquired: impl Future<Output = Result<G>>) -> Result<Guard<G>> {
+                self.runtime.wait(acquired).map(|guard| Guard::new(guard, &self.runtime))
+            }
+
+            fn maybe_held<G>(&self, tried: impl Future<Output = Result<Option<G>>>) -> Result<Option<Guard<G>>> {
+                Ok(self.runtime.wait(tried)?.map(|guard| Guard::new(guard, &self.runtime)))
+            }
+        }
+    };
+}
+
+use recipe;

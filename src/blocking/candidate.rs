@@ -1,0 +1,130 @@
+//! Owns the blocking [`Candidate`]: a candidate on a thread of its own, term after term, until it is stopped.
+//!
+//! 1. Its standing is computed when it is asked for, from the clock of the hold, as that of the async candidate.
+//! 2. A term that a stop has not found is not begun: the thread shows the term before it looks whether it is to stop, and
+//!    a stop is noted before it looks for a term.
+
+use std::fmt;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use tokio::sync::watch;
+
+use crate::blocking::runtime::refuse_to_block_tasks;
+use crate::blocking::{Runtime, Term};
+use crate::election::{Ending, Stage, Standing, Won, asked, win};
+use crate::error::{Error, Result};
+
+/// A candidate of an [`Election`](crate::blocking::Election) that runs on a thread of its own, from
+/// [`Election::run`](crate::blocking::Election::run).
+///
+/// Dropping it asks the term to end, or withdraws the candidate, and waits for neither. [`stop`](Self::stop) waits. The
+/// candidate keeps its session open.
+#[must_use = "dropping the candidate ends it"]
+pub struct Candidate {
+    stage: Arc<watch::Sender<Stage>>,
+    stopping: watch::Sender<bool>,
+    /// None once somebody waits for it.
+    thread: Option<JoinHandle<Result<()>>>,
+}
+
+impl Candidate {
+    pub(super) fn start(
+        election: crate::election::Election,
+        runtime: &Runtime,
+        term: impl FnMut(&Term) + Send + 'static,
+    ) -> Result<Self> {
+        let stage = Arc::new(watch::Sender::new(Stage::Campaigning(Arc::default())));
+        let stopping = watch::Sender::new(false);
+        let (ending, stopped, runtime) = (Ending(stage.clone()), stopping.subscribe(), runtime.clone());
+        let run = move || run(&ending, &election, &runtime, &stopped, term);
+        let thread =
+            thread::Builder::new().name("zookeeper-candidate".to_owned()).spawn(run).map_err(|error| {
+                Error::SessionEnded { reason: format!("the thread of a candidate cannot be started: {error}") }
+            })?;
+        Ok(Self { stage, stopping, thread: Some(thread) })
+    }
+
+    /// Whether it leads at this moment and is connected: for a readiness probe. It compares clocks and sends nothing, so it
+    /// is never true after trust in the leadership has ended.
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        matches!(self.standing(), Standing::Leading { .. })
+    }
+
+    /// How it stands at this moment, by the clock, as [`is_leader`](Self::is_leader).
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        self.stage.borrow().standing()
+    }
+
+    /// Asks the term to end ([`Term::is_over`] is true), waits until its closure has returned, and resigns; or withdraws the
+    /// candidate.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SessionEnded`] if the session has ended, and with it the leadership. That the session was closed is no error.
+    /// [`Error::InvalidInput`] where [tokio runs a task](crate::blocking#inside-a-tokio-runtime): the candidate ends in the
+    /// background then.
+    ///
+    /// # Panics
+    ///
+    /// With the panic of the closure, if there was one. The leadership was resigned then.
+    pub fn stop(mut self) -> Result<()> {
+        self.ask_to_end();
+        refuse_to_block_tasks()?;
+        let thread = self.thread.take().expect("only this call takes it, and it consumes the candidate");
+        match thread.join() {
+            Ok(Err(Error::Closed)) => Ok(()),
+            Ok(ended) => ended,
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    fn ask_to_end(&self) {
+        self.stopping.send_replace(true);
+        let stage = self.stage.borrow().clone();
+        if let Stage::Leading(term) = stage {
+            term.revoke();
+        }
+    }
+}
+
+impl Drop for Candidate {
+    fn drop(&mut self) {
+        self.ask_to_end();
+    }
+}
+
+impl fmt::Debug for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Candidate").field("standing", &self.standing()).finish_non_exhaustive()
+    }
+}
+
+fn run(
+    ending: &Ending,
+    election: &crate::election::Election,
+    runtime: &Runtime,
+    stopping: &watch::Receiver<bool>,
+    mut term: impl FnMut(&Term),
+) -> Result<()> {
+    let campaign = async || {
+        tokio::select! {
+            biased;
+            () = asked(stopping.clone()) => Ok(None),
+            won = win(election, &ending.0) => won.map(Some),
+        }
+    };
+    while let Some(Won { monitor, resign }) = runtime.wait(campaign())? {
+        if !*stopping.borrow() {
+            term(&Term::new(monitor, runtime));
+        }
+        match runtime.wait(resign) {
+            Ok(()) | Err(Error::Lost(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,216 @@
+//! Owns the blocking [`Election`], and [`Term`], a leadership as it is handed to a closure.
+
+use std::ops::{ControlFlow, Deref};
+use std::time::Duration;
+
+use crate::blocking::{Candidate, Guard, HoldMonitor, Leadership, Runtime, Session, Waiting, recipe};
+use crate::contender::Contender;
+use crate::error::{Error, Result};
+use crate::options::Options;
+
+recipe! {
+    /// An election of one leader among candidates, for threads that block: [`Election`](crate::Election) without async.
+    ///
+    /// Candidates are known by their [identifier](Options::with_identifier).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(session: zookeeper_recipes::blocking::Session) -> Result<(), zookeeper_recipes::Error> {
+    /// use std::time::Duration;
+    ///
+    /// use zookeeper_recipes::blocking::Election;
+    ///
+    /// let candidate = Election::new(&session, "/leaders/scheduler")?.run(|term| {
+    ///     while !term.is_over() {
+    ///         // One step of the work, with `term.fencing_token()`.
+    ///     }
+    /// })?;
+    /// println!("{}", if candidate.is_leader() { "leading" } else { "following" });
+    /// candidate.stop()
+    /// # }
+    /// ```
+    Election()
+}
+
+impl Election {
+    /// Joins the candidates and waits for leadership, for as long as it takes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::lock`](crate::blocking::Mutex::lock).
+    pub fn campaign(&self) -> Result<Leadership> {
+        self.held(self.inner.campaign())
+    }
+
+    /// Becomes the leader without waiting for others: `None` if another candidate was ahead.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::try_lock`](crate::blocking::Mutex::try_lock).
+    pub fn try_campaign(&self) -> Result<Option<Leadership>> {
+        self.maybe_held(self.inner.try_campaign())
+    }
+
+    /// Waits for leadership for at most `limit`, all requests included: `None` if another candidate was ahead.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::try_lock_for`](crate::blocking::Mutex::try_lock_for).
+    pub fn try_campaign_for(&self, limit: Duration) -> Result<Option<Leadership>> {
+        self.maybe_held(self.inner.try_campaign_for(limit))
+    }
+
+    /// Joins the candidates, and returns a [`Waiting`], on which a thread can wait in steps.
+    ///
+    /// # Errors
+    ///
+    /// As [`campaign`](Self::campaign).
+    pub fn enqueue(&self) -> Result<Waiting<crate::election::Leadership>> {
+        Waiting::join(&self.runtime, self.inner.enqueue())
+    }
+
+    /// Leads on this thread, term after term: campaigns, calls `term`, and resigns. It campaigns again if `term` returned
+    /// `Continue`, and returns if it returned `Break`.
+    ///
+    /// The closure is not interrupted when the leadership is lost, and no other term of this call begins before it has
+    /// returned. So it should return soon after [`Term::is_over`] is true.
+    ///
+    /// # Errors
+    ///
+    /// As [`lead`](crate::Election::lead) of the async election: [`Error::Closed`] once the session is closed or drained.
+    /// [`Error::InvalidInput`] where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(election: zookeeper_recipes::blocking::Election) -> Result<(), zookeeper_recipes::Error> {
+    /// use std::ops::ControlFlow;
+    ///
+    /// let done = election.lead(|term| {
+    ///     for shard in 0..16 {
+    ///         if term.is_over() {
+    ///             return ControlFlow::Continue(());
+    ///         }
+    ///         println!("move shard {shard}, with token {}", term.fencing_token());
+    ///     }
+    ///     ControlFlow::Break("moved")
+    /// })?;
+    /// println!("{done}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lead<T>(&self, mut term: impl FnMut(&Term) -> ControlFlow<T>) -> Result<T> {
+        loop {
+            let leadership = match self.campaign() {
+                // Someone has deleted our node while it waited.
+                Err(Error::Evicted { .. }) => continue,
+                won => won?,
+            };
+            let led = term(&Term { monitor: leadership.monitor() });
+            match (led, leadership.resign()) {
+                (ControlFlow::Break(end), Ok(()) | Err(Error::Lost(_))) => return Ok(end),
+                (ControlFlow::Break(end), Err(error)) => {
+                    tracing::warn!(path = self.path(), %error, "cannot resign");
+                    return Ok(end);
+                }
+                (ControlFlow::Continue(()), Ok(()) | Err(Error::Lost(_))) => {}
+                (ControlFlow::Continue(()), Err(error)) => return Err(error),
+            }
+        }
+    }
+
+    /// Runs a candidate on a thread of its own, term after term: for a service that leads whenever it can.
+    ///
+    /// It campaigns, calls `term` when it is elected, resigns when that returns, and campaigns again, until it is
+    /// [stopped](Candidate::stop) or dropped, or the session is closed, drained, or has ended for good. A campaign that fails
+    /// is logged as a warning and tried again after a pause, of 100 ms at first and 5 s at most.
+    ///
+    /// The closure is not interrupted when the leadership is lost: it should return soon after [`Term::is_over`] is true. No
+    /// other term of the candidate begins before that.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SessionEnded`] if the thread cannot be started.
+    pub fn run(&self, term: impl FnMut(&Term) + Send + 'static) -> Result<Candidate> {
+        Candidate::start(self.inner.clone(), &self.runtime, term)
+    }
+
+    /// A view of the present leadership of this value and its clones, for a readiness probe; `None` if they do not lead.
+    /// Look at its state: a leadership that is suspended is returned, too.
+    #[must_use]
+    pub fn current_term(&self) -> Option<HoldMonitor> {
+        self.inner.current_term().map(|monitor| HoldMonitor::new(monitor, &self.runtime))
+    }
+
+    /// The present leader; `None` if there is no candidate.
+    ///
+    /// # Errors
+    ///
+    /// As [`contenders`](Self::contenders).
+    pub fn leader(&self) -> Result<Option<Contender>> {
+        self.runtime.wait(self.inner.leader())
+    }
+}
+
+/// One term of a leader: a [monitor](HoldMonitor) of the leadership, which [`Election::lead`] or a [`Candidate`] keeps until
+/// the closure returns.
+#[derive(Clone, Debug)]
+pub struct Term {
+    monitor: HoldMonitor,
+}
+
+impl Term {
+    pub(super) fn new(monitor: crate::hold::HoldMonitor, runtime: &Runtime) -> Self {
+        Self { monitor: HoldMonitor::new(monitor, runtime) }
+    }
+
+    /// Whether the closure should return: the leadership was lost, or someone has asked for its end by `revoke`, by a
+    /// [drain](Session::drain) of the session, or by [`Candidate::stop`].
+    ///
+    /// It compares clocks and sends nothing, so it can be called between any two steps.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.monitor.state().ended().is_some() || self.monitor.is_revoke_requested()
+    }
+
+    /// Waits until the closure should return, for at most `limit`; returns [`is_over`](Self::is_over).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(term: &zookeeper_recipes::blocking::Term) -> Result<(), zookeeper_recipes::Error> {
+    /// use std::time::Duration;
+    ///
+    /// while !term.wait_over_for(Duration::from_secs(10))? {
+    ///     println!("every ten seconds, by the leader");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn wait_over_for(&self, limit: Duration) -> Result<bool> {
+        self.monitor.wait_over_for(limit)
+    }
+
+    /// Shows observers `data` instead of the identifier. See [`proclaim`](crate::Leadership::proclaim) of the async
+    /// leadership.
+    ///
+    /// # Errors
+    ///
+    /// As there; [`Error::InvalidInput`] where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
+    pub fn proclaim(&self, data: impl Into<Vec<u8>>) -> Result<()> {
+        self.monitor.proclaim(data.into())
+    }
+}
+
+impl Deref for Term {
+    type Target = HoldMonitor;
+
+    fn deref(&self) -> &HoldMonitor {
+        &self.monitor
+    }
+}

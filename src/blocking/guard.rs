@@ -1,0 +1,252 @@
+//! Owns [`Guard`]: a lock that a thread holds, of whichever recipe; and [`HoldMonitor`], a view of one for other threads.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+use crate::blocking::Runtime;
+use crate::blocking::runtime::refuse_to_block_tasks;
+use crate::error::{Error, Result};
+use crate::hold::{Ended, Hold};
+
+/// A lock that is held, of the recipe whose async guard is `G`. Dropping it releases the lock in the background, on any
+/// thread, also where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
+///
+/// It dereferences to a [`Hold`], with its token, state and path. The futures of that are for
+/// [`Session::block_on`](crate::blocking::Session::block_on).
+///
+/// A thread is not interrupted when its lock is lost. Look at [`state`](Hold::state) between the steps of the work, which
+/// compares clocks and costs no request, and hand the [fencing token](Hold::fencing_token) to the store.
+///
+/// # Examples
+///
+/// ```no_run
+/// # fn steps() -> [fn(zookeeper_recipes::FencingToken); 0] { [] }
+/// # fn example(guard: zookeeper_recipes::blocking::MutexGuard) -> Result<(), zookeeper_recipes::Error> {
+/// use zookeeper_recipes::HoldState;
+///
+/// for step in steps() {
+///     if guard.is_revoke_requested() || matches!(guard.state(), HoldState::Lost(_)) {
+///         break;
+///     }
+///     step(guard.fencing_token());
+/// }
+/// // An error if the lock was lost meanwhile.
+/// guard.release()
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "dropping the guard releases the lock"]
+pub struct Guard<G> {
+    guard: G,
+    // Dropped after the guard, which deletes its node there.
+    runtime: Runtime,
+}
+
+impl<G> Guard<G> {
+    pub(super) fn new(guard: G, runtime: &Runtime) -> Self {
+        Self { guard, runtime: runtime.clone() }
+    }
+}
+
+impl<G: Deref<Target = Hold>> Guard<G> {
+    /// A view of the hold for other threads, which does not hold it.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(guard: zookeeper_recipes::blocking::MutexGuard) -> Result<(), zookeeper_recipes::Error> {
+    /// let monitor = guard.monitor();
+    /// std::thread::spawn(move || match monitor.wait_ended() {
+    ///     Ok(ended) => println!("{ended}"),
+    ///     Err(error) => println!("{error}"),
+    /// });
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn monitor(&self) -> HoldMonitor {
+        HoldMonitor::new(self.guard.monitor(), &self.runtime)
+    }
+
+    /// Whether someone has asked the holder to release, with `revoke` or with Curator's `Revoker`, or the session is
+    /// [drained](crate::blocking::Session::drain). The holder decides. False once the lock is lost.
+    ///
+    /// It sends nothing. A request of another process is noticed after an eighth of the session timeout at the earliest.
+    #[must_use]
+    pub fn is_revoke_requested(&self) -> bool {
+        self.guard.revoke_requested().now_or_never().is_some()
+    }
+}
+
+impl<G> Deref for Guard<G>
+where
+    G: Deref<Target = Hold>,
+{
+    type Target = Hold;
+
+    fn deref(&self) -> &Hold {
+        &self.guard
+    }
+}
+
+/// Makes the calls that consume a guard.
+macro_rules! release {
+    ($($guard:ident: $release:ident),*) => {$(
+        impl Guard<crate::$guard> {
+            /// Releases the lock and waits until the servers have confirmed it, for one session timeout at most.
+            ///
+            /// # Errors
+            ///
+            /// As [`MutexGuard::release`](crate::MutexGuard::release):
+            /// [`Error::Lost`](crate::Error::Lost) if the lock was lost before.
+            /// [`Error::InvalidInput`](crate::Error::InvalidInput) where
+            /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime): the lock is released in the background then.
+            pub fn $release(self) -> Result<()> {
+                let Self { guard, runtime } = self;
+                runtime.wait(guard.$release())
+            }
+        }
+    )*};
+}
+
+release!(
+    MutexGuard: release,
+    ReentrantMutexGuard: release,
+    RwLockReadGuard: release,
+    RwLockWriteGuard: release,
+    SemaphorePermit: release,
+    Leadership: resign
+);
+
+impl Guard<crate::rwlock::RwLockWriteGuard> {
+    /// Turns the writer into a reader, without a gap for another writer. See
+    /// [`downgrade`](crate::RwLockWriteGuard::downgrade) of the async guard.
+    ///
+    /// # Errors
+    ///
+    /// The error, with this guard: still held, unless its [`state`](Hold::state) shows that the lock was lost.
+    /// [`Error::InvalidInput`] where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(writing: zookeeper_recipes::blocking::RwLockWriteGuard) -> Result<(), zookeeper_recipes::Error> {
+    /// match writing.downgrade() {
+    ///     Ok(reading) => reading.release(),
+    ///     // Still held for writing.
+    ///     Err((writing, error)) => writing.release().and(Err(error)),
+    /// }
+    /// # }
+    /// ```
+    #[expect(clippy::result_large_err, reason = "the error is the guard, which a caller goes on with")]
+    pub fn downgrade(self) -> Result<Guard<crate::rwlock::RwLockReadGuard>, (Self, Error)> {
+        if let Err(error) = refuse_to_block_tasks() {
+            return Err((self, error));
+        }
+        let Self { guard, runtime } = self;
+        match runtime.drive(guard.downgrade()) {
+            Ok(guard) => Ok(Guard { guard, runtime }),
+            Err(failed) => Err((Self { guard: failed.guard, runtime }, failed.source)),
+        }
+    }
+}
+
+impl Guard<crate::semaphore::SemaphorePermit> {
+    /// How many permits these are.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.guard.count()
+    }
+}
+
+impl Guard<crate::election::Leadership> {
+    /// Shows observers `data` instead of the identifier. See [`proclaim`](crate::Leadership::proclaim) of the async
+    /// leadership.
+    ///
+    /// # Errors
+    ///
+    /// As there; [`Error::InvalidInput`] where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
+    pub fn proclaim(&self, data: impl Into<Vec<u8>>) -> Result<()> {
+        self.runtime.wait(self.guard.proclaim(data))
+    }
+}
+
+/// A view of a hold that does not hold it: for health checks, metrics, and threads that work under a lock of another
+/// thread.
+///
+/// It is cheap to clone, and keeps neither the lock nor the session, but the thread of the session. It dereferences to the
+/// async [`HoldMonitor`](crate::HoldMonitor), with its state and token.
+///
+/// # Examples
+///
+/// ```no_run
+/// # fn example(monitor: zookeeper_recipes::blocking::HoldMonitor) -> Result<(), zookeeper_recipes::Error> {
+/// use std::time::Duration;
+///
+/// while monitor.wait_ended_for(Duration::from_secs(1))?.is_none() {
+///     println!("{} for {:?} at least", monitor.state(), monitor.valid_for());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct HoldMonitor {
+    monitor: crate::hold::HoldMonitor,
+    runtime: Runtime,
+}
+
+impl HoldMonitor {
+    pub(super) fn new(monitor: crate::hold::HoldMonitor, runtime: &Runtime) -> Self {
+        Self { monitor, runtime: runtime.clone() }
+    }
+
+    /// Waits until the hold has ended: by its release or drop, or by its loss. While the process runs, a loss is reported
+    /// before the servers can grant the lock to someone else.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
+    pub fn wait_ended(&self) -> Result<Ended> {
+        self.runtime.block_on(self.monitor.ended())
+    }
+
+    /// Waits as [`wait_ended`](Self::wait_ended) does, for at most `limit`: `None` if the hold goes on.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait_ended`](Self::wait_ended).
+    pub fn wait_ended_for(&self, limit: Duration) -> Result<Option<Ended>> {
+        self.runtime.block_on(async { tokio::time::timeout(limit, self.monitor.ended()).await.ok() })
+    }
+
+    /// Whether someone has asked the holder to release. See [`Guard::is_revoke_requested`].
+    #[must_use]
+    pub fn is_revoke_requested(&self) -> bool {
+        self.monitor.revoke_requested().now_or_never().is_some()
+    }
+
+    /// Waits until the hold has ended or someone has asked for its end, for at most `limit`; whether that is so.
+    pub(super) fn wait_over_for(&self, limit: Duration) -> Result<bool> {
+        let over = async {
+            tokio::select! {
+                _ = self.monitor.ended() => {}
+                () = self.monitor.revoke_requested() => {}
+            }
+        };
+        self.runtime.block_on(async { tokio::time::timeout(limit, over).await.is_ok() })
+    }
+
+    pub(super) fn proclaim(&self, data: Vec<u8>) -> Result<()> {
+        self.runtime.wait(self.monitor.proclaim(data))
+    }
+}
+
+impl Deref for HoldMonitor {
+    type Target = crate::hold::HoldMonitor;
+
+    fn deref(&self) -> &crate::hold::HoldMonitor {
+        &self.monitor
+    }
+}

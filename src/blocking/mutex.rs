@@ -1,0 +1,139 @@
+//! Owns the blocking [`Mutex`] and [`ReentrantMutex`].
+
+use std::time::Duration;
+
+use crate::blocking::{Guard, MutexGuard, ReentrantMutexGuard, Session, Waiting, recipe};
+use crate::error::Result;
+use crate::options::Options;
+use crate::owner::Owner;
+
+recipe! {
+    /// A fair lock with one holder at a time, for threads that block: [`Mutex`](crate::Mutex) without async.
+    ///
+    /// It is not re-entrant: a thread that locks twice waits for itself; see [`ReentrantMutex`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(session: zookeeper_recipes::blocking::Session) -> Result<(), zookeeper_recipes::Error> {
+    /// use zookeeper_recipes::blocking::Mutex;
+    ///
+    /// let mutex = Mutex::new(&session, "/locks/migration-42")?;
+    /// let guard = mutex.lock()?;
+    /// println!("the migration hands {} to the store", guard.fencing_token());
+    /// guard.release()
+    /// # }
+    /// ```
+    Mutex()
+}
+
+impl Mutex {
+    /// Joins the queue and blocks this thread until it has the lock, for as long as it takes.
+    ///
+    /// A lost connection is no error: the waiter keeps its position while the session lives. The end of the session wakes
+    /// the thread. To wait in steps, use [`enqueue`](Self::enqueue).
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](crate::Mutex::lock) of the async mutex: [`Error::Closed`](crate::Error::Closed) once the session is closed
+    /// or drained. [`Error::InvalidInput`](crate::Error::InvalidInput) where
+    /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
+    pub fn lock(&self) -> Result<MutexGuard> {
+        self.held(self.inner.lock())
+    }
+
+    /// Acquires the lock without waiting for others: `None` if another contender was ahead.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_lock`](crate::Mutex::try_lock) of the async mutex; also as [`lock`](Self::lock).
+    pub fn try_lock(&self) -> Result<Option<MutexGuard>> {
+        self.maybe_held(self.inner.try_lock())
+    }
+
+    /// Waits for the lock for at most `limit`, all requests included: `None` if another contender was ahead.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_lock_for`](crate::Mutex::try_lock_for) of the async mutex, which describes what to do about `None` and about
+    /// [`Error::Unavailable`](crate::Error::Unavailable); also as [`lock`](Self::lock).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(mutex: zookeeper_recipes::blocking::Mutex) -> Result<(), zookeeper_recipes::Error> {
+    /// use std::time::Duration;
+    ///
+    /// match mutex.try_lock_for(Duration::from_secs(1))? {
+    ///     Some(guard) => guard.release()?,
+    ///     None => println!("another instance is at it"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn try_lock_for(&self, limit: Duration) -> Result<Option<MutexGuard>> {
+        self.maybe_held(self.inner.try_lock_for(limit))
+    }
+
+    /// Joins the queue, and returns a [`Waiting`], on which a thread can wait in steps.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock).
+    pub fn enqueue(&self) -> Result<Waiting<crate::mutex::MutexGuard>> {
+        Waiting::join(&self.runtime, self.inner.enqueue())
+    }
+}
+
+recipe! {
+    /// A fair lock that its [`Owner`] may lock again, for threads that block: [`ReentrantMutex`](crate::ReentrantMutex)
+    /// without async.
+    ///
+    /// The owner is a value, and not the thread: give the methods that call each other the same owner.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(session: zookeeper_recipes::blocking::Session) -> Result<(), zookeeper_recipes::Error> {
+    /// use zookeeper_recipes::Owner;
+    /// use zookeeper_recipes::blocking::ReentrantMutex;
+    ///
+    /// let (mutex, owner) = (ReentrantMutex::new(&session, "/locks/ledger")?, Owner::new());
+    /// let outer = mutex.lock(&owner)?;
+    /// // Without a request.
+    /// let inner = mutex.lock(&owner)?;
+    /// inner.release()?;
+    /// outer.release()
+    /// # }
+    /// ```
+    ReentrantMutex()
+}
+
+impl ReentrantMutex {
+    /// Waits for the lock, for as long as it takes; at once if `owner` holds it.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](crate::ReentrantMutex::lock) of the async mutex, and as [`Mutex::lock`].
+    pub fn lock(&self, owner: &Owner) -> Result<ReentrantMutexGuard> {
+        self.held(self.inner.lock(owner))
+    }
+
+    /// Acquires the lock without waiting for others: `None` if another contender was ahead of `owner`.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock) and [`Mutex::try_lock`].
+    pub fn try_lock(&self, owner: &Owner) -> Result<Option<ReentrantMutexGuard>> {
+        self.maybe_held(self.inner.try_lock(owner))
+    }
+
+    /// Waits for the lock for at most `limit`: `None` if another contender was ahead.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock) and [`Mutex::try_lock_for`].
+    pub fn try_lock_for(&self, owner: &Owner, limit: Duration) -> Result<Option<ReentrantMutexGuard>> {
+        self.maybe_held(self.inner.try_lock_for(owner, limit))
+    }
+}

@@ -1,0 +1,121 @@
+//! Owns [`Runtime`]: the runtime of a blocking session, on a thread of its own, and how other threads wait on it.
+//!
+//! 1. Futures are polled on the thread that waits for them. The runtime's thread only drives sockets, timers and the tasks
+//!    of the session, so nothing that a user does in a call can hold these up.
+//! 2. The thread lives until the last clone is dropped and the session is over, so no call finds a runtime that is gone.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::Future;
+
+use futures_util::FutureExt;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::error::{Error, Result};
+use crate::session::{Session, on_own_thread};
+
+#[derive(Clone)]
+pub(super) struct Runtime {
+    handle: Handle,
+    /// Nothing is sent; the thread waits for the drop of the last clone.
+    _used: mpsc::Sender<Infallible>,
+}
+
+impl Runtime {
+    /// Starts a thread with a runtime, and connects a session there.
+    pub(super) fn start<F: Future<Output = Result<Session>>>(
+        connect: impl FnOnce() -> F + Send + 'static,
+    ) -> Result<(Session, Self)> {
+        refuse_to_block_tasks()?;
+        let (used, mut users) = mpsc::channel(1);
+        let unused = async move { _ = users.recv().await };
+        let connected = on_own_thread(connect, unused)?;
+        let (session, handle) = connected.blocking_recv().unwrap_or_else(|_| {
+            Err(Error::SessionEnded { reason: "its thread has panicked while it connected".to_owned() })
+        })?;
+        Ok((session, Self { handle, _used: used }))
+    }
+
+    /// Blocks this thread until `future` is ready.
+    pub(super) fn block_on<F: Future>(&self, future: F) -> Result<F::Output> {
+        refuse_to_block_tasks()?;
+        Ok(self.drive(future))
+    }
+
+    /// The same, after a look at whether this thread may block.
+    pub(super) fn drive<F: Future>(&self, future: F) -> F::Output {
+        self.handle.block_on(future)
+    }
+
+    /// The same for a call of the async API.
+    pub(super) fn wait<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        self.block_on(call)?
+    }
+}
+
+/// More than tokio lets a task do in one poll, which is 128 operations.
+const MORE_THAN_A_BUDGET: usize = 256;
+
+/// Fails where tokio polls a future on this thread, which would stand still, and other tasks with it.
+///
+/// A thread of `spawn_blocking` has a runtime, too, but may block. What distinguishes it is that code in a future has a budget
+/// of operations until it must yield. Only the call that is refused uses the budget up. Where this is wrong, because of
+/// `unconstrained` or of another tokio, [`Handle::block_on`] panics.
+pub(super) fn refuse_to_block_tasks() -> Result<()> {
+    if Handle::try_current().is_err() {
+        return Ok(());
+    }
+    let free = Semaphore::const_new(1);
+    let has_budget = (0..MORE_THAN_A_BUDGET).any(|_| free.acquire().now_or_never().is_none());
+    if has_budget {
+        let reason = "it would block a thread on which tokio runs tasks; use the async API there, or make the call in \
+                      tokio::task::spawn_blocking";
+        return Err(Error::invalid("call", reason));
+    }
+    Ok(())
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::runtime::{Builder, Handle};
+    use tokio::task::spawn_blocking;
+
+    use super::refuse_to_block_tasks;
+
+    #[test]
+    fn refusal_is_for_threads_that_poll_futures() {
+        let may_block = || refuse_to_block_tasks().is_ok();
+        assert!(may_block(), "a plain thread");
+        for mut builder in [Builder::new_current_thread(), Builder::new_multi_thread()] {
+            let runtime = builder.build().expect("a runtime");
+            let entered = runtime.enter();
+            assert!(may_block(), "a thread that has entered a runtime and polls nothing");
+            drop(entered);
+            runtime.block_on(async move {
+                assert!(!may_block(), "the body of main");
+                assert!(!tokio::spawn(async move { may_block() }).await.expect("a task"));
+                assert!(spawn_blocking(may_block).await.expect("a thread that may block"));
+                let nested = spawn_blocking(move || Handle::current().block_on(async move { may_block() }));
+                assert!(!nested.await.expect("a future on a thread that may block"));
+            });
+        }
+        let runtime = Builder::new_multi_thread().build().expect("a runtime");
+        let in_place = runtime.spawn(async move { tokio::task::block_in_place(may_block) });
+        assert!(runtime.block_on(in_place).expect("a task"), "a worker that has handed over its tasks");
+    }
+
+    #[test]
+    fn refusal_names_the_way_out() {
+        let runtime = Builder::new_current_thread().build().expect("a runtime");
+        let refused = runtime.block_on(async { refuse_to_block_tasks() }).expect_err("refused");
+        let text = refused.to_string();
+        assert!(text.starts_with("invalid call: ") && text.contains("spawn_blocking"), "{text}");
+    }
+}

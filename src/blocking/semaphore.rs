@@ -1,0 +1,106 @@
+//! Owns the blocking [`Semaphore`].
+
+use std::time::Duration;
+
+use crate::blocking::{Guard, SemaphorePermit, Session, Waiting, recipe};
+use crate::error::Result;
+use crate::options::Options;
+
+recipe! {
+    /// At most *n* permits in use at a time, for threads that block: [`Semaphore`](crate::Semaphore) without async.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(session: zookeeper_recipes::blocking::Session) -> Result<(), zookeeper_recipes::Error> {
+    /// use zookeeper_recipes::blocking::Semaphore;
+    ///
+    /// let api = Semaphore::new(&session, "/limits/geocoder", 10)?;
+    /// let permit = api.acquire()?;
+    /// // At most ten calls at a time, in the whole fleet.
+    /// permit.release()
+    /// # }
+    /// ```
+    Semaphore(permits: u32)
+}
+
+impl Semaphore {
+    /// Joins the queue and waits for one permit, for as long as it takes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::lock`](crate::blocking::Mutex::lock).
+    pub fn acquire(&self) -> Result<SemaphorePermit> {
+        self.held(self.inner.acquire())
+    }
+
+    /// Joins the queue and waits for `count` permits, for as long as it takes: all of them, or none.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire); [`Error::InvalidInput`](crate::Error::InvalidInput), at once, also if `count` is zero or
+    /// larger than the number of permits.
+    pub fn acquire_many(&self, count: u32) -> Result<SemaphorePermit> {
+        self.held(self.inner.acquire_many(count))
+    }
+
+    /// Acquires one permit without waiting for others: `None` if none is free, or another contender was ahead.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::try_lock`](crate::blocking::Mutex::try_lock).
+    pub fn try_acquire(&self) -> Result<Option<SemaphorePermit>> {
+        self.maybe_held(self.inner.try_acquire())
+    }
+
+    /// Acquires `count` permits without waiting for others: `None` if fewer are free, or another contender was ahead.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire_many`](Self::acquire_many) and [`try_acquire`](Self::try_acquire).
+    pub fn try_acquire_many(&self, count: u32) -> Result<Option<SemaphorePermit>> {
+        self.maybe_held(self.inner.try_acquire_many(count))
+    }
+
+    /// Waits for one permit for at most `limit`, all requests included.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::try_lock_for`](crate::blocking::Mutex::try_lock_for).
+    pub fn try_acquire_for(&self, limit: Duration) -> Result<Option<SemaphorePermit>> {
+        self.maybe_held(self.inner.try_acquire_for(limit))
+    }
+
+    /// Waits for `count` permits for at most `limit`, all requests included.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire_many`](Self::acquire_many) and [`try_acquire_for`](Self::try_acquire_for).
+    pub fn try_acquire_many_for(&self, count: u32, limit: Duration) -> Result<Option<SemaphorePermit>> {
+        self.maybe_held(self.inner.try_acquire_many_for(count, limit))
+    }
+
+    /// Joins the queue for `count` permits, and returns a [`Waiting`], on which a thread can wait in steps.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire_many`](Self::acquire_many).
+    pub fn enqueue(&self, count: u32) -> Result<Waiting<crate::semaphore::SemaphorePermit>> {
+        Waiting::join(&self.runtime, self.inner.enqueue(count))
+    }
+
+    /// How many permits there are.
+    #[must_use]
+    pub fn permits(&self) -> u32 {
+        self.inner.permits()
+    }
+
+    /// How many permits were free a moment ago. A permit that a caller is about to get counts as taken.
+    ///
+    /// # Errors
+    ///
+    /// As [`contenders`](Self::contenders).
+    pub fn available_permits(&self) -> Result<u32> {
+        self.runtime.wait(self.inner.available_permits())
+    }
+}

@@ -1,0 +1,234 @@
+//! Owns the blocking [`Session`]: a session with a runtime of its own.
+
+use std::future::Future;
+use std::time::Duration;
+
+use zookeeper_client::{Connector, SessionId, SessionState};
+
+use crate::blocking::Runtime;
+use crate::error::Result;
+use crate::options::Options;
+use crate::session::{self, Checked};
+
+/// A ZooKeeper session for locks, for threads that block. It renews itself after it has expired.
+///
+/// It has one thread, which ends when the session is over and all locks and guards made from it are dropped. Clones share
+/// the session. When the last of them is dropped, with all locks and guards, the session is closed in the background.
+/// [`close`](Self::close) closes it and waits for that.
+///
+/// # Examples
+///
+/// ```no_run
+/// # fn example() -> Result<(), zookeeper_recipes::Error> {
+/// use zookeeper_recipes::blocking::{Mutex, Session};
+///
+/// let session = Session::connect("zk1:2181,zk2:2181,zk3:2181")?;
+/// let guard = Mutex::new(&session, "/locks/nightly-report")?.lock()?;
+/// println!("token {}", guard.fencing_token());
+/// guard.release()?;
+/// session.close()
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Session {
+    session: session::Session,
+    runtime: Runtime,
+}
+
+impl Session {
+    /// Connects to ZooKeeper, with the client's default session timeout of 6 s. See
+    /// [`connect`](crate::Session::connect) of the async session.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`](crate::Error::Unavailable), with a reason for each host, if none answers within about one
+    /// session timeout; [`Error::InvalidInput`](crate::Error::InvalidInput) if `hosts` cannot be parsed, the chroot does not
+    /// exist, or [tokio runs a task here](crate::blocking#inside-a-tokio-runtime);
+    /// [`Error::SessionEnded`](crate::Error::SessionEnded) if the thread cannot be started.
+    pub fn connect(hosts: &str) -> Result<Self> {
+        let hosts = hosts.to_owned();
+        Self::start(async move || session::Session::connect(&hosts).await)
+    }
+
+    /// Connects with a connector, which sets the session timeout, TLS, SASL and credentials. See
+    /// [`connect_with`](crate::Session::connect_with) of the async session.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect); [`Error::InvalidInput`](crate::Error::InvalidInput) also for connectors that the
+    /// async session refuses.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example() -> Result<(), zookeeper_recipes::Error> {
+    /// use std::time::Duration;
+    ///
+    /// use zookeeper_recipes::blocking::Session;
+    /// use zookeeper_recipes::zookeeper_client::Client;
+    ///
+    /// let connector = Client::connector().with_session_timeout(Duration::from_secs(10));
+    /// let session = Session::connect_with(connector, "zk1:2181,zk2:2181,zk3:2181/billing")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connect_with(connector: Connector, hosts: &str) -> Result<Self> {
+        let hosts = hosts.to_owned();
+        Self::start(async move || session::Session::connect_with(connector, &hosts).await)
+    }
+
+    /// Connects in the background, and comes back at once: for a service that starts before its servers. See
+    /// [`lazy`](crate::Session::lazy) of the async session.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`](crate::Error::InvalidInput) for `hosts` and connectors as in
+    /// [`connect_with`](Self::connect_with), and where [tokio runs a task](crate::blocking#inside-a-tokio-runtime);
+    /// [`Error::SessionEnded`](crate::Error::SessionEnded) if the thread cannot be started.
+    pub fn lazy(connector: Connector, hosts: &str) -> Result<Self> {
+        let hosts = hosts.to_owned();
+        Self::start(async move || session::Session::lazy(connector, &hosts))
+    }
+
+    /// Connects as `connect` does, on the thread of the session: for each way to connect that the async session has, and
+    /// this one does not.
+    ///
+    /// # Errors
+    ///
+    /// Those of `connect`; [`Error::InvalidInput`](crate::Error::InvalidInput) where
+    /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime);
+    /// [`Error::SessionEnded`](crate::Error::SessionEnded) if the thread cannot be started.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example() -> Result<(), zookeeper_recipes::Error> {
+    /// use zookeeper_recipes::blocking::Session;
+    ///
+    /// let session = Session::start(async || zookeeper_recipes::Session::connect("localhost:2181").await)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn start<F: Future<Output = Result<session::Session>>>(
+        connect: impl FnOnce() -> F + Send + 'static,
+    ) -> Result<Self> {
+        let (session, runtime) = Runtime::start(connect)?;
+        Ok(Self { session, runtime })
+    }
+
+    /// Sets options of the locks that are created from this value, over those that it has. The options of a lock are laid
+    /// over these.
+    #[must_use]
+    pub fn with_lock_options(mut self, options: Options) -> Self {
+        self.session = self.session.with_lock_options(options);
+        self
+    }
+
+    /// The async session behind this one, for what has no blocking form: its futures are for [`block_on`](Self::block_on),
+    /// or for tasks of another runtime.
+    #[must_use]
+    pub fn as_async(&self) -> &session::Session {
+        &self.session
+    }
+
+    /// Blocks this thread until `future` is ready, with the runtime of the session around it: for calls of the async API.
+    ///
+    /// The future is polled on this thread, so it may borrow.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`](crate::Error::InvalidInput) where [tokio runs a task](crate::blocking#inside-a-tokio-runtime);
+    /// the future is dropped then.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(session: &zookeeper_recipes::blocking::Session) -> Result<(), zookeeper_recipes::Error> {
+    /// use zookeeper_recipes::MultiLock;
+    ///
+    /// let both = MultiLock::new(session.as_async(), ["/accounts/1", "/accounts/2"])?;
+    /// let guard = session.block_on(both.lock())??;
+    /// session.block_on(guard.release())?
+    /// # }
+    /// ```
+    pub fn block_on<F: Future>(&self, future: F) -> Result<F::Output> {
+        self.runtime.block_on(future)
+    }
+
+    /// The id of the present ZooKeeper session. After a renewal it is another id; before a [`lazy`](Self::lazy) session has
+    /// reached a server it is 0.
+    #[must_use]
+    pub fn id(&self) -> SessionId {
+        self.session.id()
+    }
+
+    /// The state of the present ZooKeeper session, as its client reports it.
+    #[must_use]
+    pub fn state(&self) -> SessionState {
+        self.session.state()
+    }
+
+    /// Asks a quorum of the servers whether they honour the session, in one round trip: for a liveness probe.
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](crate::Session::check) of the async session; [`Error::InvalidInput`](crate::Error::InvalidInput) where
+    /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
+    pub fn check(&self, limit: Duration) -> Result<Checked> {
+        self.runtime.wait(self.session.check(limit))
+    }
+
+    /// Lists the paths of the children of `parent`: the locks below it that exist at the moment, held or not.
+    ///
+    /// # Errors
+    ///
+    /// As [`locks_under`](crate::Session::locks_under) of the async session;
+    /// [`Error::InvalidInput`](crate::Error::InvalidInput) where
+    /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
+    pub fn locks_under(&self, parent: &str) -> Result<Vec<String>> {
+        self.runtime.wait(self.session.locks_under(parent))
+    }
+
+    /// Ends the session as [`close`](Self::close) does, but lets the holders finish first, for `limit` at most. Returns how
+    /// many holds were cut off.
+    ///
+    /// Threads that wait for a lock return with [`Error::Closed`](crate::Error::Closed) at once, and
+    /// [`is_revoke_requested`](crate::blocking::Guard::is_revoke_requested) is true for holders. Call it from a thread that
+    /// has no guard of the session: it would wait for its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`close`](Self::close).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(session: &zookeeper_recipes::blocking::Session) -> Result<(), zookeeper_recipes::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let cut_off = session.drain(Duration::from_secs(20))?;
+    /// println!("{cut_off} locks were released under their holders");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn drain(&self, limit: Duration) -> Result<usize> {
+        self.runtime.wait(self.session.drain(limit))
+    }
+
+    /// Ends the session and with it all its locks, in one session timeout at most.
+    ///
+    /// Threads that wait for a lock return with [`Error::Closed`](crate::Error::Closed), and holds are
+    /// [`Lost(Closed)`](crate::Loss::Closed), both at once. Guards can be dropped afterwards, too.
+    ///
+    /// # Errors
+    ///
+    /// As [`close`](crate::Session::close) of the async session; [`Error::InvalidInput`](crate::Error::InvalidInput) where
+    /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime): the session stays open then.
+    pub fn close(&self) -> Result<()> {
+        self.runtime.wait(self.session.close())
+    }
+
+    pub(super) fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+}

@@ -1,0 +1,90 @@
+//! Owns the blocking [`Waiting`]: a waiter in the queue, for a thread that has other things to look at.
+
+use std::time::Duration;
+
+use crate::blocking::{Guard, Runtime};
+use crate::error::{Error, Result};
+
+/// A waiter in a queue, for a guard `G`. Drop it to leave the queue.
+///
+/// A thread in `lock()` can be woken early only by the end of the session. One that has to look at something else from time
+/// to time joins the queue by `enqueue`, and waits in steps: it keeps its position between them.
+///
+/// It makes progress only while a thread waits on it. Once it is first in the queue, it keeps the others waiting, as a guard
+/// would.
+///
+/// # Examples
+///
+/// ```no_run
+/// # fn example(mutex: zookeeper_recipes::blocking::Mutex) -> Result<(), zookeeper_recipes::Error> {
+/// use std::sync::atomic::{AtomicBool, Ordering};
+/// use std::time::Duration;
+///
+/// static CANCELLED: AtomicBool = AtomicBool::new(false);
+///
+/// let mut waiting = mutex.enqueue()?;
+/// while !CANCELLED.load(Ordering::Relaxed) {
+///     if let Some(guard) = waiting.wait_for(Duration::from_millis(100))? {
+///         println!("it is our turn");
+///         return guard.release();
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "dropping it leaves the queue"]
+pub struct Waiting<G> {
+    /// None once its guard was handed out, or it has failed.
+    waiting: Option<crate::lock::Waiting<G>>,
+    // Dropped after the waiter, which deletes its node there.
+    runtime: Runtime,
+}
+
+impl<G> Waiting<G> {
+    /// Joins a queue by `enqueue`.
+    pub(super) fn join(
+        runtime: &Runtime,
+        enqueue: impl Future<Output = Result<crate::lock::Waiting<G>>>,
+    ) -> Result<Self> {
+        Ok(Self { waiting: Some(runtime.wait(enqueue)?), runtime: runtime.clone() })
+    }
+
+    /// Waits for the guard, for as long as it takes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::lock`](crate::blocking::Mutex::lock); [`Error::InvalidInput`] also after
+    /// [`wait_for`](Self::wait_for) has returned the guard or an error.
+    pub fn wait(mut self) -> Result<Guard<G>> {
+        let waiting = self.waiting.take().ok_or_else(over)?;
+        self.runtime.wait(waiting).map(|guard| Guard::new(guard, &self.runtime))
+    }
+
+    /// Waits for the guard for at most `limit`: `None` if it is not our turn yet. The position in the queue stays.
+    ///
+    /// `None` also while no server answers.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait`](Self::wait).
+    pub fn wait_for(&mut self, limit: Duration) -> Result<Option<Guard<G>>> {
+        let waiting = self.waiting.as_mut().ok_or_else(over)?;
+        let Ok(ended) = self.runtime.block_on(async { tokio::time::timeout(limit, waiting).await })? else {
+            return Ok(None);
+        };
+        self.waiting = None;
+        ended.map(|guard| Some(Guard::new(guard, &self.runtime)))
+    }
+
+    /// How many contenders ahead have to leave first, as of the last time that it was woken; 0 when it is our turn. See
+    /// [`position`](crate::Waiting::position) of the async waiter.
+    #[must_use]
+    pub fn position(&self) -> usize {
+        self.waiting.as_ref().map_or(0, crate::lock::Waiting::position)
+    }
+}
+
+fn over() -> Error {
+    Error::invalid("waiter", "it has returned its guard or an error already; enqueue another")
+}

@@ -1,0 +1,620 @@
+//! Owns [`Config`]: what a deployment chooses for a session, from the environment or from a document.
+//!
+//! 1. Settings are checked when they are read, so that a service with a mistake in them ends at its start, and an error names
+//!    the variable or the field. Files are read when a connector is made, each time.
+//! 2. The contents of credentials and of files are in no text: neither in errors nor in `Debug`.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::future::ready;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use zookeeper_client::{Acls, Client, Connector};
+
+use crate::error::{Error, Result};
+use crate::options::{Options, validate_data};
+use crate::session::{Servers, Session, TIMEOUTS_MS, has_chroot, normalize};
+
+/// What a deployment chooses for a session: the servers, credentials, TLS, and who we are.
+///
+/// It is read [from the environment](Self::from_env), or deserialized, with the feature `serde`. Then unknown fields are
+/// errors.
+///
+/// | field | variable with the prefix `ZK` | |
+/// |---|---|---|
+/// | `hosts` | `ZK_HOSTS` | `zk1:2181,zk2:2181,zk3:2181`; required |
+/// | `session_timeout_ms` | `ZK_SESSION_TIMEOUT_MS` | in milliseconds; 6000 by default |
+/// | `chroot` | `ZK_CHROOT` | `/billing`: the node below which all paths begin; none by default |
+/// | `create_chroot` | `ZK_CREATE_CHROOT` | `true` creates a chroot that does not exist; `false` by default |
+/// | `auth_file` | `ZK_AUTH_FILE` | a file with `user:password`, for the scheme `digest` |
+/// | `auth` | `ZK_AUTH` | the same without a file |
+/// | `tls_ca_file` | `ZK_TLS_CA_FILE` | PEM file of the authorities that servers are checked by; all hosts are connected over TLS |
+/// | `tls_cert_file`, `tls_key_file` | `ZK_TLS_CERT_FILE`, `ZK_TLS_KEY_FILE` | PEM files of our certificate and key, if the servers ask for one |
+/// | `identifier` | `ZK_IDENTIFIER` | the data of our lock nodes; host name and process id by default |
+///
+/// Files are read whenever a [`connector`](Self::connector) is made, also by a session that is renewed, so they can be replaced. Line breaks at the end of
+/// credentials are cut off. The settings of TLS need the feature `tls`.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> Result<(), zookeeper_recipes::Error> {
+/// use zookeeper_recipes::{Config, Mutex};
+///
+/// let session = Config::from_env("ZK")?.connect().await?;
+/// let mutex = Mutex::new(&session, "/locks/nightly-report")?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(try_from = "Settings"))]
+pub struct Config {
+    settings: Settings,
+    /// That of the variables, if they were read from the environment.
+    prefix: Option<String>,
+    /// The hosts, with how they are connected to, and the chroot.
+    hosts: String,
+}
+
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(deny_unknown_fields, default))]
+struct Settings {
+    hosts: String,
+    session_timeout_ms: Option<u32>,
+    chroot: Option<String>,
+    create_chroot: bool,
+    auth: Option<Secret>,
+    auth_file: Option<PathBuf>,
+    tls_ca_file: Option<PathBuf>,
+    tls_cert_file: Option<PathBuf>,
+    tls_key_file: Option<PathBuf>,
+    identifier: Option<String>,
+}
+
+impl Config {
+    /// Reads the variables that begin with `prefix` and `_`, such as `ZK_HOSTS`. An empty variable is not set.
+    ///
+    /// A variable that is no setting is logged, all of them in one warning, because others use such a prefix, too:
+    /// `ZK_HOME` is of ZooKeeper's scripts. That one, and those that Kubernetes sets for a service `zk`, are not reported.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`], with the name of the variable, if a setting cannot be used, or there are no hosts.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example() -> Result<(), zookeeper_recipes::Error> {
+    /// use zookeeper_recipes::Config;
+    ///
+    /// // Reads ZK_HOSTS and the others.
+    /// let config = Config::from_env("ZK")?;
+    /// println!("{config:?}"); // without the credentials
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn from_env(prefix: &str) -> Result<Self> {
+        Self::from_variables(prefix, std::env::vars_os())
+    }
+
+    fn from_variables(prefix: &str, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Self> {
+        let (mut settings, mut unknown) = (Settings::default(), Vec::new());
+        for (name, value) in variables {
+            let Some(name) = name.to_str() else { continue };
+            let Some(setting) = name.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('_')) else {
+                continue;
+            };
+            if !value.is_empty() && !settings.set(setting, name, &value)? && !is_of_others(setting) {
+                unknown.push(name.to_owned());
+            }
+        }
+        if !unknown.is_empty() {
+            unknown.sort_unstable();
+            tracing::warn!(variables = unknown.join(", "), "variables of the environment are no settings");
+        }
+        Self::checked(settings, Some(prefix.to_owned()))
+    }
+
+    fn checked(settings: Settings, prefix: Option<String>) -> Result<Self> {
+        let mut this = Self { settings, prefix, hosts: String::new() };
+        let Settings { hosts, session_timeout_ms, chroot, auth, auth_file, identifier, .. } = &this.settings;
+        if hosts.trim().is_empty() {
+            return Err(this.invalid("hosts", "is not set, or empty; give it a list like zk1:2181,zk2:2181"));
+        }
+        if let Some(ms) = session_timeout_ms.filter(|ms| !TIMEOUTS_MS.contains(ms)) {
+            let (least, most) = (TIMEOUTS_MS.start(), TIMEOUTS_MS.end());
+            let reason = format!("is {ms}; it has to be {least} to {most} milliseconds");
+            return Err(this.invalid("session_timeout_ms", reason));
+        }
+        if auth.is_some() && auth_file.is_some() {
+            let reason = format!("and {} are both set; leave out one", this.name("auth_file"));
+            return Err(this.invalid("auth", reason));
+        }
+        if let Some(Secret(auth)) = auth {
+            this.credentials("auth", auth.as_bytes())?;
+        }
+        if let Some(identifier) = identifier {
+            validate_data("identifier", identifier.as_bytes()).map_err(|error| this.of("identifier", error))?;
+        }
+        let is_over_tls = this.check_tls()?;
+        let normalized = normalize(hosts).map_err(|error| this.of("hosts", error))?;
+        this.hosts = if is_over_tls { over_tls(&normalized) } else { normalized };
+        if let Some(chroot) = chroot.as_deref().filter(|chroot| !matches!(*chroot, "" | "/")) {
+            if has_chroot(&this.hosts) {
+                let reason = format!("is set, and {} ends with a chroot, too; leave out one", this.name("hosts"));
+                return Err(this.invalid("chroot", reason));
+            }
+            if !chroot.starts_with('/') {
+                return Err(this.invalid("chroot", format!("is {chroot:?}; it has to begin with /")));
+            }
+            let hosts = format!("{}{chroot}", this.hosts.trim_end_matches('/'));
+            this.hosts = normalize(&hosts).map_err(|error| this.of("chroot", error))?;
+        }
+        Ok(this)
+    }
+
+    /// Whether the servers are connected over TLS.
+    fn check_tls(&self) -> Result<bool> {
+        let Settings { hosts, tls_ca_file, tls_cert_file, tls_key_file, .. } = &self.settings;
+        let files =
+            [("tls_ca_file", tls_ca_file), ("tls_cert_file", tls_cert_file), ("tls_key_file", tls_key_file)];
+        let wanted = files.iter().find(|(_, file)| file.is_some()).map(|(field, _)| *field);
+        let wanted = wanted.or(hosts.contains("tcp+tls://").then_some("hosts"));
+        match (wanted, tls_ca_file, tls_cert_file, tls_key_file) {
+            (None, ..) => Ok(false),
+            (Some(field), ..) if !cfg!(feature = "tls") => {
+                Err(self.invalid(field, "asks for TLS, which needs the feature `tls` of zookeeper-recipes"))
+            }
+            (Some(field), None, ..) => {
+                Err(self.invalid(field, format!("asks for TLS; set {}, too", self.name("tls_ca_file"))))
+            }
+            (_, _, Some(_), None) => {
+                Err(self.invalid("tls_cert_file", format!("is set; set {}, too", self.name("tls_key_file"))))
+            }
+            (_, _, None, Some(_)) => {
+                Err(self.invalid("tls_key_file", format!("is set; set {}, too", self.name("tls_cert_file"))))
+            }
+            _ => Ok(true),
+        }
+    }
+
+    /// Connects to the servers, with the [options](Self::lock_options) for all locks. Reads the files, and reads them again
+    /// whenever the session is renewed, as [`Session::connect_by`] does.
+    ///
+    /// A chroot that is created, with its missing ancestors, is persistent. With credentials only they have access to these
+    /// nodes; without, everybody does.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Session::connect`]; the chroot may be created then.
+    ///
+    /// # Errors
+    ///
+    /// As [`connector`](Self::connector) and [`Session::connect_with`]; [`Error::InvalidInput`] also if the chroot does not
+    /// exist and is not to be created, or cannot be.
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(config: zookeeper_recipes::Config) -> Result<(), zookeeper_recipes::Error> {
+    /// let session = config.connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect(&self) -> Result<Session> {
+        let session = Session::connect_to(self.servers()?).await?;
+        Ok(session.with_lock_options(self.lock_options()))
+    }
+
+    /// Connects in the background, and comes back at once, as [`Session::lazy`] does; otherwise as
+    /// [`connect`](Self::connect).
+    ///
+    /// # Errors
+    ///
+    /// As [`connector`](Self::connector) and [`Session::lazy`].
+    ///
+    /// # Panics
+    ///
+    /// Panics on a tokio runtime without timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(config: zookeeper_recipes::Config) -> Result<(), zookeeper_recipes::Error> {
+    /// let session = config.lazy()?;
+    /// // The service starts; its locks wait for the servers.
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lazy(&self) -> Result<Session> {
+        Ok(Session::connected_later(self.servers()?)?.with_lock_options(self.lock_options()))
+    }
+
+    /// A connector with the session timeout, the credentials and TLS. Reads the files, each time.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`], with the name of the variable or field and the path, if a file cannot be read or used.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(config: zookeeper_recipes::Config) -> Result<(), zookeeper_recipes::Error> {
+    /// use zookeeper_recipes::Session;
+    ///
+    /// let session = Session::connect_on_own_thread(config.connector()?, config.hosts()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connector(&self) -> Result<Connector> {
+        let mut connector = Client::connector();
+        if let Some(ms) = self.settings.session_timeout_ms {
+            connector = connector.with_session_timeout(Duration::from_millis(ms.into()));
+        }
+        if let Some(Secret(auth)) = &self.settings.auth {
+            connector = connector.with_auth("digest", self.credentials("auth", auth.as_bytes())?);
+        }
+        if let Some(file) = &self.settings.auth_file {
+            let read = self.read("auth_file", file)?;
+            connector = connector.with_auth("digest", self.credentials("auth_file", &read)?);
+        }
+        #[cfg(feature = "tls")]
+        if let Some(options) = self.tls()? {
+            connector = connector.with_tls(options);
+        }
+        Ok(connector)
+    }
+
+    /// The hosts to connect to, with the chroot, in the form of [`Session::connect`].
+    #[must_use]
+    pub fn hosts(&self) -> &str {
+        &self.hosts
+    }
+
+    /// A new [`connector`](Self::connector), and the [`hosts`](Self::hosts): what [`Session::connect_by`] asks for.
+    ///
+    /// # Errors
+    ///
+    /// As [`connector`](Self::connector).
+    pub fn connector_and_hosts(&self) -> Result<(Connector, String)> {
+        Ok((self.connector()?, self.hosts.clone()))
+    }
+
+    /// The options for the locks of the session: the identifier, if one is set.
+    #[must_use]
+    pub fn lock_options(&self) -> Options {
+        let identifier = self.settings.identifier.as_ref();
+        identifier.map_or_else(Options::new, |identifier| Options::new().with_identifier(identifier))
+    }
+
+    fn servers(&self) -> Result<Servers> {
+        let config = self.clone();
+        let question = move || ready(config.connector_and_hosts().map_err(Into::into)).boxed();
+        let servers = Servers::configured(self.connector_and_hosts()?, Arc::new(question))?;
+        let has_credentials = self.settings.auth.is_some() || self.settings.auth_file.is_some();
+        let acls = if has_credentials { Acls::creator_all() } else { Acls::anyone_all() };
+        Ok(if self.settings.create_chroot { servers.creating_chroot(acls) } else { servers })
+    }
+
+    #[cfg(feature = "tls")]
+    fn tls(&self) -> Result<Option<zookeeper_client::TlsOptions>> {
+        let Settings { tls_ca_file, tls_cert_file, tls_key_file, .. } = &self.settings;
+        let Some(ca_file) = tls_ca_file else { return Ok(None) };
+        let ca = self.read_text("tls_ca_file", ca_file)?;
+        let unusable =
+            |field, file: &Path| self.invalid(field, format!("is {}, which has no valid PEM", file.display()));
+        let options = zookeeper_client::TlsOptions::new().with_pem_ca(&ca);
+        let mut options = options.map_err(|_| unusable("tls_ca_file", ca_file))?;
+        if let (Some(cert_file), Some(key_file)) = (tls_cert_file, tls_key_file) {
+            let cert = self.read_text("tls_cert_file", cert_file)?;
+            let key = self.read_text("tls_key_file", key_file)?;
+            let identified = options.with_pem_identity(&cert, &key);
+            options = identified.map_err(|_| unusable("tls_key_file", key_file))?;
+        }
+        Ok(Some(options))
+    }
+
+    #[cfg(feature = "tls")]
+    fn read_text(&self, field: &str, file: &Path) -> Result<String> {
+        String::from_utf8(self.read(field, file)?)
+            .map_err(|_| self.invalid(field, format!("is {}, which is not text", file.display())))
+    }
+
+    fn read(&self, field: &str, file: &Path) -> Result<Vec<u8>> {
+        std::fs::read(file)
+            .map_err(|error| self.invalid(field, format!("is {}, which cannot be read: {error}", file.display())))
+    }
+
+    /// Credentials without the line breaks at their end.
+    fn credentials<'a>(&self, field: &str, read: &'a [u8]) -> Result<&'a [u8]> {
+        let end = read.iter().rposition(|byte| !matches!(byte, b'\r' | b'\n')).map_or(0, |last| last + 1);
+        let line = &read[..end];
+        match line.iter().position(|&byte| byte == b':') {
+            Some(user) if user > 0 && !line.contains(&b'\n') => Ok(line),
+            _ => Err(self.invalid(field, "has to have one line, of the form user:password")),
+        }
+    }
+
+    /// An error about a setting, by the name that the deployment knows it by.
+    fn invalid(&self, field: &str, reason: impl fmt::Display) -> Error {
+        Error::invalid("configuration", format!("{} {reason}", self.name(field)))
+    }
+
+    /// The same for an error from a check of the value.
+    fn of(&self, field: &str, error: Error) -> Error {
+        match error {
+            Error::InvalidInput { reason, .. } => self.invalid(field, format!("cannot be used: {reason}")),
+            error => error,
+        }
+    }
+
+    fn name(&self, field: &str) -> String {
+        match &self.prefix {
+            Some(prefix) => format!("{prefix}_{}", field.to_uppercase()),
+            None => field.to_owned(),
+        }
+    }
+}
+
+#[cfg(feature = "serde")]
+impl TryFrom<Settings> for Config {
+    type Error = Error;
+
+    fn try_from(settings: Settings) -> Result<Self> {
+        Self::checked(settings, None)
+    }
+}
+
+impl Settings {
+    /// Sets what a variable stands for; `false` if it is none of these.
+    fn set(&mut self, setting: &str, variable: &str, value: &OsStr) -> Result<bool> {
+        let invalid = |reason| Error::invalid("configuration", format!("{variable} {reason}"));
+        let text = || value.to_str().map(str::to_owned).ok_or_else(|| invalid("is not UTF-8".to_owned()));
+        let file = || Some(PathBuf::from(value));
+        match setting {
+            "HOSTS" => self.hosts = text()?,
+            "SESSION_TIMEOUT_MS" => {
+                let ms = text()?;
+                let ms =
+                    ms.trim().parse().map_err(|_| invalid(format!("is {ms:?}; give a number of milliseconds")))?;
+                self.session_timeout_ms = Some(ms);
+            }
+            "CHROOT" => self.chroot = Some(text()?),
+            "CREATE_CHROOT" => {
+                let word = text()?;
+                let word = word.trim().parse().map_err(|_| invalid(format!("is {word:?}; give true or false")))?;
+                self.create_chroot = word;
+            }
+            "AUTH" => self.auth = Some(Secret(text()?)),
+            "AUTH_FILE" => self.auth_file = file(),
+            "TLS_CA_FILE" => self.tls_ca_file = file(),
+            "TLS_CERT_FILE" => self.tls_cert_file = file(),
+            "TLS_KEY_FILE" => self.tls_key_file = file(),
+            "IDENTIFIER" => self.identifier = Some(text()?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// Credentials, which are in no text.
+#[derive(Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(from = "Text"))]
+struct Secret(String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(hidden)")
+    }
+}
+
+/// A text, whose error does not show what was there instead.
+#[cfg(feature = "serde")]
+#[derive(serde::Deserialize)]
+#[serde(untagged, expecting = "expected text")]
+enum Text {
+    Text(String),
+}
+
+#[cfg(feature = "serde")]
+impl From<Text> for Secret {
+    fn from(Text::Text(text): Text) -> Self {
+        Self(text)
+    }
+}
+
+/// Whether a variable after the prefix is known to be of ZooKeeper's scripts, or of Kubernetes, which sets `ZK_SERVICE_HOST`,
+/// `ZK_PORT` and `ZK_PORT_2181_TCP` for a service `zk`, and likewise for `zk-…`.
+fn is_of_others(setting: &str) -> bool {
+    setting == "HOME"
+        || setting.ends_with("PORT")
+        || ["SERVICE_HOST", "SERVICE_PORT", "PORT_"].iter().any(|part| setting.contains(part))
+}
+
+/// The hosts, with TLS for those that name no protocol.
+fn over_tls(hosts: &str) -> String {
+    let over_tls = |host: &str| if host.contains("://") { host.to_owned() } else { format!("tcp+tls://{host}") };
+    hosts.split(',').map(over_tls).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(variables: &[(&str, &str)]) -> Result<Config> {
+        Config::from_variables("ZK", variables.iter().map(|(name, value)| (name.into(), value.into())))
+    }
+
+    /// The error of these variables beside good hosts.
+    fn error(variables: &[(&str, &str)]) -> String {
+        let mut all = vec![("ZK_HOSTS", "zk1:2181")];
+        all.extend(variables);
+        from(&all).and_then(|config| config.connector()).expect_err("refused").to_string()
+    }
+
+    #[test]
+    fn variables_become_hosts_options_and_a_connector() {
+        let config = from(&[
+            ("ZK_HOSTS", " zk1:2181, zk2:2181"),
+            ("ZK_SESSION_TIMEOUT_MS", "10000"),
+            ("ZK_CHROOT", "/billing/eu"),
+            ("ZK_CREATE_CHROOT", "true"),
+            ("ZK_IDENTIFIER", "billing-7"),
+            ("ZK_AUTH", ""),
+            ("ZK_HOME", "/opt/zookeeper"),
+            ("ZKX_HOSTS", "other:2181"),
+            ("HOSTS", "other:2181"),
+        ]);
+        let config = config.expect("a configuration");
+        assert_eq!(config.hosts(), "zk1:2181,zk2:2181/billing/eu");
+        assert!(config.settings.create_chroot);
+        assert_eq!(config.lock_options().identifier(), b"billing-7");
+        let connector = format!("{:?}", config.connector().expect("a connector"));
+        assert!(connector.contains("session_timeout: 10s"), "{connector}");
+    }
+
+    #[test]
+    fn root_is_no_chroot() {
+        for chroot in ["", "/"] {
+            let config = from(&[("ZK_HOSTS", "zk1:2181"), ("ZK_CHROOT", chroot)]).expect("a configuration");
+            assert_eq!(config.hosts(), "zk1:2181");
+        }
+    }
+
+    #[test]
+    fn errors_name_the_variable() {
+        for none in [from(&[]), from(&[("ZK_HOSTS", "")]), from(&[("ZK_HOSTS", " ")])] {
+            let text = none.expect_err("no hosts").to_string();
+            assert!(text.starts_with("invalid configuration: ZK_HOSTS is not set, or empty"), "{text}");
+        }
+        for (variables, text) in [
+            (&[("ZK_HOSTS", "zk1;zk2")][..], "ZK_HOSTS cannot be used: \"zk1;zk2\": "),
+            (
+                &[("ZK_SESSION_TIMEOUT_MS", "10s")],
+                "ZK_SESSION_TIMEOUT_MS is \"10s\"; give a number of milliseconds",
+            ),
+            (&[("ZK_SESSION_TIMEOUT_MS", "-1")], "ZK_SESSION_TIMEOUT_MS is \"-1\"; "),
+            (
+                &[("ZK_SESSION_TIMEOUT_MS", "7")],
+                "ZK_SESSION_TIMEOUT_MS is 7; it has to be 8 to 2147483647 milliseconds",
+            ),
+            (&[("ZK_CREATE_CHROOT", "yes")], "ZK_CREATE_CHROOT is \"yes\"; give true or false"),
+            (&[("ZK_CHROOT", "billing")], "ZK_CHROOT is \"billing\"; it has to begin with /"),
+            (&[("ZK_CHROOT", "/billing/")], "ZK_CHROOT cannot be used: "),
+            (&[("ZK_CHROOT", "/zookeeper")], "ZK_CHROOT cannot be used: "),
+            (
+                &[("ZK_CHROOT", "/a"), ("ZK_HOSTS", "zk1/b")],
+                "ZK_CHROOT is set, and ZK_HOSTS ends with a chroot, too",
+            ),
+            (&[("ZK_AUTH", "u:p"), ("ZK_AUTH_FILE", "/f")], "ZK_AUTH and ZK_AUTH_FILE are both set"),
+            (&[("ZK_AUTH_FILE", "/no/such/file")], "ZK_AUTH_FILE is /no/such/file, which cannot be read: "),
+            (&[("ZK_IDENTIFIER", "__REVOKE__")], "ZK_IDENTIFIER cannot be used: "),
+        ] {
+            let found = error(variables);
+            assert!(found.starts_with(&format!("invalid configuration: {text}")), "{found}");
+        }
+    }
+
+    #[test]
+    fn variable_that_is_no_text_is_refused_by_name() {
+        use std::os::unix::ffi::OsStringExt;
+
+        let value = OsString::from_vec(b"zk1\xff".to_vec());
+        let error = Config::from_variables("ZK", [("ZK_HOSTS".into(), value)]).expect_err("no text");
+        assert_eq!(error.to_string(), "invalid configuration: ZK_HOSTS is not UTF-8");
+    }
+
+    #[test]
+    fn credentials_are_in_no_text() {
+        let config = from(&[("ZK_HOSTS", "zk1"), ("ZK_AUTH", "billing:hunter2")]).expect("a configuration");
+        for text in [format!("{config:?}"), format!("{:?}", config.connector().expect("a connector"))] {
+            assert!(!text.contains("hunter2"), "{text}");
+        }
+        for wrong in ["hunter2", ":hunter2", "billing:hunter2\nhunter2"] {
+            let text = error(&[("ZK_AUTH", wrong)]);
+            assert!(text.ends_with("ZK_AUTH has to have one line, of the form user:password"), "{text}");
+        }
+    }
+
+    #[test]
+    fn variables_of_kubernetes_and_of_scripts_are_not_reported() {
+        for of_others in [
+            "HOME",
+            "SERVICE_HOST",
+            "SERVICE_PORT_CLIENT",
+            "PORT",
+            "PORT_2181_TCP_ADDR",
+            "CS_SERVICE_HOST",
+            "CS_PORT",
+        ] {
+            assert!(is_of_others(of_others), "{of_others}");
+        }
+        assert!(!["SESSION_TIMEOUT", "HOST", "CHROTT"].into_iter().any(is_of_others));
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[test]
+    fn settings_of_tls_need_its_feature() {
+        for (variable, value) in [("ZK_TLS_CA_FILE", "/ca.pem"), ("ZK_HOSTS", "tcp+tls://zk1")] {
+            let text = error(&[(variable, value)]);
+            assert!(text.contains(variable) && text.contains("needs the feature `tls`"), "{text}");
+        }
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn settings_of_tls_make_hosts_that_use_it() {
+        let config =
+            from(&[("ZK_HOSTS", "zk1,tcp+tls://zk2,tcp://zk3"), ("ZK_TLS_CA_FILE", "/a"), ("ZK_CHROOT", "/c")]);
+        assert_eq!(config.expect("a configuration").hosts(), "tcp+tls://zk1,tcp+tls://zk2,tcp://zk3/c");
+        for (variables, text) in [
+            (&[("ZK_HOSTS", "tcp+tls://zk1")][..], "ZK_HOSTS asks for TLS; set ZK_TLS_CA_FILE, too"),
+            (&[("ZK_TLS_KEY_FILE", "/k")], "ZK_TLS_KEY_FILE asks for TLS; set ZK_TLS_CA_FILE, too"),
+            (
+                &[("ZK_TLS_CA_FILE", "/a"), ("ZK_TLS_CERT_FILE", "/c")],
+                "ZK_TLS_CERT_FILE is set; set ZK_TLS_KEY_FILE",
+            ),
+            (
+                &[("ZK_TLS_CA_FILE", "/a"), ("ZK_TLS_KEY_FILE", "/k")],
+                "ZK_TLS_KEY_FILE is set; set ZK_TLS_CERT_FILE",
+            ),
+            (&[("ZK_TLS_CA_FILE", "/no/such/file")], "ZK_TLS_CA_FILE is /no/such/file, which cannot be read: "),
+        ] {
+            let found = error(variables);
+            assert!(found.starts_with(&format!("invalid configuration: {text}")), "{found}");
+        }
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), "not a certificate").expect("written");
+        let path = file.path().to_str().expect("a path");
+        assert_eq!(
+            error(&[("ZK_TLS_CA_FILE", path)]),
+            format!("invalid configuration: ZK_TLS_CA_FILE is {path}, which has no valid PEM")
+        );
+    }
+
+    #[cfg(feature = "serde")]
+    #[test]
+    fn document_is_checked_and_has_no_unknown_fields() {
+        let read = |text: &str| serde_json::from_str::<Config>(text);
+        let config = read(r#"{"hosts": "zk1", "session_timeout_ms": 9000, "chroot": "/a", "auth": "u:hunter2"}"#);
+        let config = config.expect("a configuration");
+        assert_eq!(config.hosts(), "zk1/a");
+        assert!(!format!("{config:?}").contains("hunter2"), "{config:?}");
+        for (document, text) in [
+            ("{}", "hosts is not set"),
+            (r#"{"hosts": "zk1", "host": "zk2"}"#, "unknown field `host`"),
+            (r#"{"hosts": "zk1", "session_timeout_ms": 1}"#, "session_timeout_ms is 1; "),
+            (r#"{"hosts": "zk1", "auth": 2347}"#, "expected text"),
+        ] {
+            let error = read(document).expect_err(document).to_string();
+            assert!(error.contains(text) && !error.contains("2347"), "{error}");
+        }
+    }
+}

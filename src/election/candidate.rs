@@ -1,0 +1,313 @@
+//! Owns [`Candidate`]: a candidate that runs in a task of its own, term after term, until it is stopped.
+//!
+//! 1. Its standing is computed when it is asked for, from the clock of the hold, and never from what the task has noticed.
+//! 2. Its task ends when it is stopped, when its session has ended for good, or with a panic of the term. Every other error
+//!    is tried again.
+
+use std::fmt;
+use std::future::{Future, pending};
+use std::ops::ControlFlow;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use crate::election::{Election, Term, Won, lead_until};
+use crate::error::{Error, Result};
+use crate::fencing_token::FencingToken;
+use crate::hold::{HoldMonitor, HoldState};
+use crate::lock::Progress;
+
+/// The first pause after a campaign that has failed; each further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// How a [`Candidate`] stands at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Standing {
+    /// It does not lead, and campaigns.
+    Waiting {
+        /// How many candidates were ahead when it last looked; `None` while it has no position in the queue, for example
+        /// because the servers are away.
+        ahead: Option<usize>,
+    },
+    /// It leads.
+    Leading {
+        /// The fencing token of the term.
+        token: FencingToken,
+    },
+    /// It is still trusted to lead, but is disconnected. Begin nothing that takes long; it leads again, or has lost.
+    Suspended,
+    /// It is no candidate any more: it was stopped, its session has ended, or its term has panicked.
+    Ended,
+}
+
+/// A candidate of an [`Election`] that runs in the background, from [`Election::run`].
+///
+/// Dropping it ends the term at its next `await` and resigns, or withdraws the candidate, in the background.
+/// [`stop`](Self::stop) lets the term finish. The candidate keeps its session open.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn serve() {}
+/// # async fn example(election: zookeeper_recipes::Election) -> Result<(), zookeeper_recipes::Error> {
+/// let candidate = election.run(|term| async move {
+///     tokio::select! {
+///         () = serve() => {}
+///         // `stop` was called, the session is drained, or somebody has called `revoke`.
+///         () = term.revoke_requested() => {}
+///     }
+/// });
+/// println!("{}", if candidate.is_leader() { 200 } else { 503 });
+/// candidate.stop().await
+/// # }
+/// ```
+#[must_use = "dropping the candidate resigns"]
+pub struct Candidate {
+    stage: Arc<watch::Sender<Stage>>,
+    stopping: watch::Sender<bool>,
+    task: JoinHandle<Result<()>>,
+}
+
+/// What its task is at.
+#[derive(Clone)]
+pub(crate) enum Stage {
+    Campaigning(Arc<Progress>),
+    Leading(HoldMonitor),
+    Ended,
+}
+
+impl Candidate {
+    pub(super) fn spawn<F, R>(election: Election, term: F) -> Self
+    where
+        F: FnMut(Term) -> R + Send + 'static,
+        R: Future<Output = ()> + Send + 'static,
+    {
+        let stage = Arc::new(watch::Sender::new(Stage::Campaigning(Arc::default())));
+        let stopping = watch::Sender::new(false);
+        let task = tokio::spawn(run(Ending(stage.clone()), election, stopping.subscribe(), term));
+        Self { stage, stopping, task }
+    }
+
+    /// Whether it leads at this moment and is connected: for a readiness probe.
+    ///
+    /// It compares clocks and sends nothing, so it is right for the first request after a pause of the process, too: it
+    /// is never true after trust in the leadership has ended.
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        matches!(self.standing(), Standing::Leading { .. })
+    }
+
+    /// How it stands at this moment, by the clock, as [`is_leader`](Self::is_leader).
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        self.stage.borrow().standing()
+    }
+
+    /// Resolves with its standing once that is another than `seen`; at once if it is already.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing. A standing that lasts for a moment only may not be seen.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(candidate: &zookeeper_recipes::Candidate) {
+    /// use zookeeper_recipes::Standing;
+    ///
+    /// let mut standing = candidate.standing();
+    /// while standing != Standing::Ended {
+    ///     println!("{standing:?}");
+    ///     standing = candidate.standing_other_than(standing).await;
+    /// }
+    /// # }
+    /// ```
+    pub async fn standing_other_than(&self, seen: Standing) -> Standing {
+        let mut stages = self.stage.subscribe();
+        loop {
+            let stage = stages.borrow_and_update().clone();
+            let standing = stage.standing();
+            if standing != seen {
+                return standing;
+            }
+            tokio::select! {
+                _ = stages.changed() => {}
+                () = stage.left(standing) => {}
+            }
+        }
+    }
+
+    /// Asks the term to end ([`revoke_requested`](crate::HoldMonitor::revoke_requested) resolves), waits until its
+    /// future has ended, and resigns; or withdraws the candidate.
+    ///
+    /// It waits for as long as the future takes, so a term should await `revoke_requested`, too. Otherwise set a limit
+    /// with [`timeout`](tokio::time::timeout).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the candidate: the term is cut off, and resigned in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SessionEnded`] if the session or the runtime of the candidate has ended, and with it the leadership. That the
+    /// session was closed is no error.
+    ///
+    /// # Panics
+    ///
+    /// With the panic of the term, if there was one. The leadership was resigned then.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(candidate: zookeeper_recipes::Candidate) -> Result<(), zookeeper_recipes::Error> {
+    /// use std::time::Duration;
+    ///
+    /// use tokio::time::timeout;
+    ///
+    /// match timeout(Duration::from_secs(20), candidate.stop()).await {
+    ///     Ok(stopped) => stopped?,
+    ///     Err(_) => println!("the term was cut off"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn stop(mut self) -> Result<()> {
+        self.stopping.send_replace(true);
+        match (&mut self.task).await {
+            Ok(Err(Error::Closed)) => Ok(()),
+            Ok(ended) => ended,
+            Err(failed) => match failed.try_into_panic() {
+                Ok(panic) => resume_unwind(panic),
+                Err(_) => Err(Error::SessionEnded { reason: "the runtime of the candidate is gone".to_owned() }),
+            },
+        }
+    }
+}
+
+impl Drop for Candidate {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl fmt::Debug for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Candidate").field("standing", &self.standing()).finish_non_exhaustive()
+    }
+}
+
+impl Stage {
+    pub(crate) fn standing(&self) -> Standing {
+        match self {
+            Self::Campaigning(progress) => Standing::Waiting { ahead: progress.last() },
+            Self::Leading(term) => match term.state() {
+                HoldState::Held => Standing::Leading { token: term.fencing_token() },
+                HoldState::Suspended => Standing::Suspended,
+                // The task has yet to notice.
+                HoldState::Lost(_) | HoldState::Released => Standing::Waiting { ahead: None },
+            },
+            Self::Ended => Standing::Ended,
+        }
+    }
+
+    /// Waits until this stage has another standing; for ever, if only the next stage has.
+    async fn left(&self, standing: Standing) {
+        match (self, standing) {
+            (Self::Campaigning(progress), Standing::Waiting { ahead }) => progress.left(ahead).await,
+            (Self::Leading(term), Standing::Leading { .. }) => drop(term.state_other_than(HoldState::Held).await),
+            (Self::Leading(term), Standing::Suspended) => drop(term.state_other_than(HoldState::Suspended).await),
+            _ => pending().await,
+        }
+    }
+}
+
+/// Shows the end of the task, also of one that has panicked or never ran.
+pub(crate) struct Ending(pub(crate) Arc<watch::Sender<Stage>>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.send_replace(Stage::Ended);
+    }
+}
+
+async fn run<F, R>(ending: Ending, election: Election, stopping: watch::Receiver<bool>, mut term: F) -> Result<()>
+where
+    F: FnMut(Term) -> R + Send,
+    R: Future<Output = ()> + Send,
+{
+    let stage = &*ending.0;
+    let stopped = async {
+        asked(stopping.clone()).await;
+        // A term ends by itself.
+        drop(stage.subscribe().wait_for(|stage| !matches!(stage, Stage::Leading(_))).await);
+    };
+    let led = lead_until(
+        || win(&election, stage).boxed(),
+        stopped,
+        |given: Term| {
+            let (monitor, stopping) = (HoldMonitor::clone(&given), stopping.clone());
+            let term = term(given);
+            async move {
+                let revoke = async {
+                    asked(stopping.clone()).await;
+                    monitor.revoke();
+                    pending().await
+                };
+                tokio::select! {
+                    biased;
+                    () = revoke => {}
+                    () = term => {}
+                }
+                if *stopping.borrow() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            }
+        },
+    );
+    led.await.map(drop)
+}
+
+/// Waits until the candidate is to stop.
+pub(crate) async fn asked(mut stopping: watch::Receiver<bool>) {
+    if stopping.wait_for(|stopping| *stopping).await.is_err() {
+        // It was dropped, and this task is about to be.
+        pending().await
+    }
+}
+
+/// Campaigns until it has won, with a pause after each failure.
+pub(crate) async fn win(election: &Election, stage: &watch::Sender<Stage>) -> Result<Won> {
+    let mut pause = FIRST_PAUSE;
+    let hold = loop {
+        let progress = Arc::<Progress>::default();
+        stage.send_replace(Stage::Campaigning(progress.clone()));
+        match election.lock.acquire_with(Some(&progress)).await {
+            Ok(hold) => break hold,
+            Err(error @ (Error::Closed | Error::SessionEnded { .. })) => return Err(error),
+            Err(error) => {
+                tracing::warn!(path = election.path(), %error, retry_in = ?pause, "cannot campaign");
+            }
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    };
+    let leadership = Election::leads(&election.current, hold);
+    let monitor = leadership.monitor();
+    stage.send_replace(Stage::Leading(monitor.clone()));
+    let resign = async move {
+        match leadership.resign().await {
+            resigned @ (Ok(()) | Err(Error::Lost(_))) => resigned,
+            Err(error) => {
+                // The next campaign waits behind what is left of this one.
+                tracing::warn!(%error, "cannot resign");
+                Ok(())
+            }
+        }
+    };
+    Ok(Won { monitor, resign: resign.boxed() })
+}

@@ -1,0 +1,372 @@
+//! Owns [`Job`]: work that is done once for each fire in a fleet, and kept on record.
+
+use std::future::Future;
+use std::time::{Duration, SystemTime};
+
+use futures_util::FutureExt;
+
+use crate::contender::{self, for_operators};
+use crate::error::{Error, Result};
+use crate::hold::{Hold, HoldMonitor, time};
+use crate::lock::Lock;
+use crate::options::Options;
+use crate::path::LockPath;
+use crate::queue::Kind;
+use crate::session::Session;
+
+/// Slots are short, and the record has to fit into a request.
+const MAX_SLOT_BYTES: usize = 1024;
+
+/// Longer pauses are no pauses, and their end may be no time.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// Work that one machine of a fleet does for each fire, although the clock of every machine starts it: a nightly report,
+/// a bill each month.
+///
+/// Each fire has a [slot](JobSlot), for example the time for which it was planned. A record in the same ZooKeeper has the last
+/// slot that was run, and is written only while the job's lock is held. So a slot is run by one machine, at most once or at
+/// least once, [as you choose](JobRecord), however far their clocks differ: no clock of theirs is compared.
+///
+/// Slots are run in ascending order. A slot below the last one on record counts as run, so a fire that all machines missed is
+/// not made up for once a later one was run.
+///
+/// The lock is a [`Mutex`](crate::Mutex) at `<path>/lock`, and the record the node `<path>/record`: the slot, and on the next
+/// lines who ran it. There is one record for each job, however many slots it had. To run a slot again, write an earlier slot
+/// into the record.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn bill(token: zookeeper_recipes::FencingToken) -> Result<u32, zookeeper_recipes::Error> { Ok(17) }
+/// # async fn example(session: zookeeper_recipes::Session) -> Result<(), zookeeper_recipes::Error> {
+/// use zookeeper_recipes::{Job, JobOutcome};
+///
+/// let job = Job::new(&session, "/jobs/billing")?;
+/// match job.run("2026-11-22T02:00Z", |run| bill(run.fencing_token())).await? {
+///     JobOutcome::Ran(bills) => println!("{bills} bills"),
+///     JobOutcome::RanAlready { by, .. } => println!("{by} has done it"),
+///     JobOutcome::Running { by } => println!("{by} is at it"),
+///     JobOutcome::TooEarly { .. } => println!("not so soon"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Job {
+    lock: Lock,
+    record_path: String,
+    record: JobRecord,
+    at_least: Duration,
+    wait: Duration,
+}
+
+/// When a [`Job`] records a slot, and so what becomes of one whose runner dies at work, or loses the lock there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_enums, reason = "there is no third time")]
+pub enum JobRecord {
+    /// Before the work: a slot is run **at most once**, and may be lost. If its runner dies at work, the slot stays on record
+    /// and nobody runs it again, done or not. Likewise if the work fails.
+    #[default]
+    Before,
+    /// After the work: a slot is run **at least once**, and may be repeated, in whole or in part. If its runner dies, or the
+    /// work fails, another fire of the same slot runs it again, unless a later slot was recorded first. A runner that is
+    /// stopped may go on when another has begun: let the store check the [fencing token](crate::HoldMonitor::fencing_token).
+    After,
+}
+
+/// What became of a fire of a [`Job`].
+///
+/// Times are by the servers' clocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a caller handles each")]
+pub enum JobOutcome<T> {
+    /// It was run here, with this result, and is on record.
+    Ran(T),
+    /// This slot or a later one is on record. With [`JobRecord::Before`] its work may still be under way, or have failed.
+    RanAlready {
+        /// The [identifier](Options::with_identifier) of the machine that has recorded it.
+        by: String,
+        /// When it was recorded.
+        at: SystemTime,
+    },
+    /// The job is being run, in this slot or another. The slot of this fire was not run here: if it has to be, fire again, or
+    /// [wait](Job::wait_for).
+    Running {
+        /// The identifier of the machine that has the lock; empty if it was asked to release.
+        by: String,
+    },
+    /// The last run was recorded less than [`at_least`](Job::at_least) ago. The slot was not run.
+    TooEarly {
+        /// When it may be run.
+        until: SystemTime,
+    },
+}
+
+/// Which fire of a [`Job`] it is: usually the time for which it was planned, and not the time that a clock shows.
+///
+/// Slots are **compared as text**, byte by byte. So write times in one format and one zone, with leading zeros, the year
+/// first (`2026-11-22T02:00Z`). A number is made text with 20 digits by `From<u64>`; numbers as text need the same
+/// number of digits: a slot of digits is refused if the last on record has digits too, but more of them or fewer.
+///
+/// At most 1,024 bytes, not empty, without control characters.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobSlot(String);
+
+impl From<&str> for JobSlot {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl From<String> for JobSlot {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl From<u64> for JobSlot {
+    fn from(number: u64) -> Self {
+        Self(format!("{number:020}"))
+    }
+}
+
+impl JobSlot {
+    fn validate(&self) -> Result<()> {
+        let reason = match &self.0 {
+            slot if slot.is_empty() => "it is empty".to_owned(),
+            slot if slot.len() > MAX_SLOT_BYTES => {
+                format!("it has {} bytes; {MAX_SLOT_BYTES} are the most", slot.len())
+            }
+            slot if slot.contains(char::is_control) => format!("{slot:?} has a control character"),
+            _ => return Ok(()),
+        };
+        Err(Error::invalid("slot", reason))
+    }
+
+    /// Whether a record of `last` shows that this slot needs no run.
+    fn is_covered_by(&self, last: &str) -> Result<bool> {
+        let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        if self.0.len() != last.len() && is_number(&self.0) && is_number(last) {
+            let reason = format!(
+                "{} has another number of digits than {last}, the last on record, and slots are compared as text; pad \
+                 them with zeros",
+                self.0
+            );
+            return Err(Error::invalid("slot", reason));
+        }
+        Ok(*self.0 <= *last)
+    }
+}
+
+/// The last slot that was recorded.
+struct Last {
+    slot: String,
+    by: String,
+    at: SystemTime,
+}
+
+impl Last {
+    /// `None` if the node has no data, as before the first run.
+    fn parse((data, at): (Vec<u8>, SystemTime)) -> Option<Self> {
+        let text = String::from_utf8_lossy(&data);
+        let (slot, by) = text.split_once('\n').unwrap_or((&text, ""));
+        (!slot.is_empty()).then(|| Self { slot: slot.to_owned(), by: by.to_owned(), at })
+    }
+}
+
+impl Job {
+    /// Creates a handle of the job at `path`, with the session's options. Sends nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if `path` cannot be a lock path.
+    pub fn new(session: &Session, path: &str) -> Result<Self> {
+        Self::with_options(session, path, Options::new())
+    }
+
+    /// Creates a handle of the job at `path` with its own options, laid over the session's. Sends nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if `path` or `options` cannot be used.
+    pub fn with_options(session: &Session, path: &str, options: Options) -> Result<Self> {
+        let path = LockPath::new(path)?;
+        Ok(Self {
+            lock: Lock::of_one(session, &path.child("lock"), Kind::Lock, &options)?,
+            record_path: path.child("record"),
+            record: JobRecord::default(),
+            at_least: Duration::ZERO,
+            wait: Duration::ZERO,
+        })
+    }
+
+    /// Sets when a slot is recorded. The default is [`Before`](JobRecord::Before). Set the same on all machines.
+    #[must_use]
+    pub fn record(mut self, record: JobRecord) -> Self {
+        self.record = record;
+        self
+    }
+
+    /// Sets how long after the record of a run no other slot is run: it is [`TooEarly`](JobOutcome::TooEarly). The
+    /// default is zero; at most a hundred years.
+    ///
+    /// It is for slots that come from the machines' own clocks, like "now, to the minute": where a fast job has ended before
+    /// a clock that is late fires, that fire may have another slot. Give more than the clocks differ, and less than the
+    /// period. It is measured by the clock of the servers' leader, so it is off by what the clocks of servers differ when
+    /// another one leads. It costs a write.
+    #[must_use]
+    pub fn at_least(mut self, pause: Duration) -> Self {
+        self.at_least = pause.min(LONGEST);
+        self
+    }
+
+    /// Sets how long a fire waits while another machine runs the job, and so can take over if that one dies. After that it
+    /// is [`Running`](JobOutcome::Running). The default is zero, no wait. A limit too long for a clock is no limit.
+    ///
+    /// Without a wait, a fire that comes while an earlier slot is still being run does nothing. If that happens to all
+    /// machines, the slot is not run.
+    #[must_use]
+    pub fn wait_for(mut self, limit: Duration) -> Self {
+        self.wait = limit;
+        self
+    }
+
+    /// Runs `work` for `slot`, unless that was done, is being done, or comes too early.
+    ///
+    /// A slot on record costs one read. `work` is called with a view of the hold: with its fencing token, and
+    /// [`revoke_requested`](HoldMonitor::revoke_requested). Its future is dropped at its next `await` when the lock is lost.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops that of `work` and releases the lock in the background. The slot is on record then if it
+    /// is recorded before the work.
+    ///
+    /// # Errors
+    ///
+    /// That of `work`, as it is. The slot stays on record if it is recorded before the work, and otherwise is not recorded.
+    ///
+    /// [`Error::Lost`] if the lock was lost before the work was done and recorded: the work may have been done in part, or,
+    /// if it is recorded afterwards, as a whole.
+    ///
+    /// [`Error::InvalidInput`] if the slot cannot be stored or compared, [`Error::NoAuth`] if the ACLs deny it: it needs what
+    /// a lock needs, READ and WRITE on the record, and WRITE on the lock path for [`at_least`](Self::at_least). Otherwise as
+    /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(session: &zookeeper_recipes::Session) -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::{Duration, UNIX_EPOCH};
+    ///
+    /// use zookeeper_recipes::{Job, JobOutcome, JobRecord};
+    ///
+    /// let job = Job::new(session, "/jobs/cache")?.record(JobRecord::After).wait_for(Duration::from_secs(60));
+    /// // The number of the hour.
+    /// let hour = UNIX_EPOCH.elapsed()?.as_secs() / 3600;
+    /// let fill = |_run| async {
+    ///     std::fs::write("/srv/cache", "…")?;
+    ///     Ok::<_, Box<dyn std::error::Error>>(())
+    /// };
+    /// if let JobOutcome::Ran(()) = job.run(hour, fill).await? {
+    ///     println!("filled");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run<F, R, T, E>(&self, slot: impl Into<JobSlot>, work: F) -> Result<JobOutcome<T>, E>
+    where
+        F: FnOnce(HoldMonitor) -> R,
+        R: Future<Output = Result<T, E>>,
+        E: From<Error>,
+    {
+        let slot = slot.into();
+        let hold = match self.begin(&slot).await? {
+            Ok(hold) => hold,
+            Err(outcome) => return Ok(outcome),
+        };
+        if self.record == JobRecord::Before {
+            self.enter(&hold, &slot).await?;
+        }
+        let done = hold.run_until_lost(work(hold.monitor())).await.map_err(Error::from)?;
+        if self.record == JobRecord::After && done.is_ok() {
+            self.enter(&hold, &slot).await?;
+        }
+        // The work is done and recorded, even if the lock was lost since.
+        let _ = hold.release().await;
+        done.map(JobOutcome::Ran)
+    }
+
+    /// Takes the lock to run `slot`; the inner error is why it is not to be run here.
+    async fn begin<T>(&self, slot: &JobSlot) -> Result<Result<Hold, JobOutcome<T>>> {
+        slot.validate()?;
+        let mut limit = self.wait;
+        loop {
+            if let Some(Last { slot: last, by, at }) = self.last().await?
+                && slot.is_covered_by(&last)?
+            {
+                return Ok(Err(JobOutcome::RanAlready { by, at }));
+            }
+            let Some(hold) = self.lock.try_acquire_for(limit).await? else {
+                if let Some(holder) = contender::first(&self.lock).await? {
+                    return Ok(Err(JobOutcome::Running { by: holder.identifier_lossy().into_owned() }));
+                }
+                // It has just released.
+                limit = Duration::ZERO;
+                continue;
+            };
+            // From here on the record is as the last holder has left it.
+            let why_not = match hold.read(&self.record_path).await?.and_then(Last::parse) {
+                Some(Last { slot: last, by, at }) if slot.is_covered_by(&last)? => {
+                    Some(JobOutcome::RanAlready { by, at })
+                }
+                Some(last) => self.too_early(&hold, last.at).await?,
+                None => None,
+            };
+            let Some(why_not) = why_not else {
+                return Ok(Ok(hold));
+            };
+            let _ = hold.release().await;
+            return Ok(Err(why_not));
+        }
+    }
+
+    /// What is on record, as far as the connected server knows.
+    async fn last(&self) -> Result<Option<Last>> {
+        let session = &self.lock.session;
+        let read = session.attempt(|zk| {
+            async move {
+                match zk.retry(|| zk.read(&self.record_path)).await? {
+                    Ok((data, stat)) => Ok(Last::parse((data, time(stat.mtime)))),
+                    Err(zookeeper_client::Error::NoNode) => Ok(None),
+                    Err(error) => Err(Error::refused("read", &self.record_path, error).into()),
+                }
+            }
+            .boxed()
+        });
+        session.within_timeout(read).await
+    }
+
+    /// Until when it is too early to run, if it is, after a run that was recorded at `last`.
+    async fn too_early<T>(&self, hold: &Hold, last: SystemTime) -> Result<Option<JobOutcome<T>>> {
+        if self.at_least.is_zero() {
+            return Ok(None);
+        }
+        let until = last + self.at_least;
+        // A write, because it returns the time of the servers. Nobody reads it.
+        let now = hold.write(hold.path(), &[], &self.lock.options).await?;
+        Ok((now < until).then_some(JobOutcome::TooEarly { until }))
+    }
+
+    /// Puts `slot` on record.
+    async fn enter(&self, hold: &Hold, slot: &JobSlot) -> Result<()> {
+        let options = &self.lock.options;
+        let record = [slot.0.as_bytes(), b"\n", options.identifier()].concat();
+        hold.write(&self.record_path, &record, options).await.map(drop)
+    }
+}
+
+for_operators!(Job: |job| &job.lock);

@@ -1,0 +1,140 @@
+//! The numbers of locks and sessions, by the [`metrics`](https://docs.rs/metrics) crate. Feature `metrics`.
+//!
+//! They go to the recorder that the process has installed, such as that of `metrics-exporter-prometheus`. Without one they cost
+//! little and go nowhere.
+//!
+//! | name | type | unit | labels | meaning |
+//! |---|---|---|---|---|
+//! | [`ACQUISITIONS`] | counter | | `kind`, `outcome`, `lock` | calls that asked for a lock, by how they ended |
+//! | [`WAIT`] | histogram | seconds | `kind`, `outcome`, `lock` | from the call to that end |
+//! | [`AHEAD`] | histogram | contenders | `kind`, `lock` | who was ahead on entry into the queue |
+//! | [`HOLDS`] | gauge | | `kind`, `lock` | locks that are held |
+//! | [`HOLD`] | histogram | seconds | `kind`, `lock` | from the grant to the release or loss |
+//! | [`LOSSES`] | counter | | `kind`, `cause`, `lock` | locks that were lost before they were released |
+//! | [`TRUST`] | gauge | seconds | | for how long a lock of the session would be trusted without another answer |
+//! | [`CLEANUP`] | gauge | | | nodes that nobody wants, and whose deletion is not confirmed yet |
+//! | [`RENEWALS`] | counter | | | sessions that took the place of one that had expired |
+//! | [`REQUESTS`] | counter | | `request` | requests to the servers |
+//!
+//! `kind` is `lock`, `reader`, `writer`, `permit`, `candidate` or `several`. `outcome` is `granted`, `contended`, `cancelled`, or a
+//! word of [`ErrorKind`](crate::ErrorKind). `cause` is `expired`, `deleted`, `closed` or `max_hold`. `lock` is the answer of the
+//! function given to [`label_locks_by`], and empty without one: a path in a label would make as many time series as there are
+//! keys.
+//!
+//! [`TRUST`] and [`CLEANUP`] are of the session that reported last, and of all sessions together.
+
+use std::borrow::Cow;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use ::metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+
+use crate::error::Loss;
+use crate::telemetry::Labels;
+
+/// Calls that asked for a lock, by how they ended.
+pub const ACQUISITIONS: &str = "zookeeper_lock_acquisitions_total";
+/// How long they took.
+pub const WAIT: &str = "zookeeper_lock_wait_seconds";
+/// How many contenders were ahead on entry into the queue.
+pub const AHEAD: &str = "zookeeper_lock_contenders_ahead";
+/// Locks that are held.
+pub const HOLDS: &str = "zookeeper_lock_holds";
+/// How long locks were held.
+pub const HOLD: &str = "zookeeper_lock_hold_seconds";
+/// Locks that were lost before they were released.
+pub const LOSSES: &str = "zookeeper_lock_losses_total";
+/// For how long a lock of the session would be trusted without another answer.
+pub const TRUST: &str = "zookeeper_session_trust_seconds";
+/// Nodes that nobody wants, and whose deletion is not confirmed yet.
+pub const CLEANUP: &str = "zookeeper_session_cleanup_nodes";
+/// Sessions that took the place of one that had expired.
+pub const RENEWALS: &str = "zookeeper_session_renewals_total";
+/// Requests to the servers.
+pub const REQUESTS: &str = "zookeeper_session_requests_total";
+
+/// A label of a lock.
+pub(crate) type Label = Cow<'static, str>;
+
+type Namer = dyn Fn(&str) -> Cow<'static, str> + Send + Sync;
+
+static NAMER: OnceLock<Box<Namer>> = OnceLock::new();
+
+/// Sets the function that gives each lock path its label `lock`, for the whole process. Return one of few words: each makes a
+/// time series of its own.
+///
+/// Returns whether it was set: only the first call sets it.
+///
+/// # Examples
+///
+/// ```
+/// use zookeeper_recipes::metrics;
+///
+/// metrics::label_locks_by(|path| match path.split('/').nth(1) {
+///     Some("orders") => "orders".into(),
+///     Some("shards") => "shards".into(),
+///     _ => "other".into(),
+/// });
+/// ```
+pub fn label_locks_by(namer: impl Fn(&str) -> Cow<'static, str> + Send + Sync + 'static) -> bool {
+    NAMER.set(Box::new(namer)).is_ok()
+}
+
+/// Gives the recorder the unit and the meaning of each. Call it once, after the recorder was installed.
+pub fn describe() {
+    describe_counter!(ACQUISITIONS, "calls that asked for a lock, by how they ended");
+    describe_histogram!(WAIT, Unit::Seconds, "from the call that asked for a lock to its end");
+    describe_histogram!(AHEAD, Unit::Count, "contenders that were ahead on entry into the queue");
+    describe_gauge!(HOLDS, "locks that are held");
+    describe_histogram!(HOLD, Unit::Seconds, "from the grant of a lock to its release or loss");
+    describe_counter!(LOSSES, "locks that were lost before they were released");
+    describe_gauge!(TRUST, Unit::Seconds, "for how long a lock would be trusted without another answer");
+    describe_gauge!(CLEANUP, "nodes that nobody wants, and whose deletion is not confirmed yet");
+    describe_counter!(RENEWALS, "sessions that took the place of one that had expired");
+    describe_counter!(REQUESTS, "requests to the servers");
+}
+
+pub(crate) fn label_of(path: &str) -> Label {
+    NAMER.get().map_or(Cow::Borrowed(""), |namer| namer(path))
+}
+
+pub(crate) fn acquired(labels: &Labels, outcome: &'static str, waited: Duration) {
+    let Labels { kind, lock } = labels.clone();
+    counter!(ACQUISITIONS, "kind" => kind, "outcome" => outcome, "lock" => lock.clone()).increment(1);
+    histogram!(WAIT, "kind" => kind, "outcome" => outcome, "lock" => lock).record(waited.as_secs_f64());
+}
+
+pub(crate) fn entered(labels: &Labels, ahead: usize) {
+    let Labels { kind, lock } = labels.clone();
+    histogram!(AHEAD, "kind" => kind, "lock" => lock).record(ahead as f64);
+}
+
+pub(crate) fn held(labels: &Labels) {
+    let Labels { kind, lock } = labels.clone();
+    gauge!(HOLDS, "kind" => kind, "lock" => lock).increment(1.0);
+}
+
+pub(crate) fn ended(labels: &Labels, loss: Option<Loss>, held: Duration) {
+    let Labels { kind, lock } = labels.clone();
+    gauge!(HOLDS, "kind" => kind, "lock" => lock.clone()).decrement(1.0);
+    histogram!(HOLD, "kind" => kind, "lock" => lock.clone()).record(held.as_secs_f64());
+    if let Some(loss) = loss {
+        counter!(LOSSES, "kind" => kind, "cause" => loss.as_str(), "lock" => lock).increment(1);
+    }
+}
+
+pub(crate) fn trusted_for(left: Duration) {
+    gauge!(TRUST).set(left.as_secs_f64());
+}
+
+pub(crate) fn in_cleanup(change: f64) {
+    gauge!(CLEANUP).increment(change);
+}
+
+pub(crate) fn renewed() {
+    counter!(RENEWALS).increment(1);
+}
+
+pub(crate) fn requested(request: &'static str) {
+    counter!(REQUESTS, "request" => request).increment(1);
+}

@@ -1,0 +1,101 @@
+//! Owns how a caller works in a session that may expire: in one ZooKeeper session after the other.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+
+use crate::error::{Error, Result, Unanswered};
+use crate::session::request::Interrupt;
+use crate::session::server_session::{End, Phase, ServerSession};
+use crate::session::{Current, ORPHANED, Session, ended};
+
+impl Session {
+    /// Makes an attempt, in one ZooKeeper session after the other, until one does not end with its session.
+    pub(crate) async fn attempt<'a, T>(
+        &self,
+        make: impl Fn(Arc<ServerSession>) -> BoxFuture<'a, Result<T, Interrupt>> + Send,
+    ) -> Result<T> {
+        loop {
+            let zk = self.server_session().await?;
+            let result = tokio::select! {
+                biased;
+                // Dropping the attempt gives up what it has.
+                _ = zk.left_open() => Err(Interrupt::SessionOver),
+                result = make(zk.clone()) => result,
+            };
+            match result {
+                Ok(done) => return Ok(done),
+                Err(Interrupt::Failed(error)) => return Err(error),
+                Err(Interrupt::SessionOver) => {
+                    tracing::debug!(session = %zk.id(), "session is over; trying again in the next");
+                    zk.end_if_over();
+                    zk.left_open().await;
+                }
+            }
+        }
+    }
+
+    /// Ends a request that does not queue within one session timeout.
+    pub(crate) async fn within_timeout<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
+        let limit = self.timeout();
+        tokio::time::timeout(limit, request).await.unwrap_or_else(|_| Err(self.unavailable(limit)))
+    }
+
+    /// The error of a request that has not been answered in time.
+    pub(crate) fn unavailable(&self, after: Duration) -> Error {
+        let connected = self.present().is_some_and(|zk| match zk.phase() {
+            Phase::Open | Phase::Closing | Phase::Over(End::Closed(_)) => zk.is_connected(),
+            // What its client reports of the connection may be out of date.
+            Phase::Over(End::Expired | End::Unusable | End::AuthFailed | End::Orphaned) => false,
+        });
+        let why = if connected { Unanswered::TimeLimit } else { Unanswered::Servers };
+        let failures = match why {
+            Unanswered::TimeLimit => Vec::new(),
+            Unanswered::Servers => {
+                self.inner.diagnosis.as_ref().map_or_else(Vec::new, |diagnosis| diagnosis.failures())
+            }
+        };
+        Error::Unavailable { hosts: self.hosts().to_string(), after, why, failures }
+    }
+
+    /// The time within which every call ends that does not queue.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.present().map_or(self.inner.asked.0, |zk| zk.timeout())
+    }
+
+    /// A ZooKeeper session to work in; waits while there is none.
+    pub(crate) async fn server_session(&self) -> Result<Arc<ServerSession>> {
+        let mut changes = self.inner.current.subscribe();
+        loop {
+            let current = changes.borrow_and_update().clone();
+            match &current {
+                Current::Ended(_, error) => return Err(error.clone()),
+                Current::Live(zk) => match zk.phase() {
+                    Phase::Open => return Ok(zk.clone()),
+                    Phase::Closing | Phase::Over(End::Closed(_)) => {
+                        return Err(Error::Closed);
+                    }
+                    Phase::Over(End::Orphaned) => {
+                        return Err(ended(ORPHANED));
+                    }
+                    Phase::Over(End::Expired | End::Unusable | End::AuthFailed)
+                        if !self.inner.renews.load(Ordering::Acquire) =>
+                    {
+                        return Err(ended(if zk.is_owned() {
+                            ORPHANED
+                        } else {
+                            "it has expired, and an attached session is not renewed"
+                        }));
+                    }
+                    Phase::Over(End::Expired | End::Unusable | End::AuthFailed) => {}
+                },
+                Current::Connecting | Current::Renewing(_) => {}
+            }
+            if changes.changed().await.is_err() {
+                return Err(Error::Closed);
+            }
+        }
+    }
+}

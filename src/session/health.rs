@@ -1,0 +1,68 @@
+//! Owns [`Session::check`]: whether the servers honour a session.
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+use crate::error::Result;
+use crate::options::Trust;
+use crate::session::Session;
+use crate::session::trust::Moment;
+
+/// What [`Session::check`] has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Checked {
+    /// How long a quorum took to answer.
+    pub round_trip: Duration,
+    /// For how long a lock of the session would be [trusted](crate#trust) if no other answer came. Zero after a reconnect in
+    /// which the session has no lock, until it takes one.
+    pub trusted_for: Duration,
+}
+
+impl Session {
+    /// Asks a quorum of the servers whether they honour the session, in one round trip: for a liveness probe.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`](crate::Error::Unavailable), with a reason for each host, if no answer has come within `limit`;
+    /// [`Error::Closed`](crate::Error::Closed) or [`Error::SessionEnded`](crate::Error::SessionEnded) if the session is over.
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(session: &zookeeper_recipes::Session) -> Result<(), zookeeper_recipes::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let checked = session.check(Duration::from_secs(1)).await?;
+    /// println!("{:?}; locks are trusted for {:?} more", checked.round_trip, checked.trusted_for);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn check(&self, limit: Duration) -> Result<Checked> {
+        let checked = self.attempt(|zk| {
+            async move {
+                let mut sent = Moment::now();
+                let asked = zk.retry(|| {
+                    sent = Moment::now();
+                    zk.check(vec!["/".to_owned()])
+                });
+                // A refusal is the answer of a quorum, too.
+                drop(asked.await?);
+                let now = Moment::now();
+                let trusted_for = zk.ledger().until(Trust::Quorum).since(now);
+                Ok(Checked { round_trip: now.since(sent), trusted_for })
+            }
+            .boxed()
+        });
+        tokio::time::timeout(limit, checked).await.unwrap_or_else(|_| Err(self.unavailable(limit)))
+    }
+}

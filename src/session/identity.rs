@@ -1,0 +1,138 @@
+//! Owns the proof that a connection is one of our session.
+//!
+//! A server may answer a reconnect with another session, and the client takes it for its own without a word. (ClickHouse Keeper
+//! keeps no session over a reconnect.) Then our nodes belong to a session that nobody keeps alive, while every request is
+//! answered. So:
+//!
+//! 1. An answer proves something about the session only on a connection that is known to be one of it.
+//! 2. The first one is. Of another, that is shown by the owner of a node that was created on it, or by the list of the session's
+//!    nodes, if one of ours is in it. A session without a node has nothing to lose.
+//! 3. If the owner of a new node is another session, or a node of ours is there and not in the list, the session is taken for
+//!    expired at once. So it is if the server does not answer the question, or closes one connection after the other: it may
+//!    not know how watches are set again, which is the first that the client asks for.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use tokio::time::timeout;
+use zookeeper_client::{Stat, StateWatcher};
+
+use crate::session::request::{Evidence, Failure};
+use crate::session::server_session::{End, PAUSE, ServerSession};
+
+type ZkError = zookeeper_client::Error;
+
+/// How often in a row a server may close the connection before it has answered anything.
+const MOST_LOST: usize = 10;
+
+/// A connection of the client.
+#[derive(Clone, Debug)]
+pub(crate) struct Connection(StateWatcher);
+
+impl Connection {
+    pub(super) fn now(mut state: StateWatcher) -> Self {
+        // Only later changes count.
+        state.state();
+        Self(state)
+    }
+
+    /// Whether it stands, and no other has taken its place.
+    pub(crate) fn stands(&self) -> bool {
+        self.0.clone().changed().now_or_never().is_none()
+    }
+}
+
+impl Evidence {
+    /// Notes who owns a node that was created on a connection; an error if that is another session.
+    pub(super) fn owned_by(&self, owner: i64, connection: Connection) -> Result<(), ZkError> {
+        if owner == self.id().0 {
+            self.found_ours(connection);
+            return Ok(());
+        }
+        tracing::warn!(session = %self.id(), other = owner, "the server has given the connection to another session");
+        self.found_over(End::Unusable);
+        Err(ZkError::SessionExpired)
+    }
+}
+
+/// Whose connection it is.
+enum Identity {
+    Ours,
+    Another,
+    /// There is no node to see it by.
+    Unknown,
+    /// The node to see it by is gone.
+    Gone,
+}
+
+/// Looks whose connection it is after each reconnect; returns when it is another session's.
+pub(super) async fn watch_identity(zk: &Arc<ServerSession>) -> End {
+    let mut changes = zk.changes();
+    let mut lost = 0;
+    // The last connection on which something was answered.
+    let mut answering: Option<Connection> = None;
+    loop {
+        changes.borrow_and_update();
+        let is_known = !zk.is_connected() || zk.evidence.is_ours();
+        if is_known {
+            // The sender lives in the session.
+            let _ = changes.changed().await;
+            continue;
+        }
+        let connection = zk.connection();
+        let identity = identify(zk, answering.as_ref().is_some_and(Connection::stands)).await;
+        if !matches!(identity, Err(Failure::Unknown)) {
+            lost = 0;
+            answering = Some(connection.clone());
+        }
+        match identity {
+            Ok(Identity::Ours) => {
+                zk.evidence.found_ours(connection);
+                zk.trust_wanted.notify_one();
+            }
+            Ok(Identity::Another) => {
+                tracing::warn!(session = %zk.id(), "the server has given the connection to another session");
+                return End::Unusable;
+            }
+            Err(Failure::Refused(error)) => {
+                tracing::warn!(session = %zk.id(), %error, "the server does not report whose connection it is");
+                return End::Unusable;
+            }
+            Err(Failure::Unknown) if lost >= MOST_LOST => {
+                tracing::warn!(
+                    session = %zk.id(),
+                    "the server closes one connection after the other; it may not know getEphemerals, or setWatches"
+                );
+                return End::Unusable;
+            }
+            Err(Failure::Unknown) => {
+                lost += 1;
+                let _ = timeout(PAUSE, changes.changed()).await;
+            }
+            Ok(Identity::Gone) => {
+                // Somebody has deleted it, maybe without an event. Its holder or waiter learns of that by a look.
+                zk.look_slowly();
+                let _ = timeout(zk.timeout() / 8, changes.changed()).await;
+            }
+            // A node may be created at any moment, which answers it.
+            Ok(Identity::Unknown) | Err(Failure::SessionOver) => {
+                let _ = timeout(zk.beat(), changes.changed()).await;
+            }
+        }
+    }
+}
+
+async fn identify(zk: &ServerSession, is_answering: bool) -> Result<Identity, Failure> {
+    let Some(node) = zk.nodes.any_created() else {
+        if !is_answering && let Err(failure @ (Failure::Unknown | Failure::SessionOver)) = zk.stat("/").await {
+            return Err(failure);
+        }
+        return Ok(Identity::Unknown);
+    };
+    let (listed, stat) = (zk.ephemerals(&node), zk.stat(&node));
+    if listed.await?.contains(&node) {
+        return Ok(Identity::Ours);
+    }
+    let is_there = |stat: Stat| stat.ephemeral_owner == zk.id().0;
+    Ok(if stat.await?.is_some_and(is_there) { Identity::Another } else { Identity::Gone })
+}

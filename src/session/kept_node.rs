@@ -1,0 +1,267 @@
+//! Owns [`KeptNode`]: an ephemeral node that is there for as long as the service is, over all its sessions.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use zookeeper_client::SessionId;
+
+use crate::error::{Error, Result};
+use crate::options::Parents;
+use crate::path::LockPath;
+use crate::session::operations::Draft;
+use crate::session::request::{Failure, Interrupt};
+use crate::session::server_session::ServerSession;
+use crate::session::{Session, need_runtime};
+
+type ZkError = zookeeper_client::Error;
+
+/// How long to wait after a refusal before the node is created again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How often creates in a row may lose the connection before they are taken for the cause.
+const MAX_LOST: u32 = 10;
+
+/// Whether the node is there.
+#[derive(Clone, Debug)]
+enum Standing {
+    Absent,
+    /// Created by this ZooKeeper session.
+    There(SessionId),
+    /// The servers refuse it, or the session is over.
+    Failed(Error),
+}
+
+/// An ephemeral node that is created again in every ZooKeeper session, from [`Session::keep_node`].
+///
+/// Dropping it deletes the node in the background.
+#[must_use = "dropping it deletes the node"]
+pub struct KeptNode {
+    session: Session,
+    path: LockPath,
+    standing: watch::Receiver<Standing>,
+    task: JoinHandle<()>,
+}
+
+impl Session {
+    /// Keeps an ephemeral node at `path` for as long as the returned value lives: it is created again when somebody has deleted
+    /// it, and in each session that takes the place of one that has expired. Curator calls this a `PersistentNode`.
+    ///
+    /// Missing ancestors are created according to the [options](crate::Options::with_parents). The node has the ACLs of the session's
+    /// [lock options](Self::with_lock_options). A node of somebody else at `path` is left alone, and ours is created when that
+    /// is gone. So it is with one of our own last session: until the servers have ended that, it stands for the service.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if `path` cannot be a lock path, or outside a tokio runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(session: &zookeeper_recipes::Session) -> Result<(), zookeeper_recipes::Error> {
+    /// let member = session.keep_node("/billing/members/host-7", b"10.0.0.7:8080")?;
+    /// member.created().await?;
+    /// // The service runs.
+    /// member.remove().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn keep_node(&self, path: &str, data: &[u8]) -> Result<KeptNode> {
+        let path = LockPath::new(path)?;
+        if !self.has_chroot() {
+            path.refuse_the_servers()?;
+        }
+        need_runtime("keep the node on a tokio runtime")?;
+        let options = self.lock_options().clone().with_identifier(data);
+        options.validate()?;
+        let draft = Arc::new(Draft { path: path.as_str().to_owned(), is_sequential: false, options });
+        let (sender, standing) = watch::channel(Standing::Absent);
+        let task = tokio::spawn(keep(self.clone(), path.clone(), draft, sender));
+        Ok(KeptNode { session: self.clone(), path, standing, task })
+    }
+}
+
+impl KeptNode {
+    /// Where the node is.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.path.as_str()
+    }
+
+    /// Whether the node is there in the present ZooKeeper session, as far as is known.
+    #[must_use]
+    pub fn is_created(&self) -> bool {
+        matches!(*self.standing.borrow(), Standing::There(id) if id == self.session.id())
+    }
+
+    /// Waits until the node is there.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// Why the servers refuse the node, such as [`Error::NoAuth`]; it is tried again every second. [`Error::Closed`] or
+    /// [`Error::SessionEnded`] if the session is over.
+    pub async fn created(&self) -> Result<()> {
+        let mut standing = self.standing.clone();
+        let found = standing.wait_for(|standing| !matches!(standing, Standing::Absent)).await;
+        match found.as_deref() {
+            Ok(Standing::Failed(error)) => Err(error.clone()),
+            Ok(Standing::There(_) | Standing::Absent) => Ok(()),
+            Err(_) => Err(Error::Closed),
+        }
+    }
+
+    /// Deletes the node, if it is there.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future goes on in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if no server answered within one session timeout; the node then goes with the session.
+    pub async fn remove(self) -> Result<()> {
+        self.task.abort();
+        let session = self.session.clone();
+        let removed = session.attempt(|zk| remove_if_ours(zk, self.path.clone()).map(Ok).boxed());
+        match session.within_timeout(removed).await {
+            // Without its session there is no node.
+            Err(Error::Closed | Error::SessionEnded { .. }) => Ok(()),
+            removed => removed,
+        }
+    }
+}
+
+impl Drop for KeptNode {
+    fn drop(&mut self) {
+        self.task.abort();
+        if let Some(zk) = self.session.present() {
+            zk.background(remove_if_ours(zk.clone(), self.path.clone()).boxed());
+        }
+    }
+}
+
+impl fmt::Debug for KeptNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeptNode")
+            .field("path", &self.path)
+            .field("standing", &*self.standing.borrow())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Keeps the node until the session is over.
+async fn keep(session: Session, path: LockPath, draft: Arc<Draft>, standing: watch::Sender<Standing>) {
+    loop {
+        let kept = session.attempt(|zk| keep_in(zk, &path, &draft, &standing).boxed()).await;
+        let Err(error) = kept;
+        let is_over = matches!(error, Error::Closed | Error::SessionEnded { .. });
+        tracing::warn!(path = path.as_str(), %error, "cannot keep a node");
+        standing.send_replace(Standing::Failed(error));
+        if is_over {
+            return;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Keeps the node in one ZooKeeper session.
+async fn keep_in(
+    zk: Arc<ServerSession>,
+    path: &LockPath,
+    draft: &Arc<Draft>,
+    standing: &watch::Sender<Standing>,
+) -> Result<std::convert::Infallible, Interrupt> {
+    standing.send_replace(Standing::Absent);
+    let mut room = None;
+    zk.reserve_watch(&mut room, path.as_str().len())?;
+    let (mut missing, mut lost) = (Vec::new(), 0);
+    loop {
+        zk.connected().await?;
+        let created = zk.create(vec![missing.clone()], vec![draft.clone()]).await;
+        if matches!(created, Ok(_) | Err(Failure::Refused(_))) {
+            zk.has_answered_create(!missing.is_empty());
+        }
+        let refusal = match created {
+            Ok(Ok(_)) => None,
+            Ok(Err(refusals)) => refusals.into_iter().next().map(|refusal| refusal.error),
+            Err(Failure::Refused(error)) => Some(error),
+            Err(Failure::Unknown) if lost < MAX_LOST || zk.knows_create(!missing.is_empty()) => {
+                lost += 1;
+                zk.reconnected(lost).await?;
+                continue;
+            }
+            Err(Failure::Unknown) => Some(ZkError::ConnectionLoss),
+            Err(Failure::SessionOver) => return Err(Interrupt::SessionOver),
+        };
+        lost = 0;
+        match refusal {
+            None | Some(ZkError::NodeExists) => {}
+            Some(ZkError::NoNode) => {
+                missing = missing_ancestors(&zk, path).await?;
+                if let Some(ancestor) = missing.first().filter(|_| draft.options.parents() == Parents::MustExist) {
+                    let reason =
+                        format!("{ancestor:?} does not exist, and the options leave it to you; create it first");
+                    return Err(Error::invalid("path", reason).into());
+                }
+                continue;
+            }
+            Some(error) => return Err(Error::refused("create", path.as_str(), error).into()),
+        }
+        missing.clear();
+        match zk.retry(|| zk.watch_data(path.as_str())).await? {
+            Ok((_, stat, watch)) => {
+                let is_ours = stat.ephemeral_owner == zk.id().0;
+                standing.send_replace(if is_ours { Standing::There(zk.id()) } else { Standing::Absent });
+                tokio::select! {
+                    fired = watch.fired() => drop(fired?),
+                    // An event may never come.
+                    () = zk.slow_look() => {}
+                }
+            }
+            Err(ZkError::NoNode) => {}
+            Err(error) => return Err(Error::refused("watch", path.as_str(), error).into()),
+        }
+    }
+}
+
+/// The ancestors of a path that do not exist, from the top.
+async fn missing_ancestors(zk: &ServerSession, path: &LockPath) -> Result<Vec<String>, Interrupt> {
+    let ancestors: Vec<_> =
+        path.lineage().filter(|ancestor| *ancestor != path.as_str()).map(str::to_owned).collect();
+    let found = join_all(ancestors.iter().map(|ancestor| zk.retry(|| zk.stat(ancestor)))).await;
+    let mut missing = Vec::new();
+    for (ancestor, found) in ancestors.into_iter().zip(found) {
+        match found? {
+            Ok(Some(_)) => {}
+            Ok(None) => missing.push(ancestor),
+            Err(error) => return Err(Error::refused("look at", &ancestor, error).into()),
+        }
+    }
+    missing.sort_by_key(String::len);
+    Ok(missing)
+}
+
+/// Deletes the node, if it is one of this session.
+async fn remove_if_ours(zk: Arc<ServerSession>, path: LockPath) {
+    let path = path.as_str();
+    while let Ok(Ok(Some(stat))) = zk.retry(|| zk.stat(path)).await
+        && stat.ephemeral_owner == zk.id().0
+    {
+        match zk.delete(path, None).await {
+            Err(Failure::Unknown) => {}
+            Ok(()) | Err(Failure::Refused(ZkError::NoNode) | Failure::SessionOver) => return,
+            Err(Failure::Refused(error)) => {
+                tracing::warn!(path, %error, "cannot delete a node that was kept; it stays until its session ends");
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Owns the slots of local queues: how many waiters of a session have nodes in a queue, where their options bound that.
+//!
+//! 1. The others wait in memory, in the order in which they came. Of several paths a waiter takes the slots at once, or none:
+//!    its turn has come when it is the first at each of them and each has a free slot. So two waiters never hold what the
+//!    other one needs.
+//! 2. A slot is taken from before the node is created until the place is granted or given up.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::path::LockPath;
+use crate::session::server_session::ServerSession;
+
+/// The local queues of a session, by path.
+#[derive(Debug, Default)]
+pub(super) struct Slots(Mutex<HashMap<LockPath, Local>>);
+
+#[derive(Debug, Default)]
+struct Local {
+    taken: usize,
+    waiting: VecDeque<Arc<Ticket>>,
+}
+
+/// What a waiter has, or waits for.
+#[derive(Debug)]
+struct Ticket {
+    paths: Vec<LockPath>,
+    /// How many slots its options allow.
+    most: usize,
+    has_slots: AtomicBool,
+    admitted: Notify,
+}
+
+/// The slots of a waiter, or its place among those that wait for them. Dropping it gives them up.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    zk: Arc<ServerSession>,
+    ticket: Arc<Ticket>,
+}
+
+impl ServerSession {
+    /// Asks for a slot at each of the paths, of which there are `most`.
+    pub(crate) fn slot(self: &Arc<Self>, paths: Vec<LockPath>, most: usize) -> Slot {
+        let ticket = Arc::new(Ticket { paths, most, has_slots: AtomicBool::new(false), admitted: Notify::new() });
+        let mut locals = self.slots.lock();
+        for path in &ticket.paths {
+            locals.entry(path.clone()).or_default().waiting.push_back(ticket.clone());
+        }
+        admit(&mut locals, &ticket.paths);
+        drop(locals);
+        Slot { zk: self.clone(), ticket }
+    }
+
+    /// How many wait in memory for a slot at this path.
+    pub(crate) fn wait_for_slots(&self, path: &LockPath) -> usize {
+        self.slots.lock().get(path).map_or(0, |local| local.waiting.len())
+    }
+}
+
+impl Slots {
+    fn lock(&self) -> MutexGuard<'_, HashMap<LockPath, Local>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Slot {
+    /// Whether it has its slots.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.ticket.has_slots.load(Ordering::Acquire)
+    }
+
+    /// Waits for the slots.
+    pub(crate) async fn taken(&self) {
+        while !self.is_taken() {
+            self.ticket.admitted.notified().await;
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let ticket = &self.ticket;
+        let mut locals = self.zk.slots.lock();
+        for path in &ticket.paths {
+            if let Some(local) = locals.get_mut(path) {
+                if self.is_taken() {
+                    local.taken -= 1;
+                } else {
+                    local.waiting.retain(|other| !Arc::ptr_eq(other, ticket));
+                }
+            }
+        }
+        admit(&mut locals, &ticket.paths);
+    }
+}
+
+/// Gives their slots to those whose turn has come at one of the paths.
+fn admit(locals: &mut HashMap<LockPath, Local>, paths: &[LockPath]) {
+    for path in paths {
+        while let Some(ticket) = locals.get(path).and_then(|local| local.waiting.front()).cloned() {
+            let is_next = |path| {
+                let local: Option<&Local> = locals.get(path);
+                local.is_some_and(|local| {
+                    let is_first = local.waiting.front().is_some_and(|first| Arc::ptr_eq(first, &ticket));
+                    is_first && local.taken < ticket.most
+                })
+            };
+            if !ticket.paths.iter().all(is_next) {
+                break;
+            }
+            for path in &ticket.paths {
+                if let Some(local) = locals.get_mut(path) {
+                    local.waiting.pop_front();
+                    local.taken += 1;
+                }
+            }
+            ticket.has_slots.store(true, Ordering::Release);
+            ticket.admitted.notify_one();
+        }
+        if locals.get(path).is_some_and(|local| local.taken == 0 && local.waiting.is_empty()) {
+            locals.remove(path);
+        }
+    }
+}

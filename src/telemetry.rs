@@ -1,0 +1,198 @@
+//! Owns what a service's monitoring sees: a span for each acquisition and each hold, and with the feature `metrics` their numbers.
+//!
+//! A span of a hold is a sibling of that of its acquisition: both are children of the caller's span.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tracing::field::{Empty, display};
+use tracing::{Instrument, Span, info_span};
+
+use crate::error::{Loss, Result};
+use crate::fencing_token::FencingToken;
+#[cfg(feature = "metrics")]
+use crate::metrics;
+
+/// A lock, for labels.
+#[derive(Clone, Debug)]
+pub(crate) struct Labels {
+    /// Which recipe, or which side of it.
+    pub(crate) kind: &'static str,
+    /// What the user calls the lock.
+    #[cfg(feature = "metrics")]
+    pub(crate) lock: metrics::Label,
+}
+
+impl Labels {
+    fn new(kind: &'static str, _path: &str) -> Self {
+        Self {
+            kind,
+            #[cfg(feature = "metrics")]
+            lock: metrics::label_of(_path),
+        }
+    }
+}
+
+/// An acquisition, from the call to its end. One that is dropped before was cancelled.
+#[derive(Debug)]
+pub(crate) struct Acquisition {
+    caller: Span,
+    span: Span,
+    labels: Labels,
+    began: Instant,
+    has_entered: AtomicBool,
+    has_ended: AtomicBool,
+}
+
+impl Acquisition {
+    pub(crate) fn begin(kind: &'static str, path: &str) -> Self {
+        let span = info_span!(
+            "lock.acquire",
+            lock.path = path,
+            lock.kind = kind,
+            lock.ahead = Empty,
+            lock.token = Empty,
+            lock.waited_ms = Empty,
+            lock.outcome = Empty,
+        );
+        let (has_entered, has_ended) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (caller, labels) = (Span::current(), Labels::new(kind, path));
+        Self { caller, span, labels, began: Instant::now(), has_entered, has_ended }
+    }
+
+    /// Runs what acquires; `token` returns the token of what it was granted, if anything.
+    pub(crate) async fn run<T>(
+        &self,
+        acquire: impl Future<Output = Result<T>>,
+        token: impl FnOnce(&T) -> Option<FencingToken>,
+    ) -> Result<T> {
+        let result = acquire.instrument(self.span.clone()).await;
+        let outcome = match &result {
+            Ok(acquired) => match token(acquired) {
+                Some(token) => {
+                    self.span.record("lock.token", token.get());
+                    "granted"
+                }
+                None => "contended",
+            },
+            Err(error) => error.kind().as_str(),
+        };
+        self.end(outcome);
+        result
+    }
+
+    /// Notes how many were ahead when it entered the queue, the first time.
+    pub(crate) fn entered(&self, ahead: usize) {
+        if !self.has_entered.swap(true, Ordering::Relaxed) {
+            self.span.record("lock.ahead", ahead);
+            #[cfg(feature = "metrics")]
+            metrics::entered(&self.labels, ahead);
+        }
+    }
+
+    /// What is seen of the hold that it was granted.
+    pub(crate) fn hold(&self, path: &str, token: FencingToken) -> Held {
+        let span = info_span!(
+            parent: &self.caller,
+            "lock.hold",
+            lock.path = path,
+            lock.kind = self.labels.kind,
+            lock.token = token.get(),
+            lock.held_ms = Empty,
+            lock.ended = Empty,
+        );
+        #[cfg(feature = "metrics")]
+        metrics::held(&self.labels);
+        Held {
+            span,
+            #[cfg(feature = "metrics")]
+            labels: self.labels.clone(),
+            began: Instant::now(),
+        }
+    }
+
+    fn end(&self, outcome: &'static str) {
+        if self.has_ended.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let waited = self.began.elapsed();
+        self.span.record("lock.waited_ms", millis(waited));
+        self.span.record("lock.outcome", outcome);
+        #[cfg(feature = "metrics")]
+        metrics::acquired(&self.labels, outcome, waited);
+    }
+}
+
+impl Drop for Acquisition {
+    fn drop(&mut self) {
+        self.end("cancelled");
+    }
+}
+
+/// A hold, from its grant to its end.
+#[derive(Debug)]
+pub(crate) struct Held {
+    span: Span,
+    #[cfg(feature = "metrics")]
+    labels: Labels,
+    began: Instant,
+}
+
+impl Held {
+    pub(crate) fn span(&self) -> &Span {
+        &self.span
+    }
+
+    /// It has ended by its release, or by its loss. Called once.
+    pub(crate) fn ended(&self, loss: Option<Loss>) {
+        let held = self.began.elapsed();
+        self.span.record("lock.held_ms", millis(held));
+        match loss {
+            None => self.span.record("lock.ended", "released"),
+            Some(loss) => self.span.record("lock.ended", display(loss)),
+        };
+        #[cfg(feature = "metrics")]
+        metrics::ended(&self.labels, loss, held);
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A node that nobody wants, until its deletion is confirmed, or is left to the end of the session.
+#[derive(Debug)]
+pub(crate) struct InCleanup(());
+
+impl InCleanup {
+    pub(crate) fn begin() -> Self {
+        #[cfg(feature = "metrics")]
+        metrics::in_cleanup(1.0);
+        Self(())
+    }
+}
+
+impl Drop for InCleanup {
+    fn drop(&mut self) {
+        #[cfg(feature = "metrics")]
+        metrics::in_cleanup(-1.0);
+    }
+}
+
+/// A request is sent.
+pub(crate) fn requested(_request: &'static str) {
+    #[cfg(feature = "metrics")]
+    metrics::requested(_request);
+}
+
+/// A session has taken the place of one that had expired.
+pub(crate) fn renewed() {
+    #[cfg(feature = "metrics")]
+    metrics::renewed();
+}
+
+/// For how long a session is trusted.
+pub(crate) fn trusted_for(_left: Duration) {
+    #[cfg(feature = "metrics")]
+    metrics::trusted_for(_left);
+}
