@@ -150,6 +150,19 @@ impl Frame {
         })
     }
 
+    /// Asks for a new session, where a connect request names an old one.
+    pub(crate) fn forget_session(&mut self) {
+        // Before it: the length of the frame, the protocol's version, the last zxid, the timeout. After the session: the length
+        // of its password.
+        const SESSION: std::ops::Range<usize> = 20..28;
+        if let Some(session) = self.bytes.get_mut(SESSION) {
+            session.fill(0);
+        }
+        if let Some(password) = self.bytes.get_mut(SESSION.end + 4..SESSION.end + 20) {
+            password.fill(0);
+        }
+    }
+
     /// Reads the first frame of a server; `None` if it is too short to be one.
     pub(crate) fn connect_response(&self) -> Option<ConnectResponse> {
         let mut fields = self.fields();

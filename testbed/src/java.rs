@@ -98,6 +98,10 @@ impl Java {
         }
     }
 
+    pub(crate) fn process_id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn has_exited(&mut self) -> bool {
         let exited = !matches!(self.child.try_wait(), Ok(None));
         if exited {

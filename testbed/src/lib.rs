@@ -17,7 +17,10 @@ mod quorum_wire;
 mod relay;
 mod server;
 mod snapshot;
+mod wire;
 
 pub use ensemble::{Ensemble, EnsembleBuilder};
 pub use link::Link;
+pub use ports::free_port;
 pub use server::{Server, ServerBuilder, ServerError};
+pub use wire::Wire;

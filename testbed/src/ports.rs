@@ -11,7 +11,7 @@ const COUNT: u64 = 17_000;
 /// A port without a listener. Another process may take it before a server binds it.
 // The range is below that of outgoing connections on Linux (32768 and up). While its server is down, a port of that
 // range could be assigned to any client, and a client that reconnects could even connect to itself.
-pub(crate) fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     static NEXT: LazyLock<AtomicU64> = LazyLock::new(|| AtomicU64::new(RandomState::new().hash_one(())));
     loop {
         let number = FIRST + NEXT.fetch_add(1, Ordering::Relaxed) % COUNT;

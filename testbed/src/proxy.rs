@@ -120,6 +120,22 @@ impl Proxy {
         self.shared.state().faults.delay = by;
     }
 
+    /// From now on, no event of a watch reaches a client: so is a session served that may not read what it
+    /// watches (CVE-2024-23944).
+    pub fn swallow_events(&self) {
+        self.shared.state().faults.no_events = true;
+    }
+
+    /// From now on, every connection gets a session of its own, also where the client names an old one: so does ClickHouse Keeper.
+    pub fn forget_sessions(&self) {
+        self.shared.state().faults.new_sessions = true;
+    }
+
+    /// From now on, a connection is closed when the client sets its watches again on it, as by a server that does not know how.
+    pub fn refuse_set_watches(&self) {
+        self.shared.state().faults.no_set_watches = true;
+    }
+
     /// Arms a cut, which happens once. Replaces an armed cut.
     pub fn cut(&self, at: Cut) {
         self.shared.state().faults.arm(at);

@@ -78,6 +78,11 @@ impl Server {
         self.port
     }
 
+    /// The id of the process, while it runs.
+    pub fn process_id(&self) -> Option<u32> {
+        self.java.as_ref().map(Java::process_id)
+    }
+
     /// Kills the process with SIGKILL and waits until it has ended. Its data remain for [`restart`](Self::restart).
     pub fn kill(&mut self) {
         self.java = None;
@@ -205,6 +210,7 @@ pub struct ServerBuilder {
     tick: Duration,
     config: Vec<(String, String)>,
     counters: Vec<(String, i32)>,
+    last_transaction: i64,
     program: Program,
 }
 
@@ -212,7 +218,8 @@ impl ServerBuilder {
     fn new() -> Self {
         let program =
             Program { class_path: Vec::new(), properties: Vec::new(), main_class: MAIN_CLASS.to_owned() };
-        Self { tick: Duration::from_millis(500), config: Vec::new(), counters: Vec::new(), program }
+        let (config, counters) = (Vec::new(), Vec::new());
+        Self { tick: Duration::from_millis(500), config, counters, last_transaction: 0, program }
     }
 
     /// Sets the length of a tick, in whole milliseconds. The shortest session is two ticks.
@@ -237,6 +244,13 @@ impl ServerBuilder {
     /// can reach the end of the counter, which takes a real server weeks.
     pub fn counter(mut self, path: impl Into<String>, next: i32) -> Self {
         self.counters.push((path.into(), next));
+        self
+    }
+
+    /// Lets the server count its transactions from the one after this. So a test can reach numbers that take a real ensemble
+    /// millions of elections. Of a member of an ensemble it has no meaning.
+    pub fn last_transaction(mut self, number: i64) -> Self {
+        self.last_transaction = number;
         self
     }
 
@@ -292,8 +306,9 @@ impl ServerBuilder {
         let folder = tempfile::Builder::new().prefix("testbed-server.").tempdir().map_err(cannot_write)?;
         fs::create_dir(folder.path().join("data")).map_err(cannot_write)?;
         fs::write(folder.path().join("zoo.cfg"), self.zoo_cfg(port)).map_err(cannot_write)?;
-        if !self.counters.is_empty() {
-            snapshot::write(&folder.path().join("data"), &self.counters).map_err(cannot_write)?;
+        if !self.counters.is_empty() || self.last_transaction > 0 {
+            let data = folder.path().join("data");
+            snapshot::write(&data, &self.counters, self.last_transaction).map_err(cannot_write)?;
         }
         Ok(Server { java: None, folder, port, program: self.program.clone(), installation, is_member: false })
     }

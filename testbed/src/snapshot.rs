@@ -18,12 +18,13 @@ const SYSTEM: [&str; 4] = ["", "/zookeeper", "/zookeeper/config", "/zookeeper/qu
 /// Writes a snapshot into the data folder of a server that has not started yet.
 ///
 /// It has a persistent node at each of these paths, and all ancestors. The next sequential child of a node gets the
-/// given number. Servers of 3.6.3, 3.8.0 and 3.9.4 read it; others were not tried.
-pub(crate) fn write(data: &Path, counters: &[(String, i32)]) -> io::Result<()> {
+/// given number, and the next transaction the one after `last`. Servers of 3.6.3, 3.8.0 and 3.9.4 read it; others were not
+/// tried.
+pub(crate) fn write(data: &Path, counters: &[(String, i32)], last: i64) -> io::Result<()> {
     let folder = data.join("version-2");
     fs::create_dir_all(&folder)?;
-    // The name contains the number of the last transaction, which is 0.
-    fs::write(folder.join("snapshot.0"), bytes(counters))
+    // The name contains the number of the last transaction.
+    fs::write(folder.join(format!("snapshot.{last:x}")), bytes(counters))
 }
 
 fn bytes(counters: &[(String, i32)]) -> Vec<u8> {

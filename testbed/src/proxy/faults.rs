@@ -41,13 +41,25 @@ pub(super) struct Faults {
     pub(super) cut_fired: bool,
     pub(super) hole_after: Option<usize>,
     pub(super) delay: Duration,
+    pub(super) no_events: bool,
+    pub(super) new_sessions: bool,
+    pub(super) no_set_watches: bool,
     pub(super) closing: Closing,
     cut: Option<Cut>,
 }
 
 impl Faults {
     pub(super) fn new() -> Self {
-        Self { cut_fired: false, hole_after: None, delay: Duration::ZERO, closing: Closing::Fin, cut: None }
+        Self {
+            cut_fired: false,
+            hole_after: None,
+            delay: Duration::ZERO,
+            no_events: false,
+            new_sessions: false,
+            no_set_watches: false,
+            closing: Closing::Fin,
+            cut: None,
+        }
     }
 
     pub(super) fn arm(&mut self, at: Cut) {

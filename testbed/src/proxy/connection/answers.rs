@@ -52,7 +52,13 @@ impl Link {
                         parcel.ticket = ticket;
                         parcel.due += delay;
                     }
-                    Some(FromServer::Aside(kind)) => self.shared.aside(self.id, Direction::ToClient, kind),
+                    Some(FromServer::Aside(kind)) => {
+                        let is_event = matches!(kind, Kind::Notification { .. });
+                        self.shared.aside(self.id, Direction::ToClient, kind);
+                        if is_event && self.shared.state().faults.no_events {
+                            continue;
+                        }
+                    }
                     None => return,
                 }
             }

@@ -16,7 +16,7 @@ impl Link {
         let mut held: Vec<(Frame, i32, Ticket)> = Vec::new();
         let mut is_first = true;
         let forward = async |frame: Option<Frame>| {
-            let Some(frame) = frame else {
+            let Some(mut frame) = frame else {
                 let now = self.shared.state().heals();
                 if std::mem::replace(&mut heals, now) != now {
                     for (frame, xid, ticket) in held.drain(..) {
@@ -25,6 +25,9 @@ impl Link {
                 }
                 return Ok(());
             };
+            if is_first && self.shared.state().faults.new_sessions {
+                frame.forget_session();
+            }
             let read = if is_first { Some(FromClient::Aside(Kind::Connect)) } else { frame.sent_by_client() };
             is_first = false;
             let step = match read {
@@ -43,8 +46,9 @@ impl Link {
                     }
                 }
                 Some(FromClient::Aside(kind)) => {
+                    let is_refused = matches!(kind, Kind::SetWatches) && self.shared.state().faults.no_set_watches;
                     self.shared.aside(self.id, Direction::ToServer, kind);
-                    self.send(&mut writer, &frame).await
+                    if is_refused { Step::Cut } else { self.send(&mut writer, &frame).await }
                 }
                 None => Step::Cut,
             };
