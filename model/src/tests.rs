@@ -1,0 +1,46 @@
+//! The short form: every case that is small enough, within a minute.
+
+use std::time::Duration;
+
+use crate::cases::{self, Case, Expected};
+use crate::explore::{Limits, explore};
+use crate::slots::deadlock;
+
+/// Cases beyond this are for the command.
+const SHORT: Limits = Limits { steps: 150_000, time: Duration::from_secs(20) };
+
+/// A counterexample is found within these.
+const SEARCH: Limits = Limits { steps: 1_000_000, time: Duration::from_secs(60) };
+
+fn all() -> impl Iterator<Item = &'static Case> {
+    cases::TODAY.iter().chain(cases::NEW)
+}
+
+#[test]
+fn all_properties_hold_with_all_rules() {
+    for case in all().filter(|case| matches!(case.expected, Expected::Holds | Expected::NotNeeded(_))) {
+        let found = explore(case, SHORT);
+        assert_eq!(
+            found.failed.map(|(name, _)| name),
+            None,
+            "{} without {:?}, {}",
+            case.of,
+            case.off,
+            case.scenario.name
+        );
+    }
+}
+
+#[test]
+fn every_rule_that_is_needed_gives_a_counterexample_when_it_is_off() {
+    for case in all().filter(|case| matches!(case.expected, Expected::Fails | Expected::Known(_))) {
+        let found = explore(case, SEARCH);
+        assert!(found.failed.is_some(), "{} without {:?}, {}", case.of, case.off, case.scenario.name);
+    }
+}
+
+#[test]
+fn slots_are_taken_all_or_none() {
+    assert_eq!(deadlock(true), None);
+    assert!(deadlock(false).is_some(), "one by one ends in a deadlock");
+}
