@@ -173,7 +173,7 @@ impl std::fmt::Display for Cost {
 
 /// One side, and what it costs.
 enum Side {
-    Ours(Session, Row, String, Option<Guard>),
+    Ours(Session, Box<Row>, String, Option<Guard>),
     Theirs(Handle),
 }
 
@@ -288,7 +288,7 @@ async fn no_lock_costs_more_than_curators() {
             let mut theirs = Side::Theirs(peer.lock(row.theirs, &format!("{path}{}", row.arguments)).await);
             let theirs = costs(&mut theirs, (&their_proxy, hold), &blocker, &row, &path).await;
             let path = fresh_path();
-            let mut ours = Side::Ours(session.clone(), Row { ..row }, path.clone(), None);
+            let mut ours = Side::Ours(session.clone(), Box::new(Row { ..row }), path.clone(), None);
             let ours = costs(&mut ours, (&our_proxy, hold), &blocker, &row, &path).await;
             expensive.clear();
             for ((event, theirs), (_, ours)) in theirs.into_iter().zip(ours) {

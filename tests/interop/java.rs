@@ -13,14 +13,14 @@ use crate::peer::variable;
 /// Where the classes are.
 static CLASSES: OnceCell<PathBuf> = OnceCell::const_new();
 
-/// The driver whose sources are in the folder `java` of `sources`, compiled.
-pub(crate) async fn command(sources: &str) -> Command {
+/// The driver whose sources are in the folder `java` of `sources`, compiled, on a virtual machine with these options.
+pub(crate) async fn command(sources: &str, options: &[&str]) -> Command {
     let classes = CLASSES.get_or_init(|| compile(Path::new(sources).join("java"))).await;
     let mut class_path = classes.clone().into_os_string();
     class_path.push(":");
     class_path.push(variable("PEER_CLASSPATH"));
     let mut command = Command::new(tool("java"));
-    command.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"]).arg(class_path).arg("Peer");
+    command.args(options).arg("-cp").arg(class_path).arg("Peer");
     command
 }
 

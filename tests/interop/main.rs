@@ -18,5 +18,8 @@ mod support;
 mod together;
 #[path = "../it/wait.rs"]
 mod wait;
+#[expect(dead_code, reason = "shared with the suite, which uses all of it")]
+#[path = "../it/warnings.rs"]
+mod warnings;
 mod watched;
 mod zookeeper;

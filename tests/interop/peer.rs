@@ -14,6 +14,8 @@
 //! | `contenders` | `ok IDENTIFIER,…` of all contenders, as kazoo sees them |
 //! | `revoke NODE`, `revocable`, `participants`, `read`, `unread`, `leader`, `count MAXIMUM` | `ok REST`; Curator, by kind |
 //! | `ask`, `unlock` | `ok true` or `ok false`, `ok`; ZooKeeper's own recipe, called once and not closed |
+//! | `bench SHAPE SESSIONS WORKERS COUNT PATH CYCLES` | `ok NANOSECONDS CPU-NANOSECONDS`, for `benches/peers`; Curator and kazoo |
+//! | `version` | `ok VERSION`; Curator and kazoo |
 //!
 //! Any of them may answer `error TEXT`. The first line of a driver is `ready`. It ends, and closes its session, when its
 //! input ends.
@@ -33,6 +35,9 @@ use crate::support::soon;
 
 /// The session timeout of the drivers, in milliseconds.
 const SESSION: &str = "8000";
+
+/// For virtual machines of which many are started, for seconds only.
+const SHORT_LIVED: &[&str] = &["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"];
 
 pub(crate) const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop");
 
@@ -54,7 +59,7 @@ impl Language {
                 command.arg(format!("{SOURCES}/python/peer.py"));
                 command
             }
-            Self::Java => java::command(SOURCES).await,
+            Self::Java => java::command(SOURCES, SHORT_LIVED).await,
         }
     }
 }

@@ -1,6 +1,8 @@
-//! Three clients at once on one path: ours, kazoo, and Go's.
+//! Three clients at once on one path: ours, kazoo, and Go's; and once with Curator beside them.
 
+use futures_util::future::join_all;
 use tokio::sync::mpsc;
+use tracing::instrument::WithSubscriber;
 use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Mutex, Options, Session};
 
@@ -8,6 +10,7 @@ use crate::golang::fails_to_acquire;
 use crate::ledger::Ledger;
 use crate::peer::{Handle, Language, Peer};
 use crate::support::{connect, fresh_path, hosts, soon, wait_nodes};
+use crate::warnings::Warnings;
 
 const TURNS: usize = 50;
 
@@ -114,6 +117,81 @@ async fn hold_one_at_a_time() {
     }
     ledger.check(1);
     assert!(ledger.entries().len() >= 3 * TURNS);
+    three.end().await;
+}
+
+/// Locks that are granted without a listing, or without another one, exclude the others as well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hold_one_at_a_time_beside_tasks_of_one_session() {
+    const TASKS: usize = 4;
+    let (three, curator) = (Three::new().await, Peer::start(Language::Java, &hosts()).await);
+    let (ledger, logged) = (Ledger::new(), Warnings::and_traces());
+    drop(logged.listen());
+    let granted = |way: &str| logged.count(&format!(" by={way}"));
+    let mut theirs = [
+        three.kazoo.lock(KAZOO, &three.path).await,
+        three.go.lock("lock", &three.path).await,
+        curator.lock("mutex", &three.path).await,
+    ];
+    for handle in &theirs {
+        handle.send(&format!("work {} w 1 {TURNS}", ledger.path().display())).await;
+    }
+    let turn = async |who: &str| {
+        let guard = soon("our turn", three.ours().lock()).await.expect("held");
+        ledger.enter('w', who, 1);
+        ledger.leave('w', who);
+        guard.release().await.expect("released");
+    };
+    let ours = (0..TASKS).map(async |task| {
+        let mut turns = 0..;
+        while turns.next().expect("no end") < TURNS || theirs.iter().any(Handle::is_silent) {
+            turn(&format!("ours-{task}")).await;
+        }
+    });
+    soon("all turns", join_all(ours)).with_subscriber(logged.clone()).await;
+    for handle in &mut theirs {
+        let answer = handle.answer().await;
+        assert_eq!(answer.word, "ok", "{}", answer.rest);
+    }
+    let quiet = async {
+        for handle in &mut theirs {
+            // We were alone here last, but they hold now.
+            for _ in 0..5 {
+                turn("ours").await;
+            }
+            handle.acquire().await;
+            assert!(three.ours().try_lock().await.expect("asked").is_none());
+            let mut ours = three.ours().enqueue().await.expect("queued");
+            let client = three.session.client().expect("a client");
+            let watches = async {
+                for _ in 0..3 {
+                    client.check_stat("/").await.expect("asked");
+                }
+            };
+            tokio::select! {
+                biased;
+                _ = &mut ours => panic!("they hold"),
+                () = watches => {}
+            }
+            ledger.enter('w', "theirs", 1);
+            ledger.leave('w', "theirs");
+            handle.release().await;
+            let guard = soon("our turn", ours).await.expect("held");
+            // Behind us they wait.
+            handle.send("acquire").await;
+            three.nodes(2).await;
+            assert!(handle.is_silent());
+            guard.release().await.expect("released");
+            handle.held().await;
+            handle.release().await;
+        }
+    };
+    quiet.with_subscriber(logged.clone()).await;
+    let ways = ["Listed", "Alone", "Undisturbed", "HandedOver", "Deleted"];
+    println!("granted by: {:?}", ways.map(|way| (way, granted(way))));
+    assert!(ways.iter().all(|way| granted(way) > 0));
+    ledger.check(1);
+    curator.close().await;
     three.end().await;
 }
 

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use testbed::frames::Op;
 use zookeeper_recipes::{Error, LockGuard};
 
 use crate::recipes::*;
 use crate::support::{TIMEOUT, World, polled, soon};
+use crate::ways::{Scene, for_all_scenes};
 
 /// The call that is cancelled.
 #[derive(Clone, Copy, Debug)]
@@ -125,6 +127,150 @@ macro_rules! cancel_tests {
 }
 
 for_all_recipes!(cancel_tests);
+
+/// Drops a call that would be granted without another listing after 1, 2, 3… polls, until it completes. Others queue behind it.
+async fn fast(scene: Scene) {
+    let stage = scene.stage().await;
+    for polls in 1.. {
+        let ahead = stage.set().await;
+        let mut cancelled = Box::pin(polled(polls, stage.call()));
+        let mut done = match ahead {
+            None => Some(soon("polls", cancelled.as_mut()).await),
+            Some(_) => tokio::select! {
+                biased;
+                done = cancelled.as_mut() => Some(done),
+                () = stage.waits() => None,
+            },
+        };
+        let others = stage.others();
+        if let Some(ahead) = ahead {
+            let release = ahead.end();
+            match done {
+                Some(_) => release.await,
+                None => done = Some(tokio::join!(release, soon("its turn", cancelled.as_mut())).1),
+            }
+        }
+        drop(cancelled);
+        let completed = done.flatten();
+        let is_last = completed.is_some();
+        if let Some(turn) = completed {
+            stage.assert_took_its_way(&turn);
+            turn.end().await;
+        }
+        stage.end(others).await;
+        if is_last {
+            assert!(polls > 1, "something was cancelled");
+            break;
+        }
+    }
+    stage.judge();
+}
+
+/// The same, but a call that has had its polls is dropped when its turn has come, and others wait behind it.
+async fn fast_and_late(scene: Scene) {
+    let stage = scene.stage().await;
+    for polls in 1.. {
+        let ahead = stage.set().await;
+        let mut call = stage.call();
+        let done = {
+            let mut polling = Box::pin(polled(polls, &mut call));
+            match ahead {
+                None => Some(soon("polls", polling).await),
+                Some(_) => tokio::select! {
+                    biased;
+                    done = polling.as_mut() => Some(done),
+                    () = stage.waits() => None,
+                },
+            }
+        };
+        let is_last = !matches!(done, Some(None));
+        stage.round_trip().await;
+        let nodes = usize::from(ahead.is_some()) + stage.world.count(Op::Create2);
+        let others = stage.others();
+        if nodes > 0 {
+            stage.world.wait_children(nodes + others.len()).await;
+        }
+        if let Some(ahead) = ahead {
+            ahead.end().await;
+        }
+        drop((call, done));
+        stage.end(others).await;
+        if is_last {
+            assert!(polls > 1, "something was cancelled");
+            break;
+        }
+    }
+    stage.judge();
+}
+
+/// Drops the release of the predecessor after 0, 1, 2… polls, until it completes.
+async fn fast_release(scene: Scene) {
+    let stage = scene.stage().await;
+    for polls in 0.. {
+        let ahead = stage.set().await;
+        let released = match ahead {
+            // The node before was released by the same session, and is deleted.
+            None => {
+                let before = soon("the lock before", stage.call()).await;
+                polled(polls, before.end()).await
+            }
+            Some(ahead) => {
+                let mut call = Box::pin(stage.call());
+                tokio::select! {
+                    biased;
+                    _ = call.as_mut() => panic!("there is another holder"),
+                    () = stage.waits() => {}
+                }
+                let released = polled(polls, ahead.end()).await;
+                let turn = soon("its turn", call).await;
+                stage.assert_took_its_way(&turn);
+                turn.end().await;
+                released
+            }
+        };
+        if stage.follows_itself() {
+            let turn = soon("the lock", stage.call()).await;
+            stage.assert_took_its_way(&turn);
+            turn.end().await;
+        }
+        let others = stage.others();
+        stage.end(others).await;
+        if released.is_some() {
+            assert!(polls > 0, "something was cancelled");
+            break;
+        }
+    }
+    stage.judge();
+}
+
+macro_rules! fast_tests {
+    ($($scene:ident => $of:expr;)*) => {$(
+        mod $scene {
+            use super::*;
+
+            #[tokio::test]
+            async fn call() {
+                fast($of).await;
+            }
+
+            #[tokio::test]
+            async fn call_at_its_turn() {
+                fast_and_late($of).await;
+            }
+
+            #[tokio::test]
+            async fn release_before() {
+                fast_release($of).await;
+            }
+        }
+    )*};
+}
+
+mod without_a_listing {
+    use super::*;
+
+    for_all_scenes!(fast_tests);
+}
 
 #[tokio::test]
 async fn two_hundred_cancelled_acquires_leave_nothing() {

@@ -10,6 +10,7 @@ use zookeeper_recipes::{Error, LockGuard};
 
 use crate::recipes::*;
 use crate::support::{TIMEOUT, World, soon};
+use crate::ways::{Scene, for_all_scenes};
 
 /// Where the connection is cut, relative to the k-th request or answer.
 type At = fn(usize) -> Cut;
@@ -171,6 +172,104 @@ macro_rules! cut_tests {
 }
 
 for_all_recipes!(cut_tests);
+
+/// Cuts at every frame of a call that is granted without another listing, and of the release before it.
+async fn fast(scene: Scene, at: At, closing: Closing) {
+    let stage = scene.stage().await;
+    stage.world.proxy.close_by(closing);
+    for k in 1.. {
+        let ahead = stage.set().await;
+        stage.world.proxy.cut(at(k));
+        let call = soon("a call with a cut", stage.call());
+        let (turn, others) = match ahead {
+            None => (call.await, Vec::new()),
+            Some(ahead) => {
+                let release = async {
+                    stage.waits().await;
+                    let others = stage.others();
+                    ahead.end().await;
+                    others
+                };
+                tokio::join!(call, release)
+            }
+        };
+        let is_last = stage.world.proxy.requests().len() < k;
+        if is_last {
+            stage.assert_took_its_way(&turn);
+        }
+        turn.end().await;
+        stage.end(others).await;
+        stage.world.proxy.heal();
+        stage.world.wait_empty().await;
+        stage.end(stage.others()).await;
+        if is_last {
+            assert!(k > 1, "frames were cut");
+            break;
+        }
+    }
+    stage.judge();
+}
+
+/// Drops the release, and cuts after it, so that only the background knows whether the node was deleted.
+async fn fast_and_dropped(scene: Scene, at: At) {
+    let stage = scene.stage().await;
+    for k in 1.. {
+        let ahead = match stage.set().await {
+            Some(ahead) => ahead,
+            None => soon("the lock before", stage.call()).await,
+        };
+        stage.world.proxy.reset();
+        stage.world.proxy.cut(at(k));
+        drop(ahead);
+        let turn = soon("a call with a cut", stage.call()).await;
+        let is_last = stage.world.proxy.requests().len() < k;
+        turn.end().await;
+        stage.world.proxy.heal();
+        stage.end(stage.others()).await;
+        if is_last {
+            break;
+        }
+    }
+    stage.judge();
+}
+
+macro_rules! fast_tests {
+    ($($scene:ident => $of:expr;)*) => {$(
+        mod $scene {
+            use super::*;
+
+            #[tokio::test]
+            async fn by_fin() {
+                for (name, at) in CUTS {
+                    println!("cut {name}");
+                    fast($of, at, Closing::Fin).await;
+                }
+            }
+
+            #[tokio::test]
+            async fn by_reset() {
+                for (name, at) in CUTS {
+                    println!("cut {name}");
+                    fast($of, at, Closing::Reset).await;
+                }
+            }
+
+            #[tokio::test]
+            async fn behind_a_dropped_guard() {
+                for (name, at) in CUTS {
+                    println!("cut {name}");
+                    fast_and_dropped($of, at).await;
+                }
+            }
+        }
+    )*};
+}
+
+mod without_a_listing {
+    use super::*;
+
+    for_all_scenes!(fast_tests);
+}
 
 #[tokio::test]
 async fn delete_whose_answer_is_lost_counts_as_a_release() {

@@ -5,6 +5,7 @@
 mod crowd;
 mod in_queue;
 mod same_name;
+mod ways;
 
 use futures_util::future::join_all;
 use testbed::frames::Op;

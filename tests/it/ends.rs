@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use testbed::frames::Op;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission, SessionState};
-use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Session, Unanswered};
+use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Session, SessionEvent, Unanswered};
 
 use crate::support::{TIMEOUT, UNHURRIED, World, connect, connect_for, hosts, soon};
 use crate::warnings::Warnings;
@@ -257,18 +257,23 @@ async fn dropped_clone_of_the_client_keeps_nothing() {
     world.session.close().await.expect("closed");
 }
 
-/// The remaining client reports the end itself.
+/// What was refused is tried again: it may have been put right.
 #[tokio::test]
-async fn client_of_an_ended_session_reports_its_end() {
+async fn session_whose_credentials_are_refused_is_renewed() {
     let world = World::new().await;
-    let guard = world.mutex().lock().await.expect("held");
-    let refused = world.session.client().expect("a client").auth("nonsense", b"").await;
+    let (guard, mut events) = (world.mutex().lock().await.expect("held"), world.session.events());
+    let (client, before) = (world.session.client().expect("a client"), world.session.id());
+    assert_eq!(soon("an event", events.next()).await, Some(SessionEvent::Connected));
+    let refused = client.auth("nonsense", b"").await;
     assert!(refused.is_err(), "{refused:?}");
     assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
-    let error = soon("an answer", world.mutex().lock()).await.expect_err("no session");
-    assert!(matches!(error, Error::SessionEnded { .. }), "{error:?}");
-    assert_eq!(world.session.client().expect("a client").state(), SessionState::AuthFailed);
+    assert_eq!(client.state(), SessionState::AuthFailed);
     assert_eq!(guard.check_writer().err(), Some(Loss::Expired));
+    assert_eq!(soon("an event", events.next()).await, Some(SessionEvent::AuthFailed));
+    let next = soon("a lock", world.mutex().lock()).await.expect("held");
+    assert_ne!(world.session.id(), before);
+    assert_eq!(soon("an event", events.next()).await, Some(SessionEvent::Renewed { id: world.session.id() }));
+    next.release().await.expect("released");
 }
 
 #[tokio::test]

@@ -1,19 +1,15 @@
 //! A session without room for another watch.
 
 use futures_util::future::{join_all, try_join_all};
+use testbed::frames::Op;
 use testbed::proxy::Request;
-use zookeeper_recipes::{Error, MultiLock, Mutex};
+use zookeeper_recipes::{Election, Error, MultiLock, Mutex, Session};
 
 use crate::support::{UNHURRIED, World, children, hosts, soon};
 
 /// The limit in `Error::SessionFull`.
 const LIMIT: usize = 100 * 1024;
 const NAME: usize = "/_c_".len() + 36 + "-lock-".len() + 10;
-
-/// Long paths, so that few fill the session.
-fn path(world: &World, letter: &str) -> String {
-    format!("{}/{}", world.path, letter.repeat(850))
-}
 
 fn watches(request: &Request) -> bool {
     request.watch && request.answer.is_some()
@@ -23,21 +19,36 @@ fn watches(request: &Request) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn newcomers_do_not_take_the_room_of_queued_waiters() {
     let world = World::at(&hosts(), UNHURRIED).await;
-    let (here, elsewhere) = (path(&world, "x"), path(&world, "y"));
     let other = world.other().await;
-    let locks = [&here, &elsewhere].map(|path| Mutex::new(&other, path).expect("a mutex"));
-    let _held = join_all(locks.iter().map(async |lock| lock.lock().await.expect("free"))).await;
-
-    let mut old = Vec::new();
-    for _ in 0..LIMIT / (here.len() + NAME) {
-        world.proxy.reset();
-        let mutex = Mutex::new(&world.session, &here).expect("a mutex");
-        old.push(tokio::spawn(async move { mutex.lock().await.map(drop) }));
-        soon("a watch", world.proxy.wait_for(watches)).await;
+    let path = |number: usize| format!("{}/{}{number:03}", world.path, "x".repeat(850));
+    let lock = |session: &Session, number: usize| Mutex::new(session, &path(number)).expect("a mutex");
+    let most = LIMIT / (path(0).len() + NAME);
+    // One path more, for the newcomers.
+    let _held = join_all((0..=most).map(async |number| lock(&other, number).lock().await.expect("free"))).await;
+    let leaving = [60, 40, 20];
+    let mut between = Vec::new();
+    for number in leaving {
+        between.push(lock(&world.other().await, number).enqueue().await.expect("queued"));
     }
-    let queue = children(&world.admin, &here).await;
+    let mut old = Vec::new();
+    loop {
+        let mutex = lock(&world.session, old.len());
+        let mut task = tokio::spawn(async move { mutex.lock().await.map(drop) });
+        let here = path(old.len());
+        let watching =
+            world.proxy.wait_for(|one| watches(one) && one.op == Op::GetChildren2 && one.path.starts_with(&here));
+        tokio::select! {
+            _ = soon("a watch", watching) => old.push(task),
+            refused = &mut task => {
+                let error = refused.expect("no panic").expect_err("no room");
+                assert!(matches!(error, Error::SessionFull { what: "watches", limit: LIMIT }), "{error:?}");
+                break;
+            }
+        }
+    }
+    assert!(old.len() > leaving[0], "{} wait", old.len());
     let newcomers = (0..16).map(|_| {
-        let mutex = Mutex::new(&world.session, &elsewhere).expect("a mutex");
+        let mutex = lock(&world.session, most);
         tokio::spawn(async move {
             loop {
                 let error = mutex.lock().await.expect_err("there is no room to wait");
@@ -46,11 +57,12 @@ async fn newcomers_do_not_take_the_room_of_queued_waiters() {
         })
     });
     let newcomers: Vec<_> = newcomers.collect();
-    for gone in [60, 40, 20] {
+    for (gone, number) in between.into_iter().zip(leaving) {
+        let holder = format!("{}/{}", path(number), children(&world.admin, &path(number)).await[0]);
         world.proxy.reset();
-        old.remove(gone).abort();
-        // The waiter behind it now watches the node ahead of it; the first in the queue is the holder.
-        let moved = |request: &Request| watches(request) && request.path.ends_with(&queue[gone]);
+        drop(gone);
+        // The waiter behind it now watches the node ahead of it.
+        let moved = |request: &Request| watches(request) && request.path == holder;
         soon("another watch", world.proxy.wait_for(moved)).await;
     }
     assert!(newcomers.iter().all(|task| !task.is_finished()), "refused, every time");
@@ -89,4 +101,22 @@ async fn waiters_that_move_to_a_longer_path_are_not_refused() {
     for done in soon("all", try_join_all(waiting)).await.expect("no panic") {
         done.expect("held");
     }
+}
+
+/// An observer keeps the room of its watch from one leader to the next.
+#[tokio::test]
+async fn observers_in_an_almost_full_session_see_the_next_leader() {
+    let world = World::at(&hosts(), UNHURRIED).await;
+    let path = format!("{}/{}", world.path, "x".repeat(16_000));
+    let election = |session: &Session| Election::new(session, &path).expect("an election");
+    let mut observers: Vec<_> = (0..6).map(|_| election(&world.session).observe()).collect();
+    for observer in &mut observers {
+        assert_eq!(soon("nobody", observer.changed()).await, Ok(None));
+    }
+    let term = election(&world.other().await).campaign().await.expect("leads");
+    for observer in &mut observers {
+        let leader = soon("the leader", observer.changed()).await.expect("there is room").expect("a leader");
+        assert_eq!(leader.token(), term.fencing_token());
+    }
+    term.resign().await.expect("resigned");
 }

@@ -11,10 +11,13 @@ use fastrand::Rng;
 use futures_util::future::join_all;
 use testbed::history::{History, Model};
 use testbed::proxy::Proxy;
+use tracing::instrument::WithSubscriber;
 
 use crate::support::{TIMEOUT, World, connect, hosts, soon, wait_children};
+use crate::ways::Ways;
 use crate::workload::{
-    Client, PERMITS, Round, campaign, lock, lock_some, read_and_write_some, read_or_write, reenter, take_permits,
+    Client, PERMITS, Round, campaign, lock, lock_again, lock_some, read_and_write_some, read_or_write, reenter,
+    take_permits,
 };
 
 const SESSIONS: usize = 4;
@@ -58,12 +61,34 @@ workloads! {
     election: campaign => &[""], Model::FencedMutex, Model::Fifo;
 }
 
-async fn run(weather: Weather, round: Round, dirs: &[&str], models: &[Model]) {
+/// Each way by which a lock is granted is taken.
+mod mutex_again {
+    use super::*;
+
+    const DIRS: [&str; 6] = ["/often", "/now-and-then", "/0", "/1", "/2", "/3"];
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn in_calm() {
+        let models = [Model::FencedMutex, Model::Fifo];
+        run(Weather::Calm, |client| Box::pin(lock_again(client)), &DIRS, &models).await.assert_all_taken();
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn in_storm() {
+        let models = [Model::FencedMutex];
+        run(Weather::Storm, |client| Box::pin(lock_again(client)), &DIRS, &models).await.assert_all_taken();
+    }
+}
+
+/// Runs a workload, judges it, and returns the ways by which locks were granted.
+async fn run(weather: Weather, round: Round, dirs: &[&str], models: &[Model]) -> Ways {
     let seed =
         std::env::var("HISTORY_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| fastrand::u64(..));
     println!("HISTORY_SEED={seed}");
     let world = World::new().await;
     let (history, mut random) = (History::new(), Rng::with_seed(seed));
+    let ways = Ways::new();
+    let logged = ways.dispatch();
     let (mut tasks, mut proxies) = (Vec::new(), Vec::new());
     for session in 0..SESSIONS {
         let proxy = Proxy::start(hosts().split(',').next().expect("a host")).await.expect("a proxy");
@@ -73,12 +98,13 @@ async fn run(weather: Weather, round: Round, dirs: &[&str], models: &[Model]) {
         for task in 0..TASKS {
             let name = format!("session {session}, task {task}");
             let client = Client::new(&connected, &world.path, &history, name, random.fork());
-            let mut client = client.with_holds_counted_in(&holding);
-            tasks.push(tokio::spawn(async move {
+            let mut client = client.with_home(session.to_string()).with_holds_counted_in(&holding);
+            let rounds = async move {
                 for _ in 0..ROUNDS {
                     round(&mut client).await;
                 }
-            }));
+            };
+            tasks.push(tokio::spawn(rounds.with_subscriber(logged.clone())));
         }
     }
     let storm = async {
@@ -95,11 +121,12 @@ async fn run(weather: Weather, round: Round, dirs: &[&str], models: &[Model]) {
         wait_children(&world.admin, &format!("{}{dir}", world.path), 0).await;
     }
     let summary = history.summary();
-    println!("{summary}");
+    println!("{summary}\ngranted by: {}", ways.summary());
     assert!(summary.acquired > ROUNDS, "there is something to judge");
     for model in models {
         history.judge(*model).assert_clean();
     }
+    ways
 }
 
 /// Cuts connections now and then.

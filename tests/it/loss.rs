@@ -14,10 +14,15 @@ use crate::support::{PATIENCE, TIMEOUT, World, soon};
 async fn waiter_whose_session_expires_at_its_turn_is_not_admitted() {
     let world = World::new().await;
     let guard = world.other_mutex().await.lock().await.expect("held");
+    let second = world.other_mutex().await;
+    let second = tokio::spawn(async move { second.lock().await });
+    world.wait_children(2).await;
     let mutex = world.mutex();
     let waiting = tokio::spawn(async move { mutex.lock().await });
     soon("a watch", world.proxy.wait_for(|request| request.watch && request.answer.is_some())).await;
-    let old = world.wait_children(2).await.remove(1);
+    let old = world.wait_children(3).await.remove(2);
+    guard.release().await.expect("released");
+    let guard = soon("the second", second).await.expect("no panic").expect("held");
     // It learns of the release, but its listing arrives only after its session has ended.
     world.proxy.on_request(|request| if request.op == Op::GetChildren { Verdict::Hold } else { Verdict::Forward });
     world.proxy.reset();
@@ -53,6 +58,49 @@ async fn waiter_whose_node_is_deleted_is_evicted() {
     }
     guard.release().await.expect("released");
     world.wait_empty().await;
+}
+
+/// Just before it would be watched.
+#[tokio::test]
+async fn waiter_whose_node_is_deleted_before_it_waits_is_evicted_while_the_holder_stays() {
+    let world = World::new().await;
+    let guard = world.other_mutex().await.lock().await.expect("held");
+    let is_held = std::sync::atomic::AtomicBool::new(false);
+    world.proxy.on_request(move |one| {
+        let is_next =
+            one.op == Op::GetData && one.watch && !is_held.swap(true, std::sync::atomic::Ordering::Relaxed);
+        if is_next { Verdict::Hold } else { Verdict::Forward }
+    });
+    let mutex = world.mutex();
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    let watched = soon("a watch", world.proxy.wait_for(|one| one.op == Op::GetData && one.watch)).await.path;
+    world.admin.delete(&watched, None).await.expect("deleted");
+    world.proxy.heal();
+    match soon("the evicted waiter", waiting).await.expect("no panic") {
+        Err(Error::Evicted { node }) => assert_eq!(node, watched),
+        other => panic!("not {other:?}"),
+    }
+    guard.release().await.expect("released");
+}
+
+/// Not the next, it has no watch on its own node.
+#[tokio::test]
+async fn waiter_in_the_middle_whose_node_is_deleted_is_evicted_while_the_holder_stays() {
+    let world = World::new().await;
+    let _held = world.other_mutex().await.lock().await.expect("held");
+    let second = world.other_mutex().await;
+    let second = tokio::spawn(async move { second.lock().await });
+    world.wait_children(2).await;
+    let mutex = world.mutex();
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    soon("a watch", world.proxy.wait_for(|one| one.watch && one.answer.is_some())).await;
+    let node = format!("{}/{}", world.path, world.wait_children(3).await[2]);
+    world.admin.delete(&node, None).await.expect("deleted");
+    match soon("the evicted waiter", waiting).await.expect("no panic") {
+        Err(Error::Evicted { node: evicted }) => assert_eq!(evicted, node),
+        other => panic!("not {other:?}"),
+    }
+    second.abort();
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use testbed::frames::Op;
 use testbed::proxy::{Cut, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, Permission};
-use zookeeper_recipes::{Error, LockProvider, Mutex, Options, Session};
+use zookeeper_recipes::{Error, LockProvider, Mutex, Options, Parents, Session};
 
 use crate::support::{TIMEOUT, UNHURRIED, World, connect, hosts, remove_path, soon, tree};
 
@@ -186,6 +186,39 @@ async fn any_character_can_be_escaped() {
         Mutex::new(&world.session, &path).expect("a mutex").try_lock().await.expect("asked").expect("free");
     assert!(guard.path().ends_with("/order-%F0%9F%98%80"), "{}", guard.path());
     guard.release().await.expect("released");
+}
+
+#[tokio::test]
+async fn missing_parents_become_persistent_nodes_on_request() {
+    let world = World::new().await;
+    let path = format!("{}/a/b", world.path);
+    let options = Options::new().with_parents(Parents::Persistent);
+    let mutex = Mutex::with_options(&world.session, &path, options).expect("a mutex");
+    mutex.lock().await.expect("held").release().await.expect("released");
+    for parent in [&path, path.trim_end_matches("/b"), &world.path] {
+        let stat = world.admin.check_stat(parent).await.expect("asked").expect("there");
+        assert_eq!(stat.ephemeral_owner, 0, "{parent}");
+    }
+}
+
+#[tokio::test]
+async fn missing_parents_are_an_error_where_they_must_exist() {
+    let world = World::new().await;
+    let options = Options::new().with_parents(Parents::MustExist);
+    let session = world.session.clone().with_lock_options(options);
+    let mutex = Mutex::new(&session, &world.path).expect("a mutex");
+    for tried in [mutex.lock().await.map(Some), mutex.try_lock().await] {
+        let error = tried.expect_err("refused");
+        assert!(matches!(error, Error::InvalidInput { what: "lock path", .. }), "{error:?}");
+        assert!(error.to_string().contains(&format!("{:?} does not exist", world.path)), "{error}");
+    }
+    let member = session.keep_node(&format!("{}/member", world.path), b"").expect("an argument");
+    let error = soon("the error", member.created()).await.expect_err("refused");
+    assert!(matches!(error, Error::InvalidInput { what: "path", .. }), "{error:?}");
+    drop(member);
+    assert_eq!(world.admin.check_stat(&world.path).await.expect("asked"), None, "nothing is created");
+    world.make_path().await;
+    mutex.lock().await.expect("held").release().await.expect("released");
 }
 
 #[tokio::test]

@@ -3,14 +3,12 @@
 //! The holder is a process of its own: this binary again, with `PAUSE_CHILD` set.
 
 use std::ffi::OsString;
-use std::fs;
 use std::io::stdin;
-use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::thread::park_timeout;
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use testbed::proxy::Proxy;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -20,6 +18,7 @@ use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{HoldState, Mutex, MutexGuard, Options, Trust};
 
+use crate::clock::FakeClock;
 use crate::support::{TIMEOUT, connect, connect_for, hosts, soon, wait_children};
 
 /// The environment variable that makes this binary the child. Its value is a role (`pause`, `pause-connection`, `sleep`
@@ -248,88 +247,4 @@ impl Holder {
         let pid = id.and_then(Pid::from_raw).expect("the child still runs");
         kill_process(pid, signal).expect("the child can be signalled");
     }
-}
-
-/// A wall clock for one process, with an offset that can be set.
-struct FakeClock {
-    library: PathBuf,
-    folder: tempfile::TempDir,
-}
-
-impl FakeClock {
-    fn new() -> Self {
-        let clock = Self { library: libfaketime(), folder: tempfile::tempdir().expect("a temporary folder") };
-        clock.set(0);
-        clock
-    }
-
-    fn offset(&self) -> PathBuf {
-        self.folder.path().join("offset")
-    }
-
-    fn set(&self, hours: i32) {
-        self.write(&format!("{hours:+}h\n"));
-    }
-
-    /// Puts it back by this much.
-    fn put_back(&self, by: Duration) {
-        self.write(&format!("-{:.3}\n", by.as_secs_f64()));
-    }
-
-    fn write(&self, offset: &str) {
-        // The file is read at every look at the clock, so it must be complete at any time.
-        let new = self.folder.path().join("new");
-        fs::write(&new, offset).expect("can be written");
-        fs::rename(new, self.offset()).expect("can be renamed");
-    }
-
-    fn environment(&self) -> [(&'static str, OsString); 5] {
-        [
-            ("LD_PRELOAD", self.library.clone().into()),
-            ("FAKETIME_TIMESTAMP_FILE", self.offset().into()),
-            ("FAKETIME_NO_CACHE", "1".into()),
-            // The new name and the old one.
-            ("FAKETIME_DONT_FAKE_MONOTONIC", "1".into()),
-            ("DONT_FAKE_MONOTONIC", "1".into()),
-        ]
-    }
-}
-
-/// The library that fakes clocks; installs it where that is possible.
-fn libfaketime() -> PathBuf {
-    find_libfaketime()
-        .or_else(|| {
-            install_faketime();
-            find_libfaketime()
-        })
-        .expect("no libfaketimeMT.so.1 under /usr/lib: install Debian's package `faketime`")
-}
-
-fn find_libfaketime() -> Option<PathBuf> {
-    let lib = Path::new("/usr/lib");
-    let folders = fs::read_dir(lib).ok()?.flatten().map(|entry| entry.path());
-    folders
-        .chain([lib.to_owned()])
-        .map(|folder| folder.join("faketime/libfaketimeMT.so.1"))
-        .find(|library| library.exists())
-}
-
-fn install_faketime() {
-    if !geteuid().is_root() {
-        return;
-    }
-    // A new machine has no package lists yet.
-    apt_get(&["update"]);
-    apt_get(&["install", "--yes", "--no-install-recommends", "faketime"]);
-}
-
-fn apt_get(arguments: &[&str]) {
-    // The caller checks the outcome.
-    let _ = std::process::Command::new("apt-get")
-        .args(["-qq", "-o", "DPkg::Lock::Timeout=120"])
-        .args(arguments)
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .status();
 }

@@ -7,11 +7,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
+use std::time::Duration;
 
+use testbed::free_port;
 use tokio::runtime::{Builder, Runtime};
-use zookeeper_recipes::{Mutex, Session};
+use zookeeper_recipes::zookeeper_client::Client;
+use zookeeper_recipes::{Error, HoldState, Mutex, Session};
 
-use crate::support::World;
+use crate::support::{TIMEOUT, World, soon};
 
 fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
@@ -99,4 +102,42 @@ fn attach_outside_tokio_is_an_error() {
     let client = world.session.client().expect("a client");
     let error = Session::attach(client).expect_err("no runtime");
     assert!(error.to_string().starts_with("invalid runtime: there is none; attach the session on"), "{error}");
+}
+
+/// Nothing else of the service runs meanwhile.
+#[tokio::test]
+async fn session_on_its_own_thread_keeps_its_locks_while_the_runtime_is_blocked() {
+    let world = World::new().await;
+    let connector = Client::connector().with_session_timeout(TIMEOUT);
+    let session = Session::connect_on_own_thread(connector, &world.hosts).await.expect("connects");
+    let held = Mutex::new(&session, &world.path).expect("a mutex").lock().await.expect("held");
+    let other = Mutex::new(&world.session, &format!("{}-other", world.path)).expect("a mutex");
+    let lost = other.lock().await.expect("held");
+    block_for(2 * TIMEOUT);
+    assert_eq!(held.state(), HoldState::Held);
+    assert!(matches!(lost.state(), HoldState::Lost(_)), "it was served here");
+    held.release().await.expect("still held");
+    session.close().await.expect("closed");
+}
+
+#[tokio::test]
+async fn session_on_its_own_thread_ends_with_its_last_handle() {
+    let world = World::new().await;
+    let session = Session::connect_on_own_thread(Client::connector(), &world.hosts).await.expect("connects");
+    let mutex = Mutex::new(&session, &world.path).expect("a mutex");
+    let mut events = session.events();
+    std::mem::forget(mutex.lock().await.expect("held").monitor());
+    drop((session, mutex));
+    world.wait_empty().await;
+    while soon("the end", events.next()).await.is_some() {}
+    let nobody = format!("127.0.0.1:{}", free_port());
+    let connector = Client::connector().with_session_timeout(Duration::from_secs(1));
+    let error = Session::connect_on_own_thread(connector, &nobody).await.expect_err("no server");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+}
+
+/// Blocks the thread.
+fn block_for(time: Duration) {
+    let (_sender, receiver) = std::sync::mpsc::channel::<()>();
+    let _ = receiver.recv_timeout(time);
 }

@@ -7,11 +7,15 @@ use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
 use testbed::proxy::Closing;
+use tracing::instrument::WithSubscriber;
 use zookeeper_recipes::{Error, FencingToken, HoldState, Mutex, MutexGuard};
 
 use crate::support::{World, soon};
+use crate::ways::Ways;
 
-const WORKERS: usize = 5;
+const SESSIONS: usize = 5;
+/// Two of each session.
+const WORKERS: usize = 2 * SESSIONS;
 const SESSION: Duration = Duration::from_secs(1);
 
 /// All workers that were granted the lock and have not released it.
@@ -100,22 +104,25 @@ async fn random_faults_never_admit_two_holders_or_leave_a_node() {
     let mut random = fastrand::Rng::with_seed(seed);
     let (floor, stop) = (Arc::<StdMutex<Floor>>::default(), Arc::<AtomicBool>::default());
     let mut worlds = Vec::new();
-    for _ in 0..WORKERS {
+    for _ in 0..SESSIONS {
         worlds.push(World::at(&crate::support::hosts(), SESSION).await);
     }
     let path = worlds[0].path.clone();
-    let workers: Vec<_> = (0..)
-        .zip(&worlds)
+    let ways = Ways::new();
+    let logged = ways.dispatch();
+    let workers: Vec<_> = (0..WORKERS)
+        .zip(worlds.iter().cycle())
         .map(|(worker, world)| {
             let mutex = Mutex::new(&world.session, &path).expect("a mutex");
-            tokio::spawn(contend(worker, mutex, floor.clone(), random.fork(), stop.clone()))
+            let contending = contend(worker, mutex, floor.clone(), random.fork(), stop.clone());
+            tokio::spawn(contending.with_subscriber(logged.clone()))
         })
         .collect();
     let mut faults = 0;
     let storm = async {
         loop {
             wait_a_while(random.u64(0..400)).await;
-            let proxy = &worlds[random.usize(..WORKERS)].proxy;
+            let proxy = &worlds[random.usize(..SESSIONS)].proxy;
             proxy.close_by(if random.bool() { Closing::Fin } else { Closing::Reset });
             match random.u8(0..8) {
                 // Longer than a session, as often as not.
@@ -137,6 +144,7 @@ async fn random_faults_never_admit_two_holders_or_leave_a_node() {
     {
         let floor = floor.lock().expect("unpoisoned");
         println!("storm: {} grants and {} losses under {faults} faults", floor.grants, floor.losses);
+        println!("granted by: {}", ways.summary());
         assert!(floor.violations.is_empty(), "{:#?}", floor.violations);
         assert!(floor.grants > 5, "{} grants", floor.grants);
     }

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
 use zookeeper_recipes::{Mutex, Session};
 
-use crate::recipes::Recipe;
+use crate::recipes::{MUTEX, Recipe};
 use crate::wait;
 
 /// The session timeout of the tests.
@@ -97,6 +97,13 @@ impl World {
         Self { session, proxy, admin, dirs: vec![path.clone()], path, hosts: hosts.to_owned(), timeout }
     }
 
+    /// A world for tests that count the requests of a mutex, whose path exists.
+    pub(crate) async fn calm() -> Self {
+        let world = Self::of(&MUTEX, UNHURRIED).await;
+        world.make_path().await;
+        world
+    }
+
     pub(crate) fn mutex(&self) -> Mutex {
         Mutex::new(&self.session, &self.path).expect("a mutex")
     }
@@ -108,6 +115,11 @@ impl World {
 
     pub(crate) async fn other_mutex(&self) -> Mutex {
         Mutex::new(&self.other().await, &self.path).expect("a mutex")
+    }
+
+    /// The kinds of the requests that the proxy has counted, in order.
+    pub(crate) fn ops(&self) -> Vec<Op> {
+        self.proxy.requests().iter().map(|request| request.op).collect()
     }
 
     /// How many requests of this kind the proxy has counted.

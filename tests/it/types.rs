@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use zookeeper_recipes::testing::LocalSession;
 use zookeeper_recipes::{
-    Contender, ContenderKind, DistributedLock, DowngradeError, Election, Ended, Error, ErrorKind, FencingToken,
-    Hold, HoldMonitor, HoldState, Leadership, LockGuard, LockProvider, Loss, Member, MultiLock, MultiLockBuilder,
-    MultiLockGuard, Mutex, MutexGuard, Observer, Options, Owner, ReentrantMutex, ReentrantMutexGuard, RwLock,
-    RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit, Session, Term, Trust, Unanswered, Waiting,
+    Candidate, Config, Contender, ContenderKind, DistributedLock, DowngradeError, Election, Ended, Error,
+    ErrorKind, FencingToken, Hold, HoldMonitor, HoldState, Job, JobOutcome, JobRecord, JobSlot, Leadership,
+    LockGuard, LockProvider, Loss, Member, MultiLock, MultiLockBuilder, MultiLockGuard, Mutex, MutexGuard,
+    Observer, Options, Owner, ReentrantMutex, ReentrantMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
+    Semaphore, SemaphorePermit, Session, Standing, Term, Trust, Unanswered, Waiting, blocking,
 };
 
 fn is_all<T: Send + Sync + Unpin + 'static + std::fmt::Debug>() {}
@@ -37,6 +38,12 @@ fn types_can_be_shared_and_sent() {
     is_all::<Election>();
     is_all::<Leadership>();
     is_all::<Term>();
+    is_all::<Candidate>();
+    is_plain::<Standing>();
+    is_all::<Job>();
+    is_all::<JobOutcome<()>>();
+    is_all::<JobSlot>();
+    is_plain::<JobRecord>();
     is_all::<HoldMonitor>();
     is_plain::<Ended>();
     is_plain::<ErrorKind>();
@@ -44,10 +51,26 @@ fn types_can_be_shared_and_sent() {
     is_all::<Waiting<MutexGuard>>();
     is_all::<Hold>();
     is_all::<Options>();
+    is_all::<Config>();
     is_all::<Contender>();
     is_all::<Error>();
     is_all::<LocalSession>();
     is_all::<Box<dyn LockGuard>>();
+    is_all::<blocking::Session>();
+    is_all::<blocking::Mutex>();
+    is_all::<blocking::MutexGuard>();
+    is_all::<blocking::ReentrantMutex>();
+    is_all::<blocking::ReentrantMutexGuard>();
+    is_all::<blocking::RwLock>();
+    is_all::<blocking::RwLockWriteGuard>();
+    is_all::<blocking::Semaphore>();
+    is_all::<blocking::SemaphorePermit>();
+    is_all::<blocking::Election>();
+    is_all::<blocking::Leadership>();
+    is_all::<blocking::Term>();
+    is_all::<blocking::Candidate>();
+    is_all::<blocking::HoldMonitor>();
+    is_all::<blocking::Waiting<MutexGuard>>();
     is_plain::<ContenderKind>();
     is_plain::<FencingToken>();
     is_plain::<HoldState>();
@@ -64,6 +87,7 @@ fn types_can_be_shared_and_sent() {
 fn futures_can_be_sent(session: &'static Session, mutex: &'static Mutex, guard: fn() -> &'static MutexGuard) {
     is_send_static(&Session::connect(""));
     is_send_static(&session.close());
+    is_send_static(&session.drain(Duration::ZERO));
     is_send_static(&mutex.lock());
     is_send_static(&mutex.try_lock());
     is_send_static(&mutex.try_lock_for(Duration::ZERO));
@@ -83,6 +107,7 @@ fn futures_of_the_other_recipes_can_be_sent(
     (reentrant, owner): (&'static ReentrantMutex, &'static Owner),
     election: &'static Election,
     contender: &'static Contender,
+    (candidate, job): (&'static Candidate, &'static Job),
 ) {
     is_send_static(&rwlock.read());
     is_send_static(&rwlock.try_write_for(Duration::ZERO));
@@ -98,6 +123,8 @@ fn futures_of_the_other_recipes_can_be_sent(
     is_send_static(&election.lead_until(std::future::ready(()), async |_: Term| std::ops::ControlFlow::Break(())));
     is_send_static(&election.break_lock(contender));
     is_send_static(&election.revoke(contender));
+    is_send_static(&candidate.standing_other_than(Standing::Ended));
+    is_send_static(&job.run("1", async |_: HoldMonitor| Ok::<_, Error>(())));
 }
 
 #[allow(dead_code, reason = "it only has to compile")]

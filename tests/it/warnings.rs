@@ -20,6 +20,11 @@ pub(crate) struct Warnings {
     panics_at: Option<&'static str>,
 }
 
+/// Makes sure that there are several subscribers.
+pub(crate) fn have_several_subscribers() {
+    LazyLock::force(&ANOTHER);
+}
+
 impl Warnings {
     pub(crate) fn new() -> Self {
         Self { level: Level::WARN, texts: Arc::default(), panics_at: None }
@@ -37,13 +42,19 @@ impl Warnings {
 
     /// Listens in this thread until the guard is dropped.
     pub(crate) fn listen(&self) -> DefaultGuard {
-        LazyLock::force(&ANOTHER);
+        have_several_subscribers();
         set_default(self.clone())
     }
 
     /// How many texts contain this.
     pub(crate) fn count(&self, text: &str) -> usize {
         self.texts.lock().expect("no panic").iter().filter(|logged| logged.contains(text)).count()
+    }
+
+    /// The texts that contain this.
+    pub(crate) fn with(&self, text: &str) -> Vec<String> {
+        let texts = self.texts.lock().expect("no panic");
+        texts.iter().filter(|logged| logged.contains(text)).cloned().collect()
     }
 }
 

@@ -25,6 +25,8 @@ pub(crate) struct Client {
     random: Rng,
     owner: Owner,
     name: String,
+    /// The folder of its session, below the path.
+    home: String,
     /// How many of its session hold.
     holding: Arc<AtomicUsize>,
     /// How often it has held.
@@ -40,9 +42,16 @@ impl Client {
             random,
             owner: Owner::new(),
             name,
+            home: "home".to_owned(),
             holding: Arc::default(),
             held: 0,
         }
+    }
+
+    /// Gives all tasks of a session a folder of their own.
+    pub(crate) fn with_home(mut self, home: String) -> Self {
+        self.home = home;
+        self
     }
 
     /// Counts the holds of a whole session.
@@ -66,11 +75,27 @@ type Place = BoxFuture<'static, Result<Guard>>;
 pub(crate) type Round = for<'a> fn(&'a mut Client) -> BoxFuture<'a, ()>;
 
 pub(crate) async fn lock(client: &mut Client) {
-    let mutex = Mutex::new(&client.session, &client.path).expect("a lock");
+    lock_at(client, client.path.clone()).await;
+}
+
+/// Locks what all lock often, or what they lock now and then; or several times in a row what its session locks.
+pub(crate) async fn lock_again(client: &mut Client) {
+    let (path, times) = match client.random.u8(0..6) {
+        0 | 1 => ("often", 1),
+        2 | 3 => ("now-and-then", 2),
+        _ => (&*client.home, client.random.usize(1..6)),
+    };
+    let path = format!("{}/{path}", client.path);
+    for _ in 0..times {
+        lock_at(client, path.clone()).await;
+    }
+}
+
+async fn lock_at(client: &mut Client, path: String) {
+    let lock = Mutex::new(&client.session, &path).expect("a lock");
+    let mutex = lock.clone();
     let place = place(async move { mutex.enqueue().await });
-    let lock = Mutex::new(&client.session, &client.path).expect("a lock");
-    let acquires = vec![Acquire::exclusive(client.path.clone())];
-    ask(client, Ask { acquires, lock: Box::new(lock), place: Some(place) }).await;
+    ask(client, Ask { acquires: vec![Acquire::exclusive(path)], lock: Box::new(lock), place: Some(place) }).await;
 }
 
 pub(crate) async fn campaign(client: &mut Client) {

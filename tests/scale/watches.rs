@@ -1,23 +1,25 @@
 //! One session that watches as many paths as it may.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 use testbed::Server;
 use testbed::frames::{Kind, Op};
-use testbed::proxy::Proxy;
+use testbed::proxy::{Proxy, Request};
 use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError, SessionState};
-use zookeeper_recipes::{Error, HoldState, Loss, Mutex, MutexGuard, Semaphore, Session};
+use zookeeper_recipes::{Error, Loss, Mutex, MutexGuard, Semaphore, Session};
 
-use crate::alone::{turn, unstuck, wait_for_watches, watcher};
-use crate::support::{children, connect_for, soon, wait_children};
+use crate::alone::{LONG, turn, unstuck, watcher};
+use crate::support::{connect_for, soon};
 
-const PATH: &str = "/watched";
 /// What `Error::SessionFull` names.
 const LIMIT: usize = 100 * 1024;
 /// The bytes of one node's path.
-const NODE: usize = PATH.len() + "/_c_".len() + 36 + "-lock-".len() + 10;
+const NODE: usize = "/watched/0000".len() + "/_c_".len() + 36 + "-lock-".len() + 10;
+/// More than there is room for: some also watch their own nodes.
 const WAITERS: usize = LIMIT / NODE;
 
 /// Long enough to come back to, and for all turns; and a hold without a watch asks three times in it.
@@ -27,27 +29,49 @@ async fn lock(session: &Session, path: &str) -> Result<MutexGuard, Error> {
     Mutex::new(session, path).expect("a mutex").lock().await
 }
 
+fn path(waiter: usize) -> String {
+    format!("/watched/{waiter:04}")
+}
+
+/// Each waiter has a path of its own, behind a holder of another session: waiters of one queue need a watch or two together.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reconnect_brings_every_watch_back_up_to_the_limit() {
     let _turn = turn().await;
     let server = Server::start().await.expect("a server");
     let proxy = Proxy::start(&server.hosts()).await.expect("a proxy");
     let admin = watcher(&server).await;
-    let gate = lock(&connect_for(&server.hosts(), TIMEOUT).await, PATH).await.expect("free");
+    let holds = connect_for(&server.hosts(), LONG).await;
+    let gates = join_all((0..=WAITERS).map(|waiter| {
+        let (holds, path) = (&holds, path(waiter));
+        async move { lock(holds, &path).await.expect("free") }
+    }));
+    let gates = gates.await;
     let session = connect_for(&proxy.hosts(), TIMEOUT).await;
     let id = session.id();
+    let refused = Arc::new(AtomicUsize::new(0));
     let waiting: Vec<_> = (0..WAITERS)
-        .map(|_| {
-            let session = session.clone();
-            tokio::spawn(async move { lock(&session, PATH).await?.release().await })
+        .map(|waiter| {
+            let (session, refused) = (session.clone(), refused.clone());
+            tokio::spawn(async move {
+                match lock(&session, &path(waiter)).await {
+                    Err(Error::SessionFull { what: "watches", limit: LIMIT }) => {
+                        refused.fetch_add(1, Ordering::AcqRel);
+                        Ok(())
+                    }
+                    held => held?.release().await,
+                }
+            })
         })
         .collect();
-    unstuck("all wait", wait_for_watches(&proxy, WAITERS)).await;
+    let watches = |one: &Request| one.watch && one.op != Op::GetData && one.answer.is_some();
+    let all_wait = proxy.wait_until(|requests| {
+        requests.iter().filter(|one| watches(one)).count() + refused.load(Ordering::Acquire) >= WAITERS
+    });
+    unstuck("all wait", all_wait).await;
 
     // Past the limit nobody can wait; what need not wait, and what there is, goes on.
-    let error = soon("a refusal", lock(&session, PATH)).await.expect_err("no room for a watch");
+    let error = soon("a refusal", lock(&session, &path(WAITERS))).await.expect_err("no room for a watch");
     assert!(matches!(error, Error::SessionFull { what: "watches", limit: LIMIT }), "{error:?}");
-    wait_children(&admin, PATH, 1 + WAITERS).await;
     let free = lock(&session, "/free").await.expect("free");
     let many = Semaphore::new(&session, "/many", 100).expect("a semaphore").acquire_many(100).await.expect("free");
     // There is no room to watch these, so they are asked for.
@@ -57,17 +81,19 @@ async fn reconnect_brings_every_watch_back_up_to_the_limit() {
         assert_eq!(soon("a loss without a watch", lost).await, Loss::Deleted);
     }
 
-    let mut line = children(&admin, PATH).await;
-    line.pop();
-    let watched: Vec<_> = line.iter().map(|name| format!("{PATH}/{name}")).collect();
-    assert_eq!(watched.len(), WAITERS);
+    let watched: Vec<_> = proxy.requests().into_iter().filter(watches).map(|one| one.path).collect();
+    let gone: BTreeSet<_> = gates.iter().flat_map(|gate| gate.nodes().to_vec()).collect();
+    let watched: Vec<_> = watched.into_iter().filter(|node| gone.contains(node)).collect();
+    assert!(watched.len() > WAITERS / 2, "{} of {WAITERS} wait", watched.len());
 
-    // The node that the first waiter watches goes while nobody can hear of it.
+    // What they watch goes while nobody can hear of it.
     proxy.refuse();
-    admin.delete(&gate.nodes()[0], None).await.expect("deleted");
+    for released in join_all(gates.into_iter().map(MutexGuard::release)).await {
+        released.expect("released");
+    }
     proxy.reset();
     proxy.heal();
-    // Each is woken by its predecessor, so one watch that is lost stops all behind it.
+    // One watch that is lost leaves its waiter behind.
     let done = unstuck("all had their turn", try_join_all(waiting)).await.expect("no panic");
     done.into_iter().for_each(|released| released.expect("held and released"));
     let seen = proxy.uncounted();
@@ -79,18 +105,10 @@ async fn reconnect_brings_every_watch_back_up_to_the_limit() {
         })
         .collect();
     let set = seen.iter().filter(|frame| frame.kind == Kind::SetWatches).count();
-    let listings = proxy.requests().iter().filter(|request| request.op == Op::GetChildren).count();
-    println!(
-        "{WAITERS} watches of {} bytes came back in {set} frames; {} wake-ups, {listings} listings",
-        WAITERS * NODE,
-        woken.len()
-    );
+    println!("{} watches came back in {set} frames; {} wake-ups", watched.len(), woken.len());
     assert_eq!(set, 2, "one request and its answer");
-    // A hold that takes long watches its own node.
-    assert!(watched.iter().all(|node| woken.contains(node)), "{} of {WAITERS} were woken", woken.len());
+    assert!(watched.iter().all(|node| woken.contains(node)), "{} of {} were woken", woken.len(), watched.len());
     assert_eq!(session.id(), id, "the same session");
-    assert_eq!(gate.state(), HoldState::Lost(Loss::Deleted));
-    assert!(children(&admin, PATH).await.is_empty(), "nothing is left");
 }
 
 /// Why there is a limit: a client that has gone past it by itself does not come back from a lost connection. It takes

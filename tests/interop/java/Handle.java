@@ -14,6 +14,7 @@ final class Handle {
     private final Thread thread = new Thread(this::run);
     private volatile Lock lock;
     private boolean busy;
+    private Bench bench;
 
     Handle(String name, CuratorFramework client) {
         this.name = name;
@@ -101,6 +102,11 @@ final class Handle {
             case "work":
                 return work(new Ledger(arguments[0]), arguments[1], Integer.parseInt(arguments[2]),
                         Integer.parseInt(arguments[3]));
+            case "version":
+                return "ok " + Bench.version();
+            case "bench":
+                bench = bench == null ? new Bench(client) : bench;
+                return "ok " + bench.run(arguments);
             case "revoke":
                 Revoker.attemptRevoke(client, arguments[0]);
                 return "ok";

@@ -56,6 +56,7 @@ class Handle:
         self.client = client
         self.commands = queue.Queue()
         self.lock = None
+        self.measuring = None
         threading.Thread(target=self.run, daemon=True).start()
 
     def run(self):
@@ -126,6 +127,20 @@ class Handle:
             if together:
                 return f"error at once: {together}"
         return "ok"
+
+    def version(self):
+        # Imported here, because only the benchmark needs it.
+        from bench import version
+
+        return "ok " + version()
+
+    def bench(self, *arguments):
+        from bench import Bench
+
+        if not self.measuring:
+            hosts, session = sys.argv[1:]
+            self.measuring = Bench(self.client, hosts, int(session) / 1000)
+        return "ok " + self.measuring.run(*arguments)
 
 
 def main():

@@ -1,0 +1,187 @@
+//! What the ACLs of a lock keep others from: another identity, and a neighbour that has one permission. `SECURITY.md` has the
+//! table of the second.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use zookeeper_recipes::zookeeper_client::{
+    Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, Permission, Stat,
+};
+use zookeeper_recipes::{Error, Mutex, MutexGuard, Options, Session};
+
+use crate::family::FAMILY;
+use crate::support::{UNHURRIED, World, hosts, soon};
+
+/// More requests than any call needs to learn that it is refused.
+const REFUSED_SOON: usize = 10;
+
+async fn identity(hosts: &str, credentials: &str) -> Session {
+    let connector = Client::connector().with_session_timeout(UNHURRIED);
+    let connector = connector.with_auth("digest", credentials.as_bytes());
+    Session::connect_with(connector, hosts).await.expect("connects")
+}
+
+/// Checks that a call was refused by the ACLs, after a few requests.
+#[track_caller]
+fn assert_denied<T>(world: &World, call: &str, result: Result<T, Error>) {
+    let error = result.err().unwrap_or_else(|| panic!("{call} is allowed"));
+    assert!(matches!(&error, Error::NoAuth { path } if path.starts_with(&world.path)), "{call}: {error:?}");
+    let requests = world.proxy.requests();
+    assert!(requests.len() <= REFUSED_SOON, "{call}: {} requests, {requests:?}", requests.len());
+    world.proxy.reset();
+}
+
+#[tokio::test]
+async fn another_identity_can_neither_read_nor_delete_nor_queue() {
+    let world = World::at(&hosts(), UNHURRIED).await;
+    let owner = identity(&world.hosts, "owner:secret").await;
+    let stranger = identity(&world.proxy.hosts(), "stranger:secret").await;
+    for kin in &FAMILY {
+        let path = format!("{}/{}", world.path, kin.name.replace(' ', "-"));
+        let of_owner = Options::new().with_acls(Acls::creator_all());
+        let lock = (kin.make)(&owner, &path, of_owner).expect(kin.name);
+        let guard = lock.hold().await.expect("held");
+        let holder = lock.contenders().await.expect("listed").remove(0);
+
+        let theirs = kin.lock(&stranger, &path);
+        world.proxy.reset();
+        assert_denied(&world, "contenders", soon(kin.name, theirs.contenders()).await);
+        assert_denied(&world, "try_lock", soon(kin.name, theirs.try_hold()).await);
+        assert_denied(&world, "lock", soon(kin.name, theirs.hold()).await);
+        assert_denied(&world, "try_lock_for", soon(kin.name, theirs.try_hold_for(UNHURRIED)).await);
+        match soon(kin.name, theirs.enqueue()).await {
+            // A recipe without places.
+            Ok(None) => {}
+            enqueued => assert_denied(&world, "enqueue", enqueued),
+        }
+        assert_denied(&world, "break_lock", soon(kin.name, theirs.break_lock(&holder)).await);
+        assert_denied(&world, "revoke", soon(kin.name, theirs.revoke(&holder)).await);
+
+        guard.release().await.expect("it was not touched");
+    }
+}
+
+/// What a neighbour can do that has one permission on a lock path and its nodes. It knows the names, as from a log.
+const CAN: [(&str, Permission, &[&str]); 6] = [
+    ("none", Permission::NONE, &["see"]),
+    ("READ", Permission::READ, &["see", "list", "read"]),
+    ("CREATE", Permission::CREATE, &["see", "block"]),
+    ("DELETE", Permission::DELETE, &["see", "break"]),
+    ("WRITE", Permission::WRITE, &["see", "revoke"]),
+    ("ADMIN", Permission::ADMIN, &["see", "open"]),
+];
+
+/// A lock of which others have one permission, and the node that holds it.
+struct Shared {
+    mutex: Mutex,
+    guard: MutexGuard,
+    node: String,
+}
+
+impl Shared {
+    async fn new(owner: &Session, path: &str, permission: Permission) -> Self {
+        let mut acls = vec![Acl::new(Permission::ALL, AuthId::authed())];
+        if permission != Permission::NONE {
+            acls.push(Acl::new(permission, AuthId::anyone()));
+        }
+        let options = Options::new().with_acls(Acls::new(&acls));
+        let mutex = Mutex::with_options(owner, path, options).expect("a mutex");
+        let guard = mutex.lock().await.expect("held");
+        let node = guard.nodes()[0].clone();
+        Self { mutex, guard, node }
+    }
+}
+
+fn is_allowed<T>(result: Result<T, ZkError>) -> Option<T> {
+    match result {
+        Ok(done) => Some(done),
+        Err(ZkError::NoAuth) => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Tries all that a neighbour may try; the list of what worked. What takes the lock from its holder comes last.
+async fn abilities(neighbour: &Client, lock: Shared, path: &str) -> Vec<&'static str> {
+    let (mut can, node) = (Vec::new(), lock.node.as_str());
+    let see: Option<Option<Stat>> = is_allowed(neighbour.check_stat(node).await);
+    can.extend(see.map(|stat| stat.expect("it is there")).map(|_| "see"));
+    can.extend(is_allowed(neighbour.list_children(path).await).map(|_| "list"));
+    can.extend(is_allowed(neighbour.get_data(node).await).map(|_| "read"));
+    if is_allowed(neighbour.set_data(node, b"__REVOKE__", None).await).is_some() {
+        soon("the request", lock.guard.revoke_requested()).await;
+        can.push("revoke");
+    }
+    let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let older = format!("{path}/older-lock--000000001");
+    if is_allowed(neighbour.create(&older, b"", &open).await).is_some() {
+        let contenders = lock.mutex.contenders().await.expect("listed");
+        assert_eq!(contenders[0].name(), "older-lock--000000001", "{contenders:?}");
+        assert!(lock.mutex.try_lock().await.expect("asked").is_none());
+        can.push("block");
+    }
+    if is_allowed(neighbour.delete(node, None).await).is_some() {
+        soon("the loss", lock.guard.lost()).await;
+        can.push("break");
+        return can;
+    }
+    if is_allowed(neighbour.set_acl(path, Acls::anyone_all().as_ref(), None).await).is_some() {
+        neighbour.delete(node, None).await.expect("it has all permissions now");
+        soon("the loss", lock.guard.lost()).await;
+        can.push("open");
+    }
+    can
+}
+
+#[tokio::test]
+async fn neighbour_with_one_permission_can_do_what_the_table_shows() {
+    let world = World::new().await;
+    let owner = identity(&world.hosts, "owner:secret").await;
+    let security = include_str!("../../SECURITY.md");
+    for (name, permission, can) in CAN {
+        let path = format!("{}/{name}", world.path);
+        let lock = Shared::new(&owner, &path, permission).await;
+        assert_eq!(abilities(&world.admin, lock, &path).await, can, "{name}");
+        // What our own locks need is more than one of them.
+        let queued = soon(name, Mutex::new(&world.session, &path).expect("a mutex").lock()).await;
+        if can.contains(&"open") {
+            queued.expect("it has opened the path").release().await.expect("released");
+        } else {
+            let error = queued.expect_err("not allowed");
+            assert!(matches!(&error, Error::NoAuth { .. }), "{name}: {error:?}");
+        }
+        let row = format!("| {name} | {} |", can.join(", "));
+        assert!(security.contains(&row), "SECURITY.md does not have {row:?}");
+    }
+}
+
+#[tokio::test]
+async fn neighbour_that_may_queue_and_not_delete_blocks_until_its_session_ends() {
+    let world = World::new().await;
+    let owner = identity(&world.hosts, "owner:secret").await;
+    let lock = Shared::new(&owner, &world.path, Permission::READ | Permission::CREATE).await;
+    lock.guard.release().await.expect("released");
+    let neighbour = world.other().await;
+    let guard = Mutex::new(&neighbour, &world.path).expect("a mutex").lock().await.expect("held");
+    let error = guard.release().await.expect_err("it may not delete its node");
+    assert!(matches!(&error, Error::NoAuth { path } if *path == world.path), "{error:?}");
+    assert!(lock.mutex.try_lock().await.expect("asked").is_none());
+    // A client of the session would keep it open.
+    drop(neighbour.close().await);
+    drop(neighbour);
+    soon("the end of its session", lock.mutex.lock()).await.expect("held").release().await.expect("released");
+}
+
+/// The four letter words need no credentials.
+#[tokio::test]
+async fn server_that_allows_the_word_dump_lists_every_lock_to_anyone() {
+    let world = World::new().await;
+    let owner = identity(&world.hosts, "owner:secret").await;
+    let lock = Shared::new(&owner, &world.path, Permission::NONE).await;
+    let mut stream = TcpStream::connect(world.hosts.split(',').next().expect("a host")).await.expect("connects");
+    stream.write_all(b"dump").await.expect("sent");
+    let mut dump = String::new();
+    let read = tokio::time::timeout(Duration::from_secs(30), stream.read_to_string(&mut dump));
+    read.await.expect("an answer").expect("text");
+    assert!(dump.contains(&lock.node), "{dump}");
+}

@@ -1,0 +1,507 @@
+//! The blocking locks, from plain threads.
+
+use std::future::pending;
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::spawn_blocking;
+use zookeeper_recipes::blocking::{
+    Candidate, Election, Mutex, MutexGuard, ReentrantMutex, RwLock, Semaphore, Session, Term,
+};
+use zookeeper_recipes::zookeeper_client::{Client, SessionId, SessionState};
+use zookeeper_recipes::{Ended, Error, FencingToken, HoldState, Loss, Options, Owner, Standing};
+
+use crate::support::{PATIENCE, TIMEOUT, World};
+
+/// A world whose tasks run on a thread of their own, so that the test may block.
+struct Threads {
+    tokio: Runtime,
+    world: World,
+}
+
+impl Threads {
+    fn new() -> Self {
+        let tokio = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+        let world = tokio.block_on(World::new());
+        Self { tokio, world }
+    }
+
+    /// A blocking session through the proxy.
+    fn session(&self) -> Session {
+        connect(&self.world.proxy.hosts())
+    }
+
+    /// A blocking session straight to the server.
+    fn other(&self) -> Session {
+        connect(&self.world.hosts)
+    }
+
+    fn mutex(&self, session: &Session) -> Mutex {
+        Mutex::new(session, &self.world.path).expect("a mutex")
+    }
+
+    fn election(&self, session: &Session, name: &str) -> Election {
+        let options = Options::new().with_identifier(name);
+        Election::with_options(session, &self.world.path, options).expect("an election")
+    }
+
+    fn wait_children(&self, count: usize) -> Vec<String> {
+        self.tokio.block_on(self.world.wait_children(count))
+    }
+}
+
+fn connect(hosts: &str) -> Session {
+    Session::connect_with(Client::connector().with_session_timeout(TIMEOUT), hosts).expect("connects")
+}
+
+/// What a thread works on.
+struct Work<T>(mpsc::Receiver<thread::Result<T>>);
+
+fn start<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Work<T> {
+    let (send, done) = mpsc::channel();
+    thread::spawn(move || drop(send.send(catch_unwind(AssertUnwindSafe(work)))));
+    Work(done)
+}
+
+impl<T> Work<T> {
+    /// What it came to; fails the test when it takes longer than anything should.
+    fn done(self, what: &str) -> T {
+        let done = self.0.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("timed out: {what}"));
+        done.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+}
+
+#[test]
+fn eight_threads_of_two_sessions_and_a_task_exclude_each_other() {
+    const TIMES: usize = 10;
+    let threads = Threads::new();
+    let held = Arc::new(AtomicBool::new(false));
+    let (send, tokens) = mpsc::channel::<FencingToken>();
+    let task = threads.tokio.spawn({
+        let (mutex, held, send) = (threads.world.mutex(), held.clone(), send.clone());
+        async move {
+            for _ in 0..TIMES {
+                let guard = mutex.lock().await.expect("held");
+                assert!(!held.swap(true, Ordering::SeqCst), "two holders");
+                send.send(guard.fencing_token()).expect("counted");
+                tokio::task::yield_now().await;
+                held.store(false, Ordering::SeqCst);
+                guard.release().await.expect("released");
+            }
+        }
+    });
+    let sessions = [threads.session(), threads.other()];
+    let works: Vec<_> = (0..8)
+        .map(|thread| {
+            let (mutex, held, send) = (threads.mutex(&sessions[thread % 2]), held.clone(), send.clone());
+            start(move || {
+                for _ in 0..TIMES {
+                    let guard = mutex.lock().expect("held");
+                    assert!(!held.swap(true, Ordering::SeqCst), "two holders");
+                    send.send(guard.fencing_token()).expect("counted");
+                    thread::yield_now();
+                    held.store(false, Ordering::SeqCst);
+                    guard.release().expect("released");
+                }
+            })
+        })
+        .collect();
+    works.into_iter().for_each(|work| work.done("a thread"));
+    threads.tokio.block_on(task).expect("no panic");
+    drop(send);
+    let tokens: Vec<_> = tokens.iter().collect();
+    assert_eq!(tokens.len(), 9 * TIMES);
+    assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
+    threads.wait_children(0);
+    sessions.iter().for_each(|session| session.close().expect("closed"));
+}
+
+#[test]
+fn contended_try_is_none_and_returns_in_time() {
+    let threads = Threads::new();
+    let (session, other) = (threads.session(), threads.other());
+    let (mutex, contended) = (threads.mutex(&session), threads.mutex(&other));
+    let guard = mutex.try_lock().expect("answered").expect("free");
+    assert!(contended.try_lock().expect("answered").is_none());
+    assert!(contended.try_lock_for(Duration::from_secs(1)).expect("answered").is_none());
+    guard.release().expect("released");
+    contended.try_lock_for(PATIENCE).expect("answered").expect("free").release().expect("released");
+}
+
+#[test]
+fn readers_share_and_a_writer_excludes() {
+    let threads = Threads::new();
+    let sessions = [threads.session(), threads.other()];
+    let [one, other] =
+        sessions.each_ref().map(|session| RwLock::new(session, &threads.world.path).expect("a lock"));
+    let (first, second) = (one.read().expect("held"), other.read().expect("held"));
+    assert!(one.try_write().expect("answered").is_none(), "others read");
+    first.release().expect("released");
+    second.release().expect("released");
+    let writing = other.try_write_for(PATIENCE).expect("answered").expect("free");
+    assert!(one.try_read().expect("answered").is_none(), "another writes");
+    let (token, waiting) = (writing.fencing_token(), start(move || one.read()));
+    threads.wait_children(2);
+    let reading = writing.downgrade().map_err(|(_, error)| error).expect("a reader");
+    assert_eq!(reading.fencing_token(), token);
+    let beside = waiting.done("a reader beside").expect("held");
+    drop((reading, beside));
+    threads.wait_children(0);
+}
+
+#[test]
+fn permits_are_all_or_none() {
+    let threads = Threads::new();
+    let sessions = [threads.session(), threads.other()];
+    let [one, other] =
+        sessions.each_ref().map(|session| Semaphore::new(session, &threads.world.path, 3).expect("permits"));
+    let two = one.acquire_many(2).expect("held");
+    assert_eq!((two.count(), other.available_permits().expect("answered")), (2, 1));
+    assert!(other.try_acquire_many(2).expect("answered").is_none());
+    let third = other.acquire().expect("held");
+    assert!(one.try_acquire().expect("answered").is_none());
+    let waiting = start(move || one.acquire_many(2));
+    third.release().expect("released");
+    two.release().expect("released");
+    assert_eq!(waiting.done("permits").expect("held").count(), 2);
+    assert!(matches!(other.acquire_many(4), Err(Error::InvalidInput { what: "permits", .. })));
+}
+
+#[test]
+fn owner_locks_again_and_another_does_not() {
+    let threads = Threads::new();
+    let session = threads.session();
+    let mutex = ReentrantMutex::new(&session, &threads.world.path).expect("a mutex");
+    let owner = Owner::new();
+    let outer = mutex.lock(&owner).expect("held");
+    let inner = start({
+        let (mutex, owner) = (mutex.clone(), owner.clone());
+        move || mutex.lock(&owner)
+    });
+    let inner = inner.done("the same owner").expect("held");
+    assert_eq!(inner.fencing_token(), outer.fencing_token());
+    assert!(mutex.try_lock(&Owner::new()).expect("answered").is_none());
+    inner.release().expect("a guard is left");
+    assert_eq!(outer.state(), HoldState::Held);
+    outer.release().expect("released");
+    threads.wait_children(0);
+}
+
+#[test]
+fn loss_is_noticed_by_a_thread_that_waits_for_it_and_by_one_that_looks() {
+    let threads = Threads::new();
+    let session = threads.session();
+    let guard = threads.mutex(&session).lock().expect("held");
+    let monitor = guard.monitor();
+    let noticed = start(move || monitor.wait_ended());
+    assert_eq!(guard.monitor().wait_ended_for(Duration::ZERO).expect("a thread"), None);
+    // Nothing is answered any more.
+    threads.world.proxy.refuse();
+    assert_eq!(noticed.done("the loss").expect("a thread"), Ended::Lost(Loss::Expired));
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Expired));
+    assert!(matches!(guard.release(), Err(Error::Lost(Loss::Expired))));
+}
+
+#[test]
+fn guard_is_released_by_a_drop_on_another_thread() {
+    let threads = Threads::new();
+    let session = threads.session();
+    let guard = threads.mutex(&session).lock().expect("held");
+    threads.wait_children(1);
+    start(move || drop(guard)).done("the drop");
+    threads.wait_children(0);
+}
+
+#[test]
+fn guard_and_session_can_be_dropped_in_a_task() {
+    let threads = Threads::new();
+    for mut builder in [Builder::new_current_thread(), Builder::new_multi_thread()] {
+        let session = threads.other();
+        let guard = threads.mutex(&session).lock().expect("held");
+        threads.wait_children(1);
+        let runtime = builder.build().expect("a runtime");
+        // The session ends with its last handle, and its thread with it.
+        runtime.block_on(async { tokio::spawn(async move { drop((session, guard)) }).await }).expect("no panic");
+        threads.wait_children(0);
+    }
+}
+
+/// Makes each call that blocks, and expects all to be refused.
+fn calls_are_refused(session: &Session, path: &str, (guard, writing): Guards) {
+    let mutex = Mutex::new(session, path).expect("a mutex");
+    let election = Election::new(session, path).expect("an election");
+    let monitor = guard.monitor();
+    let candidate = election.run(|_: &Term| {}).expect("a thread");
+    let writing = writing.downgrade().map_err(|(writing, error)| {
+        assert_eq!(writing.state(), HoldState::Held, "the guard came back as it was");
+        error
+    });
+    for (call, refused) in [
+        ("connect", Session::connect("localhost:1").err()),
+        ("lazy", Session::lazy(Client::connector(), "localhost:1").err()),
+        ("check", session.check(PATIENCE).err()),
+        ("drain", session.drain(PATIENCE).err()),
+        ("close", session.close().err()),
+        ("block_on", session.block_on(async {}).err()),
+        ("lock", mutex.lock().err()),
+        ("try_lock", mutex.try_lock().err()),
+        ("try_lock_for", mutex.try_lock_for(PATIENCE).err()),
+        ("enqueue", mutex.enqueue().err()),
+        ("contenders", mutex.contenders().err()),
+        ("wait_ended", monitor.wait_ended().err()),
+        ("lead", election.lead(|_| ControlFlow::Break(())).err()),
+        ("stop", candidate.stop().err()),
+        ("downgrade", writing.err()),
+        ("release", guard.release().err()),
+    ] {
+        let Some(Error::InvalidInput { what: "call", reason }) = &refused else { panic!("{call}: {refused:?}") };
+        assert!(reason.contains("spawn_blocking"), "{call}: {reason}");
+    }
+}
+
+type Guards = (MutexGuard, zookeeper_recipes::blocking::RwLockWriteGuard);
+
+#[test]
+fn calls_in_a_task_are_refused_and_those_of_spawn_blocking_are_not() {
+    let threads = Threads::new();
+    let session = threads.session();
+    let (mutex, path) = (threads.mutex(&session), threads.world.path.clone());
+    let writer = RwLock::new(&session, &format!("{path}-rw")).expect("a lock");
+    for mut builder in [Builder::new_current_thread(), Builder::new_multi_thread()] {
+        let runtime = builder.enable_all().build().expect("a runtime");
+        let guards = || (mutex.lock().expect("held"), writer.write().expect("held"));
+        // In the body of main, and in a task.
+        let here = guards();
+        runtime.block_on(async { calls_are_refused(&session, &path, here) });
+        // What was refused released it in the background.
+        let (session, path, there) = (session.clone(), path.clone(), guards());
+        let task = runtime.spawn(async move { calls_are_refused(&session, &path, there) });
+        runtime.block_on(task).expect("refused");
+        let mutex = mutex.clone();
+        let allowed = runtime.spawn(async move { spawn_blocking(move || mutex.lock()?.release()).await });
+        runtime.block_on(allowed).expect("no panic").expect("no panic").expect("held and released");
+    }
+    let runtime = Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
+    let in_place = async move { tokio::task::block_in_place(|| mutex.lock()?.release()) };
+    runtime.block_on(runtime.spawn(in_place)).expect("no panic").expect("held and released");
+    session.close().expect("closed");
+}
+
+#[test]
+fn thread_that_waits_is_woken_by_drain_and_by_close() {
+    let threads = Threads::new();
+    let holder = threads.mutex(&threads.other()).lock().expect("held");
+    for end in [|session: &Session| session.close(), |session: &Session| session.drain(PATIENCE).map(drop)] {
+        let session = threads.session();
+        let mutex = threads.mutex(&session);
+        let waiting = start(move || mutex.lock());
+        threads.wait_children(2);
+        end(&session).expect("ended");
+        assert!(matches!(waiting.done("the thread"), Err(Error::Closed)));
+        threads.wait_children(1);
+    }
+    holder.release().expect("released");
+}
+
+#[test]
+fn drain_asks_the_holder_and_waits_for_it() {
+    let threads = Threads::new();
+    let session = threads.session();
+    let guard = threads.mutex(&session).lock().expect("held");
+    assert!(!guard.is_revoke_requested());
+    let drained = start({
+        let session = session.clone();
+        move || session.drain(PATIENCE)
+    });
+    let released = start(move || {
+        session.block_on(guard.revoke_requested())?;
+        assert!(guard.is_revoke_requested() && guard.monitor().is_revoke_requested());
+        guard.release()
+    });
+    released.done("the release").expect("released");
+    assert_eq!(drained.done("the drain").expect("drained"), 0);
+}
+
+#[test]
+fn guard_outlives_the_close_of_its_session() {
+    let threads = Threads::new();
+    let session = threads.session();
+    let mutex = threads.mutex(&session);
+    let (dropped, released) = (mutex.lock().expect("held"), {
+        let aside = Mutex::new(&session, &format!("{}-aside", threads.world.path)).expect("a mutex");
+        aside.lock().expect("held")
+    });
+    session.close().expect("closed");
+    assert_eq!(session.state(), SessionState::Closed);
+    drop(session);
+    assert_eq!(dropped.state(), HoldState::Lost(Loss::Closed));
+    assert_eq!(dropped.monitor().wait_ended().expect("a thread"), Ended::Lost(Loss::Closed));
+    drop(dropped);
+    assert!(matches!(released.release(), Err(Error::Lost(Loss::Closed))));
+    assert!(matches!(mutex.lock(), Err(Error::Closed)));
+}
+
+#[test]
+fn thread_of_a_session_ends_with_its_last_handle_and_not_before() {
+    let threads = Threads::new();
+    let session = threads.other();
+    let (alive, ended) = mpsc::channel::<()>();
+    // It is dropped with the runtime.
+    let task = async move {
+        tokio::spawn(async move {
+            let _alive = alive;
+            pending::<()>().await
+        });
+    };
+    session.block_on(task).expect("spawned");
+    let mutex = threads.mutex(&session);
+    session.close().expect("closed");
+    drop(session);
+    // Needs the timers of the runtime.
+    assert!(matches!(mutex.try_lock_for(PATIENCE), Err(Error::Closed)));
+    assert_eq!(ended.try_recv(), Err(mpsc::TryRecvError::Empty), "the mutex needs the thread");
+    drop(mutex);
+    assert_eq!(ended.recv_timeout(PATIENCE), Err(mpsc::RecvTimeoutError::Disconnected));
+}
+
+#[test]
+fn waiter_keeps_its_position_between_its_waits() {
+    let threads = Threads::new();
+    let session = threads.session();
+    let mutex = threads.mutex(&session);
+    let holder = threads.mutex(&threads.other()).lock().expect("held");
+    let mut waiting = mutex.enqueue().expect("queued");
+    let queued = threads.wait_children(2);
+    for _ in 0..3 {
+        assert!(waiting.wait_for(Duration::from_millis(50)).expect("it waits").is_none());
+    }
+    assert_eq!((waiting.position(), threads.wait_children(2)), (1, queued.clone()));
+    holder.release().expect("released");
+    let guard = waiting.wait_for(PATIENCE).expect("granted").expect("in time");
+    assert_eq!(threads.wait_children(1), queued[1..]);
+    assert!(matches!(waiting.wait_for(PATIENCE), Err(Error::InvalidInput { what: "waiter", .. })));
+    let (left, last) = (mutex.enqueue().expect("queued"), mutex.enqueue().expect("queued"));
+    threads.wait_children(3);
+    drop(left);
+    threads.wait_children(2);
+    let last = start(move || last.wait());
+    guard.release().expect("released");
+    last.done("the last").expect("granted").release().expect("released");
+}
+
+#[test]
+fn lazy_session_comes_up_with_its_servers() {
+    let threads = Threads::new();
+    threads.world.proxy.refuse();
+    let connector = Client::connector().with_session_timeout(TIMEOUT);
+    let session = Session::lazy(connector, &threads.world.proxy.hosts()).expect("a session");
+    let mutex = threads.mutex(&session);
+    assert_eq!(session.id(), SessionId(0));
+    assert!(matches!(mutex.try_lock(), Err(Error::Unavailable { .. })));
+    let waiting = start(move || mutex.lock());
+    threads.world.proxy.heal();
+    waiting.done("the lock").expect("held").release().expect("released");
+    assert!(session.check(PATIENCE).expect("answered").round_trip > Duration::ZERO);
+    session.close().expect("closed");
+}
+
+#[test]
+fn leader_leads_again_until_its_closure_breaks() {
+    let threads = Threads::new();
+    let election = threads.election(&threads.session(), "one");
+    let mut tokens = Vec::new();
+    let end = election.lead(|term| {
+        assert!(!term.is_over());
+        assert_eq!(election.leader().expect("answered").expect("it").identifier(), b"one");
+        assert_eq!(election.current_term().expect("it leads").fencing_token(), term.fencing_token());
+        tokens.push(term.fencing_token());
+        if tokens.len() < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break("done") }
+    });
+    assert_eq!(end.expect("led"), "done");
+    assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
+    assert!(election.current_term().is_none());
+    threads.wait_children(0);
+}
+
+/// Leads until it is over, and reports the beginning and the end of each term.
+fn run(election: &Election) -> (Candidate, mpsc::Receiver<&'static str>) {
+    let (send, steps) = mpsc::channel();
+    let candidate = election.run(move |term: &Term| {
+        let _ = send.send("leads");
+        assert!(term.wait_over_for(PATIENCE).expect("a thread") && term.is_over());
+        let _ = send.send("ends");
+    });
+    (candidate.expect("a thread"), steps)
+}
+
+#[test]
+fn candidate_leads_when_the_leader_is_stopped() {
+    let threads = Threads::new();
+    let sessions = [threads.session(), threads.other()];
+    let (leader, of_leader) = run(&threads.election(&sessions[0], "leader"));
+    assert_eq!(of_leader.recv_timeout(PATIENCE), Ok("leads"));
+    assert!(leader.is_leader());
+    let (follower, of_follower) = run(&threads.election(&sessions[1], "follower"));
+    threads.wait_children(2);
+    assert!(matches!(follower.standing(), Standing::Waiting { .. }));
+    start(move || leader.stop()).done("the stop").expect("stopped");
+    assert_eq!(of_leader.iter().collect::<Vec<_>>(), ["ends"], "its closure is not called again");
+    assert_eq!(of_follower.recv_timeout(PATIENCE), Ok("leads"));
+    // One that is dropped ends, too, and one whose session is drained.
+    drop(follower);
+    assert_eq!(of_follower.recv_timeout(PATIENCE), Ok("ends"));
+    threads.wait_children(0);
+    let (candidate, steps) = run(&threads.election(&sessions[1], "drained"));
+    assert_eq!(steps.recv_timeout(PATIENCE), Ok("leads"));
+    assert_eq!(sessions[1].drain(PATIENCE).expect("drained"), 0);
+    assert_eq!(steps.recv_timeout(PATIENCE), Ok("ends"));
+    candidate.stop().expect("that the session is closed is no error");
+}
+
+#[test]
+fn candidate_that_waits_is_withdrawn_by_a_stop() {
+    let threads = Threads::new();
+    let session = threads.session();
+    let leader = threads.election(&session, "leader").campaign().expect("it leads");
+    let (candidate, steps) = run(&threads.election(&session, "candidate"));
+    threads.wait_children(2);
+    start(move || candidate.stop()).done("the stop").expect("stopped");
+    assert_eq!(steps.recv_timeout(PATIENCE), Err(mpsc::RecvTimeoutError::Disconnected), "it never led");
+    threads.wait_children(1);
+    leader.resign().expect("resigned");
+}
+
+#[test]
+fn candidate_loses_its_leadership_and_leads_again() {
+    let threads = Threads::new();
+    let (candidate, steps) = run(&threads.election(&threads.session(), "candidate"));
+    assert_eq!(steps.recv_timeout(PATIENCE), Ok("leads"));
+    let [node] = &threads.wait_children(1)[..] else { panic!("one node") };
+    let node = format!("{}/{node}", threads.world.path);
+    threads.tokio.block_on(threads.world.admin.delete(&node, None)).expect("deleted");
+    assert_eq!(steps.recv_timeout(PATIENCE), Ok("ends"));
+    assert_eq!(steps.recv_timeout(PATIENCE), Ok("leads"));
+    candidate.stop().expect("stopped");
+}
+
+#[test]
+fn panic_of_a_term_resigns_and_reaches_its_stop() {
+    let threads = Threads::new();
+    let election = threads.election(&threads.session(), "candidate");
+    let (send, began) = mpsc::channel();
+    let fails = move |_: &Term| {
+        let _ = send.send(());
+        panic!("a fault")
+    };
+    let candidate = election.run(fails).expect("a thread");
+    assert_eq!(began.recv_timeout(PATIENCE), Ok(()));
+    let stopped = start(move || catch_unwind(AssertUnwindSafe(|| candidate.stop())));
+    let panic = stopped.done("the stop").expect_err("the panic");
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"a fault"));
+    threads.wait_children(0);
+}

@@ -1,0 +1,277 @@
+//! Candidates that run in the background: their standing, their end, and what they survive.
+
+use std::future::pending;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use testbed::frames::Op;
+use testbed::proxy::Proxy;
+use tokio::runtime::Builder;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use zookeeper_recipes::zookeeper_client::Permission;
+use zookeeper_recipes::{Candidate, Election, Error, FencingToken, Options, Session, Standing, Term};
+
+use crate::support::{PATIENCE, TIMEOUT, World, children, connect, hosts, remove_path, soon};
+use crate::warnings::Warnings;
+use crate::weather::restricted;
+
+fn election(session: &Session, path: &str) -> Election {
+    Election::new(session, path).expect("an election")
+}
+
+/// What a term has come to.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    Leads(FencingToken),
+    /// It was asked to end, and did.
+    Ends,
+}
+
+/// Waits to be asked to end.
+fn in_order(
+    steps: UnboundedSender<Step>,
+) -> impl FnMut(Term) -> futures_util::future::BoxFuture<'static, ()> + Send {
+    move |term| {
+        let steps = steps.clone();
+        async move {
+            let _ = steps.send(Step::Leads(term.fencing_token()));
+            term.revoke_requested().await;
+            let _ = steps.send(Step::Ends);
+        }
+        .boxed()
+    }
+}
+
+fn run(session: &Session, path: &str) -> (Candidate, UnboundedReceiver<Step>) {
+    let (send, receive) = unbounded_channel();
+    (election(session, path).run(in_order(send)), receive)
+}
+
+async fn leads(steps: &mut UnboundedReceiver<Step>) -> FencingToken {
+    match soon("a term", steps.recv()).await {
+        Some(Step::Leads(token)) => token,
+        other => panic!("{other:?} instead of a term"),
+    }
+}
+
+/// Waits until it stands so.
+async fn stands(candidate: &Candidate, condition: impl Fn(Standing) -> bool) -> Standing {
+    let stands = async {
+        let mut standing = candidate.standing();
+        while !condition(standing) {
+            standing = candidate.standing_other_than(standing).await;
+        }
+        standing
+    };
+    soon("another standing", stands).await
+}
+
+#[tokio::test]
+async fn candidate_waits_leads_and_ends_its_term_when_it_is_stopped() {
+    let world = World::new().await;
+    let ahead = election(&world.other().await, &world.path).campaign().await.expect("leads");
+    let (candidate, mut steps) = run(&world.session, &world.path);
+    stands(&candidate, |standing| standing == Standing::Waiting { ahead: Some(1) }).await;
+    assert!(!candidate.is_leader());
+    ahead.resign().await.expect("resigned");
+    let token = leads(&mut steps).await;
+    assert_eq!(candidate.standing(), Standing::Leading { token });
+    assert!(candidate.is_leader());
+    soon("the end", candidate.stop()).await.expect("resigned");
+    assert_eq!(steps.recv().await, Some(Step::Ends), "the term was not cut off");
+    assert!(children(&world.admin, &world.path).await.is_empty(), "it has resigned");
+}
+
+#[tokio::test]
+async fn candidate_that_waits_is_withdrawn_when_it_is_stopped() {
+    let world = World::new().await;
+    let ahead = election(&world.other().await, &world.path).campaign().await.expect("leads");
+    let (candidate, mut steps) = run(&world.session, &world.path);
+    world.wait_children(2).await;
+    soon("the end", candidate.stop()).await.expect("withdrawn");
+    assert_eq!(steps.recv().await, None, "it never led");
+    world.wait_children(1).await;
+    ahead.resign().await.expect("still leads");
+}
+
+/// The runtime of the candidate stands still, so nothing but the clock can show the end of its leadership.
+#[test]
+fn candidate_is_no_leader_once_another_leads_although_its_runtime_is_blocked() {
+    let runtime = || Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let (blocked, other) = (runtime(), runtime());
+    let path = format!("/it-{}/leader", uuid::Uuid::new_v4().simple());
+    let proxy = other.block_on(Proxy::start(&hosts())).expect("a proxy");
+    let candidate = blocked.block_on(async {
+        let (candidate, mut steps) = run(&connect(&proxy.hosts()).await, &path);
+        leads(&mut steps).await;
+        candidate
+    });
+    assert!(candidate.is_leader());
+    proxy.black_hole();
+    other.block_on(async {
+        let next = election(&connect(&hosts()).await, &path);
+        let next = soon("another term", next.campaign()).await.expect("leads");
+        assert!(!candidate.is_leader(), "{candidate:?} while another leads");
+        assert_eq!(candidate.standing(), Standing::Waiting { ahead: None });
+        next.resign().await.expect("still leads");
+    });
+}
+
+#[tokio::test]
+async fn candidate_is_suspended_while_it_is_disconnected() {
+    let world = World::new().await;
+    let (candidate, mut steps) = run(&world.session, &world.path);
+    let token = leads(&mut steps).await;
+    world.proxy.refuse();
+    stands(&candidate, |standing| standing == Standing::Suspended).await;
+    assert!(!candidate.is_leader());
+    world.proxy.heal();
+    stands(&candidate, |standing| standing == Standing::Leading { token }).await;
+    candidate.stop().await.expect("resigned");
+}
+
+#[tokio::test]
+async fn candidate_campaigns_again_after_each_loss() {
+    let world = World::new().await;
+    let (candidate, mut steps) = run(&world.session, &world.path);
+    let first = leads(&mut steps).await;
+    let node = format!("{}/{}", world.path, world.wait_children(1).await[0]);
+    world.admin.delete(&node, None).await.expect("deleted");
+    let second = leads(&mut steps).await;
+    world.expire().await;
+    let third = leads(&mut steps).await;
+    assert!(first < second && second < third);
+    assert_eq!(
+        stands(&candidate, |standing| standing != Standing::Suspended).await,
+        Standing::Leading { token: third }
+    );
+    candidate.stop().await.expect("resigned");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn term_that_ends_is_followed_by_another() {
+    let world = World::new().await;
+    let (send, mut receive) = unbounded_channel();
+    let candidate = election(&world.session, &world.path).run(move |term| {
+        let send = send.clone();
+        async move { send.send(term.fencing_token()).expect("the test goes on") }
+    });
+    let mut tokens = Vec::new();
+    for _ in 0..3 {
+        tokens.extend(soon("a term", receive.recv()).await);
+    }
+    assert!(tokens.is_sorted_by(|one, other| one < other), "{tokens:?}");
+    candidate.stop().await.expect("resigned");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn campaign_that_fails_at_once_is_tried_again_after_a_pause() {
+    let world = World::new().await;
+    let warnings = Warnings::new();
+    let _listens = warnings.listen();
+    restricted(&world, Permission::READ).await;
+    let began = Instant::now();
+    let (candidate, mut steps) = run(&world.session, &world.path);
+    let is_create = |op: Op| matches!(op, Op::Create2 | Op::Create | Op::Multi);
+    let failed =
+        world.proxy.wait_until(|requests| requests.iter().filter(|request| is_create(request.op)).count() > 3);
+    soon("some failures", failed).await;
+    // After pauses of 100, 200 and 400 ms.
+    assert!(began.elapsed() >= Duration::from_millis(700), "{:?}", began.elapsed());
+    assert!(warnings.count("cannot campaign") > 0);
+    assert_eq!(candidate.standing(), Standing::Waiting { ahead: None });
+    remove_path(&world.admin, &world.path).await;
+    leads(&mut steps).await;
+    candidate.stop().await.expect("resigned");
+}
+
+#[tokio::test]
+async fn panic_of_a_term_ends_the_candidate_and_its_leadership() {
+    let world = World::new().await;
+    let candidate = election(&world.session, &world.path).run(|_| async { panic!("a mistake") });
+    stands(&candidate, |standing| standing == Standing::Ended).await;
+    world.wait_empty().await;
+    let stopped = AssertUnwindSafe(candidate.stop()).catch_unwind().await;
+    assert_eq!(stopped.expect_err("the panic of the term").downcast_ref(), Some(&"a mistake"));
+}
+
+#[tokio::test]
+async fn candidate_that_is_dropped_resigns_or_withdraws() {
+    let world = World::new().await;
+    let (leader, mut steps) = run(&world.session, &world.path);
+    leads(&mut steps).await;
+    let (follower, _) = run(&world.session, &world.path);
+    world.wait_children(2).await;
+    drop(follower);
+    world.wait_children(1).await;
+    drop(leader);
+    world.wait_empty().await;
+    assert_eq!(steps.recv().await, None, "the term was cut off");
+}
+
+#[tokio::test]
+async fn stop_with_a_time_limit_cuts_off_a_term_that_goes_on() {
+    let world = World::new().await;
+    let terms = Arc::new(AtomicUsize::default());
+    let begun = terms.clone();
+    let candidate = election(&world.session, &world.path).run(move |_| {
+        begun.fetch_add(1, Ordering::AcqRel);
+        pending()
+    });
+    stands(&candidate, |standing| matches!(standing, Standing::Leading { .. })).await;
+    assert!(tokio::time::timeout(TIMEOUT / 10, candidate.stop()).await.is_err(), "the term does not end");
+    world.wait_empty().await;
+    assert_eq!(terms.load(Ordering::Acquire), 1);
+}
+
+#[tokio::test]
+async fn candidate_ends_with_its_session() {
+    for drains in [false, true] {
+        let world = World::new().await;
+        let (candidate, mut steps) = run(&world.session, &world.path);
+        leads(&mut steps).await;
+        if drains {
+            assert_eq!(soon("the drain", world.session.drain(PATIENCE)).await, Ok(0), "the term ends by itself");
+            assert_eq!(steps.recv().await, Some(Step::Ends));
+        } else {
+            world.session.close().await.expect("closed");
+        }
+        stands(&candidate, |standing| standing == Standing::Ended).await;
+        soon("the end", candidate.stop()).await.expect("nothing is left to do");
+    }
+}
+
+#[tokio::test]
+async fn candidate_whose_runtime_is_gone_has_ended() {
+    let path = format!("/it-{}/leader", uuid::Uuid::new_v4().simple());
+    let (send, receive) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let (candidate, mut steps) = run(&connect(&hosts()).await, &path);
+            leads(&mut steps).await;
+            send.send(candidate).expect("received");
+        });
+    })
+    .join()
+    .expect("no panic");
+    let candidate = receive.recv().expect("a candidate");
+    stands(&candidate, |standing| standing == Standing::Ended).await;
+    assert!(matches!(soon("the end", candidate.stop()).await, Err(Error::SessionEnded { .. })));
+}
+
+#[test]
+fn identifier_comes_from_the_environment() {
+    let options = Options::new().with_identifier_from_env("PATH").expect("it is set");
+    let path = std::env::var("PATH").expect("it is set");
+    assert!(format!("{options:?}").contains(&path), "{options:?}");
+    for missing in ["NO_SUCH_VARIABLE", "", "A=B", "A\0"] {
+        let error = Options::new().with_identifier_from_env(missing).expect_err(missing);
+        assert!(matches!(error, Error::InvalidInput { what: "identifier", .. }), "{error}");
+    }
+}

@@ -1,0 +1,209 @@
+//! Configurations, on a real server: credentials from a file, and a chroot that is created on request.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+use tempfile::NamedTempFile;
+use testbed::Server;
+use uuid::Uuid;
+use zookeeper_recipes::zookeeper_client::{Acl, Acls, Client, CreateMode, Permission};
+use zookeeper_recipes::{Config, Error, Mutex, Session, SessionEvent};
+
+use crate::support::{TIMEOUT, World, admin_client, hosts, soon};
+use crate::warnings::Warnings;
+
+/// A configuration with these settings beside the session timeout of the tests.
+fn config(hosts: &str, more: &Value) -> Config {
+    let mut settings = json!({ "hosts": hosts, "session_timeout_ms": TIMEOUT.as_millis() });
+    let more = more.as_object().expect("settings").clone();
+    settings.as_object_mut().expect("settings").extend(more);
+    serde_json::from_value(settings).expect("a configuration")
+}
+
+fn file(text: &str) -> NamedTempFile {
+    let file = NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), text).expect("written");
+    file
+}
+
+fn chroot() -> String {
+    format!("/config-{}/deep", Uuid::new_v4().simple())
+}
+
+/// The ACLs of a node, as the session sees them.
+async fn acls(session: &Session, path: &str) -> Vec<Acl> {
+    let client = session.client().expect("a client").chroot("/").expect("the root");
+    client.get_acl(path).await.expect("allowed").0
+}
+
+async fn is_lockable(session: &Session) -> Result<(), Error> {
+    let mutex = Mutex::new(session, "/lock")?;
+    match soon("an answer", mutex.try_lock()).await? {
+        Some(guard) => guard.release().await,
+        None => panic!("nobody else locks it"),
+    }
+}
+
+#[tokio::test]
+async fn chroot_is_created_for_the_credentials_in_a_file() {
+    let (auth, chroot) = (file("billing:secret\n"), chroot());
+    let settings =
+        json!({ "chroot": chroot, "create_chroot": true, "auth_file": auth.path(), "identifier": "pod-7" });
+    let config = config(&hosts(), &settings);
+    let session = config.connect().await.expect("connects");
+    for path in [chroot.as_str(), chroot.rsplit_once('/').expect("a parent").0] {
+        let acls = acls(&session, path).await;
+        let [acl] = &acls[..] else { panic!("{path}: {acls:?}") };
+        assert_eq!((acl.permission(), acl.scheme()), (Permission::ALL, "digest"), "{path}");
+        assert!(acl.id().starts_with("billing:"), "{path}: {acl:?}");
+    }
+    let mutex = Mutex::new(&session, "/lock").expect("a mutex");
+    let guard = mutex.lock().await.expect("held");
+    assert_eq!(mutex.contenders().await.expect("listed")[0].identifier(), b"pod-7");
+    guard.release().await.expect("released");
+    // It is there for the next, with the same credentials only.
+    is_lockable(&config.connect().await.expect("connects")).await.expect("held");
+    let stranger = Session::connect(&format!("{}{chroot}", hosts())).await.expect("connects");
+    let refused = Mutex::new(&stranger, "/other").expect("a mutex").try_lock().await;
+    assert!(matches!(refused, Err(Error::NoAuth { .. })), "{refused:?}");
+}
+
+#[tokio::test]
+async fn credentials_are_read_whenever_a_connector_is_made() {
+    let (auth, chroot) = (file("billing:old"), chroot());
+    let settings = json!({ "chroot": chroot, "create_chroot": true, "auth_file": auth.path() });
+    let config = config(&hosts(), &settings);
+    is_lockable(&config.connect().await.expect("connects")).await.expect("held");
+    std::fs::write(auth.path(), "billing:new\r\n").expect("written");
+    let (connector, servers) = config.connector_and_hosts().expect("readable");
+    let session = Session::connect_with(connector, &servers).await.expect("connects");
+    let refused = Mutex::new(&session, "/other").expect("a mutex").try_lock().await;
+    assert!(matches!(refused, Err(Error::NoAuth { .. })), "the chroot is of the old ones: {refused:?}");
+    std::fs::write(auth.path(), "billing:old\n").expect("written");
+    is_lockable(&config.connect().await.expect("connects")).await.expect("held");
+    std::fs::write(auth.path(), "hunter2").expect("written");
+    let error = config.connect().await.expect_err("no credentials").to_string();
+    assert_eq!(error, "invalid configuration: auth_file has to have one line, of the form user:password");
+}
+
+/// The users that the servers know the session by.
+async fn users(session: &Session) -> Vec<String> {
+    let client = session.client().expect("a client");
+    let users = client.list_auth_users().await.expect("listed");
+    users.iter().filter(|user| user.scheme() == "digest").map(|user| user.user().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn renewed_session_has_the_credentials_that_are_in_the_file_by_then() {
+    let (world, auth) = (World::new().await, file("old:secret\n"));
+    let session =
+        config(&world.proxy.hosts(), &json!({ "auth_file": auth.path() })).connect().await.expect("connects");
+    assert_eq!(users(&session).await, ["old"]);
+    std::fs::write(auth.path(), "new:secret\n").expect("written");
+    let mut events = session.events();
+    world.expire_that_of(&session).await;
+    while !matches!(soon("a renewal", events.next()).await, Some(SessionEvent::Renewed { .. })) {}
+    assert_eq!(users(&session).await, ["new"]);
+}
+
+#[tokio::test]
+async fn chroot_without_credentials_is_open_to_everyone() {
+    let chroot = chroot();
+    let session = config(&hosts(), &json!({ "chroot": chroot, "create_chroot": true })).connect().await;
+    let session = session.expect("connects");
+    assert_eq!(acls(&session, &chroot).await, Acls::anyone_all().to_vec());
+    is_lockable(&session).await.expect("held");
+}
+
+#[tokio::test]
+async fn chroot_that_is_missing_and_not_asked_for_is_an_error() {
+    let chroot = chroot();
+    let error = config(&hosts(), &json!({ "chroot": chroot })).connect().await.expect_err("there is none");
+    assert_eq!(error.to_string(), format!("invalid chroot: {chroot} does not exist; create it first"));
+    assert_eq!(admin_client(&hosts()).await.check_stat(&chroot).await.expect("answered"), None);
+}
+
+#[tokio::test]
+async fn chroot_that_may_not_be_created_is_an_error() {
+    let (admin, chroot) = (admin_client(&hosts()).await, chroot());
+    let parent = chroot.rsplit_once('/').expect("a parent").0;
+    admin.create(parent, b"", &CreateMode::Persistent.with_acls(Acls::anyone_read())).await.expect("created");
+    let config = config(&hosts(), &json!({ "chroot": chroot, "create_chroot": true }));
+    let error = soon("an error", config.connect()).await.expect_err("denied").to_string();
+    assert!(
+        error.starts_with(&format!("invalid chroot: {chroot} does not exist, and cannot be created: ")),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn two_that_create_the_same_chroot_both_connect() {
+    let config = config(&hosts(), &json!({ "chroot": chroot(), "create_chroot": true }));
+    let (one, other) = tokio::join!(config.connect(), config.connect());
+    is_lockable(&one.expect("connects")).await.expect("held");
+    is_lockable(&other.expect("connects")).await.expect("held");
+}
+
+#[tokio::test]
+async fn lazy_session_creates_its_chroot_when_its_server_comes_up() {
+    let mut server = Server::start().await.expect("a server");
+    server.kill();
+    let settings = json!({ "chroot": "/deep/chroot", "create_chroot": true, "identifier": "pod-7" });
+    let session = config(&server.hosts(), &settings).lazy().expect("a session");
+    let mutex = Mutex::new(&session, "/lock").expect("a mutex");
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    server.restart().await.expect("a server");
+    let guard = soon("the lock", waiting).await.expect("no panic").expect("held");
+    let admin = Client::connect(&server.hosts()).await.expect("connects");
+    let node = format!("/deep/chroot{}", guard.nodes()[0]);
+    assert_eq!(admin.get_data(&node).await.expect("it is there").0, b"pod-7");
+    guard.release().await.expect("released");
+    session.close().await.expect("closed");
+}
+
+/// The environment variable for the child process below, whose other variables begin with `IT_CONFIG`.
+const CHILD: &str = "ZK_RECIPES_CONFIGURED";
+
+#[test]
+fn configured_child() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let warnings = Warnings::new();
+    let config = {
+        let _listening = warnings.listen();
+        Config::from_env("IT_CONFIG").expect("a configuration")
+    };
+    assert_eq!(warnings.with("no settings").len(), 1);
+    assert_eq!(warnings.count("IT_CONFIG_CHROTT, IT_CONFIG_SESSION_TIMEOUT"), 1, "in order, and no others");
+    assert_eq!(warnings.count("IT_CONFIG_HOME") + warnings.count("IT_CONFIG_PORT_2181_TCP"), 0);
+    runtime.block_on(async {
+        let session = config.connect().await.expect("connects");
+        is_lockable(&session).await.expect("held");
+        session.close().await.expect("closed");
+    });
+}
+
+/// Runs the child with these variables.
+fn child(auth: &Path, chroot: &str) -> Command {
+    let mut child = Command::new(std::env::current_exe().expect("the path of this binary"));
+    child.args(["config::configured_child", "--exact", "--nocapture"]).stdout(Stdio::null()).env(CHILD, "");
+    child.env("IT_CONFIG_HOSTS", hosts()).env("IT_CONFIG_CHROOT", chroot).env("IT_CONFIG_CREATE_CHROOT", "true");
+    child.env("IT_CONFIG_SESSION_TIMEOUT_MS", "6000").env("IT_CONFIG_AUTH_FILE", auth);
+    for other in ["CHROTT", "SESSION_TIMEOUT", "HOME", "PORT_2181_TCP"] {
+        child.env(format!("IT_CONFIG_{other}"), "of others");
+    }
+    child
+}
+
+#[tokio::test]
+async fn process_is_configured_by_its_environment() {
+    let (auth, chroot) = (file("billing:secret\n"), chroot());
+    let mut child = child(auth.path(), &chroot);
+    let status = tokio::task::spawn_blocking(move || child.status()).await.expect("no panic").expect("it runs");
+    assert!(status.success(), "{status}");
+    let created = admin_client(&hosts()).await.check_stat(&chroot).await.expect("answered");
+    assert!(created.is_some());
+}

@@ -1,0 +1,270 @@
+//! A session that is drained: waiters leave, holders finish, and the rest is cut off.
+
+use std::future::pending;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use testbed::frames::Op;
+use testbed::proxy::{Request, Verdict};
+use tokio::task::JoinHandle;
+use zookeeper_recipes::zookeeper_client::Client;
+use zookeeper_recipes::{
+    Election, Error, HoldState, Loss, Mutex, Options, Owner, ReentrantMutex, Result, Session, Term,
+};
+
+use crate::recipes::*;
+use crate::support::{PATIENCE, TIMEOUT, UNHURRIED, World, children, polled, soon, wait_children};
+
+macro_rules! table {
+    ($($recipe:ident => $of:expr;)*) => {$(
+        mod $recipe {
+            use super::*;
+
+            #[tokio::test]
+            async fn waiters_get_closed_and_holders_finish() {
+                super::waiters_get_closed_and_holders_finish(&$of).await;
+            }
+        }
+    )*};
+}
+
+for_all_recipes!(table);
+
+fn is_closed<T>(result: Result<T>) -> bool {
+    matches!(result, Err(Error::Closed))
+}
+
+/// Begins to drain; returns when that has begun.
+async fn drain(session: &Session, limit: Duration) -> JoinHandle<Result<usize>> {
+    let session = session.clone();
+    let mut drain = Box::pin(async move { session.drain(limit).await });
+    let done = polled(1, &mut drain).await;
+    tokio::spawn(async move {
+        match done {
+            Some(done) => done,
+            None => drain.await,
+        }
+    })
+}
+
+async fn drained(drain: JoinHandle<Result<usize>>) -> Result<usize> {
+    soon("the end of the drain", drain).await.expect("no panic")
+}
+
+async fn waiters_get_closed_and_holders_finish(recipe: &Recipe) {
+    let world = World::of(recipe, UNHURRIED).await;
+    let lock = (recipe.lock)(&world.session, &world.path);
+    let guard = soon("the lock", lock.lock()).await.expect("held");
+    let other = (recipe.other)(&world.session, &world.path);
+    let waits = tokio::spawn(async move { other.lock().await });
+    world.wait_children((recipe.nodes)(1)).await;
+
+    let drain = drain(&world.session, PATIENCE).await;
+    assert!(is_closed(soon("the end of the wait", waits).await.expect("no panic")), "a waiter");
+    assert!(is_closed(lock.lock().await), "lock");
+    assert!(is_closed(lock.try_lock().await), "try_lock");
+    assert!(is_closed(lock.try_lock_for(PATIENCE).await), "try_lock_for");
+    soon("the request to release", guard.revoke_requested()).await;
+    assert_eq!(guard.state(), HoldState::Held);
+    world.wait_children((recipe.nodes)(0)).await;
+    guard.release().await.expect("still held");
+    assert_eq!(drained(drain).await, Ok(0));
+    assert!(is_closed(lock.lock().await), "after the drain");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn holds_that_outlast_the_limit_are_cut_off_and_counted() {
+    let world = World::new().await;
+    let lock = |name: &str| Mutex::new(&world.session, &format!("{}-{name}", world.path)).expect("a mutex");
+    let mut guards = Vec::new();
+    for name in ["one", "two", "lost", "released"] {
+        guards.push(lock(name).lock().await.expect("held"));
+    }
+    guards.pop().expect("the last").release().await.expect("released");
+    world.admin.delete(&guards[2].nodes()[0], None).await.expect("deleted");
+    assert_eq!(soon("the loss", guards[2].lost()).await, Loss::Deleted);
+
+    assert_eq!(soon("the drain", world.session.drain(TIMEOUT / 10)).await, Ok(2));
+    let states: Vec<_> = guards.iter().map(|guard| guard.state()).collect();
+    assert_eq!(states, [Loss::Closed, Loss::Closed, Loss::Deleted].map(HoldState::Lost));
+    for guard in &guards {
+        assert!(children(&world.admin, guard.path()).await.is_empty(), "{guard:?}");
+    }
+}
+
+#[tokio::test]
+async fn drain_without_holds_closes_at_once() {
+    let world = World::new().await;
+    let mutex = world.mutex();
+    mutex.lock().await.expect("held").release().await.expect("released");
+    assert_eq!(soon("the drain", world.session.drain(Duration::MAX)).await, Ok(0));
+    assert!(world.session.client().is_none(), "it is closed");
+    assert_eq!(soon("another drain", world.session.drain(Duration::MAX)).await, Ok(0), "of a closed session");
+}
+
+#[tokio::test]
+async fn guard_that_is_dropped_ends_the_drain() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    let drain = drain(&world.session, Duration::MAX).await;
+    drop(guard);
+    assert_eq!(drained(drain).await, Ok(0));
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn hold_that_is_lost_ends_the_drain_although_its_guard_is_kept() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    let drain = drain(&world.session, Duration::MAX).await;
+    world.admin.delete(&guard.nodes()[0], None).await.expect("deleted");
+    assert_eq!(drained(drain).await, Ok(0));
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Deleted));
+}
+
+#[tokio::test]
+async fn release_that_is_under_way_is_waited_for() {
+    let world = World::of(&MUTEX, UNHURRIED).await;
+    world.make_path().await;
+    let guard = world.mutex().lock().await.expect("held");
+    let hold_deletes = |request: &Request| if request.op == Op::Delete { Verdict::Hold } else { Verdict::Forward };
+    world.proxy.on_request(hold_deletes);
+    let release = tokio::spawn(guard.release());
+    soon("the delete", world.proxy.wait_for(|request| request.op == Op::Delete)).await;
+    let drain = drain(&world.session, PATIENCE).await;
+    world.proxy.heal();
+    soon("the release", release).await.expect("no panic").expect("held to the end");
+    assert_eq!(drained(drain).await, Ok(0));
+}
+
+#[tokio::test]
+async fn waiters_in_memory_get_closed() {
+    let world = World::calm().await;
+    let options = Options::new().with_local_queue(1);
+    let mutex = Mutex::with_options(&world.session, &world.path, options).expect("a mutex");
+    let guard = mutex.lock().await.expect("held");
+    let mut waiters = Vec::new();
+    for _ in 0..4 {
+        let mutex = mutex.clone();
+        waiters.push(tokio::spawn(async move { mutex.lock().await }));
+    }
+    world.wait_children(2).await;
+    let drain = drain(&world.session, PATIENCE).await;
+    for waiter in waiters {
+        assert!(is_closed(soon("the end of the wait", waiter).await.expect("no panic")));
+    }
+    guard.release().await.expect("still held");
+    assert_eq!(drained(drain).await, Ok(0));
+}
+
+#[tokio::test]
+async fn place_in_the_queue_that_nobody_awaits_gets_closed() {
+    let world = World::new().await;
+    let ahead = world.other_mutex().await.lock().await.expect("held");
+    let waiting = world.mutex().enqueue().await.expect("enqueued");
+    assert_eq!(soon("the drain", world.session.drain(PATIENCE)).await, Ok(0));
+    assert!(is_closed(soon("its end", waiting).await));
+    ahead.release().await.expect("still held");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn owner_locks_again_what_it_holds_while_the_session_is_drained() {
+    let world = World::new().await;
+    let (mutex, owner) = (ReentrantMutex::new(&world.session, &world.path).expect("a mutex"), Owner::new());
+    let outer = mutex.lock(&owner).await.expect("held");
+    let drain = drain(&world.session, PATIENCE).await;
+    let inner = mutex.lock(&owner).await.expect("it is held already");
+    assert!(is_closed(mutex.lock(&Owner::new()).await), "another owner");
+    inner.release().await.expect("released");
+    outer.release().await.expect("still held");
+    assert_eq!(drained(drain).await, Ok(0));
+}
+
+#[tokio::test]
+async fn dropped_drain_undoes_nothing_and_another_ends_the_session() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    assert!(polled(1, world.session.drain(PATIENCE)).await.is_none(), "it waits for the guard");
+    soon("the request to release", guard.revoke_requested()).await;
+    assert!(is_closed(world.mutex().try_lock().await));
+    assert_eq!(guard.state(), HoldState::Held);
+    assert_eq!(soon("a drain", world.session.drain(Duration::ZERO)).await, Ok(1));
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Closed));
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn close_ends_the_drains_that_are_under_way() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    let drains = [drain(&world.session, Duration::MAX).await, drain(&world.session, Duration::MAX).await];
+    soon("the close", world.session.close()).await.expect("closed");
+    for drain in drains {
+        assert_eq!(drained(drain).await, Ok(0), "it was the close that cut the hold off");
+    }
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Closed));
+}
+
+#[tokio::test]
+async fn drain_of_an_attached_session_leaves_its_client_and_other_sessions() {
+    let world = World::new().await;
+    let client = Client::connector().with_session_timeout(TIMEOUT).connect(&world.hosts).await.expect("connects");
+    let [drained, other] = [(); 2].map(|()| Session::attach(client.clone()).expect("in a runtime"));
+    let lock = |session: &Session, name: &str| Mutex::new(session, &format!("{}-{name}", world.path));
+    let guard = lock(&drained, "drained").expect("a mutex").lock().await.expect("held");
+    let kept = lock(&other, "kept").expect("a mutex").lock().await.expect("held");
+    assert_eq!(soon("the drain", drained.drain(Duration::ZERO)).await, Ok(1));
+    wait_children(&world.admin, guard.path(), 0).await;
+    assert_eq!(kept.state(), HoldState::Held);
+    assert!(kept.revoke_requested().now_or_never().is_none(), "another session is drained");
+    kept.release().await.expect("still held");
+    assert!(client.check_stat("/").await.is_ok(), "the client goes on");
+}
+
+#[tokio::test]
+async fn session_that_is_being_renewed_is_drained_at_once() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    let ahead = world.mutex();
+    let waits = tokio::spawn(async move { ahead.lock().await });
+    world.wait_children(2).await;
+    world.kill().await;
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
+    assert_eq!(soon("the drain", world.session.drain(Duration::MAX)).await, Ok(0));
+    assert!(is_closed(soon("the end of the wait", waits).await.expect("no panic")));
+}
+
+#[tokio::test]
+async fn leader_and_candidate_learn_of_the_drain() {
+    let world = World::new().await;
+    let election = Election::new(&world.session, &world.path).expect("an election");
+    let follower = Election::new(&world.session, &world.path).expect("an election");
+    let leads = tokio::spawn(async move {
+        let term = |term: Term| async move {
+            term.revoke_requested().await;
+            ControlFlow::<()>::Continue(())
+        };
+        election.lead(term).await
+    });
+    world.wait_children(1).await;
+    let follows = tokio::spawn(async move { follower.lead(|_| pending::<ControlFlow<()>>()).await });
+    world.wait_children(2).await;
+    assert_eq!(soon("the drain", world.session.drain(PATIENCE)).await, Ok(0));
+    assert!(is_closed(soon("the end of the leader", leads).await.expect("no panic")));
+    assert!(is_closed(soon("the end of the follower", follows).await.expect("no panic")));
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn contenders_are_listed_while_the_session_is_drained() {
+    let world = World::new().await;
+    let mutex = world.mutex();
+    let guard = mutex.lock().await.expect("held");
+    let drain = drain(&world.session, PATIENCE).await;
+    assert_eq!(mutex.contenders().await.expect("listed").len(), 1);
+    guard.release().await.expect("still held");
+    assert_eq!(drained(drain).await, Ok(0));
+}

@@ -1,0 +1,172 @@
+//! At the end numbers show neither whether somebody has queued since, nor who is next: every grant there takes a listing.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use testbed::ledger::Ledger;
+use tracing::instrument::WithSubscriber;
+use zookeeper_recipes::{Mutex, MutexGuard, Session};
+
+use super::crowd::is_in_zone;
+use crate::counter::{LONG, PATH, number, server};
+use crate::support::{admin_client, connect_for, soon, wait_children};
+use crate::ways::Ways;
+
+const MAX: i32 = i32::MAX;
+
+fn mutex(session: &Session) -> Mutex {
+    Mutex::new(session, PATH).expect("a mutex")
+}
+
+/// The number of the hold and how it was granted.
+fn grants(ways: &Ways) -> Vec<(i32, String)> {
+    ways.grants().into_iter().map(|(node, way)| (number(&node), way)).collect()
+}
+
+fn number_of(guard: &MutexGuard) -> i32 {
+    number(&guard.nodes()[0])
+}
+
+#[tokio::test]
+async fn last_numbers_are_not_expected() {
+    let ways = Ways::new();
+    let _listening = ways.listen();
+    let server = server(&[PATH.to_owned()], MAX - 6).await;
+    let session = connect_for(&server.hosts(), LONG).await;
+    for _ in 0..12 {
+        soon("the lock", mutex(&session).lock()).await.expect("held").release().await.expect("released");
+    }
+    let fast = ["Listed", "Listed", "Alone", "Undisturbed", "Undisturbed"];
+    let numbers = [MAX - 6, MAX - 5, MAX - 4, MAX - 3, MAX - 2, MAX - 1];
+    let found = grants(&ways);
+    for (place, (number, way)) in found.iter().enumerate() {
+        assert_eq!(way, fast.get(place).unwrap_or(&"Listed"), "{found:?}");
+        assert!(numbers.get(place).map_or(is_in_zone(*number), |expected| expected == number), "{found:?}");
+    }
+}
+
+#[tokio::test]
+async fn first_numbers_after_the_end_are_expected_again() {
+    let ways = Ways::new();
+    let _listening = ways.listen();
+    let server = server(&[PATH.to_owned()], -4).await;
+    let session = connect_for(&server.hosts(), LONG).await;
+    for _ in 0..8 {
+        soon("the lock", mutex(&session).lock()).await.expect("held").release().await.expect("released");
+    }
+    let found = grants(&ways);
+    let numbers: Vec<_> = found.iter().map(|(number, _)| *number).collect();
+    assert_eq!(numbers, (-4..4).collect::<Vec<_>>());
+    assert!(found[..4].iter().all(|(_, way)| way == "Listed"), "{found:?}");
+    assert_eq!(found[7].1, "Undisturbed", "{found:?}");
+}
+
+/// From a number on both sides, tasks of one session queue behind each other.
+#[tokio::test]
+async fn tasks_of_one_session_hand_over_outside_the_end_only() {
+    for next in [MAX - 3, -3] {
+        let ways = Ways::new();
+        let _listening = ways.listen();
+        let server = server(&[PATH.to_owned()], next).await;
+        let admin = admin_client(&server.hosts()).await;
+        let session = connect_for(&server.hosts(), LONG).await;
+        let first = mutex(&session).lock().await.expect("held");
+        let (mut tasks, mut tokens) = (Vec::new(), vec![first.fencing_token()]);
+        for count in 2..=9 {
+            let mutex = mutex(&session);
+            tasks.push(tokio::spawn(async move { mutex.lock().await.expect("held") }));
+            wait_children(&admin, PATH, count).await;
+        }
+        let mut before = number_of(&first);
+        first.release().await.expect("released");
+        for task in tasks {
+            let guard = soon("a turn", task).await.expect("no panic");
+            tokens.push(guard.fencing_token());
+            let own = number_of(&guard);
+            let (_, way) = grants(&ways).pop().expect("a grant");
+            let expected = if is_in_zone(before) || is_in_zone(own) { "Listed" } else { "HandedOver" };
+            assert_eq!(way, expected, "{before}, {own} from {next}");
+            before = own;
+            // The next has its own watch.
+            session.client().expect("a client").check_stat("/").await.expect("asked");
+            guard.release().await.expect("released");
+        }
+        assert!(tokens.is_sorted_by(|one, next| one < next), "in order");
+        assert!(ways.count("HandedOver") > 0 && ways.count("Listed") > 3, "{}", ways.summary());
+        wait_children(&admin, PATH, 0).await;
+    }
+}
+
+/// From a number on both sides, two sessions take turns, each the only one ahead of the other.
+#[tokio::test]
+async fn deletion_of_the_only_one_ahead_admits_outside_the_end_only() {
+    for next in [MAX - 4, -4] {
+        let ways = Ways::new();
+        let _listening = ways.listen();
+        let server = server(&[PATH.to_owned()], next).await;
+        let admin = admin_client(&server.hosts()).await;
+        let sessions = [connect_for(&server.hosts(), LONG).await, connect_for(&server.hosts(), LONG).await];
+        let mut held = mutex(&sessions[0]).lock().await.expect("held");
+        for turn in 1..10 {
+            let (before, token, session) = (number_of(&held), held.fencing_token(), &sessions[turn % 2]);
+            let mut waiting = mutex(session).enqueue().await.expect("queued");
+            tokio::select! {
+                biased;
+                _ = &mut waiting => panic!("there is another holder"),
+                () = watched(&admin, session) => {}
+            }
+            held.release().await.expect("released");
+            held = soon("a turn", waiting).await.expect("held");
+            assert!(held.fencing_token() > token);
+            let own = number_of(&held);
+            let (_, way) = grants(&ways).pop().expect("a grant");
+            let expected = if is_in_zone(before) || is_in_zone(own) { "Listed" } else { "Deleted" };
+            assert_eq!(way, expected, "{before}, {own} from {next}");
+        }
+        assert!(ways.count("Deleted") > 0 && ways.count("Listed") > 3, "{}", ways.summary());
+    }
+}
+
+/// Waits until the watches of a waiter of this session, which is being polled, are set.
+async fn watched(admin: &zookeeper_recipes::zookeeper_client::Client, session: &Session) {
+    let _ = admin.check_stat(PATH).await.expect("asked");
+    let client = session.client().expect("a client");
+    for _ in 0..3 {
+        let _ = client.check_stat("/").await.expect("asked");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_of_one_session_exclude_each_other_across_the_end() {
+    for next in [MAX - 80, -80] {
+        let ways = Ways::new();
+        let server = server(&[PATH.to_owned()], next).await;
+        let admin = admin_client(&server.hosts()).await;
+        let ledger = Arc::new(Ledger::new());
+        let sessions = [connect_for(&server.hosts(), LONG).await, connect_for(&server.hosts(), LONG).await];
+        let tasks = (0..8).map(|task| {
+            let (mutex, ledger) = (mutex(&sessions[task / 6]), ledger.clone());
+            let rounds = async move {
+                for _ in 0..25 {
+                    let guard = mutex.lock().await.expect("held");
+                    let turn = ledger.enter(format!("task {task}"), guard.fencing_token().get());
+                    tokio::task::yield_now().await;
+                    drop(turn);
+                    guard.release().await.expect("released");
+                }
+            };
+            tokio::spawn(rounds.with_subscriber(ways.dispatch()))
+        });
+        let tasks: Vec<_> = tasks.collect();
+        soon("all turns", join_all(tasks)).await.into_iter().for_each(|task| task.expect("no panic"));
+        ledger.assert_clean();
+        wait_children(&admin, PATH, 0).await;
+        let grants = grants(&ways);
+        assert_eq!(grants.len(), 200);
+        let fast: Vec<_> = grants.iter().filter(|(number, way)| is_in_zone(*number) && way != "Listed").collect();
+        assert!(fast.is_empty(), "{fast:?}");
+        assert!(grants.iter().any(|(number, _)| is_in_zone(*number)), "the counter was at its end");
+        assert!(ways.count("HandedOver") > 0, "{}", ways.summary());
+        println!("from {next}: {}", ways.summary());
+    }
+}

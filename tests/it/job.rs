@@ -1,0 +1,352 @@
+//! Jobs: each slot runs once in a fleet, although machines die and their clocks differ.
+//!
+//! The machines of one test are processes of their own: this binary again, with `JOB_CHILD` set.
+
+use std::future::{pending, ready};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures_util::future::join_all;
+use testbed::proxy::Cut;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::runtime::Builder;
+use tokio::time::interval;
+use uuid::Uuid;
+use zookeeper_recipes::{Error, HoldMonitor, Job, JobOutcome, JobRecord, JobSlot, Loss, Options, Session};
+
+use crate::clock::FakeClock;
+use crate::support::{PATIENCE, World, connect, hosts, remove_path, soon};
+
+fn job(session: &Session, path: &str, name: &str) -> Job {
+    Job::with_options(session, path, Options::new().with_identifier(name)).expect("a job")
+}
+
+async fn run(job: &Job, slot: impl Into<JobSlot>) -> JobOutcome<i32> {
+    let work = |_: HoldMonitor| ready(Ok::<_, Error>(7));
+    soon("a run", job.run(slot, work)).await.expect("an outcome")
+}
+
+/// Work that has begun, and goes on.
+async fn work_for_ever(
+    job: Job,
+    slot: &'static str,
+    begun: tokio::sync::oneshot::Sender<()>,
+) -> Result<JobOutcome<()>, Error> {
+    let work = |_| async {
+        begun.send(()).expect("somebody waits");
+        pending::<Result<(), Error>>().await
+    };
+    job.run(slot, work).await
+}
+
+fn ran_already(outcome: &JobOutcome<i32>) -> Option<(&str, SystemTime)> {
+    match outcome {
+        JobOutcome::RanAlready { by, at } => Some((by, *at)),
+        _ => None,
+    }
+}
+
+async fn record(world: &World) -> String {
+    let (data, _) = world.admin.get_data(&format!("{}/record", world.path)).await.expect("a record");
+    String::from_utf8(data).expect("text")
+}
+
+#[tokio::test]
+async fn slot_is_run_once_and_an_earlier_one_counts_as_run() {
+    let world = World::new().await;
+    let (one, other) = (job(&world.session, &world.path, "one"), job(&world.other().await, &world.path, "other"));
+    assert_eq!(run(&one, "2026-11-22").await, JobOutcome::Ran(7));
+    let before = run(&other, "2026-11-22").await;
+    let (by, at) = ran_already(&before).expect("it was run");
+    assert_eq!(by, "one");
+    assert!(at.elapsed().is_ok_and(|elapsed| elapsed < PATIENCE), "the server has the clock of this machine");
+    assert_eq!(run(&other, "2026-11-21").await, before);
+    assert_eq!(run(&other, "2026-11-23").await, JobOutcome::Ran(7));
+    assert_eq!(ran_already(&run(&one, "2026-11-23").await).expect("it was run").0, "other");
+    assert_eq!(record(&world).await, "2026-11-23\nother");
+    let nodes = world.admin.list_children(&world.path).await.expect("listed");
+    assert!(nodes.iter().all(|name| ["record", "lock"].contains(&name.as_str())), "one record: {nodes:?}");
+}
+
+#[tokio::test]
+async fn job_that_is_being_run_is_shown_with_its_runner() {
+    let world = World::new().await;
+    let (begun, begins) = tokio::sync::oneshot::channel();
+    let runner = tokio::spawn(work_for_ever(
+        job(&world.session, &world.path, "runner").record(JobRecord::After),
+        "1",
+        begun,
+    ));
+    soon("the work", begins).await.expect("begun");
+    let other = job(&world.other().await, &world.path, "other");
+    let running = JobOutcome::Running { by: "runner".to_owned() };
+    for slot in ["1", "2"] {
+        assert_eq!(run(&other, slot).await, running);
+        assert_eq!(run(&other.clone().wait_for(Duration::from_millis(50)), slot).await, running);
+    }
+    runner.abort();
+    assert!(runner.await.is_err(), "it is cut off");
+    assert_eq!(run(&other.wait_for(PATIENCE), "2").await, JobOutcome::Ran(7));
+}
+
+#[tokio::test]
+async fn slot_of_a_runner_that_dies_is_run_again_if_it_is_recorded_after_the_work_only() {
+    for when in [JobRecord::Before, JobRecord::After] {
+        let world = World::new().await;
+        let (begun, begins) = tokio::sync::oneshot::channel();
+        let runner = job(&world.session, &world.path, "runner").record(when);
+        let runner = tokio::spawn(work_for_ever(runner, "1", begun));
+        soon("the work", begins).await.expect("begun");
+        let other = job(&world.other().await, &world.path, "other").record(when).wait_for(PATIENCE);
+        let takes_over = tokio::spawn(async move { run(&other, "1").await });
+        world.kill().await;
+        let outcome = soon("an outcome", takes_over).await.expect("no panic");
+        match when {
+            JobRecord::Before => assert_eq!(ran_already(&outcome).map(|(by, _)| by), Some("runner")),
+            JobRecord::After => assert_eq!(outcome, JobOutcome::Ran(7)),
+        }
+        assert_eq!(soon("the end", runner).await.expect("no panic"), Err(Error::Lost(Loss::Expired)));
+    }
+}
+
+#[tokio::test]
+async fn slot_of_work_that_fails_is_run_again_if_it_is_recorded_after_the_work_only() {
+    for when in [JobRecord::Before, JobRecord::After] {
+        let world = World::new().await;
+        let job = job(&world.session, &world.path, "one").record(when);
+        let failed = job.run("1", |_| ready(Err::<(), _>(Error::Closed))).await;
+        assert_eq!(failed, Err(Error::Closed), "the error of the work");
+        match (when, run(&job, "1").await) {
+            (JobRecord::Before, JobOutcome::RanAlready { .. }) | (JobRecord::After, JobOutcome::Ran(7)) => {}
+            (when, outcome) => panic!("{when:?}: {outcome:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn work_whose_lock_is_lost_is_not_recorded() {
+    let world = World::new().await;
+    let job = job(&world.session, &world.path, "one").record(JobRecord::After);
+    let (admin, lock) = (world.admin.clone(), format!("{}/lock", world.path));
+    let work = |_| async move {
+        for node in admin.list_children(&lock).await.expect("listed") {
+            admin.delete(&format!("{lock}/{node}"), None).await.expect("deleted");
+        }
+        Ok::<_, Error>(())
+    };
+    assert_eq!(soon("the loss", job.run("1", work)).await, Err(Error::Lost(Loss::Deleted)));
+    assert_eq!(run(&job, "1").await, JobOutcome::Ran(7));
+}
+
+#[tokio::test]
+async fn next_slot_is_too_early_until_the_pause_has_passed() {
+    let world = World::new().await;
+    let job = job(&world.session, &world.path, "one").at_least(PATIENCE);
+    assert_eq!(run(&job, 1).await, JobOutcome::Ran(7));
+    let JobOutcome::RanAlready { at, .. } = run(&job, 1).await else { panic!("it was run") };
+    assert_eq!(run(&job, 2).await, JobOutcome::TooEarly { until: at + PATIENCE });
+    assert_eq!(run(&job, 2).await, JobOutcome::TooEarly { until: at + PATIENCE }, "asking changes nothing");
+    let beat = Duration::from_millis(100);
+    let (hasty, mut ticks, mut outcome) = (job.at_least(beat), interval(beat), run(&job_of(&world), 1).await);
+    while !matches!(outcome, JobOutcome::Ran(_)) {
+        ticks.tick().await;
+        outcome = run(&hasty, 2).await;
+    }
+    assert!(at.elapsed().is_ok_and(|elapsed| elapsed >= beat));
+}
+
+fn job_of(world: &World) -> Job {
+    job(&world.session, &world.path, "one")
+}
+
+#[tokio::test]
+async fn slots_that_cannot_be_stored_or_compared_are_refused() {
+    let world = World::new().await;
+    let job = job_of(&world);
+    assert_eq!(run(&job, "10").await, JobOutcome::Ran(7));
+    for slot in ["", "a\nb", "\u{7f}", &"x".repeat(1025), "9", "100"] {
+        let error = job.run(slot, |_| ready(Ok::<_, Error>(()))).await.expect_err(slot);
+        assert!(matches!(error, Error::InvalidInput { what: "slot", .. }), "{slot:?}: {error:?}");
+    }
+    assert_eq!(run(&job, "2026-11-22").await, JobOutcome::Ran(7), "text of another length");
+    let numbers = job_at(&world, "numbers");
+    for number in [9, 10, u64::MAX] {
+        assert_eq!(run(&numbers, number).await, JobOutcome::Ran(7));
+    }
+    for path in ["", "/", "relative", "/zookeeper"] {
+        assert!(matches!(Job::new(&world.session, path), Err(Error::InvalidInput { .. })), "{path:?}");
+    }
+}
+
+fn job_at(world: &World, name: &str) -> Job {
+    job(&world.session, &format!("{}-{name}", world.path), "one")
+}
+
+#[tokio::test]
+async fn record_that_has_no_data_is_that_of_no_slot() {
+    let world = World::new().await;
+    let job = job_of(&world);
+    assert_eq!(run(&job, "1").await, JobOutcome::Ran(7));
+    let record = format!("{}/record", world.path);
+    world.admin.set_data(&record, b"", None).await.expect("written");
+    assert_eq!(run(&job, "1").await, JobOutcome::Ran(7));
+    world.admin.set_data(&record, b"0", None).await.expect("written");
+    assert_eq!(run(&job, "1").await, JobOutcome::Ran(7), "as an operator asks for another run");
+    remove_path(&world.admin, &record).await;
+    assert_eq!(run(&job, "1").await, JobOutcome::Ran(7));
+}
+
+#[tokio::test]
+async fn slot_is_run_once_wherever_the_connection_is_cut() {
+    for when in [JobRecord::Before, JobRecord::After] {
+        for at in [Cut::BeforeRequest, Cut::AfterRequest, Cut::BeforeAnswer, Cut::AfterAnswer] {
+            let world = World::new().await;
+            let job = job_of(&world).record(when).at_least(Duration::from_nanos(1));
+            for k in 1.. {
+                world.proxy.reset();
+                world.proxy.cut(at(k));
+                let runs = AtomicUsize::default();
+                let work = |_| {
+                    runs.fetch_add(1, Ordering::AcqRel);
+                    ready(Ok::<_, Error>(7))
+                };
+                let slot = u64::try_from(k).expect("a number");
+                assert_eq!(soon("a run", job.run(slot, work)).await, Ok(JobOutcome::Ran(7)), "{:?}", at(k));
+                assert_eq!(runs.load(Ordering::Acquire), 1);
+                assert_eq!(record(&world).await, format!("{k:020}\none"));
+                if !world.proxy.cut_fired() {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn drained_session_lets_a_job_finish_and_begins_none() {
+    let world = World::new().await;
+    let job = job_of(&world);
+    let (begun, begins) = tokio::sync::oneshot::channel();
+    let finishing = job.clone();
+    let runs = tokio::spawn(async move {
+        let work = |run: HoldMonitor| async move {
+            begun.send(()).expect("somebody waits");
+            run.revoke_requested().await;
+            Ok::<_, Error>(7)
+        };
+        finishing.run("1", work).await
+    });
+    soon("the work", begins).await.expect("begun");
+    assert_eq!(soon("the drain", world.session.drain(PATIENCE)).await, Ok(0));
+    assert_eq!(soon("the end", runs).await.expect("no panic"), Ok(JobOutcome::Ran(7)));
+    assert_eq!(job.run("2", |_| ready(Ok::<_, Error>(7))).await, Err(Error::Closed));
+}
+
+/// The environment variable that makes this binary a machine: the path of the job, a space and the first slot.
+const CHILD: &str = "JOB_CHILD";
+
+/// Marks the child's own lines among those of its test harness.
+const REPORT: &str = "child reports ";
+
+const FIRES: u64 = 200;
+
+/// Slots are numbers of periods since 1970, in milliseconds.
+const PERIOD: u64 = 40;
+
+/// How far the clock of each machine is off, in seconds.
+const OFF: [f64; 5] = [-2.5, 2.5, 0.0, -1.0, 2.5];
+
+/// The number of the present period, by the clock of this process.
+fn period() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later than 1970");
+    u64::try_from(now.as_millis()).expect("not that late") / PERIOD
+}
+
+/// The machine with the fastest clock comes first to every slot, so the clocks change places.
+#[tokio::test]
+async fn two_hundred_fires_in_processes_with_different_clocks_are_run_once_each() {
+    let path = format!("/it-{}/job", Uuid::new_v4().simple());
+    // Some time to connect.
+    let first = period() + 4_000 / PERIOD;
+    let clocks = OFF.map(|_| FakeClock::new());
+    let machines: Vec<_> = clocks.iter().map(|clock| Machine::start(&path, first, clock)).collect();
+    let mut ticks = interval(Duration::from_millis(700));
+    let change_places = async {
+        for turn in 0.. {
+            for (number, clock) in clocks.iter().enumerate() {
+                clock.set_seconds(OFF[(number + turn) % OFF.len()]);
+            }
+            ticks.tick().await;
+        }
+    };
+    let reports = tokio::select! {
+        reports = join_all(machines.into_iter().map(Machine::reports)) => reports,
+        () = change_places => unreachable!("it has no end"),
+    };
+
+    let by_machine: Vec<_> = reports.iter().map(Vec::len).collect();
+    eprintln!("fires run by each machine: {by_machine:?}");
+    let mut runs = reports.concat();
+    runs.sort_unstable();
+    assert_eq!(runs, (first..first + FIRES).collect::<Vec<_>>(), "each once, and none missed");
+    assert!(by_machine.iter().filter(|runs| **runs > 0).count() > 1, "one has run all: {by_machine:?}");
+}
+
+/// Not a test but the child of one. Does nothing if the variable is not set.
+#[test]
+fn child_runs_the_job() {
+    let Ok(role) = std::env::var(CHILD) else {
+        return;
+    };
+    let (path, first) = role.split_once(' ').expect("a path and a slot");
+    let first: u64 = first.parse().expect("a number");
+    Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(async {
+        let session = connect(&hosts()).await;
+        let job = Job::new(&session, path).expect("a job").wait_for(PATIENCE);
+        let mut ticks = interval(Duration::from_millis(2));
+        for slot in first..first + FIRES {
+            while period() < slot {
+                ticks.tick().await;
+            }
+            let work = |_| async {
+                println!("\n{REPORT}{slot}");
+                Ok::<_, Error>(())
+            };
+            job.run(slot, work).await.expect("an outcome");
+        }
+        session.close().await.expect("closed");
+    });
+}
+
+/// A process whose clock is off, which fires the job.
+struct Machine {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Machine {
+    fn start(path: &str, first: u64, clock: &FakeClock) -> Self {
+        let mut child = Command::new(std::env::current_exe().expect("the path of this binary"))
+            .args(["--exact", "job::child_runs_the_job", "--nocapture"])
+            .env(CHILD, format!("{path} {first}"))
+            .envs(clock.environment())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("this binary runs again");
+        let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        Self { child, lines }
+    }
+
+    /// The slots that it has run, once it has fired them all.
+    async fn reports(mut self) -> Vec<u64> {
+        let mut slots = Vec::new();
+        while let Some(line) = soon("a report", self.lines.next_line()).await.expect("text") {
+            slots.extend(line.strip_prefix(REPORT).map(|slot| slot.parse::<u64>().expect("a number")));
+        }
+        assert!(soon("its end", self.child.wait()).await.expect("it can be waited for").success());
+        slots
+    }
+}

@@ -1,0 +1,100 @@
+//! An ephemeral node that is there over all sessions of a service.
+
+use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission, Stat};
+use zookeeper_recipes::{Error, KeptNode, SessionEvent};
+
+use crate::support::{World, soon};
+
+const DATA: &[u8] = b"10.0.0.7:8080";
+
+async fn kept(world: &World) -> (String, KeptNode) {
+    let path = format!("{}/members/host-7", world.path);
+    let kept = world.session.keep_node(&path, DATA).expect("a valid path");
+    soon("the node", kept.created()).await.expect("created");
+    (path, kept)
+}
+
+/// Waits until what is at a path satisfies `condition`.
+async fn until(admin: &Client, path: &str, condition: impl Fn(Option<&Stat>) -> bool) -> Option<Stat> {
+    let seen = async {
+        loop {
+            let (stat, watch) = admin.check_and_watch_stat(path).await.expect("asked");
+            if condition(stat.as_ref()) {
+                return stat;
+            }
+            watch.changed().await;
+        }
+    };
+    soon("another node", seen).await
+}
+
+#[tokio::test]
+async fn node_is_created_again_when_it_was_deleted_and_in_every_session() {
+    let world = World::new().await;
+    let (path, node) = kept(&world).await;
+    let (data, first) = world.admin.get_data(&path).await.expect("it is there");
+    assert_eq!((&*data, first.ephemeral_owner), (DATA, world.session.id().0));
+    assert!(node.is_created());
+    world.admin.delete(&path, None).await.expect("deleted");
+    let second = until(&world.admin, &path, |stat| stat.is_some()).await.expect("there");
+    assert!(second.czxid > first.czxid);
+    let mut events = world.session.events();
+    world.expire().await;
+    while !matches!(soon("an event", events.next()).await, Some(SessionEvent::Renewed { .. })) {}
+    let id = world.session.id().0;
+    until(&world.admin, &path, |stat| stat.is_some_and(|stat| stat.ephemeral_owner == id)).await;
+    soon("the node", node.created()).await.expect("created");
+    soon("its end", node.remove()).await.expect("removed");
+    assert!(world.admin.check_stat(&path).await.expect("asked").is_none());
+}
+
+#[tokio::test]
+async fn node_goes_with_the_value_that_keeps_it() {
+    let world = World::new().await;
+    let (path, node) = kept(&world).await;
+    drop(node);
+    until(&world.admin, &path, |stat| stat.is_none()).await;
+}
+
+#[tokio::test]
+async fn node_of_somebody_else_is_left_alone() {
+    let world = World::new().await;
+    world.make_path().await;
+    let path = format!("{}/taken", world.path);
+    let foreign = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let (taken, _) = world.admin.create(&path, b"theirs", &foreign).await.expect("created");
+    let node = world.session.keep_node(&path, DATA).expect("a valid path");
+    soon("a look", world.proxy.wait_for(|one| one.watch && one.path == path && one.answer.is_some())).await;
+    assert!(!node.is_created());
+    drop(node);
+    let other = world.session.keep_node(&path, DATA).expect("a valid path");
+    world.admin.delete(&path, None).await.expect("deleted");
+    soon("the node", other.created()).await.expect("created");
+    let (_, stat) = world.admin.get_data(&path).await.expect("it is there");
+    assert!(stat.czxid > taken.czxid && stat.ephemeral_owner == world.session.id().0);
+}
+
+#[tokio::test]
+async fn refusal_is_reported_and_put_right() {
+    let world = World::new().await;
+    world.make_path().await;
+    let closed = [Acl::new(Permission::READ | Permission::ADMIN, AuthId::anyone())];
+    world.admin.set_acl(&world.path, &closed, None).await.expect("denied");
+    let node = world.session.keep_node(&format!("{}/node", world.path), DATA).expect("a valid path");
+    let error = soon("a refusal", node.created()).await.expect_err("denied");
+    assert!(matches!(error, Error::NoAuth { .. }), "{error:?}");
+    world.admin.set_acl(&world.path, &[Acl::new(Permission::ALL, AuthId::anyone())], None).await.expect("allowed");
+    until(&world.admin, node.path(), |stat| stat.is_some()).await;
+    let error = world.session.keep_node("/zookeeper/mine", DATA).expect_err("it belongs to the servers");
+    assert!(matches!(error, Error::InvalidInput { .. }), "{error:?}");
+    world.session.close().await.expect("closed");
+    let error = async {
+        loop {
+            match node.created().await {
+                Err(error @ Error::Closed) => return error,
+                _ => tokio::task::yield_now().await,
+            }
+        }
+    };
+    soon("the end", error).await;
+}

@@ -1,0 +1,75 @@
+//! Sessions that are made before their servers are there.
+
+use std::time::Duration;
+
+use testbed::{Server, free_port};
+use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, SessionId, SessionState};
+use zookeeper_recipes::{Error, HoldState, Mutex, Session, SessionEvent};
+
+use crate::support::{TIMEOUT, hosts, soon};
+
+fn lazy(hosts: &str) -> Session {
+    Session::lazy(Client::connector().with_session_timeout(TIMEOUT), hosts).expect("a session")
+}
+
+#[tokio::test]
+async fn session_comes_up_with_its_server() {
+    let mut server = Server::start().await.expect("a server");
+    server.kill();
+    let session = lazy(&server.hosts());
+    let (mut events, mutex) = (session.events(), Mutex::new(&session, "/lazy/lock").expect("a mutex"));
+    assert_eq!((session.id(), session.state()), (SessionId(0), SessionState::Disconnected));
+    assert!(session.client().is_none());
+    let error = mutex.try_lock().await.expect_err("no server");
+    let Error::Unavailable { failures, .. } = &error else { panic!("{error:?}") };
+    assert_eq!(failures[0].reason, "connection refused", "{error:?}");
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    server.restart().await.expect("a server");
+    let guard = soon("the lock", waiting).await.expect("no panic").expect("held");
+    assert_eq!(guard.state(), HoldState::Held);
+    assert_eq!(soon("an event", events.next()).await, Some(SessionEvent::Connected));
+    guard.release().await.expect("released");
+    session.close().await.expect("closed");
+    assert_eq!(session.state(), SessionState::Closed);
+}
+
+#[tokio::test]
+async fn session_without_a_server_can_be_closed() {
+    let session = lazy(&format!("127.0.0.1:{}", free_port()));
+    let (mut events, mutex) = (session.events(), Mutex::new(&session, "/lazy/lock").expect("a mutex"));
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    soon("the end", session.close()).await.expect("closed");
+    let error = soon("an answer", waiting).await.expect("no panic").expect_err("closed");
+    assert!(matches!(error, Error::Closed), "{error:?}");
+    assert_eq!(soon("an event", events.next()).await, Some(SessionEvent::Ended));
+    assert_eq!(session.state(), SessionState::Closed);
+    soon("the same end", session.close()).await.expect("closed");
+}
+
+#[tokio::test]
+async fn session_waits_for_its_chroot() {
+    let chroot = format!("/lazy-{}", uuid::Uuid::new_v4().simple());
+    let session = lazy(&format!("{}{chroot}", hosts()));
+    let mutex = Mutex::new(&session, "/lock").expect("a mutex");
+    let reason = async {
+        loop {
+            if let Err(Error::Unavailable { failures, .. }) = mutex.try_lock_for(Duration::from_millis(100)).await
+                && let Some(failure) = failures.first()
+            {
+                return failure.reason.clone();
+            }
+        }
+    };
+    assert_eq!(soon("a reason", reason).await, format!("{chroot} does not exist; create it first"));
+    let admin = Client::connect(&hosts()).await.expect("connects");
+    admin.create(&chroot, b"", &CreateMode::Persistent.with_acls(Acls::anyone_all())).await.expect("created");
+    soon("the lock", mutex.lock()).await.expect("held").release().await.expect("released");
+}
+
+#[test]
+fn session_needs_a_runtime_and_hosts() {
+    let error = Session::lazy(Client::connector(), "localhost:2181").expect_err("no runtime");
+    assert!(matches!(&error, Error::InvalidInput { what: "runtime", .. }), "{error:?}");
+    let error = Session::lazy(Client::connector(), "localhost:2181,").expect_err("a host is missing");
+    assert!(matches!(&error, Error::InvalidInput { what: "hosts", .. }), "{error:?}");
+}

@@ -1,0 +1,455 @@
+//! Waiters of one session that wait for each other in memory, and waiters that need not list again at their turn.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use testbed::frames::Op;
+use testbed::ledger::Ledger;
+use testbed::proxy::{Request, Verdict};
+use tokio::task::JoinHandle;
+use zookeeper_recipes::{
+    Error, FencingToken, HoldState, Loss, Mutex, MutexGuard, Options, Result, RwLock, Session,
+};
+
+use crate::recipes::MUTEX;
+use crate::support::{World, soon};
+use crate::ways::Ways;
+
+/// Waits until the node at this place in the queue, or its predecessor, has a watch of its own that was answered.
+async fn own_watch(world: &World, place: usize) -> String {
+    let node = format!("{}/{}", world.path, world.children().await[place]);
+    let is_own = |one: &Request| one.op == Op::GetData && one.watch && one.path == node && one.answer.is_some();
+    soon("its own watch", world.proxy.wait_for(is_own)).await;
+    node
+}
+
+/// A task that locks, once its node is the `count`th.
+async fn waiter(world: &World, mutex: Mutex, count: usize) -> JoinHandle<Result<MutexGuard>> {
+    let task = tokio::spawn(async move { mutex.lock().await });
+    world.wait_children(count).await;
+    task
+}
+
+async fn granted<T>(task: JoinHandle<Result<T>>) -> T {
+    soon("a turn", task).await.expect("no panic").expect("held")
+}
+
+#[tokio::test]
+async fn release_hands_over_to_the_next_task_before_it_is_answered() {
+    let world = World::calm().await;
+    let first = world.mutex().lock().await.expect("held");
+    let second = waiter(&world, world.mutex(), 2).await;
+    let third = waiter(&world, world.mutex(), 3).await;
+    own_watch(&world, 1).await;
+    world.proxy.reset();
+    // The delete does not even arrive at the server.
+    world.proxy.on_request(|request| if request.op == Op::Delete { Verdict::Hold } else { Verdict::Forward });
+    let release = tokio::spawn(first.release());
+    let second = granted(second).await;
+    assert_eq!(world.count(Op::GetChildren), 0, "{:?}", world.ops());
+    assert!(!release.is_finished(), "nothing has answered");
+    world.proxy.on_request(|_| Verdict::Forward);
+    world.proxy.heal();
+    release.await.expect("no panic").expect("released");
+    assert_eq!(second.state(), HoldState::Held);
+    let token = second.fencing_token();
+    // A guard that is dropped hands over, too.
+    own_watch(&world, 1).await;
+    world.proxy.reset();
+    drop(second);
+    let third = granted(third).await;
+    assert_eq!(world.count(Op::GetChildren), 0, "{:?}", world.ops());
+    assert!(third.fencing_token() > token);
+    third.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn tasks_of_one_session_take_few_watches() {
+    let world = World::calm().await;
+    let held = world.mutex().lock().await.expect("held");
+    let mut tasks = Vec::new();
+    for count in 2..=100 {
+        tasks.push(waiter(&world, world.mutex(), count).await);
+    }
+    own_watch(&world, 1).await;
+    let watches = world.proxy.requests().iter().filter(|request| request.watch).count();
+    assert!(watches <= 2, "one on the holder, one of the next: {watches}");
+    let mut tokens = vec![held.fencing_token()];
+    held.release().await.expect("released");
+    for task in tasks {
+        let guard = granted(task).await;
+        tokens.push(guard.fencing_token());
+        guard.release().await.expect("released");
+    }
+    assert!(tokens.is_sorted(), "in order");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn all_readers_behind_a_writer_are_granted_by_its_release() {
+    let world = World::calm().await;
+    let lock = RwLock::new(&world.session, &world.path).expect("a lock");
+    let writer = lock.write().await.expect("held");
+    let mut readers = Vec::new();
+    for count in 2..5 {
+        let lock = lock.clone();
+        readers.push(tokio::spawn(async move { lock.read().await }));
+        world.wait_children(count).await;
+    }
+    let queued = lock.clone();
+    let next = tokio::spawn(async move { queued.write().await });
+    world.wait_children(5).await;
+    for place in 1..4 {
+        own_watch(&world, place).await;
+    }
+    world.proxy.reset();
+    writer.release().await.expect("released");
+    let mut guards = Vec::new();
+    for reader in readers {
+        guards.push(granted(reader).await);
+    }
+    assert_eq!(world.count(Op::GetChildren), 0, "{:?}", world.ops());
+    // The release of one reader does not hand over: the others hold the lock, too.
+    let last = guards.pop().expect("three readers");
+    last.release().await.expect("released");
+    let others = lock.contenders().await.expect("asked");
+    assert_eq!(others.iter().filter(|one| one.is_holder()).count(), 2, "{others:?}");
+    assert!(!next.is_finished());
+    drop(guards);
+    granted(next).await.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn downgrade_admits_the_readers_behind_it() {
+    let world = World::calm().await;
+    let lock = RwLock::new(&world.session, &world.path).expect("a lock");
+    let writer = lock.write().await.expect("held");
+    let queued = lock.clone();
+    let reader = tokio::spawn(async move { queued.read().await });
+    world.wait_children(2).await;
+    own_watch(&world, 1).await;
+    let downgraded = writer.downgrade().await.expect("downgraded");
+    let reader = granted(reader).await;
+    assert_eq!((downgraded.state(), reader.state()), (HoldState::Held, HoldState::Held));
+    drop((downgraded, reader));
+    world.wait_empty().await;
+}
+
+/// Long before a hold looks at its own node.
+#[tokio::test]
+async fn next_task_is_admitted_when_the_node_of_the_holder_is_deleted() {
+    for is_handed_over in [false, true] {
+        let world = World::calm().await;
+        let mut held = world.mutex().lock().await.expect("held");
+        if is_handed_over {
+            // The second holder has a watch on its own node, which the next waiter shares.
+            let second = waiter(&world, world.mutex(), 2).await;
+            own_watch(&world, 1).await;
+            held.release().await.expect("released");
+            held = granted(second).await;
+        }
+        let next = waiter(&world, world.mutex(), 2).await;
+        let node = own_watch(&world, 1).await;
+        assert_ne!(held.nodes()[0], node);
+        world.admin.delete(&held.nodes()[0], None).await.expect("deleted");
+        let guard = granted(next).await;
+        assert!(guard.fencing_token() > held.fencing_token());
+        drop(held);
+        guard.release().await.expect("released");
+        world.wait_empty().await;
+    }
+}
+
+#[tokio::test]
+async fn waiter_whose_node_was_deleted_is_not_handed_the_lock() {
+    let world = World::calm().await;
+    let held = world.mutex().lock().await.expect("held");
+    let evicted = waiter(&world, world.mutex(), 2).await;
+    let node = own_watch(&world, 1).await;
+    let other = waiter(&world, world.other_mutex().await, 3).await;
+    // The event is under way for as long as it takes.
+    world.admin.delete(&node, None).await.expect("deleted");
+    world.wait_children(2).await;
+    let end = soon("an end", evicted).await.expect("no panic");
+    assert!(matches!(end, Err(Error::Evicted { node: of }) if of == node));
+    held.release().await.expect("released");
+    granted(other).await.release().await.expect("released");
+}
+
+/// Its own watch is being set when the lock is handed over, and finds no node.
+#[tokio::test]
+async fn waiter_whose_node_was_deleted_before_its_watch_is_not_handed_the_lock() {
+    let world = World::calm().await;
+    let held = world.mutex().lock().await.expect("held");
+    world.proxy.on_request(|one| if one.op == Op::GetData { Verdict::Hold } else { Verdict::Forward });
+    let evicted = waiter(&world, world.mutex(), 2).await;
+    soon("its own watch", world.proxy.wait_for(|one| one.op == Op::GetData)).await;
+    let node = format!("{}/{}", world.path, world.children().await[1]);
+    world.admin.delete(&node, None).await.expect("deleted");
+    let release = tokio::spawn(held.release());
+    world.proxy.on_request(|_| Verdict::Forward);
+    world.proxy.heal();
+    release.await.expect("no panic").expect("released");
+    let end = soon("an end", evicted).await.expect("no panic");
+    assert!(matches!(end, Err(Error::Evicted { node: of }) if of == node));
+}
+
+#[tokio::test]
+async fn waiter_that_nobody_awaits_passes_the_lock_on_when_it_is_dropped() {
+    let world = World::calm().await;
+    let held = world.mutex().lock().await.expect("held");
+    let waiting = world.mutex().enqueue().await.expect("queued");
+    let third = waiter(&world, world.mutex(), 3).await;
+    held.release().await.expect("released");
+    world.wait_children(2).await;
+    assert!(!third.is_finished());
+    drop(waiting);
+    granted(third).await.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn waiter_behind_one_that_nobody_awaits_is_admitted_when_that_node_is_deleted() {
+    let world = World::calm().await;
+    let held = world.mutex().lock().await.expect("held");
+    let waiting = world.mutex().enqueue().await.expect("queued");
+    let third = waiter(&world, world.mutex(), 3).await;
+    let node = format!("{}/{}", world.path, world.children().await[1]);
+    held.release().await.expect("released");
+    let watches = |one: &Request| one.watch && one.path == node && one.answer.is_some();
+    soon("a watch on the next", world.proxy.wait_for(watches)).await;
+    world.admin.delete(&node, None).await.expect("deleted");
+    granted(third).await.release().await.expect("released");
+    assert!(matches!(soon("an end", waiting).await, Err(Error::Evicted { .. })));
+}
+
+#[tokio::test]
+async fn cancelled_waiters_in_between_are_passed_over() {
+    let world = World::calm().await;
+    let held = world.mutex().lock().await.expect("held");
+    let mut tasks = Vec::new();
+    for count in 2..8 {
+        tasks.push(waiter(&world, world.mutex(), count).await);
+    }
+    for gone in [4, 2, 1, 0] {
+        let task = tasks.remove(gone);
+        task.abort();
+        assert!(task.await.is_err_and(|error| error.is_cancelled()));
+    }
+    world.wait_children(3).await;
+    own_watch(&world, 1).await;
+    watching(&world).await;
+    assert!(!tasks.iter().any(JoinHandle::is_finished), "they handed nothing over");
+    held.release().await.expect("released");
+    for task in tasks {
+        granted(task).await.release().await.expect("released");
+    }
+    world.wait_empty().await;
+}
+
+/// Sessions on clones of one client share the nodes' owner, but not their memory.
+#[tokio::test]
+async fn two_sessions_on_one_client_hand_over_by_the_server() {
+    let world = World::calm().await;
+    let client = world.session.client().expect("a client");
+    let [one, two] = [(); 2].map(|()| Session::attach(client.clone()).expect("attached"));
+    let lock = |session: &Session| Mutex::new(session, &world.path).expect("a mutex");
+    let held = lock(&one).lock().await.expect("held");
+    let next = waiter(&world, lock(&two), 2).await;
+    let last = waiter(&world, lock(&one), 3).await;
+    held.release().await.expect("released");
+    granted(next).await.release().await.expect("released");
+    granted(last).await.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn hold_that_reached_its_limit_hands_nothing_over() {
+    let world = World::calm().await;
+    let limited = Options::new().with_max_hold(Duration::from_millis(50));
+    let mutex = Mutex::with_options(&world.session, &world.path, limited).expect("a mutex");
+    let held = mutex.lock().await.expect("held");
+    let next = waiter(&world, world.mutex(), 2).await;
+    assert_eq!(soon("the limit", held.lost()).await, Loss::MaxHold);
+    world.proxy.reset();
+    drop(held);
+    granted(next).await.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_of_several_sessions_exclude_each_other() {
+    let world = World::calm().await;
+    let ledger = Arc::new(Ledger::new());
+    let sessions = [world.session.clone(), world.other().await, world.other().await];
+    let tasks = (0..24).map(|task| {
+        let mutex = Mutex::new(&sessions[task % 3], &world.path).expect("a mutex");
+        let ledger = ledger.clone();
+        tokio::spawn(async move {
+            for round in 0..20 {
+                let guard = mutex.lock().await.expect("held");
+                let turn = ledger.enter(format!("{task} in {round}"), guard.fencing_token().get());
+                tokio::task::yield_now().await;
+                drop(turn);
+                match round % 3 {
+                    0 => drop(guard),
+                    _ => guard.release().await.expect("released"),
+                }
+            }
+        })
+    });
+    soon("all turns", join_all(tasks)).await.into_iter().for_each(|task| task.expect("no panic"));
+    ledger.assert_clean();
+    world.wait_empty().await;
+}
+
+/// A foreign writer, which is the only one ahead of a mutex, takes a reader's node for its own.
+#[tokio::test]
+async fn mutex_behind_a_foreign_writer_that_downgrades_waits_on() {
+    let world = World::calm().await;
+    let writer = RwLock::new(&world.other().await, &world.path).expect("a lock").write().await.expect("held");
+    let next = waiter(&world, world.mutex(), 2).await;
+    soon("a watch", world.proxy.wait_for(|one| one.watch && one.answer.is_some())).await;
+    world.proxy.reset();
+    let reader = writer.downgrade().await.expect("downgraded");
+    // It looks, and watches the reader.
+    let watches = |one: &Request| one.watch && one.path.contains("__READ__") && one.answer.is_some();
+    soon("another watch", world.proxy.wait_for(watches)).await;
+    assert!(!next.is_finished());
+    let token: FencingToken = reader.fencing_token();
+    reader.release().await.expect("released");
+    assert!(granted(next).await.fencing_token() > token);
+}
+
+/// Of two nodes of different sessions that are deleted in one transaction, its own goes first.
+#[tokio::test]
+async fn waiter_whose_node_is_deleted_with_its_predecessor_is_not_granted() {
+    for own_first in [true, false] {
+        let world = World::calm().await;
+        let held = world.other_mutex().await.lock().await.expect("held");
+        let next = waiter(&world, world.mutex(), 2).await;
+        let node = own_watch(&world, 1).await;
+        let mut writer = world.admin.new_multi_writer();
+        let mut both = [held.nodes()[0].clone(), node.clone()];
+        both.sort_by_key(|path| (path == &node) != own_first);
+        both.iter().for_each(|path| writer.add_delete(path, None).expect("added"));
+        writer.commit().await.expect("deleted");
+        match soon("an end", next).await.expect("no panic") {
+            Err(Error::Evicted { node: of }) => assert_eq!(of, node),
+            // The event of its own node may come a moment later.
+            Ok(guard) if !own_first => assert_eq!(soon("the loss", guard.lost()).await, Loss::Deleted),
+            other => panic!("not {other:?}"),
+        }
+    }
+}
+
+/// In memory, each of them waits for the one ahead of it, and nobody polls those.
+#[tokio::test]
+async fn waiter_behind_several_that_nobody_awaits_is_admitted_when_their_nodes_are_deleted() {
+    let world = World::of(&MUTEX, Duration::from_secs(6)).await;
+    let held = world.other_mutex().await.lock().await.expect("held");
+    let first = world.mutex().enqueue().await.expect("queued");
+    let second = world.mutex().enqueue().await.expect("queued");
+    let third = waiter(&world, world.mutex(), 4).await;
+    let nodes = world.children().await;
+    held.release().await.expect("released");
+    for node in &nodes[1..3] {
+        world.admin.delete(&format!("{}/{node}", world.path), None).await.expect("deleted");
+    }
+    granted(third).await.release().await.expect("released");
+    drop((first, second));
+}
+
+/// None of them knows yet where the others are when it looks for its predecessor.
+#[tokio::test]
+async fn tasks_of_one_session_that_come_together_take_few_watches() {
+    const TASKS: usize = 200;
+    let world = World::calm().await;
+    let held = world.mutex().lock().await.expect("held");
+    world.proxy.reset();
+    let come = (0..TASKS).map(|_| {
+        let mutex = world.mutex();
+        tokio::spawn(async move { mutex.enqueue().await })
+    });
+    let queued = soon("their places", join_all(come.collect::<Vec<_>>())).await;
+    let waiting = queued.into_iter().map(|queued| queued.expect("no panic").expect("queued"));
+    let tasks: Vec<_> =
+        waiting.map(|waiting| tokio::spawn(async move { waiting.await?.release().await })).collect();
+    // The next one, and perhaps some of those that came first.
+    own_watch(&world, 1).await;
+    let client = world.session.client().expect("a client");
+    client.check_stat("/").await.expect("asked");
+    let watches = world.proxy.requests().iter().filter(|request| request.watch).count();
+    held.release().await.expect("released");
+    for task in tasks {
+        soon("a turn", task).await.expect("no panic").expect("held and released");
+    }
+    world.wait_empty().await;
+    assert!(watches <= TASKS / 10, "{watches} watches for {TASKS} waiters");
+}
+
+/// The nearer of two strangers was its predecessor, and not the only one ahead.
+#[tokio::test]
+async fn waiter_behind_two_strangers_waits_on_when_the_nearer_gives_up() {
+    let world = World::calm().await;
+    let held = world.other_mutex().await.lock().await.expect("held");
+    let nearer = waiter(&world, world.other_mutex().await, 2).await;
+    let next = waiter(&world, world.mutex(), 3).await;
+    let watches = |one: &Request| one.watch && one.answer.is_some();
+    soon("a watch", world.proxy.wait_for(watches)).await;
+    world.proxy.reset();
+    nearer.abort();
+    soon("another watch", world.proxy.wait_for(watches)).await;
+    assert!(!next.is_finished());
+    held.release().await.expect("released");
+    granted(next).await.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+/// When a session ends, its nodes go in no order: the deletion of the one ahead shows nothing of one's own.
+#[tokio::test]
+async fn deletion_of_a_predecessor_of_the_same_session_takes_another_listing() {
+    let ways = Ways::new();
+    let _listening = ways.listen();
+    let world = World::calm().await;
+    let client = world.session.client().expect("a client");
+    let other = Session::attach(client.clone()).expect("attached");
+    let held = Mutex::new(&other, &world.path).expect("a mutex").lock().await.expect("held");
+    let next = waiter(&world, world.mutex(), 2).await;
+    watching(&world).await;
+    held.release().await.expect("released");
+    let guard = granted(next).await;
+    assert!(ways.has(guard.fencing_token(), "Listed"), "{}", ways.summary());
+    guard.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+/// The client sets the watches again by itself, but their events come in no order then.
+#[tokio::test]
+async fn deletion_of_a_predecessor_on_another_connection_takes_another_listing() {
+    let ways = Ways::new();
+    let _listening = ways.listen();
+    let world = World::calm().await;
+    let held = world.other_mutex().await.lock().await.expect("held");
+    let next = waiter(&world, world.mutex(), 2).await;
+    own_watch(&world, 1).await;
+    watching(&world).await;
+    world.proxy.cut_now();
+    let client = world.session.client().expect("a client");
+    soon("another connection", async { while client.check_stat("/").await.is_err() {} }).await;
+    held.release().await.expect("released");
+    let guard = granted(next).await;
+    assert!(ways.has(guard.fencing_token(), "Listed"), "{}", ways.summary());
+    guard.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+/// Waits until a watch of the session was answered, and the session has seen that.
+async fn watching(world: &World) {
+    let watches = |one: &Request| one.watch && one.answer.is_some();
+    soon("a watch", world.proxy.wait_for(watches)).await;
+    world.session.client().expect("a client").check_stat("/").await.expect("asked");
+}

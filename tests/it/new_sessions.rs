@@ -1,0 +1,186 @@
+//! Servers that answer a reconnect with another session, as ClickHouse Keeper does, and do not know what they are asked.
+
+use std::sync::Arc;
+
+use testbed::frames::{Kind, Op};
+use testbed::ledger::Ledger;
+use testbed::proxy::{Request, Verdict};
+use zookeeper_recipes::zookeeper_client::Error as ZkError;
+use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Parents, Session};
+
+use crate::support::{TIMEOUT, World, soon};
+
+#[tokio::test]
+async fn hold_is_lost_with_its_session_as_soon_as_the_server_answers_with_another() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    let before = world.session.id();
+    world.proxy.forget_sessions();
+    world.proxy.cut_now();
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
+    // Nobody else can have it yet: the old session is alive.
+    assert_eq!(world.children().await.len(), 1);
+    // The next lock waits for the end of the old session, and is one of another.
+    let next = soon("the next lock", world.mutex().lock()).await.expect("held");
+    assert_ne!(world.session.id(), before);
+    assert!(next.fencing_token() > guard.fencing_token());
+    next.release().await.expect("released");
+}
+
+#[tokio::test]
+async fn waiter_queues_again_in_the_session_that_it_is_given() {
+    let world = World::new().await;
+    let held = world.other_mutex().await.lock().await.expect("held");
+    let mutex = world.mutex();
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    let queued = world.wait_children(2).await;
+    world.proxy.forget_sessions();
+    world.proxy.cut_now();
+    // Its old node goes with the old session, and a new one is there.
+    let again = soon("another node", async {
+        loop {
+            let now = world.wait_children(2).await;
+            if now[1] != queued[1] {
+                return now;
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    assert_eq!(again.await[0], queued[0]);
+    assert!(!waiting.is_finished());
+    held.release().await.expect("released");
+    let guard = soon("a turn", waiting).await.expect("no panic").expect("held");
+    assert_eq!(guard.state(), HoldState::Held);
+    guard.release().await.expect("still held");
+}
+
+/// With connections that are cut again and again, each with a session of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_holds_beside_another_on_servers_that_forget_sessions() {
+    let world = Arc::new(World::new().await);
+    world.make_path().await;
+    world.proxy.forget_sessions();
+    let ledger = Arc::new(Ledger::new());
+    let tasks = (0..3).map(|task| {
+        let (world, ledger) = (world.clone(), ledger.clone());
+        tokio::spawn(async move {
+            // One straight to the server, to contend with.
+            let mutex = if task == 0 { world.other_mutex().await } else { world.mutex() };
+            for round in 0..10 {
+                let guard = soon("a turn", mutex.lock()).await.expect("held");
+                let turn = ledger.enter(format!("task {task}, round {round}"), guard.fencing_token().get());
+                if task == 1 && round % 3 == 0 {
+                    world.proxy.cut_now();
+                }
+                tokio::task::yield_now().await;
+                drop(turn);
+                // Its session may be over.
+                let _ = guard.release().await;
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.expect("no panic");
+    }
+    ledger.assert_clean();
+}
+
+#[tokio::test]
+async fn session_ends_where_the_server_closes_the_connection_on_the_question_whose_it_is() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    world.proxy.on_request(|one| if one.op == Op::GetEphemerals { Verdict::Cut } else { Verdict::Forward });
+    world.proxy.reset();
+    world.proxy.cut_now();
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
+    let asked = world.count(Op::GetEphemerals);
+    assert!(asked <= 11, "asked {asked} times");
+    world.proxy.on_request(|_| Verdict::Forward);
+    let next = soon("the next lock", world.mutex().lock()).await.expect("held");
+    next.release().await.expect("released");
+}
+
+/// A session without a node, which is asked nothing.
+#[tokio::test]
+async fn session_ends_where_the_server_closes_each_connection_on_which_watches_are_set_again() {
+    let world = World::new().await;
+    world.make_path().await;
+    let client = world.session.client().expect("a client");
+    let _watcher = client.get_and_watch_data(&world.path).await.expect("a watch");
+    let before = world.session.id();
+    world.proxy.refuse_set_watches();
+    world.proxy.reset();
+    world.proxy.cut_now();
+    soon("another session", async {
+        while world.session.id() == before {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let connects = || world.proxy.uncounted().iter().filter(|frame| frame.kind == Kind::SetWatches).count();
+    assert!(connects() < 100, "{} connections", connects());
+    let guard = soon("the lock", world.mutex().lock()).await.expect("held");
+    guard.release().await.expect("released");
+}
+
+#[tokio::test]
+async fn create_on_which_the_server_closes_the_connection_fails_after_a_few_tries() {
+    let world = World::calm().await;
+    world.proxy.on_request(|one| if one.op == Op::Create2 { Verdict::Cut } else { Verdict::Forward });
+    let error = soon("the error", world.mutex().lock()).await.expect_err("refused");
+    assert!(error.to_string().contains("the servers close the connection on that"), "{error}");
+    assert!(matches!(error, Error::Client { source: ZkError::ConnectionLoss, .. }), "{error:?}");
+    assert!(world.count(Op::Create2) <= 11, "{} tries", world.count(Op::Create2));
+    world.proxy.on_request(|_| Verdict::Forward);
+    soon("the lock", world.mutex().lock()).await.expect("held").release().await.expect("released");
+}
+
+fn has_container(one: &Request) -> bool {
+    one.parts.iter().any(|(op, _)| *op == Op::CreateContainer)
+}
+
+#[tokio::test]
+async fn containers_on_which_the_server_closes_the_connection_are_named_and_can_be_left_out() {
+    let world = World::new().await;
+    world.proxy.on_request(|one| if has_container(one) { Verdict::Cut } else { Verdict::Forward });
+    let error = soon("the error", world.mutex().lock()).await.expect_err("refused");
+    assert!(error.to_string().contains("see Options::with_parents"), "{error}");
+    let tries = world.proxy.requests().iter().filter(|one| has_container(one)).count();
+    assert!(tries <= 11, "{tries} tries");
+
+    let member = world.session.keep_node(&world.path, b"").expect("an argument");
+    let error = soon("the error", member.created()).await.expect_err("refused");
+    assert!(matches!(error, Error::Client { source: ZkError::ConnectionLoss, .. }), "{error:?}");
+    drop(member);
+
+    let options = Options::new().with_parents(Parents::Persistent);
+    let mutex = Mutex::with_options(&world.session, &world.path, options).expect("a mutex");
+    soon("the lock", mutex.lock()).await.expect("held").release().await.expect("released");
+}
+
+#[tokio::test]
+async fn session_and_its_hold_live_on_over_a_reconnect() {
+    let world = World::new().await;
+    let (guard, before) = (world.mutex().lock().await.expect("held"), world.session.id());
+    world.proxy.reset();
+    world.proxy.cut_now();
+    soon("the question", world.proxy.wait_for(|one| one.op == Op::GetEphemerals && one.answer.is_some())).await;
+    // Longer than what was known before the reconnect is trusted.
+    let lost = tokio::time::timeout(2 * TIMEOUT, guard.lost()).await;
+    assert!(lost.is_err(), "{lost:?}");
+    assert_eq!(world.session.id(), before);
+    guard.release().await.expect("still held");
+}
+
+/// What a given client did before is not known, so its connection is shown to be its session's, too.
+#[tokio::test]
+async fn attached_session_is_over_when_its_client_is_given_another() {
+    let world = World::new().await;
+    let client = world.session.client().expect("a client");
+    let attached = Session::attach(client.clone()).expect("attached");
+    let guard =
+        zookeeper_recipes::Mutex::new(&attached, &world.path).expect("a mutex").lock().await.expect("held");
+    world.proxy.forget_sessions();
+    world.proxy.cut_now();
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
+}

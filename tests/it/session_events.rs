@@ -1,0 +1,64 @@
+//! What a session reports of itself.
+
+use std::time::Duration;
+
+use testbed::free_port;
+use zookeeper_recipes::zookeeper_client::Client;
+use zookeeper_recipes::{Error, Session, SessionEvent};
+
+use crate::support::{World, connect, hosts, soon};
+
+#[tokio::test]
+async fn events_follow_a_session_from_its_connection_to_its_end() {
+    let world = World::new().await;
+    let (mut events, old) = (world.session.events(), world.session.id());
+    let mut next = async || soon("an event", events.next()).await;
+    assert_eq!(next().await, Some(SessionEvent::Connected));
+    world.proxy.refuse();
+    assert_eq!(next().await, Some(SessionEvent::Suspended));
+    world.proxy.heal();
+    assert_eq!(next().await, Some(SessionEvent::Connected));
+    world.expire().await;
+    // The connection may be reported as lost before.
+    let mut seen = next().await;
+    while matches!(seen, Some(SessionEvent::Suspended | SessionEvent::Connected)) {
+        seen = next().await;
+    }
+    assert_eq!(seen, Some(SessionEvent::Expired { old }));
+    let Some(SessionEvent::Renewed { id }) = next().await else { panic!("no renewal") };
+    assert_ne!(id, old);
+    world.session.close().await.expect("closed");
+    assert_eq!(next().await, Some(SessionEvent::Ended));
+    assert_eq!(next().await, None);
+}
+
+#[tokio::test]
+async fn events_end_with_the_last_handle() {
+    let session = connect(&hosts()).await;
+    let never = Session::lazy(Client::connector(), &format!("127.0.0.1:{}", free_port())).expect("a session");
+    let (mut events, mut none) = (session.events(), never.events());
+    drop((session, never));
+    assert_eq!(soon("an event", none.next()).await, Some(SessionEvent::Ended));
+    let mut last = None;
+    while let Some(event) = soon("an event", events.next()).await {
+        last = Some(event);
+    }
+    assert_eq!(last, Some(SessionEvent::Ended));
+}
+
+#[tokio::test]
+async fn check_takes_one_round_trip_and_fails_within_its_limit() {
+    let world = World::new().await;
+    world.proxy.leave_out(|_| false);
+    world.proxy.reset();
+    let checked = world.session.check(Duration::from_secs(30)).await.expect("answered");
+    assert_eq!(world.proxy.requests().len(), 1);
+    assert!(!checked.trusted_for.is_zero(), "{checked:?}");
+    world.proxy.refuse();
+    let error = world.session.check(Duration::from_millis(500)).await.expect_err("no server");
+    assert!(matches!(&error, Error::Unavailable { failures, .. } if failures.len() <= 1), "{error:?}");
+    let closed = connect(&world.hosts).await;
+    closed.close().await.expect("closed");
+    let error = closed.check(Duration::from_secs(30)).await.expect_err("closed");
+    assert!(matches!(error, Error::Closed), "{error:?}");
+}

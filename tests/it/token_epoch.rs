@@ -1,0 +1,124 @@
+//! The epoch before fencing tokens, for servers whose transaction numbers have fallen.
+
+use testbed::Server;
+use zookeeper_recipes::{Error, Mutex, Options};
+
+use crate::counter::LONG;
+use crate::family::{FAMILY, queue, turn};
+use crate::support::{World, connect_for, soon, wait_children};
+
+/// The smallest number of a transaction that leaves no room for an epoch.
+const NO_ROOM: i64 = 1 << 55;
+const PATH: &str = "/epochs/lock";
+
+fn epoch(number: u8) -> Options {
+    Options::new().with_token_epoch(number)
+}
+
+#[tokio::test]
+async fn token_of_a_raised_epoch_is_larger_than_all_before_the_data_was_wiped() {
+    let mut server = Server::start().await.expect("a server");
+    let session = connect_for(&server.hosts(), LONG).await.with_lock_options(epoch(1));
+    let mutex = Mutex::new(&session, PATH).expect("a mutex");
+    let mut before = mutex.lock().await.expect("held").fencing_token();
+    for _ in 0..20 {
+        before = before.max(mutex.lock().await.expect("held").fencing_token());
+    }
+    server.restart_empty().await.expect("a server without data");
+    let session = connect_for(&server.hosts(), LONG).await.with_lock_options(epoch(2));
+    let after = Mutex::new(&session, PATH).expect("a mutex").lock().await.expect("held").fencing_token();
+    assert!(after > before, "{after} (epoch {}) after {before} (epoch {})", after.epoch(), before.epoch());
+}
+
+#[tokio::test]
+async fn epoch_stands_before_the_transaction_in_every_token() {
+    for kin in &FAMILY {
+        let world = World::new().await;
+        let session = world.session.clone().with_lock_options(epoch(7));
+        let lock = kin.lock(&session, &world.path);
+        let guard = lock.hold().await.expect("held");
+        let created = world.admin.check_stat(&guard.nodes()[0]).await.expect("asked").expect("there").czxid;
+        assert_eq!(guard.fencing_token().get(), 7 * NO_ROOM + created, "{}", kin.name);
+        assert_eq!(guard.monitor().fencing_token(), guard.fencing_token(), "{}", kin.name);
+        for one in lock.contenders().await.expect("listed") {
+            let node = format!("{}/{}", one.path(), one.name());
+            let created = world.admin.check_stat(&node).await.expect("asked").expect("there").czxid;
+            assert_eq!(one.token().get(), 7 * NO_ROOM + created, "{}: {one:?}", kin.name);
+        }
+        guard.release().await.expect("released");
+        kin.wait_empty(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn tokens_of_the_members_have_the_epoch() {
+    let world = World::new().await;
+    let session = world.session.clone().with_lock_options(epoch(7));
+    let paths = ["a", "b"].map(|name| format!("{}/{name}", world.path));
+    let lock = zookeeper_recipes::MultiLock::builder(&session).lock(&paths[0]).lock(&paths[1]).build();
+    let guard = lock.expect("a lock").sequential().lock().await.expect("held");
+    for member in guard.members() {
+        let created = world.admin.check_stat(member.node).await.expect("asked").expect("there").czxid;
+        assert_eq!(member.fencing_token.get(), 7 * NO_ROOM + created, "{member:?}");
+    }
+    guard.release().await.expect("released");
+}
+
+#[tokio::test]
+async fn epoch_of_a_lock_is_laid_over_that_of_its_session() {
+    let world = World::new().await;
+    let session = world.session.clone().with_lock_options(epoch(1)).with_lock_options(Options::new());
+    let mutex = Mutex::with_options(&session, &world.path, Options::new()).expect("a mutex");
+    assert_eq!(mutex.lock().await.expect("held").fencing_token().epoch(), 1);
+    let mutex = Mutex::with_options(&session, &world.path, epoch(2)).expect("a mutex");
+    assert_eq!(mutex.lock().await.expect("held").fencing_token().epoch(), 2);
+    world.wait_empty().await;
+}
+
+/// The tool of an operator need not know the epoch.
+#[tokio::test]
+async fn contender_seen_in_one_epoch_is_broken_in_another() {
+    for kin in &FAMILY {
+        let world = World::new().await;
+        let tool = kin.lock(&world.other().await, &world.path);
+        let in_epoch = kin.lock(&world.session.clone().with_lock_options(epoch(7)), &world.path);
+        let guard = in_epoch.hold().await.expect("held");
+        let seen = tool.contenders().await.expect("listed");
+        let next = queue(kin, &world, kin.rival(&world.other().await, &world.path), guard.nodes().len()).await;
+        for one in &seen {
+            assert!(in_epoch.revoke(one).await.expect("asked"), "{}: {one:?}", kin.name);
+        }
+        for one in &in_epoch.contenders().await.expect("listed") {
+            if guard.nodes().iter().any(|node| *node == format!("{}/{}", one.path(), one.name())) {
+                assert!(tool.break_lock(one).await.expect("asked"), "{}: {one:?}", kin.name);
+            }
+        }
+        turn(kin, next).await.release().await.expect("released");
+        drop(guard);
+        kin.wait_empty(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn number_that_leaves_no_room_for_the_epoch_grants_nothing_and_leaves_no_node() {
+    let server = Server::builder().last_transaction(NO_ROOM - 1).start().await.expect("a server");
+    for kin in &FAMILY {
+        let world = World::at(&server.hosts(), LONG).await;
+        let lock = (kin.make)(&world.session, &world.path, epoch(1)).expect("a lock");
+        let error = soon("an answer", lock.hold()).await.expect_err("no token");
+        assert!(matches!(error, Error::InvalidInput { what: "token_epoch", .. }), "{}: {error:?}", kin.name);
+        kin.wait_empty(&world).await;
+    }
+}
+
+/// Nothing stands above the number then, so it may have all bits; the next epoch is above the one that it looks like.
+#[tokio::test]
+async fn any_number_of_a_transaction_is_a_token_without_an_epoch() {
+    let server = Server::builder().last_transaction(NO_ROOM - 1).start().await.expect("a server");
+    let world = World::at(&server.hosts(), LONG).await;
+    let guard = world.mutex().lock().await.expect("held");
+    let created = world.admin.check_stat(&guard.nodes()[0]).await.expect("asked").expect("there").czxid;
+    assert_eq!((guard.fencing_token().get(), guard.fencing_token().epoch()), (created, 1));
+    guard.release().await.expect("released");
+    wait_children(&world.admin, &world.path, 0).await;
+}
