@@ -7,6 +7,7 @@ mod multi;
 mod permits;
 mod rw;
 mod visit;
+mod ways;
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -111,6 +112,7 @@ pub(crate) async fn run(orders: Orders) -> Result {
     let journal = Journal::create(&orders.journal)?;
     let name: Arc<str> = orders.name.as_str().into();
     record_stalls(&name, &journal);
+    ways::record(&name, &journal)?;
     let phase = follow_the_parent();
     let session = connect(&orders, &phase).await?;
     let options = Options::new().with_trust(orders.trust);
@@ -161,6 +163,8 @@ fn tasks_of(workload: Workload) -> Vec<Task> {
             |worker| locks::mutex(worker).boxed(),
             |worker| locks::mutex(worker).boxed(),
             |worker| locks::fleeting(worker).boxed(),
+            |worker| locks::again(worker).boxed(),
+            |worker| locks::again(worker).boxed(),
             |worker| locks::reentrant(worker).boxed(),
             |worker| locks::reentrant(worker).boxed(),
         ],

@@ -31,6 +31,8 @@ type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
 const HISTORY: &str = "history.jsonl";
 const COURSE: &str = "course.json";
+/// By what a lock is granted, as the library logs it.
+const WAYS: [&str; 5] = ["Listed", "Alone", "Undisturbed", "HandedOver", "Deleted"];
 /// A run of this length must show that updates can be lost.
 const LONG: Duration = Duration::from_secs(300);
 
@@ -91,6 +93,7 @@ fn judge(course: &Course, facts: &Facts, out: &Path) -> Result<bool> {
     judge_clients(&mut findings, course, facts, &excuses);
     judge_progress(&mut findings, course, facts, &pace);
     judge_updates(&mut findings, course);
+    judge_ways(&mut findings, course, facts);
     judge_nodes(&mut findings, course, facts);
     findings.write(&out.join("violations.txt"))?;
     table::print(course, facts, &findings, &mut margins, &pace);
@@ -152,6 +155,16 @@ fn judge_nodes(findings: &mut Findings, course: &Course, facts: &Facts) {
                 format!("{node} was left behind by {}, which had released everything", mark.process),
             );
         }
+    }
+}
+
+/// A long run must show that locks are granted in every way.
+fn judge_ways(findings: &mut Findings, course: &Course, facts: &Facts) {
+    let ways = facts.ways();
+    // Earlier runs did not record them.
+    let shows = course.workloads.contains(&Workload::Lock) && course.duration >= LONG && !ways.is_empty();
+    for way in WAYS.into_iter().filter(|way| shows && !ways.contains_key(way)) {
+        findings.add(Promise::Sight, format!("no lock was granted by {way}: the judge sees nothing"));
     }
 }
 

@@ -44,6 +44,10 @@ pub(crate) enum What {
     Resumed { object: Arc<str> },
     /// The machine has not scheduled the process since then.
     Stalled { since: u64 },
+    /// The library logged by what it granted a lock.
+    Granted { by: String },
+    /// A grant of this node is about to move to another, with the same number.
+    Moving { object: Arc<str>, token: i64, node: String },
     /// A grant moved to another node, and kept its token.
     Moved { object: Arc<str>, token: i64, node: String },
     /// The operator is about to delete this node.

@@ -50,7 +50,7 @@ impl Workload {
     /// The locks which it uses.
     pub(crate) fn objects(self) -> &'static [&'static str] {
         match self {
-            Self::Lock => &["mutex", "fleeting", "reentrant"],
+            Self::Lock => &["mutex", "fleeting", "again", "reentrant"],
             Self::LockSet => &["set-checked", "set-ignored"],
             Self::Rw => &["rw"],
             Self::Permits => &["permits"],

@@ -162,6 +162,19 @@ async fn judge_sees_a_loss_that_is_reported_late() {
     reported_late().assert_violation("reported its loss 50.0 ms after c2.1 was granted the lock").await;
 }
 
+/// Its holder cannot name the node: it was deleted before the answer came.
+#[tokio::test]
+async fn judge_excuses_a_late_loss_of_a_grant_whose_new_node_was_deleted() {
+    let of = |number: &str| {
+        let moving = json!({"mark": "moving", "token": 7, "node": "/chaos/election/a__WRIT__0000000003"});
+        let node = format!("/chaos/election/b__READ__{number}");
+        let deleted = json!({"mark": "deleted", "node": node, "token": 99, "result": "deleted"});
+        reported_late().with(step("c1.1", 1, 380, moving)).with(operator(390, deleted))
+    };
+    of("0000000003").assert_clean().await;
+    of("0000000004").assert_violation("reported its loss").await;
+}
+
 #[tokio::test]
 async fn judge_excuses_a_late_loss_only_of_the_paused_process() {
     reported_late().with(fault("long-client-pause", "c1.1", 350, 440)).assert_clean().await;

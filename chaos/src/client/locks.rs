@@ -23,6 +23,22 @@ pub(super) async fn fleeting(worker: Worker) -> Result {
     hold(worker, "fleeting", options).await
 }
 
+/// Holds a mutex several times in a row, and then leaves it to others for a while.
+pub(super) async fn again(mut worker: Worker) -> Result {
+    let path = path("again");
+    let mutex = Mutex::new(&worker.session, &path)?;
+    while !worker.should_stop() {
+        for _ in 0..worker.random.usize(1..8) {
+            if let Some((visit, guard)) = enter(&mut worker, &mutex, &path).await {
+                visit.complete(&mut worker, guard).await;
+            }
+        }
+        let pause = worker.up_to(0.1);
+        tokio::time::sleep(pause).await;
+    }
+    Ok(())
+}
+
 async fn hold(mut worker: Worker, object: &str, options: Options) -> Result {
     let path = path(object);
     let mutex = Mutex::with_options(&worker.session, &path, options)?;

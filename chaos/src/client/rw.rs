@@ -43,6 +43,8 @@ pub(super) async fn read_and_write(mut worker: Worker) -> Result {
 
 async fn downgrade(worker: &mut Worker, held: Vec<Held>, path: &str, guard: RwLockWriteGuard) {
     held.iter().for_each(Held::downgrade);
+    let (node, token) = (guard.nodes().first().cloned().unwrap_or_default(), guard.fencing_token().get());
+    worker.note(What::Moving { object: path.into(), token, node });
     match guard.downgrade().await {
         Ok(reading) => {
             let node = reading.nodes().first().cloned().unwrap_or_default();

@@ -67,6 +67,12 @@ struct Removal {
     known: u64,
 }
 
+/// The folder of a node, and its number.
+fn place(node: &str) -> (&str, &str) {
+    let (folder, name) = node.rsplit_once('/').unwrap_or(("", node));
+    (folder, name.get(name.len().saturating_sub(10)..).unwrap_or_default())
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Excuses {
     by_process: HashMap<Arc<str>, Vec<Stretch>>,
@@ -107,7 +113,7 @@ impl Excuses {
                 excuses.by_process.entry(client.as_str().into()).or_default().push(stretch);
             }
         }
-        let mut moved = HashMap::new();
+        let (mut moved, mut moving) = (HashMap::new(), HashMap::<_, Vec<_>>::new());
         for mark in &facts.marks {
             match &mark.what {
                 What::Stalled { since } => {
@@ -115,11 +121,18 @@ impl Excuses {
                     excuses.by_process.entry(Arc::clone(&mark.process)).or_default().push(stretch);
                 }
                 What::Moved { token, node, .. } => drop(moved.insert(node.clone(), *token)),
+                // A process that loses the new node before it hears of it cannot name it.
+                What::Moving { token, node, .. } => {
+                    moving.entry(place(node)).or_default().push((mark.at, *token));
+                }
                 _ => {}
             }
         }
         for Deletion { node, token, sent, done } in facts.deletions() {
-            let token = moved.get(node).copied().unwrap_or(token);
+            let unnamed = moving.get(&place(node)).filter(|_| node.contains("__READ__"));
+            // Numbers start over with their path.
+            let unnamed = unnamed.and_then(|all| all.iter().rfind(|(at, _)| *at <= done.unwrap_or(u64::MAX)));
+            let token = moved.get(node).copied().or(unnamed.map(|(_, token)| *token)).unwrap_or(token);
             let dir = node.rsplit_once('/').map_or("", |(dir, _)| dir);
             let object = dir.strip_suffix("/leases").unwrap_or(dir).to_owned();
             // An unanswered deletion may happen until the operator's session has ended.

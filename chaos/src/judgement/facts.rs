@@ -1,6 +1,6 @@
 //! Everything that was recorded, ordered by time.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -100,6 +100,17 @@ impl Facts {
         let ended: HashSet<_> = ends.map(|event| (&event.process, event.attempt)).collect();
         let asked = self.events.iter().filter(|event| matches!(event.step, Step::Acquire { .. }));
         asked.filter(move |event| !ended.contains(&(&event.process, event.attempt)))
+    }
+
+    /// How many locks were granted, by what.
+    pub(super) fn ways(&self) -> BTreeMap<&str, usize> {
+        let mut ways = BTreeMap::new();
+        for mark in &self.marks {
+            if let What::Granted { by } = &mark.what {
+                *ways.entry(&**by).or_default() += 1;
+            }
+        }
+        ways
     }
 
     pub(super) fn stalls(&self) -> usize {

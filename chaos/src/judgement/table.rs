@@ -26,6 +26,9 @@ pub(super) fn print(course: &Course, facts: &Facts, findings: &Findings, margins
     kinds.iter().for_each(|(kind, times)| println!("{kind:<46}{times:>8}"));
     println!("{:<46}{:>8}", "all", facts.faults.len());
 
+    println!("\n{:<46}{:>8}", "Granted by", "times");
+    facts.ways().iter().for_each(|(way, times)| println!("{way:<46}{times:>8}"));
+
     println!("\n{:<46}{:>14}{:>8}{:>9}", "Updates of a set", "acknowledged", "lost", "refused");
     for (name, updates) in [("tokens checked", course.checked), ("tokens ignored", course.ignored)] {
         println!("{name:<46}{:>14}{:>8}{:>9}", updates.acknowledged, updates.lost, updates.refused);
