@@ -1,0 +1,87 @@
+//! What every run must show: the losses of the textbooks, and that this crate has none.
+
+use crate::cell::{Cell, Finding};
+use crate::play::Results;
+
+/// This crate, as its documentation wants it to be used.
+const OURS: &str = "zookeeper-recipes-tokens";
+
+/// Updates that are lost each time, by way and faults.
+const LOSSES: &[(&str, &[&str])] = &[
+    ("mariadb-unique-row", &["stopped-after-check", "write-delayed", "restart-empty"]),
+    ("mariadb-for-update", &["write-delayed", "restart-empty"]),
+    ("postgresql-advisory", &["write-delayed"]),
+    ("redis-setnx-expire", &["stopped-after-check", "write-delayed", "restart-empty", "failover", "clock"]),
+    ("redis-getset", &["stopped-after-check", "write-delayed", "restart-empty", "failover", "clock"]),
+    ("redis-set-nx", &["stopped-after-check", "write-delayed", "restart-empty", "failover", "clock"]),
+    ("redis-watchdog", &["stopped-after-check", "write-delayed", "restart-empty", "failover", "clock"]),
+    ("redis-redlock", &["stopped-after-check", "write-delayed", "restart-empty", "clock"]),
+    ("tair-put", &["write-delayed", "restart-empty", "failover"]),
+    ("tair-put-expire", &["stopped-after-check", "write-delayed", "restart-empty", "failover", "clock"]),
+    ("etcd-lease", &["stopped-after-check", "write-delayed"]),
+    ("zookeeper-one-node", &["stopped-after-check", "write-delayed", "network-cut"]),
+    ("zookeeper-textbook", &["stopped-after-check", "write-delayed", "network-cut"]),
+    ("zookeeper-curator", &["stopped-after-check", "write-delayed", "network-cut"]),
+    ("zookeeper-recipes", &["stopped-after-check", "write-delayed"]),
+];
+
+/// Locks that nobody else gets, by way and faults.
+const STUCK: &[(&str, &[&str])] = &[
+    ("mariadb-unique-row", &["killed"]),
+    ("mariadb-for-update", &["network-cut"]),
+    ("postgresql-advisory", &["network-cut", "waiter-cancelled"]),
+    ("redis-setnx-expire", &["killed-between"]),
+    ("tair-put", &["killed", "unlock-lost"]),
+    ("zookeeper-textbook", &["waiter-cancelled", "unlock-lost"]),
+];
+
+/// What was played and came out otherwise, a sentence each. What was not run proves nothing.
+pub fn surprises(results: &Results) -> Vec<String> {
+    let listed = |list: &[(&str, &[&str])], cell: &Cell| {
+        list.iter().any(|(way, faults)| *way == cell.way && faults.contains(&cell.fault))
+    };
+    let mut surprises = Vec::new();
+    for cell in &results.cells {
+        let (lost, stuck) = match cell.finding {
+            Finding::NotRun | Finding::NotApplicable => continue,
+            Finding::Safe => (false, false),
+            Finding::Lost => (true, false),
+            Finding::Stuck => (false, true),
+            Finding::LostAndStuck => (true, true),
+        };
+        let place = format!("{} under {} ({}): {}", cell.way, cell.fault, cell.run, cell.text);
+        if cell.way == OURS && (lost || stuck) {
+            surprises.push(format!("{place}; it promises more"));
+        }
+        if (listed(LOSSES, cell) && !lost) || (listed(STUCK, cell) && !stuck) {
+            surprises.push(format!("{place}; its textbook promises less"));
+        }
+    }
+    for load in &results.loads {
+        let place = format!("{} with {} contenders ({})", load.way, load.contenders, load.run);
+        if load.lost > 0 {
+            surprises.push(format!("{place} lost {} updates without a fault", load.lost));
+        }
+        if load.way.starts_with("zookeeper-recipes") && load.wake_ups_per_hand_over > 1.05 {
+            surprises.push(format!("{place} woke {:.2} waiters for each release", load.wake_ups_per_hand_over));
+        }
+    }
+    surprises
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::faults::FAULTS;
+    use crate::ways::find;
+
+    #[test]
+    fn lists_name_ways_and_faults_that_exist() {
+        for (way, faults) in LOSSES.iter().chain(STUCK) {
+            find(way).expect("a way");
+            for fault in *faults {
+                assert!(FAULTS.iter().any(|other| other.id == *fault), "{fault}");
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The whole evening: the work of every way, one at a time, then the faults, in several lanes.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::Outcome;
+use crate::cell::{Cell, Finding};
+use crate::faults::{FAULTS, Fault, Fit};
+use crate::load::{Load, Size, measure};
+use crate::servers::Setup;
+use crate::site::Site;
+use crate::stage::Stage;
+use crate::ways::{Kind, Way};
+
+/// Longer than any run should take.
+const RUN_LIMIT: Duration = Duration::from_secs(120);
+
+/// What is to be played.
+#[derive(Clone, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "main.rs makes it")]
+pub struct Program {
+    /// The ways.
+    pub ways: Vec<&'static Way>,
+    /// The ids of the faults.
+    pub faults: Vec<&'static str>,
+    /// Whether it is the short form.
+    pub short: bool,
+    /// How Curator's driver is run, or why it cannot be.
+    pub java: Result<Vec<String>, String>,
+}
+
+/// Everything that came out.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Results {
+    /// The versions of the servers.
+    pub versions: BTreeMap<&'static str, String>,
+    /// The work without faults.
+    pub loads: Vec<Load>,
+    /// The ways whose work could not be measured, and why.
+    pub failures: Vec<String>,
+    /// The cells, in the order of the ways and faults.
+    pub cells: Vec<Cell>,
+}
+
+static RUNS: AtomicUsize = AtomicUsize::new(1);
+
+fn next_run() -> String {
+    format!("r{:03}", RUNS.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Plays everything.
+pub async fn play(program: &Program) -> Results {
+    let mut results = Results::default();
+    for way in &program.ways {
+        work(way, program, &mut results).await;
+    }
+    // Each takes turns with its lane's others; most of the time nothing is done but to wait.
+    let lanes = if program.short { 8 } else { 4 };
+    // Long ones first.
+    let mut ways: Vec<_> = program.ways.clone();
+    ways.sort_by_key(|way| (way.job.is_none(), way.kind != Kind::ZooKeeper));
+    let waiting = Arc::new(Mutex::new(VecDeque::from(ways)));
+    let program = Arc::new(program.clone());
+    let mut running = JoinSet::new();
+    for _ in 0..lanes {
+        let (waiting, program) = (waiting.clone(), program.clone());
+        running.spawn(async move {
+            let mut cells = Vec::new();
+            loop {
+                let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                let Some(way) = next else { return cells };
+                cells.extend(faults(way, &program).await);
+            }
+        });
+    }
+    while let Some(cells) = running.join_next().await {
+        match cells {
+            Ok(cells) => results.cells.extend(cells),
+            Err(error) => results.failures.push(format!("a lane ended: {error}")),
+        }
+    }
+    let position = |cell: &Cell| {
+        let way = program.ways.iter().position(|way| way.id == cell.way);
+        (way, FAULTS.iter().position(|fault| fault.id == cell.fault))
+    };
+    results.cells.sort_by_key(position);
+    results
+}
+
+/// The work of one way, which has the machine for itself.
+async fn work(way: &'static Way, program: &Program, results: &mut Results) {
+    let site = match start(way, &Setup { counts: true, ..Setup::default() }, program).await {
+        Ok(site) => site,
+        Err(error) => return results.failures.push(format!("{}: not run: {error}", way.id)),
+    };
+    results.versions.insert(product(way.kind), site.version().to_owned());
+    if way.plain.is_some_and(|plain| program.ways.iter().any(|way| way.id == plain)) {
+        return;
+    }
+    let (sizes, size): (&[usize], _) = if program.short {
+        (&[1, 8], Size { grants: 80, limit: Duration::from_secs(2) })
+    } else {
+        (&[1, 8, 32], Size { grants: 640, limit: Duration::from_secs(8) })
+    };
+    let _job = start_job(way, &site);
+    for contenders in sizes {
+        let run = next_run();
+        eprintln!("{run}: {}, {contenders} at a time …", way.title);
+        let java = program.java.clone().unwrap_or_default();
+        match measure(way, &site, *contenders, size, &run, &java).await {
+            Ok(load) => results.loads.push(load),
+            Err(error) => {
+                results.failures.push(format!("{} with {contenders} contenders: not run: {error}", way.id));
+            }
+        }
+    }
+}
+
+/// All faults of one way.
+async fn faults(way: &'static Way, program: &Program) -> Vec<Cell> {
+    let mut shared = None;
+    let mut cells = Vec::new();
+    for fault in FAULTS.iter().filter(|fault| program.faults.contains(&fault.id)) {
+        let run = next_run();
+        let played = timeout(RUN_LIMIT, one(way, fault, program, &run, &mut shared)).await;
+        let cell = match played {
+            Ok(Ok(cell)) => cell,
+            Ok(Err(error)) => Cell::missing(way.id, fault.id, Finding::NotRun, &error.to_string()),
+            Err(_) => Cell::missing(way.id, fault.id, Finding::NotRun, "it took too long"),
+        };
+        eprintln!("{run}: {}, {}: {}", way.title, fault.title, cell.text);
+        cells.push(cell);
+    }
+    cells
+}
+
+async fn one(
+    way: &'static Way,
+    fault: &'static Fault,
+    program: &Program,
+    run: &str,
+    shared: &mut Option<Site>,
+) -> Outcome<Cell> {
+    let (mut own, setup) = match (fault.fit)(way)? {
+        Fit::Not(why) => return Ok(Cell::missing(way.id, fault.id, Finding::NotApplicable, why)),
+        Fit::Own(setup) => (Some(start(way, &setup, program).await?), setup),
+        Fit::Shared => (None, Setup::default()),
+    };
+    if own.is_none() && shared.is_none() {
+        *shared = Some(start(way, &setup, program).await?);
+    }
+    let site = own.as_mut().or(shared.as_mut()).ok_or("no servers")?;
+    let _job = start_job(way, site);
+    let java = program.java.clone().unwrap_or_default();
+    let stage = Stage::new(way, run, site.addresses(), &java).await?;
+    let outcomes = (fault.play)(&stage, site, &setup).await?;
+    Ok(Cell::played(way.id, fault.id, run.to_owned(), outcomes, way.optimistic))
+}
+
+async fn start(way: &Way, setup: &Setup, program: &Program) -> Outcome<Site> {
+    if way.java {
+        program.java.as_ref().map_err(|why| why.clone())?;
+    }
+    Site::start(way.kind, setup).await
+}
+
+/// A job that ends with its run.
+struct Running(tokio::task::AbortHandle);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn start_job(way: &Way, site: &Site) -> Option<Running> {
+    let place = crate::ways::Place { addresses: site.addresses(), ..Default::default() };
+    way.job.map(|job| Running(job(place)))
+}
+
+/// The name of a server.
+pub fn product(kind: Kind) -> &'static str {
+    match kind {
+        Kind::MariaDb => "MariaDB",
+        Kind::PostgreSql => "PostgreSQL",
+        Kind::Redis | Kind::FiveRedis => "Redis",
+        Kind::Etcd => "etcd",
+        Kind::ZooKeeper => "ZooKeeper",
+    }
+}

@@ -1,0 +1,70 @@
+//! ZooKeeper: the testbed's server, which `zk-docker` finds and installs.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::Outcome;
+use crate::servers::process::cpu_time;
+use crate::servers::{Disk, Server, Setup, local};
+
+/// A ZooKeeper server.
+#[derive(Debug)]
+pub struct ZooKeeper {
+    server: testbed::Server,
+    version: String,
+}
+
+impl ZooKeeper {
+    /// Starts one, with the machine's clock.
+    ///
+    /// # Errors
+    ///
+    /// If it is not installed, or does not start.
+    pub async fn start(_setup: &Setup) -> Outcome<Self> {
+        let server = testbed::Server::start().await?;
+        let about = server.four_letter_word("srvr").await?;
+        let version = about.lines().find_map(|line| line.strip_prefix("Zookeeper version: "));
+        let version = version.and_then(|version| version.split([',', '-']).next()).unwrap_or("unknown").to_owned();
+        Ok(Self { server, version })
+    }
+}
+
+#[async_trait]
+impl Server for ZooKeeper {
+    fn address(&self) -> SocketAddr {
+        local(self.server.port())
+    }
+
+    fn version(&self) -> &str {
+        &self.version
+    }
+
+    async fn requests(&self) -> Outcome<u64> {
+        let counts = self.server.four_letter_word("mntr").await?;
+        let count = counts.lines().find_map(|line| line.strip_prefix("zk_packets_received"));
+        Ok(count.ok_or("no zk_packets_received")?.trim().parse()?)
+    }
+
+    /// The watches that have fired.
+    async fn notifications(&self) -> Outcome<Option<u64>> {
+        let counts = self.server.four_letter_word("mntr").await?;
+        let watches = counts.lines().filter_map(|line| line.split_once('\t'));
+        let watches =
+            watches.filter(|(name, _)| name.starts_with("zk_sum_node_") && name.ends_with("_watch_count"));
+        Ok(Some(watches.filter_map(|(_, count)| count.trim().parse::<u64>().ok()).sum()))
+    }
+
+    fn cpu_time(&self) -> Outcome<Duration> {
+        cpu_time(self.server.process_id().ok_or("ZooKeeper does not run")?)
+    }
+
+    async fn restart(&mut self, disk: Disk) -> Outcome {
+        match disk {
+            Disk::Kept => self.server.restart().await?,
+            Disk::Lost => self.server.restart_empty().await?,
+        }
+        Ok(())
+    }
+}

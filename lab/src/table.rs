@@ -1,0 +1,110 @@
+//! The tables on the terminal.
+
+use crate::cell::Cell;
+use crate::faults::FAULTS;
+use crate::play::Results;
+use crate::ways::Way;
+
+/// Ways down, faults across; what is too wide for a column is in its cells' own lines.
+pub fn faults(ways: &[&Way], results: &Results) -> String {
+    let shown: Vec<_> =
+        FAULTS.iter().filter(|fault| results.cells.iter().any(|cell| cell.fault == fault.id)).collect();
+    let find = |way: &str, fault: &str| results.cells.iter().find(|cell| cell.way == way && cell.fault == fault);
+    let mut rows = vec![vec![Vec::new()]];
+    rows[0].extend(shown.iter().map(|fault| wrap(fault.title, 14)));
+    for way in ways {
+        let mut row = vec![wrap(way.title, 22)];
+        row.extend(shown.iter().map(|fault| find(way.id, fault.id).map_or(Vec::new(), lines)));
+        rows.push(row);
+    }
+    layout(&rows)
+}
+
+fn lines(cell: &Cell) -> Vec<String> {
+    let text = match cell.text.strip_prefix("not run: ") {
+        Some(_) => "not run",
+        None => &cell.text,
+    };
+    let mut lines: Vec<_> = text.split(", ").flat_map(|part| wrap(part, 14)).collect();
+    if !cell.run.is_empty() {
+        lines.push(cell.run.clone());
+    }
+    lines
+}
+
+/// The work without faults.
+pub fn work(ways: &[&Way], results: &Results) -> String {
+    let head = "contenders,locks/s,p50 ms,p99 ms,requests,wake-ups,overtaking,server CPU,lost,run";
+    let mut rows = vec![vec![Vec::new()]];
+    rows[0].extend(head.split(',').map(|word| wrap(word, 12)));
+    for load in &results.loads {
+        let title = ways.iter().find(|way| way.id == load.way).map_or(load.way, |way| way.title);
+        let contenders = match load.processes == load.contenders {
+            true => load.contenders.to_string(),
+            false => format!("{} in {}", load.contenders, load.processes),
+        };
+        let row = [
+            title.to_owned(),
+            contenders,
+            format!("{:.0}", load.hand_overs_per_second),
+            format!("{:.2}", load.p50_ms),
+            format!("{:.1}", load.p99_ms),
+            format!("{:.1}", load.requests_per_hand_over),
+            format!("{:.1}", load.wake_ups_per_hand_over),
+            format!("{:.0} %", load.overtaking_percent),
+            format!("{:.2} ms", load.server_cpu_ms_per_hand_over),
+            load.lost.to_string(),
+            load.run.clone(),
+        ];
+        rows.push(row.into_iter().map(|cell| vec![cell]).collect());
+    }
+    layout(&rows)
+}
+
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => *line += &format!(" {word}"),
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// Rows of cells of lines. A row of several lines has an empty one after it.
+fn layout(rows: &[Vec<Vec<String>>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).flatten();
+        cells.map(|line| line.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<_> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let height = row.iter().map(Vec::len).max().unwrap_or(0);
+        for line in 0..height {
+            let mut whole = String::new();
+            for (column, width) in widths.iter().enumerate() {
+                let part = row.get(column).and_then(|cell| cell.get(line)).map_or("", String::as_str);
+                whole += &format!("{part:<width$}  ");
+            }
+            text += whole.trim_end();
+            text.push('\n');
+        }
+        if height > 1 {
+            text.push('\n');
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_wrapped_at_words() {
+        assert_eq!(wrap("stuck for over 12.3 s", 14), ["stuck for over", "12.3 s"]);
+    }
+}
