@@ -18,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use zookeeper_recipes::zookeeper_client::Client;
-use zookeeper_recipes::{Options, Session};
+use zookeeper_recipes::{Options, Session, path};
 
 use crate::config::Config;
 use crate::http::{App, Fleet};
@@ -47,14 +47,7 @@ async fn main() -> Result<()> {
     tracing::info!(address, "listening");
     let identifier = config.advertise.clone().unwrap_or(address);
     // HTTP is up before ZooKeeper is. The first error ends both.
-    let (session, ()) = tokio::try_join!(coordinate(&config, identifier, &app), serve(&config, listener, &app))?;
-    // Last: requests in flight need their locks. The exit code does not depend on it: a session that cannot be closed
-    // now ends by itself.
-    if let Some(session) = session
-        && let Err(error) = session.close().await
-    {
-        tracing::warn!(%error, "locks may stay until the session expires");
-    }
+    tokio::try_join!(coordinate(&config, identifier, &app), serve(&config, listener, &app))?;
     Ok(())
 }
 
@@ -73,32 +66,29 @@ async fn serve(config: &Config, listener: TcpListener, app: &Arc<App>) -> Result
     Ok(())
 }
 
-/// Connects, and leads whenever elected. Returns the session once it leads no more.
-async fn coordinate(config: &Config, identifier: String, app: &Arc<App>) -> Result<Option<Session>> {
-    let Some(session) = app.draining.run_until_cancelled(connect(config)).await.transpose()? else {
-        return Ok(None);
-    };
+/// Connects as soon as a server is there, and leads whenever elected, until SIGTERM. Then it resigns, serves some time longer,
+/// and drains the session: requests that wait for a lock are answered 503, and those that have one finish.
+async fn coordinate(config: &Config, identifier: String, app: &Arc<App>) -> Result<()> {
+    let connector = Client::connector().with_session_timeout(config.session_timeout);
     // Orders come and go, and so do the paths of their locks.
-    let session = session.with_lock_options(Options::new().with_identifier(identifier).with_path_removal(true));
+    let options = Options::new().with_identifier(&identifier).with_path_removal(true);
+    let session = Session::lazy(connector, &config.hosts)?.with_lock_options(options);
+    // The first event is the first connection.
+    if app.draining.run_until_cancelled(session.events().next()).await.is_none() {
+        return Ok(session.close().await?);
+    }
+    // For others to see who is there.
+    let _member = session.keep_node(&format!("/members/{}", path::segment(&identifier)), identifier.as_bytes())?;
     let fleet = Fleet::new(Arc::new(session.clone()))?;
     let fleet = app.fleet.get_or_init(|| fleet);
     tracing::info!("ready");
     leader::lead(&*fleet.election, app).await?;
-    Ok(Some(session))
-}
-
-/// Connects as soon as a server is there.
-async fn connect(config: &Config) -> Result<Session, zookeeper_recipes::Error> {
-    let mut pause = Duration::from_millis(250);
-    loop {
-        let connector = Client::connector().with_session_timeout(config.session_timeout);
-        match Session::connect_with(connector, &config.hosts).await {
-            // It has the reason of each host.
-            Err(error) if error.is_transient() => tracing::warn!(%error, retry_in = ?pause, "cannot connect"),
-            // Connected; or a mistake that no retry fixes.
-            connected => return connected,
-        }
-        sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_secs(5));
+    sleep(config.notice).await;
+    match session.drain(config.drain).await {
+        Ok(0) => tracing::info!("drained"),
+        Ok(cut_off) => tracing::warn!(cut_off, "locks were released under their requests"),
+        // The exit code does not depend on it: a session that cannot be closed now ends by itself.
+        Err(error) => tracing::warn!(%error, "locks may stay until the session expires"),
     }
+    Ok(())
 }

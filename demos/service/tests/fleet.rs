@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
@@ -24,6 +24,9 @@ use zookeeper_recipes::{Election, Mutex, Session};
 /// Far longer than anything takes; a test that waits this long has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long the fleet is under load at least, in seconds.
+const SECONDS: &str = "FLEET_SECONDS";
+
 /// Orders that are under way at a time.
 const CUSTOMERS: usize = 6;
 
@@ -38,8 +41,13 @@ struct Service {
 
 impl Service {
     async fn start(hosts: &str, folder: &Path) -> Self {
+        Self::start_with(hosts, folder, &[]).await
+    }
+
+    async fn start_with(hosts: &str, folder: &Path, arguments: &[&str]) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_service"))
             .args(["--listen", "127.0.0.1:0", "--hosts", hosts, "--session-timeout", "3", "--notice", "0.2"])
+            .args(arguments)
             .arg("--database")
             .arg(folder.join("orders"))
             .env("NO_COLOR", "1")
@@ -214,12 +222,15 @@ impl Shop {
         timeout(Duration::from_secs(1), first).await.unwrap_or(false)
     }
 
-    /// Waits until each customer has received some more, so the orders of now are done.
+    /// Waits until each customer has received some more, so the orders of now are done; and for its share of a longer run.
     async fn ships_more(&self) {
+        let seconds = std::env::var(SECONDS).map_or(0.0, |seconds| seconds.parse().expect("a number"));
+        let until_then = Instant::now() + Duration::from_secs_f64(seconds / 6.0);
         let shipped = || self.shipped.each_ref().map(|shipped| shipped.load(Ordering::Relaxed));
         let before = shipped();
         until("each customer is served", async || {
-            shipped().iter().zip(before).all(|(shipped, before)| *shipped >= before + 3)
+            let has_more = |(shipped, before): (&usize, usize)| *shipped >= before + 3;
+            Instant::now() >= until_then && shipped().iter().zip(before).all(has_more)
         })
         .await;
     }
@@ -248,6 +259,7 @@ async fn fleet_ships_each_order_once_while_processes_are_killed_stopped_and_drai
         let candidates = election.contenders().await.expect("listed").into_iter();
         candidates.map(|candidate| candidate.identifier_lossy().into_owned()).collect::<Vec<_>>()
     };
+    let members = async || session.locks_under("/members").await.expect("listed");
     let is_gone = async |service: &Service| !candidates().await.contains(&service.address);
     let mut fleet = Vec::new();
     for _ in 0..3 {
@@ -281,9 +293,11 @@ async fn fleet_ships_each_order_once_while_processes_are_killed_stopped_and_drai
     })
     .await;
     until("its session has expired", async || is_gone(&paused).await).await;
+    assert_eq!(members().await.len(), 1, "the stopped process is a member");
     shop.ships_more().await;
     paused.signal(Signal::CONT);
     until("it stands again", async || !is_gone(&paused).await).await;
+    until("it is a member again", async || members().await.len() == 2).await;
     shop.ships_more().await;
     let drained = take_leader(&mut fleet).await;
     assert!(drained.terminate().await.success());
@@ -341,6 +355,38 @@ async fn request_in_flight_is_answered_after_sigterm() {
     assert!(service.terminate().await.success());
     let answer = waits.await.expect("no panic").expect("answered");
     assert!([200, 503].contains(&answer.0), "{answer:?}");
+    assert_no_locks(&session).await;
+    session.close().await.expect("closed");
+}
+
+/// No process is a contender any more. It is asked once: nothing is left to the end of a session.
+async fn assert_no_locks(session: &Session) {
+    let lock = Mutex::new(session, "/orders/7").expect("a lock");
+    assert_eq!(lock.contenders().await.expect("listed"), [], "of the order");
+    let election = Election::new(session, "/leader").expect("an election");
+    assert_eq!(election.contenders().await.expect("listed"), [], "of the election");
+}
+
+#[tokio::test]
+async fn lock_of_a_request_that_outlasts_the_drain_is_released_and_the_process_ends() {
+    let (hosts, session, folder) = world().await;
+    let service = Service::start_with(&hosts, folder.path(), &["--drain", "0.1"]).await;
+    service.serves("/leads", 200).await;
+    assert_eq!(ask(&service.address, "PUT", "/orders/7").await.expect("answered").0, 200);
+    // Its store keeps the request waiting for a second, and it the lock.
+    let database = Connection::open(folder.path().join("orders")).expect("a database");
+    database.execute_batch("BEGIN EXCLUSIVE").expect("locked");
+    let address = service.address.clone();
+    let waits = tokio::spawn(async move { ask(&address, "POST", "/orders/7/ship").await });
+    let lock = Mutex::new(&session, "/orders/7").expect("a lock");
+    until("it is at work", async || !lock.contenders().await.expect("listed").is_empty()).await;
+    assert!(service.terminate().await.success());
+    assert_no_locks(&session).await;
+    // It may be cut off with the process.
+    if let Ok((status, body)) = waits.await.expect("no panic") {
+        assert!([409, 503].contains(&status), "{status} {body}");
+    }
+    database.execute_batch("ROLLBACK").expect("unlocked");
     session.close().await.expect("closed");
 }
 

@@ -1,0 +1,6 @@
+//! The real binary on a real ZooKeeper: its page in headless Chromium, and its numbers.
+
+mod chromium;
+mod page;
+mod scrape;
+mod support;

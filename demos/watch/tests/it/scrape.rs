@@ -1,0 +1,190 @@
+//! The numbers that a Prometheus gets, and the dashboard that shows them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+use testbed::proxy::Proxy;
+
+use crate::support::{FROM_HERE, Watch, World, soon, until};
+
+/// Where the names are documented.
+const NAMES: &str = include_str!("../../../../src/metrics.rs");
+
+const DASHBOARD: &str = include_str!("../../dashboard.json");
+
+/// The metrics that are documented.
+fn documented() -> BTreeSet<&'static str> {
+    let names: BTreeSet<_> = NAMES
+        .lines()
+        .filter_map(|line| line.strip_prefix("pub const ")?.split_once(": &str = \"")?.1.strip_suffix("\";"))
+        .collect();
+    assert!(names.len() >= 10, "{names:?}");
+    names
+}
+
+/// An answer of `/metrics`.
+#[derive(Default)]
+struct Scrape {
+    /// Descriptions by metric.
+    help: BTreeMap<String, String>,
+    /// Types by metric.
+    types: BTreeMap<String, String>,
+    /// Values by series, such as `name{kind="lock"}`.
+    series: BTreeMap<String, f64>,
+}
+
+impl Scrape {
+    async fn of(watch: &Watch) -> Self {
+        let (status, text) = watch.ask("GET", "/metrics", "").await;
+        assert_eq!(status, 200, "{text}");
+        let mut scrape = Self::default();
+        for line in text.lines().filter(|line| !line.is_empty()) {
+            let words: Vec<_> = line.splitn(4, ' ').collect();
+            match words[..] {
+                ["#", "HELP", name, help] => drop(scrape.help.insert(name.to_owned(), help.to_owned())),
+                ["#", "TYPE", name, kind] => drop(scrape.types.insert(name.to_owned(), kind.to_owned())),
+                _ => {
+                    let (series, value) = line.rsplit_once(' ').expect("a series with a value");
+                    scrape.series.insert(series.to_owned(), value.parse().expect("a number"));
+                }
+            }
+        }
+        scrape
+    }
+
+    fn value(&self, series: &str) -> f64 {
+        self.series.get(series).copied().unwrap_or_default()
+    }
+
+    /// The names of its series, such as `name_bucket`, each with its labels.
+    fn samples(&self) -> BTreeMap<&str, BTreeSet<&str>> {
+        let mut samples = BTreeMap::<_, BTreeSet<_>>::new();
+        for series in self.series.keys() {
+            let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+            let labels = labels.split(',').filter_map(|label| Some(label.split_once('=')?.0));
+            samples.entry(name).or_default().extend(labels);
+        }
+        samples
+    }
+}
+
+/// What is counted of a lock that was granted, contended, revoked and lost, and of a session that expired.
+async fn after_all_events() -> Scrape {
+    let world = World::new().await;
+    let proxy = Proxy::start(&world.server).await.expect("a proxy");
+    let watch = Arc::new(Watch::start(&format!("{}{}", proxy.hosts(), world.chroot)).await);
+    let work = |millis: u32| {
+        let watch = watch.clone();
+        tokio::spawn(async move { watch.ask("POST", &format!("/work/{millis}"), FROM_HERE).await })
+    };
+    let (status, body) = work(1).await.expect("no panic");
+    assert_eq!(status, 200, "{body}");
+
+    // Waits for us, and then works for longer than this test takes.
+    let ours = world.lock_of("ours");
+    let guard = ours.lock().await.expect("held");
+    let contenders = async || ours.contenders().await.expect("listed");
+    let revoked = work(u32::MAX);
+    until("it waits", async || contenders().await.len() == 2).await;
+    guard.release().await.expect("released");
+    // Not only first in the queue: it has learned of its grant.
+    let holding = "zookeeper_lock_holds{kind=\"lock\",lock=\"orders\"}";
+    let holds = async || Scrape::of(&watch).await.value(holding) == 1.0;
+    until("it holds", holds).await;
+    ours.revoke(&contenders().await[0]).await.expect("revoked");
+    let (status, body) = soon("it is done", revoked).await.expect("no panic");
+    assert!((status, body.contains("revoked")) == (200, true), "{status} {body}");
+
+    let lost = work(u32::MAX);
+    until("it holds", holds).await;
+    // Which is measured from time to time, while there are holds.
+    let trust = async || Scrape::of(&watch).await.value("zookeeper_session_trust_seconds") > 0.0;
+    until("trust is measured", trust).await;
+    ours.break_lock(&contenders().await[0]).await.expect("deleted");
+    let (status, body) = soon("it is done", lost).await.expect("no panic");
+    assert_eq!(status, 409, "{body}");
+
+    let session = proxy.session().expect("its session");
+    proxy.refuse();
+    testbed::expire::expire(&world.server, session).await.expect("expired");
+    proxy.heal();
+    let renewals = async || Scrape::of(&watch).await.value("zookeeper_session_renewals_total") >= 1.0;
+    until("the session is renewed", renewals).await;
+    let scrape = Scrape::of(&watch).await;
+    assert!(Arc::into_inner(watch).expect("no work is left").terminate().await);
+    world.session.close().await.expect("closed");
+    scrape
+}
+
+#[tokio::test]
+async fn scrape_has_every_documented_metric_with_its_unit() {
+    let scrape = after_all_events().await;
+    let found: BTreeSet<_> = scrape.types.keys().map(String::as_str).collect();
+    assert_eq!(found, documented(), "the metrics of the scrape");
+    for (name, kind) in &scrape.types {
+        let help = scrape.help.get(name).unwrap_or_else(|| panic!("{name} has no description"));
+        let in_name = ["_total", "_seconds", "_nodes"].iter().any(|unit| name.ends_with(unit));
+        assert!(in_name || ["contenders", "locks"].iter().any(|unit| help.starts_with(unit)), "{name}: {help}");
+        assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
+        assert_ne!(kind, "summary", "{name}: quantiles of several processes cannot be added up");
+    }
+    let granted = "kind=\"lock\",outcome=\"granted\",lock=\"orders\"";
+    let by_kind = "kind=\"lock\",lock=\"orders\"";
+    for (series, expected) in [
+        (format!("zookeeper_lock_acquisitions_total{{{granted}}}"), 3.0),
+        (format!("zookeeper_lock_wait_seconds_count{{{granted}}}"), 3.0),
+        (format!("zookeeper_lock_hold_seconds_count{{{by_kind}}}"), 3.0),
+        (format!("zookeeper_lock_holds{{{by_kind}}}"), 0.0),
+        ("zookeeper_lock_losses_total{kind=\"lock\",cause=\"deleted\",lock=\"orders\"}".to_owned(), 1.0),
+        (format!("zookeeper_lock_contenders_ahead_sum{{{by_kind}}}"), 1.0),
+    ] {
+        assert_eq!(scrape.series.get(&series), Some(&expected), "{series} of {:#?}", scrape.series);
+    }
+}
+
+/// The queries of a dashboard, wherever they are in it.
+fn queries(dashboard: &Value) -> Vec<&str> {
+    match dashboard {
+        Value::Object(fields) => {
+            let query = fields.get("expr").and_then(Value::as_str);
+            fields.values().flat_map(queries).chain(query).collect()
+        }
+        Value::Array(items) => items.iter().flat_map(queries).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The words of a query that could be names.
+fn words(query: &str) -> impl Iterator<Item = &str> {
+    query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty())
+}
+
+#[tokio::test]
+async fn dashboard_shows_every_documented_metric_and_only_what_is_scraped() {
+    let scrape = after_all_events().await;
+    let samples = scrape.samples();
+    let dashboard: Value = serde_json::from_str(DASHBOARD).expect("JSON");
+    let queries = queries(&dashboard);
+    let mut shown = BTreeSet::new();
+    for query in &queries {
+        let used: Vec<_> = words(query).filter(|word| word.starts_with("zookeeper_")).collect();
+        assert!(!used.is_empty(), "no metric: {query}");
+        for sample in used {
+            let labels = samples.get(sample).unwrap_or_else(|| panic!("not scraped: {sample} of {query}"));
+            // What a legend or a filter uses, as `by (le, kind)` or `{kind=~"$kind"}`.
+            for list in query.split("by (").skip(1).filter_map(|rest| rest.split_once(')')) {
+                let unknown = words(list.0).find(|label| *label != "instance" && !labels.contains(label));
+                assert_eq!(unknown, None, "a label that {sample} has not: {query}");
+            }
+            for filter in query.split('{').skip(1).filter_map(|rest| rest.split_once('}')) {
+                let mut names = filter.0.split(',').filter_map(|filter| filter.split(['=', '!']).next());
+                let unknown = names.find(|label| *label != "instance" && !labels.contains(label));
+                assert_eq!(unknown, None, "a label that {sample} has not: {query}");
+            }
+            let of = ["_bucket", "_sum", "_count"].iter().find_map(|end| sample.strip_suffix(end));
+            shown.insert(of.filter(|of| scrape.types.contains_key(*of)).unwrap_or(sample));
+        }
+    }
+    assert_eq!(shown, documented(), "the metrics that the dashboard shows");
+}
