@@ -1,0 +1,82 @@
+//! Owns the acquisition: which recipe stands for which option, and that a path is either a lock or a semaphore.
+
+use std::time::Duration;
+
+use zookeeper_recipes::{Error, LockGuard, LockProvider, Mutex, Semaphore, Session};
+
+use crate::exit::{Failure, MIXED};
+
+/// What is held.
+///
+/// The nodes of the first three exclude each other in one queue, except readers among themselves. Curator's mutex sees only
+/// the first, and its read-write lock the other two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Mutex,
+    Writer,
+    Reader,
+    /// One of the slots of a semaphore.
+    Slot(u32),
+}
+
+/// How long a call waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Patience {
+    Endless,
+    None,
+    For(Duration),
+}
+
+/// Waits for the lock; `None` if it is busy.
+pub(crate) async fn acquire(
+    session: &Session,
+    path: &str,
+    kind: Kind,
+    patience: Patience,
+) -> Result<Option<Box<dyn LockGuard>>, Error> {
+    /// Calls the method for the patience.
+    macro_rules! call {
+        ($lock:expr, $wait:ident, $try:ident, $try_for:ident $(, $count:expr)?) => {{
+            let lock = $lock;
+            match patience {
+                Patience::Endless => Ok(Some(lock.$wait($($count)?).await?)),
+                Patience::None => lock.$try($($count)?).await,
+                Patience::For(limit) => lock.$try_for($($count,)? limit).await,
+            }
+        }};
+    }
+    match kind {
+        Kind::Mutex => call!(session.lock_at(path)?, lock, try_lock, try_lock_for),
+        Kind::Reader => call!(session.rw_lock_at(path)?, read, try_read, try_read_for),
+        Kind::Writer => {
+            let guard = call!(session.rw_lock_at(path)?, write, try_write, try_write_for)?;
+            Ok(guard.map(|guard| guard as Box<dyn LockGuard>))
+        }
+        Kind::Slot(slots) => {
+            call!(session.semaphore_at(path, slots)?, acquire, try_acquire, try_acquire_for, 1)
+        }
+    }
+}
+
+/// Refuses a path that others use in another way: a semaphore has its nodes below the path, and so neither excludes the other.
+///
+/// It looks once the lock is held: of two that are granted at once, each has its node before it looks, so one at least
+/// sees the other.
+pub(crate) async fn refuse_mixture(session: &Session, path: &str, kind: Kind) -> Result<(), Failure> {
+    let (others, used, wanted) = match kind {
+        Kind::Slot(_) => (Mutex::new(session, path)?.contenders().await?, "as a lock", "as a semaphore, with -N"),
+        _ => {
+            let others = Semaphore::new(session, path, u32::MAX)?.contenders().await?;
+            (others, "as a semaphore", "as a lock, without -N")
+        }
+    };
+    if others.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "{path} is in use {used} ({} contenders), and this run would use it {wanted}: they do not exclude each other; \
+         choose another path, or the same options",
+        others.len()
+    );
+    Err(Failure::new(MIXED, message))
+}

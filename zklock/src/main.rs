@@ -1,0 +1,69 @@
+//! `zklock`: flock(1) for a fleet, on ZooKeeper. See README.md.
+
+mod acquire;
+mod change;
+mod changes;
+mod cli;
+mod command;
+mod connect;
+mod doctor;
+mod exit;
+mod generate;
+mod list;
+mod messages;
+mod progress;
+mod queue;
+mod run;
+mod signals;
+mod terminal;
+mod wait;
+mod watch;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Action, Cli};
+use crate::exit::Failure;
+use crate::messages::{flush, report};
+
+fn main() -> ExitCode {
+    let code = match Cli::try_parse() {
+        Ok(cli) => perform(cli.action),
+        Err(error) => {
+            // There is nobody to report to if this fails.
+            _ = error.print();
+            Ok(if error.use_stderr() { exit::USAGE } else { 0 })
+        }
+    };
+    let code = code.unwrap_or_else(|failure| {
+        if !failure.message.is_empty() {
+            report(&failure);
+        }
+        failure.code
+    });
+    flush();
+    ExitCode::from(code)
+}
+
+fn perform(action: Action) -> Result<u8, Failure> {
+    // The session has a thread beside the one that writes and waits, which may block.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::new(exit::OTHER, format!("no threads: {error}")))?;
+    let code = runtime.block_on(async {
+        match action {
+            Action::Run(given) => run::run(&given).await,
+            Action::List(given) => list::list(&given).await,
+            Action::Wait(given) => wait::wait(&given).await,
+            Action::Break(given) => change::break_node(&given).await,
+            Action::Revoke(given) => change::revoke(&given).await,
+            Action::Watch(given) => watch::watch(&given).await,
+            Action::Doctor(given) => doctor::doctor(&given).await,
+            Action::Completions { shell } => generate::completions(shell),
+            Action::Man { directory } => generate::man(&directory),
+        }
+    });
+    // A thread may still wait for somebody at a terminal.
+    runtime.shutdown_background();
+    code
+}

@@ -1,0 +1,55 @@
+//! Owns what is shown while we wait: how many are ahead, and who holds the lock.
+
+use std::convert::Infallible;
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+use zookeeper_recipes::Session;
+
+use crate::acquire::Kind;
+use crate::messages::{Status, report};
+use crate::queue::{Queue, plain};
+
+/// Most locks are granted before anybody would want to know.
+const FIRST: Duration = Duration::from_millis(300);
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Shows the queue on standard error if that is a terminal, and reports it once if the user wants reports.
+pub(crate) async fn show(session: &Session, path: &str, kind: Kind, verbose: bool) -> Infallible {
+    let is_terminal = Status::is_seen();
+    if !is_terminal && !verbose {
+        return std::future::pending().await;
+    }
+    let (began, mut status, mut is_reported) = (Instant::now(), Status::default(), false);
+    sleep(FIRST).await;
+    loop {
+        let look = Instant::now();
+        if let Some(text) = describe(session, path, kind).await {
+            if is_terminal {
+                status.show(format_args!("{text}; {} s", began.elapsed().as_secs()));
+            } else if !is_reported {
+                is_reported = true;
+                report(text);
+            }
+        }
+        // A queue of thousands is not read every second.
+        sleep(LOOK.max(20 * look.elapsed())).await;
+    }
+}
+
+/// `None` if we are not in the queue, or no server answers.
+async fn describe(session: &Session, path: &str, kind: Kind) -> Option<String> {
+    let slots = match kind {
+        Kind::Slot(slots) => Some(slots),
+        _ => None,
+    };
+    let queue = Queue::look(session, path, slots).await.ok()?;
+    let entries = queue.entries();
+    let ours =
+        entries.iter().position(|entry| entry.contender.session_id() == session.id() && entry.position > 0)?;
+    let holder = entries.iter().find(|entry| entry.contender.is_holder())?;
+    let by = plain(&holder.contender.identifier_lossy(), 60);
+    Some(format!("{path} is held by {by}, and {ours} are ahead"))
+}

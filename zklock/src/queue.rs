@@ -1,0 +1,135 @@
+//! Owns [`Queue`]: the contenders of a lock at one moment, as operators see them.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use zookeeper_recipes::{Contender, Mutex, Semaphore, Session};
+
+use crate::exit::{Failure, NO, USAGE};
+
+/// The holders and waiters of a lock, the holders first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Queue {
+    entries: Vec<Entry>,
+}
+
+/// A contender with its position: 0 is held, and N has N-1 waiters ahead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) position: usize,
+    pub(crate) contender: Contender,
+    /// Its node, relative to the lock path.
+    pub(crate) node: String,
+}
+
+impl Queue {
+    /// Looks at a path, as a lock and as a semaphore with this number of slots. Without it, each that is taken is held.
+    pub(crate) async fn look(session: &Session, path: &str, slots: Option<u32>) -> Result<Self, Failure> {
+        let lock = Mutex::new(session, path)?;
+        let semaphore = Semaphore::new(session, path, slots.unwrap_or(u32::MAX))?;
+        let (lock, semaphore) = tokio::try_join!(lock.contenders(), semaphore.contenders())?;
+        let mut waiters = 0;
+        let entries = lock.into_iter().chain(semaphore).map(|contender| {
+            if !contender.is_holder() {
+                waiters += 1;
+            }
+            let position = if contender.is_holder() { 0 } else { waiters };
+            let below = contender.path().strip_prefix(path).unwrap_or_default().trim_start_matches('/');
+            let slash = if below.is_empty() { "" } else { "/" };
+            let node = format!("{below}{slash}{}", contender.name());
+            Entry { position, contender, node }
+        });
+        Ok(Self { entries: entries.collect() })
+    }
+
+    pub(crate) fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Whether the next contender would be granted at once: nobody is there, or of a semaphore, a slot is not taken.
+    pub(crate) fn is_free(&self, slots: Option<u32>) -> bool {
+        let slots = slots.map_or(1, |slots| slots as usize);
+        self.entries.len() < slots && self.entries.iter().all(|entry| entry.position == 0)
+    }
+
+    /// The one that an operator means, by its node or its token.
+    pub(crate) fn find(&self, path: &str, node: &str) -> Result<&Entry, Failure> {
+        let relative = node.strip_prefix(path).map_or(node, |rest| rest.strip_prefix('/').unwrap_or(node));
+        let found: Vec<_> = self
+            .entries
+            .iter()
+            .filter(|entry| entry.node == relative || entry.contender.token().to_string() == node)
+            .collect();
+        match found.as_slice() {
+            [one] => Ok(one),
+            [] => Err(Failure::new(
+                NO,
+                format!("{path} has no contender with this node or token: {}", plain(node, 200)),
+            )),
+            several => {
+                let count = several.len();
+                let message = format!("{count} contenders of {path} have the token {node}: name one by its node");
+                Err(Failure::new(USAGE, message))
+            }
+        }
+    }
+}
+
+/// A text on one row of a terminal. Characters that could steer the terminal are escaped, and what is too long is cut off.
+pub(crate) fn plain(text: &str, most: usize) -> String {
+    let mut plain = String::new();
+    for (count, c) in text.chars().enumerate() {
+        if count == most {
+            plain.push('…');
+            break;
+        }
+        match c {
+            '"' | '\'' | '\\' => plain.push(c),
+            c => plain.extend(c.escape_debug()),
+        }
+    }
+    plain
+}
+
+/// A time as `2024-05-31T23:59:59Z`.
+pub(crate) fn utc(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    // Years begin in March here, so that the leap day is the last of its year; 719,468 days before 1970 began the first.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, later) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let year = 400 * era + year + later;
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_709_251_199, "2024-02-29T23:59:59Z"),
+            (1_735_689_599, "2024-12-31T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(utc(UNIX_EPOCH + Duration::from_secs(seconds)), text);
+        }
+    }
+
+    #[test]
+    fn texts_cannot_steer_a_terminal() {
+        assert_eq!(plain("\x1b[2J\nzk-1's \u{202e}", 100), "\\u{1b}[2J\\nzk-1's \\u{202e}");
+        assert_eq!(plain("bücher", 3), "büc…");
+    }
+}

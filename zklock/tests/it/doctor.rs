@@ -1,0 +1,139 @@
+//! `zklock doctor`: what it finds, and what not.
+
+use std::time::Duration;
+
+use testbed::proxy::Proxy;
+use testbed::{Ensemble, Server, free_port};
+
+use crate::support::{World, code, hosts, stderr, stdout, zklock};
+
+/// Runs it with a session so long that this machine is fast enough.
+fn doctor(hosts: &str, more: &[&str]) -> (Option<i32>, String) {
+    let done = zklock(["doctor", "--hosts", hosts, "--session", "30"].iter().chain(more));
+    (code(&done), format!("{}{}", stdout(&done), stderr(&done)))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_has_to_be_fixed_in_a_good_ensemble() {
+    let ensemble = Ensemble::start(3).await.expect("an ensemble");
+    let (code, report) = doctor(&ensemble.hosts(), &["/locks/report"]);
+    assert_eq!(code, Some(0), "{report}");
+    assert!(!report.contains("fix  "), "{report}");
+    for part in
+        [", leader, tick 200ms", ", follower, tick 200ms", "session 30s", "quorum write ", "containers work"]
+    {
+        assert!(report.contains(part), "{part}: {report}");
+    }
+    assert!(report.contains("/locks/report") && report.contains("does not exist now"), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_member_is_found() {
+    let mut ensemble = Ensemble::start(3).await.expect("an ensemble");
+    let follower = ensemble.followers().await.expect("followers")[0];
+    let name = ensemble.server(follower).hosts();
+    ensemble.server_mut(follower).kill();
+    let leader = ensemble.server(ensemble.leader().await.expect("a leader"));
+    let mut pause = tokio::time::interval(Duration::from_millis(20));
+    while !leader.four_letter_word("mntr").await.expect("answered").contains("zk_synced_followers\t1\n") {
+        pause.tick().await;
+    }
+    let (code, report) = doctor(&ensemble.hosts(), &[]);
+    assert_eq!(code, Some(1), "{report}");
+    assert!(report.contains(&format!("fix   {name}: connection refused; start the server")), "{report}");
+    assert!(report.contains("2 of 3 servers are in step"), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn list_without_all_members_is_found() {
+    let ensemble = Ensemble::start(3).await.expect("an ensemble");
+    let (code, report) = doctor(&ensemble.server(0).hosts(), &[]);
+    assert_eq!(code, Some(0), "{report}");
+    assert!(report.contains("note  the list of hosts has 1 of 3 servers"), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn single_server_is_found() {
+    let (code, report) = doctor(&hosts(), &[]);
+    assert_eq!(code, Some(1), "{report}");
+    assert!(report.contains("fix   there is one server"), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_are_no_ensemble_are_found() {
+    let (one, other) = tokio::join!(Server::start(), Server::start());
+    let (one, other) = (one.expect("a server"), other.expect("a server"));
+    let (code, report) = doctor(&format!("{},{}", one.hosts(), other.hosts()), &[]);
+    assert_eq!(code, Some(1), "{report}");
+    assert!(report.contains("are separate servers: each grants the same lock"), "{report}");
+    assert!(report.contains(": another ensemble, which does not have a lock that is held now"), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn server_that_does_not_report_everything_is_examined_all_the_same() {
+    // The test needs one to find its server. `srvr` is always allowed.
+    let server = Server::builder().config("4lw.commands.whitelist", "conf").start().await.expect("a server");
+    let (code, report) = doctor(&server.hosts(), &[]);
+    assert_eq!(code, Some(1), "there is one server: {report}");
+    assert!(report.contains("not everything is known; allow 4lw.commands.whitelist=mntr"), "{report}");
+    assert!(report.contains("session 30s") && report.contains("quorum write"), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn session_that_the_servers_shorten_is_found() {
+    let server = Server::builder().config("maxSessionTimeout", "5000").start().await.expect("a server");
+    let (code, report) = doctor(&server.hosts(), &[]);
+    assert_eq!(code, Some(1), "{report}");
+    assert!(
+        report.contains("a session of 30s was asked for, and 5s granted; raise maxSessionTimeout"),
+        "{report}"
+    );
+    assert!(report.contains("the server grants 1s or less to 5s"), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn session_that_is_shorter_than_two_ticks_is_found() {
+    let server = Server::builder().tick(Duration::from_secs(3)).config("minSessionTimeout", "1000").start().await;
+    let server = server.expect("a server");
+    let done = zklock(["doctor", "--hosts", &server.hosts(), "--session", "5"]);
+    assert_eq!(code(&done), Some(1), "{}", stderr(&done));
+    assert!(stdout(&done).contains("a session of 5s is shorter than two ticks of 3s"), "{}", stdout(&done));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_writes_are_found() {
+    let proxy = Proxy::start(hosts().split(',').next().expect("a host")).await.expect("a proxy");
+    proxy.hold_answers(Duration::from_millis(700));
+    let done = zklock(["doctor", "--hosts", &proxy.hosts(), "--session", "4"]);
+    assert_eq!(code(&done), Some(1), "{}", stderr(&done));
+    assert!(stdout(&done).contains("a sixth of the session, locks are lost"), "{}", stdout(&done));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acl_and_queue_of_a_path_are_looked_at() {
+    let world = World::new().await;
+    let _guard = world.mutex().lock().await.expect("held");
+    let (_, report) = doctor(&hosts(), &[&world.path]);
+    assert!(report.contains("world:anyone ALL; 1 children"), "{report}");
+    assert!(report.contains("every client that can reach the servers may break its locks"), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_leaves_nothing() {
+    let world = World::new().await;
+    let parent = world.path.rsplit_once('/').expect("a parent").0;
+    let _guard = world.mutex().lock().await.expect("held");
+    doctor(&hosts(), &[&world.path]);
+    assert_eq!(world.session.locks_under(parent).await.expect("listed"), std::slice::from_ref(&world.path));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn chroot_is_examined() {
+    let world = World::new().await;
+    let _guard = world.mutex().lock().await.expect("held");
+    let parent = world.path.rsplit_once('/').expect("a parent").0;
+    let (_, report) = doctor(&format!("{}{parent}", hosts()), &["/lock"]);
+    assert!(report.contains("world:anyone ALL; 1 children"), "{report}");
+    let (code, report) = doctor(&format!("127.0.0.1:{}{parent}", free_port()), &["--session", "1"]);
+    assert_ne!(code, Some(0), "{report}");
+}

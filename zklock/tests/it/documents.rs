@@ -1,0 +1,45 @@
+//! What is generated, and that the documents have it all.
+
+use crate::support::{code, stdout, zklock};
+
+const README: &str = include_str!("../../README.md");
+
+#[test]
+fn manual_pages_are_one_a_subcommand() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let done = zklock([std::ffi::OsStr::new("man"), folder.path().as_os_str()]);
+    assert_eq!(code(&done), Some(0));
+    for page in
+        ["zklock", "zklock-run", "zklock-list", "zklock-wait", "zklock-break", "zklock-revoke", "zklock-doctor"]
+    {
+        let text = std::fs::read_to_string(folder.path().join(format!("{page}.1"))).expect(page);
+        assert!(text.contains(".SH NAME"), "{page}");
+    }
+    let done = zklock(["man", "/no/such/directory"]);
+    assert_eq!(code(&done), Some(74));
+}
+
+#[test]
+fn completions_are_for_every_shell() {
+    for shell in ["bash", "zsh", "fish"] {
+        let done = zklock(["completions", shell]);
+        assert_eq!(code(&done), Some(0));
+        assert!(stdout(&done).contains("doctor"), "{shell}");
+    }
+}
+
+#[test]
+fn readme_has_every_exit_code() {
+    let help = stdout(&zklock(["--help"]));
+    let (_, table) = help.split_once("Exit codes").expect("a table");
+    assert!(table.contains("128+N"), "{table}");
+    for line in table.lines().skip(1).filter(|line| !line.is_empty()) {
+        let code = line.split_whitespace().next().expect("a code");
+        assert!(README.contains(&format!("\n| {code} |")), "{code}");
+    }
+}
+
+#[test]
+fn readme_fits_on_a_few_screens() {
+    assert!(README.lines().count() <= 150, "{} lines", README.lines().count());
+}

@@ -1,0 +1,14 @@
+//! Tests of the binary, as its users run it: `zk-docker/run cargo test -p zklock`.
+
+mod bad_input;
+mod codes;
+mod doctor;
+mod documents;
+mod kinds;
+mod loss;
+mod operators;
+mod run;
+mod signals;
+mod support;
+mod terminal;
+mod watch;

@@ -1,0 +1,155 @@
+//! What operators see and do: list, break, revoke.
+
+use std::process::Command;
+
+use serde_json::Value;
+use zookeeper_recipes::{Contender, Mutex, Options, RwLock, Semaphore};
+
+use crate::support::{World, binary, code, stderr, stdout, zklock};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn list_shows_holders_then_waiters() {
+    let world = World::new().await;
+    let rw = RwLock::new(&world.session, &world.path).expect("a lock");
+    let _readings = (rw.read().await.expect("held"), rw.read().await.expect("held"));
+    let mut writer = world.start(&["-x", "--identifier", "billing-7"], &["true"]);
+    world.contenders("a waiter", |all| all.len() == 3).await;
+    let done = zklock(["list", &world.path]);
+    assert_eq!(code(&done), Some(0), "{}", stderr(&done));
+    let table = stdout(&done);
+    let columns: Vec<Vec<_>> = table.lines().map(|row| row.split_whitespace().collect()).collect();
+    assert_eq!(columns[0], ["POS", "STATE", "KIND", "TOKEN", "SESSION", "SINCE", "IDENTIFIER", "NODE"]);
+    let begins: Vec<_> = columns[1..].iter().map(|row| row[..3].join(" ")).collect();
+    assert_eq!(begins, ["0 holds reader", "0 holds reader", "1 waits writer"], "{table}");
+    assert_eq!(columns[3][6], "billing-7");
+    drop(_readings);
+    assert_eq!(writer.end().await.code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn list_is_json_for_programs() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    let done = zklock(["list", "--json", &world.path]);
+    let all: Value = serde_json::from_slice(&done.get_output().stdout).expect("JSON");
+    let one = &all[0];
+    assert_eq!(one["position"], 0);
+    assert_eq!(one["holds"], true);
+    assert_eq!(one["kind"], "lock");
+    assert_eq!(one["token"], guard.fencing_token().get());
+    assert_eq!(one["session"], world.session.id().to_string());
+    assert_eq!(one["revoke_requested"], false);
+    let node = one["node"].as_str().expect("a text");
+    assert_eq!([format!("{}/{node}", world.path)], guard.nodes());
+    assert!(one["since"].as_str().is_some_and(|since| since.starts_with("20") && since.ends_with('Z')));
+    guard.release().await.expect("released");
+    let done = zklock(["list", "--json", &world.path]);
+    assert_eq!(stdout(&done), "[]\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn list_of_a_path_with_locks_below_names_one() {
+    let world = World::new().await;
+    let _guard = world.mutex().lock().await.expect("held");
+    let parent = world.path.rsplit_once('/').expect("a parent").0;
+    let done = zklock(["list", parent]);
+    assert_eq!((code(&done), stdout(&done).as_str()), (Some(0), ""));
+    let expected =
+        format!("zklock: nobody holds or waits for {parent}; below it are 1 nodes, such as {}\n", world.path);
+    assert_eq!(stderr(&done), expected);
+    let done = zklock(["list", "/no/such/path"]);
+    assert_eq!(
+        (code(&done), stderr(&done)),
+        (Some(0), "zklock: nobody holds or waits for /no/such/path\n".to_owned())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn identifier_cannot_steer_the_terminal() {
+    let world = World::new().await;
+    let evil = format!("\x1b[2J\r\n\u{9b}{}", "x".repeat(60_000));
+    let options = Options::new().with_identifier(&evil);
+    let mutex = Mutex::with_options(&world.session, &world.path, options).expect("a mutex");
+    let _guard = mutex.lock().await.expect("held");
+    let table = stdout(&zklock(["list", &world.path]));
+    assert_eq!(table.lines().count(), 2, "{table:?}");
+    assert!(!table.contains(['\x1b', '\r', '\u{9b}']), "{table:?}");
+    assert!(table.lines().all(|row| row.chars().count() < 300), "{table:?}");
+    let json: Value = serde_json::from_str(&stdout(&zklock(["list", "--json", &world.path]))).expect("JSON");
+    assert_eq!(json[0]["identifier"], evil);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn break_removes_the_node_that_was_meant() {
+    let world = World::new().await;
+    let other = World::at(&crate::support::hosts()).await;
+    let _guard = world.mutex().lock().await.expect("held");
+    let second = Mutex::new(&other.session, &world.path).expect("a mutex");
+    for by in ["token", "node", "path"] {
+        let waiting = second.enqueue().await.expect("queued");
+        let all = world.contenders("a waiter", |all| all.len() == 2).await;
+        let node = match by {
+            "token" => all[1].token().to_string(),
+            "node" => all[1].name().to_owned(),
+            _ => format!("{}/{}", all[1].path(), all[1].name()),
+        };
+        let done = zklock(["break", &world.path, &node]);
+        assert_eq!(code(&done), Some(0), "{by}: {}", stderr(&done));
+        let shown = stdout(&done);
+        assert!(shown.contains(all[1].name()) && shown.ends_with("removed\n"), "{by}: {shown}");
+        let left = world.contenders("it is gone", |all| all.len() == 1).await;
+        assert!(left[0].is_holder(), "{by}: the holder stays");
+        drop(waiting);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_that_is_not_there_changes_nothing() {
+    let world = World::new().await;
+    let _guard = world.mutex().lock().await.expect("held");
+    let node = world.mutex().contenders().await.expect("listed")[0].name().to_owned();
+    for missing in ["1", "no-such-node", "", "/", &node[1..], &format!("{node}/x"), "*"] {
+        for action in ["break", "revoke"] {
+            let done = zklock([action, &world.path, missing]);
+            assert_eq!(code(&done), Some(1), "{action} {missing:?}: {}", stderr(&done));
+        }
+    }
+    assert_eq!(world.mutex().contenders().await.expect("listed").len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slot_of_a_semaphore_is_listed_and_broken() {
+    let world = World::new().await;
+    let semaphore = Semaphore::new(&world.session, &world.path, 2).expect("a semaphore");
+    let permits = semaphore.acquire_many(2).await.expect("held");
+    let mut waiter = world.start(&["-N", "2"], &["true"]);
+    let all = crate::support::until("a waiter", || {
+        let done = zklock(["list", "--json", "-N", "2", &world.path]);
+        let all: Value = serde_json::from_str(&stdout(&done)).expect("JSON");
+        let waits = all.as_array().is_some_and(|all| all.iter().any(|one| one["position"] == 1));
+        waits.then_some(all)
+    })
+    .await;
+    let node = all[0]["node"].as_str().expect("a text");
+    assert!(node.starts_with("leases/"), "{all}");
+    // Both permits are of one transaction.
+    let token = all[0]["token"].to_string();
+    let done = zklock(["break", &world.path, &token]);
+    assert_eq!(code(&done), Some(64), "{}: {}", stdout(&done), stderr(&done));
+    let done = zklock(["break", &world.path, node]);
+    assert_eq!(code(&done), Some(0), "{}", stderr(&done));
+    assert_eq!(waiter.end().await.code(), Some(0), "it has the slot");
+    drop(permits);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn contender_that_was_asked_to_release_is_shown() {
+    let world = World::new().await;
+    let _guard = world.mutex().lock().await.expect("held");
+    let token = world.mutex().contenders().await.expect("listed")[0].token().to_string();
+    assert_eq!(code(&zklock(["revoke", &world.path, &token])), Some(0));
+    let all = world.mutex().contenders().await.expect("listed");
+    assert!(all.iter().all(Contender::revoke_requested));
+    let done = Command::new(binary()).args(["list", &world.path]).output().expect("listed");
+    assert!(String::from_utf8_lossy(&done.stdout).contains(" holds,asked "), "{done:?}");
+}

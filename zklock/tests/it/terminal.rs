@@ -1,0 +1,168 @@
+//! zklock at a terminal: a pseudo-terminal, with a shell as the owner of the session.
+
+use std::process::Command;
+
+use expectrl::session::OsSession;
+use expectrl::{Eof, Expect, Regex, Session};
+use zookeeper_recipes::Contender;
+
+use crate::support::{PATIENCE, World, binary, code, hosts, zklock};
+
+/// Runs a script at a terminal, with the binary as `$0` and these arguments.
+fn terminal(script: &str, arguments: &[&str]) -> OsSession {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, binary()]).args(arguments).env("ZK_HOSTS", hosts());
+    let mut terminal = Session::spawn(shell).expect("a terminal");
+    terminal.get_process_mut().set_window_size(200, 12).expect("resized");
+    terminal.set_expect_timeout(Some(PATIENCE));
+    terminal
+}
+
+/// Waits for a text, and returns what came before.
+fn expect(terminal: &mut OsSession, text: &str) -> String {
+    let found = terminal.expect(text).unwrap_or_else(|error| panic!("no {text:?}: {error}"));
+    String::from_utf8_lossy(found.before()).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn command_reads_from_the_terminal() {
+    let world = World::new().await;
+    let script = "$0 run $1 -- sh -c 'echo ready; read x; echo got-$x'; echo code=$?";
+    let mut terminal = terminal(script, &[&world.path]);
+    expect(&mut terminal, "ready");
+    terminal.send_line("something").expect("sent");
+    expect(&mut terminal, "got-something");
+    expect(&mut terminal, "code=0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn script_reads_from_the_terminal_afterwards() {
+    let world = World::new().await;
+    let mut terminal = terminal("$0 run $1 -- true; echo ready; read x; echo got-$x", &[&world.path]);
+    expect(&mut terminal, "ready");
+    terminal.send_line("something").expect("sent");
+    expect(&mut terminal, "got-something");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ctrl_c_ends_the_command_and_zklock_releases() {
+    let world = World::new().await;
+    // The command and zklock are in the foreground one after the other; the shell outlives both.
+    let script = "trap : INT; $0 run $1 -- sh -c 'echo ready; sleep 1000'; echo code=$?";
+    let mut terminal = terminal(script, &[&world.path]);
+    expect(&mut terminal, "ready");
+    terminal.send("\x03").expect("sent");
+    expect(&mut terminal, "code=130");
+    assert!(world.mutex().contenders().await.expect("listed").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ctrl_c_ends_a_wait() {
+    let world = World::new().await;
+    let _guard = world.mutex().lock().await.expect("held");
+    let mut terminal = terminal("trap : INT; $0 run $1 -- true; echo code=$?", &[&world.path]);
+    expect(&mut terminal, "ahead");
+    terminal.send("\x03").expect("sent");
+    expect(&mut terminal, "code=130");
+    assert_eq!(world.mutex().contenders().await.expect("listed").len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ctrl_z_does_not_stop_the_command() {
+    let world = World::new().await;
+    let script = "$0 run $1 -- sh -c 'echo ready; read x; echo got-$x'; echo code=$?";
+    let mut terminal = terminal(script, &[&world.path]);
+    expect(&mut terminal, "ready");
+    terminal.send("\x1a").expect("sent");
+    terminal.send_line("something").expect("sent");
+    expect(&mut terminal, "got-something");
+    expect(&mut terminal, "code=0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn group_of_the_command_is_ended_by_a_loss() {
+    let world = World::new().await;
+    let script = "$0 run $1 -- sh -c 'sh -c \"trap \\\"echo inner; exit\\\" TERM; echo ready; while :; do sleep 0.02; done\"; :'; echo code=$?";
+    let mut terminal = terminal(script, &[&world.path]);
+    expect(&mut terminal, "ready");
+    let all = world.contenders("a holder", |all| all.iter().any(Contender::is_holder)).await;
+    assert!(world.mutex().break_lock(&all[0]).await.expect("broken"));
+    expect(&mut terminal, "inner");
+    expect(&mut terminal, "code=75");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiter_sees_its_position_and_the_holder() {
+    let world = World::new().await;
+    let _holder = world.holder(&["--identifier", "billing-7"]).await;
+    let mut terminal = terminal("$0 run $1 -- echo done", &[&world.path]);
+    expect(&mut terminal, &format!("{} is held by billing-7, and 1 are ahead; ", world.path));
+    // It is shown again, with the time.
+    terminal.expect(Regex("is held by billing-7, and 1 are ahead; [1-9][0-9]* s")).expect("a later time");
+    drop(_holder);
+    // The row is erased before the command writes.
+    let before = expect(&mut terminal, "done");
+    assert!(before.ends_with("\r\x1b[K"), "{before:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watch_draws_the_table_again_when_it_changes() {
+    let world = World::new().await;
+    let mut terminal = terminal("$0 watch $1", &[&world.path]);
+    expect(&mut terminal, "0 hold, 0 wait");
+    let guard = world.mutex().lock().await.expect("held");
+    expect(&mut terminal, "1 hold, 0 wait");
+    let mut waiters: Vec<_> = (0..9).map(|_| world.start(&[], &["true"])).collect();
+    expect(&mut terminal, "1 hold, 9 wait");
+    let rest = terminal.expect(Regex("… and [0-9]+ more")).expect("not all rows fit");
+    let rows = String::from_utf8_lossy(rest.before()).matches("\r\n").count();
+    assert_eq!(rows, 1 + 1 + 8, "the head, the columns, and eight of ten");
+    assert_eq!(&rest[0], "… and 2 more".as_bytes());
+    guard.release().await.expect("released");
+    for waiter in &mut waiters {
+        assert_eq!(waiter.end().await.code(), Some(0));
+    }
+    expect(&mut terminal, "0 hold, 0 wait");
+    terminal.send("\x03").expect("sent");
+    terminal.expect(Eof).expect("it ends");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn break_asks_at_a_terminal() {
+    let world = World::new().await;
+    let _guard = world.mutex().lock().await.expect("held");
+    let token = world.mutex().contenders().await.expect("listed")[0].token().to_string();
+    for (answer, expected, left) in [("", 1, 1), ("n", 1, 1), ("y", 0, 0)] {
+        let mut terminal = terminal("$0 break $1 $2; echo code=$?", &[&world.path, &token]);
+        expect(&mut terminal, "[y/N] ");
+        terminal.send_line(answer).expect("sent");
+        expect(&mut terminal, &format!("code={expected}"));
+        assert_eq!(world.mutex().contenders().await.expect("listed").len(), left, "{answer:?}");
+    }
+    assert_eq!(code(&zklock(["list", &world.path])), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_in_the_background_leaves_the_terminal_alone() {
+    let world = World::new().await;
+    // Job control, as in an interactive shell.
+    let script = "set -m; $0 run $1 -- sh -c 'echo ready; sleep 1000' & echo begun; read x; echo got-$x; kill %1; wait %1; echo code=$?";
+    let mut terminal = terminal(script, &[&world.path]);
+    expect(&mut terminal, "ready");
+    terminal.send_line("something").expect("sent");
+    expect(&mut terminal, "got-something");
+    expect(&mut terminal, "code=143");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_that_comes_to_the_foreground_gets_the_terminal() {
+    let world = World::new().await;
+    let script = "set -m; $0 run $1 -- sh -c 'echo ready; read x; echo got-$x' & read x; fg; echo code=$?";
+    let mut terminal = terminal(script, &[&world.path]);
+    expect(&mut terminal, "ready");
+    terminal.send_line("for the shell").expect("sent");
+    // The command's echo is on by then, or it has read already.
+    terminal.send_line("something").expect("sent");
+    expect(&mut terminal, "got-something");
+    expect(&mut terminal, "code=0");
+}
