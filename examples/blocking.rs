@@ -1,0 +1,47 @@
+//! Without async: three threads count in a file that only one of them may change at a time, and one of them leads.
+//!
+//! ```console
+//! $ zk-docker/run cargo run --example blocking
+//! ```
+
+use std::path::Path;
+use std::time::Duration;
+use std::{env, fs, thread};
+
+use zookeeper_recipes::blocking::{Election, Mutex, Session};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+fn main() -> Result<()> {
+    let hosts = env::var("ZK_HOSTS").unwrap_or_else(|_| "localhost:2181".to_owned());
+    let session = Session::connect(&hosts)?;
+    let file = env::temp_dir().join(format!("counter-{}", std::process::id()));
+    fs::write(&file, "0")?;
+    let candidate = Election::new(&session, "/examples/blocking/leader")?.run(|term| {
+        println!("this process leads, with token {}", term.fencing_token());
+        while !term.wait_over_for(Duration::from_secs(1)).unwrap_or(true) {
+            println!("it still leads");
+        }
+    })?;
+    thread::scope(|scope| {
+        let counts = || count(&session, &file);
+        let threads: Vec<_> = (0..3).map(|_| scope.spawn(counts)).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("a thread"))
+    })?;
+    assert_eq!(fs::read_to_string(&file)?, "15", "no count was lost");
+    fs::remove_file(&file)?;
+    candidate.stop()?;
+    Ok(session.close()?)
+}
+
+fn count(session: &Session, file: &Path) -> Result<()> {
+    let mutex = Mutex::new(session, "/examples/blocking/counter")?;
+    for _ in 0..5 {
+        let guard = mutex.lock()?;
+        let count = fs::read_to_string(file)?.parse::<u32>()? + 1;
+        fs::write(file, count.to_string())?;
+        println!("{count}, by {:?}, with token {}", thread::current().id(), guard.fencing_token());
+        guard.release()?;
+    }
+    Ok(())
+}

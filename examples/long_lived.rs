@@ -1,0 +1,41 @@
+//! A session for as long as a service lives: it starts before its servers, reports what becomes of it, and keeps a node.
+
+use std::time::Duration;
+
+use zookeeper_recipes::zookeeper_client::Client;
+use zookeeper_recipes::{Mutex, Session};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let hosts = std::env::var("ZK_HOSTS").unwrap_or_else(|_| "localhost:2181".to_owned());
+    // Asked again at every new session, so passwords may be rotated and servers may move.
+    let session = Session::lazy_by(move || {
+        let hosts = hosts.clone();
+        async { Ok((Client::connector().with_session_timeout(Duration::from_secs(6)), hosts)) }
+    })?;
+
+    let mut events = session.events();
+    let reporter = tokio::spawn(async move {
+        while let Some(event) = events.next().await {
+            println!("ZooKeeper: {event}");
+        }
+    });
+
+    // There for as long as the service is, over all its sessions.
+    let member = session.keep_node("/example/members/host-7", b"10.0.0.7:8080")?;
+    member.created().await?;
+    println!("a member at {}", member.path());
+
+    // For a liveness probe: a quorum has answered.
+    let checked = session.check(Duration::from_secs(2)).await?;
+    println!("a quorum answered within {:.1?}", checked.round_trip);
+
+    let guard = Mutex::new(&session, "/example/long-lived")?.lock().await?;
+    guard.release().await?;
+
+    // On SIGTERM: holders have this long to finish.
+    let cut_off = session.drain(Duration::from_secs(10)).await?;
+    println!("drained, and {cut_off} locks were released under their holders");
+    reporter.await?;
+    Ok(())
+}
