@@ -182,18 +182,23 @@ async fn keep_in(
     standing.send_replace(Standing::Absent);
     let mut room = None;
     zk.reserve_watch(&mut room, path.as_str().len())?;
-    let (mut missing, mut lost) = (Vec::new(), 0);
+    let (mut guesses, mut lost, mut orphaned) = (vec![Vec::new()], 0, 0);
     loop {
         zk.connected().await?;
-        let created = zk.create(vec![missing.clone()], vec![draft.clone()]).await;
+        let created = zk.create(guesses.clone(), vec![draft.clone()]).await;
+        let with_parents = guesses.iter().any(|missing| !missing.is_empty());
         if matches!(created, Ok(_) | Err(Failure::Refused(_))) {
-            zk.has_answered_create(!missing.is_empty());
+            zk.has_answered_create(with_parents);
         }
         let refusal = match created {
             Ok(Ok(_)) => None,
-            Ok(Err(refusals)) => refusals.into_iter().next().map(|refusal| refusal.error),
+            // The first that had a parent is the one that created what is missing, and no more.
+            Ok(Err(refusals)) => {
+                let found_parent = refusals.iter().find(|refusal| refusal.error != ZkError::NoNode);
+                Some(found_parent.map_or(ZkError::NoNode, |refusal| refusal.error.clone()))
+            }
             Err(Failure::Refused(error)) => Some(error),
-            Err(Failure::Unknown) if lost < MAX_LOST || zk.knows_create(!missing.is_empty()) => {
+            Err(Failure::Unknown) if lost < MAX_LOST || zk.knows_create(with_parents) => {
                 lost += 1;
                 zk.reconnected(lost).await?;
                 continue;
@@ -203,10 +208,20 @@ async fn keep_in(
         };
         lost = 0;
         match refusal {
-            None | Some(ZkError::NodeExists) => {}
+            None | Some(ZkError::NodeExists) => orphaned = 0,
+            // Somebody deletes what we create, or the chroot of the session is gone.
+            Some(ZkError::NoNode) if orphaned == MAX_LOST => {
+                let reason = format!(
+                    "there is no parent for {:?}, however often it is created; does the chroot of the session exist?",
+                    path.as_str()
+                );
+                return Err(Error::invalid("path", reason).into());
+            }
             Some(ZkError::NoNode) => {
-                missing = missing_ancestors(&zk, path).await?;
-                if let Some(ancestor) = missing.first().filter(|_| draft.options.parents() == Parents::MustExist) {
+                orphaned += 1;
+                guesses = missing_ancestors(&zk, path).await?;
+                let missing = guesses.iter().find_map(|missing| missing.first());
+                if let Some(ancestor) = missing.filter(|_| draft.options.parents() == Parents::MustExist) {
                     let reason =
                         format!("{ancestor:?} does not exist, and the options leave it to you; create it first");
                     return Err(Error::invalid("path", reason).into());
@@ -215,7 +230,7 @@ async fn keep_in(
             }
             Some(error) => return Err(Error::refused("create", path.as_str(), error).into()),
         }
-        missing.clear();
+        guesses = vec![Vec::new()];
         match zk.retry(|| zk.watch_data(path.as_str())).await? {
             Ok((_, stat, watch)) => {
                 let is_ours = stat.ephemeral_owner == zk.id().0;
@@ -232,21 +247,23 @@ async fn keep_in(
     }
 }
 
-/// The ancestors of a path that do not exist, from the top.
-async fn missing_ancestors(zk: &ServerSession, path: &LockPath) -> Result<Vec<String>, Interrupt> {
+/// The ancestors of a path that do not exist, each from the top. There are several guesses if some may not be looked at: newer
+/// servers ask for READ on the parent (ZOOKEEPER-2590).
+async fn missing_ancestors(zk: &ServerSession, path: &LockPath) -> Result<Vec<Vec<String>>, Interrupt> {
     let ancestors: Vec<_> =
         path.lineage().filter(|ancestor| *ancestor != path.as_str()).map(str::to_owned).collect();
     let found = join_all(ancestors.iter().map(|ancestor| zk.retry(|| zk.stat(ancestor)))).await;
-    let mut missing = Vec::new();
-    for (ancestor, found) in ancestors.into_iter().zip(found) {
+    let (mut there, mut missing) = (0, ancestors.len());
+    for (index, found) in found.into_iter().enumerate() {
         match found? {
-            Ok(Some(_)) => {}
-            Ok(None) => missing.push(ancestor),
-            Err(error) => return Err(Error::refused("look at", &ancestor, error).into()),
+            Ok(Some(_)) => there = index + 1,
+            Ok(None) => missing = missing.min(index),
+            Err(ZkError::NoAuth) => {}
+            Err(error) => return Err(Error::refused("look at", &ancestors[index], error).into()),
         }
     }
-    missing.sort_by_key(String::len);
-    Ok(missing)
+    // It has changed meanwhile if one is there below one that is missing.
+    Ok((there.min(missing)..=missing).rev().map(|from| ancestors[from..].to_vec()).collect())
 }
 
 /// Deletes the node, if it is one of this session.

@@ -1,7 +1,7 @@
 //! An ephemeral node that is there over all sessions of a service.
 
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission, Stat};
-use zookeeper_recipes::{Error, KeptNode, SessionEvent};
+use zookeeper_recipes::{Error, KeptNode, Session, SessionEvent};
 
 use crate::support::{World, soon};
 
@@ -97,4 +97,24 @@ async fn refusal_is_reported_and_put_right() {
         }
     };
     soon("the end", error).await;
+}
+
+/// A create that never finds a parent is not sent again and again.
+#[tokio::test]
+async fn node_in_a_chroot_that_is_gone_is_an_error() {
+    let world = World::new().await;
+    let anyone = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    world.admin.mkdir(&world.path, &anyone).await.expect("created");
+    let session = Session::connect(&format!("{}{}", world.proxy.hosts(), world.path)).await.expect("connects");
+    world.admin.delete(&world.path, None).await.expect("deleted");
+    let node = session.keep_node("/members/host-7", DATA).expect("a valid path");
+    let error = soon("an error", node.created()).await.expect_err("no chroot");
+    assert!(error.to_string().contains("does the chroot of the session exist?"), "{error}");
+    world.admin.mkdir(&world.path, &anyone).await.expect("created");
+    soon("the node", async {
+        while node.created().await.is_err() {
+            tokio::task::yield_now().await
+        }
+    })
+    .await;
 }
