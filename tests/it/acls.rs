@@ -99,8 +99,8 @@ fn is_allowed<T>(result: Result<T, ZkError>) -> Option<T> {
     }
 }
 
-/// Tries all that a neighbour may try; the list of what worked. What takes the lock from its holder comes last. Whether it sees
-/// that a node is there is left out: older servers tell everyone.
+/// Tries all that a neighbour may try; the list of what worked. What takes the lock from its holder comes last. A look whether
+/// the node is there is left out: older servers let everyone do that.
 async fn abilities(neighbour: &Client, lock: Shared, path: &str) -> Vec<&'static str> {
     let (mut can, node) = (Vec::new(), lock.node.as_str());
     can.extend(is_allowed(neighbour.list_children(path).await).map(|_| "list"));
@@ -153,7 +153,7 @@ async fn neighbour_with_one_permission_can_do_what_the_table_shows() {
     }
 }
 
-/// From 3.8.4 and 3.9.2 on, servers ask for READ on the parent before they say whether a node is there (ZOOKEEPER-2590).
+/// From 3.8.4 and 3.9.2 on, a look whether a node is there needs READ on its parent (ZOOKEEPER-2590).
 #[tokio::test]
 async fn ancestor_that_may_not_be_read_is_no_obstacle() {
     let world = World::new().await;

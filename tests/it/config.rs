@@ -87,7 +87,7 @@ async fn credentials_are_read_whenever_a_connector_is_made() {
     assert_eq!(error, "invalid configuration: auth_file has to have one line, of the form user:password");
 }
 
-/// The users that the servers know the session by: those who own a node that it creates. (3.6 does not answer `whoAmI`.)
+/// The users that the servers know the session by: the owners of a node that it creates. (3.6 does not answer `whoAmI`.)
 async fn users(session: &Session) -> Vec<String> {
     let (client, node) = (session.client().expect("a client"), format!("/users-{}", Uuid::new_v4().simple()));
     let mode = CreateMode::Ephemeral.with_acls(Acls::creator_all());
@@ -206,7 +206,7 @@ async fn process_is_configured_by_its_environment() {
     let mut child = child(auth.path(), &chroot);
     let status = tokio::task::spawn_blocking(move || child.status()).await.expect("no panic").expect("it runs");
     assert!(status.success(), "{status}");
-    // 3.9 asks for READ before it says that a node is there.
+    // In 3.9 this look needs READ.
     let admin = admin_client(&hosts()).await;
     admin.auth("digest", b"billing:secret").await.expect("known");
     assert!(admin.check_stat(&chroot).await.expect("answered").is_some());

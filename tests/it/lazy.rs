@@ -52,11 +52,11 @@ async fn session_waits_for_its_chroot() {
     let session = lazy(&format!("{}{chroot}", hosts()));
     let mutex = Mutex::new(&session, "/lock").expect("a mutex");
     let reason = format!("{chroot} does not exist; create it first");
-    let is_told = async || {
+    let is_reported = async || {
         let tried = mutex.try_lock_for(Duration::from_millis(100)).await;
         matches!(tried, Err(Error::Unavailable { failures, .. }) if failures.iter().any(|failure| failure.reason == reason))
     };
-    soon("the reason", async { while !is_told().await {} }).await;
+    soon("the reason", async { while !is_reported().await {} }).await;
     let admin = Client::connect(&hosts()).await.expect("connects");
     admin.create(&chroot, b"", &CreateMode::Persistent.with_acls(Acls::anyone_all())).await.expect("created");
     soon("the lock", mutex.lock()).await.expect("held").release().await.expect("released");
