@@ -21,7 +21,8 @@
 //! function given to [`label_locks_by`], and empty without one: a path in a label would make as many time series as there are
 //! keys.
 //!
-//! [`TRUST`] and [`CLEANUP`] are of the session that reported last, and of all sessions together.
+//! [`TRUST`] and [`CLEANUP`] are of the session that reported last, and of all sessions together. While no lock is held, nothing
+//! has to be trusted, and [`TRUST`] keeps its last value.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
