@@ -3,6 +3,7 @@
 //! The client takes what cannot be meant, such as a space, for a part of a host's name, and then looks for that host
 //! for ever, or works with the other servers alone. So the list is checked before the client sees it.
 
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -37,6 +38,11 @@ fn check_host(element: &str, is_last: bool) -> Result<(), String> {
     if let Some(c) = host.chars().find(|&c| is_odd(c)) {
         return Err(format!("the host {host:?} has the character {c:?}"));
     }
+    if element.starts_with("tcp+tls://") && !can_be_certified(host) {
+        return Err(format!(
+            "over TLS the host {host:?} has to be an address or a name that certificates can have"
+        ));
+    }
     if matches!(chroot, "" | "/") {
         return Ok(());
     }
@@ -51,6 +57,19 @@ fn check_host(element: &str, is_last: bool) -> Result<(), String> {
 /// Whether it is part of no name, no address and no port. (`_` and `%` are: of names in some networks, and of zones.)
 fn is_odd(c: char) -> bool {
     c.is_whitespace() || c.is_control() || (c.is_ascii_punctuation() && !"-_.:%[]".contains(c))
+}
+
+/// Whether a certificate can be for this host; with another, the client panics once the host accepts a connection.
+fn can_be_certified(host: &str) -> bool {
+    let bracketed = host.strip_prefix('[').and_then(|rest| rest.split(']').next());
+    let name = bracketed.unwrap_or_else(|| host.rsplit_once(':').map_or(host, |(name, _)| name));
+    let labels: Vec<_> = name.strip_suffix('.').unwrap_or(name).split('.').collect();
+    let is_label = |label: &&str| {
+        let has_letters_only = label.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
+        matches!(label.len(), 1..=63) && has_letters_only && !label.starts_with('-') && !label.ends_with('-')
+    };
+    let is_number = labels.last().is_some_and(|last| last.chars().all(|c| c.is_ascii_digit()));
+    name.parse::<IpAddr>().is_ok() || (name.len() <= 253 && labels.iter().all(is_label) && !is_number)
 }
 
 /// The client sends the session timeout as a signed 32-bit number of milliseconds, and reckoning with a long one it panics.
@@ -90,6 +109,18 @@ pub(crate) fn has_chroot(hosts: &str) -> bool {
 /// Whether the names of the servers matter, and must not be replaced by addresses: to Kerberos they do.
 pub(super) fn needs_names(connector: &Connector) -> bool {
     format!("{connector:?}").contains("Gssapi(")
+}
+
+/// Refuses hosts over TLS without options for it. The client would try them for ever, without a pause and without ever giving
+/// its thread back.
+pub(super) fn check_tls(connector: &Connector, hosts: &str) -> Result<()> {
+    let is_over_tls = hosts.split(',').any(|host| host.starts_with("tcp+tls://"));
+    if is_over_tls && !format!("{connector:?}").starts_with("Connector { tls: Some(") {
+        let reason =
+            "it has no TLS options, which hosts with tcp+tls:// need; set them by with_tls, of the feature `tls`";
+        return Err(Error::invalid("connector", reason));
+    }
+    Ok(())
 }
 
 /// Refuses settings of a connector with which no lock would be safe, or which the client cannot bear.
@@ -168,6 +199,10 @@ mod tests {
             ("[fe80::1%eth0]:2181,10.0.0.7:2181,zk_3.example", "[fe80::1%eth0]:2181,10.0.0.7:2181,zk_3.example"),
             ("bücher.example/", "bücher.example/"),
             ("zk1/zookeepers", "zk1/zookeepers"),
+            (
+                "tcp+tls://[::1]:2281,tcp+tls://zk_1.a-2,tcp+tls://10.0.0.7",
+                "tcp+tls://[::1]:2281,tcp+tls://zk_1.a-2,tcp+tls://10.0.0.7",
+            ),
         ] {
             assert_eq!(normalize(given).expect(given), normalized);
         }
@@ -184,6 +219,10 @@ mod tests {
             ("zk1/a/", "the chroot cannot be used: \"/a/\" ends with /"),
             ("zk1/zookeeper", "belongs to the servers"),
             ("zk1/zookeeper/quota", "belongs to the servers"),
+            ("zk1,tcp+tls://127.1:2281", "over TLS the host \"127.1:2281\" has to be an address or a name"),
+            ("tcp+tls://[fe80::1%eth0]:2281/a", "over TLS the host \"[fe80::1%eth0]:2281\""),
+            ("tcp+tls://bücher.example", "over TLS the host \"bücher.example\""),
+            ("tcp+tls://zk1-:2281", "over TLS the host \"zk1-:2281\""),
         ] {
             let error = normalize(hosts).expect_err(hosts).to_string();
             assert!(error.starts_with(&format!("invalid hosts: {hosts:?}: ")), "{error}");
@@ -209,6 +248,14 @@ mod tests {
             .with_session_timeout(Duration::from_millis(2_500))
             .with_connection_timeout(Duration::from_micros(1_500));
         assert_eq!(fields(&connector), texts(["None", "true", "true", "2.5s", "1.5ms"]), "{connector:?}");
+    }
+
+    #[test]
+    fn tls_needs_options() {
+        let connector = Client::connector();
+        let error = check_tls(&connector, "zk1,tcp+tls://zk2:2281").expect_err("no options").to_string();
+        assert!(error.contains("with_tls"), "{error}");
+        check_tls(&connector, "zk1,tcp://zk2/tcp+tls://").expect("no TLS");
     }
 
     #[test]
