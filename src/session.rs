@@ -15,6 +15,7 @@ mod names;
 mod nodes;
 mod operations;
 mod own_thread;
+mod probe;
 mod register;
 mod renewal;
 mod request;

@@ -78,8 +78,9 @@ impl fmt::Debug for Servers {
 impl Servers {
     pub(crate) fn given(connector: Connector, hosts: &str) -> Result<Self> {
         let target = Target::new(connector, hosts)?;
-        let (settings, hosts) = (target.settings(), target.hosts.clone());
-        Ok(Self::of(Source::Given(Box::new(target)), settings, hosts))
+        let this = Self::of(Source::Given(Box::new(target.clone())), target.settings(), target.hosts.clone());
+        this.diagnosis.is_of(target.hosts, target.connector);
+        Ok(this)
     }
 
     pub(crate) fn asked(question: Arc<Question>) -> Self {
@@ -126,7 +127,7 @@ impl Servers {
                 Err(error) => return Err(refusal_of(error)),
             },
         };
-        self.diagnosis.is_of(target.hosts.clone());
+        self.diagnosis.is_of(target.hosts.clone(), target.connector.clone());
         Ok(target)
     }
 
@@ -285,6 +286,7 @@ impl Target {
     fn new(connector: Connector, hosts: &str) -> Result<Self> {
         let hosts = connector::normalize(hosts)?;
         connector::check(&connector)?;
+        connector::check_tls(&connector, &hosts)?;
         Ok(Self { connector, hosts: hosts.into() })
     }
 
