@@ -1,0 +1,124 @@
+//! What is reported for wrong certificates and wrong passwords, and how often the servers are tried meanwhile. `SECURITY.md`
+//! has the table.
+
+use std::error::Error as _;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use zookeeper_recipes::zookeeper_client::{Acls, Client, Connector};
+use zookeeper_recipes::{Error, ErrorKind, Mutex, Options, Session};
+
+use crate::certificates::{Authority, Certificate};
+use crate::servers::{Counter, TIMEOUT, TlsServer, over_tls, sasl_server, soon, user};
+
+/// More connections than are tried in one session timeout, with growing pauses.
+const CONNECTIONS: usize = 12;
+
+/// Checks that the table has these rows: what was wrong, and what is reported.
+fn assert_in_table(reports: &[(&str, String)]) {
+    let rows = reports.iter().map(|(wrong, report)| format!("| {wrong} | {report} |\n"));
+    let missing: String = rows.filter(|row| !include_str!("../../SECURITY.md").contains(row)).collect();
+    assert!(missing.is_empty(), "SECURITY.md does not have\n{missing}");
+}
+
+fn plaintext() -> Connector {
+    Client::connector().with_session_timeout(TIMEOUT)
+}
+
+/// Fails to connect, and returns what is reported for the host.
+async fn report<'a>(wrong: &'a str, connector: Connector, scheme_and_name: &str, port: u16) -> (&'a str, String) {
+    let counter = Counter::of(port).await;
+    let began = Instant::now();
+    let hosts = format!("{scheme_and_name}:{}", counter.port);
+    let error = soon(wrong, Session::connect_with(connector, &hosts)).await.expect_err(wrong);
+    let (took, count) = (began.elapsed(), counter.count());
+    println!("{wrong}: {count} connections in {took:.1?}: {error}");
+    let Error::Unavailable { failures, .. } = &error else { panic!("{wrong}: {error:?}") };
+    assert!(took < 2 * TIMEOUT, "{wrong}: {took:?}");
+    assert!(count <= CONNECTIONS, "{wrong}: {count} connections");
+    (wrong, failures[0].reason.clone())
+}
+
+#[tokio::test]
+async fn wrong_certificates_are_named() {
+    const TLS: &str = "tcp+tls://127.0.0.1";
+    let [authority, other, renewed] = ["authority", "other", "authority"].map(Authority::new);
+    let issue = |name: &str, days| authority.issue(name, "IP:127.0.0.1", days);
+    let (valid, old) = (issue("server", 30), issue("expired", 0));
+    let (server, expired) = tokio::join!(TlsServer::start(&valid, &authority), TlsServer::start(&old, &authority));
+    let client = issue("client", 30);
+    let mixed = Certificate { key: issue("another", 30).key, ..client.clone() };
+    let stranger = other.issue("stranger", "IP:127.0.0.1", 30);
+    let right = || over_tls(&authority, Some(&client));
+    let reports = join_all([
+        report("server certificate for another name", right(), "tcp+tls://localhost", server.port),
+        report("expired server certificate", right(), TLS, expired.port),
+        report("server certificate of an unknown authority", over_tls(&other, Some(&client)), TLS, server.port),
+        report("server certificate of an earlier authority", over_tls(&renewed, Some(&client)), TLS, server.port),
+        report("no client certificate", over_tls(&authority, None), TLS, server.port),
+        report(
+            "client certificate of an unknown authority",
+            over_tls(&authority, Some(&stranger)),
+            TLS,
+            server.port,
+        ),
+        report("key of another client certificate", over_tls(&authority, Some(&mixed)), TLS, server.port),
+        report("TLS to a plaintext port", right(), TLS, server.server.port()),
+        report("plaintext to a TLS port", plaintext(), "127.0.0.1", server.port),
+    ])
+    .await;
+    assert_in_table(&reports);
+    // The server was well all the time.
+    soon("a session", Session::connect_with(right(), &server.hosts())).await.expect("connects");
+}
+
+/// The client alone would spin for ever, and block its thread.
+#[tokio::test]
+async fn hosts_over_tls_need_tls_options() {
+    let error = Session::connect_with(plaintext(), "tcp+tls://127.0.0.1:1").await.expect_err("no options");
+    assert_in_table(&[("no TLS options", error.to_string())]);
+}
+
+/// As a number, the address is one that a name service takes for 127.0.0.1, and no certificate can have.
+#[tokio::test]
+async fn hosts_that_no_certificate_can_be_for_are_refused() {
+    let connector = over_tls(&Authority::new("authority"), None);
+    let error = Session::connect_with(connector, "tcp+tls://127.1:2281").await.expect_err("no name");
+    assert!(matches!(&error, Error::InvalidInput { what: "hosts", .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn wrong_passwords_are_refused_at_once() {
+    let (server, _files) = sasl_server().await;
+    for (wrong, name, password) in
+        [("wrong SASL password", "alice", "wander"), ("unknown SASL user", "carol", "wander")]
+    {
+        let counter = Counter::of(server.port()).await;
+        let began = Instant::now();
+        let hosts = format!("127.0.0.1:{}", counter.port);
+        let error = soon(wrong, Session::connect_with(user(name, password), &hosts)).await.expect_err(wrong);
+        println!("{wrong}: {} connections in {:.1?}: {error}", counter.count(), began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(2) && counter.count() <= 2, "{wrong}");
+        assert_eq!(error.kind(), ErrorKind::Client);
+        let source = error.source().expect("what the client returned");
+        assert_in_table(&[(wrong, format!("{error}: {source}").replace(&hosts, "*hosts*"))]);
+    }
+}
+
+/// Servers take any digest, and compare it when a node is used.
+#[tokio::test]
+async fn wrong_digest_is_noticed_at_the_lock() {
+    let (server, _files) = sasl_server().await;
+    let connect = async |credentials: &str| {
+        let connector = plaintext().with_auth("digest", credentials.as_bytes());
+        Session::connect_with(connector, &server.hosts()).await.expect("connects")
+    };
+    let (right, wrong) = (connect("billing:secret").await, connect("billing:secrets").await);
+    let mutex =
+        |session| Mutex::with_options(session, "/digest/lock", Options::new().with_acls(Acls::creator_all()));
+    let guard = soon("the lock", mutex(&right).expect("a mutex").lock()).await.expect("held");
+    let error = soon("a refusal", mutex(&wrong).expect("a mutex").lock()).await.expect_err("another password");
+    assert!(matches!(&error, Error::NoAuth { path } if path == "/digest/lock"), "{error:?}");
+    assert_in_table(&[("wrong digest password", error.to_string().replace("/digest/lock", "*path*"))]);
+    guard.release().await.expect("released");
+}
