@@ -82,8 +82,9 @@ async fn hosts_over_tls_need_tls_options() {
 /// As a number, the address is one that a name service takes for 127.0.0.1, and no certificate can have.
 #[tokio::test]
 async fn hosts_that_no_certificate_can_be_for_are_refused() {
-    let connector = over_tls(&Authority::new("authority"), None);
-    let error = Session::connect_with(connector, "tcp+tls://127.1:2281").await.expect_err("no name");
+    let (connector, server) = (over_tls(&Authority::new("authority"), None), Counter::of(1).await);
+    let hosts = format!("tcp+tls://127.1:{}", server.port);
+    let error = Session::connect_with(connector, &hosts).await.expect_err("no name");
     assert!(matches!(&error, Error::InvalidInput { what: "hosts", .. }), "{error:?}");
 }
 
