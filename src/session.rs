@@ -187,7 +187,8 @@ impl Session {
     /// As [`connect`](Self::connect); [`Error::InvalidInput`] also if the connector carries an old session
     /// (`with_session`), keeps its session after the drop (`with_detached`), or accepts read-only servers
     /// (`with_readonly`). Likewise if its session timeout is longer than 2,147,483,647 ms (24 days), or one of its
-    /// timeouts is shorter than 8 ms: the client cannot send these. [`Error::Client`] if the credentials are refused.
+    /// timeouts is shorter than 8 ms: the client cannot send these; and if it has no TLS options and a host needs them.
+    /// [`Error::Client`] if the credentials are refused.
     ///
     /// # Panics
     ///
