@@ -169,7 +169,8 @@ async fn ancestor_that_may_not_be_read_is_no_obstacle() {
             let mutex = Mutex::new(&world.session, &path).expect("a mutex");
             let guard = soon(&path, mutex.lock()).await.expect("held");
             let chroot = Session::connect(&format!("{}{path}", world.hosts)).await.expect("connects");
-            soon("the other", Mutex::new(&chroot, "/other").expect("a mutex").lock()).await.expect("held");
+            let other = Mutex::new(&chroot, "/other").expect("a mutex");
+            soon("the other", other.lock()).await.expect("held").release().await.expect("released");
             guard.release().await.expect("released");
         }
     }
