@@ -131,6 +131,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn frames_do_not_depend_on_how_their_bytes_are_split() {
+        let mut random = fastrand::Rng::with_seed(1);
+        for _ in 0..300 {
+            let frames: Vec<_> =
+                (0..random.usize(0..9)).map(|_| Frame::new(&vec![random.u8(..); random.usize(0..40)])).collect();
+            let mut bytes: Vec<u8> = frames.iter().flat_map(Frame::wire).copied().collect();
+            // The last one is not whole.
+            bytes.extend(&Frame::new(&[0; 40]).wire()[..random.usize(0..44)]);
+            let (mut near, far) = tokio::io::duplex(random.usize(1..60));
+            tokio::spawn(async move { tokio::io::AsyncWriteExt::write_all(&mut near, &bytes).await });
+            let (mut reader, mut read) = (FrameReader::new(far), Vec::new());
+            while let Some(frame) = reader.next().await.expect("well-formed frames") {
+                read.push(frame);
+            }
+            assert_eq!(read, frames);
+        }
+    }
+
+    #[tokio::test]
     async fn length_out_of_range_is_an_error() {
         for head in [-1, i32::MAX] {
             let mut bytes: &[u8] = &head.to_be_bytes();
