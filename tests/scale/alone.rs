@@ -44,3 +44,24 @@ pub(crate) async fn wait_for_watches(proxy: &Proxy, count: usize) {
         beat.tick().await;
     }
 }
+
+/// The bytes of memory that this process has, where the system shows that.
+pub(crate) fn resident() -> Option<usize> {
+    memory("VmRSS:")
+}
+
+/// The most bytes of memory that this process had since [`forget_peak`].
+pub(crate) fn peak() -> Option<usize> {
+    memory("VmHWM:")
+}
+
+/// Begins a new measurement of the [`peak`]; `None` where the system does not do that.
+pub(crate) fn forget_peak() -> Option<()> {
+    std::fs::write("/proc/self/clear_refs", "5").ok()
+}
+
+fn memory(field: &str) -> Option<usize> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let kilobytes = status.lines().find_map(|line| line.strip_prefix(field)?.trim().strip_suffix(" kB"))?;
+    Some(1024 * kilobytes.parse::<usize>().ok()?)
+}

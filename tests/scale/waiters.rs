@@ -13,7 +13,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{FencingToken, Mutex, Result, Session};
 
-use crate::alone::{LONG, turn, unstuck, wait_for_watches, watcher};
+use crate::alone::{LONG, resident, turn, unstuck, wait_for_watches, watcher};
 use crate::support::{children, connect_for, slow_looks};
 
 const SESSIONS: usize = 20;
@@ -195,11 +195,4 @@ impl Meter {
         };
         Self { requests: count("zk_packets_received"), watches: count("zk_watch_count") }
     }
-}
-
-/// The bytes of memory that this process has, where the system shows that.
-fn resident() -> Option<usize> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"))?;
-    Some(1024 * kilobytes.parse::<usize>().ok()?)
 }
