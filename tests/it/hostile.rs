@@ -112,9 +112,17 @@ async fn observer_sees_a_leader_with_a_name_of_a_megabyte_and_the_next_one() {
 async fn numbers_that_no_server_gives_out_are_nobodys() {
     let world = World::new().await;
     world.make_path().await;
-    for number in
-        ["4294967296", "2147483648", "-2147483649", "9999999999", "-9999999999", "00000000000", "+000000001"]
-    {
+    for number in [
+        "4294967296",
+        "2147483648",
+        "-2147483649",
+        "9999999999",
+        "-9999999999",
+        "00000000000",
+        "+000000001",
+        "-000000000",
+        "-0000000005",
+    ] {
         plant(&world.admin, &format!("{}/x-lock-{number}", world.path), b"").await;
     }
     for kin in FAMILY.iter().filter(|kin| kin.queues[0].0.is_empty()) {
@@ -204,17 +212,17 @@ async fn our_guid_in_the_name_of_a_stranger_is_not_taken_for_our_lost_create() {
 async fn name_older_than_the_holders_takes_no_lock_from_it_and_keeps_all_others_waiting() {
     let world = World::new().await;
     let guard = world.mutex().lock().await.expect("held");
-    let older: Vec<_> = ["-2147483648", "-000000001", "2147483647"]
-        .map(|number| format!("{}/older-lock-{number}", world.path))
-        .into_iter()
-        .collect();
-    for node in &older {
+    let nodes = |numbers: [&str; 3]| numbers.map(|number| format!("{}/other-lock-{number}", world.path));
+    let older = nodes(["-1073741824", "-000000002", "-000000001"]);
+    // As far ahead as numbers go.
+    let younger = nodes(["1073741823", "2147483647", "-2147483648"]);
+    for node in older.iter().chain(&younger) {
         plant(&world.admin, node, b"").await;
     }
     assert_eq!(guard.state(), HoldState::Held);
     let other = world.other_mutex().await;
     let behind = tokio::spawn(async move { other.lock().await });
-    world.wait_children(2 + older.len()).await;
+    world.wait_children(2 + older.len() + younger.len()).await;
     let mut writer = guard.check_writer().expect("held");
     writer.add_set_data(&world.path, b"by the holder", None).expect("fits");
     writer.commit().await.expect("it holds the lock");
@@ -228,6 +236,9 @@ async fn name_older_than_the_holders_takes_no_lock_from_it_and_keeps_all_others_
     let guard = soon("its turn", behind).await.expect("no panic").expect("held");
     assert!(token < guard.fencing_token());
     guard.release().await.expect("released");
+    for node in &younger {
+        world.admin.delete(node, None).await.expect("deleted");
+    }
     world.wait_empty().await;
 }
 
@@ -278,5 +289,98 @@ async fn record_of_a_stranger_keeps_a_job_from_running_and_never_panics() {
         let outcome = soon("an outcome", run("2026-11-22T02:00Z")).await;
         let has_run = matches!(outcome, JobOutcome::Ran(()));
         assert_eq!(has_run, runs, "{:?}", &data[..data.len().min(9)]);
+    }
+}
+
+#[tokio::test]
+async fn node_that_no_session_owns_is_waited_for_until_somebody_deletes_it() {
+    let world = World::new().await;
+    world.make_path().await;
+    plant(&world.admin, &format!("{}/x-lock--000000001", world.path), b"for ever").await;
+    let waiter = waiting(&world.session, &world.path);
+    world.wait_children(2).await;
+    // One behind it is nobody's obstacle.
+    plant(&world.admin, &format!("{}/x-lock-0000000009", world.path), b"for ever").await;
+    let contenders = world.mutex().contenders().await.expect("listed");
+    let (first, last) = (&contenders[0], &contenders[2]);
+    assert_eq!((first.session_id().0, first.is_holder(), last.session_id().0), (0, true, 0), "{contenders:?}");
+    assert!(!waiter.is_finished());
+    assert!(world.mutex().break_lock(first).await.expect("asked"));
+    let guard = soon("its turn", waiter).await.expect("no panic").expect("held");
+    assert_eq!(guard.state(), HoldState::Held);
+    guard.release().await.expect("released");
+    assert!(world.mutex().break_lock(last).await.expect("asked"));
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn node_with_children_cannot_be_broken_and_each_child_costs_a_look() {
+    let world = World::at(&hosts(), UNHURRIED).await;
+    world.make_path().await;
+    let node = format!("{}/x-lock--000000001", world.path);
+    plant(&world.admin, &node, b"").await;
+    let waiter = waiting(&world.session, &world.path);
+    let looks = |requests: &[Request]| {
+        requests.iter().filter(|one| one.watch && one.path == node && one.answer.is_some()).count()
+    };
+    let children = 10;
+    for child in 0..children {
+        // Our watch is one on children.
+        soon("a look", world.proxy.wait_until(|all| looks(all) > child)).await;
+        plant(&world.admin, &format!("{node}/{child}"), b"").await;
+    }
+    soon("a look", world.proxy.wait_until(|all| looks(all) > children)).await;
+    assert_eq!(looks(&world.proxy.requests()), children + 1, "{:?}", world.proxy.requests());
+    let contenders = world.mutex().contenders().await.expect("listed");
+    let error = world.mutex().break_lock(&contenders[0]).await.expect_err("it has children");
+    assert!(matches!(&error, Error::Client { source: ZkError::NotEmpty, path, .. } if *path == node), "{error:?}");
+    for child in 0..children {
+        world.admin.delete(&format!("{node}/{child}"), None).await.expect("deleted");
+    }
+    assert!(world.mutex().break_lock(&contenders[0]).await.expect("asked"));
+    soon("its turn", waiter).await.expect("no panic").expect("held").release().await.expect("released");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn revocations_by_strangers_cost_a_read_each_and_take_no_lock() {
+    let world = World::at(&hosts(), UNHURRIED).await;
+    let guard = world.mutex().lock().await.expect("held");
+    let other = world.other_mutex().await;
+    let next = tokio::spawn(async move { other.lock().await });
+    let waiter = world.wait_children(2).await.remove(1);
+    let mut asked = Box::pin(guard.revoke_requested());
+    let is_read = |request: &Request| request.op == Op::GetData && request.answer.is_some();
+    let reads = |requests: &[Request]| requests.iter().filter(|request| is_read(request)).count();
+    let writes = 20;
+    for written in 0..writes {
+        tokio::select! {
+            () = &mut asked, if written == 0 => panic!("nobody has asked"),
+            () = soon("a look at its node", world.proxy.wait_until(|all| reads(all) > written)) => {}
+        }
+        world.admin.set_data(&guard.nodes()[0], b"__REVOKE__", None).await.expect("written");
+        world.admin.set_data(&format!("{}/{waiter}", world.path), b"__REVOKE__", None).await.expect("written");
+    }
+    soon("the request", asked).await;
+    assert!(reads(&world.proxy.requests()) <= 2 * writes, "{:?}", world.proxy.requests());
+    // It is a request: the holder decides.
+    assert_eq!(guard.state(), HoldState::Held);
+    assert!(!next.is_finished());
+    guard.release().await.expect("released");
+    let guard = soon("its turn", next).await.expect("no panic").expect("held");
+    soon("the request", guard.revoke_requested()).await;
+    assert_eq!(guard.state(), HoldState::Held);
+    guard.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+#[test]
+fn what_was_tried_is_in_the_table() {
+    let security = include_str!("../../SECURITY.md");
+    let tests = [include_str!("hostile.rs"), include_str!("../scale/strangers.rs")];
+    for line in tests.into_iter().flat_map(str::lines) {
+        if let Some((name, _)) = line.strip_prefix("async fn ").and_then(|rest| rest.split_once("() {")) {
+            assert!(security.contains(&format!("`{name}`")), "SECURITY.md does not have {name}");
+        }
     }
 }
