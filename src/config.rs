@@ -31,7 +31,7 @@ use crate::session::{Servers, Session, TIMEOUTS_MS, has_chroot, normalize};
 /// | `create_chroot` | `ZK_CREATE_CHROOT` | `true` creates a chroot that does not exist; `false` by default |
 /// | `auth_file` | `ZK_AUTH_FILE` | a file with `user:password`, for the scheme `digest` |
 /// | `auth` | `ZK_AUTH` | the same without a file |
-/// | `tls_ca_file` | `ZK_TLS_CA_FILE` | PEM file of the authorities that servers are checked by; all hosts are connected over TLS |
+/// | `tls_ca_file` | `ZK_TLS_CA_FILE` | PEM file of the authorities that servers are checked by; hosts without `tcp://` are connected over TLS |
 /// | `tls_cert_file`, `tls_key_file` | `ZK_TLS_CERT_FILE`, `ZK_TLS_KEY_FILE` | PEM files of our certificate and key, if the servers ask for one |
 /// | `identifier` | `ZK_IDENTIFIER` | the data of our lock nodes; host name and process id by default |
 ///

@@ -111,21 +111,37 @@ struct Inner {
 #[derive(Clone)]
 enum Current {
     /// None yet: no server has been reached.
-    Connecting,
+    Connecting(Trial),
     /// A ZooKeeper session; it may be over, and then is about to be replaced.
     Live(Arc<ServerSession>),
     /// None, until the servers are reached again; the last one is kept for its id.
-    Renewing(Arc<ServerSession>),
+    Renewing(Arc<ServerSession>, Trial),
     /// None any more.
     Ended(Option<Arc<ServerSession>>, Error),
+}
+
+/// How the attempts to connect go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Trial {
+    UnderWay,
+    /// The credentials were refused, and are tried again.
+    Refused,
 }
 
 impl Current {
     fn zk(&self) -> Option<&Arc<ServerSession>> {
         match self {
-            Self::Connecting => None,
-            Self::Live(zk) | Self::Renewing(zk) => Some(zk),
+            Self::Connecting(_) => None,
+            Self::Live(zk) | Self::Renewing(zk, _) => Some(zk),
             Self::Ended(zk, _) => zk.as_ref(),
+        }
+    }
+
+    /// How the attempts to connect go, if there is no session and one is waited for.
+    fn trial(&self) -> Option<Trial> {
+        match self {
+            Self::Connecting(trial) | Self::Renewing(_, trial) => Some(*trial),
+            Self::Live(_) | Self::Ended(..) => None,
         }
     }
 }
@@ -336,7 +352,7 @@ impl Session {
     pub(crate) fn connected_later(servers: Servers) -> Result<Self> {
         need_runtime("connect the session on the tokio runtime on which it is to live")?;
         let known = servers.known();
-        Ok(Self::supervised(servers, Current::Connecting, known))
+        Ok(Self::supervised(servers, Current::Connecting(Trial::UnderWay), known))
     }
 
     /// A session that is connected, and renewed, for as long as somebody uses it.
@@ -610,13 +626,23 @@ impl Inner {
         self.current.send_if_modified(|current| {
             let ended = matches!(current, Current::Ended(..));
             let zk = current.zk().cloned();
-            last = (zk.clone(), matches!(current, Current::Renewing(_)));
+            last = (zk.clone(), matches!(current, Current::Renewing(..)));
             if !ended {
                 *current = Current::Ended(zk, error);
             }
             !ended
         });
         last
+    }
+
+    /// Notes that the credentials are refused, with which a session is wanted.
+    fn credentials_are_refused(&self) {
+        self.current.send_if_modified(|current| match current {
+            Current::Connecting(trial) | Current::Renewing(_, trial) => {
+                std::mem::replace(trial, Trial::Refused) != Trial::Refused
+            }
+            Current::Live(_) | Current::Ended(..) => false,
+        });
     }
 
     /// Puts `next` in the place of what is there, unless the session was closed in the meantime.

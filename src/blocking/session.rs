@@ -168,7 +168,7 @@ impl Session {
         self.session.state()
     }
 
-    /// Asks a quorum of the servers whether they honour the session, in one round trip: for a liveness probe.
+    /// Asks a quorum of the servers whether they honour the session, in one round trip: for monitoring.
     ///
     /// # Errors
     ///

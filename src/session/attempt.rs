@@ -91,7 +91,7 @@ impl Session {
                     }
                     Phase::Over(End::Expired | End::Unusable | End::AuthFailed) => {}
                 },
-                Current::Connecting | Current::Renewing(_) => {}
+                Current::Connecting(_) | Current::Renewing(..) => {}
             }
             if changes.changed().await.is_err() {
                 return Err(Error::Closed);

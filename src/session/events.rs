@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use zookeeper_client::SessionId;
 
 use crate::session::server_session::{End, Phase, ServerSession};
-use crate::session::{Current, Session};
+use crate::session::{Current, Session, Trial};
 
 /// What has become of a [`Session`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub enum SessionEvent {
         /// The id of the new session.
         id: SessionId,
     },
-    /// The servers refuse the credentials, and the ZooKeeper session is over with all its holds. They are tried again.
+    /// The servers refuse the credentials. A ZooKeeper session that there was is over with all its holds. They are tried again.
     AuthFailed,
     /// The session was closed, or cannot be renewed. This is the last event.
     Ended,
@@ -67,17 +67,19 @@ struct Seen {
     id: Option<SessionId>,
     is_connected: Option<bool>,
     is_over: bool,
+    is_refused: bool,
     has_ended: bool,
 }
 
 impl SessionEvents {
     pub(super) fn new(current: watch::Receiver<Current>) -> Self {
         let id = current.borrow().zk().map(|zk| zk.id());
-        let seen = Seen { id, is_connected: None, is_over: false, has_ended: false };
+        let seen = Seen { id, is_connected: None, is_over: false, is_refused: false, has_ended: false };
         Self { seen, current, change: Mutex::default() }
     }
 
-    /// The next event; `None` after [`Ended`](SessionEvent::Ended). The first reports whether the session is connected.
+    /// The next event; `None` after [`Ended`](SessionEvent::Ended). The first reports whether the session is connected; that of a
+    /// [`lazy`](Session::lazy) session comes when a server is reached.
     ///
     /// What has passed between two calls is not reported: of a connection that was lost and came back there is no event.
     ///
@@ -113,8 +115,9 @@ impl Stream for SessionEvents {
             if event.is_some() {
                 return Poll::Ready(event);
             }
-            if now.zk().is_none() && current.has_changed().is_err() {
-                // The last handle was dropped, and there is nothing to close.
+            // That is so until the last handle is dropped, which closes it.
+            let is_open = now.zk().is_some_and(|zk| !matches!(zk.phase(), Phase::Over(_)));
+            if !is_open && current.has_changed().is_err() {
                 seen.has_ended = true;
                 return Poll::Ready(Some(SessionEvent::Ended));
             }
@@ -123,14 +126,16 @@ impl Stream for SessionEvents {
                 async move {
                     let inner = async {
                         match &mut inner {
-                            Some(inner) => inner.changed().await,
+                            Some(inner) => drop(inner.changed().await),
                             None => pending().await,
                         }
                     };
                     let (outer, inner) = (pin!(outer.changed()), pin!(inner));
-                    // An error is the drop of the last handle, which closes what there is.
-                    if let Either::Left((Err(_), inner)) = select(outer, inner).await {
-                        let _ = inner.await;
+                    // An error is the drop of the last handle.
+                    if let Either::Left((Err(_), inner)) = select(outer, inner).await
+                        && is_open
+                    {
+                        inner.await;
                     }
                 }
                 .boxed(),
@@ -146,7 +151,9 @@ impl Seen {
             self.has_ended = true;
             return Some(SessionEvent::Ended);
         }
-        let zk = now.zk()?;
+        let Some(zk) = now.zk() else {
+            return self.refusal(now);
+        };
         let id = zk.id();
         match self.id {
             Some(old) if old != id && !self.is_over => {
@@ -154,7 +161,8 @@ impl Seen {
                 return Some(SessionEvent::Expired { old });
             }
             Some(old) if old != id => {
-                *self = Self { id: Some(id), is_connected: Some(true), is_over: false, has_ended: false };
+                let is_connected = Some(true);
+                *self = Self { id: Some(id), is_connected, is_over: false, is_refused: false, has_ended: false };
                 return Some(SessionEvent::Renewed { id });
             }
             _ => self.id = Some(id),
@@ -164,17 +172,25 @@ impl Seen {
                 self.has_ended = true;
                 Some(SessionEvent::Ended)
             }
-            Phase::Over(_) if self.is_over => None,
+            Phase::Over(_) if self.is_over => self.refusal(now),
             Phase::Over(End::AuthFailed) => {
-                self.is_over = true;
+                (self.is_over, self.is_refused) = (true, true);
                 Some(SessionEvent::AuthFailed)
             }
             Phase::Over(_) => {
                 self.is_over = true;
                 Some(SessionEvent::Expired { old: id })
             }
-            Phase::Open | Phase::Closing => self.connection(zk),
+            Phase::Open | Phase::Closing => {
+                self.is_refused = false;
+                self.connection(zk)
+            }
         }
+    }
+
+    fn refusal(&mut self, now: &Current) -> Option<SessionEvent> {
+        let is_new = now.trial() == Some(Trial::Refused) && !std::mem::replace(&mut self.is_refused, true);
+        is_new.then_some(SessionEvent::AuthFailed)
     }
 
     fn connection(&mut self, zk: &ServerSession) -> Option<SessionEvent> {

@@ -21,7 +21,7 @@ pub struct Checked {
 }
 
 impl Session {
-    /// Asks a quorum of the servers whether they honour the session, in one round trip: for a liveness probe.
+    /// Asks a quorum of the servers whether they honour the session, in one round trip: for monitoring.
     ///
     /// # Cancel safety
     ///

@@ -15,7 +15,7 @@ use crate::options::Parents;
 use crate::path::LockPath;
 use crate::session::operations::Draft;
 use crate::session::request::{Failure, Interrupt};
-use crate::session::server_session::ServerSession;
+use crate::session::server_session::{Phase, ServerSession};
 use crate::session::{Session, need_runtime};
 
 type ZkError = zookeeper_client::Error;
@@ -55,6 +55,8 @@ impl Session {
     /// [lock options](Self::with_lock_options). A node of somebody else at `path` is left alone, and ours is created when that
     /// is gone. So it is with one of our own last session: until the servers have ended that, it stands for the service.
     ///
+    /// The runtime on which this is called keeps the node; while it is blocked, nothing is created again.
+    ///
     /// # Errors
     ///
     /// [`Error::InvalidInput`] if `path` cannot be a lock path, or outside a tokio runtime.
@@ -92,13 +94,15 @@ impl KeptNode {
         self.path.as_str()
     }
 
-    /// Whether the node is there in the present ZooKeeper session, as far as is known.
+    /// Whether the node is there in the present ZooKeeper session, as far as is known. While there is no connection, it may
+    /// be gone with the session, which is noticed later.
     #[must_use]
     pub fn is_created(&self) -> bool {
-        matches!(*self.standing.borrow(), Standing::There(id) if id == self.session.id())
+        let open = self.session.present().filter(|zk| zk.phase() == Phase::Open);
+        matches!(*self.standing.borrow(), Standing::There(id) if open.is_some_and(|zk| zk.id() == id))
     }
 
-    /// Waits until the node is there.
+    /// Waits until the node is there in the present ZooKeeper session.
     ///
     /// # Cancel safety
     ///
@@ -126,11 +130,13 @@ impl KeptNode {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if no server answered within one session timeout; the node then goes with the session.
+    /// [`Error::Unavailable`] if no server answered within one session timeout, and why the servers refuse to delete it, such
+    /// as [`Error::NoAuth`]; the node then goes with the session.
     pub async fn remove(self) -> Result<()> {
         self.task.abort();
         let session = self.session.clone();
-        let removed = session.attempt(|zk| remove_if_ours(zk, self.path.clone()).map(Ok).boxed());
+        let removed =
+            session.attempt(|zk| remove_if_ours(zk, self.path.clone(), self.standing.clone()).boxed());
         match session.within_timeout(removed).await {
             // Without its session there is no node.
             Err(Error::Closed | Error::SessionEnded { .. }) => Ok(()),
@@ -143,7 +149,14 @@ impl Drop for KeptNode {
     fn drop(&mut self) {
         self.task.abort();
         if let Some(zk) = self.session.present() {
-            zk.background(remove_if_ours(zk.clone(), self.path.clone()).boxed());
+            let (path, standing) = (self.path.clone(), self.standing.clone());
+            let removed = remove_if_ours(zk.clone(), path.clone(), standing).map(move |removed| {
+                if let Err(Interrupt::Failed(error)) = removed {
+                    let path = path.as_str();
+                    tracing::warn!(path, %error, "cannot delete a node that was kept; it stays until its session ends");
+                }
+            });
+            zk.background(removed.boxed());
         }
     }
 }
@@ -172,6 +185,15 @@ async fn keep(session: Session, path: LockPath, draft: Arc<Draft>, standing: wat
     }
 }
 
+/// Reports the node as absent as soon as it is kept no more in a ZooKeeper session.
+struct Report<'a>(&'a watch::Sender<Standing>);
+
+impl Drop for Report<'_> {
+    fn drop(&mut self) {
+        self.0.send_replace(Standing::Absent);
+    }
+}
+
 /// Keeps the node in one ZooKeeper session.
 async fn keep_in(
     zk: Arc<ServerSession>,
@@ -180,6 +202,7 @@ async fn keep_in(
     standing: &watch::Sender<Standing>,
 ) -> Result<std::convert::Infallible, Interrupt> {
     standing.send_replace(Standing::Absent);
+    let standing = Report(standing);
     let mut room = None;
     zk.reserve_watch(&mut room, path.as_str().len())?;
     let (mut guesses, mut lost, mut orphaned) = (vec![Vec::new()], 0, 0);
@@ -234,7 +257,7 @@ async fn keep_in(
         match zk.retry(|| zk.watch_data(path.as_str())).await? {
             Ok((_, stat, watch)) => {
                 let is_ours = stat.ephemeral_owner == zk.id().0;
-                standing.send_replace(if is_ours { Standing::There(zk.id()) } else { Standing::Absent });
+                standing.0.send_replace(if is_ours { Standing::There(zk.id()) } else { Standing::Absent });
                 tokio::select! {
                     fired = watch.fired() => drop(fired?),
                     // An event may never come.
@@ -266,19 +289,26 @@ async fn missing_ancestors(zk: &ServerSession, path: &LockPath) -> Result<Vec<Ve
     Ok((there.min(missing)..=missing).rev().map(|from| ancestors[from..].to_vec()).collect())
 }
 
-/// Deletes the node, if it is one of this session.
-async fn remove_if_ours(zk: Arc<ServerSession>, path: LockPath) {
+/// Deletes the node, if it is one of this session, once the task that keeps it has come to its end.
+async fn remove_if_ours(
+    zk: Arc<ServerSession>,
+    path: LockPath,
+    mut standing: watch::Receiver<Standing>,
+) -> Result<(), Interrupt> {
+    // Until it is polled no more, it may send a create.
+    while standing.changed().await.is_ok() {}
     let path = path.as_str();
-    while let Ok(Ok(Some(stat))) = zk.retry(|| zk.stat(path)).await
-        && stat.ephemeral_owner == zk.id().0
-    {
+    loop {
+        match zk.retry(|| zk.stat(path)).await? {
+            Ok(Some(stat)) if stat.ephemeral_owner == zk.id().0 => {}
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(Error::refused("look at", path, error).into()),
+        }
         match zk.delete(path, None).await {
             Err(Failure::Unknown) => {}
-            Ok(()) | Err(Failure::Refused(ZkError::NoNode) | Failure::SessionOver) => return,
-            Err(Failure::Refused(error)) => {
-                tracing::warn!(path, %error, "cannot delete a node that was kept; it stays until its session ends");
-                return;
-            }
+            Ok(()) | Err(Failure::Refused(ZkError::NoNode)) => return Ok(()),
+            Err(Failure::SessionOver) => return Err(Interrupt::SessionOver),
+            Err(Failure::Refused(error)) => return Err(Error::refused("delete", path, error).into()),
         }
     }
 }

@@ -7,7 +7,7 @@ use zookeeper_client::SessionInfo;
 
 use crate::session::server_session::{End, ServerSession};
 use crate::session::servers::Servers;
-use crate::session::{Current, Inner, ORPHANED, ended, keeper};
+use crate::session::{Current, Inner, ORPHANED, Trial, ended, keeper};
 use crate::telemetry;
 
 /// Ends a session whose runtime is dropped while it is being renewed, or is about to be.
@@ -17,7 +17,7 @@ impl Drop for Supervisor {
     fn drop(&mut self) {
         if let Some(inner) = self.0.upgrade() {
             inner.renews.store(false, Ordering::Release);
-            let renewing = matches!(&*inner.current.borrow(), Current::Connecting | Current::Renewing(_));
+            let renewing = inner.current.borrow().trial().is_some();
             if renewing {
                 inner.end(ended(ORPHANED));
             }
@@ -41,11 +41,13 @@ pub(super) async fn supervise(supervisor: Supervisor, servers: Servers) {
                 None => return,
             },
         };
-        let wanted = || {
-            let is_waited_for = |current: &Current| matches!(current, Current::Connecting | Current::Renewing(_));
-            session.upgrade().is_some_and(|inner| is_waited_for(&inner.current.borrow()))
+        let wanted = || session.upgrade().is_some_and(|inner| inner.current.borrow().trial().is_some());
+        let refused = || {
+            if let Some(inner) = session.upgrade() {
+                inner.credentials_are_refused();
+            }
         };
-        let Some((client, created)) = servers.renew(old.as_ref(), wanted).await else {
+        let Some((client, created)) = servers.renew(old.as_ref(), wanted, refused).await else {
             return;
         };
         let Some(inner) = session.upgrade() else {
@@ -80,5 +82,5 @@ async fn until_over(zk: &Arc<ServerSession>, servers: &Servers, session: &Weak<I
         // Its client is alive, in a session that nobody asked for.
         zk.drop_client();
     }
-    session.upgrade().is_some_and(|inner| inner.replace(Current::Renewing(zk.clone()))).then_some(old)
+    session.upgrade().is_some_and(|inner| inner.replace(Current::Renewing(zk.clone(), Trial::UnderWay))).then_some(old)
 }

@@ -177,11 +177,13 @@ impl Servers {
         Ok((client, began))
     }
 
-    /// Connects, with a new session; makes sure that the old one is gone, if there was one. Tries for as long as `wanted`.
+    /// Connects, with a new session; makes sure that the old one is gone, if there was one. Tries for as long as `wanted`, and
+    /// calls `refused` whenever the credentials are.
     pub(crate) async fn renew(
         &self,
         old: Option<&SessionInfo>,
         wanted: impl Fn() -> bool,
+        refused: impl Fn(),
     ) -> Option<(Client, Moment)> {
         let mut pause = FIRST_PAUSE;
         let mut is_gone = old.is_none();
@@ -193,6 +195,7 @@ impl Servers {
                 Err(Error::Client { source: zookeeper_client::Error::AuthFailed, .. }) => {
                     tracing::warn!(hosts = %self.diagnosis.hosts(), "the servers refuse the credentials; trying them again");
                     self.diagnosis.failed("refuses the credentials");
+                    refused();
                     longest = LONGEST_PAUSE_REFUSED;
                 }
                 Err(Error::InvalidInput { reason, .. }) => {
@@ -253,6 +256,8 @@ impl Servers {
                 self.diagnosis.run(DIAGNOSIS).await;
                 false
             }
+            // A server that makes another session instead proves nothing. Then the old nodes stay in their queues until it has
+            // ended the old session, and those behind them wait.
             Ok(client) => {
                 let (mut state, patience) = (client.state_watcher(), client.session_timeout());
                 drop(client);

@@ -118,3 +118,34 @@ async fn node_in_a_chroot_that_is_gone_is_an_error() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn node_of_an_expired_session_is_not_reported_as_created() {
+    let world = World::new().await;
+    let (_path, node) = kept(&world).await;
+    let mut events = world.session.events();
+    world.proxy.refuse();
+    while !matches!(soon("an event", events.next()).await, Some(SessionEvent::Expired { .. })) {}
+    soon("the end", async {
+        while node.is_created() {
+            tokio::task::yield_now().await
+        }
+    })
+    .await;
+    let mut created = std::pin::pin!(node.created());
+    assert!(futures_util::poll!(&mut created).is_pending(), "its session has expired, and no other is made");
+    world.proxy.heal();
+    soon("the node", created).await.expect("created");
+}
+
+#[tokio::test]
+async fn refused_removal_is_an_error() {
+    let world = World::new().await;
+    let (path, node) = kept(&world).await;
+    let parent = path.rsplit_once('/').expect("a parent").0.to_owned();
+    let read_only = [Acl::new(Permission::READ, AuthId::anyone())];
+    world.admin.set_acl(&parent, &read_only, None).await.expect("set");
+    let error = soon("its end", node.remove()).await.expect_err("refused");
+    assert!(matches!(error, Error::NoAuth { .. }), "{error:?}");
+    assert!(world.admin.check_stat(&path).await.expect("asked").is_some(), "it is there still");
+}

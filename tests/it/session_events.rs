@@ -1,5 +1,8 @@
 //! What a session reports of itself.
 
+use std::future::ready;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use testbed::free_port;
@@ -61,4 +64,46 @@ async fn check_takes_one_round_trip_and_fails_within_its_limit() {
     closed.close().await.expect("closed");
     let error = closed.check(Duration::from_secs(30)).await.expect_err("closed");
     assert!(matches!(error, Error::Closed), "{error:?}");
+}
+
+#[tokio::test]
+async fn stream_that_is_waited_for_ends_with_the_last_handle() {
+    let never = Session::lazy(Client::connector(), &format!("127.0.0.1:{}", free_port())).expect("a session");
+    let mut events = never.events();
+    let mut event = std::pin::pin!(events.next());
+    assert!(futures_util::poll!(&mut event).is_pending());
+    drop(never);
+    assert_eq!(soon("an event", event).await, Some(SessionEvent::Ended));
+}
+
+#[tokio::test]
+async fn stream_ends_with_a_session_that_is_dropped_while_it_is_renewed() {
+    let world = World::new().await;
+    let session = connect(&world.proxy.hosts().to_string()).await;
+    let mut events = session.events();
+    world.proxy.refuse();
+    while !matches!(soon("an event", events.next()).await, Some(SessionEvent::Expired { .. })) {}
+    let mut event = std::pin::pin!(events.next());
+    assert!(futures_util::poll!(&mut event).is_pending());
+    drop(session);
+    assert_eq!(soon("an event", event).await, Some(SessionEvent::Ended));
+}
+
+/// A session that was never made has nothing to lose, but its owner wants to know.
+#[tokio::test]
+async fn refused_credentials_are_reported_before_there_is_a_session() {
+    let refused = Arc::new(AtomicBool::new(true));
+    let asked = refused.clone();
+    let session = Session::lazy_by(move || {
+        let connector = Client::connector();
+        let refused = asked.load(Ordering::Relaxed);
+        ready(Ok((if refused { connector.with_auth("nonsense", b"") } else { connector }, hosts())))
+    });
+    let session = session.expect("a session");
+    let mut events = session.events();
+    assert_eq!(soon("an event", events.next()).await, Some(SessionEvent::AuthFailed));
+    refused.store(false, Ordering::Relaxed);
+    assert_eq!(soon("an event", events.next()).await, Some(SessionEvent::Connected));
+    session.close().await.expect("closed");
+    assert_eq!(soon("an event", events.next()).await, Some(SessionEvent::Ended));
 }
