@@ -135,8 +135,7 @@ impl KeptNode {
     pub async fn remove(self) -> Result<()> {
         self.task.abort();
         let session = self.session.clone();
-        let removed =
-            session.attempt(|zk| remove_if_ours(zk, self.path.clone(), self.standing.clone()).boxed());
+        let removed = session.attempt(|zk| remove_if_ours(zk, self.path.clone(), self.standing.clone()).boxed());
         match session.within_timeout(removed).await {
             // Without its session there is no node.
             Err(Error::Closed | Error::SessionEnded { .. }) => Ok(()),

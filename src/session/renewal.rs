@@ -82,5 +82,6 @@ async fn until_over(zk: &Arc<ServerSession>, servers: &Servers, session: &Weak<I
         // Its client is alive, in a session that nobody asked for.
         zk.drop_client();
     }
-    session.upgrade().is_some_and(|inner| inner.replace(Current::Renewing(zk.clone(), Trial::UnderWay))).then_some(old)
+    let renewing = Current::Renewing(zk.clone(), Trial::UnderWay);
+    session.upgrade().is_some_and(|inner| inner.replace(renewing)).then_some(old)
 }
