@@ -127,9 +127,7 @@ impl Lock {
         }
         let (progress, acquisition) = (Progress::new(), self.acquisition());
         let acquired = async {
-            if let Some(most) = self.options.max_ahead()
-                && self.ahead().await? > most
-            {
+            if self.has_too_many_ahead().await? {
                 return Ok(None);
             }
             self.acquire_in(&acquisition, Some(&progress)).await.map(Some)
@@ -144,13 +142,21 @@ impl Lock {
         acquisition.run(in_time, token).await
     }
 
+    /// Whether more are ahead than the options allow to a caller with a time limit.
+    pub(crate) async fn has_too_many_ahead(&self) -> Result<bool> {
+        match self.options.max_ahead() {
+            Some(most) => Ok(self.ahead().await? > most),
+            None => Ok(false),
+        }
+    }
+
     /// For how many contenders one that came now would have to wait, in the queue where they are most.
     async fn ahead(&self) -> Result<usize> {
         let count = |zk: Arc<ServerSession>| {
             async move {
                 let ahead = self.steps().flatten().map(async |queue| {
                     let names = queue.list(&zk).await?;
-                    Ok::<_, Interrupt>(queue.ahead(&names) + zk.wait_for_slots(&queue.path))
+                    Ok::<_, Interrupt>(queue.ahead(&names) + zk.ahead_in_memory(&queue.path, queue.kind()))
                 });
                 Ok(try_join_all(ahead).await?.into_iter().max().unwrap_or_default())
             }
@@ -251,14 +257,19 @@ impl Lock {
     /// A slot in the local queue at each of these queues, if the options ask for it.
     async fn slot(&self, zk: &Arc<ServerSession>, queues: &[Queue], progress: Option<&Progress>) -> Option<Slot> {
         let most = self.options.local_queue()?;
-        let ordered = queues.iter().filter(|queue| matches!(queue.admission, Admission::InOrder(_)));
-        let paths: Vec<_> = ordered.map(|queue| queue.path.clone()).collect();
+        let takes_slot = |queue: &&Queue| match queue.admission {
+            // A share may be held while other queues are waited for.
+            Admission::InOrder(kind) => queues.len() == 1 || kind.waits_for(kind),
+            Admission::Room { .. } => false,
+        };
+        let paths: Vec<_> =
+            queues.iter().filter(takes_slot).map(|queue| (queue.path.clone(), queue.kind())).collect();
         if paths.is_empty() {
             return None;
         }
         let slot = zk.slot(paths, most);
         if let Some(progress) = progress.filter(|_| !slot.is_taken()) {
-            progress.waits();
+            progress.waits_in_memory();
         }
         slot.taken().await;
         Some(slot)
@@ -275,7 +286,7 @@ impl Lock {
         acquisition: &Acquisition,
     ) -> Result<Option<Hold>, Interrupt> {
         // Those of this session that wait in memory came before us, too.
-        if self.steps().flatten().any(|queue| zk.wait_for_slots(&queue.path) > 0) {
+        if self.steps().flatten().any(|queue| zk.ahead_in_memory(&queue.path, queue.kind()) > 0) {
             return Ok(None);
         }
         // All nodes that are there came before us, so we need not create one to know. If permits are free, the owner of the turn is

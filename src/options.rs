@@ -258,10 +258,10 @@ impl Options {
     /// processes that come later. In a queue of *n* contenders, the *j*-th waiter in memory joins after at most *j / count*
     /// (rounded up) rounds of the queue. It is at least 1.
     ///
-    /// A multi-lock waits until it can join all its queues. Holders, readers included, and permits of a semaphore do not
+    /// A multi-lock waits until it can join all its queues; those that it is to read do not count. Holders, readers included, and permits of a semaphore do not
     /// count, and neither does a re-entrant lock that is held already. Waiters in memory do not show up among the
     /// [contenders](crate::Mutex::contenders), nor in [`Waiting::position`](crate::Waiting::position); but a `try_lock` of
-    /// this session takes them for contenders that are ahead.
+    /// this session takes those for contenders that are ahead for which it would wait in the queue.
     ///
     /// # Examples
     ///

@@ -143,7 +143,7 @@ impl ReentrantMutex {
                         biased;
                         hold = acquiring => hold,
                         // Another call of this owner waits, so somebody is ahead.
-                        () = progress.known() => Ok(None),
+                        () = progress.waits() => Ok(None),
                     }
                 };
                 self.lock.session.within_timeout(tried).await?.map(again).transpose()
@@ -191,19 +191,23 @@ impl ReentrantMutex {
         let locked = async {
             loop {
                 match owner.lock(&self.lock, Mode::Wait) {
-                    Locking::Held(hold) => return again(hold),
+                    Locking::Held(hold) => return again(hold).map(Some),
                     Locking::Acquiring(acquiring, progress) => {
+                        // A place that another call of this owner has is shared.
+                        if !progress.has_waited() && self.lock.has_too_many_ahead().await? {
+                            return Ok(None);
+                        }
                         ahead = Some(progress);
                         if let Some(hold) = acquiring.await? {
-                            return again(hold);
+                            return again(hold).map(Some);
                         }
                     }
                 }
             }
         };
         match tokio::time::timeout(limit, locked).await {
-            Ok(guard) => guard.map(Some),
-            Err(_) if ahead.is_some_and(|progress| progress.last().is_some()) => Ok(None),
+            Ok(guard) => guard,
+            Err(_) if ahead.is_some_and(|progress| progress.has_waited()) => Ok(None),
             Err(_) => Err(self.lock.session.unavailable(limit)),
         }
     }

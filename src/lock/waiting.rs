@@ -3,7 +3,6 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
@@ -18,8 +17,26 @@ use crate::lock::Lock;
 /// How many are ahead, as far as is known.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    ahead: watch::Sender<Option<usize>>,
-    has_waited: AtomicBool,
+    ahead: watch::Sender<Ahead>,
+}
+
+/// Who was ahead at the last look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Ahead {
+    #[default]
+    Nobody,
+    /// Others who wait in memory.
+    InMemory,
+    Queued(usize),
+}
+
+impl Ahead {
+    fn count(self) -> Option<usize> {
+        match self {
+            Self::Nobody | Self::InMemory => None,
+            Self::Queued(count) => Some(count),
+        }
+    }
 }
 
 impl Progress {
@@ -29,35 +46,46 @@ impl Progress {
 
     /// Notes how many are ahead.
     pub(super) fn ahead(&self, count: usize) {
-        self.waits();
-        self.ahead.send_replace(Some(count));
+        self.ahead.send_replace(Ahead::Queued(count));
     }
 
-    /// Notes that somebody is ahead, maybe one without a node.
-    pub(super) fn waits(&self) {
-        self.has_waited.store(true, Ordering::Release);
+    /// Notes that somebody is ahead who waits in memory.
+    pub(super) fn waits_in_memory(&self) {
+        self.ahead.send_if_modified(|ahead| {
+            let is_first = *ahead == Ahead::Nobody;
+            if is_first {
+                *ahead = Ahead::InMemory;
+            }
+            is_first
+        });
     }
 
     /// Whether somebody was ahead.
     pub(crate) fn has_waited(&self) -> bool {
-        self.has_waited.load(Ordering::Acquire)
+        *self.ahead.borrow() != Ahead::Nobody
+    }
+
+    /// Waits until somebody is ahead.
+    pub(crate) async fn waits(&self) {
+        // The sender lives in `self`.
+        let _ = self.ahead.subscribe().wait_for(|ahead| *ahead != Ahead::Nobody).await;
     }
 
     /// How many were ahead at the last look; `None` before anybody was seen.
     pub(crate) fn last(&self) -> Option<usize> {
-        *self.ahead.borrow()
+        self.ahead.borrow().count()
     }
 
     /// Waits until that is another than `last`.
     pub(crate) async fn left(&self, last: Option<usize>) {
         // The sender lives in `self`.
-        let _ = self.ahead.subscribe().wait_for(|ahead| *ahead != last).await;
+        let _ = self.ahead.subscribe().wait_for(|ahead| ahead.count() != last).await;
     }
 
     /// Waits until it is known how many are ahead.
     pub(crate) async fn known(&self) {
         // The sender lives in `self`.
-        let _ = self.ahead.subscribe().wait_for(Option::is_some).await;
+        let _ = self.ahead.subscribe().wait_for(|ahead| ahead.count().is_some()).await;
     }
 }
 

@@ -4,6 +4,8 @@
 //!    its turn has come when it is the first at each of them and each has a free slot. So two waiters never hold what the
 //!    other one needs.
 //! 2. A slot is taken from before the node is created until the place is granted or given up.
+//! 3. A reader that waits for other queues, too, takes none here. It may have its share long before it is granted the rest,
+//!    and keeps no reader out meanwhile: neither by a slot, nor by a place before the others in memory.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 use crate::path::LockPath;
+use crate::queue::Kind;
 use crate::session::server_session::ServerSession;
 
 /// The local queues of a session, by path.
@@ -27,7 +30,7 @@ struct Local {
 /// What a waiter has, or waits for.
 #[derive(Debug)]
 struct Ticket {
-    paths: Vec<LockPath>,
+    paths: Vec<(LockPath, Kind)>,
     /// How many slots its options allow.
     most: usize,
     has_slots: AtomicBool,
@@ -43,20 +46,24 @@ pub(crate) struct Slot {
 
 impl ServerSession {
     /// Asks for a slot at each of the paths, of which there are `most`.
-    pub(crate) fn slot(self: &Arc<Self>, paths: Vec<LockPath>, most: usize) -> Slot {
+    pub(crate) fn slot(self: &Arc<Self>, paths: Vec<(LockPath, Kind)>, most: usize) -> Slot {
         let ticket = Arc::new(Ticket { paths, most, has_slots: AtomicBool::new(false), admitted: Notify::new() });
         let mut locals = self.slots.lock();
-        for path in &ticket.paths {
+        for (path, _) in &ticket.paths {
             locals.entry(path.clone()).or_default().waiting.push_back(ticket.clone());
         }
-        admit(&mut locals, &ticket.paths);
+        admit(&mut locals, &ticket);
         drop(locals);
         Slot { zk: self.clone(), ticket }
     }
 
-    /// How many wait in memory for a slot at this path.
-    pub(crate) fn wait_for_slots(&self, path: &LockPath) -> usize {
-        self.slots.lock().get(path).map_or(0, |local| local.waiting.len())
+    /// How many wait in memory for a slot at this path for whom one of this kind has to wait.
+    pub(crate) fn ahead_in_memory(&self, path: &LockPath, kind: Kind) -> usize {
+        let excludes = |ticket: &&Arc<Ticket>| {
+            let here = ticket.paths.iter().find(|(other, _)| other == path);
+            here.is_some_and(|(_, other)| kind.waits_for(*other))
+        };
+        self.slots.lock().get(path).map_or(0, |local| local.waiting.iter().filter(excludes).count())
     }
 }
 
@@ -84,7 +91,7 @@ impl Drop for Slot {
     fn drop(&mut self) {
         let ticket = &self.ticket;
         let mut locals = self.zk.slots.lock();
-        for path in &ticket.paths {
+        for (path, _) in &ticket.paths {
             if let Some(local) = locals.get_mut(path) {
                 if self.is_taken() {
                     local.taken -= 1;
@@ -93,35 +100,42 @@ impl Drop for Slot {
                 }
             }
         }
-        admit(&mut locals, &ticket.paths);
+        admit(&mut locals, ticket);
     }
 }
 
-/// Gives their slots to those whose turn has come at one of the paths.
-fn admit(locals: &mut HashMap<LockPath, Local>, paths: &[LockPath]) {
-    for path in paths {
-        while let Some(ticket) = locals.get(path).and_then(|local| local.waiting.front()).cloned() {
-            let is_next = |path| {
-                let local: Option<&Local> = locals.get(path);
-                local.is_some_and(|local| {
-                    let is_first = local.waiting.front().is_some_and(|first| Arc::ptr_eq(first, &ticket));
-                    is_first && local.taken < ticket.most
-                })
-            };
-            if !ticket.paths.iter().all(is_next) {
-                break;
-            }
-            for path in &ticket.paths {
-                if let Some(local) = locals.get_mut(path) {
-                    local.waiting.pop_front();
-                    local.taken += 1;
+/// Gives their slots to those whose turn has come, now that one has come or gone at its paths.
+fn admit(locals: &mut HashMap<LockPath, Local>, changed: &Arc<Ticket>) {
+    let mut changed = vec![changed.clone()];
+    while let Some(at) = changed.pop() {
+        for (path, _) in &at.paths {
+            while let Some(ticket) = next_at(locals, path) {
+                for (path, _) in &ticket.paths {
+                    if let Some(local) = locals.get_mut(path) {
+                        local.waiting.pop_front();
+                        local.taken += 1;
+                    }
                 }
+                ticket.has_slots.store(true, Ordering::Release);
+                ticket.admitted.notify_one();
+                // It is not the first any more at its other paths, either.
+                changed.push(ticket);
             }
-            ticket.has_slots.store(true, Ordering::Release);
-            ticket.admitted.notify_one();
-        }
-        if locals.get(path).is_some_and(|local| local.taken == 0 && local.waiting.is_empty()) {
-            locals.remove(path);
+            if locals.get(path).is_some_and(|local| local.taken == 0 && local.waiting.is_empty()) {
+                locals.remove(path);
+            }
         }
     }
+}
+
+/// The first that waits at this path, if its turn has come at all its paths.
+fn next_at(locals: &HashMap<LockPath, Local>, path: &LockPath) -> Option<Arc<Ticket>> {
+    let ticket = locals.get(path)?.waiting.front()?;
+    let has_turn = ticket.paths.iter().all(|(path, _)| {
+        locals.get(path).is_some_and(|local| {
+            let is_first = local.waiting.front().is_some_and(|first| Arc::ptr_eq(first, ticket));
+            is_first && local.taken < ticket.most
+        })
+    });
+    has_turn.then(|| ticket.clone())
 }

@@ -1,14 +1,17 @@
 //! Waiters that wait in memory until they may join a queue, and calls that do not join a long one.
 
+use std::pin::pin;
 use std::time::Duration;
 
+use futures_util::poll;
 use testbed::frames::Op;
+use testbed::proxy::Verdict;
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{
     Error, MultiLock, Mutex, MutexGuard, Options, Owner, ReentrantMutex, Result, RwLock, Semaphore,
 };
 
-use crate::support::{PATIENCE, UNHURRIED, World, connect_for, polled, soon};
+use crate::support::{PATIENCE, UNHURRIED, World, connect_for, polled, soon, wait_children};
 
 /// Long enough to join a queue on a busy machine.
 const LIMIT: Duration = Duration::from_secs(3);
@@ -130,6 +133,103 @@ async fn multi_locks_of_the_same_paths_in_other_orders_are_all_served() {
             soon("a turn", task).await.expect("no panic").expect("held and released");
         }
     }
+}
+
+/// Its share does not keep out those whom it does not exclude, such as one who holds what it waits for.
+#[tokio::test]
+async fn multi_lock_takes_no_slot_where_it_reads() {
+    let world = World::calm().await;
+    let [a, b] = ["a", "b"].map(|name| format!("{}/{name}", world.path));
+    let held = Mutex::new(&world.session, &b).expect("a mutex").lock().await.expect("held");
+    let both =
+        MultiLock::builder(&world.session).read(&a).lock(&b).with_options(local(1)).build().expect("a lock");
+    let both = tokio::spawn(async move { both.lock().await });
+    wait_children(&world.admin, &a, 1).await;
+    let reader = RwLock::with_options(&world.session, &a, local(1)).expect("a lock");
+    drop(soon("a share", reader.read()).await.expect("held"));
+    held.release().await.expect("released");
+    drop(granted(both).await);
+}
+
+/// A waiter whose turn comes at one path is the first no longer at its others.
+#[tokio::test]
+async fn slot_behind_a_multi_lock_is_given_to_the_next() {
+    let world = World::calm().await;
+    let [a, b] = ["a", "b"].map(|name| format!("{}/{name}", world.path));
+    let other = world.other().await;
+    let foreign = [&a, &b].map(|path| Mutex::new(&other, path).expect("a mutex"));
+    let _held = (foreign[0].lock().await.expect("held"), foreign[1].lock().await.expect("held"));
+    let limited = |path: &str| Mutex::with_options(&world.session, path, local(2)).expect("a mutex");
+    let (first, _second) = (waiter(limited(&a)), waiter(limited(&a)));
+    wait_children(&world.admin, &a, 3).await;
+    let both =
+        MultiLock::builder(&world.session).lock(&a).lock(&b).with_options(local(2)).build().expect("a lock");
+    let _both = tokio::spawn(async move { both.lock().await.map(drop) });
+    settle().await;
+    let _next = waiter(limited(&b));
+    settle().await;
+    assert_eq!(wait_children(&world.admin, &b, 1).await.len(), 1, "both wait in memory");
+    first.abort();
+    wait_children(&world.admin, &b, 3).await;
+}
+
+/// Readers of which one is on its way in exclude nobody.
+#[tokio::test]
+async fn try_read_does_not_count_readers_in_memory() {
+    let world = World::calm().await;
+    let lock = RwLock::with_options(&world.session, &world.path, local(1)).expect("a lock");
+    world.proxy.on_request(|_| Verdict::Hold);
+    let readers = [(); 2].map(|()| {
+        let lock = lock.clone();
+        tokio::spawn(async move { lock.read().await })
+    });
+    settle().await;
+    let mut tried = pin!(lock.try_read());
+    assert!(poll!(&mut tried).is_pending(), "it asks the servers");
+    world.proxy.on_request(|_| Verdict::Forward);
+    world.proxy.heal();
+    assert!(soon("a share", tried).await.expect("asked").is_some());
+    for reader in readers {
+        drop(granted(reader).await);
+    }
+}
+
+#[tokio::test]
+async fn reentrant_mutex_waits_in_memory_as_others_do() {
+    let world = World::calm().await;
+    let held = world.other_mutex().await.lock().await.expect("held");
+    let first = waiter(mutex(&world, &local(1)));
+    world.wait_children(2).await;
+    let reentrant = ReentrantMutex::with_options(&world.session, &world.path, local(1)).expect("a mutex");
+    let tried = reentrant.try_lock_for(&Owner::new(), Duration::from_millis(50)).await;
+    assert!(matches!(tried, Ok(None)), "{tried:?}");
+    let owner = Owner::new();
+    let waiting = tokio::spawn({
+        let (reentrant, owner) = (reentrant.clone(), owner.clone());
+        async move { reentrant.lock(&owner).await }
+    });
+    settle().await;
+    let tried = soon("an answer", reentrant.try_lock(&owner)).await;
+    assert!(matches!(tried, Ok(None)), "{tried:?}");
+    held.release().await.expect("released");
+    drop(granted(first).await);
+    drop(granted(waiting).await);
+}
+
+#[tokio::test]
+async fn reentrant_call_with_a_limit_does_not_join_a_queue_that_is_too_long() {
+    let world = World::calm().await;
+    let held = world.other_mutex().await.lock().await.expect("held");
+    let options = Options::new().with_max_ahead(0);
+    let short = ReentrantMutex::with_options(&world.session, &world.path, options).expect("a mutex");
+    let owner = Owner::new();
+    world.proxy.reset();
+    assert!(short.try_lock_for(&owner, PATIENCE).await.expect("asked").is_none(), "at once");
+    assert_eq!(world.count(Op::Create2), 0);
+    held.release().await.expect("released");
+    let outer = soon("the lock", short.lock(&owner)).await.expect("held");
+    let inner = short.try_lock_for(&owner, PATIENCE).await.expect("asked").expect("it is held already");
+    drop((outer, inner));
 }
 
 #[tokio::test]
