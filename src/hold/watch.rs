@@ -69,11 +69,11 @@ async fn deleted(watches: &mut NodeWatches, core: &Core) {
 }
 
 /// Looks once whether the lock path is still the one in which the lock was granted, if nobody has looked at it then; waits for
-/// ever if it is.
+/// ever if it is. It was readable when its watch was set: without READ there came no event, either.
 async fn other_path(core: &Core) {
     if let Some((path, czxid)) = core.path_unseen()
-        && let Ok(Ok(seen)) = core.zk.retry(|| core.zk.stat(path.as_str())).await
-        && seen.is_none_or(|stat| stat.czxid != czxid)
+        && let Ok(seen) = core.zk.retry(|| core.zk.read(path.as_str())).await
+        && !seen.is_ok_and(|(_, stat)| stat.czxid == czxid)
     {
         return;
     }

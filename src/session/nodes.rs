@@ -235,7 +235,8 @@ impl OwnNodes {
         removes.dedup();
         let is_plain = self.hold && !uncertain && nodes.len() == 1 && removes.is_empty();
         let alone = self.alone.take().filter(|_| is_plain);
-        Leftover { nodes, removes, creating, uncertain, alone, hands_over: is_plain }
+        let hands_over = is_plain && !alone.as_ref().is_some_and(Alone::is_guess);
+        Leftover { nodes, removes, creating, uncertain, alone, hands_over }
     }
 }
 

@@ -1,8 +1,9 @@
 //! Owns [`Watch`], of one waiter, and [`StandingWatch`], on a node's data, for all who ask whether it has fired.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
@@ -68,7 +69,7 @@ impl Arming {
         let Self { answer, connection, sent, room } = self;
         let (_, stat, watch) = answer.await?;
         let fired = watch.fired().boxed().shared();
-        Ok((stat, StandingWatch { fired, connection, sent, _room: Arc::new(room) }))
+        Ok((stat, StandingWatch { fired, polled: Arc::default(), connection, sent, _room: Arc::new(room) }))
     }
 }
 
@@ -76,6 +77,8 @@ impl Arming {
 #[derive(Clone)]
 pub(crate) struct StandingWatch {
     fired: Shared<BoxFuture<'static, Result<Event, SessionOver>>>,
+    /// Locked while `fired` is polled: by whom else polls it meanwhile, it would be found pending.
+    polled: Arc<Mutex<()>>,
     connection: Connection,
     sent: Moment,
     _room: Arc<Reserved>,
@@ -84,11 +87,21 @@ pub(crate) struct StandingWatch {
 impl StandingWatch {
     /// Whether it has not fired, for any reason, on the connection on which it was set.
     pub(crate) fn stands(&self) -> bool {
+        let _polled = self.lock();
         self.fired.clone().now_or_never().is_none() && self.connection.stands()
     }
 
     pub(crate) async fn fired(&self) -> Result<Event, SessionOver> {
-        self.fired.clone().await
+        let mut fired = self.fired.clone();
+        poll_fn(|cx| {
+            let _polled = self.lock();
+            fired.poll_unpin(cx)
+        })
+        .await
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.polled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// When it was sent.

@@ -20,7 +20,8 @@
 //! one after our last number before, and a watch is set only where a guess is near.
 //!
 //! Not noticed: somebody takes READ on the path from us, and then deletes it and creates it again; servers send no event
-//! then. A watch older than a session timeout is not relied on, and a hold looks at the path after an eighth of one.
+//! then. A watch older than a session timeout is not relied on; a hold looks at the path after an eighth of one, and is lost
+//! if it sees another, or may not; and it hands the lock over to nobody: who follows it in the queue looks.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -66,6 +67,8 @@ pub(crate) struct Alone {
     number: i32,
     /// Whether nobody else was there since our last one.
     is_next: bool,
+    /// Whether it was granted by its number alone.
+    is_guess: bool,
     watch: Option<PathWatch>,
 }
 
@@ -146,7 +149,7 @@ impl Last {
             deleted => deleted.is_ok(),
         };
         let watch = self.node.watch.take_if(|watch| is_deleted && watch.watch.stands())?;
-        Some(Alone { number, is_next: true, watch: Some(watch) })
+        Some(Alone { number, is_next: true, is_guess: true, watch: Some(watch) })
     }
 
     fn is_before(&self, number: i32) -> bool {
@@ -161,14 +164,24 @@ impl Alone {
         let is_alone = stat.num_children == 1 && stat.pzxid == czxid && watch.stands();
         let watch = PathWatch { watch, czxid: stat.czxid };
         let is_next = last.is_some_and(|last| last.is_before(number));
-        (is_alone && !is_at_the_end(number)).then_some(Self { number, is_next, watch: Some(watch) })
+        (is_alone && !is_at_the_end(number)).then_some(Self {
+            number,
+            is_next,
+            is_guess: false,
+            watch: Some(watch),
+        })
     }
 
     /// Our node with this number, which a listing shows alone. A watch that stands shows that it is the path of the last one.
     pub(crate) fn listed(last: Option<Last>, number: i32) -> Self {
         let is_next = last.as_ref().is_some_and(|last| last.is_before(number));
         let watch = last.and_then(|last| last.node.watch).filter(|watch| watch.watch.stands());
-        Self { number, is_next, watch: watch.filter(|_| !is_at_the_end(number)) }
+        Self { number, is_next, is_guess: false, watch: watch.filter(|_| !is_at_the_end(number)) }
+    }
+
+    /// Whether it was granted by its number alone.
+    pub(super) fn is_guess(&self) -> bool {
+        self.is_guess
     }
 
     /// What created the path, as far as the watch shows.

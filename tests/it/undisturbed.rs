@@ -194,6 +194,41 @@ async fn hold_in_a_path_that_was_made_again_without_an_event_is_lost() {
     assert!(!waiting.is_finished());
 }
 
+/// That is a sign, too.
+#[tokio::test]
+async fn hold_in_a_path_that_may_not_be_read_any_more_is_lost() {
+    let world = World::calm().await;
+    let mutex = until_undisturbed(&world).await;
+    let (guard, ops) = lock(&world, &mutex).await;
+    assert_eq!(ops, [Op::Create2]);
+    let unreadable = [Acl::new(Permission::CREATE | Permission::DELETE | Permission::ADMIN, AuthId::anyone())];
+    world.admin.set_acl(&world.path, &unreadable, None).await.expect("restricted");
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::Deleted);
+}
+
+/// Whoever follows it looks.
+#[tokio::test]
+async fn hold_that_was_deceived_hands_the_lock_over_to_nobody() {
+    let world = World::calm().await;
+    let mutex = until_undisturbed(&world).await;
+    world.proxy.swallow_events();
+    make_again(&world).await;
+    let (deceived, ops) = lock(&world, &mutex).await;
+    assert_eq!(ops, [Op::Create2], "it is deceived, as documented");
+    let next = tokio::spawn(async move { mutex.lock().await });
+    let nodes = world.wait_children(3).await;
+    let own = |one: &Request| one.op == Op::GetData && one.path.ends_with(&nodes[2]) && one.answer.is_some();
+    soon("its own watch", world.proxy.wait_for(own)).await;
+    world.proxy.reset();
+    deceived.release().await.expect("released");
+    soon("a listing", world.proxy.wait_for(|one| one.op == Op::GetChildren && one.answer.is_some())).await;
+    assert_eq!(world.wait_children(2).await, [nodes[0].clone(), nodes[2].clone()]);
+    assert!(!next.is_finished());
+    world.proxy.heal();
+    world.admin.delete(&format!("{}/{}", world.path, nodes[0]), None).await.expect("deleted");
+    drop(soon("a turn", next).await.expect("no panic").expect("held"));
+}
+
 /// The look at the path shows two, of which ours came last.
 #[tokio::test]
 async fn contender_ahead_is_seen_by_the_look_at_the_path() {
