@@ -25,7 +25,7 @@ use crate::lock::wait::{check_all, lost, wait, wait_shortly};
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::queue::{Admission, Kind, MAX_REQUEST_BYTES, Place, Position, Queue, Room, Way};
-use crate::session::{Interrupt, ServerSession, Session, Slot, delete_late_doubles};
+use crate::session::{Access, Interrupt, ServerSession, Session, Slot, delete_late_doubles};
 
 use crate::telemetry::Acquisition;
 
@@ -156,7 +156,7 @@ impl Lock {
             async move {
                 let ahead = self.steps().flatten().map(async |queue| {
                     let names = queue.list(&zk).await?;
-                    Ok::<_, Interrupt>(queue.ahead(&names) + zk.ahead_in_memory(&queue.path, queue.kind()))
+                    Ok::<_, Interrupt>(queue.ahead(&names) + zk.ahead_in_memory(&queue.path, queue.access()))
                 });
                 Ok(try_join_all(ahead).await?.into_iter().max().unwrap_or_default())
             }
@@ -259,11 +259,11 @@ impl Lock {
         let most = self.options.local_queue()?;
         let takes_slot = |queue: &&Queue| match queue.admission {
             // A share may be held while other queues are waited for.
-            Admission::InOrder(kind) => queues.len() == 1 || kind.waits_for(kind),
+            Admission::InOrder(_) => queues.len() == 1 || queue.access() == Access::Exclusive,
             Admission::Room { .. } => false,
         };
         let paths: Vec<_> =
-            queues.iter().filter(takes_slot).map(|queue| (queue.path.clone(), queue.kind())).collect();
+            queues.iter().filter(takes_slot).map(|queue| (queue.path.clone(), queue.access())).collect();
         if paths.is_empty() {
             return None;
         }
@@ -286,7 +286,7 @@ impl Lock {
         acquisition: &Acquisition,
     ) -> Result<Option<Hold>, Interrupt> {
         // Those of this session that wait in memory came before us, too.
-        if self.steps().flatten().any(|queue| zk.ahead_in_memory(&queue.path, queue.kind()) > 0) {
+        if self.steps().flatten().any(|queue| zk.ahead_in_memory(&queue.path, queue.access()) > 0) {
             return Ok(None);
         }
         // All nodes that are there came before us, so we need not create one to know. If permits are free, the owner of the turn is

@@ -17,7 +17,7 @@ use zookeeper_client::Stat;
 use crate::error::{Error, Result};
 use crate::path::LockPath;
 use crate::queue::order::{contenders, first};
-use crate::session::{Interrupt, Names, ServerSession, delete_abandoned};
+use crate::session::{Access, Interrupt, Names, ServerSession, delete_abandoned};
 
 pub use self::order::ContenderKind;
 
@@ -62,6 +62,11 @@ impl Queue {
             Admission::InOrder(kind) => kind,
             Admission::Room { .. } => Kind::Lease,
         }
+    }
+
+    /// Whom a contender excludes while it waits.
+    pub(crate) fn access(&self) -> Access {
+        if self.kind().waits_for(self.kind()) { Access::Exclusive } else { Access::Shared }
     }
 
     /// How many nodes one contender has here.

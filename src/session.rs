@@ -63,7 +63,7 @@ pub(crate) use self::search::{delete_late_doubles, find};
 pub(crate) use self::server_session::{End, Lasting, Phase, ServerSession, TrustNeed, Work};
 pub(crate) use self::servers::Servers;
 pub(crate) use self::shared::Names;
-pub(crate) use self::slots::Slot;
+pub(crate) use self::slots::{Access, Slot};
 pub(crate) use self::standing::{Arming, Event, StandingWatch, Watch};
 pub(crate) use self::trust::Moment;
 pub(crate) use self::undisturbed::{Alone, Last};

@@ -49,7 +49,7 @@ impl Progress {
         self.ahead.send_replace(Ahead::Queued(count));
     }
 
-    /// Notes that somebody is ahead who waits in memory.
+    /// Notes that a waiter in memory is ahead.
     pub(super) fn waits_in_memory(&self) {
         self.ahead.send_if_modified(|ahead| {
             let is_first = *ahead == Ahead::Nobody;

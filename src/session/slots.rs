@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 use crate::path::LockPath;
-use crate::queue::Kind;
 use crate::session::server_session::ServerSession;
 
 /// The local queues of a session, by path.
@@ -27,10 +26,19 @@ struct Local {
     waiting: VecDeque<Arc<Ticket>>,
 }
 
+/// Whom a waiter excludes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// All but others with shared access.
+    Shared,
+    /// Everybody.
+    Exclusive,
+}
+
 /// What a waiter has, or waits for.
 #[derive(Debug)]
 struct Ticket {
-    paths: Vec<(LockPath, Kind)>,
+    paths: Vec<(LockPath, Access)>,
     /// How many slots its options allow.
     most: usize,
     has_slots: AtomicBool,
@@ -46,7 +54,7 @@ pub(crate) struct Slot {
 
 impl ServerSession {
     /// Asks for a slot at each of the paths, of which there are `most`.
-    pub(crate) fn slot(self: &Arc<Self>, paths: Vec<(LockPath, Kind)>, most: usize) -> Slot {
+    pub(crate) fn slot(self: &Arc<Self>, paths: Vec<(LockPath, Access)>, most: usize) -> Slot {
         let ticket = Arc::new(Ticket { paths, most, has_slots: AtomicBool::new(false), admitted: Notify::new() });
         let mut locals = self.slots.lock();
         for (path, _) in &ticket.paths {
@@ -57,11 +65,12 @@ impl ServerSession {
         Slot { zk: self.clone(), ticket }
     }
 
-    /// How many wait in memory for a slot at this path for whom one of this kind has to wait.
-    pub(crate) fn ahead_in_memory(&self, path: &LockPath, kind: Kind) -> usize {
+    /// How many waiters in memory, for a slot at this path, exclude one with this access.
+    pub(crate) fn ahead_in_memory(&self, path: &LockPath, access: Access) -> usize {
         let excludes = |ticket: &&Arc<Ticket>| {
+            let exclusive = Access::Exclusive;
             let here = ticket.paths.iter().find(|(other, _)| other == path);
-            here.is_some_and(|(_, other)| kind.waits_for(*other))
+            here.is_some_and(|(_, other)| access == exclusive || *other == exclusive)
         };
         self.slots.lock().get(path).map_or(0, |local| local.waiting.iter().filter(excludes).count())
     }

@@ -206,7 +206,7 @@ async fn hold_in_a_path_that_may_not_be_read_any_more_is_lost() {
     assert_eq!(soon("the loss", guard.lost()).await, Loss::Deleted);
 }
 
-/// Whoever follows it looks.
+/// The waiter behind it looks.
 #[tokio::test]
 async fn hold_that_was_deceived_hands_the_lock_over_to_nobody() {
     let world = World::calm().await;
