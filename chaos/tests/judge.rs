@@ -199,6 +199,22 @@ async fn judge_excuses_a_late_loss_only_if_pings_were_held_for_long_enough() {
     held(380, 385).with(step("c1.1", 1, 420, json!({"step": "confirmed"}))).assert_violation("inside").await;
 }
 
+/// A server that is stopped answers none, either. The session timeout is 100 ms.
+#[tokio::test]
+async fn judge_counts_the_pause_of_a_server_as_time_without_answers_to_pings() {
+    let held = |target: &str, paused: u64| {
+        let mut pings = fault("pings-held", "c1.1", 350, 440);
+        pings["target"] = json!("server 0 (leader 1)");
+        let mut pause = fault("server-pause", "c1.1", 310, paused);
+        (pause["target"], pause["clients"]) = (json!(target), json!([]));
+        reported_late().with_session(100).with(pings).with(pause)
+    };
+    held("server 0", 351).assert_clean().await;
+    for (target, paused) in [("server 0", 349), ("server 2", 351)] {
+        held(target, paused).assert_violation("was granted while inside").await;
+    }
+}
+
 /// The session timeout is 500 ms. Trust that is wrong because pings were held back ends one timeout after them, if another
 /// fault keeps the news from the client.
 #[tokio::test]

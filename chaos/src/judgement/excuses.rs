@@ -92,7 +92,8 @@ impl Excuses {
             let stretch = match struck.fault {
                 Kind::ClientPause | Kind::LongClientPause => Stretch::new(begin, end, Reason::Paused),
                 // No session can have expired earlier, and none expires once pings are answered again.
-                Kind::PingsHeld if end - begin >= lonely => {
+                Kind::PingsHeld if end - silent_since(struck, &facts.faults) >= lonely => {
+                    let begin = silent_since(struck, &facts.faults);
                     for client in &struck.clients {
                         let late = facts.faults.iter().any(|other| {
                             keeps_news_from(client, other) && other.begin <= end && begin + lonely <= other.end
@@ -184,6 +185,16 @@ impl Excuses {
         let deleted = self.deleted.iter().filter(|((object, _), _)| is_member(object));
         is_member(object) && deleted.map(|(_, removal)| removal.sent).any(|at| begin <= at + GRACE && at <= end)
     }
+}
+
+/// Since when a server whose pings are held back has answered none: it may have been stopped when that began.
+fn silent_since(held: &Struck, faults: &[Struck]) -> u64 {
+    let server = |struck: &Struck| struck.target.split(" (").next().map(str::to_owned);
+    let was_stopped = |other: &&Struck| {
+        let is_meanwhile = other.begin <= held.begin && held.begin <= other.end;
+        other.fault == Kind::ServerPause && is_meanwhile && server(other) == server(held)
+    };
+    faults.iter().filter(was_stopped).map(|other| other.begin).fold(held.begin, u64::min)
 }
 
 /// Whether a fault may keep the news of an expired session from its client. Trust ends one timeout later at the latest.
