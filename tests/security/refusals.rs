@@ -2,7 +2,7 @@
 //! has the table.
 
 use std::error::Error as _;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::future::join_all;
 use zookeeper_recipes::zookeeper_client::{Acls, Client, Connector};
@@ -34,7 +34,6 @@ async fn report<'a>(wrong: &'a str, connector: Connector, scheme_and_name: &str,
     let (took, count) = (began.elapsed(), counter.count());
     println!("{wrong}: {count} connections in {took:.1?}: {error}");
     let Error::Unavailable { failures, .. } = &error else { panic!("{wrong}: {error:?}") };
-    assert!(took < 2 * TIMEOUT, "{wrong}: {took:?}");
     assert!(count <= CONNECTIONS, "{wrong}: {count} connections");
     (wrong, failures[0].reason.clone())
 }
@@ -99,7 +98,8 @@ async fn wrong_passwords_are_refused_at_once() {
         let hosts = format!("127.0.0.1:{}", counter.port);
         let error = soon(wrong, Session::connect_with(user(name, password), &hosts)).await.expect_err(wrong);
         println!("{wrong}: {} connections in {:.1?}: {error}", counter.count(), began.elapsed());
-        assert!(began.elapsed() < Duration::from_secs(2) && counter.count() <= 2, "{wrong}");
+        // Else it would be tried for a session timeout.
+        assert!(began.elapsed() < TIMEOUT && counter.count() <= 2, "{wrong}");
         assert_eq!(error.kind(), ErrorKind::Client);
         let source = error.source().expect("what the client returned");
         assert_in_table(&[(wrong, format!("{error}: {source}").replace(&hosts, "*hosts*"))]);
