@@ -45,6 +45,14 @@ async fn until_alone_is_expected(world: &World) -> Mutex {
 
 const LISTED: [Op; 2] = [Op::Create2, Op::GetChildren];
 
+/// Fails if the answer to the last create was taken for the grant: a wrong guess lists. But where the session has already given
+/// up its watch on the path, which it does now and then, it does not guess, and sets another.
+fn assert_looked(world: &World) {
+    let requests = world.proxy.requests();
+    let looks = |one: &Request| one.op == Op::GetChildren || one.op == Op::GetData && one.path == world.path;
+    assert!(requests.iter().any(looks), "{requests:?}");
+}
+
 #[tokio::test]
 async fn undisturbed_lock_and_its_release_take_one_request_each() {
     let world = World::calm().await;
@@ -115,7 +123,8 @@ async fn data_written_to_the_path_is_seen() {
     let world = World::calm().await;
     let mutex = until_undisturbed(&world).await;
     world.admin.set_data(&world.path, b"x", None).await.expect("written");
-    assert_eq!(cycle(&world, &mutex).await, LISTED);
+    cycle(&world, &mutex).await;
+    assert_looked(&world);
 }
 
 #[tokio::test]
@@ -124,7 +133,7 @@ async fn lost_connection_is_seen() {
     let mutex = until_undisturbed(&world).await;
     world.proxy.cut_now();
     let guard = soon("the lock", mutex.lock()).await.expect("held");
-    assert!(world.ops().contains(&Op::GetChildren), "{:?}", world.ops());
+    assert_looked(&world);
     guard.release().await.expect("released");
 }
 
@@ -136,8 +145,8 @@ async fn connection_that_was_lost_and_is_back_is_seen() {
     world.proxy.cut_now();
     let client = world.session.client().expect("a client");
     soon("another connection", async { while client.check_stat("/").await.is_err() {} }).await;
-    let ops = cycle(&world, &mutex).await;
-    assert!(ops.contains(&Op::GetChildren), "{ops:?}");
+    cycle(&world, &mutex).await;
+    assert_looked(&world);
 }
 
 /// One expectation serves one create.
