@@ -7,7 +7,7 @@
 //! |---|---|---|---|---|
 //! | [`ACQUISITIONS`] | counter | | `kind`, `outcome`, `lock` | calls that asked for a lock, by how they ended |
 //! | [`WAIT`] | histogram | seconds | `kind`, `outcome`, `lock` | from the call to that end |
-//! | [`AHEAD`] | histogram | contenders | `kind`, `lock` | who was ahead on entry into the queue |
+//! | [`AHEAD`] | histogram | contenders | `kind`, `lock` | who was ahead on entry into the queue, of calls that may wait |
 //! | [`HOLDS`] | gauge | | `kind`, `lock` | locks that are held |
 //! | [`HOLD`] | histogram | seconds | `kind`, `lock` | from the grant to the release or loss |
 //! | [`LOSSES`] | counter | | `kind`, `cause`, `lock` | locks that were lost before they were released |

@@ -296,12 +296,12 @@ impl ServerSession {
         request: Request,
         call: impl FnOnce(Arc<Client>) -> BoxFuture<'static, Result<T, ZkError>>,
     ) -> Answer<T> {
-        telemetry::requested(name);
         let sent = Moment::now();
         let mut requests = lock(&self.requests);
         let (state, is_under_way) = match requests.client.clone() {
             None => (State::Early(Err(Failure::SessionOver)), false),
             Some(client) => {
+                telemetry::requested(name);
                 let mut answer = call(client);
                 // The first poll calls the client, and so sends the request.
                 match answer.poll_unpin(&mut Context::from_waker(Waker::noop())) {
