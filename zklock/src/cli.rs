@@ -10,7 +10,7 @@ use clap_complete::Shell;
 use crate::exit;
 
 const CODES: &str = "Exit codes of zklock's own:
-    1  busy, timed out, no such node, or the doctor has found something to fix
+    1  busy, timed out, no such node, not confirmed, or the doctor has found something to fix
    64  the command line cannot be used
    69  no server answered
    70  a request was refused, or another error
@@ -58,11 +58,15 @@ pub(crate) struct Connection {
     /// The servers, as zk1:2181,zk2:2181,zk3:2181/chroot.
     #[arg(long, env = "ZK_HOSTS", value_name = "HOSTS")]
     pub(crate) hosts: String,
+    /// The node below which all paths begin, instead of after the hosts.
+    #[arg(long, env = "ZK_CHROOT", value_name = "PATH", value_parser = chroot)]
+    pub(crate) chroot: Option<String>,
     /// The session timeout: after a crash of the holder, the lock is free that much later.
     #[arg(long, value_name = "SECS", default_value = "10", value_parser = session)]
     pub(crate) session: Duration,
-    /// Authenticates, as digest:USER:PASSWORD. Others can read a command line: prefer ZK_AUTH, or --auth-file.
-    #[arg(long, env = "ZK_AUTH", hide_env_values = true, value_name = "SCHEME:CREDENTIALS")]
+    /// Authenticates, as digest:USER:PASSWORD. Others can read a command line: prefer --auth-file, or the variables of services:
+    /// ZK_AUTH, which is USER:PASSWORD without digest:, or ZK_AUTH_FILE, a file with that.
+    #[arg(long, value_name = "SCHEME:CREDENTIALS")]
     pub(crate) auth: Vec<String>,
     /// Authenticates with each line of a file, as --auth does.
     #[arg(long, value_name = "FILE")]
@@ -81,14 +85,15 @@ pub(crate) struct Connection {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Servers")]
 pub(crate) struct Tls {
-    /// Connects over TLS, to servers whose certificates these authorities have signed, in PEM.
-    #[arg(long, value_name = "FILE")]
+    /// Connects over TLS, to servers whose certificates these authorities have signed, in PEM. A host with tcp:// before it is
+    /// connected without.
+    #[arg(long, env = "ZK_TLS_CA_FILE", value_name = "FILE")]
     pub(crate) tls_ca: Option<PathBuf>,
     /// Our certificate, in PEM.
-    #[arg(long, value_name = "FILE", requires_all = ["tls_ca", "tls_key"])]
+    #[arg(long, env = "ZK_TLS_CERT_FILE", value_name = "FILE", requires_all = ["tls_ca", "tls_key"])]
     pub(crate) tls_cert: Option<PathBuf>,
     /// The key of our certificate, in PEM.
-    #[arg(long, value_name = "FILE", requires_all = ["tls_ca", "tls_cert"])]
+    #[arg(long, env = "ZK_TLS_KEY_FILE", value_name = "FILE", requires_all = ["tls_ca", "tls_cert"])]
     pub(crate) tls_key: Option<PathBuf>,
 }
 
@@ -135,7 +140,7 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) revocable: bool,
     /// What `zklock list` shows of us; host name and process id by default.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, env = "ZK_IDENTIFIER", value_name = "TEXT")]
     pub(crate) identifier: Option<String>,
     /// Creates nodes that only we may read, change and delete, by the identity with which we authenticate.
     #[arg(long)]
@@ -252,6 +257,14 @@ fn lock_path(text: &str) -> Result<String, String> {
         Ok(()) => Ok(text.to_owned()),
         Err(zookeeper_recipes::Error::InvalidInput { reason, .. }) => Err(reason),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+/// As services read it: the root, or nothing, is no chroot.
+fn chroot(text: &str) -> Result<String, String> {
+    match text {
+        "" | "/" => Ok(String::new()),
+        text => lock_path(text),
     }
 }
 

@@ -4,7 +4,7 @@ mod findings;
 mod host;
 mod words;
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,14 @@ use zookeeper_recipes::zookeeper_client::{Error as ZkError, Permission};
 use zookeeper_recipes::{Error, Mutex, Options, Session};
 
 use crate::cli::Doctor;
-use crate::connect::{close, connect, hosts};
+use crate::connect::{close, connect, hosts, split};
 use crate::doctor::findings::{Finding, elsewhere_than, of_hosts, of_path};
 use crate::doctor::host::{Host, Latency};
 use crate::exit::{Failure, NO, NO_SERVER};
 use crate::queue::plain;
 
 pub(crate) async fn doctor(given: &Doctor) -> Result<u8, Failure> {
-    let (names, chroot) = split(&hosts(&given.connection));
+    let (names, chroot) = split(&hosts(&given.connection)?);
     let mut examined = Vec::new();
     for name in &names {
         examined.push(Host::examine(&given.connection, name, &chroot).await?);
@@ -33,24 +33,22 @@ pub(crate) async fn doctor(given: &Doctor) -> Result<u8, Failure> {
         print(&report, &findings)?;
         return Err(Failure::new(NO_SERVER, "no server answered"));
     }
-    let session = connect(&given.connection, None).await?;
-    findings.extend(try_lock(given, &session, &examined, &mut report).await?);
-    if let Some(path) = &given.path {
-        findings.extend(look(&session, path, &mut report).await?);
+    match connect(&given.connection, None).await {
+        Ok(session) => {
+            findings.extend(try_lock(given, &session, &examined, &mut report).await?);
+            if let Some(path) = &given.path {
+                findings.extend(look(&session, path, &mut report).await);
+            }
+            close(&session).await;
+        }
+        // The hosts of the list together give none; what each did is worth knowing all the more.
+        Err(failure) => findings.push(Finding::Fix(failure.message)),
     }
     for seen in examined.iter().filter_map(|host| host.seen.as_ref().ok()) {
         close(&seen.session).await;
     }
-    close(&session).await;
     print(&report, &findings)?;
     Ok(if findings.iter().any(|finding| matches!(finding, Finding::Fix(_))) { NO } else { 0 })
-}
-
-/// The hosts of a list, each with the prefix that it has, and the chroot after the last.
-fn split(hosts: &str) -> (Vec<String>, String) {
-    let from = hosts.rfind("://").map_or(0, |at| at + "://".len());
-    let (list, chroot) = hosts.split_at(hosts[from..].find('/').map_or(hosts.len(), |at| from + at));
-    (list.split(',').map(|host| host.trim().to_owned()).collect(), chroot.trim().to_owned())
 }
 
 fn describe(report: &mut String, host: &Host) {
@@ -98,11 +96,11 @@ async fn try_lock(
                 "the servers have no containers, which lock paths are; {change}"
             ))]);
         }
-        Err(error @ (Error::NoAuth { .. } | Error::Client { .. })) => {
-            line(report, "lock", "refused");
+        Err(error @ Error::InvalidInput { .. }) => return Err(error.into()),
+        Err(error) => {
+            line(report, "lock", "not acquired");
             return Ok(vec![Finding::Fix(format!("cannot lock {path}: {}", Failure::from(error)))]);
         }
-        Err(error) => return Err(error.into()),
     };
     let acquired = began.elapsed();
     let mut elsewhere = Vec::new();
@@ -116,7 +114,10 @@ async fn try_lock(
         }
     }
     let began = Instant::now();
-    guard.release().await?;
+    if let Err(error) = guard.release().await {
+        line(report, "lock", &format!("acquired in {acquired:.1?}, and then lost"));
+        return Ok(vec![Finding::Fix(format!("cannot keep a lock for a moment: {}", Failure::from(error)))]);
+    }
     let released = began.elapsed();
     let text = format!("acquired in {acquired:.1?}, released in {released:.1?}; containers work");
     line(report, "lock", &text);
@@ -124,21 +125,22 @@ async fn try_lock(
 }
 
 /// Looks at the ACL and the children of the path.
-async fn look(session: &Session, path: &str, report: &mut String) -> Result<Vec<Finding>, Failure> {
-    let client = session.client().ok_or(Error::Closed)?;
+async fn look(session: &Session, path: &str, report: &mut String) -> Vec<Finding> {
+    let cannot_look = |why: &dyn Display| vec![Finding::Fix(format!("cannot look at {path}: {why}"))];
+    let Some(client) = session.client() else { return cannot_look(&Error::Closed) };
     let (acls, stat) = match client.get_acl(path).await {
         Ok(found) => found,
         Err(ZkError::NoNode) => {
             line(report, path, "does not exist now; the first lock creates it");
-            return Ok(Vec::new());
+            return Vec::new();
         }
         Err(ZkError::NoAuth) => {
             line(report, path, "its ACL does not let us look");
-            return Ok(vec![Finding::Fix(format!(
+            return vec![Finding::Fix(format!(
                 "{path}: its ACL does not let us lock; grant READ, CREATE and DELETE"
-            ))]);
+            ))];
         }
-        Err(error) => return Err(Failure::new(NO_SERVER, format!("cannot look at {path}: {error}"))),
+        Err(error) => return cannot_look(&error),
     };
     let list: Vec<_> =
         acls.iter().map(|acl| plain(&format!("{}:{} {}", acl.scheme(), acl.id(), acl.permission()), 80)).collect();
@@ -150,7 +152,7 @@ async fn look(session: &Session, path: &str, report: &mut String) -> Result<Vec<
         findings
             .push(Finding::Fix(format!("{path}: its ACL does not let us read; grant READ, CREATE and DELETE")));
     }
-    Ok(findings)
+    findings
 }
 
 /// Adds a line with what it is about in a column of its own.
@@ -174,18 +176,4 @@ fn print(report: &str, findings: &[Finding]) -> Result<(), Failure> {
     }
     out.flush()?;
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn hosts_are_taken_apart() {
-        let split = |hosts| {
-            let (hosts, chroot) = super::split(hosts);
-            (hosts.join(" "), chroot)
-        };
-        assert_eq!(split("zk1, zk2:2181"), ("zk1 zk2:2181".to_owned(), String::new()));
-        assert_eq!(split("zk1,tcp+tls://zk2/a/b"), ("zk1 tcp+tls://zk2".to_owned(), "/a/b".to_owned()));
-        assert_eq!(split("zk1/a"), ("zk1".to_owned(), "/a".to_owned()));
-    }
 }

@@ -25,9 +25,10 @@ pub(crate) async fn list(list: &List) -> Result<u8, Failure> {
         writeln!(out)?;
     } else if let Some(first) = below.first() {
         report(format_args!(
-            "nobody holds or waits for {}; below it are {} nodes, such as {first}",
+            "nobody holds or waits for {}; below it are {} nodes, such as {}",
             list.path,
-            below.len()
+            below.len(),
+            plain(first, 200)
         ));
     } else if queue.entries().is_empty() {
         report(format_args!("nobody holds or waits for {}", list.path));

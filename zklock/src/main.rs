@@ -31,9 +31,9 @@ fn main() -> ExitCode {
     let code = match Cli::try_parse() {
         Ok(cli) => perform(cli.action),
         Err(error) => {
-            // There is nobody to report to if this fails.
-            _ = error.print();
-            Ok(if error.use_stderr() { exit::USAGE } else { 0 })
+            let printed = error.print().map_err(Failure::from);
+            // Nobody is left to report to if it is an error that cannot be printed.
+            if error.use_stderr() { Ok(exit::USAGE) } else { printed.map(|()| 0) }
         }
     };
     let code = code.unwrap_or_else(|failure| {

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use zookeeper_recipes::{Contender, Mutex, Semaphore, Session};
+use zookeeper_recipes::{Contender, ContenderKind, Mutex, Semaphore, Session};
 
 use crate::exit::{Failure, NO, USAGE};
 
@@ -47,8 +47,9 @@ impl Queue {
 
     /// Whether the next contender would be granted at once: nobody is there, or of a semaphore, a slot is not taken.
     pub(crate) fn is_free(&self, slots: Option<u32>) -> bool {
+        let holds_slot = |entry: &Entry| entry.position == 0 && entry.contender.kind() == ContenderKind::Lease;
         let slots = slots.map_or(1, |slots| slots as usize);
-        self.entries.len() < slots && self.entries.iter().all(|entry| entry.position == 0)
+        self.entries.len() < slots && self.entries.iter().all(holds_slot)
     }
 
     /// The one that an operator means, by its node or its token.

@@ -1,8 +1,9 @@
 //! Owns `zklock wait`: it waits until a lock is free, and joins no queue.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
+use zookeeper_recipes::Session;
 
 use crate::changes::Changes;
 use crate::cli::Wait;
@@ -12,34 +13,34 @@ use crate::messages::report;
 use crate::queue::Queue;
 
 pub(crate) async fn wait(wait: &Wait) -> Result<u8, Failure> {
-    let waited = until_free(wait);
-    match wait.wait {
-        None => waited.await,
-        Some(limit) if limit.is_zero() => waited.await,
-        Some(limit) => match timeout(limit, waited).await {
-            Ok(waited) => waited,
-            Err(_) => Ok(busy(wait)),
-        },
-    }
-}
-
-async fn until_free(wait: &Wait) -> Result<u8, Failure> {
-    let session = connect(&wait.connection, wait.wait.filter(|limit| !limit.is_zero())).await?;
-    let mut changes = Changes::of(&session, &wait.path);
-    let is_free = loop {
-        changes.arm().await;
-        let queue = Queue::look(&session, &wait.path, wait.slots).await?;
-        match (queue.is_free(wait.slots), wait.wait) {
-            (false, Some(Duration::ZERO)) => break false,
-            (true, _) => break true,
-            (false, _) => changes.next().await,
+    let began = Instant::now();
+    let limit = wait.wait.filter(|limit| !limit.is_zero());
+    let session = connect(&wait.connection, limit).await?;
+    let is_free = match limit {
+        None => until_free(wait, &session).await,
+        Some(limit) => {
+            let left = limit.saturating_sub(began.elapsed());
+            timeout(left, until_free(wait, &session)).await.unwrap_or(Ok(false))
         }
     };
     close(&session).await;
-    Ok(if is_free { 0 } else { busy(wait) })
+    if is_free? {
+        return Ok(0);
+    }
+    report(format_args!("{} is busy", wait.path));
+    Ok(NO)
 }
 
-fn busy(wait: &Wait) -> u8 {
-    report(format_args!("{} is busy", wait.path));
-    NO
+/// Waits until the lock is free; `false` at once if we are not to wait.
+async fn until_free(wait: &Wait, session: &Session) -> Result<bool, Failure> {
+    let mut changes = Changes::of(session, &wait.path);
+    loop {
+        changes.arm().await;
+        let queue = Queue::look(session, &wait.path, wait.slots).await?;
+        match (queue.is_free(wait.slots), wait.wait) {
+            (false, Some(Duration::ZERO)) => return Ok(false),
+            (true, _) => return Ok(true),
+            (false, _) => changes.next().await,
+        }
+    }
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use zookeeper_recipes::zookeeper_client::Error as ZkError;
 use zookeeper_recipes::{Error, Session};
 
 use crate::cli::Connection;
@@ -64,7 +65,10 @@ impl Host {
                 let reasons: Vec<_> = failures.into_iter().map(|failure| failure.reason).collect();
                 Err(if reasons.is_empty() { "no answer".to_owned() } else { reasons.join("; ") })
             }
-            Err(error) => return Err(error.into()),
+            Err(error @ (Error::InvalidInput { .. } | Error::NoAuth { .. })) => return Err(error.into()),
+            Err(error @ Error::Client { source: ZkError::AuthFailed, .. }) => return Err(error.into()),
+            // It was lost while it was examined.
+            Err(error) => Err(Failure::from(error).message),
         };
         Ok(Self { name: name.to_owned(), words, seen })
     }
@@ -78,14 +82,17 @@ impl Seen {
         };
         let session = Session::connect_with(connector(connection.session)?, host).await?;
         let granted = granted(&session).unwrap_or(connection.session);
-        // A server that grants one session grants others.
+        // A server that grants one session grants others, unless it limits the connections of a client.
         let mut limits = (None, None);
         for (limit, asked) in
             [(&mut limits.0, Duration::from_secs(1)), (&mut limits.1, Duration::from_secs(24 * 60 * 60))]
         {
-            let probe = Session::connect_with(connector(asked)?, host).await?;
-            *limit = self::granted(&probe);
-            crate::connect::close(&probe).await;
+            // It would try for as long as the session that it asks for.
+            let probe = timeout(connection.session, Session::connect_with(connector(asked)?, host)).await;
+            if let Ok(Ok(probe)) = probe {
+                *limit = self::granted(&probe);
+                crate::connect::close(&probe).await;
+            }
         }
         let reads = measure(async || read(&session).await).await?;
         let writes =

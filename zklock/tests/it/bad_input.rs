@@ -39,6 +39,7 @@ const USAGE: &[(&[&str], &str)] = &[
     (&["run", "--hosts", "tcp+tls://zk1", "/a", "--", "true"], "give --tls-ca"),
     (&["run", "--sasl-file", "/dev/null", "/a", "--", "true"], "should begin with USER:PASSWORD"),
     (&["run", "--identifier", "__REVOKE__", "/a", "--", "true"], "asks a holder to release"),
+    (&["run", "--private", "/a", "--", "true"], "--private needs an identity"),
     (&["man", "/no/such/directory", "more"], "unexpected argument"),
 ];
 

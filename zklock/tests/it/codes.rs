@@ -75,6 +75,15 @@ async fn wait_that_ends_before_a_server_answers_gives_69() {
     assert_eq!(code(&done), Some(69), "{}", stderr(&done));
 }
 
+#[test]
+fn wait_without_a_server_gives_69() {
+    let hosts = format!("127.0.0.1:{}", testbed::free_port());
+    for _ in 0..5 {
+        let done = zklock(["wait", "--hosts", &hosts, "--session", "3600", "-w", "0.05", "/a"]);
+        assert_eq!(code(&done), Some(69), "{}", stderr(&done));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn waiter_whose_node_somebody_removes_gives_70() {
     let world = World::new().await;
@@ -92,6 +101,9 @@ async fn output_that_cannot_be_written_gives_74() {
     let full = OpenOptions::new().write(true).open("/dev/full").expect("a device that is full");
     let mut listing = Running::start(Command::new(binary()).args(["list", &world.path]).stdout(full));
     assert_eq!(listing.end().await.code(), Some(74));
+    let full = OpenOptions::new().write(true).open("/dev/full").expect("a device that is full");
+    let mut help = Running::start(Command::new(binary()).arg("--help").stdout(full));
+    assert_eq!(help.end().await.code(), Some(74));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -92,6 +92,17 @@ async fn session_that_the_servers_shorten_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn server_that_limits_connections_is_examined_all_the_same() {
+    let server = Server::builder().config("maxClientCnxns", "1").start().await.expect("a server");
+    // The probes would be tried for as long as the sessions that they ask for, and one asks for a day.
+    let done = zklock(["doctor", "--hosts", &server.hosts(), "--session", "4"]);
+    let report = stdout(&done);
+    assert_eq!(code(&done), Some(1), "{report}{}", stderr(&done));
+    assert!(report.contains("the server grants ? to ?"), "{report}");
+    assert!(report.contains("quorum write"), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn session_that_is_shorter_than_two_ticks_is_found() {
     let server = Server::builder().tick(Duration::from_secs(3)).config("minSessionTimeout", "1000").start().await;
     let server = server.expect("a server");

@@ -90,7 +90,7 @@ async fn private_lock_is_listed_by_its_owner_only() {
     // What others may not see, the test may not either: the command reports.
     let file = world.file("held");
     let mut command = Command::new(binary());
-    command.env("ZK_AUTH", "digest:billing:secret");
+    command.env("ZK_AUTH", "billing:secret");
     let name = file.display().to_string();
     let arguments = world.arguments(&["--private"], &["sh", "-c", "echo >$0; sleep 1000", &name]);
     let _holder = Running::start(command.args(arguments));

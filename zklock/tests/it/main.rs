@@ -4,6 +4,7 @@ mod bad_input;
 mod codes;
 mod doctor;
 mod documents;
+mod environment;
 mod kinds;
 mod loss;
 mod operators;

@@ -143,6 +143,14 @@ async fn slot_of_a_semaphore_is_listed_and_broken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn slots_that_are_waited_for_are_not_those_of_a_lock() {
+    let world = World::new().await;
+    let _guard = world.mutex().lock().await.expect("held");
+    let done = zklock(["wait", "-N", "3", "-w", "0", &world.path]);
+    assert_eq!(code(&done), Some(1), "a run with -N would be refused: {}", stderr(&done));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn contender_that_was_asked_to_release_is_shown() {
     let world = World::new().await;
     let _guard = world.mutex().lock().await.expect("held");

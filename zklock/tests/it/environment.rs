@@ -1,0 +1,76 @@
+//! The variables of services mean the same to zklock.
+
+use assert_cmd::assert::Assert;
+
+use crate::support::{PATIENCE, World, binary, code, hosts, stderr, stdout, written};
+
+fn zklock_with(variables: &[(&str, &str)], arguments: &[&str]) -> Assert {
+    let mut command = assert_cmd::Command::new(binary());
+    command.args(arguments).envs(variables.iter().copied()).timeout(PATIENCE).assert()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn path_is_below_the_chroot_of_services() {
+    let world = World::new().await;
+    let _guard = world.mutex().lock().await.expect("held");
+    let chroot = world.path.rsplit_once('/').expect("a parent").0;
+    for (variables, arguments, rows) in [
+        (&[("ZK_CHROOT", chroot)][..], &["list", "/lock"][..], 2),
+        (&[], &["list", "--chroot", chroot, "/lock"], 2),
+        (&[("ZK_CHROOT", "/")], &["list", &world.path], 2),
+        (&[("ZK_CHROOT", "")], &["list", "/lock"], 0),
+    ] {
+        let done = zklock_with(variables, arguments);
+        assert_eq!(code(&done), Some(0), "{}", stderr(&done));
+        assert_eq!(stdout(&done).lines().count(), rows, "{variables:?} {arguments:?}: {}", stderr(&done));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_and_identifier_are_those_of_services() {
+    let world = World::new().await;
+    let (held, auth) = (world.file("held"), world.file("auth"));
+    std::fs::write(&auth, "billing:secret\n").expect("written");
+    let name = held.display().to_string();
+    let mut command = std::process::Command::new(binary());
+    command.args(world.arguments(&["--private"], &["sh", "-c", "echo >$0; sleep 1000", &name]));
+    let command = command.env("ZK_AUTH", "billing:secret").env("ZK_IDENTIFIER", "billing-7");
+    let _holder = crate::support::Running::start(command);
+    written(&held).await;
+    for (variables, expected) in [
+        (&[("ZK_AUTH_FILE", auth.to_str().expect("a text"))][..], 0),
+        (&[("ZK_AUTH", "billing:secret"), ("ZK_AUTH_FILE", "")], 0),
+        (&[("ZK_AUTH", "billing:other")], 77),
+    ] {
+        let done = zklock_with(variables, &["list", &world.path]);
+        assert_eq!(code(&done), Some(expected), "{variables:?}: {}", stderr(&done));
+        assert_eq!(stdout(&done).contains(" billing-7 "), expected == 0, "{variables:?}: {}", stdout(&done));
+    }
+    // The command line replaces it.
+    let done =
+        zklock_with(&[("ZK_AUTH", "billing:other")], &["list", "--auth", "digest:billing:secret", &world.path]);
+    assert_eq!(code(&done), Some(0), "{}", stderr(&done));
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_with_its_reason() {
+    let with_chroot = format!("{}/a", hosts());
+    for (variables, reason) in [
+        (
+            &[("ZK_AUTH", "digest:billing:secret")][..],
+            "ZK_AUTH should be one line, USER:PASSWORD, without digest:",
+        ),
+        (&[("ZK_AUTH", "secret")], "ZK_AUTH should look like USER:PASSWORD"),
+        (&[("ZK_AUTH", "a:secret"), ("ZK_AUTH_FILE", "/b")], "ZK_AUTH and ZK_AUTH_FILE are both set"),
+        (&[("ZK_AUTH_FILE", "/no/such/file")], "cannot read /no/such/file"),
+        (&[("ZK_CHROOT", "a")], "is relative; it should begin with /"),
+        (&[("ZK_CHROOT", "/b"), ("ZK_HOSTS", &with_chroot)], "the hosts end with the chroot /a"),
+        (&[("ZK_TLS_CA_FILE", "/dev/null")], "cannot use /dev/null"),
+        (&[("ZK_TLS_CERT_FILE", "/dev/null")], "required arguments were not provided"),
+    ] {
+        let done = zklock_with(variables, &["list", "/a"]);
+        assert_eq!(code(&done), Some(64), "{variables:?}: {}", stderr(&done));
+        assert!(stderr(&done).contains(reason), "{variables:?}: {}", stderr(&done));
+        assert!(!stderr(&done).contains("secret"), "{variables:?} shows a secret: {}", stderr(&done));
+    }
+}
