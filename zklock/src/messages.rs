@@ -10,6 +10,8 @@ use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::Duration;
 
+use nix::sys::signal::{SigSet, Signal};
+
 /// How long the end waits for what is still to be written.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -24,6 +26,8 @@ fn writer() -> &'static Sender<Message> {
     WRITER.get_or_init(|| {
         let (sender, messages) = mpsc::channel();
         thread::spawn(move || {
+            // A terminal may be set to stop what writes to it in the background, where we are while the command has it.
+            _ = SigSet::from(Signal::SIGTTOU).thread_block();
             for message in messages {
                 match message {
                     // There is nobody to report to if this fails.
@@ -76,6 +80,8 @@ impl Drop for Status {
     fn drop(&mut self) {
         if self.is_shown {
             write("\r\x1b[K".to_owned());
+            // What is written to the terminal next is not ours.
+            flush();
         }
     }
 }

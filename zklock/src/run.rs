@@ -8,15 +8,15 @@ use std::io::{self, ErrorKind};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use tokio::time::{sleep, sleep_until};
+use tokio::time::{sleep, sleep_until, timeout};
 use zookeeper_recipes::zookeeper_client::{Acls, SessionState};
 use zookeeper_recipes::{Ended, Error, HoldMonitor, HoldState, LockGuard, Loss, Options, Session};
 
 use crate::acquire::{Kind, Patience, acquire, refuse_mixture};
 use crate::cli::Run;
 use crate::command::{Command, code};
-use crate::connect::connect;
-use crate::exit::{self, CANNOT_EXECUTE, Failure, NOT_FOUND};
+use crate::connect::{connect, has_identity};
+use crate::exit::{self, CANNOT_EXECUTE, Failure, NO_SERVER, NOT_FOUND, USAGE};
 use crate::messages::report;
 use crate::progress;
 use crate::signals::Signals;
@@ -32,6 +32,12 @@ enum End {
 
 pub(crate) async fn run(run: &Run) -> Result<u8, Failure> {
     let began = Instant::now();
+    if run.private && !has_identity(&run.connection)? {
+        return Err(Failure::new(
+            USAGE,
+            "--private needs an identity: give --auth-file, --sasl-file or --tls-cert, too",
+        ));
+    }
     let mut signals = Signals::catch()?;
     let limit = run.wait.filter(|limit| !limit.is_zero());
     let session = tokio::select! {
@@ -40,7 +46,7 @@ pub(crate) async fn run(run: &Run) -> Result<u8, Failure> {
         connected = connect(&run.connection, limit) => connected?,
     };
     let mut options = Options::new();
-    if let Some(identifier) = &run.identifier {
+    if let Some(identifier) = run.identifier.as_ref().filter(|text| !text.is_empty()) {
         options = options.with_identifier(identifier);
     }
     if run.private {
@@ -52,12 +58,12 @@ pub(crate) async fn run(run: &Run) -> Result<u8, Failure> {
     let is_connected = session.state() == SessionState::SyncConnected;
     tokio::select! {
         biased;
-        // A second signal is from somebody who does not want to wait.
-        _ = signals.next() => {}
         closed = session.close() => if let Err(error) = closed {
             report(format_args!("the session could not be closed, and ends by itself: {error}"));
         },
         () = sleep(FAREWELL), if !is_connected => {}
+        // Another signal is from somebody who does not want to wait. Those that come together are one.
+        () = async { sleep(FAREWELL).await; signals.next().await; } => {}
     }
     done
 }
@@ -70,28 +76,16 @@ async fn under_lock(run: &Run, session: &Session, began: Instant, signals: &mut 
         None if run.exclusive => Kind::Writer,
         None => Kind::Mutex,
     };
-    if let Kind::Slot(_) = kind {
-        // It would create its own nodes in a path of others before it finds them.
-        refuse_mixture(session, &run.path, kind).await?;
-    }
-    let patience = match run.wait {
-        None if run.nonblock => Patience::None,
-        None => Patience::Endless,
-        // What is left of a limit that has just passed is enough for a look.
-        Some(limit) => Patience::For(limit.saturating_sub(began.elapsed())),
-    };
     let acquired = tokio::select! {
         biased;
         number = signals.next() => return Ok(exit::signal(number)),
-        acquired = acquire(session, &run.path, kind, patience) => acquired?,
+        acquired = take(run, session, kind, began) => acquired?,
         never = progress::show(session, &run.path, kind, run.verbose) => match never {},
     };
-    let Some(guard) = acquired else {
+    let Some((guard, granted)) = acquired else {
         report(format_args!("{} is busy", run.path));
         return Ok(run.busy_code);
     };
-    let granted = Instant::now();
-    refuse_mixture(session, &run.path, kind).await?;
     if run.verbose {
         let (token, waited) = (guard.fencing_token(), began.elapsed());
         report(format_args!("{} is ours after {waited:.1?}, with token {token}", run.path));
@@ -115,18 +109,57 @@ async fn under_lock(run: &Run, session: &Session, began: Instant, signals: &mut 
     if command.has_left_some() {
         report("the command has left processes behind; they go on without the lock");
     }
-    // It takes the terminal back.
-    drop(command);
-    // A signal asks for the end, also one that the command has got.
-    let least = run.min_hold.filter(|_| !signals.have_come());
-    let still_to_hold = least.map(|least| tokio::time::Instant::from_std(granted + least));
-    tokio::select! {
-        biased;
-        number = signals.next() => return Ok(exit::signal(number)),
-        _ = guard.lost() => {}
-        () = async { if let Some(end) = still_to_hold { sleep_until(end).await } } => {}
+    command.leave_terminal(status);
+    // A signal asks for the end, also one that the command has got. The command's exit code is what it was.
+    if let Some(least) = run.min_hold.filter(|_| !signals.ask_for_the_end()) {
+        let revoked = guard.revoke_requested();
+        tokio::select! {
+            biased;
+            _ = signals.next() => {}
+            _ = guard.lost() => {}
+            () = revoked, if run.revocable => {}
+            () = sleep_until((granted + least).into()) => {}
+        }
     }
-    release(run, guard, status).await
+    Ok(tokio::select! {
+        biased;
+        code = release(run, guard, status) => code,
+        _ = signals.next() => code(status),
+    })
+}
+
+/// Waits for the lock, and returns when it was granted; `None` if it is busy.
+async fn take(
+    run: &Run,
+    session: &Session,
+    kind: Kind,
+    began: Instant,
+) -> Result<Option<(Box<dyn LockGuard>, Instant)>, Failure> {
+    let left = || run.wait.map(|limit| limit.saturating_sub(began.elapsed()));
+    // A semaphore would create its own nodes in a path of others before it finds them, and a lock would be in the way of
+    // a semaphore for a moment.
+    let look = refuse_mixture(session, &run.path, kind);
+    match left() {
+        Some(limit) if !limit.is_zero() => timeout(limit, look).await.map_err(|_| {
+            Failure::new(
+                NO_SERVER,
+                format!("no answer about {} within {:.1?}", run.path, run.wait.unwrap_or_default()),
+            )
+        })??,
+        _ => look.await?,
+    }
+    let patience = match left() {
+        None if run.nonblock => Patience::None,
+        None => Patience::Endless,
+        // What is left of a limit that has just passed is enough for a look.
+        Some(limit) => Patience::For(limit),
+    };
+    let Some(guard) = acquire(session, &run.path, kind, patience).await? else {
+        return Ok(None);
+    };
+    let granted = Instant::now();
+    refuse_mixture(session, &run.path, kind).await?;
+    Ok(Some((guard, granted)))
 }
 
 /// Waits for the end of the command, or for the loss of the lock, which ends it.
@@ -147,6 +180,8 @@ async fn supervise(
         let number = tokio::select! {
             biased;
             loss = &mut lost => {
+                command.terminate();
+                report(format_args!("{}: {}; the command gets SIGTERM", run.path, Ended::Lost(loss)));
                 let status = command.stop(run.grace).await?;
                 return Ok(End::Lost(loss, status));
             }
@@ -185,23 +220,23 @@ async fn report_suspensions(hold: HoldMonitor, verbose: bool) -> Infallible {
 }
 
 /// Releases, and returns the command's exit code if the lock was held to the command's end.
-async fn release(run: &Run, guard: Box<dyn LockGuard>, status: ExitStatus) -> Result<u8, Failure> {
+async fn release(run: &Run, guard: Box<dyn LockGuard>, status: ExitStatus) -> u8 {
     match guard.release().await {
-        Ok(()) => Ok(code(status)),
+        Ok(()) => code(status),
         // Somebody deleted the node, nobody knows when: maybe under the command.
-        Err(Error::Lost(Loss::Deleted)) => Ok(lost(run, Loss::Deleted, Some(status))),
+        Err(Error::Lost(Loss::Deleted)) => lost(run, Loss::Deleted, Some(status)),
         // It was ours when the command ended.
         Err(Error::Lost(_)) => {
             report(format_args!(
                 "no server has confirmed the release; {} is free when the session expires",
                 run.path
             ));
-            Ok(code(status))
+            code(status)
         }
         Err(error) => {
             let failure = Failure::from(error);
             report(format_args!("{} stays locked until the session has ended: {failure}", run.path));
-            Ok(code(status))
+            code(status)
         }
     }
 }

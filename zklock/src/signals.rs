@@ -7,26 +7,32 @@ use tokio::signal::unix::{self, SignalKind};
 
 use crate::exit::{Failure, OTHER};
 
-/// TERM, INT, HUP and QUIT, without those that we were started to ignore.
+/// Those that ask for the end.
+const ENDS: [SignalKind; 4] =
+    [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup(), SignalKind::quit()];
+
+/// Those that mean what a program wants them to, such as to read its files again.
+const OTHERS: [SignalKind; 2] = [SignalKind::user_defined1(), SignalKind::user_defined2()];
+
+/// TERM, INT, HUP, QUIT, USR1 and USR2, without those that we were started to ignore.
 #[derive(Debug)]
 pub(crate) struct Signals {
     caught: Vec<(i32, unix::Signal)>,
-    have_come: bool,
+    is_end: bool,
 }
 
 impl Signals {
     /// Catches them from now on.
     pub(crate) fn catch() -> Result<Self, Failure> {
         let ignored = ignored();
-        let kinds = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup(), SignalKind::quit()];
-        let numbers = kinds.iter().map(|kind| kind.as_raw_value());
+        let numbers = ENDS.iter().chain(&OTHERS).map(|kind| kind.as_raw_value());
         let caught = numbers.filter(|number| ignored >> (number - 1) & 1 == 0).map(|number| {
             let signal = unix::signal(SignalKind::from_raw(number));
             signal
                 .map(|signal| (number, signal))
                 .map_err(|error| Failure::new(OTHER, format!("no signals: {error}")))
         });
-        caught.collect::<Result<_, _>>().map(|caught| Self { caught, have_come: false })
+        caught.collect::<Result<_, _>>().map(|caught| Self { caught, is_end: false })
     }
 
     /// The number of the next one.
@@ -36,7 +42,7 @@ impl Signals {
         poll_fn(|cx| {
             for (number, signal) in &mut self.caught {
                 if let Poll::Ready(Some(())) = signal.poll_recv(cx) {
-                    self.have_come = true;
+                    self.is_end |= ENDS.iter().any(|end| end.as_raw_value() == *number);
                     return Poll::Ready(*number);
                 }
             }
@@ -45,9 +51,9 @@ impl Signals {
         .await
     }
 
-    /// Whether there was one yet.
-    pub(crate) fn have_come(&self) -> bool {
-        self.have_come
+    /// Whether one has asked for the end.
+    pub(crate) fn ask_for_the_end(&self) -> bool {
+        self.is_end
     }
 }
 

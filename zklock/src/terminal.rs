@@ -1,52 +1,91 @@
 //! Owns the terminal, which belongs to one process group at a time.
 //!
 //! The command has a process group of its own, so that all of it can be stopped when the lock is lost. A group that does not
-//! own the terminal is stopped when it reads from it. So the command's group gets the terminal while the command runs, as
-//! a shell does it for its jobs: the command can read, and Ctrl-C goes to it.
+//! own the terminal is stopped when it reads from it. So the command's group gets the terminal from us, as a shell does it
+//! for its jobs: the command can read, and Ctrl-C goes to it.
+//!
+//! It gets only what is ours: another group may have the terminal by now.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
 
 use nix::sys::signal::{SigSet, Signal};
-use rustix::io::Result;
-use rustix::process::{Pid, getpgrp};
-use rustix::termios::{isatty, tcgetpgrp, tcsetpgrp};
+use rustix::io::{Errno, Result};
+use rustix::process::{Pid, getpgrp, test_kill_process_group};
+use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 
-/// The terminal of standard input, in whose foreground we are.
+/// The terminal that we were started at.
 #[derive(Debug)]
-pub(crate) struct Terminal(File);
+pub(crate) struct Terminal {
+    file: File,
+    /// Who got it, and how it was set before.
+    lent: Option<(Pid, Option<Termios>)>,
+}
 
 impl Terminal {
-    /// `None` without a terminal, and in its background, where the command has to stay, too.
-    pub(crate) fn in_foreground() -> Option<Self> {
-        let stdin = io::stdin();
-        let ours = isatty(&stdin) && tcgetpgrp(&stdin).is_ok_and(|owner| owner == getpgrp());
-        // A copy: what the command or we do with standard input does not matter.
-        ours.then(|| stdin.as_fd().try_clone_to_owned())
-            .and_then(io::Result::ok)
-            .map(|terminal| Self(terminal.into()))
+    /// `None` without one.
+    pub(crate) fn open() -> Option<Self> {
+        File::open("/dev/tty").ok().map(|file| Self { file, lent: None })
     }
 
-    /// Gives it to another group.
-    pub(crate) fn give(&self, group: Pid) -> Result<()> {
-        as_owner(|| tcsetpgrp(&self.0, group))
+    /// Whether the command talks to a person: both its input and its output are a terminal. Otherwise it is a part of
+    /// a pipeline, and the other parts may want the terminal.
+    pub(crate) fn is_used() -> bool {
+        isatty(io::stdin()) && isatty(io::stdout())
+    }
+
+    /// Lends it to a group; `false` if it is not ours.
+    pub(crate) fn lend(&mut self, group: Pid) -> bool {
+        if !self.is_owned_by(getpgrp()) {
+            return false;
+        }
+        let modes = tcgetattr(&self.file).ok();
+        let is_lent = as_owner(|| tcsetpgrp(&self.file, group)).is_ok();
+        if is_lent {
+            self.lent = Some((group, modes));
+        }
+        is_lent
+    }
+
+    /// Whether a group has got it, and not lost it since.
+    pub(crate) fn is_lent_to(&self, group: Pid) -> bool {
+        self.lent.is_some() && self.is_owned_by(group)
+    }
+
+    /// Takes it back, because a script that has started us reads from it, too. What had it may have been killed before it could
+    /// undo its settings, and then we undo them.
+    pub(crate) fn take_back(&mut self, was_killed: bool) {
+        let Some((group, modes)) = self.lent.take() else {
+            return;
+        };
+        // It may be gone, or with a job of another shell by now, which needs it more.
+        let owner = tcgetpgrp(&self.file);
+        let is_over = |owner| matches!(test_kill_process_group(owner), Err(Errno::SRCH));
+        if !owner.is_ok_and(|owner| owner == group || is_over(owner)) {
+            return;
+        }
+        _ = as_owner(|| tcsetpgrp(&self.file, getpgrp()));
+        if was_killed && let Some(modes) = modes {
+            _ = as_owner(|| tcsetattr(&self.file, OptionalActions::Now, &modes));
+        }
+    }
+
+    fn is_owned_by(&self, group: Pid) -> bool {
+        tcgetpgrp(&self.file).is_ok_and(|owner| owner == group)
     }
 }
 
 impl Drop for Terminal {
-    /// Takes it back: a script that has started us reads from it, too.
     fn drop(&mut self) {
-        // It may be gone, and then nobody needs it.
-        _ = self.give(getpgrp());
+        self.take_back(false);
     }
 }
 
-/// A group that does not own the terminal is stopped by SIGTTOU when it gives it away, unless it blocks that signal.
-fn as_owner<T>(give: impl FnOnce() -> Result<T>) -> Result<T> {
+/// A group that does not own the terminal is stopped by SIGTTOU when it changes it, unless it blocks that signal.
+fn as_owner<T>(change: impl FnOnce() -> Result<T>) -> Result<T> {
     let stop = SigSet::from(Signal::SIGTTOU);
     _ = stop.thread_block();
-    let given = give();
+    let changed = change();
     _ = stop.thread_unblock();
-    given
+    changed
 }

@@ -102,6 +102,30 @@ async fn processes_that_are_left_behind_are_reported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn orphans_that_have_ended_are_not_left_behind() {
+    let world = World::new().await;
+    // As process 1 of a container, it gets the orphans. That outlives an exec.
+    let adopt = "import ctypes, os, sys; ctypes.CDLL(None).prctl(36, 1); os.execv(sys.argv[1], sys.argv[1:])";
+    let ended = world.file("ended");
+    let inner = "sh -c '(echo >$0) & exit' $0; while ! test -e $0; do sleep 0.02; done; sleep 0.2";
+    let ended_name = ended.display().to_string();
+    let mut command = assert_cmd::Command::new("python3");
+    command.args(["-c", adopt, binary()]).args(world.arguments(&[], &["sh", "-c", inner, &ended_name]));
+    let done = command.timeout(PATIENCE).assert();
+    assert_eq!((code(&done), stderr(&done)), (Some(0), String::new()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn revocation_ends_the_time_for_which_a_revocable_lock_is_kept() {
+    let world = World::new().await;
+    let options = ["--min-hold", "1000", "--revocable", "--session", "2"];
+    let mut running = world.start(&options, &["sh", "-c", "exit 4"]);
+    let all = world.contenders("a holder", |all| all.iter().any(Contender::is_holder)).await;
+    assert_eq!(code(&zklock(["revoke", &world.path, &all[0].token().to_string()])), Some(0));
+    assert_eq!(running.end().await.code(), Some(4));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn revocation_ends_only_a_command_that_is_revocable() {
     for (options, expected) in [(&["--revocable"][..], 11), (&[], 12)] {
         let world = World::new().await;

@@ -2,9 +2,10 @@
 
 use std::process::Command;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
+use testbed::proxy::{Proxy, Request, Verdict};
 
-use crate::support::{Running, World, binary, until, written};
+use crate::support::{Running, World, binary, hosts, until, written};
 
 /// So long that nothing here happens because a session has expired.
 const LONG: &[&str] = &["--session", "60"];
@@ -25,9 +26,14 @@ async fn signal_ends_a_wait_and_its_node_is_gone_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn signal_is_passed_on_to_the_command() {
-    for (signal, name) in
-        [(Signal::TERM, "TERM"), (Signal::INT, "INT"), (Signal::HUP, "HUP"), (Signal::QUIT, "QUIT")]
-    {
+    for (signal, name) in [
+        (Signal::TERM, "TERM"),
+        (Signal::INT, "INT"),
+        (Signal::HUP, "HUP"),
+        (Signal::QUIT, "QUIT"),
+        (Signal::USR1, "USR1"),
+        (Signal::USR2, "USR2"),
+    ] {
         let world = World::new().await;
         let file = world.file("started");
         let script = format!("trap 'exit 33' {name}; echo >$0; while :; do sleep 0.05; done");
@@ -79,8 +85,58 @@ async fn signal_ends_the_time_for_which_a_lock_is_kept() {
     let read = || std::fs::read_to_string(world.file("log")).expect("read");
     until("the command has ended", || read().contains("the command has ended").then_some(())).await;
     running.signal(Signal::TERM);
-    assert_eq!(running.end().await.code(), Some(143));
+    assert_eq!(running.end().await.code(), Some(0), "the lock was held to the end of the command");
     assert!(world.mutex().contenders().await.expect("listed").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn signals_that_come_together_leave_no_node() {
+    let world = World::new().await;
+    let _guard = world.mutex().lock().await.expect("held");
+    for _ in 0..5 {
+        let mut waiter = world.start(LONG, &["true"]);
+        world.contenders("a waiter", |all| all.len() == 2).await;
+        for signal in [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT] {
+            waiter.signal(signal);
+        }
+        assert!(waiter.end().await.code().is_some_and(|code| code > 128));
+        assert_eq!(
+            world.mutex().contenders().await.expect("listed").len(),
+            1,
+            "its node is gone when it has ended"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn signal_ends_the_look_before_the_wait() {
+    let world = World::new().await;
+    let proxy = Proxy::start(hosts().split(',').next().expect("a host")).await.expect("a proxy");
+    let path = world.path.clone();
+    let is_below = move |request: &Request| request.path.starts_with(&path);
+    let held = is_below.clone();
+    proxy.on_request(move |request| if held(request) { Verdict::Hold } else { Verdict::Forward });
+    let hosts = proxy.hosts();
+    for options in [&["-N", "3"][..], &[]] {
+        proxy.reset();
+        let mut running = world.start(&[options, &["--hosts", &hosts, "--session", "4"]].concat(), &["true"]);
+        proxy.wait_for(&is_below).await;
+        running.signal(Signal::TERM);
+        assert_eq!(running.end().await.code(), Some(143), "{options:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn signal_reaches_a_command_that_is_stopped() {
+    let world = World::new().await;
+    let file = world.file("id");
+    let script =
+        ["sh", "-c", "trap 'exit 7' TERM; echo $$ >$0; while :; do sleep 0.02; done", &file.display().to_string()];
+    let mut running = world.start(LONG, &script);
+    let id = written(&file).await.trim().parse().expect("a number");
+    kill_process(Pid::from_raw(id).expect("a process"), Signal::STOP).expect("stopped");
+    running.signal(Signal::TERM);
+    assert_eq!(running.end().await.code(), Some(7));
 }
 
 #[tokio::test(flavor = "multi_thread")]

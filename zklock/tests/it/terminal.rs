@@ -10,7 +10,12 @@ use crate::support::{PATIENCE, World, binary, code, hosts, zklock};
 
 /// Runs a script at a terminal, with the binary as `$0` and these arguments.
 fn terminal(script: &str, arguments: &[&str]) -> OsSession {
-    let mut shell = Command::new("sh");
+    terminal_of("sh", script, arguments)
+}
+
+/// The same in this shell.
+fn terminal_of(shell: &str, script: &str, arguments: &[&str]) -> OsSession {
+    let mut shell = Command::new(shell);
     shell.args(["-c", script, binary()]).args(arguments).env("ZK_HOSTS", hosts());
     let mut terminal = Session::spawn(shell).expect("a terminal");
     terminal.get_process_mut().set_window_size(200, 12).expect("resized");
@@ -157,13 +162,76 @@ async fn job_in_the_background_leaves_the_terminal_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn job_that_comes_to_the_foreground_gets_the_terminal() {
+    // A shell may find that the job runs, and then it is sent no SIGCONT: only the command is stopped.
+    for shell in ["sh", "bash"] {
+        let world = World::new().await;
+        let script = "set -m; $0 run $1 -- sh -c 'echo ready; read x; echo got-$x' & read x; fg; echo code=$?";
+        let mut terminal = terminal_of(shell, script, &[&world.path]);
+        expect(&mut terminal, "ready");
+        terminal.send_line("for the shell").expect("sent");
+        // The command's echo is on by then, or it has read already.
+        terminal.send_line("something").expect("sent");
+        expect(&mut terminal, "got-something");
+        expect(&mut terminal, "code=0");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_in_the_background_that_wants_the_terminal_can_be_ended() {
     let world = World::new().await;
-    let script = "set -m; $0 run $1 -- sh -c 'echo ready; read x; echo got-$x' & read x; fg; echo code=$?";
-    let mut terminal = terminal(script, &[&world.path]);
+    let script =
+        "set -m; $0 run $1 -- sh -c 'echo ready; read x; echo got-$x' & read x; kill %1; wait %1; echo code=$?";
+    let mut terminal = terminal_of("bash", script, &[&world.path]);
     expect(&mut terminal, "ready");
     terminal.send_line("for the shell").expect("sent");
-    // The command's echo is on by then, or it has read already.
+    expect(&mut terminal, "code=143");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ctrl_z_stops_nothing_when_the_input_is_a_file() {
+    let world = World::new().await;
+    let file = world.file("go-on").display().to_string();
+    // With job control, the shell would show that a job has stopped, and go on itself.
+    let script = "set -m; $0 run $1 -- sh -c 'echo ready; while ! test -e $0; do sleep 0.02; done; echo done' $2 </dev/null; echo code=$?";
+    let mut terminal = terminal(script, &[&world.path, &file]);
+    expect(&mut terminal, "ready");
+    terminal.send("\x1a").expect("sent");
+    std::fs::write(&file, "").expect("written");
+    expect(&mut terminal, "done");
+    expect(&mut terminal, "code=0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn command_whose_input_is_a_file_gets_the_terminal_when_it_asks() {
+    let world = World::new().await;
+    let script = "$0 run $1 -- sh -c 'echo ready; read x </dev/tty; echo got-$x' </dev/null; echo code=$?; read x; echo then-$x";
+    let mut terminal = terminal(script, &[&world.path]);
+    expect(&mut terminal, "ready");
     terminal.send_line("something").expect("sent");
     expect(&mut terminal, "got-something");
     expect(&mut terminal, "code=0");
+    terminal.send_line("more").expect("sent");
+    expect(&mut terminal, "then-more");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pipeline_keeps_its_terminal() {
+    let world = World::new().await;
+    let pager = "sh -c 'read line; echo $line; read x </dev/tty; echo got-$x; cat'";
+    let script = format!("$0 run $1 -- sh -c 'echo ready; sleep 0.5; echo done' | {pager}");
+    let mut terminal = terminal(&script, &[&world.path]);
+    expect(&mut terminal, "ready");
+    terminal.send_line("something").expect("sent");
+    expect(&mut terminal, "got-something");
+    expect(&mut terminal, "done");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_of_a_command_that_was_killed_are_undone() {
+    let world = World::new().await;
+    let script = "$0 run $1 -- sh -c 'stty -icanon; kill -9 $$'; echo code=$?; stty -a; echo ready; read x";
+    let mut terminal = terminal(script, &[&world.path]);
+    expect(&mut terminal, "code=137");
+    let settings = expect(&mut terminal, "ready");
+    assert!(settings.contains(" icanon ") && !settings.contains("-icanon "), "{settings}");
 }
