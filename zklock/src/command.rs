@@ -35,8 +35,9 @@ pub(crate) struct Command {
     wants_terminal: bool,
     /// A child has ended, stopped or gone on.
     changes: unix::Signal,
-    /// Ctrl-Z, which does not stop us while this is here.
-    _stops: unix::Signal,
+    /// What would stop us, unless it is caught: Ctrl-Z, and a pager behind us that reads while the command has the terminal,
+    /// because the whole group of the pager is stopped then.
+    _stops: [unix::Signal; 3],
 }
 
 impl Command {
@@ -44,7 +45,8 @@ impl Command {
     pub(crate) fn start(command: &[OsString], environment: &[(&str, String)]) -> io::Result<Self> {
         let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let changes = unix::signal(SignalKind::child())?;
-        let stops = unix::signal(SignalKind::from_raw(Signal::TSTP.as_raw()))?;
+        let caught = |signal: Signal| unix::signal(SignalKind::from_raw(signal.as_raw()));
+        let stops = [caught(Signal::TSTP)?, caught(Signal::TTIN)?, caught(Signal::TTOU)?];
         let terminal = Terminal::open();
         let mut command = std::process::Command::new(program);
         command.args(arguments).envs(environment.iter().map(|(name, value)| (name, value))).process_group(0);

@@ -9,9 +9,9 @@
 use std::fs::File;
 use std::io;
 
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{self, SigSet};
 use rustix::io::{Errno, Result};
-use rustix::process::{Pid, getpgrp, test_kill_process_group};
+use rustix::process::{Pid, Signal, getpgrp, kill_process_group, test_kill_process_group};
 use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 
 /// The terminal that we were started at.
@@ -68,6 +68,8 @@ impl Terminal {
         if was_killed && let Some(modes) = modes {
             _ = as_owner(|| tcsetattr(&self.file, OptionalActions::Now, &modes));
         }
+        // A pager behind us was stopped if it has read from it meanwhile.
+        _ = kill_process_group(getpgrp(), Signal::CONT);
     }
 
     fn is_owned_by(&self, group: Pid) -> bool {
@@ -83,7 +85,7 @@ impl Drop for Terminal {
 
 /// A group that does not own the terminal is stopped by SIGTTOU when it changes it, unless it blocks that signal.
 fn as_owner<T>(change: impl FnOnce() -> Result<T>) -> Result<T> {
-    let stop = SigSet::from(Signal::SIGTTOU);
+    let stop = SigSet::from(signal::Signal::SIGTTOU);
     _ = stop.thread_block();
     let changed = change();
     _ = stop.thread_unblock();

@@ -191,8 +191,9 @@ async fn job_in_the_background_that_wants_the_terminal_can_be_ended() {
 async fn ctrl_z_stops_nothing_when_the_input_is_a_file() {
     let world = World::new().await;
     let file = world.file("go-on").display().to_string();
-    // With job control, the shell would show that a job has stopped, and go on itself.
-    let script = "set -m; $0 run $1 -- sh -c 'echo ready; while ! test -e $0; do sleep 0.02; done; echo done' $2 </dev/null; echo code=$?";
+    // With job control, the shell would show that a job has stopped, and go on itself. Ctrl-Z discards output, perhaps later
+    // output, too, unless the terminal is set not to.
+    let script = "stty noflsh; set -m; $0 run $1 -- sh -c 'echo ready; while ! test -e $0; do sleep 0.02; done; echo done' $2 </dev/null; echo code=$?";
     let mut terminal = terminal(script, &[&world.path, &file]);
     expect(&mut terminal, "ready");
     terminal.send("\x1a").expect("sent");
@@ -224,6 +225,24 @@ async fn pipeline_keeps_its_terminal() {
     terminal.send_line("something").expect("sent");
     expect(&mut terminal, "got-something");
     expect(&mut terminal, "done");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pager_that_reads_while_the_command_has_the_terminal_goes_on_afterwards() {
+    let world = World::new().await;
+    let file = world.file("go-on").display().to_string();
+    let asks = "read x </dev/tty; echo got-$x >&2; echo; while ! test -e $0; do sleep 0.02; done";
+    let pager = "sh -c 'read line; echo reads; read y </dev/tty; echo then-$y'";
+    // With job control, as at a prompt: without it, a read in the background fails.
+    let script = format!("set -m; $0 run $1 -- sh -c 'echo ready >&2; {asks}' $2 | {pager}; :");
+    let mut terminal = terminal(&script, &[&world.path, &file]);
+    expect(&mut terminal, "ready");
+    terminal.send_line("something").expect("sent");
+    expect(&mut terminal, "got-something");
+    expect(&mut terminal, "reads");
+    std::fs::write(&file, "").expect("written");
+    terminal.send_line("more").expect("sent");
+    expect(&mut terminal, "then-more");
 }
 
 #[tokio::test(flavor = "multi_thread")]
