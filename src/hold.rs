@@ -130,7 +130,8 @@ impl Hold {
         let tokens = tokens.collect::<Result<Vec<_>>>()?;
         // Nodes of one transaction have one token. A sequential hold uses its smallest, so that a store errs towards refusing.
         let token = *tokens.iter().min().expect("a lock that was granted has a node");
-        let core = Arc::new(Core {
+        let core = Arc::new_cyclic(|me: &Weak<Core>| Core {
+            me: me.clone(),
             trust: options.trust(),
             draining: session.draining(),
             limit: options.max_hold().map(|limit| Moment::now().plus(limit)),

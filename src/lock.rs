@@ -6,7 +6,7 @@
 //! 2. A waiter watches one node, its predecessor, with one watch, for which it keeps the room. One that has several nodes
 //!    also watches these: the loss of one is the loss of all.
 //! 3. When the session ends, the waiter queues again, at the tail, in the renewed one.
-//! 4. A hold whose trust has passed is never returned.
+//! 4. A hold whose trust has passed is never returned; nor one whose nodes were last seen long ago, or on another connection.
 
 mod wait;
 mod waiting;
@@ -21,11 +21,11 @@ use futures_util::future::{join, try_join_all};
 use crate::error::{Error, Result};
 use crate::fencing_token::FencingToken;
 use crate::hold::{Hold, REVOKE};
-use crate::lock::wait::{check_all, lost, wait, wait_shortly};
+use crate::lock::wait::{check_several, lost, trusted, wait, wait_shortly};
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::queue::{Admission, Kind, MAX_REQUEST_BYTES, Place, Position, Queue, Room, Way};
-use crate::session::{Access, Interrupt, ServerSession, Session, Slot, delete_late_doubles};
+use crate::session::{Access, Connection, Interrupt, ServerSession, Session, Slot, delete_late_doubles};
 
 use crate::telemetry::Acquisition;
 
@@ -241,13 +241,12 @@ impl Lock {
             drop(slot);
             places.push(place);
         }
-        let mut is_revoked = false;
+        let (mut seen, mut is_revoked) = (None, false);
         if waited || self.steps.len() > 1 {
-            let (checked, asked) = join(check_all(&zk, &places), self.is_turn_revoked(&zk, &places)).await;
-            checked?;
-            is_revoked = asked?;
+            let (checked, asked) = join(check_several(&zk, &places), self.is_turn_revoked(&zk, &places)).await;
+            (seen, is_revoked) = (checked?, asked?);
         }
-        let hold = self.granted(&zk, places, acquisition).await?;
+        let hold = self.granted(&zk, places, seen, acquisition).await?;
         if is_revoked {
             hold.revoke();
         }
@@ -308,10 +307,8 @@ impl Lock {
             }
             places.push(place);
         }
-        if self.steps.len() > 1 {
-            check_all(&zk, &places).await?;
-        }
-        self.granted(&zk, places, acquisition).await.map(Some)
+        let seen = if self.steps.len() > 1 { check_several(&zk, &places).await? } else { None };
+        self.granted(&zk, places, seen, acquisition).await.map(Some)
     }
 
     /// Whether somebody has asked a waiter for the lock while it had a turn, which it gives up when it holds the lock.
@@ -330,15 +327,17 @@ impl Lock {
         Ok(false)
     }
 
-    /// Turns places that were granted into a hold, as soon as the session is trusted.
+    /// Turns places that were granted into a hold, as soon as the session is trusted. `seen` is the connection on which all
+    /// nodes were last seen, if that was later than the grant.
     async fn granted(
         &self,
         zk: &Arc<ServerSession>,
         places: Vec<Place<'_>>,
+        seen: Option<Connection>,
         acquisition: &Acquisition,
     ) -> Result<Hold, Interrupt> {
         let trust = zk.need_trust(self.options.trust());
-        zk.trusted(self.options.trust()).await?;
+        trusted(zk, &places, seen, self.options.trust()).await?;
         let by = places.last().map_or(Way::Listed, Place::way);
         let mut places = places.into_iter();
         let turn = self.turn.as_ref().and_then(|_| places.next());

@@ -115,5 +115,7 @@ async fn exchange(core: &Core, old: &mut OwnNodes, next: &mut OwnNodes) -> Resul
         }
     }
     old.forget(0);
+    // Those that follow it wait for its end.
+    next.placed(0);
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::{pending, ready};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -19,13 +19,15 @@ use crate::hold::{Ended, HoldState, REVOKE, View, resigned};
 use crate::options::Trust;
 use crate::path::LockPath;
 use crate::session::Moment;
-use crate::session::{End, Failure, Lasting, OwnNodes, Phase, ServerSession, SessionOver, TrustNeed, Work};
+use crate::session::{End, Event, Failure, Lasting, OwnNodes, Phase, ServerSession, SessionOver, TrustNeed, Work};
 use crate::telemetry::Held;
 
 type ZkError = zookeeper_client::Error;
 
 /// What the guard, its futures and its background work share.
 pub(super) struct Core {
+    /// For work in the background.
+    pub(super) me: Weak<Self>,
     pub(super) zk: Arc<ServerSession>,
     pub(super) trust: Trust,
     /// Whether the session is being drained, which asks for all locks back.
@@ -108,9 +110,25 @@ impl Core {
             _ => {
                 let now = Moment::now();
                 let over = self.limit.is_some_and(|limit| limit <= now).then_some(Loss::MaxHold);
-                if self.zk.ledger().until(self.trust) <= now { Some(Loss::Expired) } else { over }
+                if self.zk.ledger().until(self.trust) <= now {
+                    Some(Loss::Expired)
+                } else {
+                    over.or_else(|| self.was_deleted().then_some(Loss::Deleted))
+                }
             }
         }
+    }
+
+    /// Whether the watch on which the grant was based has seen a deletion. If it has seen something else, it will see no more, so
+    /// the nodes are looked at from now on.
+    fn was_deleted(&self) -> bool {
+        let seen = self.lock_owned().as_ref().and_then(|owned| owned.nodes.seen_since_grant());
+        if seen == Some(Event::Changed)
+            && let Some(core) = self.me.upgrade()
+        {
+            core.watch();
+        }
+        seen == Some(Event::Deleted)
     }
 
     pub(super) fn trusted_until(&self) -> Moment {

@@ -9,8 +9,9 @@ use tokio::time::Instant;
 use crate::error::Error;
 use crate::hold::NodeWatches;
 use crate::lock::Progress;
+use crate::options::Trust;
 use crate::queue::{Place, Position, Room, why_gone};
-use crate::session::{Interrupt, ServerSession};
+use crate::session::{Connection, Interrupt, ServerSession};
 
 /// Waits until one of several nodes is gone. A waiter with one node learns of its loss when it is woken.
 pub(super) async fn lost(zk: &Arc<ServerSession>, nodes: &[(String, i64)]) -> Interrupt {
@@ -28,15 +29,57 @@ async fn any_lost(zk: &Arc<ServerSession>, nodes: &[(String, i64)]) -> Interrupt
     why_gone(zk, gone).await
 }
 
-/// Checks that all nodes are still there, after a wait in which one of several may have been deleted.
-pub(super) async fn check_all(zk: &ServerSession, places: &[Place<'_>]) -> Result<(), Interrupt> {
-    let nodes: Vec<_> = places.iter().flat_map(Place::paths).map(|(node, _)| node).collect();
-    if nodes.len() < 2 {
-        return Ok(());
+/// Checks that all nodes are still there, after a wait in which one of several may have been deleted; returns on which
+/// connection, if there are several.
+pub(super) async fn check_several(
+    zk: &ServerSession,
+    places: &[Place<'_>],
+) -> Result<Option<Connection>, Interrupt> {
+    let nodes = nodes(places);
+    if nodes.len() < 2 { Ok(None) } else { check_all(zk, &nodes).await.map(Some) }
+}
+
+/// Waits until the session is trusted. The nodes must have been seen since the present connection stands, and not long ago:
+/// somebody may have deleted them while nobody polled the caller, or while it waited for trust.
+pub(super) async fn trusted(
+    zk: &ServerSession,
+    places: &[Place<'_>],
+    seen: Option<Connection>,
+    trust: Trust,
+) -> Result<(), Interrupt> {
+    let lately = zk.timeout() / 8;
+    let mut seen = seen.or_else(|| places.last().and_then(Place::seen));
+    let mut changes = zk.changes();
+    loop {
+        changes.mark_unchanged();
+        if !seen.as_ref().is_some_and(|seen| seen.is_recent(lately)) {
+            seen = Some(check_all(zk, &nodes(places)).await?);
+        } else if zk.is_trusted(trust) {
+            return Ok(());
+        } else {
+            tokio::select! {
+                trusted = zk.trusted(trust) => trusted?,
+                _ = changes.changed() => {}
+                () = tokio::time::sleep(lately) => {}
+            }
+        }
     }
-    match zk.retry(|| zk.check(nodes.clone())).await? {
+}
+
+fn nodes(places: &[Place<'_>]) -> Vec<String> {
+    places.iter().flat_map(Place::paths).map(|(node, _)| node).collect()
+}
+
+/// Asks a quorum whether all nodes are there; returns on which connection.
+async fn check_all(zk: &ServerSession, nodes: &[String]) -> Result<Connection, Interrupt> {
+    let mut connection = zk.connection();
+    let check = || {
+        connection = zk.connection();
+        zk.check(nodes.to_vec())
+    };
+    match zk.retry(check).await? {
         Ok(Some(gone)) => Err(Error::Evicted { node: nodes[gone].clone() }.into()),
-        Ok(None) | Err(_) => Ok(()),
+        Ok(None) | Err(_) => Ok(connection),
     }
 }
 

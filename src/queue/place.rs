@@ -105,6 +105,11 @@ impl<'a> Place<'a> {
         self.nodes.paths()
     }
 
+    /// The connection on which its position was last seen, as it was then.
+    pub(crate) fn seen(&self) -> Option<Connection> {
+        self.connection.clone()
+    }
+
     pub(crate) fn way(&self) -> Way {
         self.way
     }

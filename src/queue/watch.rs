@@ -8,6 +8,8 @@
 //!    ahead and of another session, was deleted. Not if that is a reader or a writer, which may take another node for the
 //!    deleted one.
 //!
+//! The hold keeps that watch: an event from before the grant may be under way.
+//!
 //! Not noticed then: somebody creates a node with an older name by hand, after the waiter listed; or takes READ on the
 //! waiter's node from it, and then deletes that.
 
@@ -77,7 +79,9 @@ impl Place<'_> {
         };
         match self.waiters[at].position.clone() {
             Some(Position::Behind { predecessor, ahead }) => {
-                if let Some(way) = self.wait_behind(at, &predecessor, ahead, room).await? {
+                if let Some((way, watch)) = self.wait_behind(at, &predecessor, ahead, room).await? {
+                    self.connection = Some(zk.connection());
+                    self.nodes.granted_by(watch);
                     self.set_position(at, Position::Granted);
                     self.way = way;
                 }
@@ -89,14 +93,14 @@ impl Place<'_> {
     }
 
     /// Waits until the predecessor is gone, or may be, or turns out to be another node than the one that is known. Returns
-    /// by what it is our turn, if it is.
+    /// by what it is our turn, if it is, and the watch on our own node that shows it.
     async fn wait_behind(
         &mut self,
         at: usize,
         predecessor: &str,
         ahead: usize,
         room: &mut Room,
-    ) -> Result<Option<Way>, Interrupt> {
+    ) -> Result<Option<(Way, StandingWatch)>, Interrupt> {
         let zk = self.zk().clone();
         let Some(node) = (0..self.nodes.as_slice().len()).find(|node| self.queue_of(*node) == at) else {
             return Ok(None);
@@ -166,7 +170,7 @@ impl Place<'_> {
             Some(watch) => watch,
             None => arming.await.standing(),
         };
-        Ok(own_watch.is_some_and(|watch| watch.stands()).then_some(way))
+        Ok(own_watch.filter(StandingWatch::stands).map(|watch| (way, watch)))
     }
 }
 
@@ -187,10 +191,11 @@ impl Turn {
         if !is_only || own.is_in_zone() || predecessor.is_in_zone() {
             return Self::default();
         }
-        // A reader shares the lock with others. A reader or a writer may take another node for the one that it deletes.
+        // A reader or a writer may take another node for the one that it deletes.
         let is_plain = |kind| !matches!(kind, Kind::Read | Kind::Write);
         Self {
-            by_handover: predecessor.kind != Kind::Read,
+            // Readers share the lock with others, and so do the leases of a semaphore.
+            by_handover: !matches!(predecessor.kind, Kind::Read | Kind::Lease),
             by_deletion: is_plain(own.kind) && is_plain(predecessor.kind),
         }
     }

@@ -15,6 +15,7 @@ use crate::session::operations::{Created, Creation, Draft, Refusal, leaves_doubt
 use crate::session::register::carries;
 use crate::session::request::{Answer, Failure};
 use crate::session::server_session::ServerSession;
+use crate::session::standing::{Event, StandingWatch};
 use crate::session::undisturbed::Alone;
 
 /// One of our nodes: `_c_<guid><suffix><number>`.
@@ -71,6 +72,8 @@ pub(crate) struct OwnNodes {
     uncertain: bool,
     /// What is known of the only one, if it was alone in its path when it was granted.
     alone: Option<Alone>,
+    /// The watch on the only one that stood when it was granted without another listing.
+    own_watch: Option<StandingWatch>,
     /// Whether they hold the lock when they are released.
     hold: bool,
 }
@@ -99,7 +102,15 @@ impl OwnNodes {
     }
 
     fn none(zk: &Arc<ServerSession>) -> Self {
-        Self { zk: zk.clone(), nodes: Vec::new(), creating: None, uncertain: false, alone: None, hold: false }
+        Self {
+            zk: zk.clone(),
+            nodes: Vec::new(),
+            creating: None,
+            uncertain: false,
+            alone: None,
+            own_watch: None,
+            hold: false,
+        }
     }
 
     fn add(
@@ -135,6 +146,18 @@ impl OwnNodes {
     /// Notes that the only node is alone in its path.
     pub(crate) fn is_alone(&mut self, alone: Alone) {
         self.alone = Some(alone);
+    }
+
+    /// Notes the watch on the only node that stood when it was granted.
+    pub(crate) fn granted_by(&mut self, own_watch: StandingWatch) {
+        self.own_watch = Some(own_watch);
+    }
+
+    /// What the watch has seen on which the grant was based, if there is one and it has fired. On the lock path or on the node, it
+    /// is an event from before the grant that was late, or one of the hold.
+    pub(crate) fn seen_since_grant(&self) -> Option<Event> {
+        let of_path = self.alone.as_ref().and_then(Alone::watch_of_guess);
+        of_path.or(self.own_watch.as_ref()).and_then(StandingWatch::seen)
     }
 
     /// What created the path of a node that was granted without a look at it.

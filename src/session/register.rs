@@ -7,7 +7,7 @@
 
 mod neighbours;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
@@ -180,14 +180,14 @@ impl Register {
         }
     }
 
-    /// The path of a node that is known to be there.
-    pub(super) fn any_created(&self) -> Option<String> {
+    /// The paths of at most `count` nodes that are known to have been created, and are not `gone`.
+    pub(super) fn created_except(&self, gone: &HashSet<String>, count: usize) -> Vec<String> {
         let entries = self.lock();
         let created = |entry: &Entry| match entry.state {
             State::Owned(_) => entry.created.as_ref().map(|created| created.path.clone()),
             State::Abandoned(..) | State::Undeletable | State::Gone => None,
         };
-        entries.by_guid.values().find_map(created)
+        entries.by_guid.values().filter_map(created).filter(|path| !gone.contains(path)).take(count).collect()
     }
 
     /// Waits until no node is left that can be deleted.

@@ -91,6 +91,12 @@ impl StandingWatch {
         self.fired.clone().now_or_never().is_none() && self.connection.stands()
     }
 
+    /// What it has seen, if it has fired.
+    pub(crate) fn seen(&self) -> Option<Event> {
+        let _polled = self.lock();
+        self.fired.clone().now_or_never()?.ok()
+    }
+
     pub(crate) async fn fired(&self) -> Result<Event, SessionOver> {
         let mut fired = self.fired.clone();
         poll_fn(|cx| {

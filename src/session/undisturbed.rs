@@ -184,6 +184,11 @@ impl Alone {
         self.is_guess
     }
 
+    /// The watch on the path, if the node was granted by its number alone.
+    pub(super) fn watch_of_guess(&self) -> Option<&StandingWatch> {
+        self.watch.as_ref().filter(|_| self.is_guess).map(|watch| &watch.watch)
+    }
+
     /// What created the path, as far as the watch shows.
     pub(crate) fn path_czxid(&self) -> Option<i64> {
         self.watch.as_ref().map(|watch| watch.czxid)

@@ -4,6 +4,7 @@ mod acls;
 mod asked;
 mod bad_input;
 mod blocking;
+mod by_hand;
 mod cancel;
 mod candidate;
 mod clock;

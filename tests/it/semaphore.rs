@@ -11,7 +11,7 @@ use testbed::ledger::Ledger;
 use testbed::proxy::{Cut, Request, Verdict};
 use tokio::sync::Barrier;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
-use zookeeper_recipes::{Error, HoldState, Loss, Options, Semaphore, Session};
+use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Semaphore, Session};
 
 use crate::support::{TIMEOUT, UNHURRIED, World, connect_for, hosts, make_paths, soon, wait_children};
 
@@ -556,4 +556,26 @@ async fn waiter_waits_for_a_turn_that_nobody_may_read() {
     held.release().await.expect("released");
     let permit = soon("its turn", waiting).await.expect("no panic").expect("held");
     permit.release().await.expect("released");
+}
+
+/// Leases are shared by several holders, so the release of one hands nothing over.
+#[tokio::test]
+async fn mutex_among_the_leases_waits_for_all_of_them() {
+    let world = World::calm().await;
+    let semaphore = Semaphore::new(&world.session, &world.path, 2).expect("a semaphore");
+    let first = semaphore.acquire().await.expect("a permit");
+    let second = semaphore.acquire().await.expect("a permit");
+    let mutex = Mutex::new(&world.session, &format!("{}/leases", world.path)).expect("a mutex");
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    let leases = [&first, &second].map(|permit| permit.nodes()[0].clone());
+    let watches = |lease: &str| {
+        let lease = lease.to_owned();
+        world.proxy.wait_for(move |one| one.watch && one.path == lease && one.answer.is_some())
+    };
+    soon("a watch", watches(&leases[1])).await;
+    second.release().await.expect("released");
+    soon("a watch on the next", watches(&leases[0])).await;
+    assert!(!waiting.is_finished());
+    first.release().await.expect("released");
+    drop(soon("a turn", waiting).await.expect("no panic").expect("held"));
 }

@@ -27,7 +27,7 @@ async fn cycle(world: &World, mutex: &Mutex) -> Vec<Op> {
 }
 
 /// Locks until the next lock is to be granted by the answer to its create.
-async fn until_undisturbed(world: &World) -> Mutex {
+pub(crate) async fn until_undisturbed(world: &World) -> Mutex {
     // The second number shows that nobody was there since the first, so the next lock sets the watch.
     let mutex = until_alone_is_expected(world).await;
     assert_eq!(cycle(world, &mutex).await, [Op::Create2, Op::GetData]);

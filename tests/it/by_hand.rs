@@ -1,0 +1,269 @@
+//! Nodes that an operator deletes while the servers are out of reach, or while an event is under way.
+
+use std::future::pending;
+use std::time::{Duration, Instant};
+
+use futures_util::poll;
+use testbed::frames::Op;
+use testbed::proxy::Request;
+use tokio::time::timeout;
+use zookeeper_recipes::zookeeper_client::{Client, SessionState};
+use zookeeper_recipes::{Error, HoldState, Loss, Mutex, RwLock};
+
+use crate::support::{TIMEOUT, UNHURRIED, World, remove_path, soon};
+
+/// A session that has been idle for longer than its timeout, so that the next answer is the first that is trusted.
+async fn idle() -> World {
+    let world = World::new().await;
+    world.make_path().await;
+    // Nothing but time ends the trust in it.
+    let _ = timeout(TIMEOUT + TIMEOUT / 8, pending::<()>()).await;
+    world
+}
+
+/// Waits until the client has read all answers to the requests before this.
+async fn answered(client: &Client) {
+    soon("an answer", client.check_stat("/")).await.expect("answered");
+}
+
+async fn disconnected(client: &Client) {
+    let mut states = client.state_watcher();
+    soon("the end of the connection", async {
+        while states.state() != SessionState::Disconnected {
+            states.changed().await;
+        }
+    })
+    .await;
+}
+
+/// The future of a lock is polled once, and its requests are answered. Its node is deleted while the connection is away. It may
+/// be polled again in between, and the session may acquire another lock after the reconnect.
+async fn deleted_before_the_answers_are_read(polls_in_between: bool, locks_another: bool) {
+    let world = idle().await;
+    let client = world.session.client().expect("a client");
+    let mutex = world.mutex();
+    let mut locking = Box::pin(mutex.lock());
+    assert!(poll!(&mut locking).is_pending(), "create and list are under way");
+    let node = format!("{}/{}", world.path, world.wait_children(1).await[0]);
+    answered(&client).await;
+    world.proxy.refuse();
+    disconnected(&client).await;
+    world.admin.delete(&node, None).await.expect("deleted");
+    let other = world.other_mutex().await.lock().await.expect("held");
+    if polls_in_between {
+        assert!(poll!(&mut locking).is_pending(), "no answer is trusted");
+    }
+    world.proxy.heal();
+    if locks_another {
+        // Its create shows whose connection it is, and so brings the trust back.
+        let another = Mutex::new(&world.session, &format!("{}-another", world.path)).expect("a mutex");
+        soon("another lock", another.lock()).await.expect("held").release().await.expect("released");
+    }
+    let end = soon("an end", locking).await;
+    assert!(matches!(&end, Err(Error::Evicted { node: of }) if *of == node), "{end:?}");
+    assert_eq!(other.state(), HoldState::Held);
+}
+
+#[tokio::test]
+async fn node_deleted_while_its_owner_waits_for_trust_is_missed_after_the_reconnect() {
+    deleted_before_the_answers_are_read(true, false).await;
+}
+
+#[tokio::test]
+async fn node_deleted_before_its_owner_waits_for_trust_is_missed_after_the_reconnect() {
+    deleted_before_the_answers_are_read(false, false).await;
+}
+
+#[tokio::test]
+async fn node_deleted_while_its_owner_waits_for_trust_is_not_held_when_trust_comes_back() {
+    deleted_before_the_answers_are_read(true, true).await;
+}
+
+#[tokio::test]
+async fn node_deleted_before_a_late_look_at_the_answers_is_not_held() {
+    deleted_before_the_answers_are_read(false, true).await;
+}
+
+/// No connection was lost, and the session is trusted.
+#[tokio::test]
+async fn node_deleted_long_before_anybody_looks_at_the_answers_is_not_held() {
+    let world = World::new().await;
+    world.make_path().await;
+    let client = world.session.client().expect("a client");
+    let mutex = world.mutex();
+    let mut locking = Box::pin(mutex.lock());
+    assert!(poll!(&mut locking).is_pending(), "create and list are under way");
+    let node = format!("{}/{}", world.path, world.wait_children(1).await[0]);
+    answered(&client).await;
+    world.admin.delete(&node, None).await.expect("deleted");
+    // As long as it takes a hold to look at its own node.
+    let _ = timeout(TIMEOUT / 4, pending::<()>()).await;
+    let end = soon("an end", locking).await;
+    assert!(matches!(&end, Err(Error::Evicted { node: of }) if *of == node), "{end:?}");
+}
+
+/// Each of the nodes could show whose connection it is, if it was there.
+#[tokio::test]
+async fn hold_lives_on_over_a_reconnect_beside_deleted_nodes_whose_owners_do_not_look() {
+    for count in [1, 8] {
+        let world = World::new().await;
+        world.make_path().await;
+        let _ahead = world.other_mutex().await.lock().await.expect("held");
+        let mutex = world.mutex();
+        let mut waiting = Vec::new();
+        for _ in 0..count {
+            waiting.push(mutex.enqueue().await.expect("queued"));
+        }
+        let path = format!("{}-held", world.path);
+        let guard = Mutex::new(&world.session, &path).expect("a mutex").lock().await.expect("held");
+        let nodes = world.wait_children(1 + count).await;
+        let client = world.session.client().expect("a client");
+        world.proxy.refuse();
+        disconnected(&client).await;
+        for node in &nodes[1..] {
+            world.admin.delete(&format!("{}/{node}", world.path), None).await.expect("deleted");
+        }
+        world.proxy.reset();
+        world.proxy.heal();
+        // Longer than what was known before the reconnect is trusted.
+        let lost = timeout(2 * TIMEOUT, guard.lost()).await;
+        assert!(lost.is_err(), "{lost:?} beside {count}");
+        let questions: Vec<_> = world.proxy.requests();
+        for node in &nodes[1..] {
+            let asked =
+                questions.iter().filter(|one| one.op == Op::GetEphemerals && one.path.ends_with(node)).count();
+            assert!(asked <= 1, "asked {asked} times for a node that is gone");
+        }
+        guard.release().await.expect("still held");
+        for waiting in waiting {
+            assert!(matches!(soon("an end", waiting).await, Err(Error::Evicted { .. })));
+        }
+    }
+}
+
+/// Keeps all events back behind a late answer; the returned future waits for that.
+async fn keep_events_back(world: &World, client: &Client) -> impl Future {
+    world.proxy.hold_answers(Duration::from_secs(2));
+    let client = client.clone();
+    let held = tokio::spawn(async move { client.check_stat("/").await });
+    soon("a request", world.proxy.wait_for(|one| one.op == Op::Exists && one.path == "/" && one.answer.is_some()))
+        .await;
+    world.proxy.hold_answers(Duration::ZERO);
+    held
+}
+
+/// Whether anybody has looked at the node since the last reset, as a hold does after a while.
+fn looked_at(world: &World, node: &str) -> bool {
+    world.proxy.requests().iter().any(|one| one.path == node && one.op != Op::Delete)
+}
+
+#[tokio::test]
+async fn hold_that_was_handed_over_is_lost_when_the_event_of_its_deletion_arrives() {
+    let world = World::calm().await;
+    world.proxy.leave_out(|_| false);
+    let client = world.session.client().expect("a client");
+    let held = world.mutex().lock().await.expect("held");
+    let mutex = world.mutex();
+    let next = tokio::spawn(async move { mutex.lock().await });
+    let node = format!("{}/{}", world.path, world.wait_children(2).await[1]);
+    let is_own = |one: &Request| one.op == Op::GetData && one.watch && one.path == node && one.answer.is_some();
+    soon("its own watch", world.proxy.wait_for(is_own)).await;
+    answered(&client).await;
+    world.proxy.reset();
+    let events = keep_events_back(&world, &client).await;
+    world.admin.delete(&node, None).await.expect("deleted");
+    let release = tokio::spawn(held.release());
+    let guard = soon("a turn", next).await.expect("no panic").expect("held");
+    assert_eq!(guard.state(), HoldState::Held, "the event is under way");
+    events.await;
+    soon("the loss", async {
+        while guard.state() == HoldState::Held {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Deleted));
+    assert!(!looked_at(&world, &node), "it was found by a look: {:?}", world.proxy.requests());
+    release.await.expect("no panic").expect("released");
+    world.wait_empty().await;
+}
+
+/// What the watch has seen first was not the deletion, and it sees no more.
+#[tokio::test]
+async fn hold_that_was_handed_over_is_lost_when_its_node_was_changed_and_then_deleted() {
+    let world = World::calm().await;
+    let client = world.session.client().expect("a client");
+    let held = world.mutex().lock().await.expect("held");
+    let mutex = world.mutex();
+    let next = tokio::spawn(async move { mutex.lock().await });
+    let node = format!("{}/{}", world.path, world.wait_children(2).await[1]);
+    let is_own = |one: &Request| one.op == Op::GetData && one.watch && one.path == node && one.answer.is_some();
+    soon("its own watch", world.proxy.wait_for(is_own)).await;
+    answered(&client).await;
+    world.proxy.leave_out(|_| false);
+    let events = keep_events_back(&world, &client).await;
+    world.admin.set_data(&node, b"__REVOKE__", None).await.expect("written");
+    world.admin.delete(&node, None).await.expect("deleted");
+    let release = tokio::spawn(held.release());
+    let guard = soon("a turn", next).await.expect("no panic").expect("held");
+    let granted = Instant::now();
+    events.await;
+    soon("the loss", async {
+        while guard.state() == HoldState::Held {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Deleted));
+    // A hold without such a watch looks for the first time after an eighth of its session timeout.
+    let looks = world.proxy.wait_for(|one| one.op == Op::GetData && one.path == node && one.arrived > granted);
+    let look = soon("a look", looks).await;
+    assert!(look.arrived - granted < UNHURRIED / 8, "{:?}", look.arrived - granted);
+    release.await.expect("no panic").expect("released");
+}
+
+/// It was granted by the answer to its create, and the event of the path comes after that.
+#[tokio::test]
+async fn undisturbed_hold_is_lost_when_the_event_of_its_path_arrives() {
+    let world = World::calm().await;
+    world.proxy.leave_out(|_| false);
+    let client = world.session.client().expect("a client");
+    let mutex = crate::undisturbed::until_undisturbed(&world).await;
+    let mut locking = Box::pin(mutex.lock());
+    assert!(poll!(&mut locking).is_pending(), "the create is under way");
+    let node = format!("{}/{}", world.path, world.wait_children(1).await[0]);
+    answered(&client).await;
+    world.proxy.reset();
+    let events = keep_events_back(&world, &client).await;
+    world.admin.delete(&node, None).await.expect("deleted");
+    remove_path(&world.admin, &world.path).await;
+    let guard = soon("the lock", locking).await.expect("held");
+    assert_eq!(guard.state(), HoldState::Held, "the event is under way");
+    events.await;
+    soon("the loss", async {
+        while guard.state() == HoldState::Held {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Deleted));
+    assert!(!looked_at(&world, &node), "it was found by a look: {:?}", world.proxy.requests());
+}
+
+#[tokio::test]
+async fn writer_behind_a_downgraded_reader_of_its_session_watches_it_at_once() {
+    let world = World::calm().await;
+    let lock = RwLock::new(&world.session, &world.path).expect("a lock");
+    let reader = lock.write().await.expect("held").downgrade().await.expect("downgraded");
+    let (node, downgraded) = (format!("{}/{}", world.path, world.wait_children(1).await[0]), Instant::now());
+    let next = tokio::spawn(async move { lock.write().await });
+    let watches = |one: &Request| one.watch && one.path == node && one.answer.is_some();
+    let watch = soon("a watch on the reader", world.proxy.wait_for(watches)).await;
+    // The hold of the reader watches its own node, too, after an eighth of its session timeout.
+    assert!(watch.arrived - downgraded < UNHURRIED / 8, "{:?}", watch.arrived - downgraded);
+    world.admin.delete(&node, None).await.expect("deleted");
+    let writer = soon("a turn", next).await.expect("no panic").expect("held");
+    drop(reader);
+    writer.release().await.expect("released");
+    world.wait_empty().await;
+}
