@@ -47,13 +47,15 @@ pub(super) async fn trusted(
     seen: Option<Connection>,
     trust: Trust,
 ) -> Result<(), Interrupt> {
-    let lately = zk.timeout() / 8;
+    let mut lately = zk.timeout() / 8;
     let mut seen = seen.or_else(|| places.last().and_then(Place::seen));
     let mut changes = zk.changes();
     loop {
         changes.mark_unchanged();
         if !seen.as_ref().is_some_and(|seen| seen.is_recent(lately)) {
             seen = Some(check_all(zk, &nodes(places)).await?);
+            // A quorum that takes long to answer must not make this last for ever.
+            lately *= 2;
         } else if zk.is_trusted(trust) {
             return Ok(());
         } else {

@@ -102,6 +102,18 @@ async fn node_deleted_long_before_anybody_looks_at_the_answers_is_not_held() {
     assert!(matches!(&end, Err(Error::Evicted { node: of }) if *of == node), "{end:?}");
 }
 
+/// Every answer is so late that its grant has to be checked.
+#[tokio::test]
+async fn lock_is_granted_by_servers_that_answer_late() {
+    let world = World::new().await;
+    world.make_path().await;
+    let mutex = world.mutex();
+    world.proxy.hold_answers(TIMEOUT / 6);
+    let guard = soon("the lock", mutex.lock()).await.expect("held");
+    assert!(world.count(Op::Multi) <= 2, "{:?}", world.ops());
+    guard.release().await.expect("released");
+}
+
 /// Each of the nodes could show whose connection it is, if it was there.
 #[tokio::test]
 async fn hold_lives_on_over_a_reconnect_beside_deleted_nodes_whose_owners_do_not_look() {
