@@ -23,7 +23,7 @@ pub use self::observer::Observer;
 pub use self::term::Term;
 
 #[cfg(feature = "blocking")]
-pub(crate) use self::candidate::{Ending, Stage, asked, win};
+pub(crate) use self::candidate::{End, Ending, Stage, asked, win};
 pub(crate) use self::term::{CurrentTerm, Won, lead_until};
 
 /// An election of one leader among candidates, first come, first served. Compatible with Curator's

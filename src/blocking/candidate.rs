@@ -5,15 +5,14 @@
 //!    a stop is noted before it looks for a term.
 
 use std::fmt;
-use std::panic::resume_unwind;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use tokio::sync::watch;
 
 use crate::blocking::runtime::refuse_to_block_tasks;
 use crate::blocking::{Runtime, Term};
-use crate::election::{Ending, Stage, Standing, Won, asked, win};
+use crate::election::{End, Ending, Stage, Standing, Won, asked, win};
 use crate::error::{Error, Result};
 
 /// A candidate of an [`Election`](crate::blocking::Election) that runs on a thread of its own, from
@@ -25,8 +24,8 @@ use crate::error::{Error, Result};
 pub struct Candidate {
     stage: Arc<watch::Sender<Stage>>,
     stopping: watch::Sender<bool>,
-    /// None once somebody waits for it.
-    thread: Option<JoinHandle<Result<()>>>,
+    /// Joined by the first call, under the lock.
+    end: Mutex<End<Option<JoinHandle<Result<()>>>>>,
 }
 
 impl Candidate {
@@ -43,7 +42,7 @@ impl Candidate {
             thread::Builder::new().name("zookeeper-candidate".to_owned()).spawn(run).map_err(|error| {
                 Error::SessionEnded { reason: format!("the thread of a candidate cannot be started: {error}") }
             })?;
-        Ok(Self { stage, stopping, thread: Some(thread) })
+        Ok(Self { stage, stopping, end: Mutex::new(End::Running(Some(thread))) })
     }
 
     /// Whether it leads at this moment and is connected: for a readiness probe. It compares clocks and sends nothing, so it
@@ -62,6 +61,8 @@ impl Candidate {
     /// Asks the term to end ([`Term::is_over`] is true), waits until its closure has returned, and resigns; or withdraws the
     /// candidate.
     ///
+    /// Do not call it in the closure, which would wait for itself. Every further call waits for the same end.
+    ///
     /// # Errors
     ///
     /// [`Error::SessionEnded`] if the session has ended, and with it the leadership. That the session was closed is no error.
@@ -70,16 +71,16 @@ impl Candidate {
     ///
     /// # Panics
     ///
-    /// With the panic of the closure, if there was one. The leadership was resigned then.
-    pub fn stop(mut self) -> Result<()> {
+    /// With the panic of the closure, if there was one. The leadership was resigned then. Further calls panic, too.
+    pub fn stop(&self) -> Result<()> {
         self.ask_to_end();
         refuse_to_block_tasks()?;
-        let thread = self.thread.take().expect("only this call takes it, and it consumes the candidate");
-        match thread.join() {
-            Ok(Err(Error::Closed)) => Ok(()),
-            Ok(ended) => ended,
-            Err(panic) => resume_unwind(panic),
+        let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        if let End::Running(thread) = &mut *end {
+            let thread = thread.take().expect("a thread is joined once, under the lock");
+            end.note(thread.join());
         }
+        end.result()
     }
 
     fn ask_to_end(&self) {

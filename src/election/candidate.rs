@@ -9,11 +9,12 @@ use std::future::{Future, pending};
 use std::ops::ControlFlow;
 use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::sync::{Mutex, watch};
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::sleep;
 
 use crate::election::{Election, Term, Won, lead_until};
@@ -72,7 +73,17 @@ pub enum Standing {
 pub struct Candidate {
     stage: Arc<watch::Sender<Stage>>,
     stopping: watch::Sender<bool>,
-    task: JoinHandle<Result<()>>,
+    task: AbortHandle,
+    end: Mutex<End<JoinHandle<Result<()>>>>,
+}
+
+/// How a candidate has ended, for every call that stops it.
+pub(crate) enum End<H> {
+    /// Not yet, as far as is known: to be joined.
+    Running(H),
+    Ended(Result<()>),
+    /// The first call has panicked with the panic of the term.
+    Panicked,
 }
 
 /// What its task is at.
@@ -92,7 +103,7 @@ impl Candidate {
         let stage = Arc::new(watch::Sender::new(Stage::Campaigning(Arc::default())));
         let stopping = watch::Sender::new(false);
         let task = tokio::spawn(run(Ending(stage.clone()), election, stopping.subscribe(), term));
-        Self { stage, stopping, task }
+        Self { stage, stopping, task: task.abort_handle(), end: Mutex::new(End::Running(task)) }
     }
 
     /// Whether it leads at this moment and is connected: for a readiness probe.
@@ -148,11 +159,12 @@ impl Candidate {
     /// future has ended, and resigns; or withdraws the candidate.
     ///
     /// It waits for as long as the future takes, so a term should await `revoke_requested`, too. Otherwise set a limit
-    /// with [`timeout`](tokio::time::timeout).
+    /// with [`timeout`](tokio::time::timeout), and drop the candidate after it. Do not await it in the term, which would
+    /// wait for itself. Every further call waits for the same end.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the candidate: the term is cut off, and resigned in the background.
+    /// Dropping the future stops the waiting. The candidate still ends once its term does.
     ///
     /// # Errors
     ///
@@ -161,7 +173,7 @@ impl Candidate {
     ///
     /// # Panics
     ///
-    /// With the panic of the term, if there was one. The leadership was resigned then.
+    /// With the panic of the term, if there was one. The leadership was resigned then. Further calls panic, too.
     ///
     /// # Examples
     ///
@@ -173,20 +185,50 @@ impl Candidate {
     ///
     /// match timeout(Duration::from_secs(20), candidate.stop()).await {
     ///     Ok(stopped) => stopped?,
-    ///     Err(_) => println!("the term was cut off"),
+    ///     // Cuts the term off.
+    ///     Err(_) => drop(candidate),
     /// }
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn stop(mut self) -> Result<()> {
+    pub async fn stop(&self) -> Result<()> {
         self.stopping.send_replace(true);
-        match (&mut self.task).await {
-            Ok(Err(Error::Closed)) => Ok(()),
-            Ok(ended) => ended,
-            Err(failed) => match failed.try_into_panic() {
-                Ok(panic) => resume_unwind(panic),
-                Err(_) => Err(Error::SessionEnded { reason: "the runtime of the candidate is gone".to_owned() }),
-            },
+        let mut end = self.end.lock().await;
+        if let End::Running(task) = &mut *end {
+            let joined = match task.await {
+                Ok(ended) => Ok(ended),
+                Err(failed) => match failed.try_into_panic() {
+                    Ok(panic) => Err(panic),
+                    Err(_) => {
+                        Ok(Err(Error::SessionEnded { reason: "the runtime of the candidate is gone".to_owned() }))
+                    }
+                },
+            };
+            end.note(joined);
+        }
+        end.result()
+    }
+}
+
+impl<H> End<H> {
+    /// Notes how the task or the thread has ended. Panics with its panic.
+    pub(crate) fn note(&mut self, joined: thread::Result<Result<()>>) {
+        match joined {
+            Ok(Err(Error::Closed)) => *self = Self::Ended(Ok(())),
+            Ok(ended) => *self = Self::Ended(ended),
+            Err(panic) => {
+                *self = Self::Panicked;
+                resume_unwind(panic)
+            }
+        }
+    }
+
+    /// What a call that stops it returns after that.
+    pub(crate) fn result(&self) -> Result<()> {
+        match self {
+            Self::Ended(ended) => ended.clone(),
+            Self::Panicked => panic!("the term of the candidate has panicked"),
+            Self::Running(_) => unreachable!("its end was noted"),
         }
     }
 }

@@ -464,6 +464,19 @@ fn candidate_leads_when_the_leader_is_stopped() {
 }
 
 #[test]
+fn shared_candidate_is_stopped_and_each_call_returns_its_end() {
+    let threads = Threads::new();
+    let (candidate, steps) = run(&threads.election(&threads.session(), "candidate"));
+    let candidate = Arc::new(candidate);
+    assert_eq!(steps.recv_timeout(PATIENCE), Ok("leads"));
+    let calls = [candidate.clone(), candidate.clone()].map(|candidate| start(move || candidate.stop()));
+    calls.into_iter().for_each(|call| call.done("the stop").expect("stopped"));
+    assert_eq!(candidate.standing(), Standing::Ended);
+    threads.wait_children(0);
+    start(move || candidate.stop()).done("the stop").expect("stopped before");
+}
+
+#[test]
 fn candidate_that_waits_is_withdrawn_by_a_stop() {
     let threads = Threads::new();
     let session = threads.session();

@@ -198,6 +198,38 @@ async fn panic_of_a_term_ends_the_candidate_and_its_leadership() {
     world.wait_empty().await;
     let stopped = AssertUnwindSafe(candidate.stop()).catch_unwind().await;
     assert_eq!(stopped.expect_err("the panic of the term").downcast_ref(), Some(&"a mistake"));
+    let again = AssertUnwindSafe(candidate.stop()).catch_unwind().await;
+    assert_eq!(again.expect_err("a panic").downcast_ref(), Some(&"the term of the candidate has panicked"));
+}
+
+#[tokio::test]
+async fn shared_candidate_is_stopped_and_each_call_returns_its_end() {
+    let world = World::new().await;
+    let (candidate, mut steps) = run(&world.session, &world.path);
+    let candidate = Arc::new(candidate);
+    leads(&mut steps).await;
+    let (first, second) = soon("the end", async { tokio::join!(candidate.stop(), candidate.stop()) }).await;
+    assert_eq!((first, second), (Ok(()), Ok(())));
+    assert_eq!(steps.recv().await, Some(Step::Ends), "the term was not cut off");
+    assert_eq!(candidate.standing(), Standing::Ended);
+    assert!(children(&world.admin, &world.path).await.is_empty(), "it has resigned");
+    assert_eq!(soon("the end", candidate.stop()).await, Ok(()));
+}
+
+#[tokio::test]
+async fn candidate_whose_stop_is_dropped_ends_once_its_term_does() {
+    let world = World::new().await;
+    let (finish, finished) = tokio::sync::watch::channel(false);
+    let candidate = election(&world.session, &world.path).run(move |_| {
+        let mut finished = finished.clone();
+        async move { drop(finished.wait_for(|finished| *finished).await) }
+    });
+    stands(&candidate, |standing| matches!(standing, Standing::Leading { .. })).await;
+    assert!(candidate.stop().now_or_never().is_none(), "the term goes on");
+    assert!(candidate.is_leader());
+    finish.send_replace(true);
+    stands(&candidate, |standing| standing == Standing::Ended).await;
+    assert_eq!(soon("the end", candidate.stop()).await, Ok(()));
 }
 
 #[tokio::test]
@@ -215,7 +247,7 @@ async fn candidate_that_is_dropped_resigns_or_withdraws() {
 }
 
 #[tokio::test]
-async fn stop_with_a_time_limit_cuts_off_a_term_that_goes_on() {
+async fn term_that_goes_on_after_a_stop_is_cut_off_by_the_drop() {
     let world = World::new().await;
     let terms = Arc::new(AtomicUsize::default());
     let begun = terms.clone();
@@ -225,6 +257,7 @@ async fn stop_with_a_time_limit_cuts_off_a_term_that_goes_on() {
     });
     stands(&candidate, |standing| matches!(standing, Standing::Leading { .. })).await;
     assert!(tokio::time::timeout(TIMEOUT / 10, candidate.stop()).await.is_err(), "the term does not end");
+    drop(candidate);
     world.wait_empty().await;
     assert_eq!(terms.load(Ordering::Acquire), 1);
 }
