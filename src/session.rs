@@ -285,7 +285,8 @@ impl Session {
     ///
     /// Until a server is reached, calls that wait for a lock wait for that, too, and calls that do not wait return
     /// [`Error::Unavailable`], with a reason for each host. A chroot that does not exist, and credentials that are refused, are
-    /// tried again, as after an expired session. [`close`](Self::close) works throughout.
+    /// tried again, as after an expired session. [`connected`](Self::connected) waits for the first connection, and
+    /// [`close`](Self::close) works throughout.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Owns [`Session::check`]: whether the servers honour a session.
+//! Owns [`Session::connected`] and [`Session::check`]: whether a session is connected, and whether the servers honour it.
 
 use std::time::Duration;
 
@@ -21,6 +21,41 @@ pub struct Checked {
 }
 
 impl Session {
+    /// Waits until the session is connected: at once if it is, else for the first connection of a [`lazy`](Self::lazy)
+    /// session, or for the next one. It sends nothing.
+    ///
+    /// The connection may be lost again by the time the caller looks; [`events`](Self::events) follows it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`](crate::Error::Closed) or [`Error::SessionEnded`](crate::Error::SessionEnded) if the session is over,
+    /// also if it ends while this waits.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    ///
+    /// use tokio::time::timeout;
+    /// use zookeeper_recipes::Session;
+    /// use zookeeper_recipes::zookeeper_client::Client;
+    ///
+    /// let session = Session::lazy(Client::connector(), "zk1:2181,zk2:2181,zk3:2181")?;
+    /// if timeout(Duration::from_secs(30), session.connected()).await.is_err() {
+    ///     println!("no server yet; the session goes on trying");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connected(&self) -> Result<()> {
+        self.attempt(|zk| async move { Ok(zk.connected().await?) }.boxed()).await
+    }
+
     /// Asks a quorum of the servers whether they honour the session, in one round trip: for monitoring.
     ///
     /// # Cancel safety

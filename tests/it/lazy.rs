@@ -1,12 +1,14 @@
 //! Sessions that are made before their servers are there.
 
+use std::pin::pin;
 use std::time::Duration;
 
+use futures_util::{FutureExt, poll};
 use testbed::{Server, free_port};
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, SessionId, SessionState};
 use zookeeper_recipes::{Error, HoldState, Mutex, Session, SessionEvent};
 
-use crate::support::{TIMEOUT, hosts, soon};
+use crate::support::{TIMEOUT, World, hosts, soon};
 
 fn lazy(hosts: &str) -> Session {
     Session::lazy(Client::connector().with_session_timeout(TIMEOUT), hosts).expect("a session")
@@ -31,6 +33,45 @@ async fn session_comes_up_with_its_server() {
     guard.release().await.expect("released");
     session.close().await.expect("closed");
     assert_eq!(session.state(), SessionState::Closed);
+}
+
+#[tokio::test]
+async fn connected_waits_for_the_first_connection() {
+    let mut server = Server::start().await.expect("a server");
+    server.kill();
+    let session = lazy(&server.hosts());
+    let mut connected = pin!(session.connected());
+    assert!(poll!(&mut connected).is_pending(), "no server is there");
+    server.restart().await.expect("a server");
+    soon("the connection", connected).await.expect("connected");
+    assert_eq!(session.state(), SessionState::SyncConnected);
+    assert_eq!(session.connected().now_or_never(), Some(Ok(())), "it is connected");
+}
+
+#[tokio::test]
+async fn connected_waits_for_the_end_of_an_outage() {
+    let world = World::new().await;
+    let session = &world.session;
+    let mut events = session.events();
+    world.proxy.refuse();
+    while soon("an event", events.next()).await != Some(SessionEvent::Suspended) {}
+    let mut connected = pin!(session.connected());
+    assert!(poll!(&mut connected).is_pending(), "it is not connected");
+    world.proxy.heal();
+    soon("the connection", connected).await.expect("connected");
+}
+
+#[tokio::test]
+async fn connected_fails_once_the_session_is_closed() {
+    let session = lazy(&format!("127.0.0.1:{}", free_port()));
+    let mut connected = pin!(session.connected());
+    assert!(poll!(&mut connected).is_pending(), "no server is there");
+    session.close().await.expect("closed");
+    assert_eq!(soon("an answer", connected).await, Err(Error::Closed));
+    assert_eq!(session.connected().now_or_never(), Some(Err(Error::Closed)));
+    let world = World::new().await;
+    world.session.close().await.expect("closed");
+    assert_eq!(world.session.connected().now_or_never(), Some(Err(Error::Closed)), "it was connected");
 }
 
 #[tokio::test]
