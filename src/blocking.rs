@@ -32,6 +32,33 @@
 //!
 //! A thread that works under a lock is not interrupted when the lock is lost: see [`Guard`].
 //!
+//! # One session for threads and tasks
+//!
+//! A process that has both needs one session. [`Session::as_async`] is its async side: a clone of it makes locks for tasks of any
+//! runtime. The session lives on its own thread, and until both sides are dropped. [`close`](Session::close) on either closes it
+//! for both.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use tokio::task::spawn_blocking;
+//! use zookeeper_recipes::{Mutex, blocking};
+//!
+//! let connected = spawn_blocking(|| blocking::Session::connect("zk1:2181,zk2:2181,zk3:2181")).await??;
+//! // Tasks use this one,
+//! let session = connected.as_async().clone();
+//! let guard = Mutex::new(&session, "/locks/nightly-report")?.lock().await?;
+//! drop(guard);
+//! // and threads that one.
+//! let mutex = blocking::Mutex::new(&connected, "/locks/nightly-report")?;
+//! std::thread::spawn(move || {
+//!     let _guard = mutex.lock()?;
+//!     // The report.
+//!     Ok::<_, zookeeper_recipes::Error>(())
+//! });
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Inside a tokio runtime
 //!
 //! A call that blocks is refused with [`Error::InvalidInput`](crate::Error::InvalidInput) where tokio polls a future: in a

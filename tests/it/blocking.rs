@@ -440,6 +440,40 @@ fn run(election: &Election) -> (Candidate, mpsc::Receiver<&'static str>) {
 }
 
 #[test]
+fn threads_and_tasks_share_one_session() {
+    let threads = Threads::new();
+    let session = threads.session();
+    let shared = session.as_async().clone();
+    assert_eq!(shared.id(), session.id(), "no other session is made");
+    let mutex = threads.mutex(&session);
+    let of_tasks = zookeeper_recipes::Mutex::new(&shared, &threads.world.path).expect("a mutex");
+    let guard = mutex.lock().expect("held");
+    let (send, granted) = mpsc::channel();
+    let task = threads.tokio.spawn({
+        let of_tasks = of_tasks.clone();
+        async move {
+            let guard = of_tasks.lock().await.expect("held");
+            send.send(()).expect("received");
+            guard.revoke_requested().await;
+            guard.release().await.expect("released");
+        }
+    });
+    threads.wait_children(2);
+    assert!(granted.try_recv().is_err(), "a thread holds it");
+    guard.release().expect("released");
+    assert_eq!(granted.recv_timeout(PATIENCE), Ok(()));
+    assert!(mutex.try_lock().expect("asked").is_none(), "a task holds it");
+    assert!(mutex.revoke(&mutex.contenders().expect("listed")[0]).expect("revoked"));
+    threads.tokio.block_on(task).expect("no panic");
+    // Its thread lives on for the tasks.
+    drop((mutex, session));
+    threads.tokio.block_on(async {
+        of_tasks.lock().await.expect("held").release().await.expect("released");
+        shared.close().await.expect("closed");
+    });
+}
+
+#[test]
 fn candidate_leads_when_the_leader_is_stopped() {
     let threads = Threads::new();
     let sessions = [threads.session(), threads.other()];
