@@ -70,7 +70,8 @@ pub struct Hold {
     /// For [`Hold::check_writer`], which borrows one.
     client: OnceLock<Arc<Client>>,
     /// A live guard keeps its session alive.
-    _session: Session,
+    #[cfg_attr(not(feature = "blocking"), expect(dead_code, reason = "only kept"))]
+    session: Session,
 }
 
 impl HoldState {
@@ -152,7 +153,7 @@ impl Hold {
             core.zk.background(async move { _ = limited.end().await }.boxed());
         }
         let nodes = paths.into_iter().map(|(path, _)| path).collect();
-        Ok(Self { core, nodes, tokens, client: OnceLock::new(), _session: session.clone() })
+        Ok(Self { core, nodes, tokens, client: OnceLock::new(), session: session.clone() })
     }
 
     /// The token of this hold: larger than that of every conflicting hold before it.
@@ -442,6 +443,12 @@ impl Hold {
         Ok(writer)
     }
 
+    /// The session that it holds in.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
+    }
+
     /// Deletes the nodes and waits until that is certain, or trust has ended.
     pub(crate) async fn release(self) -> Result<()> {
         if let Some(loss) = self.state().loss() {
@@ -499,11 +506,16 @@ macro_rules! guard {
         impl $name {
             /// Releases the lock and waits until the servers have confirmed it.
             ///
+            /// Work that is done ends by dropping the guard, as with [`std::sync::MutexGuard`]: the drop sends the delete at
+            /// once and does not wait, so a loss after the work does not turn success into an error. This call is for a caller
+            /// that has to know that the lock is free, or wants to learn that the hold was lost before.
+            ///
             /// It ends when trust in the hold ends at the latest, so within one session timeout.
             ///
             /// # Cancel safety
             ///
-            /// Dropping the future releases in the background.
+            /// Dropping the future releases in the background, so a [`timeout`](tokio::time::timeout) around it only limits the
+            /// waiting.
             ///
             /// # Errors
             ///
@@ -519,9 +531,14 @@ macro_rules! guard {
             ///
             /// ```no_run
             /// # async fn example(guard: zookeeper_recipes::MutexGuard) {
-            /// match guard.release().await {
-            ///     Ok(()) => println!("held to the end"),
-            ///     Err(error) => println!("others may have held it: {error}"),
+            /// use std::time::Duration;
+            ///
+            /// use tokio::time::timeout;
+            ///
+            /// match timeout(Duration::from_millis(500), guard.release()).await {
+            ///     Ok(Ok(())) => println!("held to the end, and free now"),
+            ///     Ok(Err(error)) => println!("others may have held it: {error}"),
+            ///     Err(_) => println!("the servers have not answered; the release goes on in the background"),
             /// }
             /// # }
             /// ```

@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use tokio::time::timeout;
 
 use crate::blocking::Runtime;
 use crate::blocking::runtime::refuse_to_block_tasks;
@@ -93,9 +94,12 @@ where
 
 /// Makes the calls that consume a guard.
 macro_rules! release {
-    ($($guard:ident: $release:ident),*) => {$(
+    ($($guard:ident: $release:ident, $within:ident;)*) => {$(
         impl Guard<crate::$guard> {
             /// Releases the lock and waits until the servers have confirmed it, for one session timeout at most.
+            ///
+            /// Work that is done ends by dropping the guard, which does not wait. This call is for a caller that has to
+            /// know that the lock is free, or wants to learn that the hold was lost before.
             ///
             /// # Errors
             ///
@@ -107,17 +111,32 @@ macro_rules! release {
                 let Self { guard, runtime } = self;
                 runtime.wait(guard.$release())
             }
+
+            /// The same, but waits for `limit` at most.
+            ///
+            /// # Errors
+            ///
+            #[doc = concat!("As [`", stringify!($release), "`](Self::", stringify!($release), ").")]
+            /// [`Error::Unavailable`](crate::Error::Unavailable) if the servers have not confirmed it within `limit`: the
+            /// lock is released in the background then.
+            pub fn $within(self, limit: Duration) -> Result<()> {
+                let Self { guard, runtime } = self;
+                let session = guard.session().clone();
+                runtime.wait(async {
+                    timeout(limit, guard.$release()).await.unwrap_or_else(|_| Err(session.unavailable(limit)))
+                })
+            }
         }
     )*};
 }
 
 release!(
-    MutexGuard: release,
-    ReentrantMutexGuard: release,
-    RwLockReadGuard: release,
-    RwLockWriteGuard: release,
-    SemaphorePermit: release,
-    Leadership: resign
+    MutexGuard: release, release_within;
+    ReentrantMutexGuard: release, release_within;
+    RwLockReadGuard: release, release_within;
+    RwLockWriteGuard: release, release_within;
+    SemaphorePermit: release, release_within;
+    Leadership: resign, resign_within;
 );
 
 impl Guard<crate::rwlock::RwLockWriteGuard> {

@@ -474,6 +474,27 @@ fn threads_and_tasks_share_one_session() {
 }
 
 #[test]
+fn release_with_a_limit_goes_on_in_the_background() {
+    let threads = Threads::new();
+    let session = threads.session();
+    let mutex = threads.mutex(&session);
+    mutex.lock().expect("held").release_within(PATIENCE).expect("released");
+    let guard = mutex.lock().expect("held");
+    threads.world.proxy.refuse();
+    let error = guard.release_within(TIMEOUT / 10).expect_err("no server answers");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    threads.world.proxy.heal();
+    threads.wait_children(0);
+    let guard = mutex.lock().expect("held");
+    threads.tokio.block_on(threads.world.expire_that_of(session.as_async()));
+    let monitor = guard.monitor();
+    assert_eq!(start(move || monitor.wait_ended()).done("the loss"), Ok(Ended::Lost(Loss::Expired)));
+    assert_eq!(guard.release_within(PATIENCE), Err(Error::Lost(Loss::Expired)));
+    let leadership = threads.election(&session, "leader").campaign().expect("leads");
+    assert_eq!(leadership.resign_within(PATIENCE), Ok(()));
+}
+
+#[test]
 fn candidate_leads_when_the_leader_is_stopped() {
     let threads = Threads::new();
     let sessions = [threads.session(), threads.other()];
