@@ -189,6 +189,20 @@ impl fmt::Display for ErrorKind {
 }
 
 impl ErrorKind {
+    /// How an acquisition can fail.
+    #[cfg(feature = "metrics")]
+    pub(crate) const OF_ACQUISITIONS: [Self; 9] = [
+        Self::InvalidInput,
+        Self::NoAuth,
+        Self::Unavailable,
+        Self::Evicted,
+        Self::Closed,
+        Self::SessionEnded,
+        Self::SessionFull,
+        Self::Lost,
+        Self::Client,
+    ];
+
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::InvalidInput => "invalid_input",

@@ -27,7 +27,7 @@ use crate::path::LockPath;
 use crate::queue::{Admission, Kind, MAX_REQUEST_BYTES, Place, Position, Queue, Room, Way};
 use crate::session::{Access, Connection, Interrupt, ServerSession, Session, Slot, delete_late_doubles};
 
-use crate::telemetry::Acquisition;
+use crate::telemetry::{self, Acquisition};
 
 pub use self::waiting::Waiting;
 
@@ -73,7 +73,9 @@ impl Lock {
             return Err(Error::invalid(what, reason));
         }
         let (session, path, options) = (session.clone(), path.clone(), options.clone());
-        Ok(Self { session, path, options, turn, steps: Arc::new([queues]) })
+        let lock = Self { session, path, options, turn, steps: Arc::new([queues]) };
+        telemetry::lock_begins(lock.kind(), lock.path.as_str());
+        Ok(lock)
     }
 
     /// A lock of one queue.
@@ -89,6 +91,8 @@ impl Lock {
         queues.sort_by(|one, other| one.path.as_str().cmp(other.path.as_str()));
         self.path = queues[0].path.clone();
         self.steps = queues.into_iter().map(|queue| vec![queue]).collect();
+        // The path may have another label.
+        telemetry::lock_begins(self.kind(), self.path.as_str());
         self
     }
 
@@ -182,9 +186,13 @@ impl Lock {
     }
 
     fn acquisition(&self) -> Acquisition {
+        Acquisition::begin(self.kind(), self.path.as_str())
+    }
+
+    /// Which recipe it is, or which side of it, for people.
+    fn kind(&self) -> &'static str {
         let mut kinds = self.queues().map(Queue::kind);
-        let kind = kinds.next().filter(|_| kinds.next().is_none()).map_or("several", Kind::as_str);
-        Acquisition::begin(kind, self.path.as_str())
+        kinds.next().filter(|_| kinds.next().is_none()).map_or("several", Kind::as_str)
     }
 
     /// Counts the nodes in the queues of the lock, without those of turns.

@@ -11,6 +11,7 @@
 //! | [`HOLDS`] | gauge | | `kind`, `lock` | locks that are held |
 //! | [`HOLD`] | histogram | seconds | `kind`, `lock` | from the grant to the release or loss |
 //! | [`LOSSES`] | counter | | `kind`, `cause`, `lock` | locks that were lost before they were released |
+//! | [`CONNECTED`] | gauge | | | sessions that are connected: 1 or 0 in a process that has one session |
 //! | [`TRUST`] | gauge | seconds | | for how long a lock of the session would be trusted without another answer |
 //! | [`CLEANUP`] | gauge | | | nodes that nobody wants, and whose deletion is not confirmed yet |
 //! | [`RENEWALS`] | counter | | | sessions that took the place of one that had expired |
@@ -21,8 +22,23 @@
 //! function given to [`label_locks_by`], and empty without one: a path in a label would make as many time series as there are
 //! keys.
 //!
-//! [`TRUST`] and [`CLEANUP`] are of the session that reported last, and of all sessions together. While no lock is held, nothing
-//! has to be trusted, and [`TRUST`] keeps its last value.
+//! [`TRUST`] is of the session that reported last; [`CONNECTED`] and [`CLEANUP`] are of all sessions together. While no lock is
+//! held, nothing has to be trusted, and [`TRUST`] keeps its last value.
+//!
+//! Install the recorder before the first session: gauges that go up and down count from there. [`CONNECTED`], [`CLEANUP`] and
+//! [`RENEWALS`] are reported as 0 when a session is made, and [`ACQUISITIONS`] and [`LOSSES`], with each outcome and cause, when a
+//! lock is made. So Prometheus' `increase` sees the first loss, too.
+//!
+//! # Buckets
+//!
+//! Give the three histograms buckets, because the exporter's default, quantiles, cannot be added up over processes:
+//!
+//! * [`WAIT`]: from one round trip, about 1 ms, to the longest limit of a `try_lock_for`, or the longest wait that is still in
+//!   order. Contended locks wait for whole holds, so let the buckets grow by factors: 1, 5, 25, 100 and 500 ms, 1, 5 and 30 s, 2 and
+//!   10 min.
+//! * [`HOLD`]: the same, from the shortest work to [`Options::with_max_hold`](crate::Options::with_max_hold). Have a bucket at
+//!   the session timeout: longer holds live on the renewal of trust.
+//! * [`AHEAD`]: whole numbers: 0, 1, 2, 5, 10, 20, 50, 100. The first one counts calls that met nobody.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -30,7 +46,7 @@ use std::time::Duration;
 
 use ::metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
-use crate::error::Loss;
+use crate::error::{ErrorKind, Loss};
 use crate::telemetry::Labels;
 
 /// Calls that asked for a lock, by how they ended.
@@ -45,6 +61,8 @@ pub const HOLDS: &str = "zookeeper_lock_holds";
 pub const HOLD: &str = "zookeeper_lock_hold_seconds";
 /// Locks that were lost before they were released.
 pub const LOSSES: &str = "zookeeper_lock_losses_total";
+/// Sessions that are connected.
+pub const CONNECTED: &str = "zookeeper_session_connected";
 /// For how long a lock of the session would be trusted without another answer.
 pub const TRUST: &str = "zookeeper_session_trust_seconds";
 /// Nodes that nobody wants, and whose deletion is not confirmed yet.
@@ -89,6 +107,7 @@ pub fn describe() {
     describe_gauge!(HOLDS, "locks that are held");
     describe_histogram!(HOLD, Unit::Seconds, "from the grant of a lock to its release or loss");
     describe_counter!(LOSSES, "locks that were lost before they were released");
+    describe_gauge!(CONNECTED, "sessions that are connected");
     describe_gauge!(TRUST, Unit::Seconds, "for how long a lock would be trusted without another answer");
     describe_gauge!(CLEANUP, "nodes that nobody wants, and whose deletion is not confirmed yet");
     describe_counter!(RENEWALS, "sessions that took the place of one that had expired");
@@ -97,6 +116,28 @@ pub fn describe() {
 
 pub(crate) fn label_of(path: &str) -> Label {
     NAMER.get().map_or(Cow::Borrowed(""), |namer| namer(path))
+}
+
+pub(crate) fn session_begins() {
+    gauge!(CONNECTED).increment(0.0);
+    gauge!(CLEANUP).increment(0.0);
+    counter!(RENEWALS).increment(0);
+}
+
+pub(crate) fn lock_begins(labels: &Labels) {
+    let Labels { kind, lock } = labels;
+    for outcome in
+        ["granted", "contended", "cancelled"].into_iter().chain(ErrorKind::OF_ACQUISITIONS.map(ErrorKind::as_str))
+    {
+        counter!(ACQUISITIONS, "kind" => *kind, "outcome" => outcome, "lock" => lock.clone()).increment(0);
+    }
+    for cause in [Loss::Expired, Loss::Deleted, Loss::Closed, Loss::MaxHold] {
+        counter!(LOSSES, "kind" => *kind, "cause" => cause.as_str(), "lock" => lock.clone()).increment(0);
+    }
+}
+
+pub(crate) fn connected(change: f64) {
+    gauge!(CONNECTED).increment(change);
 }
 
 pub(crate) fn acquired(labels: &Labels, outcome: &'static str, waited: Duration) {

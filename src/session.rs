@@ -43,6 +43,7 @@ use crate::path::LockPath;
 use crate::session::diagnosis::Diagnosis;
 use crate::session::renewal::{Supervisor, supervise};
 use crate::session::server_session::Closing;
+use crate::telemetry;
 
 pub use self::events::{SessionEvent, SessionEvents};
 pub use self::health::Checked;
@@ -397,6 +398,7 @@ impl Session {
     }
 
     fn of(current: Current, diagnosis: Option<Arc<Diagnosis>>, asked: (Duration, bool)) -> Self {
+        telemetry::session_begins();
         let renews = AtomicBool::new(diagnosis.is_some());
         let (draining, current) = (watch::Sender::new(false), watch::Sender::new(current));
         let inner = Inner { diagnosis, asked, renews, draining, current };

@@ -179,6 +179,37 @@ impl Drop for InCleanup {
     }
 }
 
+/// A session is made, connected or not.
+pub(crate) fn session_begins() {
+    #[cfg(feature = "metrics")]
+    metrics::session_begins();
+}
+
+/// A lock is made, which nobody has asked for yet.
+pub(crate) fn lock_begins(_kind: &'static str, _path: &str) {
+    #[cfg(feature = "metrics")]
+    metrics::lock_begins(&Labels::new(_kind, _path));
+}
+
+/// Whether a ZooKeeper session is connected; when dropped, it is not.
+#[derive(Debug, Default)]
+pub(crate) struct Connected(bool);
+
+impl Connected {
+    pub(crate) fn set(&mut self, is_connected: bool) {
+        if std::mem::replace(&mut self.0, is_connected) != is_connected {
+            #[cfg(feature = "metrics")]
+            metrics::connected(if is_connected { 1.0 } else { -1.0 });
+        }
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.set(false);
+    }
+}
+
 /// A request is sent.
 pub(crate) fn requested(_request: &'static str) {
     #[cfg(feature = "metrics")]

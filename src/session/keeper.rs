@@ -86,8 +86,10 @@ async fn kept(zk: &Arc<ServerSession>) -> End {
     });
     let mut identity = pin!(watch_identity(zk));
     let mut ended = end_of(state.state());
+    let mut connected = telemetry::Connected::default();
     loop {
         tracing::trace!("keeper is woken");
+        connected.set(zk.is_connected());
         if let Some(ended) = ended {
             return ended;
         }

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
-use zookeeper_recipes::{Loss, metrics as names};
+use testbed::free_port;
+use zookeeper_recipes::zookeeper_client::Client;
+use zookeeper_recipes::{Loss, RwLock, Session, metrics as names};
 
 use crate::support::{World, soon};
 
@@ -31,8 +33,22 @@ impl Numbers {
     }
 
     fn of(&mut self, name: &str, labels: &str) -> f64 {
+        self.published(name, labels).unwrap_or_default()
+    }
+
+    /// The same; `None` if nothing was ever published under this name.
+    fn published(&mut self, name: &str, labels: &str) -> Option<f64> {
         self.look();
-        self.1.get(&format!("{name}{{{labels}}}")).copied().unwrap_or_default()
+        self.1.get(&format!("{name}{{{labels}}}")).copied()
+    }
+
+    async fn until_connected(&mut self, sessions: f64) {
+        soon("another state of the connection", async {
+            while self.of(names::CONNECTED, "") != sessions {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
     }
 }
 
@@ -79,4 +95,46 @@ async fn locks_and_sessions_are_counted() {
     assert_eq!(numbers.of(names::LOSSES, "cause=expired,kind=lock"), 1.0);
     mutex.lock().await.expect("held").release().await.expect("released");
     assert_eq!(numbers.of(names::RENEWALS, ""), 1.0);
+}
+
+#[tokio::test]
+async fn counters_of_a_session_and_its_locks_begin_at_zero() {
+    let (mut numbers, recorder) = recorder();
+    let _records = metrics::set_default_local_recorder(recorder);
+    let hosts = format!("127.0.0.1:{}", free_port());
+    let session = Session::lazy(Client::connector(), &hosts).expect("a session");
+    assert_eq!(numbers.published(names::RENEWALS, ""), Some(0.0));
+    assert_eq!(numbers.published(names::CONNECTED, ""), Some(0.0));
+    let _lock = RwLock::new(&session, "/locks/prices").expect("a lock");
+    for kind in ["reader", "writer"] {
+        for cause in ["expired", "deleted", "closed", "max_hold"] {
+            assert_eq!(
+                numbers.published(names::LOSSES, &format!("cause={cause},kind={kind}")),
+                Some(0.0),
+                "{cause}"
+            );
+        }
+        for outcome in ["granted", "contended", "cancelled", "unavailable", "session_full"] {
+            let labels = format!("kind={kind},outcome={outcome}");
+            assert_eq!(numbers.published(names::ACQUISITIONS, &labels), Some(0.0), "{outcome}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn gauge_follows_the_connection_of_a_session() {
+    let (mut numbers, recorder) = recorder();
+    let _records = metrics::set_default_local_recorder(recorder);
+    let world = World::new().await;
+    numbers.until_connected(1.0).await;
+    world.proxy.refuse();
+    numbers.until_connected(0.0).await;
+    world.proxy.heal();
+    numbers.until_connected(1.0).await;
+    world.expire().await;
+    world.mutex().lock().await.expect("held in the next session").release().await.expect("released");
+    assert_eq!(numbers.of(names::RENEWALS, ""), 1.0);
+    numbers.until_connected(1.0).await;
+    world.session.close().await.expect("closed");
+    numbers.until_connected(0.0).await;
 }

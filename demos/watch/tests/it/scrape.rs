@@ -13,6 +13,9 @@ const NAMES: &str = include_str!("../../../../src/metrics.rs");
 
 const DASHBOARD: &str = include_str!("../../dashboard.json");
 
+/// Where the alert rules are.
+const OPERATING: &str = include_str!("../../../../docs/operating.md");
+
 /// The metrics that are documented.
 fn documented() -> BTreeSet<&'static str> {
     let names: BTreeSet<_> = NAMES
@@ -125,7 +128,10 @@ async fn scrape_has_every_documented_metric_with_its_unit() {
     for (name, kind) in &scrape.types {
         let help = scrape.help.get(name).unwrap_or_else(|| panic!("{name} has no description"));
         let in_name = ["_total", "_seconds", "_nodes"].iter().any(|unit| name.ends_with(unit));
-        assert!(in_name || ["contenders", "locks"].iter().any(|unit| help.starts_with(unit)), "{name}: {help}");
+        assert!(
+            in_name || ["contenders", "locks", "sessions"].iter().any(|unit| help.starts_with(unit)),
+            "{name}: {help}"
+        );
         assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
         assert_ne!(kind, "summary", "{name}: quantiles of several processes cannot be added up");
     }
@@ -160,31 +166,61 @@ fn words(query: &str) -> impl Iterator<Item = &str> {
     query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
+/// Finds each series and label of a query in the scrape, and returns the metrics.
+fn used<'a>(query: &'a str, scrape: &Scrape) -> BTreeSet<&'a str> {
+    let samples = scrape.samples();
+    let used: Vec<_> = words(query).filter(|word| word.starts_with("zookeeper_")).collect();
+    assert!(!used.is_empty(), "no metric: {query}");
+    let metric = |sample: &'a str| {
+        let labels = samples.get(sample).unwrap_or_else(|| panic!("not scraped: {sample} of {query}"));
+        // What a legend or a filter uses, as `by (le, kind)` or `{kind=~"$kind"}`.
+        for list in query.split("by (").skip(1).filter_map(|rest| rest.split_once(')')) {
+            let unknown = words(list.0).find(|label| *label != "instance" && !labels.contains(label));
+            assert_eq!(unknown, None, "a label that {sample} has not: {query}");
+        }
+        for filter in query.split('{').skip(1).filter_map(|rest| rest.split_once('}')) {
+            let mut names = filter.0.split(',').filter_map(|filter| filter.split(['=', '!']).next());
+            let unknown = names.find(|label| *label != "instance" && !labels.contains(label));
+            assert_eq!(unknown, None, "a label that {sample} has not: {query}");
+        }
+        let of = ["_bucket", "_sum", "_count"].iter().find_map(|end| sample.strip_suffix(end));
+        of.filter(|of| scrape.types.contains_key(*of)).unwrap_or(sample)
+    };
+    used.into_iter().map(metric).collect()
+}
+
 #[tokio::test]
 async fn dashboard_shows_every_documented_metric_and_only_what_is_scraped() {
     let scrape = after_all_events().await;
-    let samples = scrape.samples();
     let dashboard: Value = serde_json::from_str(DASHBOARD).expect("JSON");
-    let queries = queries(&dashboard);
-    let mut shown = BTreeSet::new();
-    for query in &queries {
-        let used: Vec<_> = words(query).filter(|word| word.starts_with("zookeeper_")).collect();
-        assert!(!used.is_empty(), "no metric: {query}");
-        for sample in used {
-            let labels = samples.get(sample).unwrap_or_else(|| panic!("not scraped: {sample} of {query}"));
-            // What a legend or a filter uses, as `by (le, kind)` or `{kind=~"$kind"}`.
-            for list in query.split("by (").skip(1).filter_map(|rest| rest.split_once(')')) {
-                let unknown = words(list.0).find(|label| *label != "instance" && !labels.contains(label));
-                assert_eq!(unknown, None, "a label that {sample} has not: {query}");
-            }
-            for filter in query.split('{').skip(1).filter_map(|rest| rest.split_once('}')) {
-                let mut names = filter.0.split(',').filter_map(|filter| filter.split(['=', '!']).next());
-                let unknown = names.find(|label| *label != "instance" && !labels.contains(label));
-                assert_eq!(unknown, None, "a label that {sample} has not: {query}");
-            }
-            let of = ["_bucket", "_sum", "_count"].iter().find_map(|end| sample.strip_suffix(end));
-            shown.insert(of.filter(|of| scrape.types.contains_key(*of)).unwrap_or(sample));
-        }
-    }
+    let shown: BTreeSet<_> = queries(&dashboard).into_iter().flat_map(|query| used(query, &scrape)).collect();
     assert_eq!(shown, documented(), "the metrics that the dashboard shows");
+}
+
+/// A process whose locks were never lost or refused has the series, too, so `increase` sees the first time.
+#[tokio::test]
+async fn alert_rules_find_their_series_in_the_first_scrape() {
+    let world = World::new().await;
+    let watch = Watch::start(&world.hosts()).await;
+    let scrape = Scrape::of(&watch).await;
+    let rules = OPERATING.lines().filter_map(|line| line.trim().strip_prefix("expr: "));
+    // There is no histogram before the first wait.
+    let (later, rules): (Vec<_>, Vec<_>) = rules.partition(|rule| rule.contains("_bucket"));
+    assert!(rules.len() >= 5, "{rules:?}");
+    rules.iter().for_each(|rule| drop(used(rule, &scrape)));
+    let has = |series: &str| scrape.series.get(series).copied();
+    assert_eq!(has("zookeeper_lock_losses_total{kind=\"lock\",cause=\"expired\",lock=\"orders\"}"), Some(0.0));
+    for outcome in
+        rules.iter().flat_map(|rule| rule.split('"').skip(1).step_by(2)).flat_map(|words| words.split('|'))
+    {
+        let series =
+            format!("zookeeper_lock_acquisitions_total{{kind=\"lock\",outcome=\"{outcome}\",lock=\"orders\"}}");
+        assert_eq!(has(&series), Some(0.0), "{:#?}", scrape.series);
+    }
+    until("it is connected", async || Scrape::of(&watch).await.value("zookeeper_session_connected") == 1.0).await;
+    assert!(watch.terminate().await);
+
+    let scrape = after_all_events().await;
+    later.iter().for_each(|rule| drop(used(rule, &scrape)));
+    world.session.close().await.expect("closed");
 }
