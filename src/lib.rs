@@ -131,7 +131,9 @@
 //! None is on by default.
 //!
 //! * `blocking`: [`blocking`](https://docs.rs/zookeeper-recipes/latest/zookeeper_recipes/blocking/), the locks for threads
-//!   without a runtime.
+//!   without a runtime. One session can serve both threads and tasks.
+//! * `metrics`: [`metrics`](https://docs.rs/zookeeper-recipes/latest/zookeeper_recipes/metrics/), numbers of locks and
+//!   sessions, for the recorder of the `metrics` crate.
 //! * `testing`: `testing::LocalSession`, a [`LockProvider`] without a server, which a test can make unavailable and
 //!   whose holds it can make lost. Add it under `[dev-dependencies]`.
 //! * `serde`: [`FencingToken`] is serialized as a number, and a [`Config`] is deserialized.
