@@ -41,7 +41,7 @@ fn count(session: &Session, file: &Path) -> Result<()> {
         let count = fs::read_to_string(file)?.parse::<u32>()? + 1;
         fs::write(file, count.to_string())?;
         println!("{count}, by {:?}, with token {}", thread::current().id(), guard.fencing_token());
-        guard.release()?;
+        drop(guard);
     }
     Ok(())
 }

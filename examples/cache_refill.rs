@@ -30,7 +30,7 @@ async fn serve(server: u32, session: Session, cache: Arc<AtomicU32>, today: u32)
     let lock = RwLock::new(&session, "/examples/prices")?;
     let reading = read_prices_of(today, server, &lock, &cache).await?;
     println!("day {today}: server {server} reads, with token {}", reading.fencing_token());
-    reading.release().await?;
+    drop(reading);
     Ok(session.close().await?)
 }
 
@@ -40,7 +40,7 @@ async fn read_prices_of(today: u32, server: u32, lock: &RwLock, cache: &AtomicU3
         return Ok(reading);
     }
     // A reader cannot become a writer: two readers that tried would wait for each other.
-    reading.release().await?;
+    drop(reading);
     let writing = lock.write().await?;
     // Another server may have filled it meanwhile.
     if cache.swap(today, Ordering::SeqCst) != today {

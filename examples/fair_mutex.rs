@@ -32,7 +32,7 @@ async fn main() -> Result<()> {
     println!("the holder of token {} learns: {}", held.fencing_token(), held.lost().await);
     let guard = next.await?;
     println!("the next has the lock, with token {}", guard.fencing_token());
-    guard.release().await?;
+    drop(guard);
     one.close().await?;
     Ok(other.close().await?)
 }
@@ -44,7 +44,7 @@ async fn work(number: usize, session: Session) -> Result<()> {
         println!("worker {number} has the lock, with token {}", guard.fencing_token());
         // The work; it is dropped at an `await` when the lock is lost.
         guard.run_until_lost(sleep(Duration::from_millis(20))).await?;
-        guard.release().await?;
+        drop(guard);
     }
     Ok(session.close().await?)
 }

@@ -31,7 +31,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("a quorum answered within {:.1?}", checked.round_trip);
 
     let guard = Mutex::new(&session, "/example/long-lived")?.lock().await?;
-    guard.release().await?;
+    drop(guard);
 
     // On SIGTERM: holders have this long to finish.
     let cut_off = session.drain(Duration::from_secs(10)).await?;

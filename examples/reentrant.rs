@@ -15,21 +15,20 @@ impl Ledger {
     async fn deposit(&self, clerk: &Owner, account: &str) -> Result<(), Error> {
         let guard = self.lock.lock(clerk).await?;
         println!("deposit to {account}, with token {}", guard.fencing_token());
-        guard.release().await
+        Ok(())
     }
 
     async fn withdraw(&self, clerk: &Owner, account: &str) -> Result<(), Error> {
         let guard = self.lock.lock(clerk).await?;
         println!("withdraw from {account}, with token {}", guard.fencing_token());
-        guard.release().await
+        Ok(())
     }
 
-    /// Both or neither is seen by the other clerks. The lock is free when the last guard is released.
+    /// Both or neither is seen by the other clerks. The lock is free when the last guard is dropped.
     async fn transfer(&self, clerk: &Owner, from: &str, to: &str) -> Result<(), Error> {
-        let guard = self.lock.lock(clerk).await?;
+        let _guard = self.lock.lock(clerk).await?;
         self.withdraw(clerk, from).await?;
-        self.deposit(clerk, to).await?;
-        guard.release().await
+        self.deposit(clerk, to).await
     }
 }
 

@@ -44,5 +44,5 @@ async fn visit(name: &str, mut place: Waiting<MutexGuard>) -> Result<()> {
         Ok(()) => println!("{name} is asked to leave, and leaves"),
         Err(_) => println!("{name} leaves"),
     }
-    Ok(guard.release().await?)
+    Ok(())
 }

@@ -11,7 +11,7 @@
 //! let mutex = Mutex::new(&session, "/locks/nightly-report")?;
 //! let guard = mutex.lock()?;
 //! println!("a store that checks tokens refuses those older than {}", guard.fencing_token());
-//! guard.release()?;
+//! drop(guard);
 //! session.close()
 //! # }
 //! ```

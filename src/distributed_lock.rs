@@ -45,7 +45,6 @@ use crate::owner::Owner;
 ///             return Ok(false); // another instance is at it
 ///         };
 ///         guard.run_until_lost(async { /* send the bills, with guard.fencing_token() */ }).await?;
-///         guard.release().await?;
 ///         Ok(true)
 ///     }
 /// }
@@ -92,7 +91,7 @@ pub trait DistributedLock: Send + Sync {
 ///
 /// async fn work(guard: Box<dyn LockGuard>) -> Result<(), Error> {
 ///     guard.run_until_lost(async { /* with guard.fencing_token() */ }).await?;
-///     guard.release().await
+///     Ok(())
 /// }
 /// ```
 #[async_trait]
@@ -106,8 +105,8 @@ pub trait LockGuard: Debug + Send + Sync {
     /// Resolves when the lock is lost. See [`Hold::lost`](crate::Hold::lost).
     fn lost(&self) -> BoxFuture<'static, Loss>;
 
-    /// Releases the lock and waits until that is confirmed, for one session timeout at most. See
-    /// [`MutexGuard::release`](crate::MutexGuard::release).
+    /// Releases the lock and waits until that is confirmed, for one session timeout at most. To end work that is done, drop
+    /// the guard. See [`MutexGuard::release`](crate::MutexGuard::release).
     async fn release(self: Box<Self>) -> Result<()>;
 
     /// The lock path; by default empty.
@@ -168,8 +167,8 @@ run_until_lost!(LockGuard, WriteGuard, LeaderGuard);
 ///
 /// async fn refresh(prices: &dyn DistributedRwLock) -> Result<(), Error> {
 ///     let writing = prices.write().await?;
-///     let reading = writing.downgrade().await.map_err(|(_guard, error)| error)?;
-///     reading.release().await
+///     let _reading = writing.downgrade().await.map_err(|(_guard, error)| error)?;
+///     Ok(())
 /// }
 /// ```
 #[async_trait]
@@ -209,8 +208,8 @@ pub trait WriteGuard: LockGuard {
 /// use zookeeper_recipes::{DistributedSemaphore, Error};
 ///
 /// async fn call(api: &dyn DistributedSemaphore) -> Result<(), Error> {
-///     let permit = api.acquire(1).await?;
-///     permit.release().await
+///     let _permit = api.acquire(1).await?;
+///     Ok(())
 /// }
 /// ```
 #[async_trait]
@@ -234,7 +233,8 @@ pub trait DistributedSemaphore: Send + Sync {
 /// use zookeeper_recipes::{DistributedReentrantLock, Error, Owner};
 ///
 /// async fn book(ledger: &dyn DistributedReentrantLock, owner: &Owner) -> Result<(), Error> {
-///     ledger.lock(owner).await?.release().await
+///     let _guard = ledger.lock(owner).await?;
+///     Ok(())
 /// }
 /// ```
 #[async_trait]
@@ -365,7 +365,7 @@ impl dyn DistributedElection + '_ {
 ///         let Some(guard) = self.locks.lock_at(&format!("/locks/orders/{order}"))?.try_lock().await? else {
 ///             return Ok(false);
 ///         };
-///         guard.release().await?;
+///         guard.run_until_lost(async { /* with guard.fencing_token() */ }).await?;
 ///         Ok(true)
 ///     }
 /// }

@@ -95,7 +95,7 @@ impl Election {
     /// # async fn example(election: zookeeper_recipes::Election) -> Result<(), zookeeper_recipes::Error> {
     /// let leadership = election.campaign().await?;
     /// leadership.run_until_lost(async { /* work as the leader */ }).await?;
-    /// leadership.resign().await?;
+    /// drop(leadership);
     /// # Ok(())
     /// # }
     /// ```
@@ -122,7 +122,7 @@ impl Election {
     /// ```no_run
     /// # async fn example(election: zookeeper_recipes::Election) -> Result<(), zookeeper_recipes::Error> {
     /// if let Some(leadership) = election.try_campaign().await? {
-    ///     leadership.resign().await?;
+    ///     println!("this process leads, with token {}", leadership.fencing_token());
     /// }
     /// # Ok(())
     /// # }

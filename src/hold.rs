@@ -84,7 +84,7 @@ impl HoldState {
     /// let ended = guard.ended();
     /// // Ends with the hold, whether that is released or lost.
     /// tokio::spawn(async move { println!("{}", ended.await) });
-    /// guard.release().await?;
+    /// drop(guard);
     /// # Ok(())
     /// # }
     /// ```
@@ -371,7 +371,7 @@ impl Hold {
     ///     done = guard.run_until_lost(async { /* a long job */ }) => done?,
     ///     () = guard.revoke_requested() => println!("somebody wants the lock"),
     /// }
-    /// guard.release().await?;
+    /// drop(guard);
     /// # Ok(())
     /// # }
     /// ```

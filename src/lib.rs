@@ -15,11 +15,16 @@
 //! let guard = mutex.lock().await?;
 //! let token = guard.fencing_token();
 //! guard.run_until_lost(async { /* the report; its store refuses tokens older than `token` */ }).await?;
-//! guard.release().await?;
+//! drop(guard);
 //! session.close().await?;
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! Work that is done ends by dropping the guard, at the latest at the end of its scope, as with [`std::sync::MutexGuard`].
+//! The drop sends the delete at once and does not wait, so a loss after the work does not turn success into an error.
+//! [`Session::close`] at the end of the program waits until everything is deleted. [`release().await`](MutexGuard::release)
+//! is for a caller that has to know that the lock is free, or wants to learn that the hold was lost before.
 //!
 //! # Recipes
 //!

@@ -32,7 +32,7 @@ use crate::session::Session;
 /// let accounts = MultiLock::new(&session, ["/accounts/alice", "/accounts/bob"])?;
 /// let guard = accounts.lock().await?;
 /// // Move the money.
-/// guard.release().await?;
+/// drop(guard);
 ///
 /// // One writes, two are read.
 /// let report = MultiLock::builder(&session)
@@ -128,7 +128,7 @@ impl MultiLock {
     /// # async fn example(accounts: zookeeper_recipes::MultiLock) -> Result<(), zookeeper_recipes::Error> {
     /// let guard = accounts.lock().await?;
     /// // Move the money, with guard.fencing_token().
-    /// guard.release().await?;
+    /// drop(guard);
     /// # Ok(())
     /// # }
     /// ```
@@ -156,7 +156,8 @@ impl MultiLock {
     /// ```no_run
     /// # async fn example(accounts: zookeeper_recipes::MultiLock) -> Result<(), zookeeper_recipes::Error> {
     /// if let Some(guard) = accounts.try_lock().await? {
-    ///     guard.release().await?;
+    ///     // Move the money, with guard.fencing_token().
+    ///     drop(guard);
     /// }
     /// # Ok(())
     /// # }

@@ -25,7 +25,7 @@ use crate::session::Session;
 /// let guard = mutex.lock().await?;
 /// let token = guard.fencing_token();
 /// guard.run_until_lost(async { /* the migration, which hands `token` to the store */ }).await?;
-/// guard.release().await?;
+/// drop(guard);
 /// # Ok(())
 /// # }
 /// ```
@@ -104,7 +104,7 @@ impl Mutex {
     /// # async fn example(mutex: zookeeper_recipes::Mutex) -> Result<(), zookeeper_recipes::Error> {
     /// let guard = mutex.lock().await?;
     /// println!("it is our turn, with token {}", guard.fencing_token());
-    /// guard.release().await?;
+    /// drop(guard);
     /// # Ok(())
     /// # }
     /// ```
@@ -136,7 +136,7 @@ impl Mutex {
     /// ```no_run
     /// # async fn example(mutex: zookeeper_recipes::Mutex) -> Result<(), zookeeper_recipes::Error> {
     /// match mutex.try_lock().await? {
-    ///     Some(guard) => guard.release().await?,
+    ///     Some(guard) => println!("it is our turn, with token {}", guard.fencing_token()),
     ///     None => println!("another instance is at it"),
     /// }
     /// # Ok(())

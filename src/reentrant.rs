@@ -31,8 +31,8 @@ use crate::session::Session;
 /// // Costs no request, and has the same token.
 /// let inner = mutex.lock(&owner).await?;
 /// assert_eq!(inner.fencing_token(), outer.fencing_token());
-/// inner.release().await?;
-/// outer.release().await?; // The last one releases the lock.
+/// drop(inner);
+/// drop(outer); // The last one releases the lock.
 /// # Ok(())
 /// # }
 /// ```
@@ -83,14 +83,14 @@ impl ReentrantMutex {
     /// use zookeeper_recipes::{Error, Owner, ReentrantMutex};
     ///
     /// async fn transfer(mutex: &ReentrantMutex, owner: &Owner) -> Result<(), Error> {
-    ///     let outer = mutex.lock(owner).await?;
-    ///     book(mutex, owner).await?;
-    ///     outer.release().await
+    ///     let _outer = mutex.lock(owner).await?;
+    ///     book(mutex, owner).await
     /// }
     ///
     /// async fn book(mutex: &ReentrantMutex, owner: &Owner) -> Result<(), Error> {
     ///     // Without a request, if the caller holds the lock.
-    ///     mutex.lock(owner).await?.release().await
+    ///     let _inner = mutex.lock(owner).await?;
+    ///     Ok(())
     /// }
     /// ```
     pub async fn lock(&self, owner: &Owner) -> Result<ReentrantMutexGuard> {
@@ -129,7 +129,7 @@ impl ReentrantMutex {
     ///
     /// let owner = Owner::new();
     /// if let Some(guard) = mutex.try_lock(&owner).await? {
-    ///     guard.release().await?;
+    ///     println!("it is our turn, with token {}", guard.fencing_token());
     /// }
     /// # Ok(())
     /// # }

@@ -30,7 +30,7 @@ use crate::session::Session;
 /// let writing = prices.write().await?;
 /// // Load the new prices, then go on reading them, without a gap in which somebody else could write.
 /// let reading = writing.downgrade().await?;
-/// reading.release().await?;
+/// drop(reading);
 /// # Ok(())
 /// # }
 /// ```
@@ -80,7 +80,7 @@ impl RwLock {
     /// # async fn example(prices: zookeeper_recipes::RwLock) -> Result<(), zookeeper_recipes::Error> {
     /// let reading = prices.read().await?;
     /// // Others may read, too; nobody writes.
-    /// reading.release().await?;
+    /// drop(reading);
     /// # Ok(())
     /// # }
     /// ```
@@ -108,7 +108,7 @@ impl RwLock {
     /// # async fn example(prices: zookeeper_recipes::RwLock) -> Result<(), zookeeper_recipes::Error> {
     /// let writing = prices.write().await?;
     /// println!("a store compares with {}", writing.fencing_token());
-    /// writing.release().await?;
+    /// drop(writing);
     /// # Ok(())
     /// # }
     /// ```
@@ -135,7 +135,7 @@ impl RwLock {
     /// ```no_run
     /// # async fn example(prices: zookeeper_recipes::RwLock) -> Result<(), zookeeper_recipes::Error> {
     /// if let Some(reading) = prices.try_read().await? {
-    ///     reading.release().await?;
+    ///     println!("nobody writes, token {}", reading.fencing_token());
     /// }
     /// # Ok(())
     /// # }
@@ -163,7 +163,7 @@ impl RwLock {
     /// ```no_run
     /// # async fn example(prices: zookeeper_recipes::RwLock) -> Result<(), zookeeper_recipes::Error> {
     /// if let Some(writing) = prices.try_write().await? {
-    ///     writing.release().await?;
+    ///     println!("nobody else writes, token {}", writing.fencing_token());
     /// }
     /// # Ok(())
     /// # }
@@ -332,9 +332,8 @@ impl RwLockWriteGuard {
     /// ```no_run
     /// # async fn example(writing: zookeeper_recipes::RwLockWriteGuard) -> Result<(), zookeeper_recipes::Error> {
     /// match writing.downgrade().await {
-    ///     Ok(reading) => reading.release().await?,
-    ///     // Still held for writing.
-    ///     Err(failed) => failed.guard.release().await?,
+    ///     Ok(reading) => println!("others may read, too, token {}", reading.fencing_token()),
+    ///     Err(failed) => println!("{failed}; still held for writing: {:?}", failed.guard),
     /// }
     /// # Ok(())
     /// # }

@@ -32,7 +32,7 @@ use crate::session::Session;
 /// let api = Semaphore::new(&session, "/limits/geocoder", 10)?;
 /// let permit = api.acquire().await?;
 /// // At most ten calls at a time, in the whole fleet.
-/// permit.release().await?;
+/// drop(permit);
 /// # Ok(())
 /// # }
 /// ```
@@ -91,7 +91,7 @@ impl Semaphore {
     /// # async fn example(api: zookeeper_recipes::Semaphore) -> Result<(), zookeeper_recipes::Error> {
     /// let permit = api.acquire().await?;
     /// // Call the API.
-    /// permit.release().await?;
+    /// drop(permit);
     /// # Ok(())
     /// # }
     /// ```
@@ -147,8 +147,8 @@ impl Semaphore {
     ///
     /// ```no_run
     /// # async fn example(api: zookeeper_recipes::Semaphore) -> Result<(), zookeeper_recipes::Error> {
-    /// if let Some(permit) = api.try_acquire().await? {
-    ///     permit.release().await?;
+    /// if let Some(_permit) = api.try_acquire().await? {
+    ///     // Call the API; the permit is released at the end of the block.
     /// }
     /// # Ok(())
     /// # }

@@ -85,7 +85,7 @@ pub(crate) use self::undisturbed::{Alone, Last};
 /// let mutex = Mutex::new(&session, "/locks/nightly-report")?;
 /// let guard = mutex.lock().await?;
 /// println!("token {}", guard.fencing_token());
-/// guard.release().await?;
+/// drop(guard);
 /// session.close().await?;
 /// # Ok(())
 /// # }

@@ -28,13 +28,16 @@ use crate::hold::{Ended, Hold};
 /// use zookeeper_recipes::HoldState;
 ///
 /// for step in steps() {
-///     if guard.is_revoke_requested() || matches!(guard.state(), HoldState::Lost(_)) {
+///     if let HoldState::Lost(loss) = guard.state() {
+///         return Err(loss.into());
+///     }
+///     if guard.is_revoke_requested() {
 ///         break;
 ///     }
 ///     step(guard.fencing_token());
 /// }
-/// // An error if the lock was lost meanwhile.
-/// guard.release()
+/// drop(guard);
+/// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
@@ -153,10 +156,10 @@ impl Guard<crate::rwlock::RwLockWriteGuard> {
     /// ```no_run
     /// # fn example(writing: zookeeper_recipes::blocking::RwLockWriteGuard) -> Result<(), zookeeper_recipes::Error> {
     /// match writing.downgrade() {
-    ///     Ok(reading) => reading.release(),
-    ///     // Still held for writing.
-    ///     Err((writing, error)) => writing.release().and(Err(error)),
+    ///     Ok(reading) => println!("others may read, too, token {}", reading.fencing_token()),
+    ///     Err((writing, error)) => println!("{error}; still held for writing: {writing:?}"),
     /// }
+    /// # Ok(())
     /// # }
     /// ```
     #[expect(clippy::result_large_err, reason = "the error is the guard, which a caller goes on with")]

@@ -21,7 +21,8 @@ recipe! {
     /// let mutex = Mutex::new(&session, "/locks/migration-42")?;
     /// let guard = mutex.lock()?;
     /// println!("the migration hands {} to the store", guard.fencing_token());
-    /// guard.release()
+    /// drop(guard);
+    /// # Ok(())
     /// # }
     /// ```
     Mutex()
@@ -65,7 +66,7 @@ impl Mutex {
     /// use std::time::Duration;
     ///
     /// match mutex.try_lock_for(Duration::from_secs(1))? {
-    ///     Some(guard) => guard.release()?,
+    ///     Some(guard) => println!("it is our turn, with token {}", guard.fencing_token()),
     ///     None => println!("another instance is at it"),
     /// }
     /// # Ok(())
@@ -102,8 +103,9 @@ recipe! {
     /// let outer = mutex.lock(&owner)?;
     /// // Without a request.
     /// let inner = mutex.lock(&owner)?;
-    /// inner.release()?;
-    /// outer.release()
+    /// drop(inner);
+    /// drop(outer); // The last one releases the lock.
+    /// # Ok(())
     /// # }
     /// ```
     ReentrantMutex()

@@ -18,10 +18,12 @@ recipe! {
     /// use zookeeper_recipes::blocking::RwLock;
     ///
     /// let prices = RwLock::new(&session, "/locks/prices")?;
-    /// prices.write()?.release()?;
+    /// let writing = prices.write()?;
+    /// drop(writing);
     /// let reading = prices.read()?;
     /// // Others may read, too; nobody writes.
-    /// reading.release()
+    /// drop(reading);
+    /// # Ok(())
     /// # }
     /// ```
     RwLock()

@@ -18,7 +18,8 @@ recipe! {
     /// let api = Semaphore::new(&session, "/limits/geocoder", 10)?;
     /// let permit = api.acquire()?;
     /// // At most ten calls at a time, in the whole fleet.
-    /// permit.release()
+    /// drop(permit);
+    /// # Ok(())
     /// # }
     /// ```
     Semaphore(permits: u32)

@@ -25,7 +25,7 @@ use crate::session::{self, Checked};
 /// let session = Session::connect("zk1:2181,zk2:2181,zk3:2181")?;
 /// let guard = Mutex::new(&session, "/locks/nightly-report")?.lock()?;
 /// println!("token {}", guard.fencing_token());
-/// guard.release()?;
+/// drop(guard);
 /// session.close()
 /// # }
 /// ```
@@ -148,7 +148,8 @@ impl Session {
     ///
     /// let both = MultiLock::new(session.as_async(), ["/accounts/1", "/accounts/2"])?;
     /// let guard = session.block_on(both.lock())??;
-    /// session.block_on(guard.release())?
+    /// drop(guard);
+    /// # Ok(())
     /// # }
     /// ```
     pub fn block_on<F: Future>(&self, future: F) -> Result<F::Output> {

@@ -25,8 +25,8 @@ use crate::error::{Error, Result};
 /// let mut waiting = mutex.enqueue()?;
 /// while !CANCELLED.load(Ordering::Relaxed) {
 ///     if let Some(guard) = waiting.wait_for(Duration::from_millis(100))? {
-///         println!("it is our turn");
-///         return guard.release();
+///         println!("it is our turn, with token {}", guard.fencing_token());
+///         break;
 ///     }
 /// }
 /// # Ok(())

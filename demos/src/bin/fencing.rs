@@ -111,9 +111,7 @@ async fn work(worker: Worker) -> Result<()> {
             acknowledged += 1;
             println!("written");
         }
-        if let Err(error) = guard.release().await {
-            println!("cannot release: {error}");
-        }
+        drop(guard);
     }
     Ok(session.close().await?)
 }

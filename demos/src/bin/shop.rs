@@ -102,8 +102,6 @@ async fn work(worker: Worker) -> Result<()> {
             }
         }
     }
-    if let Err(error) = guard.release().await {
-        println!("cannot release: {error}");
-    }
+    drop(guard);
     Ok(session.close().await?)
 }

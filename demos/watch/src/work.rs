@@ -33,7 +33,7 @@ pub(crate) async fn handle(lock: &Mutex, time: Duration) -> Result<Option<(Fenci
         }
     });
     match worked.await {
-        Ok(ended) => guard.release().await.map(|()| Some((token, ended))),
+        Ok(ended) => Ok(Some((token, ended))),
         Err(loss) => Ok(Some((token, Ended::Lost(loss)))),
     }
 }
