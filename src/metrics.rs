@@ -18,7 +18,7 @@
 //! | [`REQUESTS`] | counter | | `request` | requests to the servers |
 //!
 //! `kind` is `lock`, `reader`, `writer`, `permit`, `candidate` or `several`. `outcome` is `granted`, `contended`, `cancelled`, or a
-//! word of [`ErrorKind`](crate::ErrorKind). `cause` is `expired`, `deleted`, `closed` or `max_hold`. `lock` is the answer of the
+//! word of [`ErrorKind`]. `cause` is `expired`, `deleted`, `closed` or `max_hold`. `lock` is the answer of the
 //! function given to [`label_locks_by`], and empty without one: a path in a label would make as many time series as there are
 //! keys.
 //!
