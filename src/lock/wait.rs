@@ -81,7 +81,9 @@ async fn check_all(zk: &ServerSession, nodes: &[String]) -> Result<Connection, I
     };
     match zk.retry(check).await? {
         Ok(Some(gone)) => Err(Error::Evicted { node: nodes[gone].clone() }.into()),
-        Ok(None) | Err(_) => Ok(connection),
+        Ok(None) => Ok(connection),
+        // A server may refuse the whole by itself, which proves nothing of the nodes.
+        Err(error) => Err(Error::refused("check", &nodes[0], error).into()),
     }
 }
 

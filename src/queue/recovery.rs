@@ -74,7 +74,9 @@ impl Place<'_> {
 /// one that a quorum answers has been evicted.
 pub(crate) async fn why_gone(zk: &Arc<ServerSession>, node: String) -> Interrupt {
     match zk.retry(|| zk.check(vec![node.clone()])).await {
-        Ok(_) => Error::Evicted { node }.into(),
+        Ok(Ok(_)) => Error::Evicted { node }.into(),
+        // A server may refuse the whole by itself, which proves nothing of the session.
+        Ok(Err(error)) => Error::refused("check", &node, error).into(),
         Err(over) => over.into(),
     }
 }

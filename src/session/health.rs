@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::options::Trust;
 use crate::session::Session;
 use crate::session::trust::Moment;
@@ -64,8 +64,9 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable), with a reason for each host, if no answer has come within `limit`;
-    /// [`Error::Closed`](crate::Error::Closed) or [`Error::SessionEnded`](crate::Error::SessionEnded) if the session is over.
+    /// [`Error::Unavailable`], with a reason for each host, if no answer has come within `limit`;
+    /// [`Error::NoAuth`] or [`Error::Client`] if the server that the session is connected to has refused the request, which
+    /// it may do without a quorum; [`Error::Closed`] or [`Error::SessionEnded`] if the session is over.
     ///
     /// # Panics
     ///
@@ -90,8 +91,8 @@ impl Session {
                     sent = Moment::now();
                     zk.check(vec!["/".to_owned()])
                 });
-                // A refusal is the answer of a quorum, too.
-                drop(asked.await?);
+                // When a part is refused, a quorum has judged it. A server may refuse the whole by itself.
+                asked.await?.map_err(|error| Error::refused("check", "/", error))?;
                 let now = Moment::now();
                 let trusted_for = zk.ledger().until(Trust::Quorum).since(now);
                 Ok(Checked { round_trip: now.since(sent), trusted_for })

@@ -8,7 +8,7 @@ use testbed::proxy::{Cut, Proxy, Request, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode};
 use zookeeper_recipes::{ContenderKind, Error, Loss, Mutex, Semaphore};
 
-use crate::support::{TIMEOUT, World, connect, hosts, soon};
+use crate::support::{TIMEOUT, World, connect, hosts, refuse_checks, soon, wait_children};
 
 /// The name that a create asked for, with another number.
 fn double_of(create: &Request, number: u32) -> String {
@@ -186,6 +186,40 @@ async fn check_refused_for_an_expired_session_does_not_renew_trust() {
     assert_eq!(lost.expect("lost when the last proof is too old"), Loss::Expired);
     drop(guard);
     session.close().await.expect("closes");
+}
+
+/// A server may refuse a check of several nodes by itself, so a refusal shows neither that they are there nor that they are not.
+#[tokio::test]
+async fn waiter_whose_nodes_cannot_be_checked_holds_nothing() {
+    let world = World::new().await;
+    let theirs = Semaphore::new(&world.other().await, &world.path, 3).expect("a semaphore");
+    let permits = theirs.acquire_many(3).await.expect("free");
+    let semaphore = Semaphore::new(&world.session, &world.path, 3).expect("a semaphore");
+    let waiting = tokio::spawn(async move { semaphore.acquire_many(2).await });
+    soon("a watch", world.proxy.wait_for(|request| request.watch && request.answer.is_some())).await;
+    refuse_checks(&world.proxy);
+    permits.release().await.expect("released");
+    let refused = soon("an answer", waiting).await.expect("no panic");
+    assert!(matches!(refused, Err(Error::NoAuth { .. })), "{refused:?}");
+    for queue in ["locks", "leases"] {
+        wait_children(&world.admin, &format!("{}/{queue}", world.path), 0).await;
+    }
+}
+
+/// Only a session that a quorum has answered was evicted.
+#[tokio::test]
+async fn waiter_whose_session_cannot_be_checked_is_not_known_to_be_evicted() {
+    let world = World::new().await;
+    let theirs = Semaphore::new(&world.other().await, &world.path, 3).expect("a semaphore");
+    let _permits = theirs.acquire_many(3).await.expect("free");
+    let semaphore = Semaphore::new(&world.session, &world.path, 3).expect("a semaphore");
+    let waiting = tokio::spawn(async move { semaphore.acquire_many(2).await });
+    let leases = format!("{}/leases", world.path);
+    let lease = wait_children(&world.admin, &leases, 5).await.remove(4);
+    refuse_checks(&world.proxy);
+    world.admin.delete(&format!("{leases}/{lease}"), None).await.expect("deleted");
+    let refused = soon("an answer", waiting).await.expect("no panic");
+    assert!(matches!(refused, Err(Error::NoAuth { .. })), "{refused:?}");
 }
 
 /// Only the known node counts, not what somebody else has created with its guid.

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use testbed::frames::Op;
 use testbed::free_port;
 use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Error, Session, SessionEvent};
 
-use crate::support::{World, connect, hosts, soon};
+use crate::support::{NO_AUTH, World, connect, hosts, refuse_checks, soon};
 
 #[tokio::test]
 async fn events_follow_a_session_from_its_connection_to_its_end() {
@@ -64,6 +65,25 @@ async fn check_takes_one_round_trip_and_fails_within_its_limit() {
     closed.close().await.expect("closed");
     let error = closed.check(Duration::from_secs(30)).await.expect_err("closed");
     assert!(matches!(error, Error::Closed), "{error:?}");
+}
+
+/// A server may refuse a transaction by itself. Only when its parts were judged, a quorum has answered.
+#[tokio::test]
+async fn check_whose_transaction_was_refused_as_a_whole_has_no_answer_of_a_quorum() {
+    let world = World::new().await;
+    world.proxy.leave_out(|_| false);
+    refuse_checks(&world.proxy);
+    let refused = world.session.check(Duration::from_secs(30)).await;
+    assert!(matches!(&refused, Err(Error::NoAuth { path }) if path == "/"), "{refused:?}");
+    // No error of the whole; a part that is an error; the end.
+    world.proxy.rewrite_answers(|request, answer| {
+        if request.op == Op::Multi {
+            let (error, end) = (NO_AUTH.to_be_bytes(), (-1_i32).to_be_bytes());
+            answer.truncate(12);
+            answer.extend([&[0; 4][..], &end, &[0], &error, &error, &end, &[1], &end].concat());
+        }
+    });
+    world.session.check(Duration::from_secs(30)).await.expect("judged by a quorum");
 }
 
 #[tokio::test]

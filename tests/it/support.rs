@@ -56,6 +56,21 @@ pub(crate) fn is_keep_alive(request: &Request) -> bool {
     }
 }
 
+/// The error of a server that denies a permission.
+pub(crate) const NO_AUTH: i32 = -102;
+
+/// Lets the answer to every counted transaction of checks alone be that it was refused as a whole, which a server can do by
+/// itself. They are done all the same.
+pub(crate) fn refuse_checks(proxy: &Proxy) {
+    proxy.rewrite_answers(|request, answer| {
+        if request.op == Op::Multi && request.parts.iter().all(|(op, _)| *op == Op::Check) {
+            // The numbers of the request and of the transaction stay.
+            answer.truncate(12);
+            answer.extend(NO_AUTH.to_be_bytes());
+        }
+    });
+}
+
 /// How many extra listings a test has to allow for each session that waits or holds at a path for this long. Such a
 /// session lists again from time to time, but not within 15 seconds.
 pub(crate) fn slow_looks(during: Duration) -> usize {
