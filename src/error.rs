@@ -129,7 +129,8 @@ pub struct HostFailure {
     /// The host, as it was given.
     pub host: String,
     /// For people: its name does not resolve, it refuses connections, it does not answer, or it gives no session.
-    /// Over TLS, also what is wrong with a certificate.
+    /// Until the session is connected for the first time, also whether the two sides disagree about TLS, and what is
+    /// wrong with a certificate.
     pub reason: String,
 }
 

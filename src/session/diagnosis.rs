@@ -1,9 +1,12 @@
 //! Owns the diagnosis of servers that do not answer. The client does not report why it cannot connect, so each host is tried
-//! once with a connection of its own, which is closed at once.
+//! once with a connection of its own, which is closed at once. Until the session was connected for the first time, this also
+//! finds out whether the two sides disagree about TLS. Later it does not: servers that recover would log an error for each
+//! session of a fleet.
 
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -28,6 +31,7 @@ pub(super) struct Diagnosis {
     /// And how they are connected, once that is known.
     hosts: Mutex<(Arc<str>, Option<Connector>)>,
     failures: Mutex<Vec<HostFailure>>,
+    was_connected: AtomicBool,
 }
 
 // A connector may hold a password.
@@ -39,7 +43,8 @@ impl fmt::Debug for Diagnosis {
 
 impl Diagnosis {
     pub(super) fn new(hosts: Arc<str>) -> Arc<Self> {
-        Arc::new(Self { hosts: Mutex::new((hosts, None)), failures: Mutex::default() })
+        let hosts = Mutex::new((hosts, None));
+        Arc::new(Self { hosts, failures: Mutex::default(), was_connected: AtomicBool::new(false) })
     }
 
     pub(super) fn hosts(&self) -> Arc<str> {
@@ -58,7 +63,9 @@ impl Diagnosis {
     /// Tries every host, for at most `limit`.
     pub(super) async fn run(&self, limit: Duration) {
         let (hosts, connector) = self.hosts.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let failures = join_all(hosts.split(',').map(|host| try_host(host, connector.as_ref(), limit))).await;
+        let tries_tls = !self.was_connected.load(Ordering::Relaxed);
+        let connector = connector.as_ref().filter(|_| tries_tls);
+        let failures = join_all(hosts.split(',').map(|host| try_host(host, connector, tries_tls, limit))).await;
         self.set(failures);
     }
 
@@ -74,6 +81,7 @@ impl Diagnosis {
 
     /// Tries the hosts whenever the session is without a connection for an eighth of its timeout.
     pub(super) async fn watch(&self, zk: &ServerSession) {
+        self.was_connected.store(true, Ordering::Relaxed);
         let mut changes = zk.changes();
         loop {
             if !zk.is_connected() {
@@ -91,7 +99,7 @@ impl Diagnosis {
     }
 }
 
-async fn try_host(host: &str, connector: Option<&Connector>, limit: Duration) -> HostFailure {
+async fn try_host(host: &str, connector: Option<&Connector>, tries_tls: bool, limit: Duration) -> HostFailure {
     let tls = host.strip_prefix("tcp+tls://");
     let address = tls.or_else(|| host.strip_prefix("tcp://")).unwrap_or(host);
     let address = address.split('/').next().unwrap_or_default().to_owned();
@@ -99,7 +107,7 @@ async fn try_host(host: &str, connector: Option<&Connector>, limit: Duration) ->
     // A name service may take its time, which a thread of the runtime should not.
     let reached = spawn_blocking(move || {
         let stream = try_address(&tried, limit)?;
-        Ok(!is_tls && speaks_tls(stream, limit / 2))
+        Ok(tries_tls && !is_tls && speaks_tls(stream, limit / 2))
     });
     let reason = match (timeout(limit, reached).await, connector) {
         (Ok(Ok(Err(reason))), _) => reason,
