@@ -292,6 +292,23 @@ fn calls_in_a_task_are_refused_and_those_of_spawn_blocking_are_not() {
     session.close().expect("closed");
 }
 
+/// The limit that the module documents: tokio does not show that it polls such a future.
+#[test]
+fn call_in_an_unconstrained_future_panics_before_it_sends_anything() {
+    let threads = Threads::new();
+    let session = threads.session();
+    let mutex = threads.mutex(&session);
+    for mut builder in [Builder::new_current_thread(), Builder::new_multi_thread()] {
+        let runtime = builder.enable_all().build().expect("a runtime");
+        let mutex = mutex.clone();
+        let blocking = tokio::task::unconstrained(async move { mutex.lock().map(drop) });
+        let ended = runtime.block_on(runtime.spawn(blocking));
+        assert!(ended.as_ref().is_err_and(tokio::task::JoinError::is_panic), "{ended:?}");
+    }
+    assert!(mutex.contenders().expect("listed").is_empty());
+    mutex.lock().expect("still of use").release().expect("released");
+}
+
 #[test]
 fn thread_that_waits_is_woken_by_drain_and_by_close() {
     let threads = Threads::new();
