@@ -60,6 +60,7 @@
 //!   once the servers can be reached again.
 //! * **Time limits.** `try_lock_for(d)` returns within `d`, whether or not the servers can be reached. `None`: another
 //!   contender was ahead. [`Error::Unavailable`]: no server answered in time, for the [reason](Unanswered) in `why`.
+//!   With a `d` of zero it asks the connected server once. Without a connection it returns at once.
 //! * **Honest release.** `release()` is `Ok` only if the lock was still held when its delete was sent. If the
 //!   connection was lost before the answer, a node that is gone counts as released.
 //! * **Outages.** A lost connection costs a waiter nothing while its session lives, and a holder nothing if the client

@@ -126,10 +126,11 @@ impl Lock {
 
     /// Queues and waits for the grant; `None` if it timed out after it had a predecessor.
     pub(crate) async fn try_acquire_for(&self, limit: Duration) -> Result<Option<Hold>> {
-        if limit.is_zero() {
-            return self.try_acquire().await;
-        }
         let (progress, acquisition) = (Progress::new(), self.acquisition());
+        if limit.is_zero() {
+            let tried = self.session.while_connected(self.try_in(&acquisition));
+            return acquisition.run(tried, token).await;
+        }
         let acquired = async {
             if self.has_too_many_ahead().await? {
                 return Ok(None);

@@ -114,6 +114,10 @@ impl Mutex {
 
     /// Acquires the lock without waiting for others: `None` if another contender was ahead.
     ///
+    /// It does not wait for other contenders, but it waits for the servers: without a connection, and also if the session
+    /// was never connected, for up to one session timeout. A [`try_lock_for`](Self::try_lock_for) with a limit of zero
+    /// does not.
+    ///
     /// A contended lock costs one round trip and no write. Every node counts, also that of a contender that is
     /// releasing, or of a dead process whose session has not ended yet. So [`contenders`](Self::contenders) may be
     /// empty afterwards.
@@ -149,7 +153,9 @@ impl Mutex {
     /// Joins the queue and waits for the lock for at most `limit`, all requests included: `None` if another contender
     /// was ahead.
     ///
-    /// A limit of zero is a [`try_lock`](Self::try_lock). A limit too long for a clock is no limit.
+    /// A limit of zero is a [`try_lock`](Self::try_lock) that does not wait for a connection: without one, or when it is
+    /// lost before the answer, the result is [`Error::Unavailable`](crate::Error::Unavailable) at once. A limit too long
+    /// for a clock is no limit.
     ///
     /// `None` means that the servers answered and another contender has the lock: a service would return 423 (locked).
     /// If `limit` is too short for the first requests, a few round trips and a write, the result is an error instead.

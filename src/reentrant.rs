@@ -135,25 +135,13 @@ impl ReentrantMutex {
     /// # }
     /// ```
     pub async fn try_lock(&self, owner: &Owner) -> Result<Option<ReentrantMutexGuard>> {
-        match owner.lock(&self.lock, Mode::Try) {
-            Locking::Held(hold) => again(hold).map(Some),
-            Locking::Acquiring(acquiring, progress) => {
-                let tried = async {
-                    tokio::select! {
-                        biased;
-                        hold = acquiring => hold,
-                        // Another call of this owner waits, so somebody is ahead.
-                        () = progress.waits() => Ok(None),
-                    }
-                };
-                self.lock.session.within_timeout(tried).await?.map(again).transpose()
-            }
-        }
+        self.lock.session.within_timeout(self.try_in(owner)).await
     }
 
     /// Locks as [`lock`](Self::lock) does, for at most `limit`: `None` if another contender was ahead.
     ///
-    /// A limit of zero is a [`try_lock`](Self::try_lock). A limit too long for a clock is no limit.
+    /// A limit of zero is a [`try_lock`](Self::try_lock) that does not wait for a connection. A limit too long for a clock
+    /// is no limit.
     ///
     /// `None`, a limit that was too short, and unreachable servers need different reactions: see
     /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
@@ -185,7 +173,7 @@ impl ReentrantMutex {
     /// ```
     pub async fn try_lock_for(&self, owner: &Owner, limit: Duration) -> Result<Option<ReentrantMutexGuard>> {
         if limit.is_zero() {
-            return self.try_lock(owner).await;
+            return self.lock.session.while_connected(self.try_in(owner)).await;
         }
         let mut ahead = None;
         let locked = async {
@@ -209,6 +197,18 @@ impl ReentrantMutex {
             Ok(guard) => guard,
             Err(_) if ahead.is_some_and(|progress| progress.has_waited()) => Ok(None),
             Err(_) => Err(self.lock.session.unavailable(limit)),
+        }
+    }
+
+    async fn try_in(&self, owner: &Owner) -> Result<Option<ReentrantMutexGuard>> {
+        match owner.lock(&self.lock, Mode::Try) {
+            Locking::Held(hold) => again(hold).map(Some),
+            Locking::Acquiring(acquiring, progress) => tokio::select! {
+                biased;
+                hold = acquiring => hold?.map(again).transpose(),
+                // Another call of this owner waits, so somebody is ahead.
+                () = progress.waits() => Ok(None),
+            },
         }
     }
 }

@@ -90,7 +90,7 @@ impl LocalSession {
     }
 
     /// Cuts the connection. Holds of this session are [`Suspended`](crate::HoldState::Suspended). Calls that wait go on
-    /// waiting. The others return [`Error::Unavailable`]: `try_lock` at once, and calls with a limit after this.
+    /// waiting. The others return [`Error::Unavailable`]: `try_lock` at once, and calls with a limit after the limit.
     pub fn disconnect(&self) {
         self.local.servers.set_connected(self.local.id, false);
     }

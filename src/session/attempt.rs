@@ -43,6 +43,30 @@ impl Session {
         tokio::time::timeout(limit, request).await.unwrap_or_else(|_| Err(self.unavailable(limit)))
     }
 
+    /// Ends a request that does not queue as soon as no connection can answer it: at once if there is none.
+    pub(crate) async fn while_connected<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
+        let answered = async {
+            tokio::select! {
+                biased;
+                // What is known without the servers is returned first.
+                result = request => result,
+                () = self.disconnected() => Err(self.unavailable(Duration::ZERO)),
+            }
+        };
+        self.within_timeout(answered).await
+    }
+
+    /// Waits until the present session is over, or without a connection.
+    async fn disconnected(&self) {
+        let Some(zk) = self.present() else { return };
+        let mut changes = zk.changes();
+        while zk.phase() == Phase::Open && zk.is_connected() {
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
     /// The error of a request that has not been answered in time.
     pub(crate) fn unavailable(&self, after: Duration) -> Error {
         let connected = self.present().is_some_and(|zk| match zk.phase() {

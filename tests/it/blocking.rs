@@ -310,6 +310,16 @@ fn call_in_an_unconstrained_future_panics_before_it_sends_anything() {
 }
 
 #[test]
+fn limit_of_zero_is_over_at_once_without_a_connection() {
+    let session = Session::lazy(Client::connector(), "localhost:1").expect("a session");
+    let mutex = Mutex::new(&session, "/it-nowhere/lock").expect("a mutex");
+    let tried = mutex.try_lock_for(Duration::ZERO);
+    let Err(Error::Unavailable { after, .. }) = &tried else { panic!("{tried:?}") };
+    assert!(after.is_zero(), "{tried:?}");
+    session.close().expect("closed");
+}
+
+#[test]
 fn thread_that_waits_is_woken_by_drain_and_by_close() {
     let threads = Threads::new();
     let holder = threads.mutex(&threads.other()).lock().expect("held");

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tokio::task::JoinHandle;
 use zookeeper_recipes::testing::LocalSession;
@@ -299,6 +300,8 @@ async fn is_suspended_and_held_again(fleet: Fleet, recipe: &Recipe) {
     fleet.disconnect();
     state(&monitor, HoldState::Suspended).await;
     assert_eq!(guard.state(), HoldState::Suspended);
+    let at_once = lock.try_lock_for(Duration::ZERO).now_or_never().expect("no wait for a connection");
+    assert!(matches!(at_once, Err(Error::Unavailable { why: Unanswered::Servers, .. })));
     let error = lock.try_lock_for(fleet.moment()).await.expect_err("nobody was asked");
     assert!(matches!(error, Error::Unavailable { why: Unanswered::Servers, .. }), "{error:?}");
     assert!(error.is_transient());

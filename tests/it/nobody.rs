@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
-use testbed::Server;
 use testbed::frames::Op;
 use testbed::proxy::Verdict;
+use testbed::{Server, free_port};
 use tokio::io::{AsyncReadExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use zookeeper_recipes::zookeeper_client::{Client, SessionState};
-use zookeeper_recipes::{Error, Loss, Session, SessionEvent, Unanswered};
+use zookeeper_recipes::{Error, Loss, Owner, ReentrantMutex, Session, SessionEvent, Unanswered};
 
 use crate::family::FAMILY;
 use crate::support::{TIMEOUT, UNHURRIED, World, hosts, soon};
@@ -55,6 +56,64 @@ async fn try_lock_for_ends_within_its_limit() {
     }
 }
 
+async fn lose_connection(world: &World) {
+    let mut state = world.session.client().expect("a client").state_watcher();
+    world.proxy.refuse();
+    assert_eq!(soon("a disconnect", state.changed()).await, SessionState::Disconnected);
+}
+
+fn assert_unavailable_at_once<T: std::fmt::Debug>(result: Option<Result<Option<T>, Error>>, what: &str) {
+    match result {
+        Some(Err(Error::Unavailable { after, why: Unanswered::Servers, .. })) if after.is_zero() => {}
+        other => panic!("{what}: not unavailable at the first poll: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn limit_of_zero_is_over_at_once_without_a_connection() {
+    let world = World::at(&hosts(), UNHURRIED).await;
+    lose_connection(&world).await;
+    let never = Session::lazy(Client::connector(), &format!("127.0.0.1:{}", free_port())).expect("a session");
+    for kin in &FAMILY {
+        for (session, what) in [(&world.session, "disconnected"), (&never, "never connected")] {
+            let lock = kin.lock(session, &world.path);
+            let tried = lock.try_hold_for(Duration::ZERO).now_or_never();
+            assert_unavailable_at_once(tried, &format!("{}, {what}", kin.name));
+        }
+    }
+    never.close().await.expect("closed");
+    let closed = FAMILY.map(|kin| kin.lock(&never, &world.path).try_hold_for(Duration::ZERO).now_or_never());
+    assert!(closed.iter().all(|closed| matches!(closed, Some(Err(Error::Closed)))), "{closed:?}");
+}
+
+/// It needs no server for that.
+#[tokio::test]
+async fn owner_that_holds_a_lock_gets_it_again_with_a_limit_of_zero_while_disconnected() {
+    let world = World::at(&hosts(), UNHURRIED).await;
+    let (owner, mutex) = (Owner::new(), ReentrantMutex::new(&world.session, &world.path).expect("a mutex"));
+    let _guard = mutex.lock(&owner).await.expect("free");
+    lose_connection(&world).await;
+    let again = mutex.try_lock_for(&owner, Duration::ZERO).now_or_never();
+    assert!(matches!(again, Some(Ok(Some(_)))), "{again:?}");
+    let other = mutex.try_lock_for(&Owner::new(), Duration::ZERO).now_or_never();
+    assert_unavailable_at_once(other, "another owner");
+}
+
+#[tokio::test]
+async fn limit_of_zero_is_over_when_the_connection_is_lost_before_the_answer() {
+    for kin in &FAMILY {
+        let world = World::at(&hosts(), UNHURRIED).await;
+        world.proxy.on_request(|_| Verdict::Hold);
+        let lock = kin.lock(&world.session, &world.path);
+        let tried = tokio::spawn(async move { lock.try_hold_for(Duration::ZERO).await });
+        soon("a request", world.proxy.wait_for_requests(1)).await;
+        assert!(!tried.is_finished(), "{}: a connected session waits for the answer", kin.name);
+        // From here on it could only wait, for as long as the session lives.
+        world.proxy.refuse();
+        assert_unavailable_at_once(Some(soon(kin.name, tried).await.expect("no panic")), kin.name);
+    }
+}
+
 /// The client closes a silent connection after 0.4 session timeouts, which is long here.
 #[tokio::test]
 async fn time_limit_too_short_for_an_answer_is_the_reason() {
@@ -73,9 +132,7 @@ async fn time_limit_too_short_for_an_answer_is_the_reason() {
 #[tokio::test]
 async fn missing_connection_is_the_reason_when_a_time_limit_passes_without_one() {
     let world = World::new().await;
-    let mut state = world.session.client().expect("a client").state_watcher();
-    world.proxy.refuse();
-    assert_eq!(soon("a disconnect", state.changed()).await, SessionState::Disconnected);
+    lose_connection(&world).await;
     let limit = Duration::from_millis(20);
     for kin in &FAMILY {
         let lock = kin.lock(&world.session, &world.path);
