@@ -12,7 +12,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An argument cannot be used; nothing was changed on the servers. Fix the argument.
+    /// An argument cannot be used; nothing is left on the servers. Fix the argument.
     #[error("invalid {what}: {reason}")]
     InvalidInput {
         /// Which argument.

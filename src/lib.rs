@@ -83,6 +83,9 @@
 //!   [their epoch](Options::with_token_epoch).
 //! * **No progress without a majority of the servers.** Nor is anything undone that a holder did before it lost the
 //!   lock.
+//! * **No exclusion between a semaphore and another recipe at the same path.** A [`Semaphore`] has its nodes below its path.
+//!   While it has permits in use, a lock of another recipe that lists the path is refused ([`Error::InvalidInput`]). The
+//!   semaphore does not list it, so it takes permits beside a lock that is held. Use one recipe for each path.
 //! * **No re-entrance**, except for [`ReentrantMutex`]. A task that locks a [`Mutex`] twice waits for itself, and a
 //!   reader cannot become a writer.
 //! * **Tokens of simultaneous holders are not ordered**: those of readers, and those of permits.

@@ -299,8 +299,13 @@ impl Lock {
         }
         // All nodes that are there came before us, so we need not create one to know. If permits are free, the owner of the turn is
         // about to acquire, so only the leases count.
-        let blocked =
-            self.queues().map(async |queue| Ok::<_, Interrupt>(queue.is_blocked(&*queue.list(&zk).await?)));
+        let blocked = self.queues().map(async |queue| {
+            let names = queue.list(&zk).await?;
+            if queue.may_be_semaphore(&names) {
+                queue.refuse_semaphore(&zk).await?;
+            }
+            Ok::<_, Interrupt>(queue.is_blocked(&names))
+        });
         if try_join_all(blocked).await?.contains(&true) {
             return Ok(None);
         }

@@ -33,11 +33,17 @@ type ZkError = zookeeper_client::Error;
 /// that length. A stranger may make one that uses up the room for all watches of the session: it is looked for now and then.
 const LONGER_NAME: usize = 128;
 
+/// The names under the path of a semaphore: of the queue of turns, and of the permits.
+pub(crate) const TURNS: &str = "locks";
+pub(crate) const LEASES: &str = "leases";
+
 /// What we contend for at one path.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
     pub(crate) path: LockPath,
     pub(crate) admission: Admission,
+    /// Whether this is the queue of turns of a semaphore, and not at the path of a lock.
+    pub(crate) is_turn: bool,
     /// The parents to delete on release where they are empty, if the options ask for it.
     pub(crate) removes: Arc<[LockPath]>,
 }
@@ -54,7 +60,8 @@ pub(crate) enum Admission {
 impl Queue {
     /// The only queue of a lock.
     pub(crate) fn new(path: &LockPath, kind: Kind) -> Self {
-        Self { path: path.clone(), admission: Admission::InOrder(kind), removes: Arc::new([path.clone()]) }
+        let (admission, removes) = (Admission::InOrder(kind), Arc::new([path.clone()]));
+        Self { path: path.clone(), admission, is_turn: false, removes }
     }
 
     pub(crate) fn kind(&self) -> Kind {
@@ -126,6 +133,41 @@ impl Queue {
             }
             Err(ZkError::NoNode) => Ok(Arc::default()),
             Err(error) => Err(Error::refused("list", self.path.as_str(), error).into()),
+        }
+    }
+
+    /// Deletes the abandoned nodes in a listing of ours. Fails if it shows that the path of a lock is in use as a semaphore.
+    async fn inspect(&self, zk: &Arc<ServerSession>, names: &Names) -> Result<(), Interrupt> {
+        delete_abandoned(zk, &self.path, names);
+        if self.may_be_semaphore(names) {
+            // Rare, so not every waiter keeps the room for it.
+            Box::pin(self.refuse_semaphore(zk)).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether a listing of the path of a lock has what a semaphore keeps there. It may be left of one that is not in use, or
+    /// be folders of these names.
+    pub(crate) fn may_be_semaphore(&self, names: &Names) -> bool {
+        let has = |wanted: &str| names.as_slice().iter().any(|name| name == wanted);
+        matches!(self.admission, Admission::InOrder(_)) && !self.is_turn && has(TURNS) && has(LEASES)
+    }
+
+    /// Fails if permits of a semaphore at this path are in use. A semaphore has its nodes below its path, which it does not
+    /// list, so it excludes no other recipe there, and is excluded by none.
+    pub(crate) async fn refuse_semaphore(&self, zk: &Arc<ServerSession>) -> Result<(), Interrupt> {
+        let leases = LockPath::new(&self.path.child(LEASES))?;
+        match zk.retry(|| zk.list(&leases)).await? {
+            Ok(names) if contenders(names.as_slice()).any(|name| name.kind == Kind::Lease) => {
+                let (path, recipe) = (self.path.as_str(), self.kind().recipe());
+                let reason = format!(
+                    "{path} is in use as a Semaphore, and {recipe} there would not exclude its permits: use one recipe \
+                     in all clients, or another path"
+                );
+                Err(Error::invalid("recipe", reason).into())
+            }
+            // Permits that may not be listed count as none.
+            Ok(_) | Err(_) => Ok(()),
         }
     }
 

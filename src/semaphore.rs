@@ -9,7 +9,7 @@ use crate::hold::guard;
 use crate::lock::{Lock, Waiting};
 use crate::options::Options;
 use crate::path::LockPath;
-use crate::queue::{Admission, Kind, Queue};
+use crate::queue::{Admission, Kind, LEASES, Queue, TURNS};
 use crate::session::Session;
 
 /// At most *n* permits in use at a time. Compatible with Curator's `InterProcessSemaphoreV2`.
@@ -20,6 +20,10 @@ use crate::session::Session;
 /// The number of permits is configured in every client, and not stored. If clients disagree, each takes permits only
 /// while no more than *its* number are in use, its own included. A client that allows fewer also keeps the waiters
 /// behind it waiting.
+///
+/// Use the path for nothing but semaphores. The nodes are below it, in `locks` and `leases`, so a semaphore does not see a
+/// [`Mutex`](crate::Mutex) or another lock there, and takes permits beside it. The other lock is refused while permits are
+/// in use.
 ///
 /// The [tokens](crate::FencingToken) of permits that are held at the same time order nothing.
 ///
@@ -65,8 +69,8 @@ impl Semaphore {
             return Err(Error::invalid("permits", "with none, nobody could ever acquire one; give at least one"));
         }
         let path = LockPath::new(path)?;
-        let turns = LockPath::new(&path.child("locks"))?;
-        let leases = LockPath::new(&path.child("leases"))?;
+        let turns = LockPath::new(&path.child(TURNS))?;
+        let leases = LockPath::new(&path.child(LEASES))?;
         let one = lock(session, &path, &options, (&turns, &leases), 1, permits)?;
         Ok(Self { one, turns, leases, permits })
     }
@@ -365,9 +369,10 @@ fn lock(
     permits: u32,
 ) -> Result<Lock> {
     // What is empty is deleted with the leases, and not whenever somebody gives up a turn.
-    let turn = Queue { removes: Arc::default(), ..Queue::new(turns, Kind::Lock) };
+    let turn = Queue { is_turn: true, removes: Arc::default(), ..Queue::new(turns, Kind::Lock) };
     let removes = Arc::new([leases.clone(), turns.clone(), path.clone()]);
-    let leases = Queue { path: leases.clone(), admission: Admission::Room { count, permits }, removes };
+    let leases =
+        Queue { admission: Admission::Room { count, permits }, removes, ..Queue::new(leases, Kind::Lease) };
     Lock::new(session, path, options, Some(turn), vec![leases], "permits")
 }
 

@@ -59,6 +59,16 @@ impl Kind {
         }
     }
 
+    /// The recipe with nodes of this kind.
+    pub(crate) fn recipe(self) -> &'static str {
+        match self {
+            Self::Lock => "a Mutex",
+            Self::Read | Self::Write => "an RwLock",
+            Self::Lease => "a Semaphore",
+            Self::Latch => "an Election",
+        }
+    }
+
     /// What stands between the guid and the number in the names we make.
     pub(crate) fn separator(self) -> &'static str {
         match self {

@@ -17,7 +17,7 @@ use crate::queue::parents::{Containers, MissingParents, Remedy, has_containers};
 use crate::queue::{Admission, Queue, ZkError, leave_out};
 use crate::session::{
     Alone, Arming, Connection, Created, Failure, Interrupt, Last, Names, NewNode, OwnNode, OwnNodes, Phase,
-    ServerSession, SessionOver, delete_abandoned, delete_in_background,
+    ServerSession, SessionOver, delete_in_background,
 };
 
 /// Empty containers vanish at any moment, so a missing parent is created again; but not for ever.
@@ -325,8 +325,8 @@ impl<'a> Place<'a> {
     /// Sets the position in a queue from a listing; leaves it unknown if our node is not listed. Fails if a quorum misses it.
     async fn judge(&mut self, queue: usize, listing: &Names) -> Result<(), Interrupt> {
         let zk = self.zk().clone();
-        let Waiter { queue: Queue { path, admission, .. }, .. } = self.waiters[queue];
-        delete_abandoned(&zk, path, listing);
+        let Waiter { queue: ours @ Queue { admission, .. }, .. } = self.waiters[queue];
+        ours.inspect(&zk, listing).await?;
         let mut names = Cow::Borrowed(listing.as_slice());
         self.delete_doubles(queue, &mut names);
         let own: Vec<_> = self.own(queue).filter_map(OwnNode::created).cloned().collect();
