@@ -42,6 +42,9 @@ pub(crate) enum Command {
         #[arg(long, value_name = "N", default_value_t = any_seed(), hide_default_value = true)]
         seed: u64,
     },
+    /// Cuts, stalls, restarts and deletions by hand in rounds, after each of which every free lock must be granted in a second
+    #[command(args_override_self = true)]
+    Random(Rounds),
     /// The client process of `flapping`.
     #[command(hide = true)]
     FlappingClient { hosts: String, acquires: usize },
@@ -74,6 +77,27 @@ pub(crate) struct Settings {
     /// Where the history and the timeline go [default: target/chaos/SEED]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+}
+
+/// The settings of `random`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Rounds {
+    /// Minutes, with or without a fraction; the last round is played to its end
+    #[arg(long = "minutes", value_name = "M", default_value = "10", value_parser = minutes)]
+    #[arg(allow_negative_numbers = true)]
+    pub(crate) duration: Duration,
+    /// Repeats the choices of another run [default: random]
+    #[arg(long, value_name = "N", default_value_t = any_seed(), hide_default_value = true)]
+    pub(crate) seed: u64,
+    /// Where the history of a round with a finding goes [default: target/chaos/random-SEED]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+impl Rounds {
+    pub(crate) fn out(&self) -> PathBuf {
+        self.out.clone().unwrap_or_else(|| format!("target/chaos/random-{}", self.seed).into())
+    }
 }
 
 /// An alias, because a field declared as `Vec` would be an option that may be repeated.

@@ -1,10 +1,12 @@
 //! A client process: runs one workload in its own session until the parent stops it.
 
 mod acquire;
+pub(crate) mod crew;
 mod election;
 mod locks;
 mod multi;
 mod permits;
+mod quiet;
 mod rw;
 mod visit;
 mod ways;
@@ -17,21 +19,20 @@ use std::time::Duration;
 use clap::Args;
 use fastrand::Rng;
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use rustix::process::{Signal, set_parent_process_death_signal};
-use testbed::history::{History, Journal, Process, now};
+use testbed::history::{Journal, Process, now};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Options, Session, Trust};
 
 use crate::arguments::{millis, trust};
-use crate::leftover;
 use crate::line::{Mark, What};
 use crate::workload::Workload;
 
-type Result<T = (), E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
+use self::crew::{Crew, Task};
+
+pub(crate) type Result<T = (), E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
 /// The arguments of a client process, given by its parent.
 #[derive(Args, Clone, Debug)]
@@ -51,7 +52,7 @@ pub(crate) struct Orders {
 
 /// The phase of the run, set by the parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Phase {
+pub(crate) enum Phase {
     Storm,
     /// All faults are healed. Locks are held only briefly, so that waits are short.
     Calm,
@@ -61,7 +62,7 @@ enum Phase {
 
 /// The state of one task of a client.
 #[derive(Clone, Debug)]
-struct Worker {
+pub(crate) struct Worker {
     process: Process,
     name: Arc<str>,
     journal: Journal,
@@ -75,6 +76,8 @@ struct Worker {
     phase: watch::Receiver<Phase>,
     /// Distinguishes the tasks of a client.
     number: u64,
+    /// Of how many of 24 places in queues nobody awaits the turn at first.
+    neglects: u8,
 }
 
 impl Worker {
@@ -117,35 +120,21 @@ pub(crate) async fn run(orders: Orders) -> Result {
     let session = connect(&orders, &phase).await?;
     let options = Options::new().with_trust(orders.trust);
     let session = session.with_lock_options(options.clone());
-    let process = History::to_journal(journal.clone()).process(Arc::clone(&name));
     // A restarted process must not repeat itself, or it would add the same elements.
     let seed = name.bytes().fold(orders.seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
-    let mut random = Rng::with_seed(seed);
-    let mut tasks = JoinSet::new();
-    for (number, task) in (0..).zip(tasks_of(orders.workload)) {
-        let worker = Worker {
-            process: process.clone(),
-            name: Arc::clone(&name),
-            journal: journal.clone(),
-            session: session.clone(),
-            options: options.clone(),
-            timeout: orders.session,
-            register: orders.register.clone(),
-            random: random.fork(),
-            phase: phase.clone(),
-            number,
-        };
-        tasks.spawn(task(worker));
-    }
+    let crew = Crew {
+        name: Arc::clone(&name),
+        journal: journal.clone(),
+        session: session.clone(),
+        options,
+        timeout: orders.session,
+        register: orders.register.clone(),
+        random: Rng::with_seed(seed),
+        phase,
+        neglects: 0,
+    };
+    crew.work(tasks_of(orders.workload)).await?;
     let note = |what| journal.write(&Mark::new(&name, what));
-    while let Some(ended) = tasks.join_next().await {
-        ended??;
-    }
-    let left = leftover::of_session(&session.client().expect("a client"), orders.session).await;
-    match left {
-        Ok(left) => left.into_iter().try_for_each(|node| note(What::Left { node }))?,
-        Err(error) => note(What::Wrong { text: format!("cannot list leftover nodes: {error}") })?,
-    }
     let closed = session.close().await;
     let what = match closed {
         Ok(()) => What::Closed,
@@ -153,8 +142,6 @@ pub(crate) async fn run(orders: Orders) -> Result {
     };
     Ok(note(what)?)
 }
-
-type Task = fn(Worker) -> BoxFuture<'static, Result>;
 
 /// The concurrent tasks of a workload.
 fn tasks_of(workload: Workload) -> Vec<Task> {

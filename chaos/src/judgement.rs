@@ -3,9 +3,11 @@
 mod excuses;
 mod facts;
 mod findings;
+mod free;
 mod margins;
 mod pace;
 mod reading;
+mod round;
 mod table;
 
 use std::error::Error;
@@ -26,6 +28,7 @@ use crate::timeline;
 use crate::workload::{Workload, path, promises};
 
 pub(crate) use self::findings::Promise;
+pub(crate) use self::round::{Round, of_round};
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
@@ -88,13 +91,17 @@ fn judge(course: &Course, facts: &Facts, out: &Path) -> Result<bool> {
     let pace = Pace::of(&facts.events, course);
 
     let mut findings = Findings::default();
-    judge_objects(&mut findings, course, &reading::of(facts, &excuses));
+    let objects = course.workloads.iter().flat_map(|workload| workload.objects()).copied();
+    judge_objects(&mut findings, objects, &reading::of(facts, &excuses));
     margins.late.iter().for_each(|late| findings.add(Promise::Loss, late));
-    judge_clients(&mut findings, course, facts, &excuses);
+    judge_clients(&mut findings, &course.wrong, facts, &excuses);
+    judge_left(&mut findings, facts);
     judge_progress(&mut findings, course, facts, &pace);
     judge_updates(&mut findings, course);
     judge_ways(&mut findings, course, facts);
-    judge_nodes(&mut findings, course, facts);
+    for node in &course.left {
+        findings.add(Promise::Nodes, format!("{node} was left behind"));
+    }
     findings.write(&out.join("violations.txt"))?;
     table::print(course, facts, &findings, &mut margins, &pace);
     println!("{pages} pages of the timeline, the history and all violations are in {}", out.display());
@@ -102,8 +109,8 @@ fn judge(course: &Course, facts: &Facts, out: &Path) -> Result<bool> {
 }
 
 /// Judges each object by its promises.
-fn judge_objects(findings: &mut Findings, course: &Course, events: &[Event]) {
-    for object in course.workloads.iter().flat_map(|workload| workload.objects()) {
+fn judge_objects(findings: &mut Findings, objects: impl Iterator<Item = &'static str>, events: &[Event]) {
+    for object in objects {
         let path = path(object);
         let own: Vec<_> = events.iter().filter(|event| *event.object == path).cloned().collect();
         let history = History::from_events(own);
@@ -117,7 +124,7 @@ fn judge_objects(findings: &mut Findings, course: &Course, events: &[Event]) {
     }
 }
 
-fn judge_clients(findings: &mut Findings, course: &Course, facts: &Facts, excuses: &Excuses) {
+fn judge_clients(findings: &mut Findings, wrong: &[String], facts: &Facts, excuses: &Excuses) {
     for mark in &facts.marks {
         match &mark.what {
             What::Wrong { text } => findings.add(Promise::Clients, format!("{}: {text}", mark.process)),
@@ -128,7 +135,7 @@ fn judge_clients(findings: &mut Findings, course: &Course, facts: &Facts, excuse
             _ => {}
         }
     }
-    course.wrong.iter().for_each(|text| findings.add(Promise::Clients, text));
+    wrong.iter().for_each(|text| findings.add(Promise::Clients, text));
     for event in facts.unanswered() {
         if !excuses.killed().any(|(process, _)| process == &*event.process) {
             let (process, object) = (&event.process, &event.object);
@@ -146,8 +153,7 @@ fn judge_progress(findings: &mut Findings, course: &Course, facts: &Facts, pace:
     }
 }
 
-fn judge_nodes(findings: &mut Findings, course: &Course, facts: &Facts) {
-    course.left.iter().for_each(|node| findings.add(Promise::Nodes, format!("{node} was left behind")));
+fn judge_left(findings: &mut Findings, facts: &Facts) {
     for mark in &facts.marks {
         if let What::Left { node } = &mark.what {
             findings.add(

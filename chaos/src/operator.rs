@@ -58,15 +58,16 @@ impl Accomplice for Operator {
     }
 }
 
-struct Deletion {
-    hosts: String,
-    journal: Journal,
-    path: String,
-    random: Rng,
+/// A deletion in the lock at `path`.
+pub(crate) struct Deletion {
+    pub(crate) hosts: String,
+    pub(crate) journal: Journal,
+    pub(crate) path: String,
+    pub(crate) random: Rng,
 }
 
 impl Deletion {
-    async fn delete_node(mut self) -> Result<(), Error> {
+    pub(crate) async fn delete_node(mut self) -> Result<(), Error> {
         let client = connect(&self.hosts).await?;
         let dirs = dirs(&client, &self.path).await?;
         let Some(dir) = self.random.choice(dirs) else { return Ok(()) };
@@ -78,6 +79,25 @@ impl Deletion {
             Some(name) => self.delete(&client, &format!("{dir}/{name}")).await.map(|_| ()),
             None => Ok(()),
         }
+    }
+
+    /// Deletes all nodes of this session in these locks, or some.
+    pub(crate) async fn delete_nodes_of(mut self, session: i64, paths: &[String]) -> Result<(), Error> {
+        let client = connect(&self.hosts).await?;
+        let all = self.random.bool();
+        for path in paths {
+            for dir in dirs(&client, path).await.unwrap_or_default() {
+                for name in client.list_children(&dir).await.unwrap_or_default() {
+                    let node = format!("{dir}/{name}");
+                    let is_own =
+                        client.check_stat(&node).await?.is_some_and(|stat| stat.ephemeral_owner == session);
+                    if is_own && (all || self.random.bool()) {
+                        self.delete(&client, &node).await?;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     async fn delete_path(self) -> Result<(), Error> {
@@ -123,12 +143,12 @@ impl Deletion {
 }
 
 /// The session has the timeout of the clients', and unanswered requests end with it.
-async fn connect(hosts: &str) -> Result<Client, Error> {
+pub(crate) async fn connect(hosts: &str) -> Result<Client, Error> {
     Client::connector().with_session_timeout(SESSION).connect(hosts).await
 }
 
 /// The parents of the nodes of the lock at `path`.
-async fn dirs(client: &Client, path: &str) -> Result<Vec<String>, Error> {
+pub(crate) async fn dirs(client: &Client, path: &str) -> Result<Vec<String>, Error> {
     if path != crate::workload::path("permits") {
         return Ok(vec![path.to_owned()]);
     }

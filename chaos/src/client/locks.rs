@@ -49,7 +49,7 @@ async fn hold(mut worker: Worker, object: &str, options: Options) -> Result {
     Ok(())
 }
 
-async fn enter(worker: &mut Worker, mutex: &Mutex, path: &str) -> Option<(Visit, MutexGuard)> {
+pub(super) async fn enter(worker: &mut Worker, mutex: &Mutex, path: &str) -> Option<(Visit, MutexGuard)> {
     let way = Way::any(worker);
     let futures =
         Futures { wait: mutex.lock(), enqueue: mutex.enqueue(), attempt: mutex.try_lock_for(way.limit()) };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use testbed::history::{Held, Releasing, now};
 use tokio::time::{MissedTickBehavior, interval, timeout};
-use zookeeper_recipes::{Error, HoldState, LockGuard};
+use zookeeper_recipes::{Error, HoldState, LockGuard, Loss};
 
 use super::Worker;
 use crate::line::What;
@@ -70,8 +70,9 @@ impl Visit {
             }
             tokio::select! {
                 biased;
-                _ = &mut reported, if !self.lost => {
+                loss = &mut reported, if !self.lost => {
                     self.lost = true;
+                    self.note(worker, loss);
                     self.held.iter().for_each(Held::lost);
                 }
                 _ = looks.tick() => {
@@ -89,14 +90,21 @@ impl Visit {
         }
     }
 
+    fn note(&self, worker: &Worker, loss: Loss) {
+        if loss == Loss::Expired {
+            worker.note(What::Expired { object: self.object.as_str().into() });
+        }
+    }
+
     /// Returns whether it found a loss which `lost()` has not reported yet.
     fn look(&mut self, worker: &Worker, guard: &impl LockGuard, last_look: &mut u64) -> bool {
         let before = now();
         match guard.state() {
             HoldState::Lost(_) if self.lost => {}
             HoldState::Lost(_) if self.watches => return true,
-            HoldState::Lost(_) => {
+            HoldState::Lost(loss) => {
                 self.lost = true;
+                self.note(worker, loss);
                 self.held.iter().for_each(|held| held.lost_since(*last_look));
             }
             state if self.lost => worker.wrong(format!("{}: {state:?} after it was lost", self.object)),

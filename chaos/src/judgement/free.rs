@@ -1,0 +1,148 @@
+//! How long locks were free while somebody waited for them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use testbed::history::{Event, Step};
+
+use super::facts::Facts;
+use crate::line::What;
+
+/// The longest time that a lock may be free while somebody waits for it, if nothing is wrong with machine and servers.
+pub(super) const LIMIT: u64 = 1_000_000_000;
+
+type Attempt = (Arc<str>, u64);
+
+/// A stretch in which a lock, or a family of them, had no holder and was waited for.
+#[derive(Debug)]
+pub(super) struct Free {
+    pub(super) lock: String,
+    pub(super) begin: u64,
+    pub(super) end: u64,
+    /// Without the time in which a session that is over stood in the queue, or the machine or the servers stood still.
+    pub(super) time: u64,
+    /// Who waited at its end.
+    pub(super) waiters: Vec<Attempt>,
+}
+
+/// The state of one lock, or of those that are taken together.
+#[derive(Debug, Default)]
+struct Desk {
+    waiters: BTreeSet<Attempt>,
+    holders: BTreeSet<Attempt>,
+    /// Since when it is free and waited for.
+    free: Option<u64>,
+    /// Who waited before the last event.
+    last: Vec<Attempt>,
+}
+
+/// Of each lock the stretches from `calm` to `end`.
+pub(super) fn of(facts: &Facts, calm: u64, end: u64) -> Vec<Free> {
+    let last = last_steps(facts);
+    let mut desks = BTreeMap::<&str, Desk>::new();
+    let mut all = Vec::new();
+    for event in &facts.events {
+        let lock = family(&event.object);
+        let desk = desks.entry(lock).or_default();
+        let attempt = (Arc::clone(&event.process), event.attempt);
+        match &event.step {
+            Step::Acquire { .. } => drop(desk.waiters.insert(attempt)),
+            Step::Acquired { .. } => {
+                desk.waiters.remove(&attempt);
+                desk.holders.insert(attempt);
+            }
+            Step::AcquireFailed | Step::AcquireUnknown => drop(desk.waiters.remove(&attempt)),
+            Step::Lost { .. } | Step::Released | Step::ReleaseLost | Step::ReleaseUnknown => {
+                desk.holders.remove(&attempt);
+            }
+            // The guard was dropped.
+            Step::Release if last.get(&attempt) == Some(&event.at) => drop(desk.holders.remove(&attempt)),
+            _ => {}
+        }
+        desk.turn(facts, lock, calm, event.at.min(end), &mut all);
+    }
+    for (lock, desk) in &mut desks {
+        desk.close(facts, lock, calm, end, &mut all);
+    }
+    all
+}
+
+impl Desk {
+    /// Begins or ends a stretch after an event.
+    fn turn(&mut self, facts: &Facts, lock: &str, calm: u64, at: u64, all: &mut Vec<Free>) {
+        if !self.holders.is_empty() || self.waiters.is_empty() {
+            self.close(facts, lock, calm, at, all);
+            self.last.clear();
+        } else {
+            self.free.get_or_insert(at);
+            self.last = self.waiters.iter().cloned().collect();
+        }
+    }
+
+    fn close(&mut self, facts: &Facts, lock: &str, calm: u64, at: u64, all: &mut Vec<Free>) {
+        let Some(begin) = self.free.take().map(|begin| begin.max(calm)).filter(|begin| *begin < at) else {
+            return;
+        };
+        let waiters = std::mem::take(&mut self.last);
+        let time = at - begin - explained(facts, lock, &waiters, begin, at);
+        all.push(Free { lock: lock.to_owned(), begin, end: at, time, waiters });
+    }
+}
+
+/// The last step of each attempt.
+fn last_steps(facts: &Facts) -> BTreeMap<Attempt, u64> {
+    facts.events.iter().map(|event| ((Arc::clone(&event.process), event.attempt), event.at)).collect()
+}
+
+/// Locks that are taken together are one: of those that wait for several, one has its turn in all.
+fn family(object: &str) -> &str {
+    let families = ["/chaos/multi", "/chaos/one-by-one"];
+    families.into_iter().find(|family| object.starts_with(family)).unwrap_or(object)
+}
+
+/// How much of a stretch is explained by stalls, and by nodes of sessions that are over.
+fn explained(facts: &Facts, lock: &str, waiters: &[Attempt], begin: u64, end: u64) -> u64 {
+    let mut covered = Vec::new();
+    for mark in &facts.marks {
+        let since = match &mark.what {
+            What::Dead { object, since } if family(object) == lock => *since,
+            What::Stalled { since }
+                if ["machine", "servers"].contains(&&*mark.process)
+                    || waiters.iter().any(|(waiter, _)| *waiter == mark.process) =>
+            {
+                *since
+            }
+            _ => continue,
+        };
+        let (since, until) = (since.max(begin), mark.at.min(end));
+        if since < until {
+            covered.push((since, until));
+        }
+    }
+    covered.sort_unstable();
+    let (mut sum, mut reached) = (0, begin);
+    for (since, until) in covered {
+        sum += until.saturating_sub(since.max(reached));
+        reached = reached.max(until);
+    }
+    sum
+}
+
+/// The events of a lock from an instant on, and what was done to its nodes.
+pub(super) fn excerpt(facts: &Facts, lock: &str, from: u64) -> Vec<(u64, String)> {
+    let is_near = |event: &&Event| event.at >= from && family(&event.object) == lock;
+    let events = facts.events.iter().filter(is_near).map(|event| {
+        (event.at, format!("{} {} attempt {}: {:?}", event.process, event.object, event.attempt, event.step))
+    });
+    let about = format!("\"{lock}");
+    let marks = facts.marks.iter().filter(|mark| mark.at >= from);
+    let marks = marks.map(|mark| (mark.at, format!("{}: {:?}", mark.process, mark.what)));
+    let marks = marks.filter(|(_, text)| text.contains(&about) || text.contains("Session {"));
+    let faults = facts.faults.iter().filter(|struck| struck.end >= from).map(|struck| {
+        let millis = (struck.end - struck.begin) / 1_000_000;
+        (struck.begin, format!("{}: {} for {millis} ms", struck.target, struck.fault))
+    });
+    let mut all: Vec<_> = events.chain(marks).chain(faults).collect();
+    all.sort();
+    all
+}

@@ -1,0 +1,147 @@
+//! One session, on a thread of its own that can be stopped, with a proxy before each server.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use testbed::Ensemble;
+use testbed::history::{Journal, now};
+use testbed::proxy::Proxy;
+use tokio::runtime::Builder;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{MissedTickBehavior, interval};
+use zookeeper_recipes::Session;
+use zookeeper_recipes::zookeeper_client::{Client, SessionState};
+
+use super::{Result, SESSION};
+use crate::client::crew::{Crew, busy, idle, keepers};
+use crate::line::{Mark, What};
+
+const BEAT: Duration = Duration::from_millis(10);
+const STALL: u64 = 40_000_000;
+
+/// What a session does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Habit {
+    /// It uses all recipes at once.
+    Busy,
+    /// It does nothing most of the time.
+    Idle,
+    /// It has few nodes, and keeps them for long.
+    Keeps,
+}
+
+/// What the thread is asked to do.
+enum Order {
+    /// To work, and to say how that ended.
+    Work(Box<Crew>, oneshot::Sender<Result<()>>),
+    /// To do nothing at all.
+    Stall(Duration),
+}
+
+pub(super) struct Peer {
+    pub(super) session: Session,
+    pub(super) proxies: Arc<[Proxy]>,
+    pub(super) habit: Habit,
+    /// The name of the present round, and where it is recorded.
+    pub(super) record: Arc<Mutex<Option<(Arc<str>, Journal)>>>,
+    orders: mpsc::UnboundedSender<Order>,
+}
+
+impl Peer {
+    pub(super) async fn start(ensemble: &Ensemble, habit: Habit) -> Result<Self> {
+        let mut proxies = Vec::new();
+        for i in 0..ensemble.len() {
+            proxies.push(Proxy::start(&ensemble.server(i).hosts()).await?);
+        }
+        let hosts = proxies.iter().map(Proxy::hosts).collect::<Vec<_>>().join(",");
+        let (orders, given) = mpsc::unbounded_channel();
+        let (connected, connects) = oneshot::channel();
+        let record = Arc::default();
+        let seen = Arc::clone(&record);
+        std::thread::Builder::new().spawn(move || serve(&hosts, habit, connected, given, seen))?;
+        Ok(Self { session: connects.await??, proxies: proxies.into(), habit, record, orders })
+    }
+
+    /// Begins to work for a round.
+    pub(super) fn work(&self, crew: Crew) -> oneshot::Receiver<Result<()>> {
+        let (done, ended) = oneshot::channel();
+        *self.record.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((Arc::clone(&crew.name), crew.journal.clone()));
+        // The thread lives as long as this value.
+        let _ = self.orders.send(Order::Work(Box::new(crew), done));
+        ended
+    }
+
+    /// Stops its thread for this time, from the next moment on at which it does not work.
+    pub(super) fn stall(&self, time: Duration) {
+        let _ = self.orders.send(Order::Stall(time));
+    }
+
+    /// A call for [`Self::stall`] that may be made from anywhere.
+    pub(super) fn staller(&self) -> impl Fn(Duration) + Send + Sync + 'static {
+        let orders = self.orders.clone();
+        move |time| drop(orders.send(Order::Stall(time)))
+    }
+}
+
+type Connected = Result<Session>;
+
+fn serve(
+    hosts: &str,
+    habit: Habit,
+    connected: oneshot::Sender<Connected>,
+    mut orders: mpsc::UnboundedReceiver<Order>,
+    record: Arc<Mutex<Option<(Arc<str>, Journal)>>>,
+) {
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let connector = Client::connector().with_session_timeout(SESSION);
+        let session = match Session::connect_with(connector, hosts).await {
+            Ok(session) => session,
+            Err(error) => return drop(connected.send(Err(error.into()))),
+        };
+        tokio::spawn(watch(session.clone(), record));
+        let _ = connected.send(Ok(session));
+        while let Some(order) = orders.recv().await {
+            match order {
+                Order::Work(crew, done) => {
+                    let tasks = match habit {
+                        Habit::Busy => busy(),
+                        Habit::Idle => idle(),
+                        Habit::Keeps => keepers(),
+                    };
+                    tokio::spawn(async move { drop(done.send(crew.work(tasks).await)) });
+                }
+                Order::Stall(time) => std::thread::sleep(time),
+            }
+        }
+    });
+}
+
+/// Records when the thread did not run, and what the session reports about itself.
+async fn watch(session: Session, record: Arc<Mutex<Option<(Arc<str>, Journal)>>>) {
+    let mut beat = interval(BEAT);
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut last, mut seen) = (now(), None);
+    loop {
+        beat.tick().await;
+        let since = std::mem::replace(&mut last, now());
+        let at = last;
+        let connected = matches!(session.state(), SessionState::SyncConnected | SessionState::ConnectedReadOnly);
+        let Some((name, journal)) = record.lock().unwrap_or_else(PoisonError::into_inner).clone() else {
+            continue;
+        };
+        let note = |what| {
+            let mark = Mark { at, process: Arc::clone(&name), what };
+            journal.write(&mark).expect("the journal can be written");
+        };
+        if at - since > STALL {
+            note(What::Stalled { since });
+        }
+        let state = Some((Arc::clone(&name), session.id().0, connected));
+        if state != seen {
+            note(What::Session { id: session.id().0, connected });
+            seen = state;
+        }
+    }
+}
