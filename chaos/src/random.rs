@@ -33,8 +33,9 @@ use crate::workload::{Workload, path};
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// The sessions' timeout.
-const SESSION: Duration = Duration::from_secs(4);
+/// The sessions' timeout. One that was cut off needs up to a third of it until it is trusted again, which must be well below the
+/// second that a free lock may take.
+const SESSION: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(200);
 /// The sessions.
 const HABITS: [Habit; 7] =
@@ -44,7 +45,9 @@ const STORM: std::ops::Range<u64> = 5_000..11_000;
 /// How long the sessions go on working when all faults have ended.
 const CALM: Duration = Duration::from_millis(3_000);
 /// How long they may take to finish: sessions that are over end meanwhile, and all that wait must have had their turn.
-const PATIENCE: Duration = Duration::from_secs(12);
+const PATIENCE: Duration = Duration::from_secs(8);
+/// How long sessions may take to connect again when the servers are complete.
+const RECONNECT: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(100);
 /// The servers are slow if they take longer than this to answer a write of somebody who has no part in the round.
 const SLOW: u64 = 100_000_000;
@@ -144,6 +147,12 @@ async fn play(
     let storm = Storm { hosts: ensemble.hosts(), journal: journal.clone(), ends: Instant::now() + length };
     storm.rage(ensemble, peers, operator, random).await?;
     ensemble.settled().await?;
+    // A connection that was lost is a fault, too, until there is another.
+    let mut wrong = Vec::new();
+    let connecting = join_all(peers.iter().map(Peer::connected));
+    if timeout(RECONNECT, connecting).await.is_err() {
+        wrong.push(format!("a session was not connected {RECONNECT:?} after the last fault"));
+    }
     let calm = now();
     phase.send_replace(Phase::Calm);
     let finished = async {
@@ -155,7 +164,6 @@ async fn play(
         ended = finished => ended,
         failed = look(ensemble, peers, &journal) => return Err(failed.expect_err("it goes on")),
     };
-    let mut wrong = Vec::new();
     match ended {
         Ok(all) => {
             for done in all {

@@ -1,6 +1,6 @@
 //! Sessions that do nothing most of the time.
 
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use zookeeper_recipes::Mutex;
 
 use super::locks::enter;
@@ -32,7 +32,12 @@ pub(super) async fn long(mut worker: Worker) -> Result {
     while !worker.should_stop() {
         let Some((mut visit, guard)) = enter(&mut worker, &mutex, &path).await else { continue };
         let (time, mut phase) = (worker.up_to(2.5), worker.phase.clone());
-        let work = async { drop(timeout(time, phase.wait_for(|phase| *phase != Phase::Storm)).await) };
+        let least = worker.up_to(0.02);
+        let work = async {
+            // An error is the end of the hold.
+            let _ = timeout(time, phase.wait_for(|phase| *phase != Phase::Storm)).await;
+            sleep(least).await;
+        };
         visit.stay(&mut worker, &guard, work).await;
         visit.leave(&mut worker, guard).await;
     }

@@ -71,7 +71,7 @@ pub(crate) fn of_round(round: &Round, out: &Path) -> Result<Verdict> {
                 waiters.join(", ")
             ),
         );
-        about.get_or_insert(free.lock.clone());
+        about.get_or_insert((free.lock.clone(), free.begin));
     }
     let count = |is: fn(&Step) -> bool| facts.events.iter().filter(|event| is(&event.step)).count();
     let verdict = Verdict {
@@ -125,20 +125,22 @@ fn judge_trust(findings: &mut Findings, facts: &Facts, session: u64) {
     }
 }
 
-fn print(findings: &Findings, facts: &Facts, round: &Round, about: Option<String>) {
+fn print(findings: &Findings, facts: &Facts, round: &Round, about: Option<(String, u64)>) {
     let all = || Promise::ALL.iter().flat_map(|promise| findings.of(*promise));
     for sentence in all().take(SHOWN) {
         println!("VIOLATION {sentence}");
     }
     // A sentence begins with the lock that it is about.
     let lock = about.or_else(|| {
-        all().find_map(|sentence| {
+        let words = |sentence: &str| {
             sentence.split([':', ' ', ',']).find(|word| word.starts_with("/chaos/")).map(str::to_owned)
-        })
+        };
+        all().find_map(|sentence| words(sentence)).map(|lock| (lock, round.end))
     });
-    let Some(lock) = lock else { return };
-    let lines = free::excerpt(facts, &lock, 0);
-    println!("The last of what was recorded about {lock}, in ms from the end of the last fault:");
+    let Some((lock, until)) = lock else { return };
+    let mut lines = free::excerpt(facts, &lock, 0);
+    lines.retain(|(at, _)| *at <= until);
+    println!("The last of what was recorded about {lock} until then, in ms from the end of the last fault:");
     for (at, line) in &lines[lines.len().saturating_sub(LINES)..] {
         println!("{:>9.1} {line}", (at.cast_signed() - round.calm.cast_signed()) as f64 / 1e6);
     }

@@ -8,7 +8,7 @@ use testbed::history::{Journal, now};
 use testbed::proxy::Proxy;
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 use zookeeper_recipes::Session;
 use zookeeper_recipes::zookeeper_client::{Client, SessionState};
 
@@ -17,7 +17,8 @@ use crate::client::crew::{Crew, busy, idle, keepers};
 use crate::line::{Mark, What};
 
 const BEAT: Duration = Duration::from_millis(10);
-const STALL: u64 = 40_000_000;
+/// Trust allows for timers that are late by a little more.
+const STALL: u64 = 25_000_000;
 
 /// What a session does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +73,13 @@ impl Peer {
         ended
     }
 
+    /// Waits until its session reports a connection.
+    pub(super) async fn connected(&self) {
+        while !is_connected(&self.session) {
+            sleep(BEAT).await;
+        }
+    }
+
     /// Stops its thread for this time, from the next moment on at which it does not work.
     pub(super) fn stall(&self, time: Duration) {
         let _ = self.orders.send(Order::Stall(time));
@@ -82,6 +90,10 @@ impl Peer {
         let orders = self.orders.clone();
         move |time| drop(orders.send(Order::Stall(time)))
     }
+}
+
+fn is_connected(session: &Session) -> bool {
+    matches!(session.state(), SessionState::SyncConnected | SessionState::ConnectedReadOnly)
 }
 
 type Connected = Result<Session>;
@@ -127,7 +139,7 @@ async fn watch(session: Session, record: Arc<Mutex<Option<(Arc<str>, Journal)>>>
         beat.tick().await;
         let since = std::mem::replace(&mut last, now());
         let at = last;
-        let connected = matches!(session.state(), SessionState::SyncConnected | SessionState::ConnectedReadOnly);
+        let connected = is_connected(&session);
         let Some((name, journal)) = record.lock().unwrap_or_else(PoisonError::into_inner).clone() else {
             continue;
         };
