@@ -222,16 +222,46 @@ async fn judge_excuses_a_late_loss_for_longer_if_another_fault_followed_held_pin
     let lost_at = |lost: u64| {
         let loss = step("c1.1", 1, lost, json!({"step": "lost", "since": ms(lost)}));
         let story = Story::of_two().without_release().with(loss).with_session(500);
-        story.with(fault("pings-held", "c1.1", 20, 440))
+        let mut held = fault("pings-held", "c1.1", 20, 440);
+        held["target"] = json!("server 2 (leader 1)");
+        story.with(held)
     };
     lost_at(680).assert_clean().await;
     lost_at(850).assert_violation("reported its loss 450.0 ms after c2.1 was granted the lock").await;
-    let cut_off = |lost, begin| lost_at(lost).with(fault("follower-cut-off", "server 2", begin, 1000));
+    let cut_off = |lost, begin| lost_at(lost).with(fault("follower-cut-off", "server 2 (leader 1)", begin, 1000));
     cut_off(850, 430).assert_clean().await;
     cut_off(850, 441).assert_violation("reported its loss").await;
     cut_off(1200, 430).assert_violation("reported its loss").await;
     lost_at(850).with(fault("client-partition", "c1.1", 430, 1000)).assert_clean().await;
     lost_at(850).with(fault("client-partition", "c2.1", 430, 1000)).assert_violation("reported its loss").await;
+}
+
+/// The news comes to the client from its server, and to that from the leader.
+#[tokio::test]
+async fn judge_takes_no_fault_of_a_server_that_has_no_part_in_the_news_for_the_reason_of_a_late_loss() {
+    let with = |kind: &str, target: &str| {
+        let loss = step("c1.1", 1, 850, json!({"step": "lost", "since": ms(850)}));
+        let story = Story::of_two().without_release().with(loss).with_session(500);
+        let mut held = fault("pings-held", "c1.1", 20, 440);
+        held["target"] = json!("server 2 (leader 1)");
+        let mut other = fault(kind, "", 430, 1000);
+        (other["target"], other["clients"]) = (json!(target), json!([]));
+        story.with(held).with(other)
+    };
+    for (kind, target) in
+        [("server-pause", "server 2"), ("slow-disk", "server 2"), ("leader-isolation", "server 1")]
+    {
+        with(kind, target).assert_clean().await;
+    }
+    for (kind, target) in [
+        ("server-pause", "server 0"),
+        ("slow-disk", "server 0"),
+        ("follower-kill", "server 0"),
+        ("partition", "server 0"),
+        ("follower-cut-off", "server 0 (leader 1)"),
+    ] {
+        with(kind, target).assert_violation("reported its loss 450.0 ms after c2.1 was granted the lock").await;
+    }
 }
 
 #[tokio::test]
@@ -240,19 +270,35 @@ async fn judge_excuses_a_late_loss_after_the_operator_deleted_the_node() {
     reported_late().with(deleted(460)).assert_violation("reported its loss").await;
 }
 
-/// The session timeout is 10 ms, so a holder must know of the deletion within 260 ms.
+/// The session timeout is 30 ms, so a holder must know of the deletion within 260 ms.
 #[tokio::test]
 async fn judge_excuses_a_deletion_by_the_operator_for_a_limited_time() {
-    let reported = |sent: u64| reported_late().with_session(10).with(deleted(sent));
+    let reported = |sent: u64| reported_late().with_session(30).with(deleted(sent));
     reported(195).assert_clean().await;
     reported(185).assert_violation("reported its loss").await;
     // A process that is paused then cannot know of it in time.
     reported(185).with(fault("long-client-pause", "c1.1", 350, 440)).assert_clean().await;
     let looked = |at| reported(195).with(step("c1.1", 1, at, json!({"step": "confirmed"})));
     looked(449).assert_clean().await;
-    let releases = |sent| Story::of_two().with_session(10).change("c1.1", "release", at(450)).with(deleted(sent));
+    let releases = |sent| Story::of_two().with_session(30).change("c1.1", "release", at(450)).with(deleted(sent));
     releases(195).change("c1.1", "released", at(451)).assert_clean().await;
     releases(185).change("c1.1", "released", at(451)).assert_violation("was granted while inside").await;
+}
+
+/// The session timeout is 150 ms. A holder that is connected knows within 300 ms, and one that reports that it is not
+/// trusts in its session for 400 ms at most.
+#[tokio::test]
+async fn judge_excuses_a_deletion_for_a_whole_timeout_only_if_the_holder_was_suspended() {
+    let reported = |sent: u64| reported_late().with_session(150).with(deleted(sent));
+    reported(155).assert_clean().await;
+    reported(145).assert_violation("reported its loss").await;
+    let mark = |process: &str, at: u64, what: &str| json!({"at": ms(at), "process": process, "mark": what, "object": "/chaos/election"});
+    let suspended = |sent, at| reported(sent).with(mark("c1.1", at, "suspended"));
+    suspended(145, 120).assert_clean().await;
+    suspended(145, 200).assert_clean().await;
+    suspended(145, 120).with(mark("c1.1", 140, "resumed")).assert_violation("reported its loss").await;
+    suspended(45, 40).assert_violation("reported its loss").await;
+    reported(145).with(mark("c2.1", 120, "suspended")).assert_violation("reported its loss").await;
 }
 
 #[tokio::test]

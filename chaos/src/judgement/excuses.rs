@@ -63,8 +63,10 @@ impl Stretch {
 #[derive(Clone, Copy, Debug)]
 struct Removal {
     sent: u64,
-    /// When its holder must know of it.
+    /// When a holder that is connected must know of it.
     known: u64,
+    /// When one that is not can no longer trust in its session.
+    over: u64,
 }
 
 /// The folder of a node, and its number.
@@ -79,6 +81,8 @@ pub(super) struct Excuses {
     /// By object and token.
     deleted: HashMap<(String, i64), Removal>,
     killed: Vec<(String, u64)>,
+    /// When the holds of each process were suspended.
+    suspended: HashMap<Arc<str>, Vec<(u64, u64)>>,
 }
 
 impl Excuses {
@@ -96,7 +100,9 @@ impl Excuses {
                     let begin = silent_since(struck, &facts.faults);
                     for client in &struck.clients {
                         let late = facts.faults.iter().any(|other| {
-                            keeps_news_from(client, other) && other.begin <= end && begin + lonely <= other.end
+                            keeps_news_from(client, struck, other)
+                                && other.begin <= end
+                                && begin + lonely <= other.end
                         });
                         let end = if late { end + session } else { end };
                         let stretch = Stretch::new(begin + lonely, end, Reason::PingsHeld);
@@ -121,6 +127,15 @@ impl Excuses {
                     let stretch = Stretch::new(*since, mark.at, Reason::Starved);
                     excuses.by_process.entry(Arc::clone(&mark.process)).or_default().push(stretch);
                 }
+                // All holds of a process have the same session.
+                What::Suspended { .. } => {
+                    excuses.suspended.entry(Arc::clone(&mark.process)).or_default().push((mark.at, u64::MAX));
+                }
+                What::Resumed { .. } => {
+                    for (_, end) in excuses.suspended.get_mut(&mark.process).into_iter().flatten() {
+                        *end = mark.at.min(*end);
+                    }
+                }
                 What::Moved { token, node, .. } => drop(moved.insert(node.clone(), *token)),
                 // A process that loses the new node before it hears of it cannot name it.
                 What::Moving { token, node, .. } => {
@@ -137,9 +152,10 @@ impl Excuses {
             let dir = node.rsplit_once('/').map_or("", |(dir, _)| dir);
             let object = dir.strip_suffix("/leases").unwrap_or(dir).to_owned();
             // An unanswered deletion may happen until the operator's session has ended.
-            let known = done.unwrap_or(sent + session) + session + GRACE;
-            let removal = excuses.deleted.entry((object, token)).or_insert(Removal { sent, known });
-            removal.known = removal.known.max(known);
+            let done = done.unwrap_or(sent + session);
+            let (known, over) = (done + session / 3 + GRACE, done + session + GRACE);
+            let removal = excuses.deleted.entry((object, token)).or_insert(Removal { sent, known, over });
+            (removal.known, removal.over) = (removal.known.max(known), removal.over.max(over));
         }
         excuses.by_process.values_mut().for_each(merge);
         excuses
@@ -157,7 +173,14 @@ impl Excuses {
         let removal = self.deleted.get(&(object.to_owned(), token))?;
         // A process that was paused before it had to know need not know until it resumes.
         let ran = self.still(process, at).map_or(at, |still| still.since);
-        (removal.sent <= at && ran <= removal.known).then_some(removal.sent)
+        let known = if self.was_suspended(process, removal) { removal.over } else { removal.known };
+        (removal.sent <= at && ran <= known).then_some(removal.sent)
+    }
+
+    /// Whether the process reported meanwhile that it had no connection, or a silent one.
+    fn was_suspended(&self, process: &str, removal: &Removal) -> bool {
+        let all = self.suspended.get(process).into_iter().flatten();
+        all.clone().any(|(begin, end)| *begin <= removal.known && removal.sent <= *end)
     }
 
     /// The excuse at an instant of a process, independent of its grants.
@@ -189,25 +212,34 @@ impl Excuses {
 
 /// Since when a server whose pings are held back has answered none: it may have been stopped when that began.
 fn silent_since(held: &Struck, faults: &[Struck]) -> u64 {
-    let server = |struck: &Struck| struck.target.split(" (").next().map(str::to_owned);
     let was_stopped = |other: &&Struck| {
         let is_meanwhile = other.begin <= held.begin && held.begin <= other.end;
-        other.fault == Kind::ServerPause && is_meanwhile && server(other) == server(held)
+        other.fault == Kind::ServerPause && is_meanwhile && servers(other).0 == servers(held).0
     };
     faults.iter().filter(was_stopped).map(|other| other.begin).fold(held.begin, u64::min)
 }
 
-/// Whether a fault may keep the news of an expired session from its client. Trust ends one timeout later at the latest.
-fn keeps_news_from(client: &str, fault: &Struck) -> bool {
+/// The server that a fault hits; and if that is the link between a follower and its leader, the leader.
+fn servers(struck: &Struck) -> (&str, Option<&str>) {
+    match struck.target.split_once(" (leader ") {
+        Some((follower, leader)) => (follower, leader.strip_suffix(')')),
+        None => (&struck.target, None),
+    }
+}
+
+/// Whether a fault may keep the news of an expired session from its client, whose server's pings were held back. Trust ends one
+/// timeout later at the latest.
+fn keeps_news_from(client: &str, held: &Struck, fault: &Struck) -> bool {
+    let (server, leader) = servers(held);
+    let hit = servers(fault).0;
     match fault.fault {
-        Kind::LeaderKill
-        | Kind::FollowerKill
-        | Kind::ServerPause
-        | Kind::SlowDisk
-        | Kind::RollingRestart
-        | Kind::Partition
-        | Kind::FollowerCutOff
-        | Kind::LeaderIsolation => true,
+        // It hits all of them.
+        Kind::RollingRestart => true,
+        Kind::FollowerKill | Kind::FollowerCutOff => hit == server,
+        // The news comes from the leader.
+        Kind::LeaderKill | Kind::ServerPause | Kind::SlowDisk | Kind::Partition | Kind::LeaderIsolation => {
+            hit == server || leader.is_some_and(|leader| hit.strip_prefix("server ") == Some(leader))
+        }
         Kind::ClientPartition | Kind::Flapping => fault.clients.iter().any(|hit| hit == client),
         _ => false,
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use testbed::history::{Event, Step};
+use testbed::history::Step;
 
 use super::facts::Facts;
 use crate::line::What;
@@ -128,17 +128,19 @@ fn explained(facts: &Facts, lock: &str, waiters: &[Attempt], begin: u64, end: u6
     sum
 }
 
-/// The events of a lock from an instant on, and what was done to its nodes.
-pub(super) fn excerpt(facts: &Facts, lock: &str, from: u64) -> Vec<(u64, String)> {
-    let is_near = |event: &&Event| event.at >= from && family(&event.object) == lock;
-    let events = facts.events.iter().filter(is_near).map(|event| {
+/// The events of a lock, what was done to its nodes, and what happened to the servers and to these processes.
+pub(super) fn excerpt(facts: &Facts, lock: &str, is_named: impl Fn(&str) -> bool) -> Vec<(u64, String)> {
+    let events = facts.events.iter().filter(|event| family(&event.object) == lock).map(|event| {
         (event.at, format!("{} {} attempt {}: {:?}", event.process, event.object, event.attempt, event.step))
     });
     let about = format!("\"{lock}");
-    let marks = facts.marks.iter().filter(|mark| mark.at >= from);
-    let marks = marks.map(|mark| (mark.at, format!("{}: {:?}", mark.process, mark.what)));
-    let marks = marks.filter(|(_, text)| text.contains(&about) || text.contains("Session {"));
-    let faults = facts.faults.iter().filter(|struck| struck.end >= from).map(|struck| {
+    let marks = facts.marks.iter().filter_map(|mark| {
+        let is_session = matches!(mark.what, What::Session { .. }) && is_named(&mark.process);
+        let text = format!("{}: {:?}", mark.process, mark.what);
+        (is_session || text.contains(&about)).then_some((mark.at, text))
+    });
+    let faults = facts.faults.iter().filter(|struck| struck.clients.is_empty() || is_named(&struck.target));
+    let faults = faults.map(|struck| {
         let millis = (struck.end - struck.begin) / 1_000_000;
         (struck.begin, format!("{}: {} for {millis} ms", struck.target, struck.fault))
     });

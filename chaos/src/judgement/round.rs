@@ -138,7 +138,8 @@ fn print(findings: &Findings, facts: &Facts, round: &Round, about: Option<(Strin
         all().find_map(|sentence| words(sentence)).map(|lock| (lock, round.end))
     });
     let Some((lock, until)) = lock else { return };
-    let mut lines = free::excerpt(facts, &lock, 0);
+    let is_named = |process: &str| all().any(|sentence| sentence.contains(process));
+    let mut lines = free::excerpt(facts, &lock, is_named);
     lines.retain(|(at, _)| *at <= until);
     println!("The last of what was recorded about {lock} until then, in ms from the end of the last fault:");
     for (at, line) in &lines[lines.len().saturating_sub(LINES)..] {
