@@ -1,7 +1,7 @@
 //! Rounds of random faults on the sessions of one process, three servers and a hasty operator.
 //!
 //! A round begins with cuts, held and silent connections, stalls, servers that are killed and paused, and deletions by hand. Then
-//! all faults end, and every lock that is free must be granted to somebody who waits for it, within a second.
+//! all faults end, and every lock that is free must be granted to one of its waiters, within a second.
 
 mod faults;
 mod peer;
@@ -9,7 +9,7 @@ mod peer;
 use std::error::Error;
 use std::fs;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
@@ -18,7 +18,7 @@ use testbed::Ensemble;
 use testbed::history::{Journal, now};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
-use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode};
+use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
 use zookeeper_recipes::{Options, Session};
 
 use self::faults::Storm;
@@ -49,6 +49,8 @@ const PATIENCE: Duration = Duration::from_secs(8);
 /// How long sessions may take to connect again when the servers are complete.
 const RECONNECT: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(100);
+/// A thread that runs later than this was given no time.
+const STALL: u64 = 40_000_000;
 /// The servers are slow if they take longer than this to answer a write of somebody who has no part in the round.
 const SLOW: u64 = 100_000_000;
 const PROBE: &str = "/chaos-probe";
@@ -79,20 +81,20 @@ pub(crate) async fn run(settings: Rounds) -> Result<bool> {
     for number in 1.. {
         let folder = out.join(format!("round-{number}"));
         let round = play(&mut ensemble, &peers, &operator, &mut random, number, &folder.join("processes")).await?;
-        let verdict = judgement::of_round(&round, &folder)?;
-        grants += verdict.grants;
-        longest = longest.max(verdict.longest);
+        let numbers = judgement::of_round(&round, &folder)?;
+        grants += numbers.grants;
+        longest = longest.max(numbers.longest);
         println!(
             "chaos: +{:.0} s, round {number}: {} grants, {} faults, {} deletions by hand, {} losses; free locks were granted \
              within {:.0} ms after the faults",
             began.elapsed().as_secs_f64(),
-            verdict.grants,
-            verdict.faults,
-            verdict.deletions,
-            verdict.losses,
-            verdict.longest.as_secs_f64() * 1e3,
+            numbers.grants,
+            numbers.faults,
+            numbers.deletions,
+            numbers.losses,
+            numbers.longest.as_secs_f64() * 1e3,
         );
-        if !verdict.is_clean {
+        if !numbers.is_clean {
             println!(
                 "chaos: random, seed {seed}: a promise was broken in round {number}; its history is in {}",
                 folder.display()
@@ -144,25 +146,27 @@ async fn play(
         }));
     }
     let length = Duration::from_millis(random.u64(STORM));
-    let storm = Storm { hosts: ensemble.hosts(), journal: journal.clone(), ends: Instant::now() + length };
-    storm.rage(ensemble, peers, operator, random).await?;
-    ensemble.settled().await?;
-    // A connection that was lost is a fault, too, until there is another.
+    let hosts = ensemble.hosts();
+    let storm = Storm { hosts: hosts.clone(), journal: journal.clone(), ends: Instant::now() + length };
     let mut wrong = Vec::new();
-    let connecting = join_all(peers.iter().map(Peer::connected));
-    if timeout(RECONNECT, connecting).await.is_err() {
-        wrong.push(format!("a session was not connected {RECONNECT:?} after the last fault"));
-    }
-    let calm = now();
-    phase.send_replace(Phase::Calm);
-    let finished = async {
+    let course = async {
+        storm.rage(ensemble, peers, operator, random).await?;
+        ensemble.settled().await?;
+        // A connection that was lost is a fault, too, until there is another.
+        let connecting = join_all(peers.iter().map(Peer::connected));
+        if timeout(RECONNECT, connecting).await.is_err() {
+            wrong.push(format!("a session was not connected {RECONNECT:?} after the last fault"));
+        }
+        let calm = now();
+        phase.send_replace(Phase::Calm);
         sleep(CALM).await;
         phase.send_replace(Phase::Stop);
-        timeout(PATIENCE, join_all(working)).await
+        let ended = timeout(PATIENCE, join_all(working)).await;
+        Ok::<_, Box<dyn Error + Send + Sync>>((calm, ended))
     };
-    let ended = tokio::select! {
-        ended = finished => ended,
-        failed = look(ensemble, peers, &journal) => return Err(failed.expect_err("it goes on")),
+    let (calm, ended) = tokio::select! {
+        done = course => done?,
+        () = look(&hosts, peers, &journal) => unreachable!("it never returns"),
     };
     match ended {
         Ok(all) => {
@@ -182,73 +186,87 @@ async fn play(
     Ok(Round { session: SESSION, calm, end, wrong, folder: folder.to_owned() })
 }
 
-/// Records which locks wait for the end of a session that is over, and when the servers or the machine are slow.
-async fn look(ensemble: &Ensemble, peers: &[Peer], journal: &Journal) -> Result<()> {
-    let client = Client::connector().with_session_timeout(SESSION).connect(&ensemble.hosts()).await?;
-    let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
-    // It is there from the second round on.
-    let _ = client.create(PROBE, b"", &open).await;
-    let write = |process: &str, at, what| {
-        journal.write(&Mark { at, process: process.into(), what }).expect("the journal can be written");
-    };
-    let beats = Arc::new(Mutex::new(journal.clone()));
-    let beating = Arc::downgrade(&beats);
+/// Records which locks wait for the end of a session that is over, and when the servers or the machine are slow. It never
+/// returns.
+async fn look(hosts: &str, peers: &[Peer], journal: &Journal) {
+    let _beats = beat(journal.clone());
+    loop {
+        // Faults end it again and again.
+        let since = now();
+        let Ok(client) = Client::connector().with_session_timeout(SESSION).connect(hosts).await else {
+            note(journal, "servers", What::Stalled { since });
+            continue;
+        };
+        let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        // It is there from the second round on.
+        let _ = client.create(PROBE, b"", &open).await;
+        tokio::select! {
+            () = probe(&client, journal) => {}
+            () = find_dead(&client, peers, journal) => {}
+        }
+    }
+}
+
+fn note(journal: &Journal, process: &str, what: What) {
+    journal.write(&Mark { at: now(), process: process.into(), what }).expect("the journal can be written");
+}
+
+/// Records when the machine gave this process no time, until the value is dropped.
+fn beat(journal: Journal) -> Arc<()> {
+    let alive = Arc::new(());
+    let beating = Arc::downgrade(&alive);
     std::thread::spawn(move || {
         let mut last = now();
-        while let Some(journal) = beating.upgrade() {
+        while beating.upgrade().is_some() {
             std::thread::sleep(Duration::from_millis(10));
             let since = std::mem::replace(&mut last, now());
-            if last - since > 40_000_000 {
-                let mark = Mark { at: last, process: "machine".into(), what: What::Stalled { since } };
-                let journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
-                // The round may be over, and its files gone.
-                let _ = journal.write(&mark);
+            if last - since > STALL {
+                note(&journal, "machine", What::Stalled { since });
             }
         }
     });
-    let probed = async {
-        let mut beat = interval(LOOK / 2);
-        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            beat.tick().await;
-            let sent = now();
-            client.set_data(PROBE, b"", None).await?;
-            let at = now();
-            if at - sent > SLOW {
-                write("servers", at, What::Stalled { since: sent });
+    alive
+}
+
+/// Writes again and again, and records when that takes long. It ends with an error.
+async fn probe(client: &Client, journal: &Journal) {
+    let mut beat = interval(LOOK / 2);
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        beat.tick().await;
+        let since = now();
+        let written = client.set_data(PROBE, b"", None).await;
+        if written.is_err() || now() - since > SLOW {
+            note(journal, "servers", What::Stalled { since });
+        }
+        if written.is_err() {
+            return;
+        }
+    }
+}
+
+/// Lists the nodes of sessions that are over again and again. It ends with an error.
+async fn find_dead(client: &Client, peers: &[Peer], journal: &Journal) {
+    let mut since = now();
+    let mut beat = interval(LOOK);
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        beat.tick().await;
+        let began = now();
+        for object in objects() {
+            let living: Vec<_> = peers.iter().map(|peer| peer.session.id().0).collect();
+            match has_dead(client, &path(object), &living).await {
+                Ok(true) => note(journal, "operator", What::Dead { object: path(object), since }),
+                Ok(false) => {}
+                Err(_) => return,
             }
         }
-    };
-    let listed = async {
-        let mut since = now();
-        let mut beat = interval(LOOK);
-        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            beat.tick().await;
-            let began = now();
-            for object in objects() {
-                let living: Vec<_> = peers.iter().map(|peer| peer.session.id().0).collect();
-                if has_dead(&client, &path(object), &living).await? {
-                    write("operator", now(), What::Dead { object: path(object), since });
-                }
-            }
-            since = began;
-        }
-    };
-    let never: std::result::Result<
-        (std::convert::Infallible, std::convert::Infallible),
-        zookeeper_recipes::zookeeper_client::Error,
-    > = futures_util::future::try_join(probed, listed).await;
-    drop(beats);
-    never.map(|_| ()).map_err(Into::into)
+        since = began;
+    }
 }
 
 /// Whether a node in the queue belongs to none of these sessions.
-async fn has_dead(
-    client: &Client,
-    path: &str,
-    living: &[i64],
-) -> std::result::Result<bool, zookeeper_recipes::zookeeper_client::Error> {
+async fn has_dead(client: &Client, path: &str, living: &[i64]) -> std::result::Result<bool, ZkError> {
     // A path that is gone has no nodes.
     for dir in dirs(client, path).await.unwrap_or_default() {
         for name in client.list_children(&dir).await.unwrap_or_default() {

@@ -34,7 +34,7 @@ pub(crate) struct Round {
 
 /// The numbers of a round.
 #[derive(Debug)]
-pub(crate) struct Verdict {
+pub(crate) struct Numbers {
     pub(crate) is_clean: bool,
     pub(crate) grants: usize,
     pub(crate) losses: usize,
@@ -44,7 +44,7 @@ pub(crate) struct Verdict {
     pub(crate) longest: Duration,
 }
 
-pub(crate) fn of_round(round: &Round, out: &Path) -> Result<Verdict> {
+pub(crate) fn of_round(round: &Round, out: &Path) -> Result<Numbers> {
     let facts = Facts::read(&round.folder)?;
     let excuses = Excuses::of(&facts, round.session);
     let margins = margins::of(&facts, &excuses, round.session.as_nanos() as u64);
@@ -74,7 +74,7 @@ pub(crate) fn of_round(round: &Round, out: &Path) -> Result<Verdict> {
         about.get_or_insert((free.lock.clone(), free.begin));
     }
     let count = |is: fn(&Step) -> bool| facts.events.iter().filter(|event| is(&event.step)).count();
-    let verdict = Verdict {
+    let numbers = Numbers {
         is_clean: findings.is_clean(),
         grants: count(|step| matches!(step, Step::Acquired { .. })),
         losses: count(|step| matches!(step, Step::Lost { .. })),
@@ -82,13 +82,13 @@ pub(crate) fn of_round(round: &Round, out: &Path) -> Result<Verdict> {
         deletions: facts.deletions().filter(|deletion| deletion.done.is_some()).count(),
         longest: Duration::from_nanos(stretches.iter().map(|free| free.time).max().unwrap_or_default()),
     };
-    if !verdict.is_clean {
+    if !numbers.is_clean {
         facts.write(&out.join(HISTORY))?;
         findings.write(&out.join("violations.txt"))?;
         timeline::draw(&facts.events, &facts.faults, &facts.marks, "chaos random", out)?;
         print(&findings, &facts, round, about);
     }
-    Ok(verdict)
+    Ok(numbers)
 }
 
 /// A session that lives, and was connected for half a timeout without a fault, has renewed the trust in it: that takes a third.
@@ -110,7 +110,9 @@ fn judge_trust(findings: &mut Findings, facts: &Facts, session: u64) {
             hits && overlaps(struck.begin, struck.end)
         });
         let stalled = facts.marks.iter().any(|it| match it.what {
-            What::Stalled { since } => it.process == mark.process && overlaps(since, it.at),
+            What::Stalled { since } => {
+                (it.process == mark.process || &*it.process == "servers") && overlaps(since, it.at)
+            }
             _ => false,
         });
         if is_steady && !disturbed && !stalled {

@@ -33,7 +33,7 @@ pub(super) enum Habit {
 
 /// What the thread is asked to do.
 enum Order {
-    /// To work, and to say how that ended.
+    /// To work, and to report how that ended.
     Work(Box<Crew>, oneshot::Sender<Result<()>>),
     /// To do nothing at all.
     Stall(Duration),
