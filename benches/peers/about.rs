@@ -10,7 +10,7 @@ use crate::contenders::{Contender, Field};
 pub(crate) struct About {
     pub(crate) circumstances: Circumstances,
     /// Names and versions.
-    pub(crate) versions: Vec<(&'static str, String)>,
+    pub(crate) versions: Vec<(String, String)>,
 }
 
 impl About {
@@ -19,13 +19,13 @@ impl About {
         let version = about.lines().find_map(|line| line.strip_prefix("Zookeeper version: "));
         let version = version.and_then(|version| version.split([',', '-']).next()).unwrap_or("unknown");
         let mut versions = vec![
-            ("zookeeper-recipes", env!("CARGO_PKG_VERSION").to_owned()),
-            ("zookeeper-client", locked("zookeeper-client").to_owned()),
-            ("ZooKeeper", version.to_owned()),
+            ("zookeeper-recipes".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
+            ("zookeeper-client".to_owned(), locked("zookeeper-client").to_owned()),
+            ("ZooKeeper".to_owned(), version.to_owned()),
         ];
         for contender in Contender::ALL {
             if let Some(peer) = contender.peer().and_then(|client| field.peer(client)) {
-                versions.push((contender.name(), peer.version().await?));
+                versions.push((contender.name().to_owned(), peer.version().await?));
             }
         }
         Ok(Self { circumstances: Circumstances::now()?, versions })

@@ -11,12 +11,16 @@ const BARS: [(Contender, &str); 4] = [
     (Contender::Curator, "#d9762b"),
     (Contender::Kazoo, "#8c8c8c"),
 ];
-const WIDTH: f64 = 820.0;
+const WIDTH: f64 = 960.0;
 /// Where the bars begin; names are to the left.
 const LEFT: f64 = 250.0;
-/// Where the longest bar ends; medians are to the right.
-const RIGHT: f64 = WIDTH - 50.0;
-const TOP: f64 = 84.0;
+/// Where the longest bar ends; medians are to the right, and the ratios to others.
+const RIGHT: f64 = WIDTH - 190.0;
+const RATIOS: [(Contender, f64, &str); 2] =
+    [(Contender::Curator, WIDTH - 135.0, "/ Curator"), (Contender::ClientLock, WIDTH - 65.0, "/ client's")];
+/// A ratio below this is far enough from 1 to be called slower.
+const BEHIND: f64 = 0.95;
+const TOP: f64 = 98.0;
 const BAR: f64 = 11.0;
 const GAP: f64 = 12.0;
 
@@ -27,16 +31,25 @@ pub(crate) fn svg(rows: &[Row], about: &About) -> String {
     };
     let ends = rows.iter().flat_map(bars).filter_map(|(_, _, rate)| rate.map(|rate| rate.median));
     let scale = (RIGHT - LEFT) / ends.fold(1.0, f64::max);
-    let mut body =
-        text(12.0, 22.0, "Speed of locks on ZooKeeper; 1 is the speed of the bare requests", "font-size=\"15\"");
+    let mut body = text(
+        12.0,
+        22.0,
+        "Speed of locks on ZooKeeper: a longer bar is better; 1 is the speed of the bare requests",
+        "font-size=\"15\"",
+    );
     let lines = "lines: from the 10th to the 90th percentile";
     let circumstances = format!("{}; {lines}", about.circumstances);
     body += &text(12.0, 40.0, &circumstances, "fill=\"#666\"");
     body += &text(12.0, 55.0, &about.versions(), "fill=\"#666\" font-size=\"9\"");
     for (place, (contender, colour)) in BARS.into_iter().enumerate() {
         let x = LEFT + 130.0 * place as f64;
-        body += &bar(x, 64.0, 10.0, colour);
-        body += &text(x + 15.0, 73.0, contender.name(), "");
+        body += &bar(x, 80.0, 10.0, colour);
+        body += &text(x + 15.0, 89.0, contender.name(), "");
+    }
+    body += &text(12.0, 69.0, &behind(rows), "");
+    body += &text(RATIOS[0].1, 78.0, "this crate, higher is better", "font-size=\"9\"");
+    for (_, x, title) in RATIOS {
+        body += &text(x, 90.0, title, "font-size=\"10\"");
     }
     let mut y = TOP;
     for row in rows {
@@ -52,7 +65,14 @@ pub(crate) fn svg(rows: &[Row], about: &About) -> String {
             body += &text(RIGHT + 14.0, y + BAR - 1.5, &format!("{:.2}", rate.median), "font-size=\"10\"");
             y += BAR;
         }
-        body += &text(12.0, (first + y) / 2.0 + 4.0, row.workload.name, "");
+        let middle = (first + y) / 2.0 + 4.0;
+        body += &text(12.0, middle, row.workload.name, "");
+        for (rival, x, _) in RATIOS {
+            let ratio = row.ratio(Contender::Ours, rival, Sample::rate);
+            let shown = ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{:.2}", ratio.median));
+            let slower = ratio.is_some_and(|ratio| ratio.median < BEHIND);
+            body += &text(x, middle, &shown, if slower { "fill=\"#b00020\" font-weight=\"bold\"" } else { "" });
+        }
     }
     let (floor, height) = (LEFT + scale, y + GAP);
     format!(
@@ -60,6 +80,29 @@ pub(crate) fn svg(rows: &[Row], about: &About) -> String {
          font-size=\"12\">\n<rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#fff\"/>\n{body}\
          <path d=\"M{floor:.1} {TOP}V{y}\" stroke=\"#222\" stroke-dasharray=\"4 3\"/>\n</svg>\n"
     )
+}
+
+/// Where this crate is slower than another.
+fn behind(rows: &[Row]) -> String {
+    let slower = |row: &&Row| {
+        let ratios = RATIOS.map(|(rival, ..)| row.ratio(Contender::Ours, rival, Sample::rate));
+        ratios.into_iter().flatten().any(|ratio| ratio.median < BEHIND)
+    };
+    let rate = |row: &Row, contender| {
+        let rate = row.ratio(contender, Contender::Floor, Sample::rate);
+        rate.map_or_else(|| "-".to_owned(), |rate| format!("{:.2}", rate.median))
+    };
+    let describe = |row: &Row| {
+        let [ours, curator, client] =
+            [Contender::Ours, Contender::Curator, Contender::ClientLock].map(|contender| rate(row, contender));
+        format!("{} ({ours}; Curator {curator}, client's lock {client})", row.workload.name)
+    };
+    let all: Vec<_> = rows.iter().filter(slower).map(describe).collect();
+    if all.is_empty() {
+        "this crate is behind in none".to_owned()
+    } else {
+        format!("behind in: {}", all.join("; "))
+    }
 }
 
 fn bar(x: f64, y: f64, width: f64, colour: &str) -> String {

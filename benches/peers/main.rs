@@ -3,6 +3,7 @@
 //! ```console
 //! $ zk-docker/run --peers cargo bench --bench peers --features interop
 //! $ zk-docker/run --peers cargo bench --bench peers --features interop -- --short hand-over
+//! $ cargo bench --bench peers --features interop -- --draw docs/peers.json
 //! ```
 //!
 //! The first takes less than ten minutes. `--short` takes less than one, which shows that all works, but Java has not
@@ -13,7 +14,7 @@
 //! that the benchmark starts; and what is reported are *ratios* to the bare requests of the same round.
 //! [`workloads`] lists what is done, [`contenders`] by whom; [`floor`] has the bare requests. Curator and kazoo run in
 //! processes of their own, which do whole rounds and measure them there. The table goes to the terminal; JSON with every
-//! round and a chart go to `target/peers`.
+//! round and a chart go to `target/peers`. `--draw` draws the chart beside such a file again, without measuring.
 
 mod about;
 mod chart;
@@ -64,7 +65,7 @@ fn arguments() -> Outcome<(Pace, Vec<String>)> {
     let mut pace = match &*flags.iter().map(String::as_str).collect::<Vec<_>>() {
         [] => LONG,
         ["--short"] => SHORT,
-        _ => return Err(format!("unknown options {flags:?}; there is --short").into()),
+        _ => return Err(format!("unknown options {flags:?}; there are --short and --draw FILE").into()),
     };
     if let Ok(rounds) = std::env::var("PEERS_ROUNDS") {
         pace.rounds = rounds.parse::<u32>()?.max(1);
@@ -74,8 +75,24 @@ fn arguments() -> Outcome<(Pace, Vec<String>)> {
     Ok((pace, words))
 }
 
+/// Draws the chart of the rounds in a file, beside it.
+fn draw(file: &Path) -> Outcome {
+    let report = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let (rows, about) = report::read(&serde_json::from_str(&report)?)?;
+    println!("{}", report::table(&rows));
+    fs::write(file.with_extension("svg"), chart::svg(&rows, &about))?;
+    println!("{}", file.with_extension("svg").display());
+    Ok(())
+}
+
 #[tokio::main]
 async fn main() -> Outcome {
+    let words: Vec<_> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    if let [flag, file] = &*words
+        && flag == "--draw"
+    {
+        return draw(Path::new(file));
+    }
     let (pace, words) = arguments()?;
     let is_chosen = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(&**word));
     let workloads: Vec<_> = WORKLOADS.iter().filter(|workload| is_chosen(workload.name)).collect();
@@ -99,7 +116,6 @@ async fn main() -> Outcome {
         eprintln!("{} …", workload.name);
         rows.push(rounds::measure(&server, &mut field, workload, pace).await?);
     }
-    println!("{}", report::table(&rows));
     println!(
         "\nFloor: bare requests. Others: in units of the floor of the same round; only requests are absolute numbers.\n\
          Each is the median of at most {} rounds, with the range from the 10th to the 90th percentile.\n\
@@ -113,8 +129,8 @@ async fn main() -> Outcome {
     }
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("peers");
     fs::create_dir_all(&folder)?;
-    fs::write(folder.join("peers.json"), serde_json::to_string_pretty(&report::json(&rows, &about))?)?;
-    fs::write(folder.join("peers.svg"), chart::svg(&rows, &about))?;
-    println!("{}", folder.display());
-    Ok(())
+    let file = folder.join("peers.json");
+    fs::write(&file, serde_json::to_string(&report::json(&rows, &about))?)?;
+    // The chart comes from the file, so that anybody can draw it again.
+    draw(&file)
 }

@@ -1,13 +1,17 @@
 //! The table on the terminal, and the same with every round as JSON.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
+use crate::Outcome;
 use crate::about::About;
+use crate::circumstances::Circumstances;
 use crate::contenders::{Absence, Contender};
 use crate::rounds::{Cell, Row};
 use crate::sample::Sample;
 use crate::summary::Summary;
-use crate::workloads::Measure;
+use crate::workloads::{Measure, WORKLOADS};
 
 /// A part of the table: what is compared, in which workloads.
 struct Part {
@@ -51,6 +55,10 @@ const PARTS: &[Part] = &[
     },
 ];
 
+/// Whom this crate is compared with.
+const RIVALS: [(Contender, &str); 2] =
+    [(Contender::Curator, "this crate / Curator"), (Contender::ClientLock, "this crate / client's lock")];
+
 /// The whole table, with aligned columns.
 pub(crate) fn table(rows: &[Row]) -> String {
     let others = &Contender::ALL[1..];
@@ -58,7 +66,9 @@ pub(crate) fn table(rows: &[Row]) -> String {
     for part in PARTS.iter().filter(|part| rows.iter().any(|row| (part.has)(row.workload.measure))) {
         let mut heads = vec![part.title, "floor"];
         heads.extend(others.iter().map(|contender| contender.name()));
-        heads.extend(part.is_ratio.then_some("this crate / Curator"));
+        if part.is_ratio {
+            heads.extend(RIVALS.map(|(_, title)| title));
+        }
         lines.push(Vec::new());
         lines.push(heads.into_iter().map(str::to_owned).collect());
         for row in rows.iter().filter(|row| (part.has)(row.workload.measure)) {
@@ -68,8 +78,10 @@ pub(crate) fn table(rows: &[Row]) -> String {
             let mut line = vec![row.workload.name.to_owned(), floor];
             line.extend(others.iter().map(|contender| cell(part, row, *contender)));
             if part.is_ratio {
-                let ratio = row.ratio(Contender::Ours, Contender::Curator, part.value);
-                line.push(ratio.map_or_else(|| "-".to_owned(), range));
+                line.extend(RIVALS.map(|(rival, _)| {
+                    let ratio = row.ratio(Contender::Ours, rival, part.value);
+                    ratio.map_or_else(|| "-".to_owned(), range)
+                }));
             }
             lines.push(line);
         }
@@ -121,18 +133,52 @@ fn aligned(lines: &[Vec<String>]) -> String {
     lines.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Summaries, and every sample.
+/// Summaries, and every sample. [`read`] reads it again.
 pub(crate) fn json(rows: &[Row], about: &About) -> Value {
-    let versions: serde_json::Map<_, _> =
-        about.versions.iter().map(|(name, version)| ((*name).to_owned(), json!(version))).collect();
     let rows: Vec<_> = rows.iter().map(row_json).collect();
     json!({
         "date": about.circumstances.date,
         "machine": about.circumstances.machine,
         "load": about.circumstances.load,
-        "versions": versions,
+        "versions": about.versions,
         "workloads": rows,
     })
+}
+
+/// The rounds in what [`json`] has made. Summaries are computed again.
+pub(crate) fn read(report: &Value) -> Outcome<(Vec<Row>, About)> {
+    let text = |key: &str| report[key].as_str().map(str::to_owned).ok_or_else(|| format!("no {key}"));
+    let circumstances = Circumstances { date: text("date")?, machine: text("machine")?, load: text("load")? };
+    let versions = serde_json::from_value(report["versions"].clone())?;
+    let mut rows = Vec::new();
+    for row in report["workloads"].as_array().ok_or("no workloads")? {
+        let workload = WORKLOADS.iter().find(|workload| row["name"] == workload.name);
+        let workload = workload.ok_or_else(|| format!("no workload is called {}", row["name"]))?;
+        let cells = Contender::ALL.map(|contender| read_cell(&row["contenders"][contender.name()]));
+        rows.push(Row::new(workload, cells.into_iter().collect::<Outcome<_>>()?));
+    }
+    Ok((rows, About { circumstances, versions }))
+}
+
+fn read_cell(value: &Value) -> Outcome<Cell> {
+    if let Some(why) = value["failed"].as_str() {
+        return Ok(Cell::Failed(why.to_owned()));
+    }
+    let Some(rounds) = value["rounds"].as_array() else {
+        let absence = if value.is_null() { Absence::NoSuchLock } else { Absence::NotInstalled };
+        return Ok(Cell::Absent(absence));
+    };
+    let sample = |round: &Value| {
+        let seconds = |key: &str| Some(Duration::from_secs_f64(round[key].as_f64()?));
+        Some(Sample {
+            cycles: round["cycles"].as_u64()? as usize,
+            elapsed: seconds("seconds")?,
+            cpu: seconds("cpu_seconds")?,
+            requests: round["requests"].as_u64()?,
+        })
+    };
+    let samples = rounds.iter().map(|round| sample(round).ok_or_else(|| format!("not a round: {round}")));
+    Ok(Cell::Measured(samples.collect::<Result<_, _>>()?))
 }
 
 fn row_json(row: &Row) -> Value {
@@ -165,6 +211,7 @@ fn row_json(row: &Row) -> Value {
         "workers": row.workload.workers,
         "contenders": Contender::ALL.map(contender).into_iter().collect::<serde_json::Map<_, _>>(),
         "rate_to_curator": summary(row.ratio(Contender::Ours, Contender::Curator, Sample::rate)),
+        "rate_to_client_lock": summary(row.ratio(Contender::Ours, Contender::ClientLock, Sample::rate)),
         "cpu_to_curator": summary(row.ratio(Contender::Ours, Contender::Curator, Sample::cpu)),
     })
 }

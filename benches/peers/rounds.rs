@@ -41,6 +41,11 @@ pub(crate) enum Cell {
 }
 
 impl Row {
+    /// With a cell for each contender.
+    pub(crate) fn new(workload: &'static Workload, cells: Vec<Cell>) -> Self {
+        Self { workload, cells }
+    }
+
     pub(crate) fn cell(&self, contender: Contender) -> &Cell {
         &self.cells[contender as usize]
     }
@@ -123,7 +128,7 @@ pub(crate) async fn measure(
             }
         }
     }
-    Ok(Row { workload, cells })
+    Ok(Row::new(workload, cells))
 }
 
 /// How many requests the server has received so far.
