@@ -148,3 +148,69 @@ pub(super) fn excerpt(facts: &Facts, lock: &str, is_named: impl Fn(&str) -> bool
     all.sort();
     all
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn step(process: &str, at: u64, what: Value) -> Value {
+        let mut line = json!({"at": at * MS, "process": process, "object": "/chaos/mutex", "attempt": 0});
+        line.as_object_mut().expect("an object").extend(what.as_object().expect("an object").clone());
+        line
+    }
+
+    /// One holds from 0 to 500, and another asks at 100. All faults end at 200, and the record at 3,000.
+    fn lines() -> Vec<Value> {
+        vec![
+            step("c1.1", 0, json!({"step": "acquire", "mode": "exclusive"})),
+            step("c1.1", 0, json!({"step": "acquired", "token": 1})),
+            step("c2.1", 100, json!({"step": "acquire", "mode": "exclusive"})),
+            step("c1.1", 500, json!({"step": "release"})),
+        ]
+    }
+
+    fn longest(lines: Vec<Value>) -> u64 {
+        let lines = lines.into_iter().map(|line| serde_json::from_value(line).expect("a line"));
+        let stretches = of(&Facts::of(lines.collect()), 200 * MS, 3_000 * MS);
+        stretches.iter().map(|free| free.time / MS).max().unwrap_or_default()
+    }
+
+    #[test]
+    fn waiter_that_never_gets_a_free_lock_is_found() {
+        assert_eq!(longest(lines()), 2_500);
+        let granted = step("c2.1", 700, json!({"step": "acquired", "token": 2}));
+        assert_eq!(longest([lines(), vec![granted]].concat()), 200);
+    }
+
+    #[test]
+    fn lock_that_is_held_or_not_waited_for_is_not_free() {
+        let mut held = lines();
+        held.pop();
+        assert_eq!(longest(held), 0);
+        let failed = step("c2.1", 400, json!({"step": "acquire_failed"}));
+        assert_eq!(longest([lines(), vec![failed]].concat()), 0);
+    }
+
+    #[test]
+    fn only_stalls_and_dead_sessions_that_concern_the_lock_explain_the_time() {
+        let mark = |process: &str, at: u64, what: Value| {
+            let mut line = json!({"at": at * MS, "process": process});
+            line.as_object_mut().expect("an object").extend(what.as_object().expect("an object").clone());
+            line
+        };
+        let stalled = json!({"mark": "stalled", "since": 900 * MS});
+        let dead = |object: &str| json!({"mark": "dead", "object": object, "since": 400 * MS});
+        let with = |marks: Vec<Value>| longest([lines(), marks].concat());
+        assert_eq!(with(vec![mark("c2.1", 1_000, stalled.clone())]), 2_400);
+        assert_eq!(with(vec![mark("servers", 1_000, stalled.clone())]), 2_400);
+        assert_eq!(with(vec![mark("c3.1", 1_000, stalled.clone())]), 2_500);
+        assert_eq!(with(vec![mark("operator", 1_500, dead("/chaos/mutex"))]), 1_500);
+        assert_eq!(with(vec![mark("operator", 1_500, dead("/chaos/again"))]), 2_500);
+        let both = vec![mark("operator", 1_500, dead("/chaos/mutex")), mark("machine", 1_000, stalled)];
+        assert_eq!(with(both), 1_500);
+    }
+}

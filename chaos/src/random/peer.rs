@@ -20,6 +20,9 @@ const BEAT: Duration = Duration::from_millis(10);
 /// Trust allows for timers that are late by a little more.
 const STALL: u64 = 25_000_000;
 
+/// The name in the present round, and where that is recorded.
+pub(super) type Record = Arc<Mutex<Option<(Arc<str>, Journal)>>>;
+
 /// What a session does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Habit {
@@ -44,7 +47,7 @@ pub(super) struct Peer {
     pub(super) proxies: Arc<[Proxy]>,
     pub(super) habit: Habit,
     /// The name of the present round, and where it is recorded.
-    pub(super) record: Arc<Mutex<Option<(Arc<str>, Journal)>>>,
+    pub(super) record: Record,
     orders: mpsc::UnboundedSender<Order>,
 }
 
@@ -57,7 +60,7 @@ impl Peer {
         let hosts = proxies.iter().map(Proxy::hosts).collect::<Vec<_>>().join(",");
         let (orders, given) = mpsc::unbounded_channel();
         let (connected, connects) = oneshot::channel();
-        let record = Arc::default();
+        let record = Record::default();
         let seen = Arc::clone(&record);
         std::thread::Builder::new().spawn(move || serve(&hosts, habit, connected, given, seen))?;
         Ok(Self { session: connects.await??, proxies: proxies.into(), habit, record, orders })
@@ -103,7 +106,7 @@ fn serve(
     habit: Habit,
     connected: oneshot::Sender<Connected>,
     mut orders: mpsc::UnboundedReceiver<Order>,
-    record: Arc<Mutex<Option<(Arc<str>, Journal)>>>,
+    record: Record,
 ) {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
@@ -131,7 +134,7 @@ fn serve(
 }
 
 /// Records when the thread did not run, and what the session reports about itself.
-async fn watch(session: Session, record: Arc<Mutex<Option<(Arc<str>, Journal)>>>) {
+async fn watch(session: Session, record: Record) {
     let mut beat = interval(BEAT);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut last, mut seen) = (now(), None);
