@@ -1,5 +1,7 @@
 //! An ephemeral node that is there over all sessions of a service.
 
+use testbed::frames::Op;
+use testbed::proxy::Request;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission, Stat};
 use zookeeper_recipes::{Error, KeptNode, Session, SessionEvent};
 
@@ -56,6 +58,15 @@ async fn node_goes_with_the_value_that_keeps_it() {
     until(&world.admin, &path, |stat| stat.is_none()).await;
 }
 
+fn is_create(request: &Request, path: &str) -> bool {
+    matches!(request.op, Op::Create | Op::Create2) && request.path == path
+}
+
+/// Whether this request read what is at `path`, and was answered.
+fn is_look(request: &Request, path: &str) -> bool {
+    request.watch && request.path == path && request.answer.is_some()
+}
+
 #[tokio::test]
 async fn node_of_somebody_else_is_left_alone() {
     let world = World::new().await;
@@ -63,11 +74,20 @@ async fn node_of_somebody_else_is_left_alone() {
     let path = format!("{}/taken", world.path);
     let foreign = CreateMode::Persistent.with_acls(Acls::anyone_all());
     let (taken, _) = world.admin.create(&path, b"theirs", &foreign).await.expect("created");
-    let node = world.session.keep_node(&path, DATA).expect("a valid path");
-    soon("a look", world.proxy.wait_for(|one| one.watch && one.path == path && one.answer.is_some())).await;
-    assert!(!node.is_created());
-    drop(node);
+    let creates = |all: &[Request]| all.iter().filter(|one| is_create(one, &path)).count();
     let other = world.session.keep_node(&path, DATA).expect("a valid path");
+    let node = world.session.keep_node(&path, DATA).expect("a valid path");
+    let looked = |all: &[Request]| all.iter().filter(|one| is_look(one, &path)).count() >= 2;
+    soon("a look of both", world.proxy.wait_until(looked)).await;
+    // A change wakes both. They create again only after they have reported what they saw at first.
+    let before = creates(&world.proxy.requests());
+    world.admin.set_data(&path, b"still theirs", None).await.expect("written");
+    soon("another create of both", world.proxy.wait_until(|all| creates(all) >= before + 2)).await;
+    assert!(!node.is_created() && !other.is_created());
+    assert!(futures_util::poll!(std::pin::pin!(node.created())).is_pending());
+    soon("its end", node.remove()).await.expect("there is nothing to remove");
+    let (data, stat) = world.admin.get_data(&path).await.expect("it is there");
+    assert_eq!((&*data, stat.czxid), (&b"still theirs"[..], taken.czxid));
     world.admin.delete(&path, None).await.expect("deleted");
     soon("the node", other.created()).await.expect("created");
     let (_, stat) = world.admin.get_data(&path).await.expect("it is there");
