@@ -10,7 +10,7 @@ use testbed::free_port;
 use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Error, Session, SessionEvent};
 
-use crate::support::{NO_AUTH, World, connect, hosts, refuse_checks, soon};
+use crate::support::{NO_AUTH, UNHURRIED, World, connect, ends_within, hosts, refuse_checks, soon};
 
 #[tokio::test]
 async fn events_follow_a_session_from_its_connection_to_its_end() {
@@ -52,14 +52,15 @@ async fn events_end_with_the_last_handle() {
 
 #[tokio::test]
 async fn check_takes_one_round_trip_and_fails_within_its_limit() {
-    let world = World::new().await;
+    let world = World::at(&hosts(), UNHURRIED).await;
     world.proxy.leave_out(|_| false);
     world.proxy.reset();
     let checked = world.session.check(Duration::from_secs(30)).await.expect("answered");
     assert_eq!(world.proxy.requests().len(), 1);
     assert!(!checked.trusted_for.is_zero(), "{checked:?}");
     world.proxy.refuse();
-    let error = world.session.check(Duration::from_millis(500)).await.expect_err("no server");
+    let limit = Duration::from_millis(500);
+    let error = ends_within(limit, world.session.check(limit)).await.expect_err("no server");
     assert!(matches!(&error, Error::Unavailable { failures, .. } if failures.len() <= 1), "{error:?}");
     let closed = connect(&world.hosts).await;
     closed.close().await.expect("closed");

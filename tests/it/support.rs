@@ -45,6 +45,14 @@ pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     }
 }
 
+/// Fails the test when a call with a time limit takes longer, by more than a second. Its own timer and the one here are of the
+/// same runtime, and the call is polled first, so a machine that stalls does not make it late. Give the session a timeout that
+/// is much longer than the limit, so that nothing else ends the call in time.
+pub(crate) async fn ends_within<F: Future>(limit: Duration, call: F) -> F::Output {
+    let ended = tokio::time::timeout(limit + Duration::from_secs(1), call).await;
+    ended.unwrap_or_else(|_| panic!("it goes on after {limit:?}"))
+}
+
 /// Whether the library sent this request by itself, to renew the trust in its session: a read of the root, or a
 /// transaction with only a check of it. It does so when trust is about to end, which is sooner on a machine that
 /// stalls.
