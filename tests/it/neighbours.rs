@@ -74,8 +74,14 @@ async fn tasks_of_one_session_take_few_watches() {
         tasks.push(waiter(&world, world.mutex(), count).await);
     }
     own_watch(&world, 1).await;
-    let watches = world.proxy.requests().iter().filter(|request| request.watch).count();
-    assert!(watches <= 2, "one on the holder, one of the next: {watches}");
+    let watches: Vec<_> = world.proxy.requests().into_iter().filter(|one| one.watch).map(|one| one.path).collect();
+    // After an eighth of the session timeout, which the arrivals may take, the hold watches its node, too.
+    let on_the_holder = watches.iter().filter(|path| **path == held.nodes()[0]).count();
+    let others = watches.len() - on_the_holder;
+    assert!(
+        on_the_holder <= 2 && others <= 1,
+        "{on_the_holder} on the holder, {others} on others, not only the next"
+    );
     let mut tokens = vec![held.fencing_token()];
     held.release().await.expect("released");
     for task in tasks {
@@ -268,16 +274,38 @@ async fn two_sessions_on_one_client_hand_over_by_the_server() {
 
 #[tokio::test]
 async fn hold_that_reached_its_limit_hands_nothing_over() {
+    let ways = Ways::new();
+    let _listening = ways.listen();
     let world = World::calm().await;
-    let limited = Options::new().with_max_hold(Duration::from_millis(50));
-    let mutex = Mutex::with_options(&world.session, &world.path, limited).expect("a mutex");
-    let held = mutex.lock().await.expect("held");
-    let next = waiter(&world, world.mutex(), 2).await;
-    assert_eq!(soon("the limit", held.lost()).await, Loss::MaxHold);
-    world.proxy.reset();
-    drop(held);
-    granted(next).await.release().await.expect("released");
-    world.wait_empty().await;
+    // Only a waiter with a watch on its own node can be handed the lock. On a busy machine that may take longer than a limit.
+    let limits = std::iter::successors(Some(Duration::from_millis(200)), |limit| Some(*limit * 2));
+    for limit in limits {
+        let limited = Options::new().with_max_hold(limit);
+        let limited = Mutex::with_options(&world.session, &world.path, limited).expect("a mutex");
+        // The limit begins with the grant, so both are in the queue before.
+        let held = world.mutex().lock().await.expect("held");
+        let limited = waiter(&world, limited, 2).await;
+        let next = waiter(&world, world.mutex(), 3).await;
+        let node = format!("{}/{}", world.path, world.children().await[2]);
+        held.release().await.expect("released");
+        let limited = granted(limited).await;
+        let watch = world.proxy.wait_for(|one| one.watch && one.path == node && one.answer.is_some());
+        let is_watched = tokio::select! {
+            biased;
+            _ = limited.lost() => false,
+            _ = watch => limited.state() == HoldState::Held,
+        };
+        assert_eq!(soon("the limit", limited.lost()).await, Loss::MaxHold);
+        let next = granted(next).await;
+        let is_listed = ways.has(next.fencing_token(), "Listed");
+        next.release().await.expect("released");
+        drop(limited);
+        world.wait_empty().await;
+        if is_watched {
+            assert!(is_listed, "{}", ways.summary());
+            break;
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
