@@ -7,14 +7,14 @@ use zookeeper_recipes::{
     DowngradeError, Error, HoldState, Loss, Mutex, Options, Owner, ReentrantMutex, RwLock, Semaphore,
 };
 
-use crate::family::{FAMILY, queue, turn};
-use crate::support::{TIMEOUT, World, hosts, soon};
+use crate::family::{FAMILY, turn};
+use crate::support::{TIMEOUT, UNHURRIED, World, hosts, soon};
 
-/// Long enough for a few requests, and shorter than trust lasts without a renewal.
+/// A limit that a test waits for.
 const LIMIT: Duration = Duration::from_millis(800);
 
-/// Allows for timers and a busy machine.
-const SLACK: Duration = Duration::from_secs(2);
+/// A limit that does not pass in a few requests, however busy the machine is.
+const AMPLE: Duration = Duration::from_secs(5);
 
 fn limited(limit: Duration) -> Options {
     Options::new().with_max_hold(limit)
@@ -23,22 +23,20 @@ fn limited(limit: Duration) -> Options {
 #[tokio::test]
 async fn hold_of_every_recipe_is_lost_at_its_limit_and_the_next_is_admitted() {
     let all = FAMILY.iter().map(async |kin| {
-        let world = World::new().await;
+        let world = World::at(&hosts(), UNHURRIED).await;
         let lock = (kin.make)(&world.session, &world.path, limited(LIMIT)).expect(kin.name);
         let rival = kin.rival(&world.other().await, &world.path);
         let before = Instant::now();
         let guard = lock.hold().await.expect("held");
-        let after = Instant::now();
         let (lost, changed) = (guard.lost(), guard.state_changed());
-        let waiting = queue(kin, &world, rival, guard.nodes().len()).await;
-        assert_eq!(guard.state(), HoldState::Held, "{}", kin.name);
-        assert_eq!(soon(kin.name, lost).await, Loss::MaxHold, "{}", kin.name);
-        let held = before.elapsed();
-        assert!(held >= LIMIT && after.elapsed() < LIMIT + SLACK, "{}: for {held:?}", kin.name);
+        let waiting = tokio::spawn(async move { rival.hold().await });
+        // Without the limit, the hold would look at its state for the first time when its trust is renewed.
+        let lost = tokio::time::timeout(UNHURRIED / 6, lost).await;
+        assert_eq!(lost.expect("noticed by a timer of its own"), Loss::MaxHold, "{}", kin.name);
+        assert!(before.elapsed() >= LIMIT, "{}: for {:?}", kin.name, before.elapsed());
         assert_eq!(changed.await, HoldState::Lost(Loss::MaxHold), "{}", kin.name);
         assert_eq!(guard.valid_for(), Duration::ZERO, "{}", kin.name);
         let next = turn(kin, waiting).await;
-        assert!(after.elapsed() < LIMIT + 2 * SLACK, "{}: the next after {:?}", kin.name, after.elapsed());
         assert!(next.fencing_token() > guard.fencing_token(), "{}", kin.name);
         let error = guard.release().await.expect_err("it is lost");
         assert!(matches!(error, Error::Lost(Loss::MaxHold)), "{}: {error:?}", kin.name);
@@ -53,10 +51,9 @@ async fn hold_without_listeners_deletes_its_node() {
     let world = World::new().await;
     let mutex = Mutex::with_options(&world.session, &world.path, limited(LIMIT)).expect("a mutex");
     let guard = mutex.lock().await.expect("held");
-    world.wait_children(1).await;
     world.wait_empty().await;
     assert_eq!(guard.state(), HoldState::Lost(Loss::MaxHold));
-    let again = mutex.lock().await.expect("held again");
+    let again = world.mutex().lock().await.expect("held again");
     assert_eq!((again.state(), guard.state()), (HoldState::Held, HoldState::Lost(Loss::MaxHold)));
     drop((guard, again));
     world.wait_empty().await;
@@ -66,9 +63,10 @@ async fn hold_without_listeners_deletes_its_node() {
 async fn validity_counts_down_to_the_end() {
     let world = World::new().await;
     let mutex = Mutex::with_options(&world.session, &world.path, limited(LIMIT)).expect("a mutex");
+    let asked = Instant::now();
     let guard = mutex.lock().await.expect("held");
     let mut last = guard.valid_for();
-    assert!(last <= LIMIT && last > LIMIT / 2, "{last:?}");
+    assert!(last <= LIMIT && last + asked.elapsed() >= LIMIT, "{last:?}");
     let mut looked = Instant::now();
     while guard.state() == HoldState::Held {
         looked = Instant::now();
@@ -88,13 +86,13 @@ async fn validity_counts_down_to_the_end() {
 async fn hold_that_is_released_in_time_is_not_lost() {
     for kin in &FAMILY {
         let world = World::new().await;
-        let lock = (kin.make)(&world.session, &world.path, limited(LIMIT)).expect(kin.name);
+        let lock = (kin.make)(&world.session, &world.path, limited(AMPLE)).expect(kin.name);
         let guard = lock.hold().await.expect("held");
         let lost = guard.lost();
         guard.release().await.expect(kin.name);
         kin.wait_empty(&world).await;
         if kin.name == "mutex" {
-            assert!(tokio::time::timeout(2 * LIMIT, lost).await.is_err(), "it was released, not lost");
+            assert!(tokio::time::timeout(AMPLE + LIMIT, lost).await.is_err(), "it was released, not lost");
         }
     }
 }
@@ -162,23 +160,24 @@ async fn limit_does_not_include_the_wait() {
     let waiting = tokio::spawn(async move { mutex.lock().await });
     world.wait_children(2).await;
     assert!(tokio::time::timeout(LIMIT, ahead.lost()).await.is_err(), "a healthy hold is not lost");
+    let before = Instant::now();
     ahead.release().await.expect("released");
     let guard = soon("its turn", waiting).await.expect("no panic").expect("held");
-    assert!(guard.valid_for() > LIMIT / 2, "{:?}", guard.valid_for());
+    assert!(guard.valid_for() + before.elapsed() >= LIMIT, "{:?}", guard.valid_for());
     guard.release().await.expect("released");
     world.wait_empty().await;
 }
 
 #[tokio::test]
 async fn locking_again_does_not_prolong_the_hold() {
-    let world = World::new().await;
-    let mutex = ReentrantMutex::with_options(&world.session, &world.path, limited(LIMIT)).expect("a mutex");
+    let world = World::at(&hosts(), UNHURRIED).await;
+    let mutex = ReentrantMutex::with_options(&world.session, &world.path, limited(AMPLE)).expect("a mutex");
     let owner = Owner::new();
     let outer = mutex.lock(&owner).await.expect("held");
-    let halfway = tokio::time::timeout(LIMIT / 2, outer.lost()).await;
-    assert!(halfway.is_err(), "its limit has not passed");
+    let later = tokio::time::timeout(LIMIT, outer.lost()).await;
+    assert!(later.is_err(), "its limit has not passed");
     let inner = mutex.lock(&owner).await.expect("ours");
-    assert!(inner.valid_for() <= LIMIT / 2, "{:?}", inner.valid_for());
+    assert!(inner.valid_for() <= AMPLE - LIMIT, "{:?}", inner.valid_for());
     // Another handle, with other options, enters the same hold.
     let unlimited = ReentrantMutex::new(&world.session, &world.path).expect("a mutex");
     let third = unlimited.lock(&owner).await.expect("ours");
@@ -187,22 +186,23 @@ async fn locking_again_does_not_prolong_the_hold() {
         let error = guard.release().await.expect_err("it is lost for all");
         assert!(matches!(error, Error::Lost(Loss::MaxHold)), "{error:?}");
     }
+    let again = Instant::now();
     let guard = mutex.lock(&owner).await.expect("held again");
-    assert!(guard.valid_for() > LIMIT / 2, "{:?}", guard.valid_for());
+    assert!(guard.valid_for() + again.elapsed() >= AMPLE, "{:?}", guard.valid_for());
     guard.release().await.expect("released");
     world.wait_empty().await;
 }
 
 #[tokio::test]
 async fn downgraded_writer_keeps_its_limit() {
-    let world = World::new().await;
-    let lock = RwLock::with_options(&world.session, &world.path, limited(LIMIT)).expect("a lock");
+    let world = World::at(&hosts(), UNHURRIED).await;
+    let lock = RwLock::with_options(&world.session, &world.path, limited(AMPLE)).expect("a lock");
     let writing = lock.write().await.expect("held");
     let lost = writing.lost();
-    let halfway = tokio::time::timeout(LIMIT / 2, writing.lost()).await;
-    assert!(halfway.is_err(), "its limit has not passed");
+    let later = tokio::time::timeout(LIMIT, writing.lost()).await;
+    assert!(later.is_err(), "its limit has not passed");
     let reading = writing.downgrade().await.expect("a reader");
-    assert!(reading.valid_for() <= LIMIT / 2, "{:?}", reading.valid_for());
+    assert!(reading.valid_for() <= AMPLE - LIMIT, "{:?}", reading.valid_for());
     assert_eq!(soon("the loss", reading.lost()).await, Loss::MaxHold);
     assert_eq!(lost.await, Loss::MaxHold, "the writer's signal continues with the reader");
     world.wait_empty().await;
