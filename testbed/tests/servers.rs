@@ -12,7 +12,8 @@ const SESSION: Duration = Duration::from_secs(4);
 /// Over before a follower gives up a leader whose pings it misses.
 const SHORT_SESSION: Duration = Duration::from_millis(1200);
 const POLL: Duration = Duration::from_millis(20);
-const LIMIT: Duration = Duration::from_secs(20);
+/// Far longer than anything takes that is waited for.
+const LIMIT: Duration = Duration::from_secs(60);
 
 async fn connect(hosts: &str) -> Client {
     connect_for(hosts, SESSION).await
@@ -172,14 +173,12 @@ async fn short_black_hole_loses_no_request() {
 
 #[tokio::test]
 async fn cut_follower_stops_serving_at_once() {
-    let ensemble = Ensemble::start(3).await.unwrap();
+    // A follower would give up a silent leader only after two minutes, which is longer than the test waits.
+    let ensemble = Ensemble::builder().sync_limit(600).start().await.unwrap();
     let leader = ensemble.leader().await.unwrap();
     let follower = ensemble.followers().await.unwrap()[0];
-    let started = Instant::now();
     ensemble.link(follower, leader).cut();
     wait_until_serving(&ensemble, follower, false).await;
-    // Before the 4 s after which a follower gives up a silent leader.
-    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
     ensemble.heal();
     ensemble.settled().await.unwrap();
 }
