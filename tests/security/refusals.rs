@@ -94,12 +94,11 @@ async fn wrong_passwords_are_refused_at_once() {
         [("wrong SASL password", "alice", "wander"), ("unknown SASL user", "carol", "wander")]
     {
         let counter = Counter::of(server.port()).await;
-        let began = Instant::now();
         let hosts = format!("127.0.0.1:{}", counter.port);
         let error = soon(wrong, Session::connect_with(user(name, password), &hosts)).await.expect_err(wrong);
-        println!("{wrong}: {} connections in {:.1?}: {error}", counter.count(), began.elapsed());
-        // Else it would be tried for a session timeout.
-        assert!(began.elapsed() < TIMEOUT && counter.count() <= 2, "{wrong}");
+        println!("{wrong}: {} connections: {error}", counter.count());
+        // Else it would be tried for a session timeout, with many connections.
+        assert!(counter.count() <= 2, "{wrong}: {} connections", counter.count());
         assert_eq!(error.kind(), ErrorKind::Client);
         let source = error.source().expect("what the client returned");
         assert_in_table(&[(wrong, format!("{error}: {source}").replace(&hosts, "*hosts*"))]);
