@@ -263,8 +263,8 @@ async fn time_limits_of_every_recipe_may_have_any_value() {
         for limit in [Duration::ZERO, Duration::from_nanos(1), Duration::from_millis(1), MOMENT] {
             match soon(kin.name, lock.try_hold_for(limit)).await {
                 Ok(None) => {}
-                // No server can answer in so short a time.
-                Err(Error::Unavailable { after, .. }) if after == limit && limit < MOMENT => {}
+                // No server can answer in so short a time, and on a busy machine not in a moment, either.
+                Err(Error::Unavailable { after, .. }) if after == limit && !limit.is_zero() => {}
                 other => panic!("{}: {other:?} for {limit:?}", kin.name),
             }
         }
@@ -286,7 +286,7 @@ async fn clients_that_disagree_on_the_permits_each_keep_to_their_own_number() {
     let permits = [many.acquire().await.expect("held"), many.acquire().await.expect("held")];
     assert_eq!(few.available_permits().await.expect("counted"), 0);
     assert!(few.try_acquire().await.expect("asked").is_none());
-    assert!(few.try_acquire_for(MOMENT).await.expect("asked").is_none());
+    assert!(few.try_acquire_for(4 * MOMENT).await.expect("asked").is_none());
     let given_up = async { while many.contenders().await.expect("listed").len() > 2 {} };
     soon("the end of its place", given_up).await;
     let third = many.try_acquire().await.expect("asked").expect("a third, within the larger number");

@@ -8,7 +8,7 @@ use testbed::proxy::Verdict;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission, SessionState};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex};
 
-use crate::support::{PATIENCE, TIMEOUT, World, soon};
+use crate::support::{PATIENCE, TIMEOUT, UNHURRIED, World, soon};
 
 #[tokio::test]
 async fn waiter_whose_session_expires_at_its_turn_is_not_admitted() {
@@ -180,7 +180,7 @@ async fn partition_longer_than_the_session_is_reported_before_the_next_grant() {
 
 #[tokio::test]
 async fn hold_survives_a_disconnect_that_ends_within_its_trust() {
-    let world = World::new().await;
+    let world = World::at(&crate::support::hosts(), UNHURRIED).await;
     let guard = world.mutex().lock().await.expect("held");
     world.proxy.refuse();
     assert_eq!(soon("the disconnect", guard.state_changed()).await, HoldState::Suspended);
