@@ -340,8 +340,7 @@ async fn term_is_cancelled_by_a_loss_and_followed_by_another() {
 /// Without a listener for the loss, a hold watches its node only after an eighth of the session timeout.
 #[tokio::test]
 async fn lead_campaigns_again_at_once_after_its_leadership_was_broken() {
-    let timeout = Duration::from_secs(40);
-    let world = World::at(&hosts(), timeout).await;
+    let world = World::at(&hosts(), UNHURRIED).await;
     let standing = election(&world.session, &world.path, "here");
     let mut terms = 0;
     let led = standing.lead(|term| {
@@ -356,7 +355,8 @@ async fn lead_campaigns_again_at_once_after_its_leadership_was_broken() {
             ControlFlow::Break(())
         }
     });
-    tokio::time::timeout(timeout / 16, led).await.expect("the loss was noticed late").expect("led");
+    // Before that eighth.
+    tokio::time::timeout(UNHURRIED / 10, led).await.expect("the loss was noticed late").expect("led");
     world.wait_empty().await;
 }
 

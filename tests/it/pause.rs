@@ -32,7 +32,7 @@ const REPORT: &str = "child reports ";
 const GAP: Duration = Duration::from_secs(1);
 
 /// The session timeout of the sleeping holder: long compared to the start-up time of a busy machine.
-const SLEEPER: Duration = Duration::from_secs(12);
+const SLEEPER: Duration = Duration::from_secs(20);
 
 const HOUR: f64 = 3600.0;
 

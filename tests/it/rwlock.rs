@@ -1,7 +1,6 @@
 //! Readers share, writers do not, and all are admitted in order. A writer can be downgraded to a reader.
 
 use std::sync::{Arc, Mutex as StdMutex};
-use std::time::Duration;
 
 use testbed::frames::{Kind, Op};
 use testbed::ledger::Ledger;
@@ -180,15 +179,15 @@ async fn loss_of_a_downgraded_hold_reaches_earlier_listeners() {
 /// Without a listener for the loss, a hold watches its node only after an eighth of the session timeout.
 #[tokio::test]
 async fn loss_of_a_downgraded_hold_is_noticed_at_once_for_earlier_listeners() {
-    let timeout = Duration::from_secs(40);
-    let world = World::at(&hosts(), timeout).await;
+    let world = World::at(&hosts(), UNHURRIED).await;
     let writing = rwlock(&world).write().await.expect("held");
     let lost = writing.lost();
     // The listener makes it watch the writer's node.
     world.proxy.wait_for(|request| request.watch && request.answer.is_some()).await;
     let reading = writing.downgrade().await.expect("a reader");
     world.admin.delete(&reading.nodes()[0], None).await.expect("deleted");
-    let loss = tokio::time::timeout(timeout / 16, lost).await.expect("the loss was noticed late");
+    // Before that eighth.
+    let loss = tokio::time::timeout(UNHURRIED / 10, lost).await.expect("the loss was noticed late");
     assert_eq!(loss, Loss::Deleted);
     world.wait_empty().await;
 }
