@@ -77,7 +77,7 @@ async fn guards_may_be_released_in_any_order() {
 
 #[tokio::test]
 async fn another_owner_waits_for_the_last_guard() {
-    let world = World::new().await;
+    let world = World::at(&hosts(), UNHURRIED).await;
     let (here, there) = (mutex(&world), other_mutex(&world).await);
     for next in [&here, &there] {
         let (owner, other) = (Owner::new(), Owner::new());
@@ -160,7 +160,7 @@ async fn owners_in_two_branches_of_one_task_exclude_each_other() {
 
 #[tokio::test]
 async fn calls_of_one_owner_share_a_place() {
-    let world = World::new().await;
+    let world = World::at(&hosts(), UNHURRIED).await;
     let (mutex, owner) = (mutex(&world), Owner::new());
     let ahead = other_mutex(&world).await.lock(&Owner::new()).await.expect("held");
     let (mut first, mut second) = (pin!(mutex.lock(&owner)), pin!(mutex.lock(&owner)));
@@ -325,7 +325,7 @@ async fn calls_all_dropped_at_any_poll_leave_nothing() {
 
 #[tokio::test]
 async fn try_of_an_owner_that_waits_elsewhere_returns_none() {
-    let world = World::new().await;
+    let world = World::at(&hosts(), UNHURRIED).await;
     let (mutex, owner) = (mutex(&world), Owner::new());
     let ahead = other_mutex(&world).await.lock(&Owner::new()).await.expect("held");
     let mut waiting = pin!(mutex.lock(&owner));
@@ -390,7 +390,7 @@ async fn lock_that_shares_a_try_waits_on_without_an_answer() {
 
 #[tokio::test]
 async fn time_limit_returns_none_only_if_a_contender_was_seen() {
-    let world = World::new().await;
+    let world = World::at(&hosts(), UNHURRIED).await;
     let (mutex, owner) = (mutex(&world), Owner::new());
     let guard = mutex.try_lock_for(&owner, Duration::MAX).await.expect("asked").expect("free");
     guard.release().await.expect("released");

@@ -175,7 +175,7 @@ async fn caller_for_many_is_not_overtaken_by_callers_for_one() {
 
 #[tokio::test]
 async fn timed_out_wait_for_many_leaves_nothing() {
-    let world = World::new().await;
+    let world = World::at(&hosts(), UNHURRIED).await;
     let semaphore = semaphore(&world, 3);
     let held = semaphore.acquire().await.expect("held");
     let other = other(&world, 3).await;
