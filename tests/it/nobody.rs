@@ -1,7 +1,7 @@
 //! No server answers: every call that does not queue ends in time, and names the hosts that it asked.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
