@@ -1,5 +1,5 @@
 //! A job runs once in a fleet, although the clock of every machine starts it. One machine runs it. The others wait, and
-//! then find it recorded, or take over if the runner has died.
+//! then find it recorded, or take over if the runner has died. A fire in an outage waits for the servers.
 //!
 //! ```console
 //! $ zk-docker/run bash -c 'for machine in 1 2 3; do cargo run --example cron -- 02:00 & done; wait'
@@ -26,6 +26,7 @@ async fn main() -> Result<(), Error> {
     match job.run(due.as_str(), report).await? {
         JobOutcome::Ran(()) => println!("{machine}: has run {due}"),
         JobOutcome::RanAlready { .. } => println!("{machine}: {due} is done already"),
+        JobOutcome::Superseded { last, .. } => println!("{machine}: {last} came before {due}"),
         other => println!("{machine}: {other:?}"),
     }
     session.close().await

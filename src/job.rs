@@ -1,7 +1,9 @@
 //! Owns [`Job`]: work that is done once for each fire in a fleet, and kept on record.
 
+use std::cmp::Ordering;
+use std::fmt;
 use std::future::Future;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::FutureExt;
 
@@ -27,8 +29,12 @@ const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// slot that was run, and is written only while the job's lock is held. So a slot is run by one machine, at most once or at
 /// least once, [as you choose](JobRecord), however far their clocks differ: no clock of theirs is compared.
 ///
-/// Slots are run in ascending order. A slot below the last one on record counts as run, so a fire that all machines missed is
-/// not made up for once a later one was run.
+/// Slots are run in ascending order: once a later slot is on record, an earlier one is not run any more, whether it ever was
+/// or not, and its fire is [`Superseded`](JobOutcome::Superseded). Fires that wait at the same time run in the order in which
+/// they came, not in that of their slots, so one with an earlier slot behind one with a later is not run.
+///
+/// A fire in an outage waits for the servers for as long as [`wait_for`](Job::wait_for) allows, without it for one session
+/// timeout. Then it is an [`Error::Unavailable`]: nothing makes up for it but another fire of its slot.
 ///
 /// The lock is a [`Mutex`](crate::Mutex) at `<path>/lock`, and the record the node `<path>/record`: the slot, and on the next
 /// lines who ran it. There is one record for each job, however many slots it had. To run a slot again, write an earlier slot
@@ -45,6 +51,7 @@ const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// match job.run("2026-11-22T02:00Z", |run| bill(run.fencing_token())).await? {
 ///     JobOutcome::Ran(bills) => println!("{bills} bills"),
 ///     JobOutcome::RanAlready { by, .. } => println!("{by} has done it"),
+///     JobOutcome::Superseded { last, .. } => println!("too late: {last} was run"),
 ///     JobOutcome::Running { by } => println!("{by} is at it"),
 ///     JobOutcome::TooEarly { .. } => println!("not so soon"),
 /// }
@@ -77,14 +84,27 @@ pub enum JobRecord {
 /// What became of a fire of a [`Job`].
 ///
 /// Times are by the servers' clocks.
+#[must_use = "a slot that was not run here is no error; look at the outcome"]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a caller handles each")]
 pub enum JobOutcome<T> {
     /// It was run here, with this result, and is on record.
     Ran(T),
-    /// This slot or a later one is on record. With [`JobRecord::Before`] its work may still be under way, or have failed.
+    /// This very slot is on record. With [`JobRecord::Before`] its work may still be under way, or have failed.
     RanAlready {
+        /// The slot of this fire.
+        slot: JobSlot,
         /// The [identifier](Options::with_identifier) of the machine that has recorded it.
+        by: String,
+        /// When it was recorded.
+        at: SystemTime,
+    },
+    /// A later slot is on record, so this one was not run here, and will not be. Whether it was run before that one is not
+    /// known: the record has the last slot only.
+    Superseded {
+        /// The slot on record.
+        last: JobSlot,
+        /// The identifier of the machine that has recorded it.
         by: String,
         /// When it was recorded.
         at: SystemTime,
@@ -143,8 +163,14 @@ impl JobSlot {
         Err(Error::invalid("slot", reason))
     }
 
-    /// Whether a record of `last` shows that this slot needs no run.
-    fn is_covered_by(&self, last: &str) -> Result<bool> {
+    /// The slot as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// How this slot compares with `last`, the last on record.
+    fn compare(&self, Self(last): &Self) -> Result<Ordering> {
         let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
         if self.0.len() != last.len() && is_number(&self.0) && is_number(last) {
             let reason = format!(
@@ -154,23 +180,44 @@ impl JobSlot {
             );
             return Err(Error::invalid("slot", reason));
         }
-        Ok(*self.0 <= *last)
+        Ok(self.0.cmp(last))
     }
 }
 
-/// The last slot that was recorded.
-struct Last {
-    slot: String,
-    by: String,
-    at: SystemTime,
+impl fmt::Display for JobSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
 }
 
-impl Last {
+/// The record of a [`Job`]: the last slot that was recorded. Returned by [`Job::last`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LastJob {
+    /// The slot.
+    pub slot: JobSlot,
+    /// The [identifier](Options::with_identifier) of the machine that has recorded it.
+    pub by: String,
+    /// When it was recorded, by the servers' clocks.
+    pub at: SystemTime,
+}
+
+impl LastJob {
     /// `None` if the node has no data, as before the first run.
     fn parse((data, at): (Vec<u8>, SystemTime)) -> Option<Self> {
         let text = String::from_utf8_lossy(&data);
         let (slot, by) = text.split_once('\n').unwrap_or((&text, ""));
-        (!slot.is_empty()).then(|| Self { slot: slot.to_owned(), by: by.to_owned(), at })
+        (!slot.is_empty()).then(|| Self { slot: slot.into(), by: by.to_owned(), at })
+    }
+
+    /// Why a fire of `slot` needs no run, if it needs none.
+    fn covers<T>(&self, slot: &JobSlot) -> Result<Option<JobOutcome<T>>> {
+        let Self { slot: last, by, at } = self.clone();
+        Ok(match slot.compare(&last)? {
+            Ordering::Less => Some(JobOutcome::Superseded { last, by, at }),
+            Ordering::Equal => Some(JobOutcome::RanAlready { slot: last, by, at }),
+            Ordering::Greater => None,
+        })
     }
 }
 
@@ -220,8 +267,10 @@ impl Job {
         self
     }
 
-    /// Sets how long a fire waits while another machine runs the job, and so can take over if that one dies. After that it
-    /// is [`Running`](JobOutcome::Running). The default is zero, no wait. A limit too long for a clock is no limit.
+    /// Sets how long a fire waits for the servers, and while another machine runs the job, so that it can take over if that
+    /// one dies. After that it is [`Error::Unavailable`], or [`Running`](JobOutcome::Running) if it was in the queue; who runs
+    /// it is asked then, which takes at most a session timeout more. The default is zero: no wait for another machine, and one
+    /// session timeout for the servers. A limit too long for a clock is no limit.
     ///
     /// Without a wait, a fire that comes while an earlier slot is still being run does nothing. If that happens to all
     /// machines, the slot is not run.
@@ -300,31 +349,63 @@ impl Job {
         done.map(JobOutcome::Ran)
     }
 
+    /// Returns the record: the last slot that was recorded, as far as the connected server knows; `None` before the first.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if no server answered within one session timeout, [`Error::NoAuth`] if the ACLs deny it.
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(job: zookeeper_recipes::Job) -> Result<(), zookeeper_recipes::Error> {
+    /// if let Some(last) = job.last().await? {
+    ///     println!("{} was run by {}", last.slot, last.by);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn last(&self) -> Result<Option<LastJob>> {
+        self.lock.session.within_timeout(self.read()).await
+    }
+
     /// Takes the lock to run `slot`; the inner error is why it is not to be run here.
     async fn begin<T>(&self, slot: &JobSlot) -> Result<Result<Hold, JobOutcome<T>>> {
         slot.validate()?;
-        let mut limit = self.wait;
+        let began = Instant::now();
         loop {
-            if let Some(Last { slot: last, by, at }) = self.last().await?
-                && slot.is_covered_by(&last)?
+            let last = match self.wait.saturating_sub(began.elapsed()) {
+                Duration::ZERO => self.last().await?,
+                left => match tokio::time::timeout(left, self.read()).await {
+                    Ok(last) => last?,
+                    Err(_) => return Err(self.lock.session.unavailable(self.wait)),
+                },
+            };
+            if let Some(last) = last
+                && let Some(outcome) = last.covers(slot)?
             {
-                return Ok(Err(JobOutcome::RanAlready { by, at }));
+                return Ok(Err(outcome));
             }
-            let Some(hold) = self.lock.try_acquire_for(limit).await? else {
+            let left = self.wait.saturating_sub(began.elapsed());
+            let Some(hold) = self.lock.try_acquire_for(left).await? else {
                 if let Some(holder) = contender::first(&self.lock).await? {
                     return Ok(Err(JobOutcome::Running { by: holder.identifier_lossy().into_owned() }));
                 }
                 // It has just released.
-                limit = Duration::ZERO;
                 continue;
             };
-            // From here on the record is as the last holder has left it.
-            let why_not = match hold.read(&self.record_path).await?.and_then(Last::parse) {
-                Some(Last { slot: last, by, at }) if slot.is_covered_by(&last)? => {
-                    Some(JobOutcome::RanAlready { by, at })
-                }
-                Some(last) => self.too_early(&hold, last.at).await?,
-                None => None,
+            let why_not = match self.why_not(&hold, slot).await {
+                // Nothing was recorded or begun, so another hold will do as well.
+                Err(error @ Error::Lost(_)) if error.is_transient() && began.elapsed() < self.wait => continue,
+                why_not => why_not?,
             };
             let Some(why_not) = why_not else {
                 return Ok(Ok(hold));
@@ -334,20 +415,30 @@ impl Job {
         }
     }
 
+    /// Why the holder is not to run `slot`. From the grant on, the record is as the last holder has left it.
+    async fn why_not<T>(&self, hold: &Hold, slot: &JobSlot) -> Result<Option<JobOutcome<T>>> {
+        let Some(last) = hold.read(&self.record_path).await?.and_then(LastJob::parse) else {
+            return Ok(None);
+        };
+        match last.covers(slot)? {
+            None => self.too_early(hold, last.at).await,
+            covered => Ok(covered),
+        }
+    }
+
     /// What is on record, as far as the connected server knows.
-    async fn last(&self) -> Result<Option<Last>> {
-        let session = &self.lock.session;
-        let read = session.attempt(|zk| {
+    async fn read(&self) -> Result<Option<LastJob>> {
+        let read = self.lock.session.attempt(|zk| {
             async move {
                 match zk.retry(|| zk.read(&self.record_path)).await? {
-                    Ok((data, stat)) => Ok(Last::parse((data, time(stat.mtime)))),
+                    Ok((data, stat)) => Ok(LastJob::parse((data, time(stat.mtime)))),
                     Err(zookeeper_client::Error::NoNode) => Ok(None),
                     Err(error) => Err(Error::refused("read", &self.record_path, error).into()),
                 }
             }
             .boxed()
         });
-        session.within_timeout(read).await
+        read.await
     }
 
     /// Until when it is too early to run, if it is, after a run that was recorded at `last`.

@@ -36,7 +36,7 @@
 //! | [`Semaphore`] | at most *n* permits in use; `acquire_many` is all or nothing |
 //! | [`MultiLock`] | several locks as one, in one transaction, without deadlock |
 //! | [`Election`] | one leader among candidates, which may run [in the background](Election::run), and [observers](Observer) of it |
-//! | [`Job`] | work that is done once for each fire in a fleet, and kept on record |
+//! | [`Job`] | work that is done at most once, or at least once, for each fire in a fleet, and kept on record |
 //!
 //! Each recipe but the job has a call that waits, one that does not wait, and one with a time limit. All but the re-entrant mutex
 //! also have `enqueue`, which joins the queue and returns a [`Waiting`]. `contenders` lists holders and waiters,
@@ -200,7 +200,7 @@ pub use crate::election::{Candidate, Election, Leadership, Observer, Standing, T
 pub use crate::error::{Error, ErrorKind, HostFailure, Loss, Result, Unanswered};
 pub use crate::fencing_token::FencingToken;
 pub use crate::hold::{Ended, Hold, HoldMonitor, HoldState};
-pub use crate::job::{Job, JobOutcome, JobRecord, JobSlot};
+pub use crate::job::{Job, JobOutcome, JobRecord, JobSlot, LastJob};
 pub use crate::lock::Waiting;
 pub use crate::multi_lock::{Member, MultiLock, MultiLockBuilder, MultiLockGuard};
 pub use crate::mutex::{Mutex, MutexGuard};

@@ -5,7 +5,7 @@
 use std::future::{pending, ready};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::join_all;
 use testbed::proxy::Cut;
@@ -17,7 +17,7 @@ use uuid::Uuid;
 use zookeeper_recipes::{Error, HoldMonitor, Job, JobOutcome, JobRecord, JobSlot, Loss, Options, Session};
 
 use crate::clock::FakeClock;
-use crate::support::{PATIENCE, World, connect, hosts, remove_path, soon};
+use crate::support::{PATIENCE, TIMEOUT, World, connect, hosts, remove_path, soon, wait_children};
 
 fn job(session: &Session, path: &str, name: &str) -> Job {
     Job::with_options(session, path, Options::new().with_identifier(name)).expect("a job")
@@ -43,7 +43,7 @@ async fn work_for_ever(
 
 fn ran_already(outcome: &JobOutcome<i32>) -> Option<(&str, SystemTime)> {
     match outcome {
-        JobOutcome::RanAlready { by, at } => Some((by, *at)),
+        JobOutcome::RanAlready { by, at, .. } => Some((by, *at)),
         _ => None,
     }
 }
@@ -54,7 +54,7 @@ async fn record(world: &World) -> String {
 }
 
 #[tokio::test]
-async fn slot_is_run_once_and_an_earlier_one_counts_as_run() {
+async fn slot_is_run_once_and_an_earlier_one_not_any_more() {
     let world = World::new().await;
     let (one, other) = (job(&world.session, &world.path, "one"), job(&world.other().await, &world.path, "other"));
     assert_eq!(run(&one, "2026-11-22").await, JobOutcome::Ran(7));
@@ -62,12 +62,64 @@ async fn slot_is_run_once_and_an_earlier_one_counts_as_run() {
     let (by, at) = ran_already(&before).expect("it was run");
     assert_eq!(by, "one");
     assert!(at.elapsed().is_ok_and(|elapsed| elapsed < PATIENCE), "the server has the clock of this machine");
-    assert_eq!(run(&other, "2026-11-21").await, before);
+    let superseded = JobOutcome::Superseded { last: "2026-11-22".into(), by: by.to_owned(), at };
+    assert_eq!(run(&other, "2026-11-21").await, superseded);
     assert_eq!(run(&other, "2026-11-23").await, JobOutcome::Ran(7));
     assert_eq!(ran_already(&run(&one, "2026-11-23").await).expect("it was run").0, "other");
     assert_eq!(record(&world).await, "2026-11-23\nother");
     let nodes = world.admin.list_children(&world.path).await.expect("listed");
     assert!(nodes.iter().all(|name| ["record", "lock"].contains(&name.as_str())), "one record: {nodes:?}");
+}
+
+#[tokio::test]
+async fn slot_that_a_later_one_overtook_is_not_reported_as_run() {
+    let world = World::new().await;
+    let job = job_of(&world);
+    assert_eq!(run(&job, 5).await, JobOutcome::Ran(7));
+    let outcome = run(&job, 3).await;
+    assert!(!matches!(outcome, JobOutcome::RanAlready { .. }), "3 was never run: {outcome:?}");
+    let last = job.last().await.expect("read").expect("a record");
+    assert_eq!((last.slot.as_str(), last.by.as_str()), (JobSlot::from(5).as_str(), "one"));
+    assert_eq!(outcome, JobOutcome::Superseded { last: last.slot, by: last.by, at: last.at });
+}
+
+#[tokio::test]
+async fn waiting_slot_that_a_later_one_overtakes_in_the_queue_is_superseded() {
+    let world = World::new().await;
+    let (begun, begins) = tokio::sync::oneshot::channel();
+    let runner = tokio::spawn(work_for_ever(job_of(&world), "1", begun));
+    soon("the work", begins).await.expect("begun");
+    let dir = format!("{}/lock", world.path);
+    let mut waiters = Vec::new();
+    for (count, slot) in [(2, "3"), (3, "2")] {
+        let waiter = job_of(&world).wait_for(PATIENCE);
+        waiters.push(tokio::spawn(async move { run(&waiter, slot).await }));
+        wait_children(&world.admin, &dir, count).await;
+    }
+    runner.abort();
+    let [three, two] = <[_; 2]>::try_from(waiters).expect("two");
+    assert_eq!(soon("its turn", three).await.expect("no panic"), JobOutcome::Ran(7));
+    let two = soon("its turn", two).await.expect("no panic");
+    assert!(matches!(&two, JobOutcome::Superseded { last, .. } if last.as_str() == "3"), "{two:?}");
+}
+
+#[tokio::test]
+async fn fire_without_a_server_waits_for_it_as_long_as_for_the_lock() {
+    let world = World::new().await;
+    let job = job_of(&world).wait_for(Duration::MAX);
+    world.proxy.refuse();
+    let fire = tokio::spawn(async move { run(&job, 1).await });
+    let outage = async {
+        // A fire that gave up after one session timeout has done so by then.
+        let mut ticks = interval(Duration::from_millis(50));
+        let began = Instant::now();
+        while began.elapsed() < 2 * TIMEOUT {
+            ticks.tick().await;
+        }
+    };
+    soon("the outage", outage).await;
+    world.proxy.heal();
+    assert_eq!(soon("the fire", fire).await.expect("an outcome"), JobOutcome::Ran(7));
 }
 
 #[tokio::test]
@@ -314,7 +366,7 @@ fn child_runs_the_job() {
                 println!("\n{REPORT}{slot}");
                 Ok::<_, Error>(())
             };
-            job.run(slot, work).await.expect("an outcome");
+            let _ = job.run(slot, work).await.expect("an outcome");
         }
         session.close().await.expect("closed");
     });
