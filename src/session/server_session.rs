@@ -379,12 +379,12 @@ impl ServerSession {
         self.ledger().until(trust) > Moment::now().plus(self.timeout / 3)
     }
 
-    /// Whether the session is trusted at this moment.
+    /// Whether the session is trusted for long enough to begin a hold.
     pub(crate) fn is_trusted(&self, trust: Trust) -> bool {
-        self.ledger().until(trust) > Moment::now()
+        self.ledger().suffices(trust, Moment::now())
     }
 
-    /// Waits until the session is trusted at this moment; a [`TrustNeed`] must be there to make it so.
+    /// Waits until the session is trusted for long enough to begin a hold; a [`TrustNeed`] must be there to make it so.
     pub(crate) async fn trusted(&self, trust: Trust) -> Result<(), SessionOver> {
         while !self.is_trusted(trust) {
             if let Phase::Over(_) = self.phase() {

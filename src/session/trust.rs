@@ -6,6 +6,7 @@
 //! 1. A pair of exchanges, or the creation of the session, is trusted for `T`; a single write for less.
 //! 2. Trust ends `T/64` before it could, so that a timer that is a little late is not too late.
 //! 3. A renewal is due a third of a timeout before the end. It waits for the pair if a quarter then remains.
+//!    A hold begins when trust lasts for an eighth at least, and is renewed by single writes that gain as much.
 //! 4. Instants are of a clock that runs on while the machine sleeps, and never of the wall clock.
 
 use std::collections::VecDeque;
@@ -46,6 +47,9 @@ impl Moment {
         Self(Duration::from_millis(millis))
     }
 }
+
+/// The part of a timeout for which trust has to last at least, where a hold begins, and where a single write renews it.
+const SHORTEST: u32 = 8;
 
 /// What kind of request was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,6 +187,11 @@ impl Ledger {
         end.minus(self.timeout / 64)
     }
 
+    /// Whether trust lasts long enough to begin a hold, which should not be lost before trust can be renewed.
+    pub(crate) fn suffices(&self, trust: Trust, now: Moment) -> bool {
+        self.until(trust) > now.plus(self.timeout / SHORTEST)
+    }
+
     /// Whether the newest answer is younger than half of the timeout.
     pub(crate) fn is_fresh(&self, now: Moment) -> bool {
         now.since(self.newest_answer) <= self.timeout / 2
@@ -214,7 +223,7 @@ impl Ledger {
             // Waiting for a little longer may prove a younger exchange.
             return rides.take_while(|ride| *ride <= latest).last().unwrap_or(first).max(spare);
         }
-        if self.cold(self.last_awake()) > self.timeout / 4 {
+        if self.cold(self.last_awake()) > self.timeout / SHORTEST {
             // By the single-write rule a write gains something all the same, but not every write should have to.
             return spare.max(self.newest_proof.plus(self.timeout / 24));
         }

@@ -1,10 +1,12 @@
 //! Sessions that expire, nodes that operators delete, and partitions.
 
+use std::future::pending;
 use std::time::Instant;
 
 use testbed::Server;
 use testbed::frames::Op;
 use testbed::proxy::Verdict;
+use tokio::time::timeout;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission, SessionState};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex};
 
@@ -273,4 +275,22 @@ async fn hold_stays_trusted_where_the_root_may_not_be_read() {
     let requests = world.proxy.requests().len();
     assert!(requests < 100, "{requests} requests to keep one hold trusted for three timeouts");
     guard.release().await.expect("still held");
+}
+
+/// After an outage the first answer is trusted for a moment only; a hold begins when it can last.
+#[tokio::test]
+async fn hold_that_begins_soon_after_an_outage_lives_on() {
+    let world = World::new().await;
+    world.make_path().await;
+    // Nothing but time ends the trust of a session that is idle.
+    let _ = timeout(TIMEOUT + TIMEOUT / 8, pending::<()>()).await;
+    let before = world.session.id();
+    let mut states = world.session.client().expect("a client").state_watcher();
+    world.proxy.refuse();
+    assert_eq!(soon("the disconnect", states.changed()).await, SessionState::Disconnected);
+    let _ = timeout(TIMEOUT / 5, pending::<()>()).await;
+    world.proxy.heal();
+    let guard = soon("the lock", world.mutex().lock()).await.expect("held");
+    let lost = timeout(2 * TIMEOUT, guard.lost()).await;
+    assert!(lost.is_err() || world.session.id() != before, "{lost:?}, though its session lives");
 }
