@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use zookeeper_client::SessionId;
@@ -13,8 +14,9 @@ use zookeeper_client::SessionId;
 use crate::error::{Error, Result};
 use crate::options::Parents;
 use crate::path::LockPath;
-use crate::session::operations::Draft;
+use crate::session::operations::{Draft, leaves_doubt};
 use crate::session::request::{Failure, Interrupt};
+use crate::session::search::SECOND_LOOK;
 use crate::session::server_session::{Phase, ServerSession};
 use crate::session::{Session, need_runtime};
 
@@ -44,6 +46,9 @@ pub struct KeptNode {
     session: Session,
     path: LockPath,
     standing: watch::Receiver<Standing>,
+    /// Whether a create has, or may yet have, an unknown outcome.
+    in_doubt: Arc<AtomicBool>,
+    is_removed: bool,
     task: JoinHandle<()>,
 }
 
@@ -82,8 +87,9 @@ impl Session {
         options.validate()?;
         let draft = Arc::new(Draft { path: path.as_str().to_owned(), is_sequential: false, options });
         let (sender, standing) = watch::channel(Standing::Absent);
-        let task = tokio::spawn(keep(self.clone(), path.clone(), draft, sender));
-        Ok(KeptNode { session: self.clone(), path, standing, task })
+        let in_doubt = Arc::new(AtomicBool::new(false));
+        let task = tokio::spawn(keep(self.clone(), path.clone(), draft, sender, in_doubt.clone()));
+        Ok(KeptNode { session: self.clone(), path, standing, in_doubt, is_removed: false, task })
     }
 }
 
@@ -122,7 +128,8 @@ impl KeptNode {
         }
     }
 
-    /// Deletes the node, if it is there.
+    /// Deletes the node, if it is there. If the answer to a create was lost, or has not come yet, it looks again a second
+    /// later, because servers may apply a lost create late.
     ///
     /// # Cancel safety
     ///
@@ -132,24 +139,34 @@ impl KeptNode {
     ///
     /// [`Error::Unavailable`] if no server answered within one session timeout, and why the servers refuse to delete it, such
     /// as [`Error::NoAuth`]; the node then goes with the session.
-    pub async fn remove(self) -> Result<()> {
+    pub async fn remove(mut self) -> Result<()> {
         self.task.abort();
         let session = self.session.clone();
-        let removed = session.attempt(|zk| remove_if_ours(zk, self.path.clone(), self.standing.clone()).boxed());
-        match session.within_timeout(removed).await {
+        let removed = session.attempt(|zk| self.removal(zk).boxed());
+        let removed = match session.within_timeout(removed).await {
             // Without its session there is no node.
             Err(Error::Closed | Error::SessionEnded { .. }) => Ok(()),
             removed => removed,
-        }
+        };
+        // The drop need not look again: it might find the node of another `KeptNode`.
+        self.is_removed = removed.is_ok();
+        removed
+    }
+
+    fn removal(&self, zk: Arc<ServerSession>) -> impl Future<Output = Result<(), Interrupt>> + Send + use<> {
+        remove_if_ours(zk, self.path.clone(), self.standing.clone(), self.in_doubt.clone())
     }
 }
 
 impl Drop for KeptNode {
     fn drop(&mut self) {
         self.task.abort();
+        if self.is_removed {
+            return;
+        }
         if let Some(zk) = self.session.present() {
-            let (path, standing) = (self.path.clone(), self.standing.clone());
-            let removed = remove_if_ours(zk.clone(), path.clone(), standing).map(move |removed| {
+            let path = self.path.clone();
+            let removed = self.removal(zk.clone()).map(move |removed| {
                 if let Err(Interrupt::Failed(error)) = removed {
                     let path = path.as_str();
                     tracing::warn!(path, %error, "cannot delete a node that was kept; it stays until its session ends");
@@ -170,9 +187,15 @@ impl fmt::Debug for KeptNode {
 }
 
 /// Keeps the node until the session is over.
-async fn keep(session: Session, path: LockPath, draft: Arc<Draft>, standing: watch::Sender<Standing>) {
+async fn keep(
+    session: Session,
+    path: LockPath,
+    draft: Arc<Draft>,
+    standing: watch::Sender<Standing>,
+    in_doubt: Arc<AtomicBool>,
+) {
     loop {
-        let kept = session.attempt(|zk| keep_in(zk, &path, &draft, &standing).boxed()).await;
+        let kept = session.attempt(|zk| keep_in(zk, &path, &draft, &standing, &in_doubt).boxed()).await;
         let Err(error) = kept;
         let is_over = matches!(error, Error::Closed | Error::SessionEnded { .. });
         tracing::warn!(path = path.as_str(), %error, "cannot keep a node");
@@ -199,6 +222,7 @@ async fn keep_in(
     path: &LockPath,
     draft: &Arc<Draft>,
     standing: &watch::Sender<Standing>,
+    in_doubt: &AtomicBool,
 ) -> Result<std::convert::Infallible, Interrupt> {
     standing.send_replace(Standing::Absent);
     let standing = Report(standing);
@@ -207,7 +231,12 @@ async fn keep_in(
     let (mut guesses, mut lost, mut orphaned) = (vec![Vec::new()], 0, 0);
     loop {
         zk.connected().await?;
+        // Until it is answered: this may be dropped before.
+        let was_in_doubt = in_doubt.swap(true, Ordering::Relaxed);
         let created = zk.create(guesses.clone(), vec![draft.clone()]).await;
+        if !leaves_doubt(&created) {
+            in_doubt.store(was_in_doubt, Ordering::Relaxed);
+        }
         let with_parents = guesses.iter().any(|missing| !missing.is_empty());
         if matches!(created, Ok(_) | Err(Failure::Refused(_))) {
             zk.has_answered_create(with_parents);
@@ -288,17 +317,35 @@ async fn missing_ancestors(zk: &ServerSession, path: &LockPath) -> Result<Vec<Ve
     Ok((there.min(missing)..=missing).rev().map(|from| ancestors[from..].to_vec()).collect())
 }
 
-/// Deletes the node, if it is one of this session, once the task that keeps it has come to its end.
+/// Deletes the node, if it is one of this session, once the task that keeps it has come to its end. If a create had an unknown
+/// outcome, that is done again a second later, as for the nodes of locks; see `search`.
 async fn remove_if_ours(
     zk: Arc<ServerSession>,
     path: LockPath,
     mut standing: watch::Receiver<Standing>,
+    in_doubt: Arc<AtomicBool>,
 ) -> Result<(), Interrupt> {
     // Until it is polled no more, it may send a create.
     while standing.changed().await.is_ok() {}
-    let path = path.as_str();
+    delete_if_ours(&zk, path.as_str()).await?;
+    if in_doubt.load(Ordering::Relaxed) {
+        tokio::time::sleep(SECOND_LOOK).await;
+        delete_if_ours(&zk, path.as_str()).await?;
+    }
+    Ok(())
+}
+
+/// Deletes the node, if a look behind a barrier shows that it is one of this session.
+async fn delete_if_ours(zk: &ServerSession, path: &str) -> Result<(), Interrupt> {
     loop {
-        match zk.retry(|| zk.stat(path)).await? {
+        let looked = zk.retry(|| {
+            // Sent in one poll, the barrier first.
+            join(zk.check(vec![path.to_owned()]), zk.stat(path)).map(|(barrier, stat)| match barrier {
+                Ok(_) | Err(Failure::Refused(_)) => stat,
+                Err(failure) => Err(failure),
+            })
+        });
+        match looked.await? {
             Ok(Some(stat)) if stat.ephemeral_owner == zk.id().0 => {}
             Ok(_) => return Ok(()),
             Err(error) => return Err(Error::refused("look at", path, error).into()),

@@ -21,7 +21,7 @@ use crate::session::server_session::ServerSession;
 type ZkError = zookeeper_client::Error;
 
 /// How long after the first search a create of a lost connection may still come to be applied.
-const SECOND_LOOK: Duration = Duration::from_secs(1);
+pub(super) const SECOND_LOOK: Duration = Duration::from_secs(1);
 
 /// About how large a request becomes that deletes many nodes, and what each adds to the length of its path. A server refuses
 /// more than a megabyte.

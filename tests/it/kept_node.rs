@@ -1,11 +1,13 @@
 //! An ephemeral node that is there over all sessions of a service.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use testbed::frames::Op;
 use testbed::proxy::Request;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission, Stat};
 use zookeeper_recipes::{Error, KeptNode, Session, SessionEvent};
 
-use crate::support::{World, soon};
+use crate::support::{World, polled, soon};
 
 const DATA: &[u8] = b"10.0.0.7:8080";
 
@@ -168,4 +170,69 @@ async fn refused_removal_is_an_error() {
     let error = soon("its end", node.remove()).await.expect_err("refused");
     assert!(matches!(error, Error::NoAuth { .. }), "{error:?}");
     assert!(world.admin.check_stat(&path).await.expect("asked").is_some(), "it is there still");
+}
+
+/// A server may apply the create of a lost connection after somebody has looked for its node.
+#[tokio::test]
+async fn node_of_a_lost_create_that_the_first_look_misses_is_deleted() {
+    for drops in [true, false] {
+        let world = World::calm().await;
+        let path = format!("{}/member", world.path);
+        world.proxy.reset();
+        world.proxy.black_hole_after_request(1);
+        let node = world.session.keep_node(&path, DATA).expect("a valid path");
+        until(&world.admin, &path, |stat| stat.is_some()).await;
+        let (looked_for, hidden) = (path.clone(), AtomicBool::new(false));
+        world.proxy.rewrite_answers(move |request, answer| {
+            const NO_NODE: i32 = -101;
+            let looks = request.op == Op::Exists && request.path == looked_for;
+            if looks && !hidden.swap(true, Ordering::Relaxed) {
+                // The numbers of the request and of the transaction stay.
+                answer.truncate(12);
+                answer.extend(NO_NODE.to_be_bytes());
+            }
+        });
+        let removal = async move { if drops { drop(node) } else { node.remove().await.expect("removed") } };
+        let mut removal = Box::pin(removal);
+        // From here on nobody creates it again.
+        let is_over = polled(1, &mut removal).await.is_some();
+        world.proxy.heal();
+        if is_over {
+            until(&world.admin, &path, |stat| stat.is_none()).await;
+        } else {
+            soon("its end", removal).await;
+            assert!(world.admin.check_stat(&path).await.expect("asked").is_none(), "it is there still");
+        }
+    }
+}
+
+#[tokio::test]
+async fn removal_leaves_the_node_of_another_session_alone() {
+    let world = World::calm().await;
+    let path = format!("{}/taken", world.path);
+    let foreign = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    let (taken, _) = world.admin.create(&path, b"theirs", &foreign).await.expect("created");
+    let node = world.session.keep_node(&path, DATA).expect("a valid path");
+    soon("a look", world.proxy.wait_for(|one| one.watch && one.path == path && one.answer.is_some())).await;
+    soon("its end", node.remove()).await.expect("nothing of ours is there");
+    let stat = world.admin.check_stat(&path).await.expect("asked").expect("it is there still");
+    assert_eq!(stat.czxid, taken.czxid);
+}
+
+#[tokio::test]
+async fn node_of_another_session_does_not_count_as_created() {
+    let world = World::calm().await;
+    let path = format!("{}/taken", world.path);
+    let foreign = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    world.admin.create(&path, b"theirs", &foreign).await.expect("created");
+    let node = world.session.keep_node(&path, DATA).expect("a valid path");
+    soon("a look", world.proxy.wait_for(|one| one.watch && one.path == path && one.answer.is_some())).await;
+    world.admin.set_data(&path, b"still theirs", None).await.expect("written");
+    // It tries again when it has judged what it saw first.
+    let creates = |one: &Request| one.op == Op::Create2 && one.path == path;
+    let twice = world.proxy.wait_until(|requests| requests.iter().filter(|one| creates(one)).count() == 2);
+    soon("another create", twice).await;
+    assert!(!node.is_created());
+    let mut created = std::pin::pin!(node.created());
+    assert!(futures_util::poll!(&mut created).is_pending());
 }
