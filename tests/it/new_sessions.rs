@@ -200,3 +200,18 @@ async fn attached_session_is_over_when_its_client_is_given_another() {
     world.proxy.cut_now();
     assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
 }
+
+/// A session without a node is asked nothing: the owner of its next node is the first that shows it.
+#[tokio::test]
+async fn node_that_another_session_owns_is_not_taken_for_a_grant() {
+    let world = World::new().await;
+    world.make_path().await;
+    let before = world.session.id();
+    world.proxy.forget_sessions();
+    world.proxy.cut_now();
+    let guard = soon("the lock", world.mutex().lock()).await.expect("held");
+    let stat = world.admin.check_stat(&guard.nodes()[0]).await.expect("asked").expect("it is there");
+    assert_ne!(stat.ephemeral_owner, before.0, "the proxy has replaced that session");
+    assert_eq!(stat.ephemeral_owner, world.session.id().0);
+    guard.release().await.expect("released");
+}
