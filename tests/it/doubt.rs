@@ -1,14 +1,14 @@
 //! Nodes in doubt: what a lost create has left. A server's answer about them counts only behind a quorum, and only for
 //! nodes of our own session.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use testbed::frames::Op;
 use testbed::proxy::{Cut, Proxy, Request, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode};
 use zookeeper_recipes::{ContenderKind, Error, Loss, Mutex, Semaphore};
 
-use crate::support::{World, connect, hosts, refuse_checks, soon, wait_children};
+use crate::support::{TIMEOUT, World, connect, hosts, polled, refuse_checks, soon, wait_children};
 
 /// The name that a create asked for, with another number.
 fn double_of(create: &Request, number: u32) -> String {
@@ -274,5 +274,28 @@ async fn double_of_a_hold_that_turns_up_late_is_deleted() {
     let names = world.wait_children(1).await;
     assert_eq!(guard.nodes()[0], format!("{}/{}", world.path, names[0]));
     guard.release().await.expect("still held");
+    world.wait_empty().await;
+}
+
+/// Of a caller that has left before it was granted.
+#[tokio::test]
+async fn node_of_a_given_up_place_that_the_first_search_misses_is_found_by_the_second() {
+    let world = World::calm().await;
+    world.proxy.reset();
+    world.proxy.black_hole_after_request(1);
+    let mutex = world.mutex();
+    let mut locking = Box::pin(mutex.lock());
+    assert!(polled(1, &mut locking).await.is_none());
+    world.wait_children(1).await;
+    drop(locking);
+    let hidden = AtomicBool::new(false);
+    world.proxy.rewrite_answers(move |request, answer| {
+        if request.op == Op::GetChildren && !hidden.swap(true, Ordering::Relaxed) {
+            // No error, and no name.
+            answer.truncate(16);
+            answer.extend(0_i32.to_be_bytes());
+        }
+    });
+    world.proxy.heal();
     world.wait_empty().await;
 }
