@@ -231,6 +231,22 @@ async fn deleted_turn_is_reported_and_nobody_starves() {
 }
 
 #[tokio::test]
+async fn turn_deleted_just_before_the_permits_are_free_is_reported() {
+    let world = World::at(&hosts(), UNHURRIED).await;
+    let held = other(&world, 1).await.acquire().await.expect("held");
+    let semaphore = semaphore(&world, 1);
+    // Nobody polls it, so it learns of both at once.
+    let waiting = soon("its places", semaphore.enqueue(1)).await.expect("enqueued");
+    wait_counts(&world, 1, 2).await;
+    let turns = wait_children(&world.admin, &format!("{}/locks", world.path), 1).await;
+    world.admin.delete(&format!("{}/locks/{}", world.path, turns[0]), None).await.expect("deleted");
+    held.release().await.expect("released");
+    let error = soon("the eviction", waiting).await.expect_err("its turn is gone");
+    assert!(matches!(error, Error::Evicted { .. }), "{error}");
+    wait_counts(&world, 0, 0).await;
+}
+
+#[tokio::test]
 async fn deleted_lease_of_a_waiter_is_reported() {
     let world = World::new().await;
     let held = semaphore(&world, 1).acquire().await.expect("held");
