@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex as StdMutex};
 
+use futures_util::FutureExt;
 use testbed::frames::{Kind, Op};
 use testbed::ledger::Ledger;
 use testbed::proxy::{Cut, Request, Verdict};
@@ -348,4 +349,47 @@ async fn downgrade_does_not_adopt_the_node_of_another_session() {
     assert_eq!(format!("{}/{left}", world.path), *new, "its own node was {old}");
     world.admin.delete(new, None).await.expect("deleted");
     world.wait_empty().await;
+}
+
+/// Asked for between the last look at the writer's node and its change.
+#[tokio::test]
+async fn revocation_that_reaches_the_servers_before_the_downgrade_is_not_lost_in_it() {
+    let world = World::at(&hosts(), UNHURRIED).await;
+    let operator = other(&world).await;
+    let writing = rwlock(&world).write().await.expect("held");
+    let changes = |one: &Request| one.parts.iter().any(|(op, _)| *op == Op::Delete);
+    world.proxy.on_request(move |one| if changes(one) { Verdict::Hold } else { Verdict::Forward });
+    let downgrading = tokio::spawn(writing.downgrade());
+    soon("the change", world.proxy.wait_for(changes)).await;
+    let writer = operator.contenders().await.expect("listed").remove(0);
+    assert!(operator.revoke(&writer).await.expect("asked"));
+    world.proxy.on_request(|_| Verdict::Forward);
+    world.proxy.heal();
+    let reading = soon("the downgrade", downgrading).await.expect("no panic").expect("a reader");
+    assert!(reading.revoke_requested().now_or_never().is_some(), "the request was deleted unseen");
+    reading.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn reader_waits_for_older_nodes_of_mutexes() {
+    let world = World::calm().await;
+    let held = world.other_mutex().await.lock().await.expect("held");
+    let lock = rwlock(&world);
+    assert!(lock.try_read().await.expect("asked").is_none(), "a mutex holds");
+    let reader = soon("its place", lock.enqueue_read()).await.expect("enqueued");
+    assert_eq!(reader.position(), 1);
+    held.release().await.expect("released");
+    soon("a turn", reader).await.expect("held").release().await.expect("released");
+
+    // A writer of kazoo, whose number is the next.
+    let ephemeral = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let guid = "0123456789abcdef0123456789abcdef";
+    let prefix = format!("{}/{guid}__lock__", world.path);
+    let (_, number) = world.admin.create(&prefix, b"kazoo", &ephemeral).await.expect("created");
+    assert!(lock.try_read().await.expect("asked").is_none(), "a writer of kazoo holds");
+    let reader = soon("its place", lock.enqueue_read()).await.expect("enqueued");
+    assert_eq!(reader.position(), 1);
+    world.admin.delete(&format!("{prefix}{number}"), None).await.expect("deleted");
+    soon("a turn", reader).await.expect("held").release().await.expect("released");
 }
