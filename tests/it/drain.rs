@@ -8,6 +8,10 @@ use futures_util::FutureExt;
 use testbed::frames::Op;
 use testbed::proxy::{Request, Verdict};
 use tokio::task::JoinHandle;
+use tracing::subscriber::set_default;
+use tracing::{Event, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::registry::Registry;
 use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{
     Election, Error, HoldState, Loss, Mutex, Options, Owner, ReentrantMutex, Result, Session, Term,
@@ -15,6 +19,7 @@ use zookeeper_recipes::{
 
 use crate::recipes::*;
 use crate::support::{PATIENCE, TIMEOUT, UNHURRIED, World, children, polled, soon, wait_children};
+use crate::warnings::have_several_subscribers;
 
 macro_rules! table {
     ($($recipe:ident => $of:expr;)*) => {$(
@@ -267,4 +272,27 @@ async fn contenders_are_listed_while_the_session_is_drained() {
     assert_eq!(mutex.contenders().await.expect("listed").len(), 1);
     guard.release().await.expect("still held");
     assert_eq!(drained(drain).await, Ok(0));
+}
+
+/// Drains a session in the middle of a poll of an acquisition: when that logs that it holds.
+struct DrainsAtGrant(Session);
+
+impl<S: Subscriber> Layer<S> for DrainsAtGrant {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let logs_token = event.metadata().fields().field("token").is_some();
+        if logs_token && event.metadata().target().starts_with("zookeeper_recipes") {
+            assert!(self.0.drain(Duration::MAX).now_or_never().is_none(), "there is a hold");
+        }
+    }
+}
+
+#[tokio::test]
+async fn lock_that_is_granted_while_the_drain_begins_is_not_returned() {
+    let world = World::calm().await;
+    have_several_subscribers();
+    let listening = set_default(Registry::default().with(DrainsAtGrant(world.session.clone())));
+    assert!(is_closed(soon("an answer", world.mutex().lock()).await));
+    drop(listening);
+    world.wait_empty().await;
+    assert_eq!(soon("the drain", world.session.drain(Duration::MAX)).await, Ok(0));
 }
