@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all, poll_immediate, try_join_all};
 use testbed::frames::Op;
-use testbed::proxy::{Cut, Verdict};
+use testbed::proxy::{Cut, Request, Verdict};
 use zookeeper_recipes::zookeeper_client::Permission;
 use zookeeper_recipes::{Contender, Error, Mutex, MutexGuard, Result, Waiting};
 
@@ -174,4 +174,44 @@ async fn callers_that_wait_for_a_listing_end_with_the_session() {
     world.proxy.heal();
     soon("closed", closed).await.expect("no panic").expect("closed");
     assert_eq!(world.count(Op::GetChildren), LISTINGS - 1, "nothing is listed for ended calls");
+}
+
+#[tokio::test]
+async fn caller_does_not_share_a_listing_that_was_sent_before_it_came() {
+    let world = World::at(&hosts(), UNHURRIED).await;
+    world.make_path().await;
+    let other = world.other_mutex().await;
+    world.proxy.reset();
+    let mutex = world.mutex();
+    let call = || {
+        let mutex = mutex.clone();
+        async move { mutex.contenders().await }.boxed()
+    };
+    let (mut calls, mut shared) = ((1..LISTINGS).map(|_| call()).collect::<Vec<_>>(), call());
+    for call in calls.iter_mut().chain([&mut shared]) {
+        assert!(poll_immediate(call).await.is_none());
+    }
+    let answered = |number| move |one: &Request| one.number == number && one.answer.is_some();
+    soon("the first", world.proxy.wait_for(answered(LISTINGS - 1))).await;
+    // The next answer waits in the proxy, which cannot be asked meanwhile.
+    let (arrived, mut arrives) = tokio::sync::mpsc::unbounded_channel();
+    let (goes_on, wait) = std::sync::mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    world.proxy.rewrite_answers(move |one, _| {
+        if one.number == LISTINGS {
+            let _ = arrived.send(());
+            let _ = wait.lock().expect("no panic").recv();
+        }
+    });
+    // A listing that is dropped makes room for the shared one.
+    drop(calls.pop());
+    soon("the shared one", arrives.recv()).await;
+    let waiting = other.enqueue().await.expect("enqueued");
+    let mut late = call();
+    assert!(poll_immediate(&mut late).await.is_none());
+    goes_on.send(()).expect("the proxy waits");
+    drop(calls);
+    assert_eq!(soon("the shared one", shared).await.expect("listed").len(), 0, "it was sent before");
+    assert_eq!(soon("the next", late).await.expect("listed").len(), 1, "its caller came later");
+    drop(waiting);
 }
