@@ -1,7 +1,9 @@
 //! Waiters of one session that wait for each other in memory, and waiters that need not list again at their turn.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex as Shared};
+use std::task::{Context, Wake, Waker};
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use testbed::frames::Op;
@@ -480,4 +482,58 @@ async fn watching(world: &World) {
     let watches = |one: &Request| one.watch && one.answer.is_some();
     soon("a watch", world.proxy.wait_for(watches)).await;
     world.session.client().expect("a client").check_stat("/").await.expect("asked");
+}
+
+/// Waits, when it is woken by a release, until the servers are sent the delete.
+struct WaitsForDelete {
+    world: World,
+    is_released: AtomicBool,
+    seen: Shared<Vec<bool>>,
+}
+
+impl Wake for WaitsForDelete {
+    fn wake(self: Arc<Self>) {
+        if !self.is_released.load(Ordering::Relaxed) {
+            return;
+        }
+        let end = Instant::now() + Duration::from_secs(10);
+        while self.world.count(Op::Delete) == 0 && Instant::now() < end {
+            std::thread::yield_now();
+        }
+        self.seen.lock().expect("no panic").push(self.world.count(Op::Delete) > 0);
+    }
+}
+
+/// The client runs on another thread.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn next_task_is_not_woken_before_the_delete_is_sent() {
+    let world = World::calm().await;
+    let held = world.mutex().lock().await.expect("held");
+    let mutex = world.mutex();
+    let woken = WaitsForDelete { world, is_released: AtomicBool::new(false), seen: Shared::default() };
+    let woken = Arc::new(woken);
+    let world = &woken.world;
+    let waker = Waker::from(woken.clone());
+    let mut next = Box::pin(async move { mutex.lock().await });
+    let polls = async {
+        loop {
+            assert!(next.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            tokio::task::yield_now().await;
+        }
+    };
+    let watched = async {
+        own_watch(world, 1).await;
+        world.session.client().expect("a client").check_stat("/").await.expect("asked");
+    };
+    tokio::select! {
+        () = polls => {}
+        () = watched => {}
+    }
+    world.proxy.reset();
+    woken.is_released.store(true, Ordering::Relaxed);
+    drop(held);
+    let seen = std::mem::take(&mut *woken.seen.lock().expect("no panic"));
+    assert!(!seen.is_empty() && !seen.contains(&false), "{seen:?}");
+    drop(next);
+    world.wait_empty().await;
 }
