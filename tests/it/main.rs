@@ -60,6 +60,7 @@ mod traits;
 mod trust;
 mod types;
 mod undisturbed;
+mod visible_writes;
 mod wait;
 mod warnings;
 mod ways;
