@@ -8,7 +8,7 @@ use testbed::proxy::{Cut, Proxy, Request, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode};
 use zookeeper_recipes::{ContenderKind, Error, Loss, Mutex, Semaphore};
 
-use crate::support::{TIMEOUT, World, connect, hosts, polled, refuse_checks, soon, wait_children};
+use crate::support::{World, connect, hosts, polled, refuse_checks, soon, wait_children};
 
 /// The name that a create asked for, with another number.
 fn double_of(create: &Request, number: u32) -> String {
