@@ -296,6 +296,8 @@ async fn judge_excuses_a_deletion_for_a_whole_timeout_only_if_the_holder_was_sus
     let suspended = |sent, at| reported(sent).with(mark("c1.1", at, "suspended"));
     suspended(145, 120).assert_clean().await;
     suspended(145, 200).assert_clean().await;
+    // The connection fell silent half a session timeout before.
+    suspended(145, 448).assert_clean().await;
     suspended(145, 120).with(mark("c1.1", 140, "resumed")).assert_violation("reported its loss").await;
     suspended(45, 40).assert_violation("reported its loss").await;
     reported(145).with(mark("c2.1", 120, "suspended")).assert_violation("reported its loss").await;

@@ -65,6 +65,8 @@ struct Removal {
     sent: u64,
     /// When a holder that is connected must know of it.
     known: u64,
+    /// When a hold is suspended at the latest, if its connection had fallen silent by then.
+    silent: u64,
     /// When one that is not can no longer trust in its session.
     over: u64,
 }
@@ -154,8 +156,11 @@ impl Excuses {
             // An unanswered deletion may happen until the operator's session has ended.
             let done = done.unwrap_or(sent + session);
             let (known, over) = (done + session / 3 + GRACE, done + session + GRACE);
-            let removal = excuses.deleted.entry((object, token)).or_insert(Removal { sent, known, over });
-            (removal.known, removal.over) = (removal.known.max(known), removal.over.max(over));
+            let new = Removal { sent, known, silent: known + session / 2, over };
+            let removal = excuses.deleted.entry((object, token)).or_insert(new);
+            removal.known = removal.known.max(new.known);
+            removal.silent = removal.silent.max(new.silent);
+            removal.over = removal.over.max(new.over);
         }
         excuses.by_process.values_mut().for_each(merge);
         excuses
@@ -177,10 +182,11 @@ impl Excuses {
         (removal.sent <= at && ran <= known).then_some(removal.sent)
     }
 
-    /// Whether the process reported meanwhile that it had no connection, or a silent one.
+    /// Whether the process reported that it had no connection, or a silent one, before it had to know. Silence is reported
+    /// half a session timeout after the last answer.
     fn was_suspended(&self, process: &str, removal: &Removal) -> bool {
         let all = self.suspended.get(process).into_iter().flatten();
-        all.clone().any(|(begin, end)| *begin <= removal.known && removal.sent <= *end)
+        all.clone().any(|(begin, end)| *begin <= removal.silent && removal.sent <= *end)
     }
 
     /// The excuse at an instant of a process, independent of its grants.
