@@ -376,7 +376,8 @@ impl ServerSession {
 
     /// Whether trust lasts long enough for one renewal.
     pub(crate) fn is_trusted_for_long(&self, trust: Trust) -> bool {
-        self.ledger().until(trust) > Moment::now().plus(self.timeout / 3)
+        let (now, ledger) = (Moment::now(), self.ledger());
+        ledger.until(trust) > now.plus(self.timeout / 3) && ledger.suffices(trust, now)
     }
 
     /// Whether the session is trusted for long enough to begin a hold.

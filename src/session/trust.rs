@@ -6,7 +6,7 @@
 //! 1. A pair of exchanges, or the creation of the session, is trusted for `T`; a single write for less.
 //! 2. Trust ends `T/64` before it could, so that a timer that is a little late is not too late.
 //! 3. A renewal is due a third of a timeout before the end. It waits for the pair if a quarter then remains.
-//!    A hold begins when trust lasts for an eighth at least, and is renewed by single writes that gain as much.
+//!    A hold begins when trust lasts for an eighth more than until it can be renewed.
 //! 4. Instants are of a clock that runs on while the machine sleeps, and never of the wall clock.
 
 use std::collections::VecDeque;
@@ -47,9 +47,6 @@ impl Moment {
         Self(Duration::from_millis(millis))
     }
 }
-
-/// The part of a timeout for which trust has to last at least, where a hold begins, and where a single write renews it.
-const SHORTEST: u32 = 8;
 
 /// What kind of request was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,9 +184,21 @@ impl Ledger {
         end.minus(self.timeout / 64)
     }
 
-    /// Whether trust lasts long enough to begin a hold, which should not be lost before trust can be renewed.
+    /// Whether trust lasts long enough to begin a hold: until it is renewed, if the servers answer.
     pub(crate) fn suffices(&self, trust: Trust, now: Moment) -> bool {
-        self.until(trust) > now.plus(self.timeout / SHORTEST)
+        let renewed = match trust {
+            Trust::Quorum if !self.is_renewed_by_one() => {
+                let pair = self.candidates.front().map_or(now, |first| first.answered).plus(self.ride());
+                pair.max(now)
+            }
+            Trust::Quorum | Trust::Connection => now,
+        };
+        self.until(trust) > renewed.plus(self.timeout / 8)
+    }
+
+    /// Whether a single write is trusted for long enough to renew trust again and again.
+    fn is_renewed_by_one(&self) -> bool {
+        self.cold(self.last_awake()) > self.timeout / 4
     }
 
     /// Whether the newest answer is younger than half of the timeout.
@@ -223,7 +232,7 @@ impl Ledger {
             // Waiting for a little longer may prove a younger exchange.
             return rides.take_while(|ride| *ride <= latest).last().unwrap_or(first).max(spare);
         }
-        if self.cold(self.last_awake()) > self.timeout / SHORTEST {
+        if self.is_renewed_by_one() {
             // By the single-write rule a write gains something all the same, but not every write should have to.
             return spare.max(self.newest_proof.plus(self.timeout / 24));
         }

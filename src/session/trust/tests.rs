@@ -121,6 +121,46 @@ fn steady_renewal_never_lets_trust_lapse() {
     }
 }
 
+/// Whatever the session has been through: outages, stalls, and requests now and then.
+#[test]
+fn hold_that_begins_with_enough_trust_keeps_it() {
+    const TRIP: u64 = T / 24;
+    let mut begun = 0;
+    for seed in 0..3_000 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (mut ledger, mut now) = (ledger(), 0);
+        for _ in 0..random.u64(1..8) {
+            let until = now + random.u64(1..T);
+            if random.bool() {
+                stay_awake(&mut ledger, now, until);
+            }
+            now = until + TRIP;
+            let request = if random.bool() { Request::Read } else { Request::Write };
+            ledger.answered(exchange(request, until, now));
+        }
+        if !ledger.suffices(Trust::Quorum, Moment::at(now)) {
+            continue;
+        }
+        begun += 1;
+        let (end, mut sent) = (now + 2 * T, None);
+        while now < end {
+            assert!(ledger.until(Trust::Quorum) > Moment::at(now), "seed {seed}: lapsed at {now}, before {end}");
+            ledger.awake(Moment::at(now));
+            match sent {
+                None if Moment::at(now) >= ledger.renewal_due(Trust::Quorum) => sent = Some(now),
+                Some(at) if at + TRIP <= now => {
+                    ledger.answered(exchange(Request::Read, at, now));
+                    ledger.answered(exchange(Request::Write, at, now));
+                    sent = None;
+                }
+                _ => {}
+            }
+            now += 10;
+        }
+    }
+    assert!(begun > 300, "{begun} of 3,000 have begun");
+}
+
 #[test]
 fn renewals_after_a_stall_keep_their_distance() {
     let mut ledger = ledger();
