@@ -8,6 +8,7 @@ mod containers;
 #[path = "../it/counter.rs"]
 mod counter;
 mod crossings;
+mod jobs;
 mod nodes;
 #[expect(dead_code, unused_imports, unused_macros, reason = "shared with the suite, which uses all of it")]
 #[path = "../it/recipes.rs"]
