@@ -22,7 +22,8 @@ use crate::testing::recipes::{LocalElection, LocalLock, LocalReentrantLock, Loca
 use crate::testing::servers::{Servers, Want, lock_path};
 
 /// A session with servers of its own within the process: a [`LockProvider`] for tests, with
-/// a double of every recipe that is acquired.
+/// a double of every recipe that has a trait: mutex, re-entrant mutex, read-write lock, semaphore, multi-lock and election.
+/// [`Job`](crate::Job) and `KeptNode` have none.
 ///
 /// Locks of one path compete, also those of [other sessions](Self::another) with the same servers. They are granted as
 /// the real ones are: in order, with growing tokens. What can go wrong with the real ones can be made to go wrong here. Clones
