@@ -1,5 +1,5 @@
 //! A fleet of three that fires jobs by clocks that differ, through outages of one member and of all: each slot is run, or its
-//! outcome at every member says that it was not run there.
+//! outcome at every member reports that it was not run there.
 //!
 //! `JOB_SECONDS=300` makes it longer. `JOB_SEED=7` repeats the outages and the clocks.
 
