@@ -5,19 +5,21 @@
 use std::future::{pending, ready};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::join_all;
-use testbed::proxy::Cut;
+use testbed::proxy::{Cut, Op, Request, Verdict};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::runtime::Builder;
 use tokio::time::interval;
 use uuid::Uuid;
-use zookeeper_recipes::{Error, HoldMonitor, Job, JobOutcome, JobRecord, JobSlot, Loss, Options, Session};
+use zookeeper_recipes::{
+    Error, HoldMonitor, Job, JobOutcome, JobRecord, JobSlot, Loss, Options, Session, SessionEvent,
+};
 
 use crate::clock::FakeClock;
-use crate::support::{PATIENCE, TIMEOUT, World, connect, hosts, remove_path, soon, wait_children};
+use crate::support::{PATIENCE, World, connect, hosts, remove_path, soon, wait_children};
 
 fn job(session: &Session, path: &str, name: &str) -> Job {
     Job::with_options(session, path, Options::new().with_identifier(name)).expect("a job")
@@ -75,6 +77,7 @@ async fn slot_is_run_once_and_an_earlier_one_not_any_more() {
 async fn slot_that_a_later_one_overtook_is_not_reported_as_run() {
     let world = World::new().await;
     let job = job_of(&world);
+    assert_eq!(job.last().await, Ok(None), "nothing was run");
     assert_eq!(run(&job, 5).await, JobOutcome::Ran(7));
     let outcome = run(&job, 3).await;
     assert!(!matches!(outcome, JobOutcome::RanAlready { .. }), "3 was never run: {outcome:?}");
@@ -107,17 +110,17 @@ async fn waiting_slot_that_a_later_one_overtakes_in_the_queue_is_superseded() {
 async fn fire_without_a_server_waits_for_it_as_long_as_for_the_lock() {
     let world = World::new().await;
     let job = job_of(&world).wait_for(Duration::MAX);
+    let mut events = world.session.events();
     world.proxy.refuse();
+    while soon("the outage", events.next()).await != Some(SessionEvent::Suspended) {}
     let fire = tokio::spawn(async move { run(&job, 1).await });
-    let outage = async {
-        // A fire that gave up after one session timeout has done so by then.
-        let mut ticks = interval(Duration::from_millis(50));
-        let began = Instant::now();
-        while began.elapsed() < 2 * TIMEOUT {
-            ticks.tick().await;
-        }
-    };
-    soon("the outage", outage).await;
+    let hasty = job_of(&world);
+    // Each of these takes one session timeout.
+    for _ in 0..2 {
+        let ended = soon("the end", hasty.run(1, |_| ready(Ok::<_, Error>(7)))).await;
+        assert!(matches!(ended, Err(Error::Unavailable { .. })), "{ended:?}");
+    }
+    assert!(!fire.is_finished(), "it waits on");
     world.proxy.heal();
     assert_eq!(soon("the fire", fire).await.expect("an outcome"), JobOutcome::Ran(7));
 }
@@ -190,6 +193,26 @@ async fn work_whose_lock_is_lost_is_not_recorded() {
     };
     assert_eq!(soon("the loss", job.run("1", work)).await, Err(Error::Lost(Loss::Deleted)));
     assert_eq!(run(&job, "1").await, JobOutcome::Ran(7));
+}
+
+#[tokio::test]
+async fn fire_that_loses_the_lock_before_it_has_seen_the_record_tries_again() {
+    let world = World::new().await;
+    let job = job_of(&world).wait_for(PATIENCE);
+    let reads = AtomicUsize::default();
+    world.proxy.on_request(move |request| {
+        let is_read = request.op == Op::GetData && request.path.ends_with("/record");
+        // The second read is that of the holder.
+        if is_read && reads.fetch_add(1, Ordering::AcqRel) == 1 { Verdict::Hold } else { Verdict::Forward }
+    });
+    let fire = tokio::spawn(async move { run(&job, 1).await });
+    let is_read = |request: &&Request| request.op == Op::GetData && request.path.ends_with("/record");
+    soon("the read", world.proxy.wait_until(|all| all.iter().filter(is_read).count() == 2)).await;
+    let lock = format!("{}/lock", world.path);
+    let node = wait_children(&world.admin, &lock, 1).await.remove(0);
+    world.expire().await;
+    assert_eq!(soon("the fire", fire).await.expect("an outcome"), JobOutcome::Ran(7));
+    assert!(!world.admin.list_children(&lock).await.is_ok_and(|nodes| nodes.contains(&node)), "by another node");
 }
 
 #[tokio::test]
