@@ -15,6 +15,7 @@ use crate::options::Options;
 use crate::path::LockPath;
 use crate::queue::Kind;
 use crate::session::Session;
+use crate::telemetry;
 
 /// Slots are short, and the record has to fit into a request.
 const MAX_SLOT_BYTES: usize = 1024;
@@ -120,6 +121,22 @@ pub enum JobOutcome<T> {
         /// When it may be run.
         until: SystemTime,
     },
+}
+
+/// The words of the outcomes.
+pub(crate) const OUTCOMES: [&str; 5] = ["ran", "ran_already", "superseded", "running", "too_early"];
+
+impl<T> JobOutcome<T> {
+    fn as_str(&self) -> &'static str {
+        let [ran, ran_already, superseded, running, too_early] = OUTCOMES;
+        match self {
+            Self::Ran(_) => ran,
+            Self::RanAlready { .. } => ran_already,
+            Self::Superseded { .. } => superseded,
+            Self::Running { .. } => running,
+            Self::TooEarly { .. } => too_early,
+        }
+    }
 }
 
 /// Which fire of a [`Job`] it is: usually the time for which it was planned, and not the time that a clock shows.
@@ -238,8 +255,10 @@ impl Job {
     /// [`Error::InvalidInput`] if `path` or `options` cannot be used.
     pub fn with_options(session: &Session, path: &str, options: Options) -> Result<Self> {
         let path = LockPath::new(path)?;
+        let lock = Lock::of_one(session, &path.child("lock"), Kind::Lock, &options)?;
+        telemetry::job_begins(lock.path.as_str(), &OUTCOMES);
         Ok(Self {
-            lock: Lock::of_one(session, &path.child("lock"), Kind::Lock, &options)?,
+            lock,
             record_path: path.child("record"),
             record: JobRecord::default(),
             at_least: Duration::ZERO,
@@ -332,17 +351,27 @@ impl Job {
         R: Future<Output = Result<T, E>>,
         E: From<Error>,
     {
-        let slot = slot.into();
-        let hold = match self.begin(&slot).await? {
+        let ended = self.run_once(&slot.into(), work).await;
+        telemetry::job_ended(self.lock.path.as_str(), ended.as_ref().ok().map(JobOutcome::as_str));
+        ended
+    }
+
+    async fn run_once<F, R, T, E>(&self, slot: &JobSlot, work: F) -> Result<JobOutcome<T>, E>
+    where
+        F: FnOnce(HoldMonitor) -> R,
+        R: Future<Output = Result<T, E>>,
+        E: From<Error>,
+    {
+        let hold = match self.begin(slot).await? {
             Ok(hold) => hold,
             Err(outcome) => return Ok(outcome),
         };
         if self.record == JobRecord::Before {
-            self.enter(&hold, &slot).await?;
+            self.enter(&hold, slot).await?;
         }
         let done = hold.run_until_lost(work(hold.monitor())).await.map_err(Error::from)?;
         if self.record == JobRecord::After && done.is_ok() {
-            self.enter(&hold, &slot).await?;
+            self.enter(&hold, slot).await?;
         }
         // The work is done and recorded, even if the lock was lost since.
         let _ = hold.release().await;
@@ -394,8 +423,11 @@ impl Job {
             {
                 return Ok(Err(outcome));
             }
-            let left = self.wait.saturating_sub(began.elapsed());
-            let Some(hold) = self.lock.try_acquire_for(left).await? else {
+            let locked = match self.wait.saturating_sub(began.elapsed()) {
+                Duration::ZERO => self.lock.try_acquire().await?,
+                left => self.lock.try_acquire_for(left).await?,
+            };
+            let Some(hold) = locked else {
                 if let Some(holder) = contender::first(&self.lock).await? {
                     return Ok(Err(JobOutcome::Running { by: holder.identifier_lossy().into_owned() }));
                 }

@@ -11,6 +11,7 @@
 //! | [`HOLDS`] | gauge | | `kind`, `lock` | locks that are held |
 //! | [`HOLD`] | histogram | seconds | `kind`, `lock` | from the grant to the release or loss |
 //! | [`LOSSES`] | counter | | `kind`, `cause`, `lock` | locks that were lost before they were released |
+//! | [`JOBS`] | counter | | `outcome`, `lock` | fires of [`Job`](crate::Job)s, by how they ended |
 //! | [`CONNECTED`] | gauge | | | sessions that are connected: 1 or 0 in a process that has one session |
 //! | [`TRUST`] | gauge | seconds | | for how long a lock of the session would be trusted without another answer |
 //! | [`CLEANUP`] | gauge | | | nodes that nobody wants, and whose deletion is not confirmed yet |
@@ -18,7 +19,7 @@
 //! | [`REQUESTS`] | counter | | `request` | requests to the servers |
 //!
 //! `kind` is `lock`, `reader`, `writer`, `permit`, `candidate` or `several`. `outcome` is `granted`, `contended`, `cancelled`, or a
-//! word of [`ErrorKind`]. `cause` is `expired`, `deleted`, `closed` or `max_hold`. `lock` is the answer of the
+//! word of [`ErrorKind`]; of a job it is `ran`, `ran_already`, `superseded`, `running`, `too_early`, or `failed` for an error. `cause` is `expired`, `deleted`, `closed` or `max_hold`. `lock` is the answer of the
 //! function given to [`label_locks_by`], and empty without one: a path in a label would make as many time series as there are
 //! keys.
 //!
@@ -27,7 +28,7 @@
 //!
 //! Install the recorder before the first session: gauges that go up and down count from there. [`CONNECTED`], [`CLEANUP`] and
 //! [`RENEWALS`] are reported as 0 when a session is made, and [`ACQUISITIONS`] and [`LOSSES`], with each outcome and cause, when a
-//! lock is made. So Prometheus' `increase` sees the first loss, too.
+//! lock is made, as is [`JOBS`] when a job is. So Prometheus' `increase` sees the first loss, too.
 //!
 //! # Buckets
 //!
@@ -61,6 +62,8 @@ pub const HOLDS: &str = "zookeeper_lock_holds";
 pub const HOLD: &str = "zookeeper_lock_hold_seconds";
 /// Locks that were lost before they were released.
 pub const LOSSES: &str = "zookeeper_lock_losses_total";
+/// Fires of jobs, by how they ended.
+pub const JOBS: &str = "zookeeper_job_fires_total";
 /// Sessions that are connected.
 pub const CONNECTED: &str = "zookeeper_session_connected";
 /// For how long a lock of the session would be trusted without another answer.
@@ -107,6 +110,7 @@ pub fn describe() {
     describe_gauge!(HOLDS, "locks that are held");
     describe_histogram!(HOLD, Unit::Seconds, "from the grant of a lock to its release or loss");
     describe_counter!(LOSSES, "locks that were lost before they were released");
+    describe_counter!(JOBS, "fires of jobs, by how they ended");
     describe_gauge!(CONNECTED, "sessions that are connected");
     describe_gauge!(TRUST, Unit::Seconds, "for how long a lock would be trusted without another answer");
     describe_gauge!(CLEANUP, "nodes that nobody wants, and whose deletion is not confirmed yet");
@@ -134,6 +138,10 @@ pub(crate) fn lock_begins(labels: &Labels) {
     for cause in [Loss::Expired, Loss::Deleted, Loss::Closed, Loss::MaxHold] {
         counter!(LOSSES, "kind" => *kind, "cause" => cause.as_str(), "lock" => lock.clone()).increment(0);
     }
+}
+
+pub(crate) fn job_ended(path: &str, outcome: &'static str, count: u64) {
+    counter!(JOBS, "outcome" => outcome, "lock" => label_of(path)).increment(count);
 }
 
 pub(crate) fn connected(change: f64) {

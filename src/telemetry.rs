@@ -191,6 +191,22 @@ pub(crate) fn lock_begins(_kind: &'static str, _path: &str) {
     metrics::lock_begins(&Labels::new(_kind, _path));
 }
 
+/// A job is made, whose fires can have these outcomes, or fail.
+pub(crate) fn job_begins(_path: &str, _outcomes: &[&'static str]) {
+    #[cfg(feature = "metrics")]
+    _outcomes.iter().chain(&[FAILED]).for_each(|outcome| metrics::job_ended(_path, outcome, 0));
+}
+
+/// A fire of a job has ended; without an outcome it has failed.
+pub(crate) fn job_ended(_path: &str, _outcome: Option<&'static str>) {
+    #[cfg(feature = "metrics")]
+    metrics::job_ended(_path, _outcome.unwrap_or(FAILED), 1);
+}
+
+/// The outcome of a fire that has none.
+#[cfg(feature = "metrics")]
+const FAILED: &str = "failed";
+
 /// Whether a ZooKeeper session is connected; when dropped, it is not.
 #[derive(Debug, Default)]
 pub(crate) struct Connected(bool);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use testbed::free_port;
 use zookeeper_recipes::zookeeper_client::Client;
-use zookeeper_recipes::{Loss, RwLock, Session, metrics as names};
+use zookeeper_recipes::{Error, Job, Loss, RwLock, Session, metrics as names};
 
 use crate::support::{World, soon};
 
@@ -137,4 +137,24 @@ async fn gauge_follows_the_connection_of_a_session() {
     numbers.until_connected(1.0).await;
     world.session.close().await.expect("closed");
     numbers.until_connected(0.0).await;
+}
+
+#[tokio::test]
+async fn fires_of_jobs_are_counted_by_their_outcome() {
+    let (mut numbers, recorder) = recorder();
+    let _records = metrics::set_default_local_recorder(recorder);
+    let world = World::new().await;
+    let job = Job::new(&world.session, &world.path).expect("a job");
+    for outcome in ["ran", "ran_already", "superseded", "running", "too_early", "failed"] {
+        assert_eq!(numbers.published(names::JOBS, &format!("outcome={outcome}")), Some(0.0));
+    }
+    for slot in [5_u64, 5, 3] {
+        let _ = job.run(slot, async |_| Ok::<_, Error>(())).await.expect("an outcome");
+    }
+    for outcome in ["ran", "ran_already", "superseded"] {
+        assert_eq!(numbers.of(names::JOBS, &format!("outcome={outcome}")), 1.0, "{outcome}");
+    }
+    let failed = job.run(7_u64, async |_| Err::<(), _>(Error::from(Loss::Deleted))).await;
+    assert!(matches!(failed, Err(Error::Lost(Loss::Deleted))), "{failed:?}");
+    assert_eq!(numbers.of(names::JOBS, "outcome=failed"), 1.0);
 }
