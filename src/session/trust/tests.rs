@@ -121,7 +121,7 @@ fn steady_renewal_never_lets_trust_lapse() {
     }
 }
 
-/// Whatever the session has been through: outages, stalls, and requests now and then.
+/// After any history of outages, stalls and requests of a session.
 #[test]
 fn hold_that_begins_with_enough_trust_keeps_it() {
     const TRIP: u64 = T / 24;
