@@ -1,8 +1,8 @@
 //! Waiters of one session that wait for each other in memory, and waiters that need not list again at their turn.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as Shared};
 use std::task::{Context, Wake, Waker};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -484,16 +484,17 @@ async fn watching(world: &World) {
     world.session.client().expect("a client").check_stat("/").await.expect("asked");
 }
 
-/// Waits, when it is woken by a release, until the servers are sent the delete.
+/// Waits, when it is woken by the thread that releases, until the servers are sent the delete. A wake-up by the client is no
+/// hand-over, and to wait in it would keep the client from sending.
 struct WaitsForDelete {
     world: World,
-    is_released: AtomicBool,
+    releasing: Shared<Option<ThreadId>>,
     seen: Shared<Vec<bool>>,
 }
 
 impl Wake for WaitsForDelete {
     fn wake(self: Arc<Self>) {
-        if !self.is_released.load(Ordering::Relaxed) {
+        if *self.releasing.lock().expect("no panic") != Some(std::thread::current().id()) {
             return;
         }
         let end = Instant::now() + Duration::from_secs(10);
@@ -510,8 +511,7 @@ async fn next_task_is_not_woken_before_the_delete_is_sent() {
     let world = World::calm().await;
     let held = world.mutex().lock().await.expect("held");
     let mutex = world.mutex();
-    let woken = WaitsForDelete { world, is_released: AtomicBool::new(false), seen: Shared::default() };
-    let woken = Arc::new(woken);
+    let woken = Arc::new(WaitsForDelete { world, releasing: Shared::default(), seen: Shared::default() });
     let world = &woken.world;
     let waker = Waker::from(woken.clone());
     let mut next = Box::pin(async move { mutex.lock().await });
@@ -522,6 +522,7 @@ async fn next_task_is_not_woken_before_the_delete_is_sent() {
         }
     };
     let watched = async {
+        world.wait_children(2).await;
         own_watch(world, 1).await;
         world.session.client().expect("a client").check_stat("/").await.expect("asked");
     };
@@ -530,8 +531,9 @@ async fn next_task_is_not_woken_before_the_delete_is_sent() {
         () = watched => {}
     }
     world.proxy.reset();
-    woken.is_released.store(true, Ordering::Relaxed);
+    *woken.releasing.lock().expect("no panic") = Some(std::thread::current().id());
     drop(held);
+    *woken.releasing.lock().expect("no panic") = None;
     let seen = std::mem::take(&mut *woken.seen.lock().expect("no panic"));
     assert!(!seen.is_empty() && !seen.contains(&false), "{seen:?}");
     drop(next);
