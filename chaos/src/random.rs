@@ -186,23 +186,27 @@ async fn play(
     Ok(Round { session: SESSION, calm, end, wrong, folder: folder.to_owned() })
 }
 
-/// Records which locks wait for the end of a session that is over, and when the servers or the machine are slow. It never
-/// returns.
+/// Records which locks wait for the end of a session that is over, and when a server or the machine is slow. It never returns.
 async fn look(hosts: &str, peers: &[Peer], journal: &Journal) {
     let _beats = beat(journal.clone());
+    // One server alone may stand still, with the sessions that are connected to it.
+    let probes = join_all(hosts.split(',').map(|host| look_at(host, journal)));
+    tokio::join!(probes, find_dead(hosts, peers, journal));
+}
+
+/// Records when a server is slow to answer. It never returns.
+async fn look_at(host: &str, journal: &Journal) {
     loop {
         // Faults end it again and again.
         let since = now();
-        let Ok(client) = Client::connector().with_session_timeout(SESSION).connect(hosts).await else {
-            note(journal, "servers", What::Stalled { since });
-            continue;
-        };
-        let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
-        // It is there from the second round on.
-        let _ = client.create(PROBE, b"", &open).await;
-        tokio::select! {
-            () = probe(&client, journal) => {}
-            () = find_dead(&client, peers, journal) => {}
+        match Client::connector().with_session_timeout(SESSION).connect(host).await {
+            Ok(client) => {
+                let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
+                // It is there from the second round on.
+                let _ = client.create(PROBE, b"", &open).await;
+                probe(&client, journal).await;
+            }
+            Err(_) => note(journal, "servers", What::Stalled { since }),
         }
     }
 }
@@ -245,24 +249,37 @@ async fn probe(client: &Client, journal: &Journal) {
     }
 }
 
-/// Lists the nodes of sessions that are over again and again. It ends with an error.
-async fn find_dead(client: &Client, peers: &[Peer], journal: &Journal) {
+/// Lists the nodes of sessions that are over again and again. It never returns.
+async fn find_dead(hosts: &str, peers: &[Peer], journal: &Journal) {
     let mut since = now();
     let mut beat = interval(LOOK);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        beat.tick().await;
-        let began = now();
-        for object in objects() {
-            let living: Vec<_> = peers.iter().map(|peer| peer.session.id().0).collect();
-            match has_dead(client, &path(object), &living).await {
-                Ok(true) => note(journal, "operator", What::Dead { object: path(object), since }),
-                Ok(false) => {}
-                Err(_) => return,
+        let Ok(client) = Client::connector().with_session_timeout(SESSION).connect(hosts).await else { continue };
+        loop {
+            beat.tick().await;
+            let began = now();
+            if note_dead(&client, peers, journal, since).await.is_err() {
+                break;
             }
+            since = began;
         }
-        since = began;
     }
+}
+
+async fn note_dead(
+    client: &Client,
+    peers: &[Peer],
+    journal: &Journal,
+    since: u64,
+) -> std::result::Result<(), ZkError> {
+    for object in objects() {
+        let living: Vec<_> = peers.iter().map(|peer| peer.session.id().0).collect();
+        if has_dead(client, &path(object), &living).await? {
+            note(journal, "operator", What::Dead { object: path(object), since });
+        }
+    }
+    Ok(())
 }
 
 /// Whether a node in the queue belongs to none of these sessions.
