@@ -1,4 +1,4 @@
-//! One key under overload: `zk-docker/run cargo bench --bench overload`.
+//! One key under overload: `zk-docker/run cargo bench -p benches --bench overload`.
 //!
 //! Three processes of many clients each want one lock for 20 ms of work, and wait for it for at most 300 ms. Counted is how
 //! much work is done per second, with 30 clients in all and with 600, by options. 50 per second are the most.
@@ -35,7 +35,8 @@ fn main() -> Outcome {
 }
 
 fn compare() -> Outcome {
-    let hosts = std::env::var("ZK_HOSTS").map_err(|_| "no ZK_HOSTS: run it as `zk-docker/run cargo bench`")?;
+    let hosts =
+        std::env::var("ZK_HOSTS").map_err(|_| "no ZK_HOSTS: run it as `zk-docker/run cargo bench -p benches`")?;
     println!("work done per second, of {:.0} at most", 1.0 / WORK.as_secs_f64());
     println!("{:24} {}", "clients", CLIENTS.map(|count| format!("{count:>8}")).concat());
     for (way, (name, _)) in WAYS.iter().enumerate() {

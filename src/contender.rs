@@ -10,15 +10,13 @@ use futures_util::FutureExt;
 use futures_util::future::{join_all, try_join, try_join_all};
 use zookeeper_client::{SessionId, Stat};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ZkError};
 use crate::fencing_token::FencingToken;
 use crate::hold::REVOKE;
 use crate::lock::Lock;
 use crate::path::LockPath;
 use crate::queue::{Admission, Czxids, Kind, Name, Queue, Ranked, update_czxid};
 use crate::session::{Answer, Failure, Interrupt, ServerSession};
-
-type ZkError = zookeeper_client::Error;
 
 /// How many nodes are read at a time.
 const BURST: usize = 500;

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+/// An error of the client, beside [`Error`].
+pub(crate) use zookeeper_client::Error as ZkError;
+
 /// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 

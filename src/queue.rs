@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use uuid::fmt::Hyphenated;
 use zookeeper_client::Stat;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ZkError};
 use crate::path::LockPath;
 use crate::queue::order::{contenders, first};
 use crate::session::{Access, Interrupt, Names, ServerSession, delete_abandoned};
@@ -26,8 +26,6 @@ pub(crate) use self::parents::MAX_REQUEST_BYTES;
 pub(crate) use self::place::{Place, Way};
 pub(crate) use self::recovery::why_gone;
 pub(crate) use self::watch::Room;
-
-type ZkError = zookeeper_client::Error;
 
 /// How much longer than ours the name of a node may be that we watch, in bytes. All clients that are known make names of about
 /// that length. A stranger may make one that uses up the room for all watches of the session: it is looked for now and then.

@@ -1,10 +1,6 @@
 //! Runs the examples as separate processes, and kills or stops some of them.
 
-mod built;
-
-use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -34,8 +30,7 @@ struct Machine {
 
 impl Machine {
     fn wakes(hosts: &str, due: &str) -> Self {
-        static CRON: LazyLock<PathBuf> = LazyLock::new(|| built::example("cron"));
-        let mut process = Command::new(&*CRON)
+        let mut process = Command::new(env!("CARGO_BIN_EXE_cron"))
             .arg(due)
             .env("ZK_HOSTS", hosts)
             .stdout(Stdio::piped())
@@ -123,7 +118,7 @@ async fn job_whose_runner_is_stopped_is_run_by_another_and_not_recorded_by_the_f
 
 #[tokio::test]
 async fn leading_and_following_candidates_stop_on_request() {
-    let ran = Command::new(built::example("leader")).kill_on_drop(true).output();
+    let ran = Command::new(env!("CARGO_BIN_EXE_leader")).kill_on_drop(true).output();
     let ran = tokio::time::timeout(PATIENCE, ran).await.expect("it exits in time").expect("it can be run");
     let [output, errors] = [ran.stdout, ran.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     assert!(ran.status.success(), "{output}{errors}");

@@ -1,7 +1,7 @@
 //! What each operation costs in round trips on a network with a delay:
 //!
 //! ```console
-//! $ cargo bench --bench wire
+//! $ cargo bench -p benches --bench wire
 //! ```
 //!
 //! It takes a minute, and needs Linux and root. The requests go through the kernel's own TCP, so Nagle's algorithm and
@@ -62,9 +62,7 @@ async fn measure(network: &Network) -> Outcome {
     }
     println!("\n{}", table::of(&columns));
     println!(
-        "\nRound trips of {ROUND_TRIP:?}, with {SESSIONS} sessions of zookeeper-recipes {}. For each session, the median \
-         of {} times.",
-        env!("CARGO_PKG_VERSION"),
+        "\nRound trips of {ROUND_TRIP:?}, with {SESSIONS} sessions. For each session, the median of {} times.",
         operations::TIMES
     );
     for session in sessions.iter().chain([&other]) {

@@ -11,12 +11,10 @@ use futures_util::{FutureExt, Stream, TryFutureExt};
 use zookeeper_client::SessionId;
 
 use crate::contender::Contender;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ZkError};
 use crate::lock::Lock;
 use crate::queue::{Czxids, Name, Queue, update_czxid};
 use crate::session::{Event, Failure, Interrupt, Reserved, ServerSession, SessionOver, Watch, delete_abandoned};
-
-type ZkError = zookeeper_client::Error;
 
 /// Sees who leads; made by [`Election::observe`](crate::Election::observe).
 ///

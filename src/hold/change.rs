@@ -1,11 +1,9 @@
 //! Owns the change of a hold's node into another, without a moment in which neither stands for it.
 
-use crate::error::{Error, Loss};
+use crate::error::{Error, Loss, ZkError};
 use crate::hold::Hold;
 use crate::hold::core::{Core, Owned};
 use crate::session::{Created, Failure, OwnNodes, Refusal, SessionOver};
-
-type ZkError = zookeeper_client::Error;
 
 /// Why a node was not changed.
 enum Unchanged {

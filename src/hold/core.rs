@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use zookeeper_client::SessionState;
 
-use crate::error::{Error, Loss, Result};
+use crate::error::{Error, Loss, Result, ZkError};
 use crate::fencing_token::FencingToken;
 use crate::hold::watch::watch_over;
 use crate::hold::{Ended, HoldState, REVOKE, View, resigned};
@@ -21,8 +21,6 @@ use crate::path::LockPath;
 use crate::session::Moment;
 use crate::session::{End, Event, Failure, Lasting, OwnNodes, Phase, ServerSession, SessionOver, TrustNeed, Work};
 use crate::telemetry::Held;
-
-type ZkError = zookeeper_client::Error;
 
 /// What the guard, its futures and its background work share.
 pub(super) struct Core {

@@ -2,12 +2,10 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::error::{Error, Loss, Result};
+use crate::error::{Error, Loss, Result, ZkError};
 use crate::hold::Hold;
 use crate::options::Options;
 use crate::session::{Refusal, SessionOver};
-
-type ZkError = zookeeper_client::Error;
 
 impl Hold {
     /// The data of a node, and when it was written, by the servers' clocks; `None` if there is no such node. What an earlier

@@ -10,12 +10,10 @@ use futures_util::{FutureExt, StreamExt, TryFutureExt};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use crate::error::Loss;
+use crate::error::{Loss, ZkError};
 use crate::hold::core::{Core, Stage};
 use crate::path::LockPath;
 use crate::session::{Event, Failure, Reserved, ServerSession, SessionOver};
-
-type ZkError = zookeeper_client::Error;
 
 /// Nodes without a watch that are more than this are not read one by one, so their data goes unseen.
 const MANY: usize = 16;

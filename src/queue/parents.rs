@@ -15,12 +15,10 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use zookeeper_client::Stat;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ZkError};
 use crate::options::{Options, Parents};
 use crate::queue::Queue;
 use crate::session::{Failure, Interrupt, Names, Refusal, ServerSession};
-
-type ZkError = zookeeper_client::Error;
 
 /// A request to a server may have a megabyte (`jute.maxbuffer`), less what surrounds it.
 pub(crate) const MAX_REQUEST_BYTES: usize = 1_000_000;

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use futures_util::future::{join, join_all};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ZkError};
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::queue::order::{Czxids, Kind, Name, Position, Undecided, position};
 use crate::queue::parents::{Containers, MissingParents, Remedy, has_containers};
-use crate::queue::{Admission, Queue, ZkError, leave_out};
+use crate::queue::{Admission, Queue, leave_out};
 use crate::session::{
     Alone, Arming, Connection, Created, Failure, Interrupt, Last, Names, NewNode, OwnNode, OwnNodes, Phase,
     ServerSession, SessionOver, delete_in_background,

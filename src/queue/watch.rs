@@ -20,10 +20,10 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ZkError};
 use crate::queue::order::{Kind, Name, Position, update_czxid};
 use crate::queue::place::{Place, Waiter, Way};
-use crate::queue::{LONGER_NAME, Queue, ZkError};
+use crate::queue::{LONGER_NAME, Queue};
 use crate::session::{
     Answer, Created, Event, Failure, Following, Interrupt, Reserved, ServerSession, SessionOver, StandingWatch,
     Watched, delete_abandoned,

@@ -15,6 +15,7 @@ use futures_util::future::{BoxFuture, join_all};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
+use crate::error::ZkError;
 use crate::path::LockPath;
 use crate::session::operations::{Creation, Refusal, leaves_doubt};
 use crate::session::register::{OwnWatch, guid_of};
@@ -23,8 +24,6 @@ use crate::session::search::search_twice;
 use crate::session::server_session::{Lasting, ServerSession, Work};
 use crate::session::shared::Names;
 use crate::session::undisturbed::Alone;
-
-type ZkError = zookeeper_client::Error;
 
 /// How often a delete is sent again after an error that is not known.
 const MAX_ODD: u32 = 50;

@@ -21,11 +21,10 @@ use futures_util::future::join_all;
 use tokio::time::timeout;
 use zookeeper_client::{Stat, StateWatcher};
 
+use crate::error::ZkError;
 use crate::session::request::{Evidence, Failure};
 use crate::session::server_session::{End, PAUSE, ServerSession};
 use crate::session::trust::Moment;
-
-type ZkError = zookeeper_client::Error;
 
 /// How often in a row a server may close the connection before it has answered anything.
 const MOST_LOST: usize = 10;

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use zookeeper_client::SessionId;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ZkError};
 use crate::options::Parents;
 use crate::path::LockPath;
 use crate::session::operations::{Draft, leaves_doubt};
@@ -19,8 +19,6 @@ use crate::session::request::{Failure, Interrupt};
 use crate::session::search::SECOND_LOOK;
 use crate::session::server_session::{Phase, ServerSession};
 use crate::session::{Session, need_runtime};
-
-type ZkError = zookeeper_client::Error;
 
 /// How long to wait after a refusal before the node is created again.
 const PAUSE: Duration = Duration::from_secs(1);

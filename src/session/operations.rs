@@ -12,14 +12,13 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, TryFutureExt};
 use zookeeper_client::{Client, CreateMode, CreateOptions, MultiWriteError, MultiWriteResult, MultiWriter, Stat};
 
+use crate::error::ZkError;
 use crate::options::{Options, Parents};
 use crate::session::identity::Connection;
 use crate::session::request::{Answer, Evidence, Failure, is_certain};
 use crate::session::server_session::ServerSession;
 use crate::session::standing::Watch;
 use crate::session::trust::Request;
-
-type ZkError = zookeeper_client::Error;
 
 /// An ephemeral node that is to be created.
 #[derive(Debug)]

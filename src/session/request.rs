@@ -19,14 +19,12 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use zookeeper_client::{Client, SessionId, SessionState, StateWatcher};
 
-use crate::error::Error;
+use crate::error::{Error, ZkError};
 use crate::session::identity::Connection;
 use crate::session::server_session::{End, ServerSession};
 use crate::session::trust::Moment;
 use crate::session::trust::{Exchange, Ledger, Request};
 use crate::telemetry;
-
-type ZkError = zookeeper_client::Error;
 
 /// The ZooKeeper session is over or about to be: waiting for anything in it is of no use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,14 +11,13 @@ use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
 use uuid::Uuid;
 
+use crate::error::ZkError;
 use crate::path::LockPath;
 use crate::session::cleanup::{Deletion, delete_all, delete_in_background, send};
 use crate::session::nodes::{OwnNode, OwnNodes};
 use crate::session::register::carries;
 use crate::session::request::{Failure, SessionOver};
 use crate::session::server_session::ServerSession;
-
-type ZkError = zookeeper_client::Error;
 
 /// How long after the first search a create of a lost connection may still come to be applied.
 pub(super) const SECOND_LOOK: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Tests beside locks of other clients, on the same paths: `zk-docker/run --peers cargo test --features interop`.
+//! Tests beside locks of other clients, on the same paths: `zk-docker/run --peers cargo test -p interop`.
 //!
 //! The other clients are driver programs, in the folders `java`, `python` and `go`, that take commands on standard
 //! input and answer on standard output; [`peer`] lists the commands. [`pairs`] is the table of locks that exclude each

@@ -14,7 +14,7 @@
 //! | `contenders` | `ok IDENTIFIER,…` of all contenders, as kazoo sees them |
 //! | `revoke NODE`, `revocable`, `participants`, `read`, `unread`, `leader`, `count MAXIMUM` | `ok REST`; Curator, by kind |
 //! | `ask`, `unlock` | `ok true` or `ok false`, `ok`; ZooKeeper's own recipe, called once and not closed |
-//! | `bench SHAPE SESSIONS WORKERS COUNT PATH CYCLES` | `ok NANOSECONDS CPU-NANOSECONDS`, for `benches/peers`; Curator and kazoo |
+//! | `bench SHAPE SESSIONS WORKERS COUNT PATH CYCLES` | `ok NANOSECONDS CPU-NANOSECONDS`, for `peers`; Curator and kazoo |
 //! | `version` | `ok VERSION`; Curator and kazoo |
 //!
 //! Any of them may answer `error TEXT`. The first line of a driver is `ready`. It ends, and closes its session, when its
@@ -39,7 +39,7 @@ const SESSION: &str = "8000";
 /// For virtual machines of which many are started, for seconds only.
 const SHORT_LIVED: &[&str] = &["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"];
 
-pub(crate) const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop");
+pub(crate) const SOURCES: &str = env!("CARGO_MANIFEST_DIR");
 
 /// The language of a driver.
 #[derive(Clone, Copy, Debug)]
@@ -65,9 +65,8 @@ impl Language {
 }
 
 pub(crate) fn variable(name: &str) -> OsString {
-    std::env::var_os(name).unwrap_or_else(|| {
-        panic!("no {name}: run these as `zk-docker/run --peers cargo test --features interop --test interop`")
-    })
+    std::env::var_os(name)
+        .unwrap_or_else(|| panic!("no {name}: run these as `zk-docker/run --peers cargo test -p interop`"))
 }
 
 /// A running driver with one session. Dropping it kills the process, as a crash would.

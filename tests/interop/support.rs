@@ -16,8 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 
 /// The server given to the tests.
 pub(crate) fn hosts() -> String {
-    std::env::var("ZK_HOSTS")
-        .expect("no ZK_HOSTS: run these as `zk-docker/run --peers cargo test --features interop --test interop`")
+    std::env::var("ZK_HOSTS").expect("no ZK_HOSTS: run these as `zk-docker/run --peers cargo test -p interop`")
 }
 
 pub(crate) async fn connect(hosts: &str) -> Session {

@@ -3,8 +3,9 @@
 use futures_util::FutureExt;
 use zookeeper_client::{CreateMode, MultiWriteResult, MultiWriter, Stat};
 
+use crate::error::ZkError;
 use crate::options::Options;
-use crate::session::operations::{Refusal, ZkError, transact};
+use crate::session::operations::{Refusal, transact};
 use crate::session::request::Answer;
 use crate::session::server_session::ServerSession;
 use crate::session::trust::Request;

@@ -13,13 +13,12 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::{Entries, State, guid_of};
+use crate::error::ZkError;
 use crate::session::nodes::OwnNode;
 use crate::session::operations::Created;
 use crate::session::request::Failure;
 use crate::session::server_session::ServerSession;
 use crate::session::standing::{Arming, StandingWatch};
-
-type ZkError = zookeeper_client::Error;
 
 /// Where a node is, for those that follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::workloads::{Shape, Workload};
 use crate::{Outcome, PATIENCE, SESSION_TIMEOUT, java};
 
-const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop");
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/interop");
 
 /// A client in a process of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,8 @@ impl Client {
 
 /// A variable that `zk-docker/run --peers` sets.
 pub(crate) fn variable(name: &str) -> OsString {
-    std::env::var_os(name).unwrap_or_else(|| panic!("no {name}: run it as `zk-docker/run --peers cargo bench …`"))
+    std::env::var_os(name)
+        .unwrap_or_else(|| panic!("no {name}: run it as `zk-docker/run --peers cargo bench -p peers`"))
 }
 
 /// A running driver. Dropping it kills the process.

@@ -19,7 +19,7 @@ impl About {
         let version = about.lines().find_map(|line| line.strip_prefix("Zookeeper version: "));
         let version = version.and_then(|version| version.split([',', '-']).next()).unwrap_or("unknown");
         let mut versions = vec![
-            ("zookeeper-recipes".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
+            ("zookeeper-recipes".to_owned(), locked("zookeeper-recipes").to_owned()),
             ("zookeeper-client".to_owned(), locked("zookeeper-client").to_owned()),
             ("ZooKeeper".to_owned(), version.to_owned()),
         ];

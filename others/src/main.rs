@@ -12,7 +12,7 @@
 //! *ratios* to this crate in the same round. A server that promises less may be faster; so the output lists what each
 //! lock does not promise. [`contender`] has the locks.
 
-#[path = "../../peers/circumstances.rs"]
+#[path = "../../peers/src/circumstances.rs"]
 mod circumstances;
 mod contender;
 mod etcd;
@@ -20,7 +20,7 @@ mod postgresql;
 mod redis;
 mod report;
 mod rounds;
-#[path = "../../peers/summary.rs"]
+#[path = "../../peers/src/summary.rs"]
 mod summary;
 mod zookeeper;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::process::{Command, Output};
 
-const DOCUMENT: &str = include_str!("../../../docs/upstream.md");
-const LOCK_FILE: &str = include_str!("../../../Cargo.lock");
+const DOCUMENT: &str = include_str!("../../docs/upstream.md");
+const LOCK_FILE: &str = include_str!("../../Cargo.lock");
 
 fn upstream(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_upstream")).args(arguments).output().expect("started")

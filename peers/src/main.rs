@@ -1,9 +1,9 @@
 //! This crate beside the other locks on ZooKeeper, in one run:
 //!
 //! ```console
-//! $ zk-docker/run --peers cargo bench --bench peers --features interop
-//! $ zk-docker/run --peers cargo bench --bench peers --features interop -- --short hand-over
-//! $ cargo bench --bench peers --features interop -- --draw docs/peers.json
+//! $ zk-docker/run --peers cargo bench -p peers
+//! $ zk-docker/run --peers cargo bench -p peers -- --short hand-over
+//! $ cargo bench -p peers -- --draw "$PWD"/target/peers/peers.json
 //! ```
 //!
 //! The first takes less than ten minutes. `--short` takes less than one, which shows that all works, but Java has not
