@@ -204,7 +204,7 @@ impl fmt::Display for Contender {
     }
 }
 
-/// Gives a recipe its path, its `Debug`, and what operators need; the recipe names its lock.
+/// Gives a recipe its path, its `Debug`, and what operators need; the recipe names its lock, or a recipe that it is made of.
 macro_rules! for_operators {
     ($recipe:ident: |$this:ident| $lock:expr) => {
         impl $recipe {
@@ -212,7 +212,7 @@ macro_rules! for_operators {
             #[must_use]
             pub fn path(&self) -> &str {
                 let $this = self;
-                ($lock).path.as_str()
+                ($lock).path()
             }
 
             /// Lists holders and waiters, the holders first, then the others in the order of the queue; of a lock with
@@ -234,8 +234,8 @@ macro_rules! for_operators {
             /// # Examples
             ///
             /// ```no_run
-            /// # async fn example(mutex: zookeeper_recipes::Mutex) -> Result<(), zookeeper_recipes::Error> {
-            /// for contender in mutex.contenders().await? {
+            #[doc = crate::contender::example!($recipe)]
+            /// for contender in lock.contenders().await? {
             ///     println!("{contender}");
             /// }
             /// # Ok(())
@@ -243,7 +243,7 @@ macro_rules! for_operators {
             /// ```
             pub async fn contenders(&self) -> crate::error::Result<Vec<crate::contender::Contender>> {
                 let $this = self;
-                crate::contender::list($lock).await
+                ($lock).contenders().await
             }
 
             /// Deletes the node of a contender, and no other: a later node of the same name stays. Returns whether the
@@ -269,10 +269,10 @@ macro_rules! for_operators {
             /// # Examples
             ///
             /// ```no_run
-            /// # async fn example(mutex: zookeeper_recipes::Mutex) -> Result<(), zookeeper_recipes::Error> {
-            /// for contender in mutex.contenders().await? {
+            #[doc = crate::contender::example!($recipe)]
+            /// for contender in lock.contenders().await? {
             ///     if contender.is_holder() && contender.identifier() == b"billing-7" {
-            ///         mutex.break_lock(&contender).await?;
+            ///         lock.break_lock(&contender).await?;
             ///     }
             /// }
             /// # Ok(())
@@ -280,7 +280,7 @@ macro_rules! for_operators {
             /// ```
             pub async fn break_lock(&self, contender: &crate::contender::Contender) -> crate::error::Result<bool> {
                 let $this = self;
-                crate::contender::break_lock($lock, contender).await
+                ($lock).break_lock(contender).await
             }
 
             /// Asks a contender to release, as Curator's `Revoker` does. Returns whether its node was there.
@@ -305,16 +305,16 @@ macro_rules! for_operators {
             /// # Examples
             ///
             /// ```no_run
-            /// # async fn example(mutex: zookeeper_recipes::Mutex) -> Result<(), zookeeper_recipes::Error> {
-            /// for holder in mutex.contenders().await?.iter().filter(|contender| contender.is_holder()) {
-            ///     mutex.revoke(holder).await?;
+            #[doc = crate::contender::example!($recipe)]
+            /// for holder in lock.contenders().await?.iter().filter(|contender| contender.is_holder()) {
+            ///     lock.revoke(holder).await?;
             /// }
             /// # Ok(())
             /// # }
             /// ```
             pub async fn revoke(&self, contender: &crate::contender::Contender) -> crate::error::Result<bool> {
                 let $this = self;
-                crate::contender::revoke($lock, contender).await
+                ($lock).revoke(contender).await
             }
         }
 
@@ -326,11 +326,36 @@ macro_rules! for_operators {
     };
 }
 
-pub(crate) use for_operators;
+/// The first line of an example with a recipe.
+macro_rules! example {
+    ($recipe:ident) => {
+        concat!(
+            "# async fn example(lock: zookeeper_recipes::",
+            stringify!($recipe),
+            ") -> Result<(), zookeeper_recipes::Error> {"
+        )
+    };
+}
 
-/// Lists the contenders of a lock, queue by queue, in the order of each.
-pub(crate) async fn list(lock: &Lock) -> Result<Vec<Contender>> {
-    lock.session.within_timeout(lock.session.attempt(|zk| list_once(lock, zk).boxed())).await
+pub(crate) use {example, for_operators};
+
+impl Lock {
+    pub(crate) fn path(&self) -> &str {
+        self.path.as_str()
+    }
+
+    /// Lists the contenders, queue by queue, in the order of each.
+    pub(crate) async fn contenders(&self) -> Result<Vec<Contender>> {
+        self.session.within_timeout(self.session.attempt(|zk| list_once(self, zk).boxed())).await
+    }
+
+    pub(crate) async fn break_lock(&self, contender: &Contender) -> Result<bool> {
+        change(self, contender, |zk, node, version| zk.delete(node, Some(version))).await
+    }
+
+    pub(crate) async fn revoke(&self, contender: &Contender) -> Result<bool> {
+        change(self, contender, |zk, node, version| zk.write(node, REVOKE, version)).await
+    }
 }
 
 async fn list_once(lock: &Lock, zk: Arc<ServerSession>) -> Result<Vec<Contender>, Interrupt> {
@@ -363,14 +388,6 @@ pub(crate) async fn first(lock: &Lock) -> Result<Option<Contender>> {
         .boxed()
     });
     lock.session.within_timeout(first).await
-}
-
-pub(crate) async fn break_lock(lock: &Lock, contender: &Contender) -> Result<bool> {
-    change(lock, contender, |zk, node, version| zk.delete(node, Some(version))).await
-}
-
-pub(crate) async fn revoke(lock: &Lock, contender: &Contender) -> Result<bool> {
-    change(lock, contender, |zk, node, version| zk.write(node, REVOKE, version)).await
 }
 
 /// Sends a request about the node of a contender, as it is at that moment; `false` if it is gone.

@@ -7,7 +7,6 @@ mod recipes;
 
 use std::fmt::Debug;
 use std::future::{Future, pending};
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::contender::Contender;
-use crate::election::{Term, Won, lead_until};
+use crate::election::{Candidate, Term, Won};
 use crate::error::{Error, Loss, Result};
 use crate::fencing_token::FencingToken;
 use crate::hold::{HoldMonitor, HoldState, run_until};
@@ -254,13 +253,12 @@ pub trait DistributedReentrantLock: Send + Sync {
 /// # Examples
 ///
 /// ```
-/// use std::ops::ControlFlow;
+/// use std::sync::Arc;
 ///
-/// use zookeeper_recipes::{DistributedElection, Error};
+/// use zookeeper_recipes::{Candidate, DistributedElection};
 ///
-/// async fn run(election: &dyn DistributedElection, stop: impl Future<Output = ()>) -> Result<(), Error> {
-///     election.lead_until(stop, |_term| async { ControlFlow::<()>::Continue(()) }).await?;
-///     Ok(())
+/// fn start(election: &Arc<dyn DistributedElection>) -> Candidate {
+///     election.run(|term| async move { println!("leads, with token {}", term.fencing_token()) })
 /// }
 /// ```
 #[async_trait]
@@ -292,50 +290,29 @@ pub trait LeaderGuard: LockGuard {
     async fn proclaim(&self, data: Vec<u8>) -> Result<()>;
 }
 
-impl dyn DistributedElection + '_ {
-    /// Leads, term after term. See [`Election::lead`](crate::Election::lead).
+impl dyn DistributedElection {
+    /// Runs a candidate in the background, term after term. See [`Election::run`](crate::Election::run).
     ///
-    /// # Cancel safety
+    /// The candidate does not know how many others are ahead: its [`Standing`](crate::Standing) is `Waiting { ahead: None }`.
     ///
-    /// As [`Election::lead`](crate::Election::lead).
+    /// # Panics
     ///
-    /// # Errors
-    ///
-    /// As [`Election::lead`](crate::Election::lead).
-    pub async fn lead<F, R, T>(&self, term: F) -> Result<T>
+    /// Panics outside a tokio runtime.
+    pub fn run<F, R>(self: &Arc<Self>, term: F) -> Candidate
     where
-        F: FnMut(Term) -> R,
-        R: Future<Output = ControlFlow<T>>,
+        F: FnMut(Term) -> R + Send + 'static,
+        R: Future<Output = ()> + Send + 'static,
     {
-        match self.lead_until(pending(), term).await? {
-            Some(end) => Ok(end),
-            // Nothing stops it.
-            None => pending().await,
-        }
-    }
-
-    /// Leads until `stop` is ready. See [`Election::lead_until`](crate::Election::lead_until).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`Election::lead`](crate::Election::lead).
-    ///
-    /// # Errors
-    ///
-    /// As [`Election::lead`](crate::Election::lead).
-    pub async fn lead_until<F, R, T>(&self, stop: impl Future<Output = ()>, term: F) -> Result<Option<T>>
-    where
-        F: FnMut(Term) -> R,
-        R: Future<Output = ControlFlow<T>>,
-    {
-        let campaign = || {
-            async {
-                let guard = self.campaign().await?;
-                Ok(Won { monitor: guard.monitor(), resign: guard.release().boxed() })
-            }
-            .boxed()
+        let election = self.clone();
+        let campaign = move |_| {
+            let election = election.clone();
+            let won = async move {
+                let leadership = election.campaign().await?;
+                Ok(Won::new(leadership.monitor(), leadership.release()))
+            };
+            won.boxed()
         };
-        lead_until(campaign, stop, term).await
+        Candidate::campaigning(Box::new(campaign), term)
     }
 }
 

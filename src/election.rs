@@ -4,8 +4,7 @@ mod candidate;
 mod observer;
 mod term;
 
-use std::future::{Future, pending};
-use std::ops::ControlFlow;
+use std::future::Future;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -22,9 +21,10 @@ pub use self::candidate::{Candidate, Standing};
 pub use self::observer::Observer;
 pub use self::term::Term;
 
+pub(crate) use self::candidate::{Campaign, Won};
 #[cfg(feature = "blocking")]
-pub(crate) use self::candidate::{End, Ending, Stage, asked, win};
-pub(crate) use self::term::{CurrentTerm, Won, lead_until};
+pub(crate) use self::candidate::{End, Ending, Stage, win};
+pub(crate) use self::term::CurrentTerm;
 
 /// An election of one leader among candidates, first come, first served. Compatible with Curator's
 /// `LeaderLatch`. (For its `LeaderSelector`, see [`Mutex`](crate::Mutex).)
@@ -35,18 +35,14 @@ pub(crate) use self::term::{CurrentTerm, Won, lead_until};
 ///
 /// ```no_run
 /// # async fn example(session: zookeeper_recipes::Session) -> Result<(), Box<dyn std::error::Error>> {
-/// use std::ops::ControlFlow;
-///
 /// use zookeeper_recipes::{Election, Options};
 ///
 /// let options = Options::new().with_identifier("10.0.0.7:8080");
 /// let election = Election::with_options(&session, "/leaders/scheduler", options)?;
-/// election
-///     .lead(|term| async move {
-///         // Work as the leader, with `term.fencing_token()`; cut off when leadership is lost.
-///         ControlFlow::<()>::Continue(())
-///     })
-///     .await?;
+/// let candidate = election.run(|term| async move {
+///     // Work as the leader, with `term.fencing_token()`; cut off when leadership is lost.
+/// });
+/// # candidate.stop().await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -193,105 +189,6 @@ impl Election {
         Waiting::enqueue(self.lock.clone(), move |hold| Self::leads(&current, hold)).await
     }
 
-    /// Leads, term after term: campaigns, runs the future of `term`, and resigns. It campaigns again if the future
-    /// returned `Continue` or the leadership was lost, and returns if the future returned `Break`.
-    ///
-    /// The guard stays inside `lead`: the leadership lasts as long as the future of the term, even if that drops its
-    /// [`Term`]. When the leadership is lost, the future is dropped at its next `await`; see
-    /// [`Hold::run_until_lost`](crate::Hold::run_until_lost).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # use std::ops::ControlFlow;
-    /// # use zookeeper_recipes::{Election, Error, Term};
-    /// # async fn serve(term: &Term) -> Result<(), Error> { Ok(()) }
-    /// # async fn example(election: Election) -> Result<(), Error> {
-    /// let end = election.lead(|term| async move {
-    ///     let served = async {
-    ///         term.proclaim("10.0.0.7:8080").await?;
-    ///         serve(&term).await
-    ///     };
-    ///     match served.await {
-    ///         // A loss ends a term, and not the campaign.
-    ///         Err(Error::Lost(_)) => ControlFlow::Continue(()),
-    ///         done => ControlFlow::Break(done),
-    ///     }
-    /// });
-    /// end.await?
-    /// # }
-    /// ```
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future drops that of the term, resigns in the background, and withdraws the candidate.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs do not let it stand or resign,
-    /// [`Error::Closed`](crate::Error::Closed) and [`Error::SessionEnded`](crate::Error::SessionEnded) if there is no
-    /// session any more, [`Error::SessionFull`](crate::Error::SessionFull) if it has too many locks. None of them is
-    /// [transient](crate::Error::is_transient): it waits for servers that are away, and campaigns again after a loss, or
-    /// if someone deletes its node.
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
-    pub async fn lead<F, R, T>(&self, term: F) -> Result<T>
-    where
-        F: FnMut(Term) -> R,
-        R: Future<Output = ControlFlow<T>>,
-    {
-        match self.lead_until(pending(), term).await? {
-            Some(end) => Ok(end),
-            // Nothing stops it.
-            None => pending().await,
-        }
-    }
-
-    /// Leads as [`lead`](Self::lead) does, until `stop` is ready. Then it ends the term, or withdraws the candidate,
-    /// and returns `None` once it has resigned, which takes one session timeout at most.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`lead`](Self::lead).
-    ///
-    /// # Errors
-    ///
-    /// As [`lead`](Self::lead).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # use std::ops::ControlFlow;
-    /// # async fn serve() -> ControlFlow<()> { ControlFlow::Continue(()) }
-    /// # async fn example(election: zookeeper_recipes::Election, stop: tokio::sync::oneshot::Receiver<()>)
-    /// # -> Result<(), zookeeper_recipes::Error> {
-    /// let stop = async { drop(stop.await) };
-    /// election.lead_until(stop, |_term| serve()).await?;
-    /// // Somebody else may lead now.
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn lead_until<F, R, T>(&self, stop: impl Future<Output = ()>, term: F) -> Result<Option<T>>
-    where
-        F: FnMut(Term) -> R,
-        R: Future<Output = ControlFlow<T>>,
-    {
-        let campaign = || {
-            async {
-                let leadership = self.campaign().await?;
-                Ok(Won { monitor: leadership.monitor(), resign: leadership.resign().boxed() })
-            }
-            .boxed()
-        };
-        lead_until(campaign, stop, term).await
-    }
-
     /// Runs a candidate in the background, in a task of its own, term after term: for a service that leads whenever it
     /// can.
     ///
@@ -300,7 +197,8 @@ impl Election {
     /// drained, or has ended for good. Losing leadership ends nothing. A campaign that fails is logged as a warning and tried
     /// again after a pause, of 100 ms at first and 5 s at most.
     ///
-    /// The future of the term is dropped at its next `await` when the leadership is lost, as in [`lead`](Self::lead).
+    /// The leadership lasts as long as the future of the term, even if that drops its [`Term`]. When the leadership is lost, the
+    /// future is dropped at its next `await`; see [`Hold::run_until_lost`](crate::Hold::run_until_lost).
     /// To end in order it should await [`revoke_requested`](HoldMonitor::revoke_requested). If it panics, the leadership is
     /// resigned, the candidate is [`Ended`](Standing::Ended), and [`stop`](Candidate::stop) panics likewise.
     ///
@@ -328,7 +226,7 @@ impl Election {
         F: FnMut(Term) -> R + Send + 'static,
         R: Future<Output = ()> + Send + 'static,
     {
-        Candidate::spawn(self.clone(), term)
+        Candidate::campaigning(self.campaigns(), term)
     }
 
     /// A view of the present leadership of this value and its clones, for a readiness probe; `None` if they do not
@@ -351,6 +249,19 @@ impl Election {
     #[must_use]
     pub fn current_term(&self) -> Option<HoldMonitor> {
         self.current.monitor()
+    }
+
+    /// What a candidate in the background does to win.
+    pub(crate) fn campaigns(&self) -> Campaign {
+        let election = self.clone();
+        Box::new(move |progress| {
+            let Self { lock, current } = election.clone();
+            let won = async move {
+                let leadership = Self::leads(&current, lock.acquire_with(Some(&progress)).await?);
+                Ok(Won::new(leadership.monitor(), leadership.resign()))
+            };
+            won.boxed()
+        })
     }
 
     fn leads(current: &CurrentTerm, hold: Hold) -> Leadership {

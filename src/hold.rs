@@ -9,7 +9,6 @@
 mod change;
 mod core;
 mod monitor;
-mod record;
 mod revocation;
 mod watch;
 
@@ -35,7 +34,6 @@ use crate::telemetry::Acquisition;
 pub use self::monitor::{Ended, HoldMonitor};
 
 pub(crate) use self::monitor::{View, lost, resigned, run_until};
-pub(crate) use self::record::time;
 pub(crate) use self::watch::NodeWatches;
 
 /// What Curator's `Revoker` writes into a node to ask its holder for the lock.
@@ -530,12 +528,12 @@ macro_rules! guard {
             /// # Examples
             ///
             /// ```no_run
-            /// # async fn example(guard: zookeeper_recipes::MutexGuard) {
+            #[doc = concat!("# async fn example(guard: zookeeper_recipes::", stringify!($name), ") {")]
             /// use std::time::Duration;
             ///
             /// use tokio::time::timeout;
             ///
-            /// match timeout(Duration::from_millis(500), guard.release()).await {
+            #[doc = concat!("match timeout(Duration::from_millis(500), guard.", stringify!($release), "()).await {")]
             ///     Ok(Ok(())) => println!("held to the end, and free now"),
             ///     Ok(Err(error)) => println!("others may have held it: {error}"),
             ///     Err(_) => println!("the servers have not answered; the release goes on in the background"),

@@ -3,19 +3,20 @@
 use std::cmp::Ordering;
 use std::fmt;
 use std::future::Future;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use futures_util::FutureExt;
+use zookeeper_client::{CheckWriteError, CreateMode, MultiWriteResult};
 
-use crate::contender::{self, for_operators};
-use crate::error::{Error, Result};
-use crate::hold::{Hold, HoldMonitor, time};
-use crate::lock::Lock;
+use crate::contender::{Contender, for_operators};
+use crate::error::{Error, Loss, Result};
+use crate::hold::HoldMonitor;
+use crate::mutex::{Mutex, MutexGuard};
 use crate::options::Options;
-use crate::path::LockPath;
-use crate::queue::Kind;
+use crate::path;
 use crate::session::Session;
 use crate::telemetry;
+
+use zookeeper_client::Error as ZkError;
 
 /// Slots are short, and the record has to fit into a request.
 const MAX_SLOT_BYTES: usize = 1024;
@@ -61,7 +62,8 @@ const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// ```
 #[derive(Clone)]
 pub struct Job {
-    lock: Lock,
+    session: Session,
+    mutex: Mutex,
     record_path: String,
     record: JobRecord,
     at_least: Duration,
@@ -254,12 +256,14 @@ impl Job {
     ///
     /// [`Error::InvalidInput`] if `path` or `options` cannot be used.
     pub fn with_options(session: &Session, path: &str, options: Options) -> Result<Self> {
-        let path = LockPath::new(path)?;
-        let lock = Lock::of_one(session, &path.child("lock"), Kind::Lock, &options)?;
-        telemetry::job_begins(lock.path.as_str(), &OUTCOMES);
+        path::validate(path)?;
+        let session = session.clone().with_lock_options(options);
+        let mutex = Mutex::new(&session, &format!("{path}/lock"))?;
+        telemetry::job_begins(mutex.path(), &OUTCOMES);
         Ok(Self {
-            lock,
-            record_path: path.child("record"),
+            session,
+            mutex,
+            record_path: format!("{path}/record"),
             record: JobRecord::default(),
             at_least: Duration::ZERO,
             wait: Duration::ZERO,
@@ -352,7 +356,7 @@ impl Job {
         E: From<Error>,
     {
         let ended = self.run_once(&slot.into(), work).await;
-        telemetry::job_ended(self.lock.path.as_str(), ended.as_ref().ok().map(JobOutcome::as_str));
+        telemetry::job_ended(self.mutex.path(), ended.as_ref().ok().map(JobOutcome::as_str));
         ended
     }
 
@@ -362,19 +366,19 @@ impl Job {
         R: Future<Output = Result<T, E>>,
         E: From<Error>,
     {
-        let hold = match self.begin(slot).await? {
-            Ok(hold) => hold,
+        let guard = match self.begin(slot).await? {
+            Ok(guard) => guard,
             Err(outcome) => return Ok(outcome),
         };
         if self.record == JobRecord::Before {
-            self.enter(&hold, slot).await?;
+            self.enter(&guard, slot).await?;
         }
-        let done = hold.run_until_lost(work(hold.monitor())).await.map_err(Error::from)?;
+        let done = guard.run_until_lost(work(guard.monitor())).await.map_err(Error::from)?;
         if self.record == JobRecord::After && done.is_ok() {
-            self.enter(&hold, slot).await?;
+            self.enter(&guard, slot).await?;
         }
         // The work is done and recorded, even if the lock was lost since.
-        let _ = hold.release().await;
+        let _ = guard.release().await;
         done.map(JobOutcome::Ran)
     }
 
@@ -403,93 +407,131 @@ impl Job {
     /// # }
     /// ```
     pub async fn last(&self) -> Result<Option<LastJob>> {
-        self.lock.session.within_timeout(self.read()).await
+        self.read(None).await
     }
 
     /// Takes the lock to run `slot`; the inner error is why it is not to be run here.
-    async fn begin<T>(&self, slot: &JobSlot) -> Result<Result<Hold, JobOutcome<T>>> {
+    async fn begin<T>(&self, slot: &JobSlot) -> Result<Result<MutexGuard, JobOutcome<T>>> {
         slot.validate()?;
         let began = Instant::now();
+        let left = || Some(self.wait.saturating_sub(began.elapsed())).filter(|left| !left.is_zero());
         loop {
-            let last = match self.wait.saturating_sub(began.elapsed()) {
-                Duration::ZERO => self.last().await?,
-                left => match tokio::time::timeout(left, self.read()).await {
-                    Ok(last) => last?,
-                    Err(_) => return Err(self.lock.session.unavailable(self.wait)),
-                },
-            };
-            if let Some(last) = last
+            if let Some(last) = self.read(left()).await?
                 && let Some(outcome) = last.covers(slot)?
             {
                 return Ok(Err(outcome));
             }
-            let locked = match self.wait.saturating_sub(began.elapsed()) {
-                Duration::ZERO => self.lock.try_acquire().await?,
-                left => self.lock.try_acquire_for(left).await?,
+            let locked = match left() {
+                None => self.mutex.try_lock().await?,
+                Some(left) => self.mutex.try_lock_for(left).await?,
             };
-            let Some(hold) = locked else {
-                if let Some(holder) = contender::first(&self.lock).await? {
+            let Some(guard) = locked else {
+                if let Some(holder) = self.contenders().await?.into_iter().find(Contender::is_holder) {
                     return Ok(Err(JobOutcome::Running { by: holder.identifier_lossy().into_owned() }));
                 }
                 // It has just released.
                 continue;
             };
-            let why_not = match self.why_not(&hold, slot).await {
+            let why_not = match self.why_not(&guard, slot).await {
                 // Nothing was recorded or begun, so another hold will do as well.
                 Err(error @ Error::Lost(_)) if error.is_transient() && began.elapsed() < self.wait => continue,
                 why_not => why_not?,
             };
             let Some(why_not) = why_not else {
-                return Ok(Ok(hold));
+                return Ok(Ok(guard));
             };
-            let _ = hold.release().await;
+            let _ = guard.release().await;
             return Ok(Err(why_not));
         }
     }
 
     /// Why the holder is not to run `slot`. From the grant on, the record is as the last holder has left it.
-    async fn why_not<T>(&self, hold: &Hold, slot: &JobSlot) -> Result<Option<JobOutcome<T>>> {
-        let Some(last) = hold.read(&self.record_path).await?.and_then(LastJob::parse) else {
+    async fn why_not<T>(&self, guard: &MutexGuard, slot: &JobSlot) -> Result<Option<JobOutcome<T>>> {
+        let Some(last) = guard.run_until_lost(self.read(Some(Duration::MAX))).await?? else {
             return Ok(None);
         };
         match last.covers(slot)? {
-            None => self.too_early(hold, last.at).await,
+            None => self.too_early(guard, last.at).await,
             covered => Ok(covered),
         }
     }
 
     /// What is on record, as far as the connected server knows.
-    async fn read(&self) -> Result<Option<LastJob>> {
-        let read = self.lock.session.attempt(|zk| {
-            async move {
-                match zk.retry(|| zk.read(&self.record_path)).await? {
-                    Ok((data, stat)) => Ok(LastJob::parse((data, time(stat.mtime)))),
-                    Err(zookeeper_client::Error::NoNode) => Ok(None),
-                    Err(error) => Err(Error::refused("read", &self.record_path, error).into()),
-                }
-            }
-            .boxed()
-        });
-        read.await
+    async fn read(&self, limit: Option<Duration>) -> Result<Option<LastJob>> {
+        let path = self.record_path.as_str();
+        match self.session.request(limit, |client| async move { client.get_data(path).await }).await? {
+            Ok((data, stat)) => Ok(LastJob::parse((data, time(stat.mtime)))),
+            Err(ZkError::NoNode) => Ok(None),
+            Err(error) => Err(Error::refused("read", path, error)),
+        }
     }
 
     /// Until when it is too early to run, if it is, after a run that was recorded at `last`.
-    async fn too_early<T>(&self, hold: &Hold, last: SystemTime) -> Result<Option<JobOutcome<T>>> {
+    async fn too_early<T>(&self, guard: &MutexGuard, last: SystemTime) -> Result<Option<JobOutcome<T>>> {
         if self.at_least.is_zero() {
             return Ok(None);
         }
         let until = last + self.at_least;
         // A write, because it returns the time of the servers. Nobody reads it.
-        let now = hold.write(hold.path(), &[], &self.lock.options).await?;
+        let now = self.write(guard, guard.path(), &[]).await?;
         Ok((now < until).then_some(JobOutcome::TooEarly { until }))
     }
 
     /// Puts `slot` on record.
-    async fn enter(&self, hold: &Hold, slot: &JobSlot) -> Result<()> {
-        let options = &self.lock.options;
-        let record = [slot.0.as_bytes(), b"\n", options.identifier()].concat();
-        hold.write(&self.record_path, &record, options).await.map(drop)
+    async fn enter(&self, guard: &MutexGuard, slot: &JobSlot) -> Result<()> {
+        let record = [slot.0.as_bytes(), b"\n", self.session.lock_options().identifier()].concat();
+        self.write(guard, &self.record_path, &record).await.map(drop)
+    }
+
+    /// Writes the data of a node, which it creates if it is missing. Returns when, by the servers' clocks.
+    ///
+    /// It may be written twice, but never after the lock is gone: each request checks the lock.
+    async fn write(&self, guard: &MutexGuard, path: &str, data: &[u8]) -> Result<SystemTime> {
+        let new = &CreateMode::Persistent.with_acls(self.session.lock_options().acls());
+        let write = async {
+            let mut is_missing = false;
+            loop {
+                let written = self.session.request(Some(Duration::MAX), |_| async move {
+                    let mut writer = match guard.check_writer() {
+                        Ok(writer) => writer,
+                        Err(loss) => return Ok(Err(Error::from(loss))),
+                    };
+                    if is_missing {
+                        writer.add_create(path, &[], new)?;
+                    }
+                    // Its result has a stat on all servers, which that of a create has not.
+                    writer.add_set_data(path, data, None)?;
+                    match writer.commit().await {
+                        Err(CheckWriteError::CheckFailed { source: ZkError::NoNode }) => {
+                            Ok(Err(Loss::Deleted.into()))
+                        }
+                        Err(error) => Err(error.into()),
+                        Ok(results) => written_at(results).map(Ok),
+                    }
+                });
+                match written.await? {
+                    Ok(written) => return written,
+                    Err(ZkError::NoNode) if !is_missing => is_missing = true,
+                    // By a request of ours whose answer was lost.
+                    Err(ZkError::NodeExists) => is_missing = false,
+                    Err(error) => return Err(Error::refused("write", path, error)),
+                }
+            }
+        };
+        guard.run_until_lost(write).await?
     }
 }
 
-for_operators!(Job: |job| &job.lock);
+fn written_at(results: Vec<MultiWriteResult>) -> Result<SystemTime, ZkError> {
+    match results.last() {
+        Some(MultiWriteResult::SetData { stat }) => Ok(time(stat.mtime)),
+        _ => Err(ZkError::UnexpectedError("a transaction with a write has none".to_owned())),
+    }
+}
+
+/// A time, from the milliseconds that the servers give.
+fn time(millis: i64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(millis.try_into().unwrap_or_default())
+}
+
+for_operators!(Job: |job| &job.mutex);

@@ -167,6 +167,7 @@ mod error;
 mod fencing_token;
 mod hold;
 mod job;
+mod kept_node;
 mod lock;
 #[cfg(feature = "metrics")]
 pub mod metrics;
@@ -201,6 +202,7 @@ pub use crate::error::{Error, ErrorKind, HostFailure, Loss, Result, Unanswered};
 pub use crate::fencing_token::FencingToken;
 pub use crate::hold::{Ended, Hold, HoldMonitor, HoldState};
 pub use crate::job::{Job, JobOutcome, JobRecord, JobSlot, LastJob};
+pub use crate::kept_node::KeptNode;
 pub use crate::lock::Waiting;
 pub use crate::multi_lock::{Member, MultiLock, MultiLockBuilder, MultiLockGuard};
 pub use crate::mutex::{Mutex, MutexGuard};
@@ -210,7 +212,7 @@ pub use crate::queue::ContenderKind;
 pub use crate::reentrant::{ReentrantMutex, ReentrantMutexGuard};
 pub use crate::rwlock::{DowngradeError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use crate::semaphore::{Semaphore, SemaphorePermit};
-pub use crate::session::{Checked, KeptNode, Session, SessionEvent, SessionEvents};
+pub use crate::session::{Checked, Session, SessionEvent, SessionEvents};
 
 /// The documents, so that their blocks of Rust are compiled.
 #[cfg(doctest)]

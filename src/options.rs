@@ -318,19 +318,27 @@ impl Options {
         }
     }
 
-    pub(crate) fn acls(&self) -> Acls<'_> {
+    /// The ACLs of the nodes.
+    #[must_use]
+    pub fn acls(&self) -> Acls<'_> {
         self.acls.as_deref().map_or(Acls::anyone_all(), Acls::new)
     }
 
-    pub(crate) fn parents(&self) -> Parents {
+    /// What becomes of missing ancestors.
+    #[must_use]
+    pub fn parents(&self) -> Parents {
         self.parents.unwrap_or_default()
     }
 
-    pub(crate) fn parent_acls(&self) -> Acls<'_> {
+    /// The ACLs of ancestors that are created.
+    #[must_use]
+    pub fn parent_acls(&self) -> Acls<'_> {
         self.parent_acls.as_deref().map_or_else(|| self.acls(), Acls::new)
     }
 
-    pub(crate) fn identifier(&self) -> &[u8] {
+    /// The identifier of contenders.
+    #[must_use]
+    pub fn identifier(&self) -> &[u8] {
         self.identifier.as_deref().unwrap_or_else(|| default_identifier().as_bytes())
     }
 

@@ -10,7 +10,6 @@ mod events;
 mod health;
 mod identity;
 mod keeper;
-mod kept_node;
 mod names;
 mod nodes;
 mod operations;
@@ -47,7 +46,6 @@ use crate::telemetry;
 
 pub use self::events::{SessionEvent, SessionEvents};
 pub use self::health::Checked;
-pub use self::kept_node::KeptNode;
 
 pub(crate) use self::budget::Reserved;
 pub(crate) use self::cleanup::{Deletion, delete_abandoned, delete_in_background};
@@ -595,6 +593,17 @@ impl Session {
     #[must_use]
     pub fn lock_options(&self) -> &Options {
         &self.options
+    }
+
+    /// Fails if no node of ours can be at `path`, or none with these options.
+    ///
+    /// A seam for `kept_node`: without a connection, only the session knows whether it has a chroot.
+    pub(crate) fn accepts(&self, path: &str, options: &Options) -> Result<()> {
+        let path = LockPath::new(path)?;
+        if !self.has_chroot() {
+            path.refuse_the_servers()?;
+        }
+        options.validate()
     }
 
     /// Whether paths are not those of the servers, but begin below a node of theirs.

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::blocking::runtime::refuse_to_block_tasks;
 use crate::blocking::{Runtime, Term};
-use crate::election::{End, Ending, Stage, Standing, Won, asked, win};
+use crate::election::{Campaign, End, Ending, Stage, Standing, Won, win};
 use crate::error::{Error, Result};
 
 /// A candidate of an [`Election`](crate::blocking::Election) that runs on a thread of its own, from
@@ -30,14 +30,14 @@ pub struct Candidate {
 
 impl Candidate {
     pub(super) fn start(
-        election: crate::election::Election,
+        campaign: Campaign,
         runtime: &Runtime,
         term: impl FnMut(&Term) + Send + 'static,
     ) -> Result<Self> {
         let stage = Arc::new(watch::Sender::new(Stage::Campaigning(Arc::default())));
         let stopping = watch::Sender::new(false);
         let (ending, stopped, runtime) = (Ending(stage.clone()), stopping.subscribe(), runtime.clone());
-        let run = move || run(&ending, &election, &runtime, &stopped, term);
+        let run = move || run(&ending, &campaign, &runtime, &stopped, term);
         let thread =
             thread::Builder::new().name("zookeeper-candidate".to_owned()).spawn(run).map_err(|error| {
                 Error::SessionEnded { reason: format!("the thread of a candidate cannot be started: {error}") }
@@ -106,26 +106,16 @@ impl fmt::Debug for Candidate {
 
 fn run(
     ending: &Ending,
-    election: &crate::election::Election,
+    campaign: &Campaign,
     runtime: &Runtime,
     stopping: &watch::Receiver<bool>,
     mut term: impl FnMut(&Term),
 ) -> Result<()> {
-    let campaign = async || {
-        tokio::select! {
-            biased;
-            () = asked(stopping.clone()) => Ok(None),
-            won = win(election, &ending.0) => won.map(Some),
-        }
-    };
-    while let Some(Won { monitor, resign }) = runtime.wait(campaign())? {
+    while let Some(Won { monitor, resign }) = runtime.wait(win(campaign, &ending.0, stopping))? {
         if !*stopping.borrow() {
             term(&Term::new(monitor, runtime));
         }
-        match runtime.wait(resign) {
-            Ok(()) | Err(Error::Lost(_)) => {}
-            Err(error) => return Err(error),
-        }
+        runtime.block_on(resign)?;
     }
     Ok(())
 }

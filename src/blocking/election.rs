@@ -1,11 +1,11 @@
 //! Owns the blocking [`Election`], and [`Term`], a leadership as it is handed to a closure.
 
-use std::ops::{ControlFlow, Deref};
+use std::ops::Deref;
 use std::time::Duration;
 
 use crate::blocking::{Candidate, Guard, HoldMonitor, Leadership, Runtime, Session, Waiting, recipe};
 use crate::contender::Contender;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::options::Options;
 
 recipe! {
@@ -70,56 +70,6 @@ impl Election {
         Waiting::join(&self.runtime, self.inner.enqueue())
     }
 
-    /// Leads on this thread, term after term: campaigns, calls `term`, and resigns. It campaigns again if `term` returned
-    /// `Continue`, and returns if it returned `Break`.
-    ///
-    /// The closure is not interrupted when the leadership is lost, and no other term of this call begins before it has
-    /// returned. So it should return soon after [`Term::is_over`] is true.
-    ///
-    /// # Errors
-    ///
-    /// As [`lead`](crate::Election::lead) of the async election: [`Error::Closed`] once the session is closed or drained.
-    /// [`Error::InvalidInput`] where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # fn example(election: zookeeper_recipes::blocking::Election) -> Result<(), zookeeper_recipes::Error> {
-    /// use std::ops::ControlFlow;
-    ///
-    /// let done = election.lead(|term| {
-    ///     for shard in 0..16 {
-    ///         if term.is_over() {
-    ///             return ControlFlow::Continue(());
-    ///         }
-    ///         println!("move shard {shard}, with token {}", term.fencing_token());
-    ///     }
-    ///     ControlFlow::Break("moved")
-    /// })?;
-    /// println!("{done}");
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn lead<T>(&self, mut term: impl FnMut(&Term) -> ControlFlow<T>) -> Result<T> {
-        loop {
-            let leadership = match self.campaign() {
-                // Someone has deleted our node while it waited.
-                Err(Error::Evicted { .. }) => continue,
-                won => won?,
-            };
-            let led = term(&Term { monitor: leadership.monitor() });
-            match (led, leadership.resign()) {
-                (ControlFlow::Break(end), Ok(()) | Err(Error::Lost(_))) => return Ok(end),
-                (ControlFlow::Break(end), Err(error)) => {
-                    tracing::warn!(path = self.path(), %error, "cannot resign");
-                    return Ok(end);
-                }
-                (ControlFlow::Continue(()), Ok(()) | Err(Error::Lost(_))) => {}
-                (ControlFlow::Continue(()), Err(error)) => return Err(error),
-            }
-        }
-    }
-
     /// Runs a candidate on a thread of its own, term after term: for a service that leads whenever it can.
     ///
     /// It campaigns, calls `term` when it is elected, resigns when that returns, and campaigns again, until it is
@@ -133,7 +83,7 @@ impl Election {
     ///
     /// [`Error::SessionEnded`] if the thread cannot be started.
     pub fn run(&self, term: impl FnMut(&Term) + Send + 'static) -> Result<Candidate> {
-        Candidate::start(self.inner.clone(), &self.runtime, term)
+        Candidate::start(self.inner.campaigns(), &self.runtime, term)
     }
 
     /// A view of the present leadership of this value and its clones, for a readiness probe; `None` if they do not lead.
@@ -153,8 +103,7 @@ impl Election {
     }
 }
 
-/// One term of a leader: a [monitor](HoldMonitor) of the leadership, which [`Election::lead`] or a [`Candidate`] keeps until
-/// the closure returns.
+/// One term of a leader: a [monitor](HoldMonitor) of the leadership, which a [`Candidate`] keeps until the closure returns.
 #[derive(Clone, Debug)]
 pub struct Term {
     monitor: HoldMonitor,

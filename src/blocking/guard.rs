@@ -106,7 +106,9 @@ macro_rules! release {
             ///
             /// # Errors
             ///
-            /// As [`MutexGuard::release`](crate::MutexGuard::release):
+            #[doc = concat!(
+                "As [`", stringify!($release), "`](crate::", stringify!($guard), "::", stringify!($release), ") of the async guard:"
+            )]
             /// [`Error::Lost`](crate::Error::Lost) if the lock was lost before.
             /// [`Error::InvalidInput`](crate::Error::InvalidInput) where
             /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime): the lock is released in the background then.

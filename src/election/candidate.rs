@@ -6,18 +6,18 @@
 
 use std::fmt;
 use std::future::{Future, pending};
-use std::ops::ControlFlow;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::sync::{Mutex, watch};
+use futures_util::future::BoxFuture;
+use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::sleep;
 
-use crate::election::{Election, Term, Won, lead_until};
+use crate::election::Term;
 use crate::error::{Error, Result};
 use crate::fencing_token::FencingToken;
 use crate::hold::{HoldMonitor, HoldState};
@@ -95,14 +95,14 @@ pub(crate) enum Stage {
 }
 
 impl Candidate {
-    pub(super) fn spawn<F, R>(election: Election, term: F) -> Self
+    pub(crate) fn campaigning<F, R>(campaign: Campaign, term: F) -> Self
     where
         F: FnMut(Term) -> R + Send + 'static,
         R: Future<Output = ()> + Send + 'static,
     {
         let stage = Arc::new(watch::Sender::new(Stage::Campaigning(Arc::default())));
         let stopping = watch::Sender::new(false);
-        let task = tokio::spawn(run(Ending(stage.clone()), election, stopping.subscribe(), term));
+        let task = tokio::spawn(run(Ending(stage.clone()), campaign, stopping.subscribe(), term));
         Self { stage, stopping, task: task.abort_handle(), end: Mutex::new(End::Running(task)) }
     }
 
@@ -279,77 +279,94 @@ impl Drop for Ending {
     }
 }
 
-async fn run<F, R>(ending: Ending, election: Election, stopping: watch::Receiver<bool>, mut term: F) -> Result<()>
+/// Waits for leadership once. Notes in the progress how many candidates are ahead, where that is known.
+pub(crate) type Campaign = Box<dyn Fn(Arc<Progress>) -> BoxFuture<'static, Result<Won>> + Send + Sync>;
+
+/// A leadership that was won.
+pub(crate) struct Won {
+    pub(crate) monitor: HoldMonitor,
+    /// Owns the leadership: it lasts until this is awaited, or dropped.
+    pub(crate) resign: BoxFuture<'static, ()>,
+}
+
+impl Won {
+    pub(crate) fn new(monitor: HoldMonitor, resign: impl Future<Output = Result<()>> + Send + 'static) -> Self {
+        let path = monitor.path().to_owned();
+        let resign = async move {
+            match resign.await {
+                Ok(()) | Err(Error::Lost(_)) => {}
+                // The next campaign waits behind what is left of this one.
+                Err(error) => tracing::warn!(path, %error, "cannot resign"),
+            }
+        };
+        Self { monitor, resign: resign.boxed() }
+    }
+}
+
+/// Campaigns and leads, term after term, until it is stopped or its session is over.
+async fn run<F, R>(ending: Ending, campaign: Campaign, stopping: watch::Receiver<bool>, mut term: F) -> Result<()>
 where
     F: FnMut(Term) -> R + Send,
     R: Future<Output = ()> + Send,
 {
-    let stage = &*ending.0;
-    let stopped = async {
-        asked(stopping.clone()).await;
-        // A term ends by itself.
-        drop(stage.subscribe().wait_for(|stage| !matches!(stage, Stage::Leading(_))).await);
-    };
-    let led = lead_until(
-        || win(&election, stage).boxed(),
-        stopped,
-        |given: Term| {
-            let (monitor, stopping) = (HoldMonitor::clone(&given), stopping.clone());
-            let term = term(given);
-            async move {
-                let revoke = async {
-                    asked(stopping.clone()).await;
-                    monitor.revoke();
-                    pending().await
-                };
-                tokio::select! {
-                    biased;
-                    () = revoke => {}
-                    () = term => {}
+    while let Some(Won { monitor, resign }) = win(&campaign, &ending.0, &stopping).await? {
+        let resign_wanted = Arc::<Notify>::default();
+        let given = Term::new(monitor.clone(), resign_wanted.clone());
+        let ask_to_end = async {
+            asked(stopping.clone()).await;
+            monitor.revoke();
+            pending().await
+        };
+        // The future of the term is dropped before the leadership is resigned.
+        tokio::select! {
+            biased;
+            () = ask_to_end => {}
+            () = resign_wanted.notified() => {}
+            led = monitor.run_until_lost(term(given)) => if let Err(ended) = led {
+                tracing::info!(path = monitor.path(), %ended, "leadership has ended; campaigning again");
+            },
+        }
+        resign.await;
+    }
+    Ok(())
+}
+
+/// Campaigns until it has won, with a pause after each failure; `None` if it is stopped.
+pub(crate) async fn win(
+    campaign: &Campaign,
+    stage: &watch::Sender<Stage>,
+    stopping: &watch::Receiver<bool>,
+) -> Result<Option<Won>> {
+    let won = async {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let progress = Arc::<Progress>::default();
+            stage.send_replace(Stage::Campaigning(progress.clone()));
+            match campaign(progress).await {
+                Err(error) if !matches!(error, Error::Closed | Error::SessionEnded { .. }) => {
+                    tracing::warn!(%error, retry_in = ?pause, "cannot campaign");
                 }
-                if *stopping.borrow() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                won => return won,
             }
-        },
-    );
-    led.await.map(drop)
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    };
+    tokio::select! {
+        biased;
+        () = asked(stopping.clone()) => Ok(None),
+        won = won => {
+            let won = won?;
+            stage.send_replace(Stage::Leading(won.monitor.clone()));
+            Ok(Some(won))
+        }
+    }
 }
 
 /// Waits until the candidate is to stop.
-pub(crate) async fn asked(mut stopping: watch::Receiver<bool>) {
+async fn asked(mut stopping: watch::Receiver<bool>) {
     if stopping.wait_for(|stopping| *stopping).await.is_err() {
         // It was dropped, and this task is about to be.
         pending().await
     }
-}
-
-/// Campaigns until it has won, with a pause after each failure.
-pub(crate) async fn win(election: &Election, stage: &watch::Sender<Stage>) -> Result<Won> {
-    let mut pause = FIRST_PAUSE;
-    let hold = loop {
-        let progress = Arc::<Progress>::default();
-        stage.send_replace(Stage::Campaigning(progress.clone()));
-        match election.lock.acquire_with(Some(&progress)).await {
-            Ok(hold) => break hold,
-            Err(error @ (Error::Closed | Error::SessionEnded { .. })) => return Err(error),
-            Err(error) => {
-                tracing::warn!(path = election.path(), %error, retry_in = ?pause, "cannot campaign");
-            }
-        }
-        sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
-    };
-    let leadership = Election::leads(&election.current, hold);
-    let monitor = leadership.monitor();
-    stage.send_replace(Stage::Leading(monitor.clone()));
-    let resign = async move {
-        match leadership.resign().await {
-            resigned @ (Ok(()) | Err(Error::Lost(_))) => resigned,
-            Err(error) => {
-                // The next campaign waits behind what is left of this one.
-                tracing::warn!(%error, "cannot resign");
-                Ok(())
-            }
-        }
-    };
-    Ok(Won { monitor, resign: resign.boxed() })
 }

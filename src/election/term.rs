@@ -1,23 +1,19 @@
-//! Owns [`Term`]: a leadership as [`Election::lead`](crate::Election::lead) hands it out, which holds nothing; the
-//! loop that leads term after term; and the view of the present one.
+//! Owns [`Term`]: a leadership as [`Election::run`](crate::Election::run) hands it out, which holds nothing; and the view
+//! of the present one.
 
-use std::future::Future;
-use std::ops::{ControlFlow, Deref};
-use std::pin::pin;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::hold::HoldMonitor;
 
-/// One term of a leader: a [monitor](HoldMonitor) of the leadership that [`Election::lead`](crate::Election::lead)
-/// keeps.
+/// One term of a leader: a [monitor](HoldMonitor) of the leadership that a [`Candidate`](crate::Candidate) keeps.
 ///
 /// It holds nothing, so you may ignore it or keep it. To end in order when somebody asks for it, await
 /// [`revoke_requested`](HoldMonitor::revoke_requested): it resolves when an operator revokes the leadership, the session is
-/// [drained](crate::Session::drain), or the [`Candidate`](crate::Candidate) of the term is stopped.
+/// [drained](crate::Session::drain), or the candidate is stopped.
 #[derive(Clone, Debug)]
 pub struct Term {
     monitor: HoldMonitor,
@@ -25,7 +21,11 @@ pub struct Term {
 }
 
 impl Term {
-    /// Ends the term: its future is dropped at its next `await`, the leadership is resigned, and `lead` campaigns
+    pub(crate) fn new(monitor: HoldMonitor, resign: Arc<Notify>) -> Self {
+        Self { monitor, resign }
+    }
+
+    /// Ends the term: its future is dropped at its next `await`, the leadership is resigned, and the candidate campaigns
     /// again.
     ///
     /// After the end of the term it does nothing.
@@ -33,17 +33,17 @@ impl Term {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(election: zookeeper_recipes::Election) -> Result<(), zookeeper_recipes::Error> {
-    /// use std::ops::ControlFlow;
-    ///
-    /// let led = election.lead(|term| async move {
-    ///     if std::fs::exists("/var/run/unhealthy").unwrap_or(false) {
-    ///         term.resign();
-    ///     }
-    ///     ControlFlow::<()>::Continue(())
+    /// # async fn serve() {}
+    /// # fn example(election: zookeeper_recipes::Election) {
+    /// let candidate = election.run(|term| async move {
+    ///     let watched = term.clone();
+    ///     tokio::spawn(async move {
+    ///         if std::fs::exists("/var/run/unhealthy").unwrap_or(false) {
+    ///             watched.resign();
+    ///         }
+    ///     });
+    ///     serve().await;
     /// });
-    /// led.await?;
-    /// # Ok(())
     /// # }
     /// ```
     pub fn resign(&self) {
@@ -103,60 +103,5 @@ impl CurrentTerm {
 
     fn last(&self) -> MutexGuard<'_, Option<HoldMonitor>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A leadership that was won.
-pub(crate) struct Won {
-    pub(crate) monitor: HoldMonitor,
-    /// Owns the leadership: it lasts until this is awaited, or dropped.
-    pub(crate) resign: BoxFuture<'static, Result<()>>,
-}
-
-/// Campaigns and leads, term after term, until a term returns `Break`, or `stop` is ready.
-pub(crate) async fn lead_until<'a, F, R, T>(
-    campaign: impl Fn() -> BoxFuture<'a, Result<Won>>,
-    stop: impl Future<Output = ()>,
-    mut term: F,
-) -> Result<Option<T>>
-where
-    F: FnMut(Term) -> R,
-    R: Future<Output = ControlFlow<T>>,
-{
-    let mut stop = pin!(stop);
-    loop {
-        let Won { monitor, resign } = tokio::select! {
-            biased;
-            () = &mut stop => return Ok(None),
-            won = campaign() => match won {
-                Err(Error::Evicted { .. }) => continue,
-                won => won?,
-            },
-        };
-        let resign_wanted = Arc::<Notify>::default();
-        let given = Term { monitor: monitor.clone(), resign: resign_wanted.clone() };
-        let end = tokio::select! {
-            biased;
-            () = &mut stop => ControlFlow::Break(None),
-            () = resign_wanted.notified() => ControlFlow::Continue(()),
-            led = monitor.run_until_lost(term(given)) => match led {
-                Ok(ControlFlow::Break(end)) => ControlFlow::Break(Some(end)),
-                Ok(ControlFlow::Continue(())) => ControlFlow::Continue(()),
-                Err(ended) => {
-                    tracing::info!(path = monitor.path(), %ended, "leadership has ended; campaigning again");
-                    ControlFlow::Continue(())
-                }
-            },
-        };
-        // The future of the term is dropped by now.
-        match (end, resign.await) {
-            (ControlFlow::Break(end), Ok(()) | Err(Error::Lost(_))) => return Ok(end),
-            (ControlFlow::Break(end), Err(error)) => {
-                tracing::warn!(path = monitor.path(), %error, "cannot resign");
-                return Ok(end);
-            }
-            (ControlFlow::Continue(()), Ok(()) | Err(Error::Lost(_))) => {}
-            (ControlFlow::Continue(()), Err(error)) => return Err(error),
-        }
     }
 }

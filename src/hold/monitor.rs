@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
+use tokio::sync::watch;
 
 use crate::error::{Error, Loss, Result};
 use crate::fencing_token::FencingToken;
@@ -41,12 +42,10 @@ pub(crate) trait View: Send + Sync {
     fn ended(self: Arc<Self>) -> BoxFuture<'static, Ended>;
 
     /// Takes note that somebody in this process asks for the lock back.
-    fn revoke(&self) {}
+    fn revoke(&self);
 
     /// Resolves when somebody asks for the lock back while it is held.
-    fn revoke_requested(self: Arc<Self>) -> BoxFuture<'static, ()> {
-        pending().boxed()
-    }
+    fn revoke_requested(self: Arc<Self>) -> BoxFuture<'static, ()>;
 
     /// Resolves with the state once it is another.
     fn changed_from(self: Arc<Self>, _before: HoldState) -> BoxFuture<'static, HoldState> {
@@ -91,7 +90,8 @@ impl HoldMonitor {
         state: HoldState,
         lost: BoxFuture<'static, Loss>,
     ) -> Self {
-        Self::new(Arc::new(Double { path: path.to_owned(), token, state, lost: lost.shared() }))
+        let (path, revoked) = (path.to_owned(), watch::Sender::new(false));
+        Self::new(Arc::new(Double { path, token, state, lost: lost.shared(), revoked }))
     }
 
     /// The lock path; of a hold with several, the first.
@@ -229,6 +229,7 @@ struct Double {
     /// At the time when the monitor was made.
     state: HoldState,
     lost: Shared<BoxFuture<'static, Loss>>,
+    revoked: watch::Sender<bool>,
 }
 
 impl View for Double {
@@ -250,6 +251,15 @@ impl View for Double {
 
     fn ended(self: Arc<Self>) -> BoxFuture<'static, Ended> {
         self.lost.clone().map(Ended::Lost).boxed()
+    }
+
+    fn revoke(&self) {
+        self.revoked.send_replace(true);
+    }
+
+    fn revoke_requested(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        // The sender lives in `self`.
+        async move { drop(self.revoked.subscribe().wait_for(|revoked| *revoked).await) }.boxed()
     }
 }
 

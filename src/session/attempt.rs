@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use zookeeper_client::Client;
 
 use crate::error::{Error, Result, Unanswered};
-use crate::session::request::Interrupt;
+use crate::session::request::{Failure, Interrupt, SessionOver};
 use crate::session::server_session::{End, Phase, ServerSession};
 use crate::session::{Current, ORPHANED, Session, ended};
+use crate::telemetry;
 
 impl Session {
     /// Makes an attempt, in one ZooKeeper session after the other, until one does not end with its session.
@@ -35,6 +38,58 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// Sends a request of yours with the present [client](Self::client), and again until a server has answered: after a lost
+    /// connection, and in the session that takes the place of one that has expired. So it must be one that may be done twice.
+    /// The inner result is the answer, or the error with which the servers refuse the request.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future stops the waiting. What was sent may still be done.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if no server answered within `limit`, by default one session timeout; [`Error::Closed`] or
+    /// [`Error::SessionEnded`] if the session is over.
+    ///
+    /// # Panics
+    ///
+    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(session: &zookeeper_recipes::Session) -> Result<(), Box<dyn std::error::Error>> {
+    /// let read = session.request(None, |client| async move { client.get_data("/config/limits").await });
+    /// let (data, _) = read.await??;
+    /// println!("{} bytes", data.len());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn request<T, R>(
+        &self,
+        limit: Option<Duration>,
+        request: impl Fn(Client) -> R + Send + Sync,
+    ) -> Result<Result<T, zookeeper_client::Error>>
+    where
+        T: Send,
+        R: Future<Output = Result<T, zookeeper_client::Error>> + Send,
+    {
+        let limit = limit.unwrap_or_else(|| self.timeout());
+        let answered = self.attempt(|zk| {
+            let request = &request;
+            async move {
+                let send = || async {
+                    let client = zk.share_client().ok_or(SessionOver)?;
+                    telemetry::requested("user");
+                    request(Client::clone(&client)).await.map_err(Failure::of)
+                };
+                Ok(zk.retry(send).await?)
+            }
+            .boxed()
+        });
+        tokio::time::timeout(limit, answered).await.unwrap_or_else(|_| Err(self.unavailable(limit)))
     }
 
     /// Ends a request that does not queue within one session timeout.

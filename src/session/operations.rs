@@ -4,8 +4,6 @@
 //!    can make two callers wait for each other.
 //! 2. A transaction that is refused changes nothing, and returns which of its parts was refused.
 
-mod held;
-
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;

@@ -61,6 +61,16 @@ impl View for Node {
         .boxed()
     }
 
+    fn revoke(&self) {
+        self.revoked.store(true, Ordering::Release);
+        self.stage.send_modify(|_| {});
+    }
+
+    fn changed_from(self: Arc<Self>, before: HoldState) -> BoxFuture<'static, HoldState> {
+        let look = move |node: &Self| Some(View::state(node)).filter(|state| *state != before);
+        async move { self.servers.until(|| look(&self)).await }.boxed()
+    }
+
     fn revoke_requested(self: Arc<Self>) -> BoxFuture<'static, ()> {
         async move {
             let revoked = |stage: &Stage| matches!(stage, Stage::Ended(_)) || self.revoked.load(Ordering::Acquire);

@@ -1,7 +1,7 @@
 //! Owns what sessions within the process share: the queues, in the order of arrival, and which sessions are connected.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use crate::contender::Contender;
 use crate::error::{Error, HostFailure, Loss, Result, Unanswered};
 use crate::fencing_token::FencingToken;
-use crate::hold::{Ended, REVOKE};
+use crate::hold::{Ended, REVOKE, View};
 use crate::path::LockPath;
 use crate::queue::{Kind, Name};
 
@@ -304,8 +304,7 @@ impl Servers {
         let node = state.queue.iter().find(|node| node.token == contender.token());
         let Some(node) = node.cloned() else { return false };
         *locked(&node.data) = REVOKE.to_vec();
-        node.revoked.store(true, Ordering::Release);
-        node.stage.send_modify(|_| {});
+        node.revoke();
         self.changed(state);
         true
     }

@@ -1,7 +1,6 @@
 //! The blocking locks, from plain threads.
 
 use std::future::pending;
-use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -254,7 +253,7 @@ fn calls_are_refused(session: &Session, path: &str, (guard, writing): Guards) {
         ("enqueue", mutex.enqueue().err()),
         ("contenders", mutex.contenders().err()),
         ("wait_ended", monitor.wait_ended().err()),
-        ("lead", election.lead(|_| ControlFlow::Break(())).err()),
+        ("campaign", election.campaign().err()),
         ("stop", candidate.stop().err()),
         ("downgrade", writing.err()),
         ("release", guard.release().err()),
@@ -438,19 +437,20 @@ fn lazy_session_comes_up_with_its_servers() {
 }
 
 #[test]
-fn leader_leads_again_until_its_closure_breaks() {
+fn leader_leads_again_whenever_its_closure_returns() {
     let threads = Threads::new();
     let election = threads.election(&threads.session(), "one");
-    let mut tokens = Vec::new();
-    let end = election.lead(|term| {
-        assert!(!term.is_over());
-        assert_eq!(election.leader().expect("answered").expect("it").identifier(), b"one");
-        assert_eq!(election.current_term().expect("it leads").fencing_token(), term.fencing_token());
-        tokens.push(term.fencing_token());
-        if tokens.len() < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break("done") }
+    let (send, tokens) = mpsc::channel();
+    let of_closure = election.clone();
+    let candidate = election.run(move |term: &Term| {
+        assert_eq!(of_closure.leader().expect("answered").expect("it").identifier(), b"one");
+        assert_eq!(of_closure.current_term().expect("it leads").fencing_token(), term.fencing_token());
+        let _ = send.send(term.fencing_token());
     });
-    assert_eq!(end.expect("led"), "done");
+    let candidate = candidate.expect("a thread");
+    let tokens: Vec<_> = (0..3).map(|_| tokens.recv_timeout(PATIENCE).expect("a term")).collect();
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
+    candidate.stop().expect("resigned");
     assert!(election.current_term().is_none());
     threads.wait_children(0);
 }

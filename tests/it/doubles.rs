@@ -1,6 +1,5 @@
 //! What services see through the traits: the same with real locks as with those of `testing::LocalSession`.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use tokio::task::JoinHandle;
 use zookeeper_recipes::testing::LocalSession;
 use zookeeper_recipes::{
     DistributedLock, Ended, Error, FencingToken, HoldMonitor, HoldState, LockProvider, Loss, Options, Owner,
-    Unanswered,
+    Standing, Unanswered,
 };
 
 use crate::recipes::{Candidate, Permits, Reader, Reentrant, Writer};
@@ -487,18 +486,22 @@ async fn leader_is_seen_and_leads_term_after_term(fleet: Fleet) {
     leading.release().await.expect("resigned");
     assert!(election.current_term().is_none());
 
-    let mut terms = 0;
-    let led = election.lead(|term| {
-        terms += 1;
-        let last = terms == 3;
+    let (begins, mut begun) = tokio::sync::mpsc::unbounded_channel();
+    let candidate = election.run(move |term| {
+        let begins = begins.clone();
         async move {
             term.proclaim(b"here".to_vec()).await.expect("proclaimed");
-            if last { ControlFlow::Break(term.fencing_token()) } else { ControlFlow::Continue(()) }
+            begins.send(term.clone()).expect("received");
+            term.revoke_requested().await;
         }
     });
-    let last = soon("three terms", led).await.expect("led");
-    let stopped = election.lead_until(std::future::ready(()), |_| std::future::pending::<ControlFlow<()>>());
-    assert_eq!(soon("the end", stopped).await, Ok(None));
+    let first = soon("a term", begun.recv()).await.expect("leads");
+    assert!(candidate.is_leader());
+    first.resign();
+    let last = soon("another term", begun.recv()).await.expect("leads").fencing_token();
+    assert!(first.fencing_token() < last);
+    assert_eq!(candidate.standing(), Standing::Leading { token: last });
+    assert_eq!(soon("the end", candidate.stop()).await, Ok(()));
     assert!(soon("the lock", other.campaign()).await.expect("leads").fencing_token() > last);
 }
 

@@ -1,7 +1,6 @@
 //! A session that is drained: waiters leave, holders finish, and the rest is cut off.
 
 use std::future::pending;
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -14,7 +13,7 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::Registry;
 use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{
-    Election, Error, HoldState, Loss, Mutex, Options, Owner, ReentrantMutex, Result, Session, Term,
+    Election, Error, HoldState, Loss, Mutex, Options, Owner, ReentrantMutex, Result, Session, Standing,
 };
 
 use crate::recipes::*;
@@ -247,19 +246,20 @@ async fn leader_and_candidate_learn_of_the_drain() {
     let world = World::new().await;
     let election = Election::new(&world.session, &world.path).expect("an election");
     let follower = Election::new(&world.session, &world.path).expect("an election");
-    let leads = tokio::spawn(async move {
-        let term = |term: Term| async move {
-            term.revoke_requested().await;
-            ControlFlow::<()>::Continue(())
-        };
-        election.lead(term).await
-    });
+    let leads = election.run(|term| async move { term.revoke_requested().await });
     world.wait_children(1).await;
-    let follows = tokio::spawn(async move { follower.lead(|_| pending::<ControlFlow<()>>()).await });
+    let follows = follower.run(|_| pending());
     world.wait_children(2).await;
     assert_eq!(soon("the drain", world.session.drain(PATIENCE)).await, Ok(0));
-    assert!(is_closed(soon("the end of the leader", leads).await.expect("no panic")));
-    assert!(is_closed(soon("the end of the follower", follows).await.expect("no panic")));
+    for candidate in [leads, follows] {
+        soon("the end", async {
+            let mut standing = candidate.standing();
+            while standing != Standing::Ended {
+                standing = candidate.standing_other_than(standing).await;
+            }
+        })
+        .await;
+    }
     world.wait_empty().await;
 }
 

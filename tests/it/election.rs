@@ -1,10 +1,8 @@
 //! One leader among candidates, one after another, and observers of them.
 
 use std::future::pending;
-use std::ops::ControlFlow;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
@@ -13,6 +11,7 @@ use testbed::ledger::Ledger;
 use testbed::proxy::{Closing, Cut, Request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::mpsc::unbounded_channel;
 use zookeeper_recipes::zookeeper_client::{Acls, CreateMode, Permission};
 use zookeeper_recipes::{
     Contender, ContenderKind, Election, Ended, Error, HoldState, Loss, Observer, Options, Session,
@@ -249,12 +248,13 @@ async fn try_campaign_leads_only_if_there_is_no_other_candidate() {
 }
 
 #[tokio::test]
-async fn lead_runs_terms_until_one_breaks() {
+async fn candidate_leads_again_after_each_end_of_its_term() {
     let world = World::new().await;
-    let standing = election(&world.session, &world.path, "here");
+    let (ends, mut ended) = unbounded_channel();
     let ledger = Ledger::new();
-    let led = standing.lead(|term| {
-        let ledger = ledger.clone();
+    let grants = ledger.clone();
+    let candidate = election(&world.session, &world.path, "here").run(move |term| {
+        let (ledger, ends) = (grants.clone(), ends.clone());
         async move {
             ledger.enter("here", term.fencing_token().get()).leave();
             match ledger.grants().len() {
@@ -263,12 +263,16 @@ async fn lead_runs_terms_until_one_breaks() {
                     term.resign();
                     pending::<()>().await;
                 }
-                terms => return ControlFlow::Break(terms),
+                terms => {
+                    ends.send(terms).expect("received");
+                    term.revoke_requested().await;
+                }
             }
-            ControlFlow::Continue(())
         }
     });
-    assert_eq!(soon("three terms", led).await.expect("led"), 3);
+    assert_eq!(soon("three terms", ended.recv()).await, Some(3));
+    candidate.stop().await.expect("resigned");
+    assert_eq!(ledger.grants().len(), 3);
     ledger.assert_clean();
     world.wait_empty().await;
 }
@@ -278,20 +282,23 @@ async fn two_candidates_lead_in_turn() {
     let world = World::new().await;
     let ledger = Ledger::new();
     let lead = async |name: &'static str| {
-        let standing = candidate(&world, name).await;
-        let mut terms = 0;
-        let led = standing.lead(|term| {
+        let (ends, mut ended) = unbounded_channel();
+        let (ledger, mut terms) = (ledger.clone(), 0);
+        let candidate = candidate(&world, name).await.run(move |term| {
             terms += 1;
-            let (ledger, last) = (ledger.clone(), terms == 5);
+            let (ledger, last) = (ledger.clone(), (terms == 5).then(|| ends.clone()));
             async move {
                 let entry = ledger.enter(name, term.fencing_token().get());
                 tokio::task::yield_now().await;
                 entry.leave();
-                drop(term);
-                if last { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                if let Some(ends) = last {
+                    ends.send(()).expect("received");
+                    term.revoke_requested().await;
+                }
             }
         });
-        soon("five terms", led).await.expect("led");
+        soon("five terms", ended.recv()).await.expect("led");
+        candidate.stop().await.expect("resigned");
     };
     tokio::join!(lead("one"), lead("two"));
     assert_eq!(ledger.grants().len(), 10);
@@ -302,77 +309,65 @@ async fn two_candidates_lead_in_turn() {
 #[tokio::test]
 async fn term_is_cancelled_by_a_loss_and_followed_by_another() {
     let world = World::new().await;
-    let standing = election(&world.session, &world.path, "here");
-    let (started, mut starts) = tokio::sync::mpsc::unbounded_channel();
+    let (started, mut starts) = unbounded_channel();
     let running = Arc::new(());
-    let mut terms = 0;
-    let led = standing.lead(|term| {
-        terms += 1;
-        let (started, running, last) = (started.clone(), running.clone(), terms == 3);
+    let runs = running.clone();
+    let candidate = election(&world.session, &world.path, "here").run(move |term| {
+        let (started, running) = (started.clone(), runs.clone());
         async move {
             let _running = running;
             started.send(term.fencing_token()).expect("received");
-            if last {
-                return ControlFlow::Break("done");
-            }
             // Work that never checks whether it still leads.
             pending::<()>().await;
-            ControlFlow::Continue(())
         }
     });
     let disturb = async {
         let first = starts.recv().await.expect("a term");
-        assert_eq!(Arc::strong_count(&running), 2);
+        // This test, the closure and the term.
+        assert_eq!(Arc::strong_count(&running), 3);
         world.expire().await;
         let second = starts.recv().await.expect("a term in the renewed session");
-        assert_eq!(Arc::strong_count(&running), 2, "the first was dropped");
+        assert_eq!(Arc::strong_count(&running), 3, "the first was dropped");
         let node = world.wait_children(1).await.remove(0);
         world.admin.delete(&format!("{}/{node}", world.path), None).await.expect("deleted");
         let third = starts.recv().await.expect("a term after the deletion");
         assert!(first < second && second < third);
     };
-    let (end, ()) = tokio::join!(soon("three terms", led), soon("the disturbance", disturb));
-    assert_eq!(end.expect("led"), "done");
-    assert_eq!(Arc::strong_count(&running), 1);
+    soon("the disturbance", disturb).await;
+    drop(candidate);
     world.wait_empty().await;
+    assert_eq!(Arc::strong_count(&running), 1);
 }
 
 /// Without a listener for the loss, a hold watches its node only after an eighth of the session timeout.
 #[tokio::test]
-async fn lead_campaigns_again_at_once_after_its_leadership_was_broken() {
+async fn candidate_campaigns_again_at_once_after_its_leadership_was_broken() {
     let world = World::at(&hosts(), UNHURRIED).await;
-    let standing = election(&world.session, &world.path, "here");
-    let mut terms = 0;
-    let led = standing.lead(|term| {
-        terms += 1;
-        let (world, first) = (&world, terms == 1);
-        async move {
-            if first {
-                let node = format!("{}/{}", term.path(), world.children().await[0]);
-                world.admin.delete(&node, None).await.expect("deleted");
-                pending::<()>().await;
-            }
-            ControlFlow::Break(())
-        }
+    let (begins, mut begun) = unbounded_channel();
+    let candidate = election(&world.session, &world.path, "here").run(move |term| {
+        begins.send(term.fencing_token()).expect("received");
+        pending()
     });
+    let led = async {
+        begun.recv().await.expect("leads");
+        let node = format!("{}/{}", world.path, world.children().await[0]);
+        world.admin.delete(&node, None).await.expect("deleted");
+        begun.recv().await.expect("leads");
+    };
     // Before that eighth.
-    tokio::time::timeout(UNHURRIED / 10, led).await.expect("the loss was noticed late").expect("led");
+    tokio::time::timeout(UNHURRIED / 10, led).await.expect("the loss was noticed late");
+    drop(candidate);
     world.wait_empty().await;
 }
 
 #[tokio::test]
 async fn term_that_resigns_ends_and_the_next_candidate_leads() {
     let world = World::new().await;
-    let standing = election(&world.session, &world.path, "here");
     let other = candidate(&world, "other").await;
-    let (begins, mut begun) = tokio::sync::mpsc::unbounded_channel();
-    let led = tokio::spawn(async move {
-        standing
-            .lead(|term| {
-                begins.send(term).expect("received");
-                pending::<ControlFlow<()>>()
-            })
-            .await
+    let (begins, mut begun) = unbounded_channel();
+    let candidate = election(&world.session, &world.path, "here").run(move |term| {
+        begins.send(term).expect("received");
+        pending()
     });
     let term = soon("a term", begun.recv()).await.expect("leads");
     let next = tokio::spawn(async move { other.campaign().await });
@@ -389,52 +384,46 @@ async fn term_that_resigns_ends_and_the_next_candidate_leads() {
     next.resign().await.expect("resigned");
     let again = soon("another term", begun.recv()).await.expect("leads");
     assert!(term.fencing_token() < again.fencing_token());
-    led.abort();
+    drop(candidate);
     world.wait_empty().await;
 }
 
-/// The leadership belongs to `lead`, and not to what the closure is given.
+/// The leadership belongs to the candidate, and not to what the closure is given.
 #[tokio::test]
 async fn term_that_ignores_its_term_leads_to_its_end() {
     let world = World::new().await;
-    let standing = election(&world.session, &world.path, "here");
-    let (other, world) = (&candidate(&world, "other").await, &world);
-    let led = standing.lead(|_| async move {
-        assert!(other.try_campaign().await.expect("asked").is_none(), "this one leads");
-        assert_eq!(world.children().await.len(), 1);
-        ControlFlow::Break("done")
+    let other = candidate(&world, "other").await;
+    let (begins, mut begun) = unbounded_channel();
+    let (ends, end) = tokio::sync::watch::channel(false);
+    let candidate = election(&world.session, &world.path, "here").run(move |_| {
+        begins.send(()).expect("received");
+        let mut end = end.clone();
+        async move { drop(end.wait_for(|end| *end).await) }
     });
-    assert_eq!(soon("the term", led).await.expect("led"), "done");
+    soon("a term", begun.recv()).await.expect("leads");
+    assert!(other.try_campaign().await.expect("asked").is_none(), "this one leads");
+    assert_eq!(world.children().await.len(), 1);
+    ends.send_replace(true);
+    soon("the end", candidate.stop()).await.expect("resigned");
     // The resignation was awaited.
     assert_eq!(world.children().await, [""; 0]);
 }
 
 #[tokio::test]
-async fn lead_until_ends_a_term_and_withdraws_a_candidate() {
+async fn stop_ends_a_term_and_withdraws_a_candidate() {
     let world = World::new().await;
     let leads = election(&world.session, &world.path, "leads");
     let stands = candidate(&world, "stands").await;
-    let lead = |standing: Election| {
-        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let led = tokio::spawn(async move {
-            let stopped = async { drop(stopped.await) };
-            standing.lead_until(stopped, |_| pending::<ControlFlow<()>>()).await
-        });
-        (stop, led)
-    };
-    let (stop_leader, leader) = lead(leads.clone());
+    let run = |election: &Election| election.run(|term| async move { term.revoke_requested().await });
+    let leader = run(&leads);
     world.wait_children(1).await;
-    let (stop_candidate, candidate) = lead(stands.clone());
+    let follower = run(&stands);
     world.wait_children(2).await;
-    while leads.current_term().is_none() {
-        tokio::task::yield_now().await;
-    }
+    until("a term", || leads.current_term().is_some()).await;
     assert!(stands.current_term().is_none());
-    stop_candidate.send(()).expect("it runs");
-    assert_eq!(soon("the candidate", candidate).await.expect("no panic").expect("led"), None);
+    soon("the candidate", follower.stop()).await.expect("withdrawn");
     world.wait_children(1).await;
-    stop_leader.send(()).expect("it runs");
-    assert_eq!(soon("the leader", leader).await.expect("no panic").expect("led"), None);
+    soon("the leader", leader.stop()).await.expect("resigned");
     // The resignation was awaited.
     assert_eq!(world.children().await, [""; 0]);
     assert!(leads.current_term().is_none());
@@ -458,72 +447,19 @@ async fn current_term_is_that_of_any_clone_however_it_was_won() {
 }
 
 #[tokio::test]
-async fn lead_campaigns_again_after_an_eviction() {
+async fn candidate_campaigns_again_after_an_eviction() {
     let world = World::new().await;
     let term = candidate(&world, "ahead").await.campaign().await.expect("leads");
-    let standing = election(&world.session, &world.path, "here");
-    let led = tokio::spawn(async move {
-        standing.lead(|term| async move { ControlFlow::Break(term.fencing_token()) }).await
+    let (begins, mut begun) = unbounded_channel();
+    let candidate = election(&world.session, &world.path, "here").run(move |term| {
+        begins.send(term.fencing_token()).expect("received");
+        async move { term.revoke_requested().await }
     });
     let evicted = world.wait_children(2).await.remove(1);
     world.admin.delete(&format!("{}/{evicted}", world.path), None).await.expect("deleted");
     term.resign().await.expect("resigned");
-    soon("a term", led).await.expect("no panic").expect("led");
-    world.wait_empty().await;
-}
-
-#[tokio::test]
-async fn lead_that_is_dropped_leaves_nothing() {
-    let world = World::new().await;
-    let standing = election(&world.session, &world.path, "here");
-    let ahead = candidate(&world, "ahead").await;
-    let term = ahead.campaign().await.expect("leads");
-    {
-        let mut led = pin!(standing.lead(|_| pending::<ControlFlow<()>>()));
-        assert!(futures_util::poll!(&mut led).is_pending());
-        tokio::select! {
-            _ = &mut led => panic!("somebody is ahead"),
-            _ = world.wait_children(2) => {}
-        }
-    }
-    world.wait_children(1).await;
-    term.resign().await.expect("resigned");
-    let terms = AtomicUsize::new(0);
-    {
-        let mut led = pin!(standing.lead(|term| {
-            terms.fetch_add(1, Ordering::Relaxed);
-            async move {
-                let _term = term;
-                pending::<ControlFlow<()>>().await
-            }
-        }));
-        let leads = async {
-            while terms.load(Ordering::Relaxed) == 0 {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::select! {
-            _ = &mut led => panic!("it leads for ever"),
-            () = soon("a term", leads) => {}
-        }
-    }
-    world.wait_empty().await;
-}
-
-#[tokio::test]
-async fn lead_in_a_closed_session_ends() {
-    let world = World::new().await;
-    let standing = election(&world.session, &world.path, "here");
-    let session = world.session.clone();
-    let led = standing.lead(|_term| {
-        let session = session.clone();
-        async move {
-            session.close().await.expect("closed");
-            ControlFlow::<()>::Continue(())
-        }
-    });
-    let error = soon("the end", led).await.expect_err("there is no session");
-    assert!(matches!(error, Error::Closed), "{error:?}");
+    soon("a term", begun.recv()).await.expect("leads");
+    candidate.stop().await.expect("resigned");
     world.wait_empty().await;
 }
 

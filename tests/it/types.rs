@@ -119,8 +119,6 @@ fn futures_of_the_other_recipes_can_be_sent(
     is_send_static(&reentrant.try_lock_for(owner, Duration::ZERO));
     is_send_static(&election.campaign());
     is_send_static(&election.leader());
-    is_send_static(&election.lead(async |_: Term| std::ops::ControlFlow::Break(())));
-    is_send_static(&election.lead_until(std::future::ready(()), async |_: Term| std::ops::ControlFlow::Break(())));
     is_send_static(&election.break_lock(contender));
     is_send_static(&election.revoke(contender));
     is_send_static(&candidate.standing_other_than(Standing::Ended));

@@ -1,6 +1,5 @@
 //! Adverse conditions: missing permissions, and servers that restart.
 
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::join_all;
@@ -187,18 +186,9 @@ async fn election_continues_on_servers_that_restart_empty() {
     let election = |session: &Session| Election::new(session, "/leader").expect("an election");
     let (standing, mut observer) = (election(&stands), election(&looks).observe());
     let (begins, mut begun) = tokio::sync::mpsc::unbounded_channel();
-    let (ends, end) = tokio::sync::watch::channel(false);
-    let led = tokio::spawn(async move {
-        standing
-            .lead(|term| {
-                let mut end = end.clone();
-                begins.send(term.fencing_token()).expect("received");
-                async move {
-                    let _ = end.wait_for(|end| *end).await;
-                    ControlFlow::Break(())
-                }
-            })
-            .await
+    let candidate = standing.run(move |term| {
+        begins.send(term.fencing_token()).expect("received");
+        async move { term.revoke_requested().await }
     });
     let led_by = async |observer: &mut Observer, token| {
         while observer.changed().await.expect("observed").is_none_or(|leader| leader.token() != token) {}
@@ -208,8 +198,7 @@ async fn election_continues_on_servers_that_restart_empty() {
     server.restart_empty().await.expect("a server");
     let second = soon("a term after the loss", begun.recv()).await.expect("leads");
     soon("the leader", led_by(&mut observer, second)).await;
-    ends.send_replace(true);
-    soon("the end", led).await.expect("no panic").expect("led");
+    soon("the end", candidate.stop()).await.expect("resigned");
 }
 
 #[tokio::test]

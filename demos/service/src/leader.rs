@@ -1,6 +1,6 @@
 //! What one process of the fleet does: it counts shipments, from time to time.
 
-use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -13,19 +13,25 @@ use crate::store::Store;
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// Leads whenever it is elected, until the service drains; then it has resigned.
-pub(crate) async fn lead(election: &dyn DistributedElection, app: &App) -> Result<(), Error> {
-    election.lead_until(app.draining.cancelled(), |term| report(term, app.store.clone())).await.map(drop)
+pub(crate) async fn lead(election: &Arc<dyn DistributedElection>, app: &App) -> Result<(), Error> {
+    let store = app.store.clone();
+    let candidate = election.run(move |term| report(term, store.clone()));
+    app.draining.cancelled().await;
+    candidate.stop().await
 }
 
-/// Dropped when the leadership ends, so it need not look.
-async fn report(term: Term, store: Store) -> ControlFlow<()> {
+/// Dropped when the leadership is lost, so it looks only for requests to end.
+async fn report(term: Term, store: Store) {
     tracing::info!(token = %term.fencing_token(), "leads");
     loop {
-        sleep(PERIOD).await;
+        tokio::select! {
+            () = term.revoke_requested() => return,
+            () = sleep(PERIOD) => {}
+        }
         match store.report(term.fencing_token()).await {
             Ok(()) => {}
             // Another has led since: only a later token is of use.
-            Err(Failure::Outdated) => return ControlFlow::Continue(()),
+            Err(Failure::Outdated) => return,
             Err(error) => tracing::warn!(%error, "no report"),
         }
     }

@@ -82,7 +82,7 @@ async fn coordinate(config: &Config, identifier: String, app: &Arc<App>) -> Resu
     let fleet = Fleet::new(Arc::new(session.clone()))?;
     let fleet = app.fleet.get_or_init(|| fleet);
     tracing::info!("ready");
-    leader::lead(&*fleet.election, app).await?;
+    leader::lead(&fleet.election, app).await?;
     sleep(config.notice).await;
     match session.drain(config.drain).await {
         Ok(0) => tracing::info!("drained"),

@@ -120,5 +120,5 @@ async fn leader_is_known_and_probed() {
         assert!(ask(&app, "GET /leader").await.1.contains("local-2"));
         app.draining.cancel();
     };
-    tokio::join!(leader::lead(&*app.fleet.get().unwrap().election, &app), script).0.unwrap();
+    tokio::join!(leader::lead(&app.fleet.get().unwrap().election, &app), script).0.unwrap();
 }
