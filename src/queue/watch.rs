@@ -80,7 +80,6 @@ impl Place<'_> {
         match self.waiters[at].position.clone() {
             Some(Position::Behind { predecessor, ahead }) => {
                 if let Some((way, watch)) = self.wait_behind(at, &predecessor, ahead, room).await? {
-                    self.connection = Some(zk.connection());
                     self.nodes.granted_by(watch);
                     self.set_position(at, Position::Granted);
                     self.way = way;
@@ -170,7 +169,13 @@ impl Place<'_> {
             Some(watch) => watch,
             None => arming.await.standing(),
         };
-        Ok(own_watch.filter(StandingWatch::stands).map(|watch| (way, watch)))
+        // Noted before the watch is looked at: another connection may take its place at any moment.
+        let connection = zk.connection();
+        let granted = own_watch.filter(StandingWatch::stands).map(|watch| (way, watch));
+        if granted.is_some() {
+            self.connection = Some(connection);
+        }
+        Ok(granted)
     }
 }
 

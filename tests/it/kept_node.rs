@@ -1,13 +1,17 @@
 //! An ephemeral node that is there over all sessions of a service.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex as Shared, mpsc};
+use std::task::{Context, Wake, Waker};
+use std::time::Duration;
 
 use testbed::frames::Op;
-use testbed::proxy::Request;
+use testbed::proxy::{Proxy, Request};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission, Stat};
 use zookeeper_recipes::{Error, KeptNode, Session, SessionEvent};
 
-use crate::support::{World, polled, soon};
+use crate::support::{World, hosts, polled, soon};
 
 const DATA: &[u8] = b"10.0.0.7:8080";
 
@@ -203,6 +207,11 @@ async fn node_of_a_lost_create_that_the_first_look_misses_is_deleted() {
             soon("its end", removal).await;
             assert!(world.admin.check_stat(&path).await.expect("asked").is_none(), "it is there still");
         }
+        // A server that lags does not know of the create yet, so a look counts only behind an answer of a quorum.
+        let requests = world.proxy.requests();
+        let look = requests.iter().position(|one| one.op == Op::Exists && one.path == path).expect("a look");
+        let is_barrier = |one: &Request| one.parts == [(Op::Check, path.clone())];
+        assert!(requests[..look].iter().any(is_barrier), "{requests:?}");
     }
 }
 
@@ -235,4 +244,46 @@ async fn node_of_another_session_does_not_count_as_created() {
     assert!(!node.is_created());
     let mut created = std::pin::pin!(node.created());
     assert!(futures_util::poll!(&mut created).is_pending());
+}
+
+/// Holds up the task that wakes it, in the middle of its poll, until the other end of `wait` is dropped.
+struct HoldsUp {
+    is_woken: UnboundedSender<()>,
+    wait: Shared<mpsc::Receiver<()>>,
+}
+
+impl Wake for HoldsUp {
+    fn wake(self: Arc<Self>) {
+        let _ = self.is_woken.send(());
+        let _ = self.wait.lock().expect("no panic").recv_timeout(Duration::from_secs(10));
+    }
+}
+
+/// The task that keeps the node reports that it is absent, and creates it in the same poll.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn removal_waits_for_a_create_that_is_about_to_be_sent() {
+    let world = World::calm().await;
+    world.make_path().await;
+    let proxy = Proxy::start(&hosts()).await.expect("a proxy");
+    proxy.refuse();
+    let session = Session::lazy(Client::connector(), &proxy.hosts()).expect("a session");
+    let path = format!("{}/member", world.path);
+    let node = session.keep_node(&path, DATA).expect("a valid path");
+    let ((is_woken, mut wakes), (goes_on, wait)) = (unbounded_channel(), mpsc::channel());
+    let waker = Waker::from(Arc::new(HoldsUp { is_woken, wait: Shared::new(wait) }));
+    let mut created = Box::pin(node.created());
+    assert!(created.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    proxy.heal();
+    soon("the task that keeps it", wakes.recv()).await;
+    drop(created);
+    let mut removal = Box::pin(node.remove());
+    let early = polled(1, &mut removal).await;
+    // If it has looked for the node, it has the answer now.
+    soon("an answer", session.client().expect("a client").check_stat("/")).await.expect("answered");
+    drop(goes_on);
+    let removed = if let Some(early) = early { early } else { soon("the removal", removal).await };
+    removed.expect("removed");
+    soon("the create", proxy.wait_for(|one| is_create(one, &path) && one.answer.is_some())).await;
+    assert!(world.admin.check_stat(&path).await.expect("asked").is_none(), "it is there still");
+    session.close().await.expect("closed");
 }

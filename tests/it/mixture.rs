@@ -44,6 +44,19 @@ async fn lock_at_the_path_of_a_semaphore_in_use_is_refused_and_leaves_nothing() 
     permit.release().await.expect("released");
 }
 
+/// The semaphore has not seen the lock, so both are in use.
+#[tokio::test]
+async fn try_behind_a_holder_is_refused_beside_a_permit() {
+    let world = World::new().await;
+    let _guard = world.other_mutex().await.lock().await.expect("free");
+    let semaphore = Semaphore::new(&world.other().await, &world.path, 1).expect("a semaphore");
+    let _permit = semaphore.acquire().await.expect("free");
+    for kin in at_the_path() {
+        let lock = kin.lock(&world.session, &world.path);
+        assert_refused(soon(kin.name, lock.try_hold()).await, &world.path, kin.name);
+    }
+}
+
 #[tokio::test]
 async fn multi_lock_with_the_path_of_a_semaphore_in_use_is_refused() {
     let world = World::new().await;
