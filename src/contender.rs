@@ -246,6 +246,43 @@ macro_rules! for_operators {
                 ($lock).contenders().await
             }
 
+            /// Counts the nodes of holders and waiters, in one small request for each queue; of a lock with several paths it is
+            /// the sum.
+            ///
+            /// A caller with a time limit can ask before it joins a queue that is too long for it.
+            ///
+            /// # Cancel safety
+            ///
+            /// Dropping the future changes nothing.
+            ///
+            /// # Errors
+            ///
+            /// As [`contenders`](Self::contenders).
+            ///
+            /// # Panics
+            ///
+            /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+            ///
+            /// # Examples
+            ///
+            /// ```no_run
+            /// # async fn example(mutex: zookeeper_recipes::Mutex) -> Result<(), zookeeper_recipes::Error> {
+            /// use std::time::Duration;
+            ///
+            /// if mutex.occupancy().await? < 20
+            ///     && let Some(guard) = mutex.try_lock_for(Duration::from_millis(300)).await?
+            /// {
+            ///     // The work.
+            ///     drop(guard);
+            /// }
+            /// # Ok(())
+            /// # }
+            /// ```
+            pub async fn occupancy(&self) -> crate::error::Result<usize> {
+                let $this = self;
+                crate::contender::count($lock).await
+            }
+
             /// Deletes the node of a contender, and no other: a later node of the same name stays. Returns whether the
             /// node was there.
             ///
@@ -358,8 +395,21 @@ impl Lock {
     }
 }
 
+/// Counts the nodes in all queues of a lock.
+pub(crate) async fn count(lock: &Lock) -> Result<usize> {
+    let counted = lock.session.attempt(|zk| {
+        async move {
+            let queues = lock.turn.iter().chain(&*lock.queues);
+            let counts = try_join_all(queues.map(|queue| queue.occupancy(&zk))).await?;
+            Ok(counts.into_iter().sum())
+        }
+        .boxed()
+    });
+    lock.session.within_timeout(counted).await
+}
+
 async fn list_once(lock: &Lock, zk: Arc<ServerSession>) -> Result<Vec<Contender>, Interrupt> {
-    let kept = try_join_all(lock.queues().map(|queue| list_queue(lock, queue, &zk)));
+    let kept = try_join_all(lock.queues.iter().map(|queue| list_queue(lock, queue, &zk)));
     let turns = try_join_all(lock.turn.iter().map(|queue| list_queue(lock, queue, &zk)));
     let (kept, turns) = try_join(kept, turns).await?;
     // One with a turn holds nothing yet.
@@ -371,7 +421,7 @@ async fn list_once(lock: &Lock, zk: Arc<ServerSession>) -> Result<Vec<Contender>
 pub(crate) async fn first(lock: &Lock) -> Result<Option<Contender>> {
     let first = lock.session.attempt(|zk| {
         async move {
-            let queue = lock.queues().next().expect("a lock has a queue");
+            let queue = lock.queues.first().expect("a lock has a queue");
             loop {
                 let mut czxids = Czxids::new();
                 let Some(first) = queue.first(&zk, &mut czxids).await? else {
@@ -394,7 +444,7 @@ pub(crate) async fn first(lock: &Lock) -> Result<Option<Contender>> {
 type Change = fn(&ServerSession, &str, i32) -> Answer<()>;
 
 async fn change(lock: &Lock, contender: &Contender, send: Change) -> Result<bool> {
-    let mut queues = lock.turn.iter().chain(lock.queues());
+    let mut queues = lock.turn.iter().chain(&*lock.queues);
     if !queues.any(|queue| queue.path == contender.path) {
         let reason = format!("it is one of {}, not of {}", contender.path(), lock.path);
         return Err(Error::invalid("contender", reason));

@@ -63,8 +63,6 @@ pub struct Hold {
     core: Arc<Core>,
     /// The full paths of the nodes.
     nodes: Vec<String>,
-    /// The token that each of them would give alone. They stay when a node is replaced, as that of the hold does.
-    tokens: Vec<FencingToken>,
     /// For [`Hold::check_writer`], which borrows one.
     client: OnceLock<Arc<Client>>,
     /// A live guard keeps its session alive.
@@ -125,13 +123,11 @@ impl Hold {
         acquisition: &Acquisition,
     ) -> Result<Self> {
         let paths = nodes.paths();
-        let tokens = paths.iter().map(|(path, czxid)| FencingToken::of_node(path, options.token_epoch(), *czxid));
-        let tokens = tokens.collect::<Result<Vec<_>>>()?;
-        // Nodes of one transaction have one token. A sequential hold uses its smallest, so that a store errs towards refusing.
-        let token = *tokens.iter().min().expect("a lock that was granted has a node");
+        // One transaction has created all nodes.
+        let (node, czxid) = paths.first().expect("a lock that was granted has a node");
+        let token = FencingToken::of_node(node, options.token_epoch(), *czxid)?;
         let core = Arc::new_cyclic(|me: &Weak<Core>| Core {
             me: me.clone(),
-            trust: options.trust(),
             draining: session.draining(),
             limit: options.max_hold().map(|limit| Moment::now().plus(limit)),
             path: path.clone(),
@@ -151,13 +147,10 @@ impl Hold {
             core.zk.background(async move { _ = limited.end().await }.boxed());
         }
         let nodes = paths.into_iter().map(|(path, _)| path).collect();
-        Ok(Self { core, nodes, tokens, client: OnceLock::new(), session: session.clone() })
+        Ok(Self { core, nodes, client: OnceLock::new(), session: session.clone() })
     }
 
     /// The token of this hold: larger than that of every conflicting hold before it.
-    ///
-    /// Of a [sequential](crate::MultiLock::sequential) multi-lock it is the smallest of its members' tokens. There,
-    /// each resource compares the token of [its member](crate::MultiLockGuard::members).
     ///
     /// # Examples
     ///
@@ -392,11 +385,6 @@ impl Hold {
     #[must_use]
     pub fn nodes(&self) -> &[String] {
         &self.nodes
-    }
-
-    /// The nodes, each with the token that it would give alone.
-    pub(crate) fn members(&self) -> impl Iterator<Item = (&str, FencingToken)> {
-        self.nodes.iter().map(String::as_str).zip(self.tokens.iter().copied())
     }
 
     /// A transaction that only succeeds while every node of the hold exists.

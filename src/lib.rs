@@ -102,8 +102,7 @@
 //!   [`Suspended`](HoldState::Suspended) while disconnected, and [`Lost`](HoldState::Lost) for good when trust ends.
 //! * Trust does not lapse while the servers answer writes within *T*/6. Choose *T* well above six times the slowest
 //!   write.
-//! * It costs about three small writes per *T* and session with holds, for any number of holds. [`Trust::Connection`]
-//!   saves these writes and promises less.
+//! * It costs about three small writes per *T* and session with holds, for any number of holds.
 //!
 //! # Do not block the runtime
 //!
@@ -204,9 +203,9 @@ pub use crate::hold::{Ended, Hold, HoldMonitor, HoldState};
 pub use crate::job::{Job, JobOutcome, JobRecord, JobSlot, LastJob};
 pub use crate::kept_node::KeptNode;
 pub use crate::lock::Waiting;
-pub use crate::multi_lock::{Member, MultiLock, MultiLockBuilder, MultiLockGuard};
+pub use crate::multi_lock::{MultiLock, MultiLockBuilder, MultiLockGuard};
 pub use crate::mutex::{Mutex, MutexGuard};
-pub use crate::options::{Options, Parents, Trust};
+pub use crate::options::{Options, Parents};
 pub use crate::owner::Owner;
 pub use crate::queue::ContenderKind;
 pub use crate::reentrant::{ReentrantMutex, ReentrantMutexGuard};
@@ -225,6 +224,8 @@ mod documents {
     struct Fencing;
     #[doc = include_str!("../docs/what-can-go-wrong.md")]
     struct WhatCanGoWrong;
+    #[doc = include_str!("../docs/mixed-fleets.md")]
+    struct MixedFleets;
     #[doc = include_str!("../docs/curator.md")]
     struct Curator;
     #[doc = include_str!("../docs/operating.md")]

@@ -1,8 +1,8 @@
 //! Owns [`Lock`]: what all recipes acquire, and how.
 //!
-//! 1. A lock is held by places in one or several queues, taken at once or one after the other; before them there may be a
-//!    turn, which is given up when the lock is held. A place is owned by a value with `Drop` before its nodes are created,
-//!    so the future may be dropped anywhere.
+//! 1. A lock is held by one place in one or several queues, taken in one transaction. Before it a semaphore takes a turn,
+//!    which is given up when the lock is held. A place is owned by a value with `Drop` before its nodes are created, so the
+//!    future may be dropped anywhere.
 //! 2. A waiter watches one node, its predecessor, with one watch, for which it keeps the room. One that has several nodes
 //!    also watches these: the loss of one is the loss of all.
 //! 3. When the session ends, the waiter queues again, at the tail, in the renewed one.
@@ -24,9 +24,8 @@ use crate::hold::{Hold, REVOKE};
 use crate::lock::wait::{check_several, lost, trusted, wait, wait_shortly};
 use crate::options::Options;
 use crate::path::LockPath;
-use crate::queue::{Admission, Kind, MAX_REQUEST_BYTES, Place, Position, Queue, Room, Way};
-use crate::session::{Access, Connection, Interrupt, ServerSession, Session, Slot, delete_late_doubles};
-
+use crate::queue::{Kind, MAX_REQUEST_BYTES, Place, Position, Queue, Room};
+use crate::session::{Connection, Interrupt, ServerSession, Session, delete_late_doubles};
 use crate::telemetry::{self, Acquisition};
 
 pub use self::waiting::Waiting;
@@ -42,8 +41,8 @@ pub(crate) struct Lock {
     pub(crate) options: Options,
     /// The queue of turns of a semaphore. The turn is released when the permits are held.
     pub(crate) turn: Option<Queue>,
-    /// The queues of the places that are the lock. Places of one step are taken in one transaction.
-    steps: Arc<[Vec<Queue>]>,
+    /// The queues of the place that is the lock.
+    pub(crate) queues: Arc<[Queue]>,
 }
 
 impl Lock {
@@ -73,7 +72,7 @@ impl Lock {
             return Err(Error::invalid(what, reason));
         }
         let (session, path, options) = (session.clone(), path.clone(), options.clone());
-        let lock = Self { session, path, options, turn, steps: Arc::new([queues]) };
+        let lock = Self { session, path, options, turn, queues: queues.into() };
         telemetry::lock_begins(lock.kind(), lock.path.as_str());
         Ok(lock)
     }
@@ -83,22 +82,6 @@ impl Lock {
         let path = LockPath::new(path)?;
         let queue = Queue::new(&path, kind);
         Self::new(session, &path, options, None, vec![queue], "lock path")
-    }
-
-    /// The same queues, one after the other, in the order of their paths.
-    pub(crate) fn one_by_one(mut self) -> Self {
-        let mut queues: Vec<_> = self.queues().cloned().collect();
-        queues.sort_by(|one, other| one.path.as_str().cmp(other.path.as_str()));
-        self.path = queues[0].path.clone();
-        self.steps = queues.into_iter().map(|queue| vec![queue]).collect();
-        // The path may have another label.
-        telemetry::lock_begins(self.kind(), self.path.as_str());
-        self
-    }
-
-    /// The queues of the places that are the lock.
-    pub(crate) fn queues(&self) -> impl Iterator<Item = &Queue> {
-        self.steps.iter().flatten()
     }
 
     /// Queues and waits for the grant, for as long as it takes.
@@ -115,9 +98,9 @@ impl Lock {
     async fn acquire_in(&self, acquisition: &Acquisition, progress: Option<&Progress>) -> Result<Hold> {
         loop {
             match self.session.acquire(|zk| self.acquire_once(zk, acquisition, progress).boxed()).await {
-                // A waiter that loses one of several places takes all of them again.
-                Err(Error::Evicted { node }) if self.has_several_places() => {
-                    tracing::debug!(node, "lost one of several places; taking all again");
+                // A waiter that loses its node in one of several queues joins all of them again.
+                Err(Error::Evicted { node }) if self.queues.len() > 1 => {
+                    tracing::debug!(node, "lost one of several nodes; joining all queues again");
                 }
                 held => return held,
             }
@@ -131,43 +114,14 @@ impl Lock {
             let tried = self.session.while_connected(self.try_in(&acquisition));
             return acquisition.run(tried, token).await;
         }
-        let acquired = async {
-            if self.has_too_many_ahead().await? {
-                return Ok(None);
-            }
-            self.acquire_in(&acquisition, Some(&progress)).await.map(Some)
-        };
         let in_time = async {
-            match tokio::time::timeout(limit, acquired).await {
-                Ok(hold) => hold,
+            match tokio::time::timeout(limit, self.acquire_in(&acquisition, Some(&progress))).await {
+                Ok(hold) => hold.map(Some),
                 Err(_) if progress.has_waited() => Ok(None),
                 Err(_) => Err(self.session.unavailable(limit)),
             }
         };
         acquisition.run(in_time, token).await
-    }
-
-    /// Whether more are ahead than the options allow to a caller with a time limit.
-    pub(crate) async fn has_too_many_ahead(&self) -> Result<bool> {
-        match self.options.max_ahead() {
-            Some(most) => Ok(self.ahead().await? > most),
-            None => Ok(false),
-        }
-    }
-
-    /// For how many contenders one that came now would have to wait, in the queue where they are most.
-    async fn ahead(&self) -> Result<usize> {
-        let count = |zk: Arc<ServerSession>| {
-            async move {
-                let ahead = self.steps().flatten().map(async |queue| {
-                    let names = queue.list(&zk).await?;
-                    Ok::<_, Interrupt>(queue.ahead(&names) + zk.ahead_in_memory(&queue.path, queue.access()))
-                });
-                Ok(try_join_all(ahead).await?.into_iter().max().unwrap_or_default())
-            }
-            .boxed()
-        };
-        self.session.attempt(count).await
     }
 
     /// Takes the lock if nobody is ahead of us.
@@ -192,37 +146,15 @@ impl Lock {
 
     /// Which recipe it is, or which side of it, for people.
     fn kind(&self) -> &'static str {
-        let mut kinds = self.queues().map(Queue::kind);
-        kinds.next().filter(|_| kinds.next().is_none()).map_or("several", Kind::as_str)
-    }
-
-    /// Counts the nodes in the queues of the lock, without those of turns.
-    pub(crate) async fn occupancy(&self) -> Result<usize> {
-        let counted = self.session.attempt(|zk| {
-            async move {
-                let mut count = 0;
-                for queue in self.queues() {
-                    count += queue.list(&zk).await?.as_slice().len();
-                }
-                Ok(count)
-            }
-            .boxed()
-        });
-        self.session.within_timeout(counted).await
-    }
-
-    fn has_several_places(&self) -> bool {
-        self.queues().filter(|queue| matches!(queue.admission, Admission::InOrder(_))).count() > 1
-    }
-
-    /// Whether one place is all that the lock consists of.
-    fn is_one_place(&self) -> bool {
-        self.turn.is_none() && self.steps.len() == 1
+        match &*self.queues {
+            [queue] => queue.kind().as_str(),
+            _ => "several",
+        }
     }
 
     /// The queues of each place on the way, that of the turn first.
     fn steps(&self) -> impl Iterator<Item = &[Queue]> {
-        self.turn.iter().map(slice::from_ref).chain(self.steps.iter().map(Vec::as_slice))
+        self.turn.iter().map(slice::from_ref).chain([&*self.queues])
     }
 
     async fn acquire_once(
@@ -231,11 +163,10 @@ impl Lock {
         acquisition: &Acquisition,
         progress: Option<&Progress>,
     ) -> Result<Hold, Interrupt> {
-        let mut places = Vec::with_capacity(self.steps().count());
+        let mut places = Vec::with_capacity(2);
         let (mut room, mut waited) = (self.room(), false);
         for queues in self.steps() {
-            let slot = self.slot(&zk, queues, progress).await;
-            let mut place = Place::new(&zk, queues, &self.options, self.is_one_place())?;
+            let mut place = Place::new(&zk, queues, &self.options)?;
             let position = place.enter().await?;
             acquisition.entered(place.ahead());
             if position != Position::Granted {
@@ -247,11 +178,10 @@ impl Lock {
                     granted = wait(&mut place, &mut room, progress) => granted?,
                 }
             }
-            drop(slot);
             places.push(place);
         }
         let (mut seen, mut is_revoked) = (None, false);
-        if waited || self.steps.len() > 1 {
+        if waited {
             let (checked, asked) = join(check_several(&zk, &places), self.is_turn_revoked(&zk, &places)).await;
             (seen, is_revoked) = (checked?, asked?);
         }
@@ -260,27 +190,6 @@ impl Lock {
             hold.revoke();
         }
         Ok(hold)
-    }
-
-    /// A slot in the local queue at each of these queues, if the options ask for it.
-    async fn slot(&self, zk: &Arc<ServerSession>, queues: &[Queue], progress: Option<&Progress>) -> Option<Slot> {
-        let most = self.options.local_queue()?;
-        let takes_slot = |queue: &&Queue| match queue.admission {
-            // A share may be held while other queues are waited for.
-            Admission::InOrder(_) => queues.len() == 1 || queue.access() == Access::Exclusive,
-            Admission::Room { .. } => false,
-        };
-        let paths: Vec<_> =
-            queues.iter().filter(takes_slot).map(|queue| (queue.path.clone(), queue.access())).collect();
-        if paths.is_empty() {
-            return None;
-        }
-        let slot = zk.slot(paths, most);
-        if let Some(progress) = progress.filter(|_| !slot.is_taken()) {
-            progress.waits_in_memory();
-        }
-        slot.taken().await;
-        Some(slot)
     }
 
     /// The room for the watch of a waiter, which goes from queue to queue.
@@ -293,13 +202,9 @@ impl Lock {
         zk: Arc<ServerSession>,
         acquisition: &Acquisition,
     ) -> Result<Option<Hold>, Interrupt> {
-        // Those of this session that wait in memory came before us, too.
-        if self.steps().flatten().any(|queue| zk.ahead_in_memory(&queue.path, queue.access()) > 0) {
-            return Ok(None);
-        }
         // All nodes that are there came before us, so we need not create one to know. If permits are free, the owner of the turn is
         // about to acquire, so only the leases count.
-        let blocked = self.queues().map(async |queue| {
+        let blocked = self.queues.iter().map(async |queue| {
             let names = queue.list(&zk).await?;
             if queue.may_be_semaphore(&names) {
                 queue.refuse_semaphore(&zk).await?;
@@ -311,7 +216,7 @@ impl Lock {
         }
         let mut places = Vec::new();
         for queues in self.steps() {
-            let mut place = Place::new(&zk, queues, &self.options, self.is_one_place())?;
+            let mut place = Place::new(&zk, queues, &self.options)?;
             let mut position = place.enter().await?;
             if places.is_empty() && self.turn.is_some() {
                 position = wait_shortly(&mut place, position, self.room()).await?;
@@ -321,8 +226,7 @@ impl Lock {
             }
             places.push(place);
         }
-        let seen = if self.steps.len() > 1 { check_several(&zk, &places).await? } else { None };
-        self.granted(&zk, places, seen, acquisition).await.map(Some)
+        self.granted(&zk, places, None, acquisition).await.map(Some)
     }
 
     /// Whether somebody has asked a waiter for the lock while it had a turn, which it gives up when it holds the lock.
@@ -346,25 +250,20 @@ impl Lock {
     async fn granted(
         &self,
         zk: &Arc<ServerSession>,
-        places: Vec<Place<'_>>,
+        mut places: Vec<Place<'_>>,
         seen: Option<Connection>,
         acquisition: &Acquisition,
     ) -> Result<Hold, Interrupt> {
-        let trust = zk.need_trust(self.options.trust());
-        trusted(zk, &places, seen, self.options.trust()).await?;
-        let by = places.last().map_or(Way::Listed, Place::way);
-        let mut places = places.into_iter();
-        let turn = self.turn.as_ref().and_then(|_| places.next());
-        let nodes = places.map(Place::into_nodes).reduce(|mut all, mut nodes| {
-            all.append(&mut nodes);
-            all
-        });
-        let nodes = nodes.expect("a lock has a place");
+        let trust = zk.need_trust();
+        trusted(zk, &places, seen).await?;
+        let place = places.pop().expect("a lock has a place");
+        let by = place.way();
+        let nodes = place.into_nodes();
         delete_late_doubles(&nodes);
         let hold = Hold::new(&self.session, &self.path, &self.options, nodes, trust, acquisition)?;
         tracing::debug!(node = hold.nodes()[0], token = %hold.fencing_token(), ?by, "held");
         // The next may have its turn, now that the permits are counted.
-        drop(turn);
+        drop(places);
         Ok(hold)
     }
 }

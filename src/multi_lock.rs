@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::contender::for_operators;
 use crate::error::{Error, Result};
-use crate::fencing_token::FencingToken;
 use crate::hold::guard;
 use crate::lock::{Lock, Waiting};
 use crate::options::Options;
@@ -19,7 +18,9 @@ use crate::session::Session;
 /// other, in any order of paths. *n* uncontended locks cost one write.
 ///
 /// This is not true beside code that acquires several of the locks one after the other, such as Curator's
-/// `InterProcessMultiLock`. There, all must be [`sequential`](Self::sequential).
+/// `InterProcessMultiLock`. There, acquire the locks one by one, too, in an order of paths that all clients share.
+///
+/// The nodes of a guard are in the order in which the members were named.
 ///
 /// The loss of one member is the loss of all.
 ///
@@ -77,32 +78,9 @@ impl MultiLock {
         MultiLockBuilder { session: session.clone(), options: Options::new(), members: Vec::new() }
     }
 
-    /// Acquires the members one after the other, in the order of their paths, instead of at once.
-    ///
-    /// For fleets in which others, too, acquire several of these locks one after the other. If all do so in the same
-    /// order, there is no deadlock. *All* must: a multi-lock that acquires them at once can wait for one that does not,
-    /// and the other way round. It costs a round trip for each member, and has no token for all: see
-    /// [`MultiLockGuard::members`].
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(session: &zookeeper_recipes::Session) -> Result<(), zookeeper_recipes::Error> {
-    /// use zookeeper_recipes::MultiLock;
-    ///
-    /// // Beside Curator's InterProcessMultiLock, whose paths are in ascending order.
-    /// let accounts = MultiLock::new(session, ["/accounts/alice", "/accounts/bob"])?.sequential();
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn sequential(self) -> Self {
-        Self { lock: self.lock.one_by_one() }
-    }
-
     /// A member that others may hold at the same time.
     pub(crate) fn shared_member(&self) -> Option<&LockPath> {
-        self.lock.queues().find(|queue| !queue.kind().waits_for(queue.kind())).map(|queue| &queue.path)
+        self.lock.queues.iter().find(|queue| !queue.kind().waits_for(queue.kind())).map(|queue| &queue.path)
     }
 
     /// Joins all queues and waits for all locks, for as long as it takes.
@@ -199,8 +177,7 @@ impl MultiLock {
         Ok(self.lock.try_acquire_for(limit).await?.map(MultiLockGuard))
     }
 
-    /// Joins all queues, and returns a [`Waiting`], which is awaited for the guard. (A sequential multi-lock returns it
-    /// when it has to wait for the first time.)
+    /// Joins all queues, and returns a [`Waiting`], which is awaited for the guard.
     ///
     /// # Cancel safety
     ///
@@ -294,38 +271,4 @@ impl MultiLockBuilder {
 guard! {
     /// A held [`MultiLock`]. Dropping it releases all members in the background.
     MultiLockGuard
-}
-
-/// One of the locks that a [`MultiLockGuard`] holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Member<'a> {
-    /// The lock path.
-    pub path: &'a str,
-    /// The full path of the node that stands for the hold there.
-    pub node: &'a str,
-    /// The token of the hold there. It is that of the guard, unless the lock is [sequential](MultiLock::sequential):
-    /// then a store that is guarded by this member compares this one.
-    pub fencing_token: FencingToken,
-}
-
-impl MultiLockGuard {
-    /// The locks that are held, in the order in which they were named; of a [sequential](MultiLock::sequential)
-    /// multi-lock in the order of their paths.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # fn example(guard: zookeeper_recipes::MultiLockGuard) {
-    /// for member in guard.members() {
-    ///     println!("{}: token {}", member.path, member.fencing_token);
-    /// }
-    /// # }
-    /// ```
-    pub fn members(&self) -> impl Iterator<Item = Member<'_>> {
-        self.0.members().map(|(node, fencing_token)| {
-            let path = node.rsplit_once('/').map_or("", |(path, _)| path);
-            Member { path, node, fencing_token }
-        })
-    }
 }

@@ -14,19 +14,6 @@ const MAX_IDENTIFIER_BYTES: usize = 64 * 1024;
 /// A create with more than a megabyte would close the connection, and so would each that repeats it.
 const MAX_ACL_BYTES: usize = 64 * 1024;
 
-/// What a hold takes as proof that its session lives. See [Trust](crate#trust).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Trust {
-    /// A majority of the servers has answered a write: three small writes per session timeout and session with holds.
-    #[default]
-    Quorum,
-    /// The connected server has answered. It sends no writes, but a server that is cut off from the others still
-    /// answers after the lock was granted to another contender. Choose it only where the resource checks fencing
-    /// tokens.
-    Connection,
-}
-
 /// How the missing ancestors of a lock's path come to be, and the path itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -62,16 +49,13 @@ pub struct Options {
     parents: Option<Parents>,
     parent_acls: Option<Arc<[Acl]>>,
     identifier: Option<Arc<[u8]>>,
-    trust: Option<Trust>,
     path_removal: Option<bool>,
     max_hold: Option<Duration>,
-    max_ahead: Option<usize>,
-    local_queue: Option<usize>,
     token_epoch: Option<u8>,
 }
 
 impl Options {
-    /// Sets nothing. The defaults are: nodes open to everyone, identified by host name and process id, trust by quorum.
+    /// Sets nothing. The defaults are: nodes open to everyone, identified by host name and process id.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -176,21 +160,6 @@ impl Options {
         value.map(|value| self.with_identifier(value.as_encoded_bytes())).ok_or_else(missing)
     }
 
-    /// Sets what a hold takes as proof that its session lives.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use zookeeper_recipes::{Options, Trust};
-    ///
-    /// let options = Options::new().with_trust(Trust::Connection);
-    /// ```
-    #[must_use]
-    pub fn with_trust(mut self, trust: Trust) -> Self {
-        self.trust = Some(trust);
-        self
-    }
-
     /// Sets whether a release also deletes the lock's path if it leaves it empty.
     ///
     /// For a path per key: the server itself deletes at most 10,000 empty containers a minute. The default is `false`.
@@ -229,53 +198,6 @@ impl Options {
         self
     }
 
-    /// Sets how many may be ahead of a call with a time limit, such as
-    /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for): when there are more, it returns `None` at once. The default is no
-    /// limit.
-    ///
-    /// It keeps a service that is asked for more than it can do from queueing for what will time out anyway. The call lists
-    /// the queue before it joins it, which costs a round trip more; and callers that list at the same time may all join, so
-    /// a few more than this can be queued.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use zookeeper_recipes::Options;
-    ///
-    /// let options = Options::new().with_max_ahead(20);
-    /// ```
-    #[must_use]
-    pub fn with_max_ahead(mut self, count: usize) -> Self {
-        self.max_ahead = Some(count);
-        self
-    }
-
-    /// Sets how many waiters of this session may have nodes in a queue at once. Further waiters of the session wait in
-    /// memory, in their order, and send nothing until one of those is granted the lock or leaves. The default is no limit.
-    ///
-    /// It is for many tasks that compete for a few locks: a waiter that times out in memory costs the servers nothing. The price
-    /// is a bend in the order between processes: a task that waits in memory can be overtaken by contenders of other
-    /// processes that come later. In a queue of *n* contenders, the *j*-th waiter in memory joins after at most *j / count*
-    /// (rounded up) rounds of the queue. It is at least 1.
-    ///
-    /// A multi-lock waits until it can join all its queues; those that it is to read do not count. Holders, readers included, and permits of a semaphore do not
-    /// count, and neither does a re-entrant lock that is held already. Waiters in memory do not show up among the
-    /// [contenders](crate::Mutex::contenders), nor in [`Waiting::position`](crate::Waiting::position); but a `try_lock` of
-    /// this session takes those for contenders that are ahead for which it would wait in the queue.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use zookeeper_recipes::Options;
-    ///
-    /// let options = Options::new().with_local_queue(2);
-    /// ```
-    #[must_use]
-    pub fn with_local_queue(mut self, count: usize) -> Self {
-        self.local_queue = Some(count);
-        self
-    }
-
     /// Sets the epoch of the [fencing tokens](crate::FencingToken): a token is `epoch · 2⁵⁵ + czxid`, so it is larger than
     /// every token of a lower epoch. The default is 0, which leaves the `czxid` alone.
     ///
@@ -309,11 +231,8 @@ impl Options {
             parents: self.parents.or(base.parents),
             parent_acls: self.parent_acls.as_ref().or(base.parent_acls.as_ref()).cloned(),
             identifier: self.identifier.as_ref().or(base.identifier.as_ref()).cloned(),
-            trust: self.trust.or(base.trust),
             path_removal: self.path_removal.or(base.path_removal),
             max_hold: self.max_hold.or(base.max_hold),
-            max_ahead: self.max_ahead.or(base.max_ahead),
-            local_queue: self.local_queue.or(base.local_queue),
             token_epoch: self.token_epoch.or(base.token_epoch),
         }
     }
@@ -342,24 +261,12 @@ impl Options {
         self.identifier.as_deref().unwrap_or_else(|| default_identifier().as_bytes())
     }
 
-    pub(crate) fn trust(&self) -> Trust {
-        self.trust.unwrap_or_default()
-    }
-
     pub(crate) fn path_removal(&self) -> bool {
         self.path_removal.unwrap_or_default()
     }
 
     pub(crate) fn max_hold(&self) -> Option<Duration> {
         self.max_hold
-    }
-
-    pub(crate) fn max_ahead(&self) -> Option<usize> {
-        self.max_ahead
-    }
-
-    pub(crate) fn local_queue(&self) -> Option<usize> {
-        self.local_queue
     }
 
     pub(crate) fn token_epoch(&self) -> u8 {
@@ -381,12 +288,6 @@ impl Options {
             return Err(Error::invalid(
                 "max_hold",
                 "it is zero, so every hold would be lost at once; give a longer one",
-            ));
-        }
-        if self.local_queue == Some(0) {
-            return Err(Error::invalid(
-                "local_queue",
-                "it is zero, so nobody could join a queue; give at least 1",
             ));
         }
         for (what, acls) in [("acls", self.acls()), ("parent_acls", self.parent_acls())] {
@@ -428,11 +329,8 @@ impl fmt::Debug for Options {
             .field("parents", &self.parents)
             .field("parent_acls", &self.parent_acls)
             .field("identifier", &self.identifier.as_deref().map(String::from_utf8_lossy))
-            .field("trust", &self.trust)
             .field("path_removal", &self.path_removal)
             .field("max_hold", &self.max_hold)
-            .field("max_ahead", &self.max_ahead)
-            .field("local_queue", &self.local_queue)
             .field("token_epoch", &self.token_epoch)
             .finish()
     }

@@ -17,13 +17,13 @@ use zookeeper_client::Stat;
 use crate::error::{Error, Result, ZkError};
 use crate::path::LockPath;
 use crate::queue::order::{contenders, first};
-use crate::session::{Access, Interrupt, Names, ServerSession, delete_abandoned};
+use crate::session::{Interrupt, Names, ServerSession, delete_abandoned};
 
 pub use self::order::ContenderKind;
 
 pub(crate) use self::order::{Czxids, Kind, Name, Position, Ranked, update_czxid};
 pub(crate) use self::parents::MAX_REQUEST_BYTES;
-pub(crate) use self::place::{Place, Way};
+pub(crate) use self::place::Place;
 pub(crate) use self::recovery::why_gone;
 pub(crate) use self::watch::Room;
 
@@ -69,11 +69,6 @@ impl Queue {
         }
     }
 
-    /// Whom a contender excludes while it waits.
-    pub(crate) fn access(&self) -> Access {
-        if self.kind().waits_for(self.kind()) { Access::Exclusive } else { Access::Shared }
-    }
-
     /// How many nodes one contender has here.
     pub(crate) fn width(&self) -> usize {
         match self.admission {
@@ -101,16 +96,8 @@ impl Queue {
     /// Whether a contender that came now would have to wait.
     pub(crate) fn is_blocked(&self, names: &Names) -> bool {
         match self.admission {
-            Admission::InOrder(kind) => predecessors(kind, names).next().is_some(),
+            Admission::InOrder(kind) => contenders(names.as_slice()).any(|other| kind.waits_for(other.kind)),
             Admission::Room { permits, .. } => names.as_slice().len() + self.width() > permits as usize,
-        }
-    }
-
-    /// For how many others a contender that came now would have to wait; 0 where contenders do not wait for each other.
-    pub(crate) fn ahead(&self, names: &Names) -> usize {
-        match self.admission {
-            Admission::InOrder(kind) => predecessors(kind, names).count(),
-            Admission::Room { .. } => 0,
         }
     }
 
@@ -132,6 +119,13 @@ impl Queue {
             Err(ZkError::NoNode) => Ok(Arc::default()),
             Err(error) => Err(Error::refused("list", self.path.as_str(), error).into()),
         }
+    }
+
+    /// The number of nodes under the path; none if it does not exist.
+    pub(crate) async fn occupancy(&self, zk: &ServerSession) -> Result<usize, Interrupt> {
+        let path = self.path.as_str();
+        let stat = zk.retry(|| zk.stat(path)).await?.map_err(|error| Error::refused("look at", path, error))?;
+        Ok(stat.map_or(0, |stat| stat.num_children.try_into().unwrap_or_default()))
     }
 
     /// Deletes the abandoned nodes in a listing of ours. Fails if it shows that the path of a lock is in use as a semaphore.
@@ -226,11 +220,6 @@ impl Queue {
         }
         Ok(gone)
     }
-}
-
-/// Those for whom a contender of this kind that came now would have to wait.
-fn predecessors(kind: Kind, names: &Names) -> impl Iterator<Item = Name<'_>> {
-    contenders(names.as_slice()).filter(move |other| kind.waits_for(other.kind))
 }
 
 /// Takes names out of a listing; others that share it keep theirs as it is.

@@ -181,10 +181,6 @@ impl ReentrantMutex {
                 match owner.lock(&self.lock, Mode::Wait) {
                     Locking::Held(hold) => return again(hold).map(Some),
                     Locking::Acquiring(acquiring, progress) => {
-                        // A place that another call of this owner has is shared.
-                        if !progress.has_waited() && self.lock.has_too_many_ahead().await? {
-                            return Ok(None);
-                        }
                         ahead = Some(progress);
                         if let Some(hold) = acquiring.await? {
                             return again(hold).map(Some);

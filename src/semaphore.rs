@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+
 use crate::contender::{Contender, for_operators};
 use crate::error::{Error, Result};
 use crate::hold::guard;
@@ -311,7 +313,10 @@ impl Semaphore {
     /// # }
     /// ```
     pub async fn available_permits(&self) -> Result<u32> {
-        let leases = self.one.occupancy().await?;
+        let session = &self.one.session;
+        let counted =
+            session.attempt(|zk| async move { Ok(self.one.queues[0].list(&zk).await?.as_slice().len()) }.boxed());
+        let leases = session.within_timeout(counted).await?;
         Ok(self.permits.saturating_sub(u32::try_from(leases).unwrap_or(u32::MAX)))
     }
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
-use zookeeper_recipes::Trust;
 
 use crate::client::Orders;
 use crate::workload::Workload;
@@ -71,9 +70,6 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     #[arg(allow_negative_numbers = true)]
     pub(crate) clients: usize,
-    /// What the clients trust; `connection` promises less
-    #[arg(long, value_name = "T", default_value = QUORUM, value_parser = trust())]
-    pub(crate) trust: Trust,
     /// Where the history and the timeline go [default: target/chaos/SEED]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -112,14 +108,12 @@ impl Settings {
 impl Orders {
     /// The arguments which are parsed as [`Command::Client`] with these orders.
     pub(crate) fn to_arguments(&self) -> Vec<OsString> {
-        let trust = if self.trust == Trust::Connection { CONNECTION } else { QUORUM };
         vec![
             "client".into(),
             self.name.clone().into(),
             self.hosts.clone().into(),
             self.workload.to_string().into(),
             self.session.as_millis().to_string().into(),
-            trust.into(),
             self.seed.to_string().into(),
             self.journal.clone().into(),
             self.register.clone().into(),
@@ -128,8 +122,6 @@ impl Orders {
 }
 
 const MIX: &str = "mix";
-const QUORUM: &str = "quorum";
-const CONNECTION: &str = "connection";
 
 fn any_seed() -> u64 {
     fastrand::u64(..1_000_000)
@@ -152,11 +144,6 @@ fn workloads() -> impl TypedValueParser<Value = Workloads> {
     })
 }
 
-pub(crate) fn trust() -> impl TypedValueParser<Value = Trust> {
-    let names = PossibleValuesParser::new([QUORUM, CONNECTION]);
-    names.map(|name| if name == CONNECTION { Trust::Connection } else { Trust::Quorum })
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -170,21 +157,18 @@ mod tests {
 
     #[test]
     fn client_process_is_given_the_same_orders() {
-        for trust in [Trust::Quorum, Trust::Connection] {
-            let orders = Orders {
-                name: "c0.1".to_owned(),
-                hosts: "127.0.0.1:1,127.0.0.1:2".to_owned(),
-                workload: Workload::LockSet,
-                session: Duration::from_millis(2_500),
-                trust,
-                seed: u64::MAX,
-                journal: "journals/c0.1.jsonl".into(),
-                register: "register".into(),
-            };
-            let parsed = Arguments::parse_from([vec!["chaos".into()], orders.to_arguments()].concat());
-            let Some(Command::Client(parsed)) = parsed.command else { panic!("not a client: {parsed:?}") };
-            assert_eq!(format!("{parsed:?}"), format!("{orders:?}"));
-        }
+        let orders = Orders {
+            name: "c0.1".to_owned(),
+            hosts: "127.0.0.1:1,127.0.0.1:2".to_owned(),
+            workload: Workload::LockSet,
+            session: Duration::from_millis(2_500),
+            seed: u64::MAX,
+            journal: "journals/c0.1.jsonl".into(),
+            register: "register".into(),
+        };
+        let parsed = Arguments::parse_from([vec!["chaos".into()], orders.to_arguments()].concat());
+        let Some(Command::Client(parsed)) = parsed.command else { panic!("not a client: {parsed:?}") };
+        assert_eq!(format!("{parsed:?}"), format!("{orders:?}"));
     }
 
     #[test]

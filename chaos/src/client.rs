@@ -24,9 +24,9 @@ use testbed::history::{Journal, Process, now};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::watch;
 use zookeeper_recipes::zookeeper_client::Client;
-use zookeeper_recipes::{Options, Session, Trust};
+use zookeeper_recipes::{Options, Session};
 
-use crate::arguments::{millis, trust};
+use crate::arguments::millis;
 use crate::line::{Mark, What};
 use crate::workload::Workload;
 
@@ -43,8 +43,6 @@ pub(crate) struct Orders {
     /// The session timeout, in milliseconds.
     #[arg(value_parser = millis)]
     pub(crate) session: Duration,
-    #[arg(value_parser = trust())]
-    pub(crate) trust: Trust,
     pub(crate) seed: u64,
     pub(crate) journal: PathBuf,
     pub(crate) register: PathBuf,
@@ -118,7 +116,7 @@ pub(crate) async fn run(orders: Orders) -> Result {
     ways::record(&name, &journal)?;
     let phase = follow_the_parent();
     let session = connect(&orders, &phase).await?;
-    let options = Options::new().with_trust(orders.trust);
+    let options = Options::new();
     let session = session.with_lock_options(options.clone());
     // A restarted process must not repeat itself, or it would add the same elements.
     let seed = name.bytes().fold(orders.seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
@@ -160,11 +158,7 @@ fn tasks_of(workload: Workload) -> Vec<Task> {
         }
         Workload::Rw => vec![|worker| rw::read_and_write(worker).boxed(); 3],
         Workload::Permits => vec![|worker| permits::take(worker).boxed(); 3],
-        Workload::Multi => {
-            vec![|worker| multi::at_once(worker).boxed(), |worker| multi::at_once(worker).boxed(), |worker| {
-                multi::one_by_one(worker).boxed()
-            }]
-        }
+        Workload::Multi => vec![|worker| multi::at_once(worker).boxed(); 3],
         Workload::Election => vec![|worker| election::lead(worker).boxed(); 2],
     }
 }

@@ -55,7 +55,7 @@ pub(crate) async fn run(settings: Settings) -> Result<bool> {
 }
 
 async fn run_to_the_end(settings: &Settings, out: &Path, folder: &Path) -> Result<bool> {
-    let Settings { duration, seed, workloads, clients: count, trust, .. } = settings;
+    let Settings { duration, seed, workloads, clients: count, .. } = settings;
     println!(
         "chaos: seed {seed}, {:.1} minutes, {count} clients, out {}",
         duration.as_secs_f64() / 60.0,
@@ -82,7 +82,6 @@ async fn run_to_the_end(settings: &Settings, out: &Path, folder: &Path) -> Resul
             hosts: String::new(),
             workload: workloads[number % workloads.len()],
             session: SESSION,
-            trust: *trust,
             seed: random.u64(..),
             journal: PathBuf::new(),
             register: register.socket().to_owned(),

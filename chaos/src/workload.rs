@@ -54,7 +54,7 @@ impl Workload {
             Self::LockSet => &["set-checked", "set-ignored"],
             Self::Rw => &["rw"],
             Self::Permits => &["permits"],
-            Self::Multi => &["multi-a", "multi-b", "multi-c", "one-by-one-a", "one-by-one-b", "one-by-one-c"],
+            Self::Multi => &["multi-a", "multi-b", "multi-c"],
             Self::Election => &["election"],
         }
     }

@@ -12,9 +12,7 @@ fn help_names_every_option() {
     let output = chaos("--help");
     assert!(output.status.success(), "{output:?}");
     let help = String::from_utf8_lossy(&output.stdout);
-    for option in
-        ["--minutes", "--seed", "--workload", "--clients", "--trust", "--out", "judge", "flapping", "random"]
-    {
+    for option in ["--minutes", "--seed", "--workload", "--clients", "--out", "judge", "flapping", "random"] {
         assert!(help.contains(option), "no {option} in\n{help}");
     }
 }
@@ -29,7 +27,6 @@ fn wrong_arguments_are_named_and_end_with_2() {
         ("--minutes inf", "'inf' for '--minutes"),
         ("--workload nope", "'nope' for '--workload"),
         ("--clients 0", "'0' for '--clients"),
-        ("--trust none", "'none' for '--trust"),
         ("--seed x", "'x' for '--seed"),
         ("nope", "'nope'"),
         ("judge", "<DIR>"),

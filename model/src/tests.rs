@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::cases::{self, Case, Expected};
 use crate::explore::{Limits, explore};
-use crate::slots::deadlock;
 
 /// More steps than any case has. Only they decide, on any machine.
 const TO_THE_END: Limits = Limits { steps: 20_000_000, time: Duration::from_secs(600) };
@@ -38,10 +37,4 @@ fn every_rule_that_is_needed_gives_a_counterexample_when_it_is_off() {
         let found = explore(case, SEARCH);
         assert!(found.failed.is_some(), "{} without {:?}, {}", case.of, case.off, case.scenario.name);
     }
-}
-
-#[test]
-fn slots_are_taken_all_or_none() {
-    assert_eq!(deadlock(true), None);
-    assert!(deadlock(false).is_some(), "one by one ends in a deadlock");
 }

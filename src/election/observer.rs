@@ -139,7 +139,7 @@ impl View {
 
     /// Waits for a leader other than was returned last.
     async fn other(&self, zk: Arc<ServerSession>) -> Result<Option<Contender>, Interrupt> {
-        let queue = self.lock.queues().next().expect("an election has a queue");
+        let queue = self.lock.queues.first().expect("an election has a queue");
         loop {
             let first = self.first(queue, &zk).await?;
             let parent = queue.path.as_str().len();

@@ -16,7 +16,6 @@ use crate::error::{Error, Loss, Result, ZkError};
 use crate::fencing_token::FencingToken;
 use crate::hold::watch::watch_over;
 use crate::hold::{Ended, HoldState, REVOKE, View, resigned};
-use crate::options::Trust;
 use crate::path::LockPath;
 use crate::session::Moment;
 use crate::session::{End, Event, Failure, Lasting, OwnNodes, Phase, ServerSession, SessionOver, TrustNeed, Work};
@@ -27,7 +26,6 @@ pub(super) struct Core {
     /// For work in the background.
     pub(super) me: Weak<Self>,
     pub(super) zk: Arc<ServerSession>,
-    pub(super) trust: Trust,
     /// Whether the session is being drained, which asks for all locks back.
     pub(super) draining: watch::Receiver<bool>,
     /// When the hold gives itself up, if it does.
@@ -108,7 +106,7 @@ impl Core {
             _ => {
                 let now = Moment::now();
                 let over = self.limit.is_some_and(|limit| limit <= now).then_some(Loss::MaxHold);
-                if self.zk.ledger().until(self.trust) <= now {
+                if self.zk.ledger().until() <= now {
                     Some(Loss::Expired)
                 } else {
                     over.or_else(|| self.was_deleted().then_some(Loss::Deleted))
@@ -130,7 +128,7 @@ impl Core {
     }
 
     pub(super) fn trusted_until(&self) -> Moment {
-        let until = self.zk.ledger().until(self.trust);
+        let until = self.zk.ledger().until();
         self.limit.map_or(until, |limit| until.min(limit))
     }
 
@@ -305,7 +303,7 @@ impl Core {
     pub(super) fn next_look(&self) -> Instant {
         let now = Moment::now();
         let ledger = self.zk.ledger();
-        let until = ledger.until(self.trust);
+        let until = ledger.until();
         let end = self.limit.map_or(until, |limit| until.min(limit)).since(now);
         let wait = if ledger.is_fresh(now) {
             end.min(ledger.fresh_until().since(now))

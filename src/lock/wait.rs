@@ -9,7 +9,6 @@ use tokio::time::Instant;
 use crate::error::Error;
 use crate::hold::NodeWatches;
 use crate::lock::Progress;
-use crate::options::Trust;
 use crate::queue::{Place, Position, Room, why_gone};
 use crate::session::{Connection, Interrupt, ServerSession};
 
@@ -45,7 +44,6 @@ pub(super) async fn trusted(
     zk: &ServerSession,
     places: &[Place<'_>],
     seen: Option<Connection>,
-    trust: Trust,
 ) -> Result<(), Interrupt> {
     let mut lately = zk.timeout() / 8;
     let mut seen = seen.or_else(|| places.last().and_then(Place::seen));
@@ -56,11 +54,11 @@ pub(super) async fn trusted(
             seen = Some(check_all(zk, &nodes(places)).await?);
             // A quorum that takes long to answer must not make this last for ever.
             lately *= 2;
-        } else if zk.is_trusted(trust) {
+        } else if zk.is_trusted() {
             return Ok(());
         } else {
             tokio::select! {
-                trusted = zk.trusted(trust) => trusted?,
+                trusted = zk.trusted() => trusted?,
                 _ = changes.changed() => {}
                 () = tokio::time::sleep(lately) => {}
             }

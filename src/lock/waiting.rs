@@ -14,30 +14,9 @@ use crate::error::{Loss, Result};
 use crate::hold::Hold;
 use crate::lock::Lock;
 
-/// How many are ahead, as far as is known.
+/// The number of predecessors at the last look; `None` before the first.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
-    ahead: watch::Sender<Ahead>,
-}
-
-/// Who was ahead at the last look.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Ahead {
-    #[default]
-    Nobody,
-    /// Others who wait in memory.
-    InMemory,
-    Queued(usize),
-}
-
-impl Ahead {
-    fn count(self) -> Option<usize> {
-        match self {
-            Self::Nobody | Self::InMemory => None,
-            Self::Queued(count) => Some(count),
-        }
-    }
-}
+pub(crate) struct Progress(watch::Sender<Option<usize>>);
 
 impl Progress {
     pub(crate) fn new() -> Self {
@@ -46,46 +25,28 @@ impl Progress {
 
     /// Notes how many are ahead.
     pub(super) fn ahead(&self, count: usize) {
-        self.ahead.send_replace(Ahead::Queued(count));
+        self.0.send_replace(Some(count));
     }
 
-    /// Notes that a waiter in memory is ahead.
-    pub(super) fn waits_in_memory(&self) {
-        self.ahead.send_if_modified(|ahead| {
-            let is_first = *ahead == Ahead::Nobody;
-            if is_first {
-                *ahead = Ahead::InMemory;
-            }
-            is_first
-        });
-    }
-
-    /// Whether somebody was ahead.
+    /// Whether the waiter had a predecessor.
     pub(crate) fn has_waited(&self) -> bool {
-        *self.ahead.borrow() != Ahead::Nobody
+        self.last().is_some()
     }
 
-    /// Waits until somebody is ahead.
+    /// Waits until the waiter has a predecessor.
     pub(crate) async fn waits(&self) {
-        // The sender lives in `self`.
-        let _ = self.ahead.subscribe().wait_for(|ahead| *ahead != Ahead::Nobody).await;
+        self.left(None).await;
     }
 
-    /// How many were ahead at the last look; `None` before anybody was seen.
+    /// The number of predecessors at the last look.
     pub(crate) fn last(&self) -> Option<usize> {
-        self.ahead.borrow().count()
+        *self.0.borrow()
     }
 
     /// Waits until that is another than `last`.
     pub(crate) async fn left(&self, last: Option<usize>) {
         // The sender lives in `self`.
-        let _ = self.ahead.subscribe().wait_for(|ahead| ahead.count() != last).await;
-    }
-
-    /// Waits until it is known how many are ahead.
-    pub(crate) async fn known(&self) {
-        // The sender lives in `self`.
-        let _ = self.ahead.subscribe().wait_for(|ahead| ahead.count().is_some()).await;
+        let _ = self.0.subscribe().wait_for(|ahead| *ahead != last).await;
     }
 }
 
@@ -146,7 +107,7 @@ impl<G> Waiting<G> {
         let state = tokio::select! {
             biased;
             hold = &mut queued => State::Admitted(hold?),
-            () = progress.known() => State::Queued(queued),
+            () = progress.waits() => State::Queued(queued),
         };
         Ok(Self { state: Mutex::new(state), progress, lock, guard: Arc::new(guard) })
     }

@@ -32,13 +32,11 @@ const MAX_LOST: u32 = 10;
 pub(crate) struct Place<'a> {
     pub(super) nodes: OwnNodes,
     pub(super) waiters: Vec<Waiter<'a>>,
-    /// Whether it is all that the lock consists of.
-    is_whole: bool,
     /// What is known of our last node there.
     last: Option<Last>,
     /// The connection on which the positions were seen, if they were.
     pub(super) connection: Option<Connection>,
-    pub(super) options: &'a Options,
+    options: &'a Options,
     /// By what it was granted, if it is.
     pub(super) way: Way,
 }
@@ -69,14 +67,7 @@ pub(super) struct Waiter<'a> {
 
 impl<'a> Place<'a> {
     /// Prepares a place; nothing is sent.
-    ///
-    /// `is_whole` is whether it is all that the lock consists of.
-    pub(crate) fn new(
-        zk: &Arc<ServerSession>,
-        queues: &'a [Queue],
-        options: &'a Options,
-        is_whole: bool,
-    ) -> Result<Self> {
+    pub(crate) fn new(zk: &Arc<ServerSession>, queues: &'a [Queue], options: &'a Options) -> Result<Self> {
         let all = queues.iter().flat_map(|queue| std::iter::repeat_n(queue, queue.width()));
         let new = all.map(|queue| NewNode {
             parent: &queue.path,
@@ -85,15 +76,8 @@ impl<'a> Place<'a> {
         });
         let nodes = OwnNodes::prepare(zk, options, new)?;
         let waiters = queues.iter().map(|queue| Waiter { queue, position: None, czxids: Czxids::new() });
-        Ok(Self {
-            nodes,
-            waiters: waiters.collect(),
-            is_whole,
-            last: None,
-            connection: None,
-            options,
-            way: Way::Listed,
-        })
+        let waiters = waiters.collect();
+        Ok(Self { nodes, waiters, last: None, connection: None, options, way: Way::Listed })
     }
 
     pub(crate) fn into_nodes(self) -> OwnNodes {
@@ -121,9 +105,12 @@ impl<'a> Place<'a> {
     /// The path, if it is the place of a mutex, and of nothing else.
     fn lone_mutex(&self) -> Option<&'a LockPath> {
         match &self.waiters[..] {
-            [Waiter { queue: Queue { path, admission: Admission::InOrder(Kind::Lock), .. }, .. }] => {
-                self.is_whole.then_some(path)
-            }
+            [
+                Waiter {
+                    queue: Queue { path, admission: Admission::InOrder(Kind::Lock), is_turn: false, .. },
+                    ..
+                },
+            ] => Some(path),
             _ => None,
         }
     }
@@ -247,7 +234,7 @@ impl<'a> Place<'a> {
         }
         zk.connected().await?;
         self.connection = Some(zk.connection());
-        if zk.is_trusted_for_long(self.options.trust()) {
+        if zk.is_trusted_for_long() {
             return self.judge_all(Vec::new()).await;
         }
         // A session that is not trusted any more proves itself at the same time, once for all that look.

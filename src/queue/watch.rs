@@ -162,7 +162,7 @@ impl Place<'_> {
             Woken::Deleted if seen_since.is_some_and(|connection| connection.stands()) => Way::Deleted,
             Woken::Deleted | Woken::Changed => return Ok(None),
         };
-        if !may_be_next || !zk.is_trusted_for_long(self.options.trust()) {
+        if !may_be_next || !zk.is_trusted_for_long() {
             return Ok(None);
         }
         let own_watch = match own_watch {

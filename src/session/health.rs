@@ -5,7 +5,6 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use crate::error::{Error, Result};
-use crate::options::Trust;
 use crate::session::Session;
 use crate::session::trust::Moment;
 
@@ -94,7 +93,7 @@ impl Session {
                 // When a part is refused, a quorum has judged it. A server may refuse the whole by itself.
                 asked.await?.map_err(|error| Error::refused("check", "/", error))?;
                 let now = Moment::now();
-                let trusted_for = zk.ledger().until(Trust::Quorum).since(now);
+                let trusted_for = zk.ledger().until().since(now);
                 Ok(Checked { round_trip: now.since(sent), trusted_for })
             }
             .boxed()

@@ -4,7 +4,6 @@
 use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -14,7 +13,6 @@ use tokio::time::{Instant, MissedTickBehavior};
 use uuid::Uuid;
 use zookeeper_client::{Client, SessionState, Stat};
 
-use crate::options::Trust;
 use crate::session::identity::watch_identity;
 use crate::session::request::{Answer, Failure};
 use crate::session::search::delete_leftovers;
@@ -130,8 +128,8 @@ async fn kept(zk: &Arc<ServerSession>) -> End {
                 }
                 ended = ended.or_else(|| zk.evidence.over());
             }
-            trust = due(zk, not_before), if renewal.is_none() && zk.can_renew_trust() => {
-                renewal = Some(Renewal::send(zk, trust));
+            () = due(zk, not_before), if renewal.is_none() && zk.can_renew_trust() => {
+                renewal = Some(Renewal::send(zk));
             }
         }
     }
@@ -151,17 +149,15 @@ fn end_of(state: SessionState) -> Option<End> {
     }
 }
 
-/// What was sent to renew trust: a read, and a write unless reads are trusted.
+/// What was sent to renew trust: a read and a write.
 struct Renewal {
     read: Option<Answer<Option<Stat>>>,
     write: Option<Answer<Option<usize>>>,
 }
 
 impl Renewal {
-    fn send(zk: &ServerSession, trust: Trust) -> Self {
-        let read = zk.stat("/");
-        let write = (trust == Trust::Quorum).then(|| zk.check(vec!["/".to_owned()]));
-        Self { read: Some(read), write }
+    fn send(zk: &ServerSession) -> Self {
+        Self { read: Some(zk.stat("/")), write: Some(zk.check(vec!["/".to_owned()])) }
     }
 
     /// Waits for the answers, each of which counts as soon as it has come.
@@ -191,15 +187,15 @@ async fn answered(renewal: &mut Option<Renewal>) -> Result<(), Failure> {
 }
 
 /// Waits until trust has to be renewed.
-async fn due(zk: &ServerSession, not_before: Instant) -> Trust {
+async fn due(zk: &ServerSession, not_before: Instant) {
     loop {
         // Other requests renew trust as well, so what was due may not be any more.
-        let Some((trust, due)) = zk.renewal() else {
+        let Some(due) = zk.renewal() else {
             return pending().await;
         };
         let wait = due.since(Moment::now());
         if wait.is_zero() && not_before <= Instant::now() {
-            return trust;
+            return;
         }
         tokio::time::sleep_until(not_before.max(Instant::now() + wait)).await;
     }
@@ -270,21 +266,11 @@ impl ServerSession {
 
     /// Until when the holds that there are trust the session.
     fn trusted_until(&self) -> Option<Moment> {
-        let ledger = self.ledger();
-        let needed = [Trust::Quorum, Trust::Connection].into_iter();
-        needed
-            .filter(|&trust| self.trusting[trust as usize].load(Ordering::Acquire) > 0)
-            .map(|trust| ledger.until(trust))
-            .min()
+        (self.holds() > 0).then(|| self.ledger().until())
     }
 
-    /// When trust has to be renewed next, and how.
-    pub(super) fn renewal(&self) -> Option<(Trust, Moment)> {
-        let ledger = self.ledger();
-        [Trust::Quorum, Trust::Connection]
-            .into_iter()
-            .filter(|&trust| self.trusting[trust as usize].load(Ordering::Acquire) > 0)
-            .map(|trust| (trust, ledger.renewal_due(trust)))
-            .min_by_key(|&(_, due)| due)
+    /// When trust has to be renewed next, if a hold needs it.
+    pub(super) fn renewal(&self) -> Option<Moment> {
+        (self.holds() > 0).then(|| self.ledger().renewal_due())
     }
 }

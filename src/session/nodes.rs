@@ -170,13 +170,6 @@ impl OwnNodes {
         self.nodes.iter().filter_map(|node| Some((node.path().to_owned(), node.created()?.czxid))).collect()
     }
 
-    /// Takes over the nodes of another.
-    pub(crate) fn append(&mut self, other: &mut Self) {
-        debug_assert!(self.creating.is_none() && other.creating.is_none(), "both are created");
-        self.nodes.append(&mut other.nodes);
-        self.uncertain |= other.uncertain;
-    }
-
     /// Sends the creates of all nodes, and of the containers before them, of which there are several guesses.
     pub(crate) fn create(&mut self, guesses: Vec<Vec<String>>) {
         let drafts = self.nodes.iter().map(|node| node.draft.clone()).collect();

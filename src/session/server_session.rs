@@ -16,13 +16,11 @@ use tokio::sync::{Notify, mpsc, watch};
 use zookeeper_client::{Client, SessionId, SessionState, StateWatcher};
 
 use crate::error::Result;
-use crate::options::Trust;
 use crate::session::budget::{Budget, Reserved};
 use crate::session::identity::Connection;
 use crate::session::register::Register;
 use crate::session::request::{Evidence, Requests, SessionOver};
 use crate::session::shared::{CheckUnderWay, ListingsUnderWay};
-use crate::session::slots::Slots;
 use crate::session::trust::{Ledger, Moment};
 use crate::session::undisturbed::Undisturbed;
 
@@ -89,13 +87,12 @@ pub(crate) struct ServerSession {
     pub(super) requests: Mutex<Requests>,
     pub(super) evidence: Arc<Evidence>,
     pub(super) undisturbed: Undisturbed,
-    pub(super) slots: Slots,
     pub(super) nodes: Register,
     watches: Budget,
     pub(super) listings: ListingsUnderWay,
     pub(super) check_under_way: CheckUnderWay,
-    /// How many holds need trust, by what they trust.
-    pub(super) trusting: [AtomicUsize; 2],
+    /// How many holds need trust.
+    pub(super) trusting: AtomicUsize,
     /// Woken whenever that becomes less.
     pub(super) trust_unneeded: Notify,
     /// Whether a create was answered, and one with parents: servers that never have may not know them.
@@ -123,7 +120,6 @@ impl ServerSession {
             requests: Requests::new(client),
             nodes: Register::new(),
             undisturbed: Undisturbed::default(),
-            slots: Slots::default(),
             watches: Budget::of_watches(),
             listings: Mutex::default(),
             check_under_way: Mutex::default(),
@@ -365,29 +361,29 @@ impl ServerSession {
     }
 
     /// Keeps trust up for as long as the value lives.
-    pub(crate) fn need_trust(self: &Arc<Self>, trust: Trust) -> TrustNeed {
-        self.trusting[trust as usize].fetch_add(1, Ordering::AcqRel);
+    pub(crate) fn need_trust(self: &Arc<Self>) -> TrustNeed {
+        self.trusting.fetch_add(1, Ordering::AcqRel);
         // If there is time, the next beat is soon enough.
-        if self.ledger().renewal_due(trust) <= Moment::now().plus(2 * self.beat()) {
+        if self.ledger().renewal_due() <= Moment::now().plus(2 * self.beat()) {
             self.trust_wanted.notify_one();
         }
-        TrustNeed { zk: self.clone(), trust }
+        TrustNeed(self.clone())
     }
 
     /// Whether trust lasts long enough for one renewal.
-    pub(crate) fn is_trusted_for_long(&self, trust: Trust) -> bool {
+    pub(crate) fn is_trusted_for_long(&self) -> bool {
         let (now, ledger) = (Moment::now(), self.ledger());
-        ledger.until(trust) > now.plus(self.timeout / 3) && ledger.suffices(trust, now)
+        ledger.until() > now.plus(self.timeout / 3) && ledger.suffices(now)
     }
 
     /// Whether the session is trusted for long enough to begin a hold.
-    pub(crate) fn is_trusted(&self, trust: Trust) -> bool {
-        self.ledger().suffices(trust, Moment::now())
+    pub(crate) fn is_trusted(&self) -> bool {
+        self.ledger().suffices(Moment::now())
     }
 
     /// Waits until the session is trusted for long enough to begin a hold; a [`TrustNeed`] must be there to make it so.
-    pub(crate) async fn trusted(&self, trust: Trust) -> Result<(), SessionOver> {
-        while !self.is_trusted(trust) {
+    pub(crate) async fn trusted(&self) -> Result<(), SessionOver> {
+        while !self.is_trusted() {
             if let Phase::Over(_) = self.phase() {
                 return Err(SessionOver);
             }
@@ -400,15 +396,12 @@ impl ServerSession {
 
 /// Keeps up the trust in a session, for a hold.
 #[derive(Debug)]
-pub(crate) struct TrustNeed {
-    zk: Arc<ServerSession>,
-    trust: Trust,
-}
+pub(crate) struct TrustNeed(Arc<ServerSession>);
 
 impl Drop for TrustNeed {
     fn drop(&mut self) {
-        self.zk.trusting[self.trust as usize].fetch_sub(1, Ordering::AcqRel);
-        self.zk.trust_unneeded.notify_waiters();
+        self.0.trusting.fetch_sub(1, Ordering::AcqRel);
+        self.0.trust_unneeded.notify_waiters();
     }
 }
 

@@ -12,8 +12,6 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::options::Trust;
-
 /// An instant of the system's boot time: it runs on during sleep, and nobody can set it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(Duration);
@@ -71,8 +69,7 @@ pub(crate) struct Ledger {
     timeout: Duration,
     /// Exchanges that a later write can turn into trust, oldest first.
     candidates: VecDeque<Exchange>,
-    quorum_until: Moment,
-    connection_until: Moment,
+    trusted_until: Moment,
     newest_answer: Moment,
     newest_proof: Moment,
     /// When the process was seen to run with a connection, newest last.
@@ -89,8 +86,7 @@ impl Ledger {
         Self {
             timeout,
             candidates: VecDeque::new(),
-            quorum_until: until,
-            connection_until: until,
+            trusted_until: until,
             newest_answer: now,
             newest_proof: now,
             awake: created.into_iter().chain([now]).collect(),
@@ -143,7 +139,6 @@ impl Ledger {
     pub(crate) fn answered(&mut self, exchange: Exchange) {
         self.awake(exchange.answered);
         self.newest_answer = self.newest_answer.max(exchange.answered);
-        self.connection_until = self.connection_until.max(exchange.sent.plus(self.timeout));
         if exchange.request == Request::Write {
             self.newest_proof = self.newest_proof.max(exchange.answered);
             self.prove(exchange.sent);
@@ -156,11 +151,11 @@ impl Ledger {
         while let Some(candidate) =
             self.candidates.front().filter(|first| first.answered.plus(self.ride()) <= sent)
         {
-            self.quorum_until = self.quorum_until.max(candidate.sent.plus(self.timeout));
+            self.trusted_until = self.trusted_until.max(candidate.sent.plus(self.timeout));
             self.candidates.pop_front();
         }
-        if sent.plus(self.timeout * 7 / 15) > self.quorum_until {
-            self.quorum_until = self.quorum_until.max(sent.plus(self.cold(sent)));
+        if sent.plus(self.timeout * 7 / 15) > self.trusted_until {
+            self.trusted_until = self.trusted_until.max(sent.plus(self.cold(sent)));
         }
     }
 
@@ -176,24 +171,18 @@ impl Ledger {
     }
 
     /// The end of trust, as far as is known now. It never moves back.
-    pub(crate) fn until(&self, trust: Trust) -> Moment {
-        let end = match trust {
-            Trust::Quorum => self.quorum_until,
-            Trust::Connection => self.connection_until,
-        };
-        end.minus(self.timeout / 64)
+    pub(crate) fn until(&self) -> Moment {
+        self.trusted_until.minus(self.timeout / 64)
     }
 
     /// Whether trust lasts long enough to begin a hold: until it is renewed, if the servers answer.
-    pub(crate) fn suffices(&self, trust: Trust, now: Moment) -> bool {
-        let renewed = match trust {
-            Trust::Quorum if !self.is_renewed_by_one() => {
-                let pair = self.candidates.front().map_or(now, |first| first.answered).plus(self.ride());
-                pair.max(now)
-            }
-            Trust::Quorum | Trust::Connection => now,
+    pub(crate) fn suffices(&self, now: Moment) -> bool {
+        let renewed = if self.is_renewed_by_one() {
+            now
+        } else {
+            now.max(self.candidates.front().map_or(now, |first| first.answered).plus(self.ride()))
         };
-        self.until(trust) > renewed.plus(self.timeout / 8)
+        self.until() > renewed.plus(self.timeout / 8)
     }
 
     /// Whether a single write is trusted for long enough to renew trust again and again.
@@ -212,18 +201,15 @@ impl Ledger {
     }
 
     /// When the next request is due that keeps up trust.
-    pub(crate) fn renewal_due(&self, trust: Trust) -> Moment {
-        match trust {
-            // Trust may last for longer than a hold is called fresh.
-            Trust::Quorum => self.proof_due().min(self.newest_answer.plus(self.timeout / 3)),
-            Trust::Connection => self.connection_until.minus(self.timeout * 2 / 3),
-        }
+    pub(crate) fn renewal_due(&self) -> Moment {
+        // Trust may last for longer than a hold is called fresh.
+        self.proof_due().min(self.newest_answer.plus(self.timeout / 3))
     }
 
     /// When the next write is due: a third of a timeout before the end, and no sooner than it proves something.
     fn proof_due(&self) -> Moment {
-        let spare = self.quorum_until.minus(self.timeout / 3);
-        let latest = self.quorum_until.minus(self.timeout / 4);
+        let spare = self.trusted_until.minus(self.timeout / 3);
+        let latest = self.trusted_until.minus(self.timeout / 4);
         let mut rides = self.candidates.iter().map(|candidate| candidate.answered.plus(self.ride()));
         let Some(first) = rides.next() else {
             return self.last_awake();

@@ -2,11 +2,13 @@
 
 use std::net::IpAddr;
 
+use futures_util::FutureExt;
 use testbed::proxy::Op;
 use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Election, MultiLock, Mutex, Options, RwLock, Semaphore, Session};
 
 use crate::ledger::Ledger;
+use crate::pairs::{Guard, one_by_one};
 use crate::peer::{Handle, Language};
 use crate::support::{connect, dwell, fresh_path, hosts, soon, wait_nodes};
 use crate::watched::{Outcome, Watched, watch};
@@ -378,11 +380,11 @@ async fn count_in_a_node_applies_only_to_theirs() {
     both.end().await;
 }
 
-/// Why `MultiLock::sequential` exists: one contender enters all queues at once, the other one by one, and each can be
+/// Why `docs/mixed-fleets.md` has a loop: one contender enters all queues at once, the other one by one, and each can be
 /// ahead of the other somewhere.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn multi_lock_at_once_deadlocks_with_one_by_one_and_a_sequential_one_does_not() {
-    for sequential in [false, true] {
+async fn multi_lock_at_once_deadlocks_with_one_by_one_and_a_loop_does_not() {
+    for in_a_loop in [false, true] {
         let both = Both::new().await;
         let paths = ["a", "b", "c"].map(|member| format!("{}/{member}", both.path));
         let nodes = |count| wait_nodes(&both.admin, &paths, count);
@@ -391,12 +393,15 @@ async fn multi_lock_at_once_deadlocks_with_one_by_one_and_a_sequential_one_does_
         both.waits(&mut theirs).await;
         nodes(2).await;
         let lock = MultiLock::new(&both.session, &paths).expect("a lock");
-        let lock = if sequential { lock.sequential() } else { lock };
-        let ours = tokio::spawn(async move { lock.lock().await.expect("held") });
-        nodes(if sequential { 3 } else { 5 }).await;
+        let ours = tokio::spawn(if in_a_loop {
+            one_by_one(&both.session, &both.path)
+        } else {
+            async move { Box::new(lock.lock().await.expect("held")) as Guard }.boxed()
+        });
+        nodes(if in_a_loop { 3 } else { 5 }).await;
         both.theirs.proxy.reset();
         blocker.release().await.expect("released");
-        if sequential {
+        if in_a_loop {
             theirs.held().await;
             assert!(!ours.is_finished());
             theirs.release().await;

@@ -1,14 +1,15 @@
 //! The table of locks that exclude each other.
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, select_all};
 use zookeeper_recipes::{
-    Election, LockGuard, MultiLock, Mutex, Options, Owner, ReentrantMutex, RwLock, Semaphore, Session,
+    Election, FencingToken, HoldState, LockGuard, Loss, Mutex, MutexGuard, Options, Owner, ReentrantMutex, Result,
+    RwLock, Semaphore, Session, async_trait,
 };
 
 use crate::peer::Language;
 
-type Guard = Box<dyn LockGuard>;
+pub(crate) type Guard = Box<dyn LockGuard>;
 
 /// Acquires one of ours.
 pub(crate) type Ours = fn(&Session, &str) -> BoxFuture<'static, Guard>;
@@ -80,7 +81,7 @@ pub(crate) const CURATOR_SEMAPHORE_MUTEX: Pair = Pair { theirs: "semaphore-mutex
 pub(crate) const CURATOR_MULTI_LOCK: Pair = Pair {
     dirs: &["/a", "/b", "/c"],
     nodes: |waiters| 3 + waiters,
-    ..Pair::of_one_node(Language::Java, "multi", multi_lock)
+    ..Pair::of_one_node(Language::Java, "multi", one_by_one)
 };
 
 pub(crate) const CURATOR_LATCH: Pair = Pair::of_one_node(Language::Java, "latch", leadership);
@@ -118,10 +119,44 @@ fn permit(session: &Session, path: &str) -> BoxFuture<'static, Guard> {
     async move { Box::new(semaphore.acquire().await.expect("held")) as Guard }.boxed()
 }
 
-fn multi_lock(session: &Session, path: &str) -> BoxFuture<'static, Guard> {
-    let paths = ["a", "b", "c"].map(|member| format!("{path}/{member}"));
-    let lock = MultiLock::new(session, paths).expect("a lock").sequential();
-    async move { Box::new(lock.lock().await.expect("held")) as Guard }.boxed()
+/// Mutexes that were acquired one by one.
+#[derive(Debug)]
+struct OneByOne(Vec<MutexGuard>);
+
+#[async_trait]
+impl LockGuard for OneByOne {
+    fn fencing_token(&self) -> FencingToken {
+        self.0[0].fencing_token()
+    }
+
+    fn state(&self) -> HoldState {
+        let mut states = self.0.iter().map(|guard| guard.state());
+        states.find(|state| *state != HoldState::Held).unwrap_or(HoldState::Held)
+    }
+
+    fn lost(&self) -> BoxFuture<'static, Loss> {
+        select_all(self.0.iter().map(|guard| guard.lost().boxed())).map(|(loss, ..)| loss).boxed()
+    }
+
+    async fn release(self: Box<Self>) -> Result<()> {
+        for guard in self.0 {
+            guard.release().await?;
+        }
+        Ok(())
+    }
+}
+
+/// As `docs/mixed-fleets.md` shows it.
+pub(crate) fn one_by_one(session: &Session, path: &str) -> BoxFuture<'static, Guard> {
+    let locks = ["a", "b", "c"].map(|member| Mutex::new(session, &format!("{path}/{member}")).expect("a mutex"));
+    async move {
+        let mut guards = Vec::new();
+        for lock in locks {
+            guards.push(lock.lock().await.expect("held"));
+        }
+        Box::new(OneByOne(guards)) as Guard
+    }
+    .boxed()
 }
 
 fn leadership(session: &Session, path: &str) -> BoxFuture<'static, Guard> {

@@ -13,7 +13,7 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::Registry;
 use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{
-    Election, Error, HoldState, Loss, Mutex, Options, Owner, ReentrantMutex, Result, Session, Standing,
+    Election, Error, HoldState, Loss, Mutex, Owner, ReentrantMutex, Result, Session, Standing,
 };
 
 use crate::recipes::*;
@@ -140,26 +140,6 @@ async fn release_that_is_under_way_is_waited_for() {
     let drain = drain(&world.session, PATIENCE).await;
     world.proxy.heal();
     soon("the release", release).await.expect("no panic").expect("held to the end");
-    assert_eq!(drained(drain).await, Ok(0));
-}
-
-#[tokio::test]
-async fn waiters_in_memory_get_closed() {
-    let world = World::calm().await;
-    let options = Options::new().with_local_queue(1);
-    let mutex = Mutex::with_options(&world.session, &world.path, options).expect("a mutex");
-    let guard = mutex.lock().await.expect("held");
-    let mut waiters = Vec::new();
-    for _ in 0..4 {
-        let mutex = mutex.clone();
-        waiters.push(tokio::spawn(async move { mutex.lock().await }));
-    }
-    world.wait_children(2).await;
-    let drain = drain(&world.session, PATIENCE).await;
-    for waiter in waiters {
-        assert!(is_closed(soon("the end of the wait", waiter).await.expect("no panic")));
-    }
-    guard.release().await.expect("still held");
     assert_eq!(drained(drain).await, Ok(0));
 }
 

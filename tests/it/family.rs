@@ -192,7 +192,7 @@ pub(crate) struct Kin {
 }
 
 /// The semaphore has three permits, and each acquire takes two.
-pub(crate) const FAMILY: [Kin; 8] = [
+pub(crate) const FAMILY: [Kin; 7] = [
     one("mutex", ContenderKind::Lock, |session, path, options| {
         Ok(Arc::new(Mutex::with_options(session, path, options)?))
     }),
@@ -213,12 +213,6 @@ pub(crate) const FAMILY: [Kin; 8] = [
         waiting: 2,
         ..one("multi-lock", ContenderKind::Lock, |session, path, options| {
             Ok(Arc::new(two_locks(session, path, options)?))
-        })
-    },
-    Kin {
-        queues: TWO_QUEUES,
-        ..one("sequential multi-lock", ContenderKind::Lock, |session, path, options| {
-            Ok(Arc::new(two_locks(session, path, options)?.sequential()))
         })
     },
     one("election", ContenderKind::Latch, |session, path, options| {

@@ -151,33 +151,30 @@ async fn node_created_again_under_its_name_does_not_count_as_the_hold() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn partition_longer_than_the_session_is_reported_before_the_next_grant() {
-    for trust in [zookeeper_recipes::Trust::Quorum, zookeeper_recipes::Trust::Connection] {
-        let world = World::new().await;
-        let options = zookeeper_recipes::Options::new().with_trust(trust);
-        let mutex = Mutex::with_options(&world.session, &world.path, options).expect("a mutex");
-        let guard = mutex.lock().await.expect("held");
-        let next = world.other_mutex().await;
-        let next = tokio::spawn(async move {
-            let guard = next.lock().await.expect("held");
-            (Instant::now(), guard)
-        });
-        world.wait_children(2).await;
-        let lost = guard.lost();
-        let lost = tokio::spawn(async move { (lost.await, Instant::now()) });
-        world.proxy.black_hole();
-        let (granted, next) = soon("the next grant", next).await.expect("no panic");
-        assert_eq!(guard.state(), HoldState::Lost(Loss::Expired));
-        let (loss, reported) = soon("the loss", lost).await.expect("no panic");
-        assert_eq!(loss, Loss::Expired);
-        assert!(reported < granted, "reported {:?} too late", reported.duration_since(granted));
-        assert!(guard.fencing_token() < next.fencing_token());
-        assert!(matches!(guard.release().await, Err(Error::Lost(Loss::Expired))));
-        next.release().await.expect("released");
-        world.proxy.heal();
-        world.wait_empty().await;
-        let guard = soon("the renewed session", mutex.lock()).await.expect("held");
-        guard.release().await.expect("released");
-    }
+    let world = World::new().await;
+    let mutex = world.mutex();
+    let guard = mutex.lock().await.expect("held");
+    let next = world.other_mutex().await;
+    let next = tokio::spawn(async move {
+        let guard = next.lock().await.expect("held");
+        (Instant::now(), guard)
+    });
+    world.wait_children(2).await;
+    let lost = guard.lost();
+    let lost = tokio::spawn(async move { (lost.await, Instant::now()) });
+    world.proxy.black_hole();
+    let (granted, next) = soon("the next grant", next).await.expect("no panic");
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Expired));
+    let (loss, reported) = soon("the loss", lost).await.expect("no panic");
+    assert_eq!(loss, Loss::Expired);
+    assert!(reported < granted, "reported {:?} too late", reported.duration_since(granted));
+    assert!(guard.fencing_token() < next.fencing_token());
+    assert!(matches!(guard.release().await, Err(Error::Lost(Loss::Expired))));
+    next.release().await.expect("released");
+    world.proxy.heal();
+    world.wait_empty().await;
+    let guard = soon("the renewed session", mutex.lock()).await.expect("held");
+    guard.release().await.expect("released");
 }
 
 #[tokio::test]

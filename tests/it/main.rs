@@ -29,7 +29,6 @@ mod job;
 mod kept_node;
 mod lazy;
 mod listing;
-mod local_queue;
 mod loss;
 mod max_hold;
 mod metrics;

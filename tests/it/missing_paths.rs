@@ -431,7 +431,6 @@ async fn missing_chroot_is_reported_by_locks_of_several_nodes() {
     let semaphore = Semaphore::new(&session, a, 3).expect("a semaphore");
     for error in [
         soon("a refusal", multi.lock()).await.expect_err("no chroot"),
-        soon("a refusal", multi.sequential().lock()).await.expect_err("no chroot"),
         soon("a refusal", semaphore.acquire_many(2)).await.expect_err("no chroot"),
     ] {
         assert!(matches!(error, Error::InvalidInput { what: "chroot", .. }), "{error:?}");

@@ -45,9 +45,10 @@ async fn random_subsets_in_random_order_never_deadlock() {
             random.shuffle(&mut names);
             let names = &names[..random.usize(1..=NAMES.len())];
             let guard = soon("no deadlock", multi_lock(&session, &world, names).lock()).await.expect("held");
-            let entered: Vec<_> = guard
-                .members()
-                .map(|member| ledgers[member.path].enter(format!("worker {worker}"), member.fencing_token.get()))
+            let path = |node: &String| node.rsplit_once('/').expect("a node has a parent").0.to_owned();
+            let paths = guard.nodes().iter().map(path);
+            let entered: Vec<_> = paths
+                .map(|path| ledgers[&path].enter(format!("worker {worker}"), guard.fencing_token().get()))
                 .collect();
             assert_eq!(entered.len(), names.len());
             tokio::task::yield_now().await;
@@ -81,12 +82,12 @@ async fn held_member_keeps_the_places_in_the_other_queues() {
     assert!(other.try_lock().await.expect("asked").is_none());
     held.release().await.expect("released");
     let guard = soon("all", waiting).await.expect("no panic").expect("held");
-    let members: Vec<_> = guard.members().map(|member| member.path.to_owned()).collect();
-    assert_eq!(members, paths(&world, &["a", "b", "c"]));
+    let members = paths(&world, &["a", "b", "c"]);
     assert_eq!((guard.path(), guard.nodes().len()), (&*members[0], 3));
-    for member in guard.members() {
-        assert!(member.node.starts_with(member.path), "{member:?}");
-        assert_eq!(member.fencing_token, guard.fencing_token(), "one transaction");
+    for (node, path) in guard.nodes().iter().zip(&members) {
+        assert!(node.starts_with(&format!("{path}/")), "{node} is not in {path}");
+        let created = world.admin.check_stat(node).await.expect("asked").expect("there").czxid;
+        assert_eq!(created, guard.fencing_token().get(), "one transaction");
     }
     guard.release().await.expect("released");
     wait_empty(&world, &["a", "b", "c"]).await;
@@ -179,56 +180,22 @@ async fn shared_members_are_shared_and_exclusive_ones_are_not() {
 }
 
 #[tokio::test]
-async fn sequential_avoids_the_deadlock_with_callers_that_lock_one_by_one() {
+async fn multi_lock_and_caller_that_locks_one_by_one_wait_for_each_other() {
     let world = World::new().await;
     let other = world.other().await;
     let [a, b] = ["a", "b"].map(|name| format!("{}/{name}", world.path));
     // They lock a, and then b, as Curator's multi-lock does.
     let (first, second) = (Mutex::new(&other, &a).expect("a lock"), Mutex::new(&other, &b).expect("a lock"));
     let at_once = MultiLock::new(&world.session, [&b, &a]).expect("a lock");
-    let patience = Duration::from_millis(500);
-
-    // At once: they wait for us in the second queue, and we for them in the first.
+    // They wait for us in the second queue, and we for them in the first.
     let theirs = first.lock().await.expect("held");
     let ours = soon("our places", at_once.enqueue()).await.expect("enqueued");
-    let circle = second.try_lock_for(patience).await.expect("asked");
+    let circle = second.try_lock_for(Duration::from_millis(500)).await.expect("asked");
     assert!(circle.is_none(), "we are ahead of them in the second");
     let mut ours = std::pin::pin!(ours);
     assert!(futures_util::poll!(&mut ours).is_pending(), "they hold the first");
     theirs.release().await.expect("released");
     soon("ours, after their release", ours).await.expect("held").release().await.expect("released");
-
-    // One by one, in their order: we do not queue for the second before we hold the first.
-    let one_by_one = at_once.sequential();
-    let theirs = first.lock().await.expect("held");
-    let ours = soon("our place", one_by_one.enqueue()).await.expect("enqueued");
-    assert!(children(&world.admin, &b).await.is_empty());
-    let both = second.try_lock_for(patience).await.expect("asked").expect("nobody is ahead of them");
-    theirs.release().await.expect("released");
-    both.release().await.expect("released");
-    let ours = soon("ours", ours).await.expect("held");
-    let members: Vec<_> = ours.members().map(|member| (member.path, member.fencing_token)).collect();
-    assert_eq!(members.iter().map(|(path, _)| *path).collect::<Vec<_>>(), [&a, &b], "in the order of the paths");
-    assert!(members.is_sorted_by_key(|(_, token)| *token), "each has a token of its own: {members:?}");
-    assert_eq!(ours.fencing_token(), members[0].1, "the smallest is the token of all");
-    ours.release().await.expect("released");
-    wait_empty(&world, &["a", "b"]).await;
-}
-
-#[tokio::test]
-async fn member_of_a_sequential_lock_lost_while_it_waits_is_noticed() {
-    let world = World::new().await;
-    let [a, b] = ["a", "b"].map(|name| format!("{}/{name}", world.path));
-    let held = Mutex::new(&world.other().await, &b).expect("a lock").lock().await.expect("held");
-    let ours = multi_lock(&world.session, &world, &["a", "b"]).sequential();
-    let ours = tokio::spawn(async move { ours.lock().await });
-    wait_children(&world.admin, &b, 2).await;
-    let name = wait_children(&world.admin, &a, 1).await.remove(0);
-    world.admin.delete(&format!("{a}/{name}"), None).await.expect("deleted");
-    let replaced = async { while wait_children(&world.admin, &a, 1).await[0] == name {} };
-    soon("a new node", replaced).await;
-    held.release().await.expect("released");
-    soon("ours", ours).await.expect("no panic").expect("held").release().await.expect("released");
     wait_empty(&world, &["a", "b"]).await;
 }
 
@@ -241,15 +208,12 @@ async fn time_limit_covers_all_members_together() {
         held.push(Mutex::new(&other, &path).expect("a lock").lock().await.expect("held"));
     }
     let limit = Duration::from_secs(1);
-    for multi in [true, false] {
-        let lock = multi_lock(&world.session, &world, &["a", "b", "c"]);
-        let lock = if multi { lock } else { lock.sequential() };
-        // One limit, not three: the timers are of one runtime, and the call is polled first, so a stall makes no difference.
-        let tried = tokio::time::timeout(2 * limit, lock.try_lock_for(limit)).await.expect("one limit");
-        assert!(tried.expect("asked").is_none(), "all are held");
-        for path in paths(&world, &["a", "b", "c"]) {
-            wait_children(&world.admin, &path, 1).await;
-        }
+    let lock = multi_lock(&world.session, &world, &["a", "b", "c"]);
+    // One limit, not three: the timers are of one runtime, and the call is polled first, so a stall makes no difference.
+    let tried = tokio::time::timeout(2 * limit, lock.try_lock_for(limit)).await.expect("one limit");
+    assert!(tried.expect("asked").is_none(), "all are held");
+    for path in paths(&world, &["a", "b", "c"]) {
+        wait_children(&world.admin, &path, 1).await;
     }
     drop(held);
     wait_empty(&world, &["a", "b", "c"]).await;
@@ -260,65 +224,20 @@ async fn member_lost_just_before_the_others_are_free_makes_it_queue_again_in_all
     let world = World::at(&hosts(), UNHURRIED).await;
     let [a, b] = ["a", "b"].map(|name| format!("{}/{name}", world.path));
     let other = Mutex::new(&world.other().await, &b).expect("a lock");
-    for sequential in [false, true] {
-        let held = other.lock().await.expect("held");
-        let ours = multi_lock(&world.session, &world, &["a", "b"]);
-        let ours = if sequential { ours.sequential() } else { ours };
-        let ours = soon("our places", ours.enqueue()).await.expect("enqueued");
-        // Nobody polls them, so they learn of both at once.
-        let name = wait_children(&world.admin, &a, 1).await.remove(0);
-        world.admin.delete(&format!("{a}/{name}"), None).await.expect("deleted");
-        held.release().await.expect("released");
-        let ours = soon("all", ours).await.expect("held");
-        for node in ours.nodes() {
-            let stat = world.admin.check_stat(node).await.expect("asked");
-            assert!(stat.is_some(), "{node} exists, sequential: {sequential}");
-        }
-        ours.release().await.expect("released while it was held");
-        wait_empty(&world, &["a", "b"]).await;
+    let held = other.lock().await.expect("held");
+    let ours = multi_lock(&world.session, &world, &["a", "b"]);
+    let ours = soon("our places", ours.enqueue()).await.expect("enqueued");
+    // Nobody polls them, so they learn of both at once.
+    let name = wait_children(&world.admin, &a, 1).await.remove(0);
+    world.admin.delete(&format!("{a}/{name}"), None).await.expect("deleted");
+    held.release().await.expect("released");
+    let ours = soon("all", ours).await.expect("held");
+    for node in ours.nodes() {
+        let stat = world.admin.check_stat(node).await.expect("asked");
+        assert!(stat.is_some(), "{node} exists");
     }
-}
-
-#[tokio::test]
-async fn member_of_a_sequential_lock_lost_before_the_last_is_acquired_is_noticed() {
-    let world = World::new().await;
-    let [b, c] = ["b", "c"].map(|name| format!("{}/{name}", world.path));
-    let theirs = Mutex::new(&world.other().await, &b).expect("a lock");
-    let lock = multi_lock(&world.session, &world, &["a", "b", "c"]).sequential();
-    lock.lock().await.expect("held").release().await.expect("released");
-    for tries in [false, true] {
-        wait_empty(&world, &["a", "b", "c"]).await;
-        // It holds the first two, and its create for the last is under way.
-        world.proxy.reset();
-        let last = format!("{c}/");
-        let enters = move |request: &Request| request.op == Op::Create2 && request.path.starts_with(&last);
-        let held_up = enters.clone();
-        world.proxy.on_request(move |request| if held_up(request) { Verdict::Hold } else { Verdict::Forward });
-        let lock = lock.clone();
-        let ours =
-            tokio::spawn(async move { if tries { lock.try_lock().await } else { lock.lock().await.map(Some) } });
-        let name = wait_children(&world.admin, &b, 1).await.remove(0);
-        soon("the last", world.proxy.wait_for(enters)).await;
-        world.admin.delete(&format!("{b}/{name}"), None).await.expect("deleted");
-        let theirs = theirs.lock().await.expect("held");
-        world.proxy.on_request(|_| Verdict::Forward);
-        world.proxy.heal();
-        if tries {
-            let error =
-                soon("an answer", ours).await.expect("no panic").expect_err("somebody else has the second");
-            assert!(matches!(&error, Error::Evicted { node } if *node == format!("{b}/{name}")), "{error:?}");
-            theirs.release().await.expect("released");
-            continue;
-        }
-        // It queues again for all, behind them.
-        let queued = async { while !ours.is_finished() && children(&world.admin, &b).await.len() < 2 {} };
-        soon("a new node", queued).await;
-        assert!(!ours.is_finished(), "somebody else has the second");
-        theirs.release().await.expect("released");
-        let ours = soon("ours", ours).await.expect("no panic").expect("held").expect("waited");
-        ours.release().await.expect("released while it was held");
-    }
-    wait_empty(&world, &["a", "b", "c"]).await;
+    ours.release().await.expect("released while it was held");
+    wait_empty(&world, &["a", "b"]).await;
 }
 
 #[tokio::test]
@@ -364,19 +283,17 @@ async fn nodes_that_nobody_may_read_are_held_and_released() {
         .with_options(Options::new().with_acls(Acls::new(&no_read)))
         .build()
         .expect("a lock");
-    for lock in [lock.clone(), lock.sequential()] {
-        let guard = soon("uncontended locks", lock.lock()).await.expect("held");
-        assert_eq!((guard.nodes().len(), guard.state()), (2, HoldState::Held));
-        guard.release().await.expect("released");
-        wait_empty(&world, &["a", "b"]).await;
-        let held = Mutex::new(&other, &b).expect("a lock").lock().await.expect("held");
-        let waiting = tokio::spawn(async move { lock.lock().await });
-        wait_children(&world.admin, &b, 2).await;
-        held.release().await.expect("released");
-        let guard = soon("all", waiting).await.expect("no panic").expect("held");
-        guard.release().await.expect("released");
-        wait_empty(&world, &["a", "b"]).await;
-    }
+    let guard = soon("uncontended locks", lock.lock()).await.expect("held");
+    assert_eq!((guard.nodes().len(), guard.state()), (2, HoldState::Held));
+    guard.release().await.expect("released");
+    wait_empty(&world, &["a", "b"]).await;
+    let held = Mutex::new(&other, &b).expect("a lock").lock().await.expect("held");
+    let waiting = tokio::spawn(async move { lock.lock().await });
+    wait_children(&world.admin, &b, 2).await;
+    held.release().await.expect("released");
+    let guard = soon("all", waiting).await.expect("no panic").expect("held");
+    guard.release().await.expect("released");
+    wait_empty(&world, &["a", "b"]).await;
 }
 
 /// A lock of a, b and c, where anyone has only this permission for b.
@@ -392,17 +309,15 @@ async fn member_that_may_not_be_created_leaves_nothing_of_the_others() {
     let world = World::at(&hosts(), UNHURRIED).await;
     let lock = make_b_restricted(&world, Permission::READ).await;
     let limit = Duration::from_secs(30);
-    for lock in [lock.clone(), lock.sequential()] {
-        let refused = &paths(&world, &["b"])[0];
-        for error in [
-            soon("a refusal", lock.lock()).await.expect_err("not allowed"),
-            soon("a refusal", lock.try_lock()).await.expect_err("not allowed"),
-            soon("a refusal", lock.try_lock_for(limit)).await.expect_err("not allowed"),
-        ] {
-            assert!(matches!(&error, Error::NoAuth { path } if path.starts_with(refused)), "{error:?}");
-        }
-        wait_empty(&world, &["a", "b", "c"]).await;
+    let refused = &paths(&world, &["b"])[0];
+    for error in [
+        soon("a refusal", lock.lock()).await.expect_err("not allowed"),
+        soon("a refusal", lock.try_lock()).await.expect_err("not allowed"),
+        soon("a refusal", lock.try_lock_for(limit)).await.expect_err("not allowed"),
+    ] {
+        assert!(matches!(&error, Error::NoAuth { path } if path.starts_with(refused)), "{error:?}");
     }
+    wait_empty(&world, &["a", "b", "c"]).await;
     let others = multi_lock(&world.session, &world, &["a", "c"]);
     let guard = others.try_lock().await.expect("asked").expect("free");
     guard.release().await.expect("released");
@@ -410,10 +325,9 @@ async fn member_that_may_not_be_created_leaves_nothing_of_the_others() {
 
 #[tokio::test]
 async fn member_that_may_not_be_deleted_leaves_nothing_of_the_others() {
-    for (sequential, release) in [(false, true), (false, false), (true, true), (true, false)] {
+    for release in [true, false] {
         let world = World::at(&hosts(), UNHURRIED).await;
         let lock = make_b_restricted(&world, Permission::READ | Permission::CREATE).await;
-        let lock = if sequential { lock.sequential() } else { lock };
         let guard = soon("all", lock.lock()).await.expect("held");
         if release {
             let error = soon("a refusal", guard.release()).await.expect_err("not allowed");

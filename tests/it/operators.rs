@@ -104,6 +104,21 @@ async fn readers_ahead_of_the_first_writer_hold_together() {
 }
 
 #[tokio::test]
+async fn occupancy_is_counted_in_one_request_without_a_listing() {
+    let world = World::new().await;
+    let mutex = world.mutex();
+    assert_eq!(mutex.occupancy().await.expect("counted"), 0, "on a path that does not exist");
+    let held = mutex.lock().await.expect("held");
+    let waiting = soon("a place", mutex.enqueue()).await.expect("queued");
+    world.proxy.reset();
+    assert_eq!(mutex.occupancy().await.expect("counted"), 2);
+    let asked: Vec<_> = world.proxy.requests().into_iter().filter(|request| request.path == world.path).collect();
+    assert_eq!(asked.iter().map(|request| request.op).collect::<Vec<_>>(), [Op::Exists]);
+    drop((waiting, held));
+    world.wait_empty().await;
+}
+
+#[tokio::test]
 async fn permits_are_listed_one_by_one_and_counted() {
     let world = World::new().await;
     let semaphore = Semaphore::new(&world.session, &world.path, 5).expect("a semaphore");
@@ -124,6 +139,7 @@ async fn permits_are_listed_one_by_one_and_counted() {
     let all = semaphore.contenders().await.expect("listed");
     let waiting: Vec<_> = all.iter().filter(|one| !one.is_holder()).map(Contender::kind).collect();
     assert_eq!(waiting, [ContenderKind::Lease, ContenderKind::Lease, ContenderKind::Lock, ContenderKind::Lock]);
+    assert_eq!(semaphore.occupancy().await.expect("counted"), all.len());
     three.release().await.expect("released");
     let next = soon("two permits", next).await.expect("held");
     let last = soon("the last", last).await.expect("held");

@@ -16,13 +16,13 @@ use tokio::runtime::Runtime;
 use tokio::time::interval;
 use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::Client;
-use zookeeper_recipes::{HoldState, Mutex, MutexGuard, Options, Trust};
+use zookeeper_recipes::{HoldState, Mutex, MutexGuard};
 
 use crate::clock::FakeClock;
 use crate::support::{TIMEOUT, connect, connect_for, hosts, soon, wait_children};
 
-/// The environment variable that makes this binary the child. Its value is a role (`pause`, `pause-connection`, `sleep`
-/// or `clock`), a space and a lock path.
+/// The environment variable that makes this binary the child. Its value is a role (`pause`, `sleep` or
+/// `clock`), a space and a lock path.
 const CHILD: &str = "PAUSE_CHILD";
 
 /// Marks the child's own lines among those of its test harness.
@@ -38,17 +38,8 @@ const HOUR: f64 = 3600.0;
 
 #[tokio::test]
 async fn first_look_after_a_pause_returns_lost() {
-    assert_first_look_returns_lost("pause").await;
-}
-
-#[tokio::test]
-async fn first_look_after_a_pause_returns_lost_when_the_connection_is_trusted() {
-    assert_first_look_returns_lost("pause-connection").await;
-}
-
-async fn assert_first_look_returns_lost(role: &str) {
     let path = some_path();
-    let mut holder = Holder::start(role, &path, []).await;
+    let mut holder = Holder::start("pause", &path, []).await;
     let session = connect(&hosts()).await;
     let mutex = Mutex::new(&session, &path).expect("a mutex");
     let next = tokio::spawn(async move { mutex.lock().await });
@@ -126,16 +117,11 @@ fn child_holds_the_lock() {
         return;
     };
     let (role, path) = role.split_once(' ').expect("a role and a path");
-    let trust = match role {
-        "pause-connection" => Trust::Connection,
-        _ => Trust::Quorum,
-    };
     let runtime = Runtime::new().expect("a runtime");
     let timeout = if role == "sleep" { SLEEPER } else { TIMEOUT };
     let guard = runtime.block_on(async {
         let session = connect_for(&hosts(), timeout).await;
-        let options = Options::new().with_trust(trust);
-        let mutex = Mutex::with_options(&session, path, options).expect("a mutex");
+        let mutex = Mutex::new(&session, path).expect("a mutex");
         mutex.lock().await.expect("free")
     });
     assert_eq!(guard.state(), HoldState::Held);

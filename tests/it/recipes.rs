@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use zookeeper_recipes::{
     DistributedElection, DistributedLock, DistributedReentrantLock, DistributedRwLock, DistributedSemaphore,
-    LockGuard, LockProvider, MultiLock, Mutex, Options, Owner, Result, Session, Trust, async_trait,
+    LockGuard, LockProvider, MultiLock, Mutex, Owner, Result, Session, async_trait,
 };
 
 /// A kind of lock.
@@ -24,14 +24,12 @@ macro_rules! for_all_recipes {
     ($table:ident) => {
         $table! {
             mutex => MUTEX;
-            trusting_mutex => TRUSTING_MUTEX;
             reentrant_mutex => REENTRANT_MUTEX;
             writer => WRITER;
             reader => READER;
             semaphore => SEMAPHORE;
             several_permits => SEVERAL_PERMITS;
             multi_lock => MULTI_LOCK;
-            sequential_multi_lock => SEQUENTIAL_MULTI_LOCK;
             mixed_multi_lock => MIXED_MULTI_LOCK;
             election => ELECTION;
         }
@@ -47,11 +45,6 @@ impl Recipe {
 }
 
 pub(crate) const MUTEX: Recipe = Recipe::of_one_node(|session, path| the(Mutex::new(session, path)));
-
-/// The same lock with the weaker trust, which makes no difference while nothing fails.
-pub(crate) const TRUSTING_MUTEX: Recipe = Recipe::of_one_node(|session, path| {
-    the(Mutex::with_options(session, path, Options::new().with_trust(Trust::Connection)))
-});
 
 pub(crate) const REENTRANT_MUTEX: Recipe =
     Recipe::of_one_node(|session, path| the(session.reentrant_lock_at(path).map(Reentrant)));
@@ -88,13 +81,6 @@ pub(crate) const MULTI_LOCK: Recipe = Recipe {
     },
     dirs: &["/a", "/b", "/c"],
     nodes: |waiters| 3 + 3 * waiters,
-};
-
-pub(crate) const SEQUENTIAL_MULTI_LOCK: Recipe = Recipe {
-    lock: |session, path| exclusive(MultiLock::new(session, members(path)).map(MultiLock::sequential)),
-    other: |session, path| exclusive(MultiLock::new(session, members(path)).map(MultiLock::sequential)),
-    dirs: &["/a", "/b", "/c"],
-    nodes: |waiters| 3 + waiters,
 };
 
 /// Each writes a path that the other reads.

@@ -51,20 +51,6 @@ async fn epoch_stands_before_the_transaction_in_every_token() {
 }
 
 #[tokio::test]
-async fn tokens_of_the_members_have_the_epoch() {
-    let world = World::new().await;
-    let session = world.session.clone().with_lock_options(epoch(7));
-    let paths = ["a", "b"].map(|name| format!("{}/{name}", world.path));
-    let lock = zookeeper_recipes::MultiLock::builder(&session).lock(&paths[0]).lock(&paths[1]).build();
-    let guard = lock.expect("a lock").sequential().lock().await.expect("held");
-    for member in guard.members() {
-        let created = world.admin.check_stat(member.node).await.expect("asked").expect("there").czxid;
-        assert_eq!(member.fencing_token.get(), 7 * NO_ROOM + created, "{member:?}");
-    }
-    guard.release().await.expect("released");
-}
-
-#[tokio::test]
 async fn epoch_of_a_lock_is_laid_over_that_of_its_session() {
     let world = World::new().await;
     let session = world.session.clone().with_lock_options(epoch(1)).with_lock_options(Options::new());

@@ -141,7 +141,6 @@ async fn multi_lock_with_a_shared_member_is_not_a_distributed_lock() {
     for lock in [
         builder().read(&one).read(&other).build().expect("a lock"),
         builder().write(&other).read(&one).build().expect("a lock"),
-        builder().lock(&other).read(&one).build().expect("a lock").sequential(),
     ] {
         let error = lock.exclusive().err().expect("it has a shared member");
         assert!(matches!(error, Error::InvalidInput { what: "paths", .. }), "{error:?}");
@@ -154,11 +153,9 @@ async fn exclusive_multi_lock_has_one_holder_at_a_time() {
     let world = World::new().await;
     let [one, other] = ["a", "b"].map(|name| format!("{}/{name}", world.path));
     let lock = MultiLock::builder(&world.session).lock(&one).write(&other).build().expect("a lock");
-    for lock in [lock.exclusive(), lock.sequential().exclusive()] {
-        let service = Service { lock: lock.expect("all members exclude"), runs: AtomicUsize::new(0) };
-        let guard = service.lock.lock().await.expect("held");
-        assert_eq!(service.run().await.expect("asked"), None, "another instance runs it");
-        guard.release().await.expect("released");
-        assert!(service.run().await.expect("asked").is_some());
-    }
+    let service = Service { lock: lock.exclusive().expect("all members exclude"), runs: AtomicUsize::new(0) };
+    let guard = service.lock.lock().await.expect("held");
+    assert_eq!(service.run().await.expect("asked"), None, "another instance runs it");
+    guard.release().await.expect("released");
+    assert!(service.run().await.expect("asked").is_some());
 }

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
-use zookeeper_recipes::{Error, HoldState, Mutex, Options, Semaphore, Trust};
+use zookeeper_recipes::{Error, HoldState, Mutex, Semaphore};
 
 use self::arena::{Arena, Change, T};
 use crate::support::{connect_for, soon};
@@ -170,25 +170,6 @@ async fn waiter_with_several_nodes_whose_session_ends_queues_again() {
         holds.close().await.expect("closes");
         waits.close().await.expect("closes");
     }
-}
-
-/// Shows why the stronger trust exists, and that the fault is real.
-#[tokio::test(flavor = "multi_thread")]
-async fn holder_that_trusts_its_connection_does_not_know_that_its_follower_is_cut_off() {
-    let mut arena = Arena::start(FOR_FOLLOWERS).await;
-    arena.options = Options::new().with_trust(Trust::Connection);
-    let mut margins = Margins::new("follower cut off, connection trusted", &arena);
-    let (leader, follower) = arena.leader_and_follower().await;
-    let mut round = arena.round(follower).await;
-
-    arena.ensemble.link(follower, leader).black_hole();
-    let change = round.change_hands().await;
-    margins.add(&change);
-    assert_eq!(change.holder_at_grant, HoldState::Held);
-
-    arena.ensemble.heal();
-    arena.end(round).await;
-    margins.report_none_below(f64::NEG_INFINITY);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,9 +6,9 @@ use zookeeper_recipes::testing::LocalSession;
 use zookeeper_recipes::{
     Candidate, Config, Contender, ContenderKind, DistributedLock, DowngradeError, Election, Ended, Error,
     ErrorKind, FencingToken, Hold, HoldMonitor, HoldState, Job, JobOutcome, JobRecord, JobSlot, Leadership,
-    LockGuard, LockProvider, Loss, Member, MultiLock, MultiLockBuilder, MultiLockGuard, Mutex, MutexGuard,
-    Observer, Options, Owner, ReentrantMutex, ReentrantMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
-    Semaphore, SemaphorePermit, Session, Standing, Term, Trust, Unanswered, Waiting, blocking,
+    LockGuard, LockProvider, Loss, MultiLock, MultiLockBuilder, MultiLockGuard, Mutex, MutexGuard, Observer,
+    Options, Owner, ReentrantMutex, ReentrantMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore,
+    SemaphorePermit, Session, Standing, Term, Unanswered, Waiting, blocking,
 };
 
 fn is_all<T: Send + Sync + Unpin + 'static + std::fmt::Debug>() {}
@@ -31,7 +31,6 @@ fn types_can_be_shared_and_sent() {
     is_all::<MultiLock>();
     is_all::<MultiLockBuilder>();
     is_all::<MultiLockGuard>();
-    is_all::<Member<'static>>();
     is_all::<ReentrantMutex>();
     is_all::<ReentrantMutexGuard>();
     is_all::<Owner>();
@@ -75,7 +74,6 @@ fn types_can_be_shared_and_sent() {
     is_plain::<FencingToken>();
     is_plain::<HoldState>();
     is_plain::<Loss>();
-    is_plain::<Trust>();
     is_plain::<Unanswered>();
     is_error::<Error>();
     is_error::<Loss>();

@@ -75,7 +75,6 @@ pub(crate) fn busy() -> Vec<Task> {
         |worker| permits::take(worker).boxed(),
         |worker| permits::take(worker).boxed(),
         |worker| multi::at_once(worker).boxed(),
-        |worker| multi::one_by_one(worker).boxed(),
         |worker| election::lead(worker).boxed(),
     ]
 }

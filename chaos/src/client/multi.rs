@@ -1,4 +1,4 @@
-//! Several locks, acquired together or one after the other. Each member is an object of the history.
+//! Several locks, acquired together. Each member is an object of the history.
 
 use testbed::history::Acquire;
 use zookeeper_recipes::{MultiLock, MultiLockGuard};
@@ -29,19 +29,6 @@ pub(super) async fn at_once(mut worker: Worker) -> Result {
     Ok(())
 }
 
-/// Acquires two or three of three other locks, one after the other.
-pub(super) async fn one_by_one(mut worker: Worker) -> Result {
-    while !worker.should_stop() {
-        let members = some(&mut worker, ["one-by-one-a", "one-by-one-b", "one-by-one-c"]);
-        let objects = members.iter().map(|path| Acquire::exclusive(path.as_str())).collect();
-        // `enqueue` returns after the first member, and proves nothing about the others.
-        let way = Way::without_enqueue(&mut worker);
-        let lock = MultiLock::new(&worker.session, &members)?.sequential();
-        hold(&mut worker, way, &lock, objects).await;
-    }
-    Ok(())
-}
-
 /// At least two of them, in random order.
 fn some(worker: &mut Worker, names: [&str; 3]) -> Vec<String> {
     let mut members = names.map(path).to_vec();
@@ -53,13 +40,7 @@ fn some(worker: &mut Worker, names: [&str; 3]) -> Vec<String> {
 async fn hold(worker: &mut Worker, way: Way, lock: &MultiLock, objects: Vec<Acquire>) {
     let futures = Futures { wait: lock.lock(), enqueue: lock.enqueue(), attempt: lock.try_lock_for(way.limit()) };
     let paths: Vec<_> = objects.iter().map(|object| object.object.clone()).collect();
-    let tokens = |guard: &MultiLockGuard| {
-        let token = |path: &str| {
-            let member = guard.members().find(|member| member.path == path);
-            member.map_or(0, |member| member.fencing_token.get())
-        };
-        paths.iter().map(|path| token(path)).collect()
-    };
+    let tokens = |guard: &MultiLockGuard| vec![guard.fencing_token().get(); paths.len()];
     let Some((held, guard)) = acquire(worker, way, objects, futures, tokens).await else { return };
     visit(worker, held, &paths[0], guard).await;
 }

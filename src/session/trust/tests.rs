@@ -32,15 +32,14 @@ fn reads_alone_prove_nothing() {
     for at in (0..20_000).step_by(500) {
         ledger.answered(exchange(Request::Read, at, at + 1));
     }
-    assert_eq!(ledger.until(Trust::Quorum), end(0));
-    assert_eq!(ledger.until(Trust::Connection), end(19_500 + T));
+    assert_eq!(ledger.until(), end(0));
 }
 
 #[test]
 fn new_session_is_trusted_for_a_timeout_from_its_creation() {
     let ledger = Ledger::new(Duration::from_millis(T), Some(Moment::at(100)), Moment::at(150));
-    assert_eq!(ledger.until(Trust::Quorum), end(100 + T));
-    assert!(ledger.renewal_due(Trust::Quorum) < ledger.fresh_until(), "a hold of it is not suspended meanwhile");
+    assert_eq!(ledger.until(), end(100 + T));
+    assert!(ledger.renewal_due() < ledger.fresh_until(), "a hold of it is not suspended meanwhile");
 }
 
 #[test]
@@ -48,7 +47,7 @@ fn first_write_is_trusted_for_less_than_half_a_timeout() {
     let mut ledger = ledger();
     stay_awake(&mut ledger, 0, 1_000);
     ledger.answered(exchange(Request::Write, 1_100, 1_110));
-    assert_eq!(ledger.until(Trust::Quorum), end(1_100 + COLD - 100), "it was seen to run every 100 ms");
+    assert_eq!(ledger.until(), end(1_100 + COLD - 100), "it was seen to run every 100 ms");
 }
 
 #[test]
@@ -57,9 +56,9 @@ fn second_write_proves_the_first_after_its_ride() {
     ledger.answered(exchange(Request::Write, 100, 110));
     stay_awake(&mut ledger, 200, 2_000);
     ledger.answered(exchange(Request::Write, 109 + T / 3, 2_120));
-    assert_eq!(ledger.until(Trust::Quorum), end(109 + T / 3 + COLD - 110), "a millisecond too early");
+    assert_eq!(ledger.until(), end(109 + T / 3 + COLD - 110), "a millisecond too early");
     ledger.answered(exchange(Request::Write, 110 + T / 3, 2_120));
-    assert_eq!(ledger.until(Trust::Quorum), end(100 + T));
+    assert_eq!(ledger.until(), end(100 + T));
 }
 
 #[test]
@@ -69,12 +68,12 @@ fn gap_in_the_running_of_the_process_is_taken_off() {
     ledger.awake(Moment::at(3_000));
     stay_awake(&mut ledger, 3_000, 3_200);
     ledger.answered(exchange(Request::Write, 3_300, 3_310));
-    assert_eq!(ledger.until(Trust::Quorum), end(3_300 + COLD - 1_000));
+    assert_eq!(ledger.until(), end(3_300 + COLD - 1_000));
     stay_awake(&mut ledger, 3_310, 10_000);
     ledger.answered(exchange(Request::Write, 10_010, 10_020));
-    assert_eq!(ledger.until(Trust::Quorum), end(10_010 + COLD - 100), "long ago");
+    assert_eq!(ledger.until(), end(10_010 + COLD - 100), "long ago");
     ledger.answered(exchange(Request::Write, 12_020, 12_030));
-    assert_eq!(ledger.until(Trust::Quorum), end(10_010 + T), "a pair counts, however it was between");
+    assert_eq!(ledger.until(), end(10_010 + T), "a pair counts, however it was between");
 }
 
 #[test]
@@ -82,10 +81,10 @@ fn after_a_long_stall_a_write_alone_is_not_trusted() {
     let mut ledger = ledger();
     ledger.awake(Moment::at(5_500));
     ledger.answered(exchange(Request::Write, 5_600, 5_610));
-    assert!(ledger.until(Trust::Quorum) <= Moment::at(5_600));
+    assert!(ledger.until() <= Moment::at(5_600));
     stay_awake(&mut ledger, 5_600, 7_600);
     ledger.answered(exchange(Request::Write, 7_610, 7_620));
-    assert_eq!(ledger.until(Trust::Quorum), end(5_600 + T), "a pair still counts");
+    assert_eq!(ledger.until(), end(5_600 + T), "a pair still counts");
 }
 
 #[test]
@@ -96,23 +95,17 @@ fn steady_renewal_never_lets_trust_lapse() {
         ledger.answered(exchange(Request::Write, 0, trip));
         let (mut now, mut writes) = (trip, 0);
         while now < 50 * T {
-            assert!(
-                ledger.until(Trust::Quorum) > Moment::at(now),
-                "lapsed before {now} with round trips of {trip}"
-            );
+            assert!(ledger.until() > Moment::at(now), "lapsed before {now} with round trips of {trip}");
             let due = (now..).find(|&at| {
                 ledger.awake(Moment::at(at));
-                Moment::at(at) >= ledger.renewal_due(Trust::Quorum)
+                Moment::at(at) >= ledger.renewal_due()
             });
             let due = due.expect("a renewal comes due");
             // Reads are faster than writes.
             let (read, write) = (due + trip / 10, due + trip);
             ledger.answered(exchange(Request::Read, due, read));
             stay_awake(&mut ledger, read, write);
-            assert!(
-                ledger.until(Trust::Quorum) > Moment::at(write),
-                "lapsed by {write} with round trips of {trip}"
-            );
+            assert!(ledger.until() > Moment::at(write), "lapsed by {write} with round trips of {trip}");
             ledger.answered(exchange(Request::Write, due, write));
             (now, writes) = (write, writes + 1);
         }
@@ -138,16 +131,16 @@ fn hold_that_begins_with_enough_trust_keeps_it() {
             let request = if random.bool() { Request::Read } else { Request::Write };
             ledger.answered(exchange(request, until, now));
         }
-        if !ledger.suffices(Trust::Quorum, Moment::at(now)) {
+        if !ledger.suffices(Moment::at(now)) {
             continue;
         }
         begun += 1;
         let (end, mut sent) = (now + 2 * T, None);
         while now < end {
-            assert!(ledger.until(Trust::Quorum) > Moment::at(now), "seed {seed}: lapsed at {now}, before {end}");
+            assert!(ledger.until() > Moment::at(now), "seed {seed}: lapsed at {now}, before {end}");
             ledger.awake(Moment::at(now));
             match sent {
-                None if Moment::at(now) >= ledger.renewal_due(Trust::Quorum) => sent = Some(now),
+                None if Moment::at(now) >= ledger.renewal_due() => sent = Some(now),
                 Some(at) if at + TRIP <= now => {
                     ledger.answered(exchange(Request::Read, at, now));
                     ledger.answered(exchange(Request::Write, at, now));
@@ -168,8 +161,8 @@ fn renewals_after_a_stall_keep_their_distance() {
     let mut now = 4 * T;
     ledger.awake(Moment::at(now));
     let mut writes = 0;
-    while ledger.until(Trust::Quorum) <= Moment::at(now) {
-        if Moment::at(now) >= ledger.renewal_due(Trust::Quorum) {
+    while ledger.until() <= Moment::at(now) {
+        if Moment::at(now) >= ledger.renewal_due() {
             ledger.answered(exchange(Request::Read, now, now + 1));
             ledger.answered(exchange(Request::Write, now, now + 2));
             writes += 1;
@@ -213,7 +206,7 @@ fn never_more_than_the_naive_rule_and_hardly_less() {
             history.push(one);
             awake.push(one.answered);
             now = answered.max(sent);
-            let (found, most) = (ledger.until(Trust::Quorum), naive(&history, &awake));
+            let (found, most) = (ledger.until(), naive(&history, &awake));
             assert!(found <= most, "seed {seed}: {found:?} is more than {most:?}");
             assert!(most.since(found) <= Duration::from_millis(T / 32), "seed {seed}: {found:?} of {most:?}");
         }
@@ -254,7 +247,7 @@ fn trust_ends_before_the_leader_may_end_the_session() {
         let heard = pings.iter().filter(|&&ping| ping <= breaks);
         let newest = heard.filter_map(|&ping| touches.iter().filter(|&&touch| touch <= ping).max()).max();
         let ends = newest.copied().unwrap_or(0) + T;
-        let trusted = ledger.until(Trust::Quorum).plus(Duration::from_millis(T / 64));
+        let trusted = ledger.until().plus(Duration::from_millis(T / 64));
         assert!(trusted <= Moment::at(ends), "seed {seed}: trusted until {trusted:?}, ended at {ends}");
         smallest = smallest.min(Moment::at(ends).since(trusted).as_millis() as u64);
     }
@@ -320,7 +313,7 @@ fn first_write_is_not_trusted_for_longer_than_the_pings_allow() {
             beat = stalls.delay(beat + T / 16);
         }
         ledger.answered(exchange(Request::Write, write, write + 2));
-        let trusted = ledger.until(Trust::Quorum);
+        let trusted = ledger.until();
         assert!(trusted <= Moment::at(ends), "seed {seed}: trusted until {trusted:?}, ended at {ends}");
         if trusted > Moment::at(write) {
             smallest = smallest.min(Moment::at(ends).since(trusted).as_millis() as u64);
@@ -341,7 +334,7 @@ fn first_write_after_a_slow_reconnect_is_not_trusted_for_longer() {
         stay_awake(&mut ledger, 0, touched);
         stay_awake(&mut ledger, connected, write);
         ledger.answered(exchange(Request::Write, write, write + 2));
-        let (trusted, ends) = (ledger.until(Trust::Quorum), Moment::at(touched + T));
+        let (trusted, ends) = (ledger.until(), Moment::at(touched + T));
         assert!(trusted <= ends, "written at {write}: trusted until {trusted:?}, ended at {ends:?}");
     }
 }
@@ -367,7 +360,7 @@ fn first_write_after_several_short_sleeps_is_not_trusted_for_longer() {
         stay_awake(&mut ledger, next_ping, write);
         ledger.answered(exchange(Request::Write, write, write + 2));
         let heard = (next_ping - 1) % (T / 3);
-        let (trusted, ends) = (ledger.until(Trust::Quorum), Moment::at(heard + T));
+        let (trusted, ends) = (ledger.until(), Moment::at(heard + T));
         assert!(
             trusted <= ends.max(Moment::at(write)),
             "{sleeps} ms: trusted until {trusted:?}, ended at {ends:?}"
