@@ -3,21 +3,21 @@
 use std::time::Duration;
 
 use zookeeper_recipes::zookeeper_client::Client;
-use zookeeper_recipes::{Mutex, Session};
+use zookeeper_recipes::{Mutex, Servers, Session};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let hosts = std::env::var("ZK_HOSTS").unwrap_or_else(|_| "localhost:2181".to_owned());
     // Asked again at every new session, so passwords may be rotated and servers may move.
-    let session = Session::lazy_by(move || {
+    let session = Session::lazy(Servers::from_fn(move || {
         let hosts = hosts.clone();
         async { Ok((Client::connector().with_session_timeout(Duration::from_secs(6)), hosts)) }
-    })?;
+    }))?;
 
-    let mut events = session.events();
+    let mut states = session.states();
     let reporter = tokio::spawn(async move {
-        while let Some(event) = events.next().await {
-            println!("ZooKeeper: {event}");
+        while let Some(state) = states.next().await {
+            println!("ZooKeeper: {state}");
         }
     });
 
@@ -26,9 +26,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     member.created().await?;
     println!("a member at {}", member.path());
 
-    // For a liveness probe: a quorum has answered.
-    let checked = session.check(Duration::from_secs(2)).await?;
-    println!("a quorum answered within {:.1?}", checked.round_trip);
+    // For a readiness probe: it asks nobody.
+    println!("ready: {}", session.state().is_connected());
 
     let guard = Mutex::new(&session, "/example/long-lived")?.lock().await?;
     drop(guard);

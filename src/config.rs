@@ -8,15 +8,13 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::future::ready;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use zookeeper_client::{Acls, Client, Connector};
 
 use crate::error::{Error, Result};
 use crate::options::{Options, validate_data};
-use crate::session::{Servers, Session, TIMEOUTS_MS, has_chroot, normalize};
+use crate::session::{Servers, TIMEOUTS_MS, has_chroot, normalize};
 
 /// What a deployment chooses for a session: the servers, credentials, TLS, and who we are.
 ///
@@ -35,16 +33,22 @@ use crate::session::{Servers, Session, TIMEOUTS_MS, has_chroot, normalize};
 /// | `tls_cert_file`, `tls_key_file` | `ZK_TLS_CERT_FILE`, `ZK_TLS_KEY_FILE` | PEM files of our certificate and key, if the servers ask for one |
 /// | `identifier` | `ZK_IDENTIFIER` | the data of our lock nodes; host name and process id by default |
 ///
-/// Files are read whenever a [`connector`](Self::connector) is made, also by a session that is renewed, so they can be replaced. Line breaks at the end of
-/// credentials are cut off. The settings of TLS need the feature `tls`.
+/// [`Session::connect`](crate::Session::connect) and [`lazy`](crate::Session::lazy) take a reference to it, and give the session its [options](Self::lock_options).
+/// They return the errors of [`connector`](Self::connector), too.
+///
+/// Files are read whenever a [`connector`](Self::connector) is made, also by a session that is renewed, so they can be replaced.
+/// Line breaks at the end of credentials are cut off. The settings of TLS need the feature `tls`.
+///
+/// A chroot that is created, with its missing ancestors, is persistent. With credentials only they have access to these
+/// nodes; without, everybody does.
 ///
 /// # Examples
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), zookeeper_recipes::Error> {
-/// use zookeeper_recipes::{Config, Mutex};
+/// use zookeeper_recipes::{Config, Mutex, Session};
 ///
-/// let session = Config::from_env("ZK")?.connect().await?;
+/// let session = Session::connect(&Config::from_env("ZK")?).await?;
 /// let mutex = Mutex::new(&session, "/locks/nightly-report")?;
 /// # Ok(())
 /// # }
@@ -181,62 +185,6 @@ impl Config {
         }
     }
 
-    /// Connects to the servers, with the [options](Self::lock_options) for all locks. Reads the files, and reads them again
-    /// whenever the session is renewed, as [`Session::connect_by`] does.
-    ///
-    /// A chroot that is created, with its missing ancestors, is persistent. With credentials only they have access to these
-    /// nodes; without, everybody does.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`Session::connect`]; the chroot may be created then.
-    ///
-    /// # Errors
-    ///
-    /// As [`connector`](Self::connector) and [`Session::connect_with`]; [`Error::InvalidInput`] also if the chroot does not
-    /// exist and is not to be created, or cannot be.
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(config: zookeeper_recipes::Config) -> Result<(), zookeeper_recipes::Error> {
-    /// let session = config.connect().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn connect(&self) -> Result<Session> {
-        let session = Session::connect_to(self.servers()?).await?;
-        Ok(session.with_lock_options(self.lock_options()))
-    }
-
-    /// Connects in the background, and comes back at once, as [`Session::lazy`] does; otherwise as
-    /// [`connect`](Self::connect).
-    ///
-    /// # Errors
-    ///
-    /// As [`connector`](Self::connector) and [`Session::lazy`].
-    ///
-    /// # Panics
-    ///
-    /// Panics on a tokio runtime without timers; see [Runtimes](crate#runtimes).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(config: zookeeper_recipes::Config) -> Result<(), zookeeper_recipes::Error> {
-    /// let session = config.lazy()?;
-    /// // The service starts; its locks wait for the servers.
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn lazy(&self) -> Result<Session> {
-        Ok(Session::connected_later(self.servers()?)?.with_lock_options(self.lock_options()))
-    }
-
     /// A connector with the session timeout, the credentials and TLS. Reads the files, each time.
     ///
     /// # Errors
@@ -247,9 +195,13 @@ impl Config {
     ///
     /// ```no_run
     /// # async fn example(config: zookeeper_recipes::Config) -> Result<(), zookeeper_recipes::Error> {
-    /// use zookeeper_recipes::Session;
+    /// use std::time::Duration;
     ///
-    /// let session = Session::connect_on_own_thread(config.connector()?, config.hosts()).await?;
+    /// use zookeeper_recipes::{Servers, Session};
+    ///
+    /// // A longer session timeout than the configured one.
+    /// let connector = config.connector()?.with_session_timeout(Duration::from_secs(30));
+    /// let session = Session::connect(Servers::new(connector, config.hosts())).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -272,19 +224,10 @@ impl Config {
         Ok(connector)
     }
 
-    /// The hosts to connect to, with the chroot, in the form of [`Session::connect`].
+    /// The hosts to connect to, with the chroot, in the form of [`Servers::new`].
     #[must_use]
     pub fn hosts(&self) -> &str {
         &self.hosts
-    }
-
-    /// A new [`connector`](Self::connector), and the [`hosts`](Self::hosts): what [`Session::connect_by`] asks for.
-    ///
-    /// # Errors
-    ///
-    /// As [`connector`](Self::connector).
-    pub fn connector_and_hosts(&self) -> Result<(Connector, String)> {
-        Ok((self.connector()?, self.hosts.clone()))
     }
 
     /// The options for the locks of the session: the identifier, if one is set.
@@ -294,13 +237,8 @@ impl Config {
         identifier.map_or_else(Options::new, |identifier| Options::new().with_identifier(identifier))
     }
 
-    fn servers(&self) -> Result<Servers> {
-        let config = self.clone();
-        let question = move || ready(config.connector_and_hosts().map_err(Into::into)).boxed();
-        let servers = Servers::configured(self.connector_and_hosts()?, Arc::new(question))?;
-        let has_credentials = self.settings.auth.is_some() || self.settings.auth_file.is_some();
-        let acls = if has_credentials { Acls::creator_all() } else { Acls::anyone_all() };
-        Ok(if self.settings.create_chroot { servers.creating_chroot(acls) } else { servers })
+    fn connector_and_hosts(&self) -> Result<(Connector, String)> {
+        Ok((self.connector()?, self.hosts.clone()))
     }
 
     #[cfg(feature = "tls")]
@@ -360,6 +298,18 @@ impl Config {
             Some(prefix) => format!("{prefix}_{}", field.to_uppercase()),
             None => field.to_owned(),
         }
+    }
+}
+
+impl From<&Config> for Servers {
+    fn from(config: &Config) -> Self {
+        let (first, options, settings) = (config.connector_and_hosts(), config.lock_options(), &config.settings);
+        let has_credentials = settings.auth.is_some() || settings.auth_file.is_some();
+        let acls = if has_credentials { Acls::creator_all() } else { Acls::anyone_all() };
+        let chroot_acls = settings.create_chroot.then_some(acls);
+        let config = config.clone();
+        let ask = move || ready(config.connector_and_hosts().map_err(Into::into));
+        Self::from_fn(ask).configured(first, options, chroot_acls)
     }
 }
 

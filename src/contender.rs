@@ -280,7 +280,7 @@ macro_rules! for_operators {
             /// ```
             pub async fn occupancy(&self) -> crate::error::Result<usize> {
                 let $this = self;
-                crate::contender::count($lock).await
+                ($lock).occupancy().await
             }
 
             /// Deletes the node of a contender, and no other: a later node of the same name stays. Returns whether the
@@ -386,6 +386,19 @@ impl Lock {
         self.session.within_timeout(self.session.attempt(|zk| list_once(self, zk).boxed())).await
     }
 
+    /// Counts the nodes in all queues.
+    pub(crate) async fn occupancy(&self) -> Result<usize> {
+        let counted = self.session.attempt(|zk| {
+            async move {
+                let queues = self.turn.iter().chain(&*self.queues);
+                let counts = try_join_all(queues.map(|queue| queue.occupancy(&zk))).await?;
+                Ok(counts.into_iter().sum())
+            }
+            .boxed()
+        });
+        self.session.within_timeout(counted).await
+    }
+
     pub(crate) async fn break_lock(&self, contender: &Contender) -> Result<bool> {
         change(self, contender, |zk, node, version| zk.delete(node, Some(version))).await
     }
@@ -393,19 +406,6 @@ impl Lock {
     pub(crate) async fn revoke(&self, contender: &Contender) -> Result<bool> {
         change(self, contender, |zk, node, version| zk.write(node, REVOKE, version)).await
     }
-}
-
-/// Counts the nodes in all queues of a lock.
-pub(crate) async fn count(lock: &Lock) -> Result<usize> {
-    let counted = lock.session.attempt(|zk| {
-        async move {
-            let queues = lock.turn.iter().chain(&*lock.queues);
-            let counts = try_join_all(queues.map(|queue| queue.occupancy(&zk))).await?;
-            Ok(counts.into_iter().sum())
-        }
-        .boxed()
-    });
-    lock.session.within_timeout(counted).await
 }
 
 async fn list_once(lock: &Lock, zk: Arc<ServerSession>) -> Result<Vec<Contender>, Interrupt> {

@@ -47,8 +47,8 @@ pub enum Error {
         after: Duration,
         /// Whether time or a connection was missing.
         why: Unanswered,
-        /// Why each host could not be reached when it was last tried, as far as is known. Empty while connected, and
-        /// for an [attached](crate::Session::attach) session, whose hosts are not known.
+        /// Why each host could not be reached when the session was last made or renewed, as far as is known. Empty after
+        /// it was, and for an [attached](crate::Session::attach) session, whose hosts are not known.
         failures: Vec<HostFailure>,
     },
 
@@ -132,8 +132,7 @@ pub struct HostFailure {
     /// The host, as it was given.
     pub host: String,
     /// For people: its name does not resolve, it refuses connections, it does not answer, or it gives no session.
-    /// Until the session is connected for the first time, also whether the two sides disagree about TLS, and what is
-    /// wrong with a certificate.
+    /// `zklock doctor` finds out more, for example what is wrong with a certificate.
     pub reason: String,
 }
 

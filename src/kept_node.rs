@@ -18,7 +18,7 @@ use zookeeper_client::{Client, CreateMode, MultiWriteError, SessionId};
 
 use crate::error::{Error, Result};
 use crate::options::{Options, Parents};
-use crate::session::{Session, SessionEvent};
+use crate::session::{Session, SessionState};
 
 use zookeeper_client::Error as ZkError;
 
@@ -127,7 +127,7 @@ impl KeptNode {
     pub fn is_created(&self) -> bool {
         let session = &self.node.session;
         let is_there = matches!(*self.standing.borrow(), Standing::There(id) if id == session.id());
-        is_there && !session.state().is_terminated()
+        is_there && matches!(session.state(), SessionState::Connected(_) | SessionState::Suspended)
     }
 
     /// Waits until the node is there in the present ZooKeeper session.
@@ -256,12 +256,9 @@ async fn keep_until_refused(node: &Node, standing: &watch::Sender<Standing>) -> 
 
 /// Waits until the ZooKeeper session with this id is over.
 async fn over(session: &Session, id: SessionId) {
-    let mut events = session.events();
-    while session.id() == id && !session.state().is_terminated() {
-        if let Some(SessionEvent::Expired { .. } | SessionEvent::AuthFailed) | None = events.next().await {
-            return;
-        }
-    }
+    use SessionState::{Ended, Refused, Renewing};
+    let is_over = |state| session.id() != id || matches!(state, Renewing | Refused | Ended);
+    session.states().wait_for(is_over).await;
 }
 
 impl Node {

@@ -211,7 +211,7 @@ pub use crate::queue::ContenderKind;
 pub use crate::reentrant::{ReentrantMutex, ReentrantMutexGuard};
 pub use crate::rwlock::{DowngradeError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use crate::semaphore::{Semaphore, SemaphorePermit};
-pub use crate::session::{Checked, Session, SessionEvent, SessionEvents};
+pub use crate::session::{Servers, Session, SessionState, SessionStates};
 
 /// The documents, so that their blocks of Rust are compiled.
 #[cfg(doctest)]

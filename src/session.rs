@@ -1,20 +1,15 @@
 //! Owns [`Session`]: a ZooKeeper session that renews itself.
 
+mod addresses;
 mod attempt;
 mod budget;
 mod cleanup;
 mod connector;
-mod diagnosis;
 mod drain;
-mod events;
-mod health;
 mod identity;
 mod keeper;
-mod names;
 mod nodes;
 mod operations;
-mod own_thread;
-mod probe;
 mod register;
 mod renewal;
 mod request;
@@ -23,28 +18,27 @@ mod server_session;
 mod servers;
 mod shared;
 mod standing;
+mod states;
 mod trust;
 mod undisturbed;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::watch;
-use zookeeper_client::{Client, Connector, SessionId, SessionState};
+use zookeeper_client::{Client, SessionId};
 
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::path::LockPath;
-use crate::session::diagnosis::Diagnosis;
 use crate::session::renewal::{Supervisor, supervise};
 use crate::session::server_session::Closing;
 use crate::telemetry;
 
-pub use self::events::{SessionEvent, SessionEvents};
-pub use self::health::Checked;
+pub use self::servers::Servers;
+pub use self::states::{SessionState, SessionStates};
 
 pub(crate) use self::budget::Reserved;
 pub(crate) use self::cleanup::{Deletion, delete_abandoned, delete_in_background};
@@ -53,13 +47,10 @@ pub(crate) use self::drain::drained;
 pub(crate) use self::identity::Connection;
 pub(crate) use self::nodes::{NewNode, OwnNode, OwnNodes};
 pub(crate) use self::operations::{Created, Refusal};
-#[cfg(feature = "blocking")]
-pub(crate) use self::own_thread::on_own_thread;
 pub(crate) use self::register::{Following, Watched};
 pub(crate) use self::request::{Answer, Failure, Interrupt, SessionOver};
 pub(crate) use self::search::{delete_late_doubles, find};
 pub(crate) use self::server_session::{End, Lasting, Phase, ServerSession, TrustNeed, Work};
-pub(crate) use self::servers::Servers;
 pub(crate) use self::shared::Names;
 pub(crate) use self::standing::{Arming, Event, StandingWatch, Watch};
 pub(crate) use self::trust::Moment;
@@ -93,12 +84,8 @@ pub struct Session {
 }
 
 struct Inner {
-    /// The hosts and why they cannot be reached, where they are known.
-    diagnosis: Option<Arc<Diagnosis>>,
-    /// The session timeout that is asked for, and whether paths begin below a node of the servers; until a server is reached.
-    asked: (Duration, bool),
-    /// Whether somebody puts another session in the place of one that has expired.
-    renews: AtomicBool,
+    /// The servers that the session was given; `None` if it was given a client.
+    servers: Option<Arc<Servers>>,
     /// Whether no lock is granted any more.
     draining: watch::Sender<bool>,
     current: watch::Sender<Current>,
@@ -134,21 +121,15 @@ impl Current {
         }
     }
 
-    /// How the attempts to connect go, if there is no session and one is waited for.
-    fn trial(&self) -> Option<Trial> {
-        match self {
-            Self::Connecting(trial) | Self::Renewing(_, trial) => Some(*trial),
-            Self::Live(_) | Self::Ended(..) => None,
-        }
+    /// Whether there is no session, and attempts to connect are under way.
+    fn is_trying(&self) -> bool {
+        matches!(self, Self::Connecting(_) | Self::Renewing(..))
     }
 }
 
 impl Session {
-    /// Connects to ZooKeeper, with the client's default session timeout of 6 s.
-    ///
-    /// `hosts` is a list like `zk1:2181,zk2:2181,zk3:2181/chroot`. White space around its elements is ignored. A chroot
-    /// must exist; with one, connecting costs one more request. A server with the prefix `tcp+tls://` is connected over
-    /// TLS, which needs [`connect_with`](Self::connect_with).
+    /// Connects to ZooKeeper. The [servers](Servers) are a list like `zk1:2181,zk2:2181,zk3:2181`, which is connected with the
+    /// client's default session timeout of 6 s, or [`Servers::new`], [`Servers::from_fn`] or a [`Config`](crate::Config).
     ///
     /// # Cancel safety
     ///
@@ -158,8 +139,8 @@ impl Session {
     ///
     /// [`Error::Unavailable`], with a reason for each host, if none answers within about one session timeout (6 s by
     /// default), or within another for the check of the chroot. It is not returned earlier, even if all hosts refuse: try
-    /// again, as a service does that starts before its servers. [`Error::InvalidInput`] if `hosts` cannot be parsed, or the chroot does not
-    /// exist.
+    /// again, as a service does that starts before its servers. [`Error::InvalidInput`] if the servers [cannot be
+    /// used](Servers::new), or the chroot does not exist. [`Error::Client`] if the credentials are refused.
     ///
     /// # Panics
     ///
@@ -181,114 +162,22 @@ impl Session {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn connect(hosts: &str) -> Result<Self> {
-        Self::connect_with(Client::connector(), hosts).await
-    }
-
-    /// Connects with a connector, which sets the session timeout, TLS, SASL and credentials.
-    ///
-    /// The connector is kept and used again to renew the session. All servers should have the same limits for session
-    /// timeouts: the session relies on the timeout that was agreed upon first. Leave the connection timeout as it is:
-    /// how often the client pings follows from it, and [trust](crate#trust) relies on that.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`connect`](Self::connect).
-    ///
-    /// # Errors
-    ///
-    /// As [`connect`](Self::connect); [`Error::InvalidInput`] also if the connector carries an old session
-    /// (`with_session`), keeps its session after the drop (`with_detached`), or accepts read-only servers
-    /// (`with_readonly`). Likewise if its session timeout is longer than 2,147,483,647 ms (24 days), or one of its
-    /// timeouts is shorter than 8 ms: the client cannot send these; and if it has no TLS options and a host needs them.
-    /// [`Error::Client`] if the credentials are refused.
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), zookeeper_recipes::Error> {
-    /// use std::time::Duration;
-    ///
-    /// use zookeeper_recipes::Session;
-    /// use zookeeper_recipes::zookeeper_client::Client;
-    ///
-    /// let connector = Client::connector()
-    ///     .with_session_timeout(Duration::from_secs(10))
-    ///     .with_auth("digest", b"billing:secret");
-    /// let session = Session::connect_with(connector, "zk1:2181,zk2:2181,zk3:2181/billing").await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn connect_with(connector: Connector, hosts: &str) -> Result<Self> {
-        Self::connect_to(Servers::given(connector, hosts)?).await
-    }
-
-    /// Connects with a connector and to hosts that `ask` returns, and asks for them again whenever the session is renewed: for
-    /// passwords that are rotated, and for servers that move.
-    ///
-    /// `ask` is called at every attempt to connect, so during an outage about once in a session timeout. Then it may take 30 s.
-    /// While it fails, the session is not renewed, and [`Error::Unavailable`] has the text of its error as the
-    /// reason. The chroot has to remain the same: with another, the locks would be others.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`connect`](Self::connect).
-    ///
-    /// # Errors
-    ///
-    /// As [`connect_with`](Self::connect_with). The error of `ask`, if it is one of this crate, else
-    /// [`Error::InvalidInput`] with its text.
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), zookeeper_recipes::Error> {
-    /// use zookeeper_recipes::Session;
-    /// use zookeeper_recipes::zookeeper_client::Client;
-    ///
-    /// let session = Session::connect_by(async || {
-    ///     let password = tokio::fs::read_to_string("/run/secrets/zookeeper").await?;
-    ///     let hosts = tokio::fs::read_to_string("/etc/zookeeper-hosts").await?;
-    ///     let credentials = format!("billing:{}", password.trim_end());
-    ///     Ok((Client::connector().with_auth("digest", credentials.as_bytes()), hosts))
-    /// })
-    /// .await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn connect_by<F, A>(ask: F) -> Result<Self>
-    where
-        F: Fn() -> A + Send + Sync + 'static,
-        A: Future<Output = Result<(Connector, String), Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
-    {
-        Self::connect_to(Servers::asked(Arc::new(move || ask().boxed()))).await
-    }
-
-    pub(crate) async fn connect_to(servers: Servers) -> Result<Self> {
-        let (client, created, known) = servers.connect_first().await?;
-        let current = Current::Live(keeper::start(client, Some(created)));
-        Ok(Self::supervised(servers, current, known))
+    pub async fn connect(servers: impl Into<Servers>) -> Result<Self> {
+        let servers = servers.into().checked()?;
+        let (client, created) = servers.connect_first().await?;
+        Ok(Self::supervised(servers, Current::Live(keeper::start(client, Some(created)))))
     }
 
     /// Connects in the background, and comes back at once: for a service that starts before its servers.
     ///
     /// Until a server is reached, calls that wait for a lock wait for that, too, and calls that do not wait return
     /// [`Error::Unavailable`], with a reason for each host. A chroot that does not exist, and credentials that are refused, are
-    /// tried again, as after an expired session. [`connected`](Self::connected) waits for the first connection, and
+    /// tried again, as after an expired session. [`states`](Self::states) report the first connection, and
     /// [`close`](Self::close) works throughout.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] for `hosts` and connectors as in [`connect_with`](Self::connect_with), and outside a tokio
-    /// runtime.
+    /// [`Error::InvalidInput`] if the servers [cannot be used](Servers::new), and outside a tokio runtime.
     ///
     /// # Panics
     ///
@@ -298,10 +187,9 @@ impl Session {
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), zookeeper_recipes::Error> {
-    /// use zookeeper_recipes::zookeeper_client::Client;
     /// use zookeeper_recipes::{Mutex, Session};
     ///
-    /// let session = Session::lazy(Client::connector(), "zk1:2181,zk2:2181,zk3:2181")?;
+    /// let session = Session::lazy("zk1:2181,zk2:2181,zk3:2181")?;
     /// let mutex = Mutex::new(&session, "/locks/nightly-report")?;
     /// // Waits for a server, too.
     /// let guard = mutex.lock().await?;
@@ -309,53 +197,15 @@ impl Session {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn lazy(connector: Connector, hosts: &str) -> Result<Self> {
-        Self::connected_later(Servers::given(connector, hosts)?)
-    }
-
-    /// As [`lazy`](Self::lazy), with a connector and hosts that are asked for as in [`connect_by`](Self::connect_by).
-    ///
-    /// Until a server is reached, [`Error::Unavailable`] also has the errors of `ask` as its reasons.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidInput`] outside a tokio runtime.
-    ///
-    /// # Panics
-    ///
-    /// Panics on a tokio runtime without timers; see [Runtimes](crate#runtimes).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), zookeeper_recipes::Error> {
-    /// use zookeeper_recipes::Session;
-    /// use zookeeper_recipes::zookeeper_client::Client;
-    ///
-    /// let session = Session::lazy_by(async || {
-    ///     let hosts = tokio::fs::read_to_string("/etc/zookeeper-hosts").await?;
-    ///     Ok((Client::connector(), hosts))
-    /// })?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn lazy_by<F, A>(ask: F) -> Result<Self>
-    where
-        F: Fn() -> A + Send + Sync + 'static,
-        A: Future<Output = Result<(Connector, String), Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
-    {
-        Self::connected_later(Servers::asked(Arc::new(move || ask().boxed())))
-    }
-
-    pub(crate) fn connected_later(servers: Servers) -> Result<Self> {
+    pub fn lazy(servers: impl Into<Servers>) -> Result<Self> {
+        let servers = servers.into().checked()?;
         need_runtime("connect the session on the tokio runtime on which it is to live")?;
-        let known = servers.known();
-        Ok(Self::supervised(servers, Current::Connecting(Trial::UnderWay), known))
+        Ok(Self::supervised(servers, Current::Connecting(Trial::UnderWay)))
     }
 
     /// A session that is connected, and renewed, for as long as somebody uses it.
-    fn supervised(servers: Servers, current: Current, known: (Duration, bool)) -> Self {
-        let session = Self::of(current, Some(servers.diagnosis().clone()), known);
+    fn supervised(servers: Arc<Servers>, current: Current) -> Self {
+        let session = Self::of(current, Some(servers.clone()));
         tokio::spawn(supervise(Supervisor(Arc::downgrade(&session.inner)), servers));
         session
     }
@@ -388,17 +238,14 @@ impl Session {
     pub fn attach(client: Client) -> Result<Self> {
         need_runtime("attach the session on the tokio runtime on which its client was connected")?;
         servers::warn_if_short(&client);
-        let asked = (client.session_timeout(), client.path() != "/");
-        let current = Current::Live(keeper::start(client, None));
-        Ok(Self::of(current, None, asked))
+        Ok(Self::of(Current::Live(keeper::start(client, None)), None))
     }
 
-    fn of(current: Current, diagnosis: Option<Arc<Diagnosis>>, asked: (Duration, bool)) -> Self {
+    fn of(current: Current, servers: Option<Arc<Servers>>) -> Self {
         telemetry::session_begins();
-        let renews = AtomicBool::new(diagnosis.is_some());
+        let options = servers.as_ref().map_or_else(Options::new, |servers| servers.lock_options().clone());
         let (draining, current) = (watch::Sender::new(false), watch::Sender::new(current));
-        let inner = Inner { diagnosis, asked, renews, draining, current };
-        Self { inner: Arc::new(inner), options: Options::new() }
+        Self { inner: Arc::new(Inner { servers, draining, current }), options }
     }
 
     /// Sets options of the locks that are created from this value, over those that it has. The options of a lock are laid
@@ -504,17 +351,6 @@ impl Session {
         self.present().map_or(SessionId(0), |zk| zk.id())
     }
 
-    /// The state of the present ZooKeeper session, as its client reports it.
-    #[must_use]
-    pub fn state(&self) -> SessionState {
-        match (&*self.inner.current.borrow(), self.present()) {
-            (Current::Ended(..), None) => SessionState::Closed,
-            (_, None) => SessionState::Disconnected,
-            (_, Some(zk)) if matches!(zk.phase(), Phase::Over(End::Closed(_))) => SessionState::Closed,
-            (_, Some(zk)) => zk.state(),
-        }
-    }
-
     /// Ends the session and with it all its locks. [`drain`](Self::drain) lets the holders finish first.
     ///
     /// Holds become [`Lost(Closed)`](crate::Loss::Closed) at once, their nodes are deleted, and waiters get
@@ -577,11 +413,6 @@ impl Session {
         }
     }
 
-    /// Whether it is connected to a server.
-    pub(crate) fn is_connected(&self) -> bool {
-        matches!(&*self.inner.current.borrow(), Current::Live(zk) if zk.is_connected())
-    }
-
     /// Distinguishes this session, with its clones, from others for as long as it lives.
     pub(crate) fn identity(&self) -> usize {
         Arc::as_ptr(&self.inner).addr()
@@ -606,12 +437,13 @@ impl Session {
 
     /// Whether paths are not those of the servers, but begin below a node of theirs.
     pub(crate) fn has_chroot(&self) -> bool {
-        self.inner.asked.1
+        let asked = self.inner.servers.as_ref().is_some_and(|servers| servers.has_chroot());
+        self.present().map_or(asked, |zk| zk.has_chroot())
     }
 
     /// The hosts that it was given last.
     fn hosts(&self) -> Arc<str> {
-        let known = self.inner.diagnosis.as_ref().map(|diagnosis| diagnosis.hosts());
+        let known = self.inner.servers.as_ref().map(|servers| servers.hosts());
         known.unwrap_or_else(|| "the servers of the attached client".into())
     }
 

@@ -24,7 +24,7 @@ use testbed::history::{Journal, Process, now};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::watch;
 use zookeeper_recipes::zookeeper_client::Client;
-use zookeeper_recipes::{Options, Session};
+use zookeeper_recipes::{Options, Servers, Session};
 
 use crate::arguments::millis;
 use crate::line::{Mark, What};
@@ -167,7 +167,7 @@ fn tasks_of(workload: Workload) -> Vec<Task> {
 async fn connect(orders: &Orders, phase: &watch::Receiver<Phase>) -> Result<Session> {
     loop {
         let connector = Client::connector().with_session_timeout(orders.session);
-        match Session::connect_with(connector, &orders.hosts).await {
+        match Session::connect(Servers::new(connector, &orders.hosts)).await {
             Ok(session) => return Ok(session),
             Err(zookeeper_recipes::Error::Unavailable { .. }) if *phase.borrow() == Phase::Stop => {
                 return Err(format!("{} was never connected", orders.name).into());

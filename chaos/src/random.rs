@@ -19,7 +19,7 @@ use testbed::history::{Journal, now};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
-use zookeeper_recipes::{Options, Session};
+use zookeeper_recipes::{Options, Servers, Session};
 
 use self::faults::Storm;
 use self::peer::{Habit, Peer};
@@ -75,7 +75,7 @@ pub(crate) async fn run(settings: Rounds) -> Result<bool> {
         peers.push(Peer::start(&ensemble, habit).await?);
     }
     let connector = Client::connector().with_session_timeout(SESSION);
-    let operator = Session::connect_with(connector, &ensemble.hosts()).await?;
+    let operator = Session::connect(Servers::new(connector, &ensemble.hosts())).await?;
     let mut random = Rng::with_seed(seed);
     let (began, mut grants, mut longest) = (Instant::now(), 0, Duration::ZERO);
     for number in 1.. {

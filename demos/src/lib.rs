@@ -11,8 +11,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use zookeeper_recipes::Session;
 use zookeeper_recipes::zookeeper_client::Client;
+use zookeeper_recipes::{Servers, Session};
 
 pub use crate::crew::{Crew, Worker};
 pub use crate::store::Store;
@@ -55,7 +55,7 @@ where
 /// If `ZK_HOSTS` is not set, or no server answers.
 pub async fn session() -> Result<Session> {
     let connector = Client::connector().with_session_timeout(SESSION_TIMEOUT);
-    Ok(Session::connect_with(connector, &hosts()?).await?)
+    Ok(Session::connect(Servers::new(connector, &hosts()?)).await?)
 }
 
 fn hosts() -> Result<String> {

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use zookeeper_recipes::Session;
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode};
+use zookeeper_recipes::{Servers, Session};
 
 use crate::client_lock::{self, ClientLock};
 use crate::floor::{self, Bare};
@@ -121,7 +121,7 @@ impl Field {
         // One more holds what the others try.
         while self.sessions.len() <= workload.sessions {
             let connector = Client::connector().with_session_timeout(SESSION_TIMEOUT);
-            self.sessions.push(Session::connect_with(connector, &self.hosts).await?);
+            self.sessions.push(Session::connect(Servers::new(connector, &self.hosts)).await?);
         }
         let clients: Option<Vec<_>> = self.sessions.iter().map(Session::client).collect();
         let clients = clients.ok_or("a session has expired")?;

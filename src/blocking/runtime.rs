@@ -7,13 +7,14 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
+use std::thread;
 
 use futures_util::FutureExt;
-use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::error::{Error, Result};
-use crate::session::{Session, on_own_thread};
+use crate::session::{Session, SessionState};
 
 #[derive(Clone)]
 pub(super) struct Runtime {
@@ -28,12 +29,33 @@ impl Runtime {
         connect: impl FnOnce() -> F + Send + 'static,
     ) -> Result<(Session, Self)> {
         refuse_to_block_tasks()?;
+        let ended = |reason: String| Error::SessionEnded { reason };
         let (used, mut users) = mpsc::channel(1);
-        let unused = async move { _ = users.recv().await };
-        let connected = on_own_thread(connect, unused)?;
-        let (session, handle) = connected.blocking_recv().unwrap_or_else(|_| {
-            Err(Error::SessionEnded { reason: "its thread has panicked while it connected".to_owned() })
-        })?;
+        let (sender, connected) = oneshot::channel();
+        let serve = move || {
+            let runtime = match Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime,
+                Err(error) => {
+                    let _ = sender.send(Err(ended(format!("its thread has no runtime: {error}"))));
+                    return;
+                }
+            };
+            runtime.block_on(async move {
+                let session = connect().await;
+                let states = session.as_ref().ok().map(Session::states);
+                // If nobody waits for it any more, it is dropped here, and so closed.
+                drop(sender.send(session.map(|session| (session, Handle::current()))));
+                if let Some(mut states) = states {
+                    states.wait_for(|state| state == SessionState::Ended).await;
+                }
+                _ = users.recv().await;
+            });
+        };
+        let started = thread::Builder::new().name("zookeeper-session".to_owned()).spawn(serve);
+        started.map_err(|error| ended(format!("its thread cannot be started: {error}")))?;
+        let connected = connected.blocking_recv();
+        let (session, handle) =
+            connected.unwrap_or_else(|_| Err(ended("its thread has panicked while it connected".to_owned())))?;
         Ok((session, Self { handle, _used: used }))
     }
 

@@ -3,12 +3,12 @@
 use std::future::Future;
 use std::time::Duration;
 
-use zookeeper_client::{Connector, SessionId, SessionState};
+use zookeeper_client::SessionId;
 
 use crate::blocking::Runtime;
 use crate::error::Result;
 use crate::options::Options;
-use crate::session::{self, Checked};
+use crate::session::{self, Servers, SessionState};
 
 /// A ZooKeeper session for locks, for threads that block. It renews itself after it has expired.
 ///
@@ -36,27 +36,14 @@ pub struct Session {
 }
 
 impl Session {
-    /// Connects to ZooKeeper, with the client's default session timeout of 6 s. See
-    /// [`connect`](crate::Session::connect) of the async session.
+    /// Connects to ZooKeeper. The [servers](Servers) are those of the async session's [`connect`](crate::Session::connect).
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable), with a reason for each host, if none answers within about one
-    /// session timeout; [`Error::InvalidInput`](crate::Error::InvalidInput) if `hosts` cannot be parsed, the chroot does not
-    /// exist, or [tokio runs a task here](crate::blocking#inside-a-tokio-runtime);
+    /// As [`connect`](crate::Session::connect) of the async session;
+    /// [`Error::InvalidInput`](crate::Error::InvalidInput) also where
+    /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime);
     /// [`Error::SessionEnded`](crate::Error::SessionEnded) if the thread cannot be started.
-    pub fn connect(hosts: &str) -> Result<Self> {
-        let hosts = hosts.to_owned();
-        Self::start(async move || session::Session::connect(&hosts).await)
-    }
-
-    /// Connects with a connector, which sets the session timeout, TLS, SASL and credentials. See
-    /// [`connect_with`](crate::Session::connect_with) of the async session.
-    ///
-    /// # Errors
-    ///
-    /// As [`connect`](Self::connect); [`Error::InvalidInput`](crate::Error::InvalidInput) also for connectors that the
-    /// async session refuses.
     ///
     /// # Examples
     ///
@@ -64,17 +51,18 @@ impl Session {
     /// # fn example() -> Result<(), zookeeper_recipes::Error> {
     /// use std::time::Duration;
     ///
+    /// use zookeeper_recipes::Servers;
     /// use zookeeper_recipes::blocking::Session;
     /// use zookeeper_recipes::zookeeper_client::Client;
     ///
     /// let connector = Client::connector().with_session_timeout(Duration::from_secs(10));
-    /// let session = Session::connect_with(connector, "zk1:2181,zk2:2181,zk3:2181/billing")?;
+    /// let session = Session::connect(Servers::new(connector, "zk1:2181,zk2:2181,zk3:2181/billing"))?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn connect_with(connector: Connector, hosts: &str) -> Result<Self> {
-        let hosts = hosts.to_owned();
-        Self::start(async move || session::Session::connect_with(connector, &hosts).await)
+    pub fn connect(servers: impl Into<Servers>) -> Result<Self> {
+        let servers = servers.into();
+        Self::start(async move || session::Session::connect(servers).await)
     }
 
     /// Connects in the background, and comes back at once: for a service that starts before its servers. See
@@ -82,12 +70,13 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`](crate::Error::InvalidInput) for `hosts` and connectors as in
-    /// [`connect_with`](Self::connect_with), and where [tokio runs a task](crate::blocking#inside-a-tokio-runtime);
+    /// As [`lazy`](crate::Session::lazy) of the async session;
+    /// [`Error::InvalidInput`](crate::Error::InvalidInput) also where
+    /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime);
     /// [`Error::SessionEnded`](crate::Error::SessionEnded) if the thread cannot be started.
-    pub fn lazy(connector: Connector, hosts: &str) -> Result<Self> {
-        let hosts = hosts.to_owned();
-        Self::start(async move || session::Session::lazy(connector, &hosts))
+    pub fn lazy(servers: impl Into<Servers>) -> Result<Self> {
+        let servers = servers.into();
+        Self::start(async move || session::Session::lazy(servers))
     }
 
     /// Connects as `connect` does, on the thread of the session: for each way to connect that the async session has, and
@@ -103,9 +92,14 @@ impl Session {
     ///
     /// ```no_run
     /// # fn example() -> Result<(), zookeeper_recipes::Error> {
+    /// use zookeeper_recipes::Error;
     /// use zookeeper_recipes::blocking::Session;
+    /// use zookeeper_recipes::zookeeper_client::Client;
     ///
-    /// let session = Session::start(async || zookeeper_recipes::Session::connect("localhost:2181").await)?;
+    /// let session = Session::start(async || {
+    ///     let client = Client::connect("localhost:2181").await;
+    ///     zookeeper_recipes::Session::attach(client.map_err(|_| Error::Closed)?)
+    /// })?;
     /// # Ok(())
     /// # }
     /// ```
@@ -163,20 +157,10 @@ impl Session {
         self.session.id()
     }
 
-    /// The state of the present ZooKeeper session, as its client reports it.
+    /// The present state of the session. [`states`](crate::Session::states) of the async session follow it.
     #[must_use]
     pub fn state(&self) -> SessionState {
         self.session.state()
-    }
-
-    /// Asks a quorum of the servers whether they honour the session, in one round trip: for monitoring.
-    ///
-    /// # Errors
-    ///
-    /// As [`check`](crate::Session::check) of the async session; [`Error::InvalidInput`](crate::Error::InvalidInput) where
-    /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
-    pub fn check(&self, limit: Duration) -> Result<Checked> {
-        self.runtime.wait(self.session.check(limit))
     }
 
     /// Lists the paths of the children of `parent`: the locks below it that exist at the moment, held or not.

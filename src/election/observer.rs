@@ -194,7 +194,7 @@ impl View {
     fn stands(&self) -> bool {
         let session = &self.lock.session;
         let is_here = locked(&self.standing).session == Some(session.id());
-        is_here && session.is_connected() && self.fired().now_or_never().is_none()
+        is_here && session.state().is_connected() && self.fired().now_or_never().is_none()
     }
 
     /// Whether what is seen differs from what was returned last.

@@ -1,7 +1,6 @@
 //! Owns how a caller works in a session that may expire: in one ZooKeeper session after the other.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -132,16 +131,15 @@ impl Session {
         let why = if connected { Unanswered::TimeLimit } else { Unanswered::Servers };
         let failures = match why {
             Unanswered::TimeLimit => Vec::new(),
-            Unanswered::Servers => {
-                self.inner.diagnosis.as_ref().map_or_else(Vec::new, |diagnosis| diagnosis.failures())
-            }
+            Unanswered::Servers => self.inner.servers.as_ref().map_or_else(Vec::new, |servers| servers.failures()),
         };
         Error::Unavailable { hosts: self.hosts().to_string(), after, why, failures }
     }
 
     /// The time within which every call ends that does not queue.
     pub(crate) fn timeout(&self) -> Duration {
-        self.present().map_or(self.inner.asked.0, |zk| zk.timeout())
+        let asked = self.inner.servers.as_ref().map(|servers| servers.session_timeout());
+        self.present().map_or(asked.unwrap_or_default(), |zk| zk.timeout())
     }
 
     /// A ZooKeeper session to work in; waits while there is none.
@@ -159,14 +157,8 @@ impl Session {
                     Phase::Over(End::Orphaned) => {
                         return Err(ended(ORPHANED));
                     }
-                    Phase::Over(End::Expired | End::Unusable | End::AuthFailed)
-                        if !self.inner.renews.load(Ordering::Acquire) =>
-                    {
-                        return Err(ended(if zk.is_owned() {
-                            ORPHANED
-                        } else {
-                            "it has expired, and an attached session is not renewed"
-                        }));
+                    Phase::Over(End::Expired | End::Unusable | End::AuthFailed) if !zk.is_owned() => {
+                        return Err(ended("it has expired, and an attached session is not renewed"));
                     }
                     Phase::Over(End::Expired | End::Unusable | End::AuthFailed) => {}
                 },

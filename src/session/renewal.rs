@@ -1,34 +1,32 @@
 //! Owns the task that connects a session, and renews it after it has expired.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use zookeeper_client::SessionInfo;
 
-use crate::session::server_session::{End, ServerSession};
+use crate::session::server_session::{End, Phase, ServerSession};
 use crate::session::servers::Servers;
 use crate::session::{Current, Inner, ORPHANED, Trial, ended, keeper};
 use crate::telemetry;
 
-/// Ends a session whose runtime is dropped while it is being renewed, or is about to be.
+/// Ends a session that is not over by itself when its runtime is dropped: nothing would renew it.
 pub(super) struct Supervisor(pub(super) Weak<Inner>);
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
-        if let Some(inner) = self.0.upgrade() {
-            inner.renews.store(false, Ordering::Release);
-            let renewing = inner.current.borrow().trial().is_some();
-            if renewing {
-                inner.end(ended(ORPHANED));
-            }
-            // Callers that wait for the next session look again.
-            inner.current.send_modify(|_| {});
+        let Some(inner) = self.0.upgrade() else { return };
+        let is_over = matches!(
+            &*inner.current.borrow(),
+            Current::Live(zk) if matches!(zk.phase(), Phase::Over(End::Closed(_) | End::Orphaned))
+        );
+        if !is_over {
+            inner.end(ended(ORPHANED));
         }
     }
 }
 
 /// Connects the session, and renews it whenever it has expired, for as long as somebody uses it.
-pub(super) async fn supervise(supervisor: Supervisor, servers: Servers) {
+pub(super) async fn supervise(supervisor: Supervisor, servers: Arc<Servers>) {
     let session = &supervisor.0;
     loop {
         let Some(zk) = session.upgrade().map(|inner| inner.current.borrow().zk().cloned()) else {
@@ -36,12 +34,12 @@ pub(super) async fn supervise(supervisor: Supervisor, servers: Servers) {
         };
         let old = match zk {
             None => None,
-            Some(zk) => match until_over(&zk, &servers, session).await {
+            Some(zk) => match until_over(&zk, session).await {
                 Some(old) => Some(old),
                 None => return,
             },
         };
-        let wanted = || session.upgrade().is_some_and(|inner| inner.current.borrow().trial().is_some());
+        let wanted = || session.upgrade().is_some_and(|inner| inner.current.borrow().is_trying());
         let refused = || {
             if let Some(inner) = session.upgrade() {
                 inner.credentials_are_refused();
@@ -66,14 +64,11 @@ pub(super) async fn supervise(supervisor: Supervisor, servers: Servers) {
 }
 
 /// Waits for the end of a session; returns it, if another is to take its place.
-async fn until_over(zk: &Arc<ServerSession>, servers: &Servers, session: &Weak<Inner>) -> Option<SessionInfo> {
-    let end = tokio::select! {
-        end = zk.over() => end,
-        () = servers.diagnosis().watch(zk) => zk.over().await,
-    };
-    let how = match end {
-        End::Expired | End::Unusable => "has expired",
-        End::AuthFailed => "was refused its credentials",
+async fn until_over(zk: &Arc<ServerSession>, session: &Weak<Inner>) -> Option<SessionInfo> {
+    let end = zk.over().await;
+    let (how, trial) = match end {
+        End::Expired | End::Unusable => ("has expired", Trial::UnderWay),
+        End::AuthFailed => ("was refused its credentials", Trial::Refused),
         End::Closed(_) | End::Orphaned => return None,
     };
     let old = zk.client()?.session().clone();
@@ -82,6 +77,6 @@ async fn until_over(zk: &Arc<ServerSession>, servers: &Servers, session: &Weak<I
         // Its client is alive, in a session that nobody asked for.
         zk.drop_client();
     }
-    let renewing = Current::Renewing(zk.clone(), Trial::UnderWay);
+    let renewing = Current::Renewing(zk.clone(), trial);
     session.upgrade().is_some_and(|inner| inner.replace(renewing)).then_some(old)
 }

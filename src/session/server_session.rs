@@ -148,6 +148,11 @@ impl ServerSession {
         self.owned
     }
 
+    /// Whether paths begin below a node of the servers.
+    pub(super) fn has_chroot(&self) -> bool {
+        self.root_bytes > 0
+    }
+
     /// The bytes that a node or a watch with this path costs the server, which sees the chroot too.
     pub(crate) fn cost(&self, path_bytes: usize) -> usize {
         self.root_bytes + path_bytes

@@ -1,4 +1,4 @@
-//! Owns where a session connects to, and how: the first time, and again after it has expired.
+//! Owns [`Servers`]: where a session connects to, and how, the first time and again after it has expired.
 //!
 //! 1. The hosts and the connector are given once, or asked for at every attempt to connect.
 //! 2. Before a new session is used, the old one is attached to once more and closed. `SessionExpired` in answer, or the
@@ -7,17 +7,18 @@
 
 use std::fmt;
 use std::future::pending;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::time::timeout;
 use zookeeper_client::{Acl, Acls, Client, Connector, CreateMode, SessionInfo};
 
-use crate::error::{Error, Result, Unanswered};
-use crate::session::diagnosis::Diagnosis;
+use crate::error::{Error, HostFailure, Result, Unanswered};
+use crate::options::Options;
 use crate::session::trust::Moment;
-use crate::session::{connector, names};
+use crate::session::{addresses, connector};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -27,9 +28,6 @@ const LONGEST_PAUSE_REFUSED: Duration = Duration::from_secs(30);
 
 /// How long it may take to ask for the hosts when a session is renewed.
 const LONGEST_QUESTION: Duration = Duration::from_secs(30);
-
-/// How long the hosts are tried, to find out why they do not answer.
-const DIAGNOSIS: Duration = Duration::from_millis(500);
 
 /// The least session timeout that servers agree to unless they are configured otherwise: two ticks of 2 s.
 const LEAST_BY_DEFAULT: Duration = Duration::from_secs(4);
@@ -45,99 +43,250 @@ pub(super) fn warn_if_short(client: &Client) {
     }
 }
 
-/// What a user gives who asks for the hosts again.
-pub(crate) type Question = dyn Fn() -> BoxFuture<'static, Result<(Connector, String), BoxError>> + Send + Sync;
+/// The function given to [`Servers::from_fn`].
+type Question = dyn Fn() -> BoxFuture<'static, Result<(Connector, String), BoxError>> + Send + Sync;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Where to connect to, and how, at every attempt.
-#[derive(Clone)]
-pub(crate) struct Servers {
-    source: Source,
-    /// The session timeout that is asked for, and whether there is a chroot; guesses, where that is asked for only later.
-    known: (Duration, bool),
-    diagnosis: Arc<Diagnosis>,
-    /// Of the first session. With another, the locks would be others.
-    chroot: Arc<OnceLock<String>>,
+/// The servers of a session, and how to connect to them: the argument of [`Session::connect`](crate::Session::connect) and
+/// [`Session::lazy`](crate::Session::lazy).
+///
+/// A list of hosts stands for servers that are connected with the defaults of the client, a reference to a
+/// [`Config`](crate::Config) for what the deployment chose.
+///
+/// The list is like `zk1:2181,zk2:2181,zk3:2181/chroot`. White space around its elements is ignored. A chroot must exist; with
+/// one, connecting costs one more request. A server with the prefix `tcp+tls://` is connected over TLS.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> Result<(), zookeeper_recipes::Error> {
+/// use zookeeper_recipes::{Config, Servers, Session};
+/// use zookeeper_recipes::zookeeper_client::Client;
+///
+/// let session = Session::connect("zk1:2181,zk2:2181,zk3:2181").await?;
+///
+/// let connector = Client::connector().with_auth("digest", b"billing:secret");
+/// let session = Session::connect(Servers::new(connector, "zk1:2181,zk2:2181,zk3:2181/billing")).await?;
+///
+/// let session = Session::connect(&Config::from_env("ZK")?).await?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Servers {
+    /// Asked at every attempt to connect; `None` if the servers stay the same.
+    question: Option<Box<Question>>,
+    /// The servers of the latest attempt. At first those of the next one, if they are known.
+    target: Mutex<Result<Option<Target>>>,
+    /// Why the hosts did not answer at the latest attempt.
+    failures: Mutex<Vec<HostFailure>>,
+    /// The chroot of the first session. With another, the locks would be others.
+    chroot: OnceLock<String>,
     /// The ACLs of a chroot that is created if it does not exist.
     chroot_acls: Option<Arc<[Acl]>>,
-}
-
-#[derive(Clone)]
-enum Source {
-    Given(Box<Target>),
-    Asked(Arc<Question>),
+    lock_options: Options,
 }
 
 impl fmt::Debug for Servers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Servers").field("diagnosis", &self.diagnosis).finish_non_exhaustive()
+        // A connector may hold a password.
+        f.debug_struct("Servers").field("hosts", &self.hosts()).finish_non_exhaustive()
+    }
+}
+
+impl<S: AsRef<str>> From<S> for Servers {
+    fn from(hosts: S) -> Self {
+        Self::new(Client::connector(), hosts.as_ref())
     }
 }
 
 impl Servers {
-    pub(crate) fn given(connector: Connector, hosts: &str) -> Result<Self> {
-        let target = Target::new(connector, hosts)?;
-        let this = Self::of(Source::Given(Box::new(target.clone())), target.settings(), target.hosts.clone());
-        this.diagnosis.is_of(target.hosts, target.connector);
-        Ok(this)
+    /// Servers that are connected with a connector, which sets the session timeout, TLS, SASL and credentials.
+    ///
+    /// The connector is kept and used again to renew the session. All servers should have the same limits for session
+    /// timeouts: the session relies on the timeout that was agreed upon first. Leave the connection timeout as it is:
+    /// how often the client pings follows from it, and [trust](crate#trust) relies on that.
+    ///
+    /// A connector or a list that cannot be used is reported where the session is made:
+    /// [`Error::InvalidInput`] if `hosts` cannot be parsed, or if the connector carries an old session (`with_session`),
+    /// keeps its session after the drop (`with_detached`), or accepts read-only servers (`with_readonly`). Likewise if its
+    /// session timeout is longer than 2,147,483,647 ms (24 days), or one of its timeouts is shorter than 8 ms: the client
+    /// cannot send these; and if it has no TLS options and a host needs them.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), zookeeper_recipes::Error> {
+    /// use std::time::Duration;
+    ///
+    /// use zookeeper_recipes::{Servers, Session};
+    /// use zookeeper_recipes::zookeeper_client::Client;
+    ///
+    /// let connector = Client::connector().with_session_timeout(Duration::from_secs(10));
+    /// let session = Session::connect(Servers::new(connector, "zk1:2181,zk2:2181,zk3:2181")).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn new(connector: Connector, hosts: &str) -> Self {
+        Self::of(None, Target::new(connector, hosts).map(Some))
     }
 
-    pub(crate) fn asked(question: Arc<Question>) -> Self {
-        let known = (connector::DEFAULT_TIMEOUT, false);
-        Self::of(Source::Asked(question), known, "hosts that were not asked for yet".into())
+    /// A connector and hosts that `ask` returns, at the first connection and again whenever the session is renewed: for
+    /// passwords that are rotated, and for servers that move.
+    ///
+    /// `ask` is called at every attempt to connect, so during an outage about once in a session timeout. Then it may take 30 s.
+    /// While it fails, the session is not renewed, and [`Error::Unavailable`] has the text of its error as the
+    /// reason. The chroot has to remain the same: with another, the locks would be others.
+    ///
+    /// [`Session::connect`](crate::Session::connect) returns the error of `ask`, if it is one of this crate, else
+    /// [`Error::InvalidInput`] with its text.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), zookeeper_recipes::Error> {
+    /// use zookeeper_recipes::{Servers, Session};
+    /// use zookeeper_recipes::zookeeper_client::Client;
+    ///
+    /// let servers = Servers::from_fn(async || {
+    ///     let password = tokio::fs::read_to_string("/run/secrets/zookeeper").await?;
+    ///     let hosts = tokio::fs::read_to_string("/etc/zookeeper-hosts").await?;
+    ///     let credentials = format!("billing:{}", password.trim_end());
+    ///     Ok((Client::connector().with_auth("digest", credentials.as_bytes()), hosts))
+    /// });
+    /// let session = Session::connect(servers).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn from_fn<F, A>(ask: F) -> Self
+    where
+        F: Fn() -> A + Send + Sync + 'static,
+        A: Future<Output = Result<(Connector, String), Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+    {
+        Self::of(Some(Box::new(move || ask().boxed())), Ok(None))
     }
 
-    /// Those of a configuration, which answers at every attempt, and has answered once.
-    pub(crate) fn configured(first: (Connector, String), question: Arc<Question>) -> Result<Self> {
-        let target = Target::new(first.0, &first.1)?;
-        Ok(Self::of(Source::Asked(question), target.settings(), target.hosts))
+    /// The same for a [`Config`](crate::Config), which has answered once: the only thing that it needs beside the public API.
+    /// With ACLs, a chroot that does not exist is created when the session connects first.
+    pub(crate) fn configured(
+        self,
+        first: Result<(Connector, String)>,
+        lock_options: Options,
+        chroot_acls: Option<Acls<'_>>,
+    ) -> Self {
+        let target = first.and_then(|(connector, hosts)| Target::new(connector, &hosts)).map(Some);
+        let chroot_acls = chroot_acls.map(|acls| Arc::from(&*acls));
+        Self { target: Mutex::new(target), lock_options, chroot_acls, ..self }
     }
 
-    fn of(source: Source, known: (Duration, bool), hosts: Arc<str>) -> Self {
-        Self { source, known, diagnosis: Diagnosis::new(hosts), chroot: Arc::default(), chroot_acls: None }
+    fn of(question: Option<Box<Question>>, target: Result<Option<Target>>) -> Self {
+        Self {
+            question,
+            target: Mutex::new(target),
+            failures: Mutex::default(),
+            chroot: OnceLock::new(),
+            chroot_acls: None,
+            lock_options: Options::new(),
+        }
     }
 
-    /// The same, with a chroot that is created if it does not exist when the session connects first.
-    pub(crate) fn creating_chroot(self, acls: Acls<'_>) -> Self {
-        Self { chroot_acls: Some(Arc::from(&*acls)), ..self }
+    /// For one session; fails if the connector or the hosts cannot be used.
+    pub(super) fn checked(self) -> Result<Arc<Self>> {
+        if let Err(error) = &*self.lock_target() {
+            return Err(error.clone());
+        }
+        Ok(Arc::new(self))
     }
 
-    pub(super) fn diagnosis(&self) -> &Arc<Diagnosis> {
-        &self.diagnosis
+    /// The options of the locks of the session.
+    pub(super) fn lock_options(&self) -> &Options {
+        &self.lock_options
     }
 
-    /// The session timeout that is asked for, and whether there is a chroot, if that is known.
-    pub(super) fn known(&self) -> (Duration, bool) {
-        self.known
+    /// The hosts of the latest attempt.
+    pub(super) fn hosts(&self) -> Arc<str> {
+        let known = self.known().map(|target| target.hosts);
+        known.unwrap_or_else(|| "hosts that were not asked for yet".into())
     }
 
-    /// Connects for the first time; also returns the session timeout that was asked for, and whether there is a chroot.
-    pub(crate) async fn connect_first(&self) -> Result<(Client, Moment, (Duration, bool))> {
-        let target = self.target().await?;
-        let (client, created) = self.connect_to(&target, true).await?;
-        Ok((client, created, target.settings()))
+    /// The session timeout that is asked for, as far as that is known.
+    pub(super) fn session_timeout(&self) -> Duration {
+        self.known().map_or(connector::DEFAULT_TIMEOUT, |target| target.session_timeout())
     }
 
+    /// Whether there is a chroot, as far as that is known.
+    pub(super) fn has_chroot(&self) -> bool {
+        self.known().is_some_and(|target| connector::has_chroot(&target.hosts))
+    }
+
+    /// Why the hosts did not answer at the latest attempt.
+    pub(super) fn failures(&self) -> Vec<HostFailure> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_failures(&self, failures: Vec<HostFailure>) {
+        *self.failures.lock().unwrap_or_else(PoisonError::into_inner) = failures;
+    }
+
+    /// Notes why all hosts are of no use.
+    fn failed(&self, reason: &str) {
+        let failure = |host: &str| HostFailure { host: host.to_owned(), reason: reason.to_owned() };
+        self.set_failures(self.hosts().split(',').map(failure).collect());
+    }
+
+    /// Tries the hosts, to find out why they do not answer.
+    async fn try_hosts(&self, target: &Target) {
+        self.set_failures(addresses::failures(&target.hosts, target.session_timeout() / 8).await);
+    }
+
+    fn lock_target(&self) -> MutexGuard<'_, Result<Option<Target>>> {
+        self.target.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self) -> Option<Target> {
+        self.lock_target().clone().ok().flatten()
+    }
+
+    /// Where to connect to now.
     async fn target(&self) -> Result<Target> {
-        let target = match &self.source {
-            Source::Given(target) => return Ok((**target).clone()),
-            Source::Asked(question) => match question().await {
-                Ok((connector, hosts)) => Target::new(connector, &hosts)?,
-                Err(error) => return Err(refusal_of(error)),
-            },
+        let Some(question) = &self.question else {
+            return Ok(self.lock_target().clone()?.expect("servers that are not asked for are given"));
         };
-        self.diagnosis.is_of(target.hosts.clone(), target.connector.clone());
+        let (connector, hosts) = question().await.map_err(refusal_of)?;
+        let target = Target::new(connector, &hosts)?;
+        *self.lock_target() = Ok(Some(target.clone()));
         Ok(target)
     }
 
-    /// Connects with a new session, which is created after the moment that comes with it.
+    /// Connects for the first time.
+    pub(super) async fn connect_first(&self) -> Result<(Client, Moment)> {
+        self.connect_to(&self.target().await?, true).await
+    }
+
+    /// Connects with a new session, which is created after the moment that comes with it. If that takes long, tries the hosts
+    /// meanwhile.
     async fn connect_to(&self, target: &Target, is_first: bool) -> Result<(Client, Moment)> {
+        let tries = async {
+            tokio::time::sleep(target.session_timeout() / 8).await;
+            self.try_hosts(target).await;
+            pending().await
+        };
+        let connected = tokio::select! {
+            biased;
+            connected = self.connect_once(target, is_first) => connected?,
+            never = tries => never,
+        };
+        self.set_failures(Vec::new());
+        Ok(connected)
+    }
+
+    async fn connect_once(&self, target: &Target, is_first: bool) -> Result<(Client, Moment)> {
         let began = Moment::now();
-        let unavailable = async |since: Moment| {
-            self.diagnosis.run(DIAGNOSIS).await;
+        let unavailable = |since: Moment| {
             let (hosts, after) = (target.hosts.to_string(), Moment::now().since(since));
-            Error::Unavailable { hosts, after, why: Unanswered::Servers, failures: self.diagnosis.failures() }
+            Error::Unavailable { hosts, after, why: Unanswered::Servers, failures: self.failures() }
         };
         let client = match target.connect(None).await {
             Ok(client) => client,
@@ -146,12 +295,15 @@ impl Servers {
                 return Err(Error::invalid("hosts", reason));
             }
             Err(error @ zookeeper_client::Error::AuthFailed) => return Err(target.refused(error)),
+            Err(zookeeper_client::Error::Custom(reason)) => {
+                self.failed(&reason.to_string());
+                return Err(unavailable(began));
+            }
             Err(
                 zookeeper_client::Error::Timeout
                 | zookeeper_client::Error::NoHosts
-                | zookeeper_client::Error::ConnectionLoss
-                | zookeeper_client::Error::Custom(_),
-            ) => return Err(unavailable(began).await),
+                | zookeeper_client::Error::ConnectionLoss,
+            ) => return Err(unavailable(began)),
             Err(source) => {
                 return Err(Error::Client { action: "connect to", path: target.hosts.to_string(), source });
             }
@@ -163,7 +315,7 @@ impl Servers {
             match timeout(patience, target.check_chroot(&client, self.chroot_acls.as_deref())).await {
                 Ok(Ok(true)) => {}
                 Ok(Err(error)) => return Err(error),
-                Ok(Ok(false)) | Err(_) => return Err(unavailable(since).await),
+                Ok(Ok(false)) | Err(_) => return Err(unavailable(since)),
             }
         }
         let chroot = self.chroot.get_or_init(|| client.path().to_owned());
@@ -179,7 +331,7 @@ impl Servers {
 
     /// Connects, with a new session; makes sure that the old one is gone, if there was one. Tries for as long as `wanted`, and
     /// calls `refused` whenever the credentials are.
-    pub(crate) async fn renew(
+    pub(super) async fn renew(
         &self,
         old: Option<&SessionInfo>,
         wanted: impl Fn() -> bool,
@@ -193,14 +345,14 @@ impl Servers {
                 Ok(Some(connected)) => return Some(connected),
                 Ok(None) => {}
                 Err(Error::Client { source: zookeeper_client::Error::AuthFailed, .. }) => {
-                    tracing::warn!(hosts = %self.diagnosis.hosts(), "the servers refuse the credentials; trying them again");
-                    self.diagnosis.failed("refuses the credentials");
+                    tracing::warn!(hosts = %self.hosts(), "the servers refuse the credentials; trying them again");
+                    self.failed("refuses the credentials");
                     refused();
                     longest = LONGEST_PAUSE_REFUSED;
                 }
                 Err(Error::InvalidInput { reason, .. }) => {
-                    tracing::warn!(hosts = %self.diagnosis.hosts(), reason, "cannot work with these servers yet");
-                    self.diagnosis.failed(&reason);
+                    tracing::warn!(hosts = %self.hosts(), reason, "cannot work with these servers yet");
+                    self.failed(&reason);
                 }
                 Err(error) => tracing::debug!(%error, "cannot connect yet"),
             }
@@ -219,7 +371,8 @@ impl Servers {
         let target = match timeout(LONGEST_QUESTION, self.target()).await {
             Ok(target) => target?,
             Err(_) => {
-                let reason = format!("what is asked for the hosts has not answered within {LONGEST_QUESTION:?}");
+                let reason =
+                    format!("the function given to `Servers::from_fn` did not return within {LONGEST_QUESTION:?}");
                 return Err(Error::invalid("servers", reason));
             }
         };
@@ -229,21 +382,7 @@ impl Servers {
                 return Ok(None);
             }
         }
-        self.diagnosed(target.settings().0, self.connect_to(&target, old.is_none())).await.map(Some)
-    }
-
-    /// Finds out why the hosts do not answer, if `connected` takes long.
-    async fn diagnosed<T>(&self, session_timeout: Duration, connected: impl Future<Output = T>) -> T {
-        let diagnosis = async {
-            tokio::time::sleep(session_timeout / 8).await;
-            self.diagnosis.run(DIAGNOSIS).await;
-            pending().await
-        };
-        tokio::select! {
-            biased;
-            connected = connected => connected,
-            never = diagnosis => never,
-        }
+        self.connect_to(&target, old.is_none()).await.map(Some)
     }
 
     /// Whether the old session is certainly gone.
@@ -253,7 +392,7 @@ impl Servers {
             Err(zookeeper_client::Error::SessionExpired | zookeeper_client::Error::AuthFailed) => true,
             Err(error) => {
                 tracing::debug!(session = %old.id(), %error, "not known yet whether the old session is gone");
-                self.diagnosis.run(DIAGNOSIS).await;
+                self.try_hosts(target).await;
                 false
             }
             // A server that makes another session instead proves nothing. Then the old nodes stay in their queues until it has
@@ -295,9 +434,9 @@ impl Target {
         Ok(Self { connector, hosts: hosts.into() })
     }
 
-    /// The session timeout that is asked for, and whether there is a chroot.
-    fn settings(&self) -> (Duration, bool) {
-        (connector::session_timeout(&self.connector), connector::has_chroot(&self.hosts))
+    /// The session timeout that is asked for.
+    fn session_timeout(&self) -> Duration {
+        connector::session_timeout(&self.connector)
     }
 
     /// Connects with a new session, or with an old one.
@@ -309,7 +448,7 @@ impl Target {
         if connector::needs_names(&connector) {
             return connector.connect(&self.hosts).await;
         }
-        let hosts = names::expand(&self.hosts, self.settings().0 / 8).await;
+        let hosts = addresses::expand(&self.hosts, self.session_timeout() / 8).await;
         connector.connect(&hosts).await
     }
 

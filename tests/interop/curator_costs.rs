@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use testbed::proxy::{Proxy, Request};
 use zookeeper_recipes::zookeeper_client::Client;
-use zookeeper_recipes::{Election, Error, LockGuard, MultiLock, Mutex, RwLock, Semaphore, Session};
+use zookeeper_recipes::{Election, Error, LockGuard, MultiLock, Mutex, RwLock, Semaphore, Servers, Session};
 
 use crate::peer::{Handle, Language, Peer};
 use crate::support::{fresh_path, hosts, soon, wait_nodes};
@@ -276,7 +276,7 @@ async fn no_lock_costs_more_than_curators() {
     // A session that need not renew its trust while answers are delayed.
     let connect = async |hosts: &str| {
         let connector = Client::connector().with_session_timeout(Duration::from_secs(60));
-        Session::connect_with(connector, hosts).await.expect("connects")
+        Session::connect(Servers::new(connector, hosts)).await.expect("connects")
     };
     let blocker = connect(&hosts()).await;
     let peer = Peer::start(Language::Java, &their_proxy.hosts()).await;

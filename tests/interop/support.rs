@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use uuid::Uuid;
-use zookeeper_recipes::Session;
 use zookeeper_recipes::zookeeper_client::Client;
+use zookeeper_recipes::{Servers, Session};
 
 use crate::wait;
 
@@ -21,7 +21,7 @@ pub(crate) fn hosts() -> String {
 
 pub(crate) async fn connect(hosts: &str) -> Session {
     let connector = Client::connector().with_session_timeout(TIMEOUT);
-    Session::connect_with(connector, hosts).await.expect("connects")
+    Session::connect(Servers::new(connector, hosts)).await.expect("connects")
 }
 
 /// A fresh path.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, Permission};
-use zookeeper_recipes::{Error, MultiLock, Mutex, MutexGuard, Options, Session};
+use zookeeper_recipes::{Error, MultiLock, Mutex, MutexGuard, Options, Servers, Session};
 
 use crate::family::FAMILY;
 use crate::support::{UNHURRIED, World, hosts, soon};
@@ -17,7 +17,7 @@ const REFUSED_SOON: usize = 10;
 async fn identity(hosts: &str, credentials: &str) -> Session {
     let connector = Client::connector().with_session_timeout(UNHURRIED);
     let connector = connector.with_auth("digest", credentials.as_bytes());
-    Session::connect_with(connector, hosts).await.expect("connects")
+    Session::connect(Servers::new(connector, hosts)).await.expect("connects")
 }
 
 /// Checks that a call was refused by the ACLs, after a few requests.

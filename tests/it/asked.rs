@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use testbed::proxy::Proxy;
 use zookeeper_recipes::zookeeper_client::{Acls, Client, Connector, CreateMode};
-use zookeeper_recipes::{Error, Mutex, Options, Parents, Session};
+use zookeeper_recipes::{Error, Mutex, Options, Parents, Servers, Session};
 
 use crate::support::{TIMEOUT, hosts, soon};
 
@@ -53,7 +53,7 @@ async fn reason(session: &Session, text: &str) -> String {
 async fn renewed_session_has_the_credentials_and_hosts_of_that_moment() {
     let first = Proxy::start(&hosts()).await.expect("a proxy");
     let answer = answer("billing:old", first.hosts());
-    let session = Session::connect_by(ask(&answer)).await.expect("connects");
+    let session = Session::connect(Servers::from_fn(ask(&answer))).await.expect("connects");
     let path = format!("/asked-{}", uuid::Uuid::new_v4().simple());
     // An empty container would not stay.
     let options = Options::new().with_acls(Acls::creator_all()).with_parents(Parents::Persistent);
@@ -90,18 +90,18 @@ async fn renewed_session_has_the_credentials_and_hosts_of_that_moment() {
 #[tokio::test]
 async fn question_that_fails_at_first_is_an_error() {
     let answer = Arc::new(Shared::new(Err("the vault is sealed")));
-    let error = Session::connect_by(ask(&answer)).await.expect_err("no answer");
+    let error = Session::connect(Servers::from_fn(ask(&answer))).await.expect_err("no answer");
     assert_eq!(error.to_string(), "invalid servers: they could not be asked for: the vault is sealed");
-    let lazy = Session::lazy_by(ask(&answer)).expect("a session");
+    let lazy = Session::lazy(Servers::from_fn(ask(&answer))).expect("a session");
     reason(&lazy, "the vault is sealed").await;
     change(&answer, Ok(("billing:secret", hosts())));
     let mutex = Mutex::new(&lazy, &format!("/asked-{}", uuid::Uuid::new_v4().simple())).expect("a mutex");
     soon("the lock", mutex.lock()).await.expect("held").release().await.expect("released");
 
     change(&answer, Ok(("billing:secret", "zk1;zk2".to_owned())));
-    let error = Session::connect_by(ask(&answer)).await.expect_err("no host");
+    let error = Session::connect(Servers::from_fn(ask(&answer))).await.expect_err("no host");
     assert!(matches!(error, Error::InvalidInput { what: "hosts", .. }), "{error:?}");
-    let own = Session::connect_by(async || Err(Error::Closed.into())).await.expect_err("no answer");
+    let own = Session::connect(Servers::from_fn(async || Err(Error::Closed.into()))).await.expect_err("no answer");
     assert_eq!(own, Error::Closed);
 }
 
@@ -112,7 +112,7 @@ async fn chroot_of_a_session_cannot_change() {
     admin.create(&chroot, b"", &CreateMode::Persistent.with_acls(Acls::anyone_all())).await.expect("created");
     let proxy = Proxy::start(&hosts()).await.expect("a proxy");
     let answer = answer("billing:secret", format!("{}{chroot}", proxy.hosts()));
-    let session = Session::connect_by(ask(&answer)).await.expect("connects");
+    let session = Session::connect(Servers::from_fn(ask(&answer))).await.expect("connects");
     change(&answer, Ok(("billing:secret", hosts())));
     proxy.refuse();
     let text = reason(&session, "has to remain").await;

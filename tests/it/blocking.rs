@@ -12,8 +12,10 @@ use tokio::task::spawn_blocking;
 use zookeeper_recipes::blocking::{
     Candidate, Election, Mutex, MutexGuard, ReentrantMutex, RwLock, Semaphore, Session, Term,
 };
-use zookeeper_recipes::zookeeper_client::{Client, SessionId, SessionState};
-use zookeeper_recipes::{Ended, Error, FencingToken, HoldState, Loss, Options, Owner, Standing};
+use zookeeper_recipes::zookeeper_client::{Client, SessionId};
+use zookeeper_recipes::{
+    Ended, Error, FencingToken, HoldState, Loss, Options, Owner, Servers, SessionState, Standing,
+};
 
 use crate::support::{PATIENCE, TIMEOUT, World};
 
@@ -55,7 +57,7 @@ impl Threads {
 }
 
 fn connect(hosts: &str) -> Session {
-    Session::connect_with(Client::connector().with_session_timeout(TIMEOUT), hosts).expect("connects")
+    Session::connect(Servers::new(Client::connector().with_session_timeout(TIMEOUT), hosts)).expect("connects")
 }
 
 /// What a thread works on.
@@ -242,8 +244,7 @@ fn calls_are_refused(session: &Session, path: &str, (guard, writing): Guards) {
     });
     for (call, refused) in [
         ("connect", Session::connect("localhost:1").err()),
-        ("lazy", Session::lazy(Client::connector(), "localhost:1").err()),
-        ("check", session.check(PATIENCE).err()),
+        ("lazy", Session::lazy("localhost:1").err()),
         ("drain", session.drain(PATIENCE).err()),
         ("close", session.close().err()),
         ("block_on", session.block_on(async {}).err()),
@@ -310,7 +311,7 @@ fn call_in_an_unconstrained_future_panics_before_it_sends_anything() {
 
 #[test]
 fn limit_of_zero_is_over_at_once_without_a_connection() {
-    let session = Session::lazy(Client::connector(), "localhost:1").expect("a session");
+    let session = Session::lazy("localhost:1").expect("a session");
     let mutex = Mutex::new(&session, "/it-nowhere/lock").expect("a mutex");
     let tried = mutex.try_lock_for(Duration::ZERO);
     let Err(Error::Unavailable { after, .. }) = &tried else { panic!("{tried:?}") };
@@ -363,7 +364,7 @@ fn guard_outlives_the_close_of_its_session() {
         aside.lock().expect("held")
     });
     session.close().expect("closed");
-    assert_eq!(session.state(), SessionState::Closed);
+    assert_eq!(session.state(), SessionState::Ended);
     drop(session);
     assert_eq!(dropped.state(), HoldState::Lost(Loss::Closed));
     assert_eq!(dropped.monitor().wait_ended().expect("a thread"), Ended::Lost(Loss::Closed));
@@ -425,14 +426,14 @@ fn lazy_session_comes_up_with_its_servers() {
     let threads = Threads::new();
     threads.world.proxy.refuse();
     let connector = Client::connector().with_session_timeout(TIMEOUT);
-    let session = Session::lazy(connector, &threads.world.proxy.hosts()).expect("a session");
+    let session = Session::lazy(Servers::new(connector, &threads.world.proxy.hosts())).expect("a session");
     let mutex = threads.mutex(&session);
     assert_eq!(session.id(), SessionId(0));
     assert!(matches!(mutex.try_lock(), Err(Error::Unavailable { .. })));
     let waiting = start(move || mutex.lock());
     threads.world.proxy.heal();
     waiting.done("the lock").expect("held").release().expect("released");
-    assert!(session.check(PATIENCE).expect("answered").round_trip > Duration::ZERO);
+    assert_eq!(session.state(), SessionState::Connected(session.id()));
     session.close().expect("closed");
 }
 

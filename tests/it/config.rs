@@ -8,7 +8,7 @@ use tempfile::NamedTempFile;
 use testbed::Server;
 use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, Client, CreateMode, Permission};
-use zookeeper_recipes::{Config, Error, Mutex, Session, SessionEvent};
+use zookeeper_recipes::{Config, Error, Mutex, Servers, Session, SessionState};
 
 use crate::support::{TIMEOUT, World, admin_client, hosts, soon};
 use crate::warnings::Warnings;
@@ -51,7 +51,7 @@ async fn chroot_is_created_for_the_credentials_in_a_file() {
     let settings =
         json!({ "chroot": chroot, "create_chroot": true, "auth_file": auth.path(), "identifier": "pod-7" });
     let config = config(&hosts(), &settings);
-    let session = config.connect().await.expect("connects");
+    let session = Session::connect(&config).await.expect("connects");
     for path in [chroot.as_str(), chroot.rsplit_once('/').expect("a parent").0] {
         let acls = acls(&session, path).await;
         let [acl] = &acls[..] else { panic!("{path}: {acls:?}") };
@@ -63,7 +63,7 @@ async fn chroot_is_created_for_the_credentials_in_a_file() {
     assert_eq!(mutex.contenders().await.expect("listed")[0].identifier(), b"pod-7");
     guard.release().await.expect("released");
     // It is there for the next, with the same credentials only.
-    is_lockable(&config.connect().await.expect("connects")).await.expect("held");
+    is_lockable(&Session::connect(&config).await.expect("connects")).await.expect("held");
     let stranger = Session::connect(&format!("{}{chroot}", hosts())).await.expect("connects");
     let refused = Mutex::new(&stranger, "/other").expect("a mutex").try_lock().await;
     assert!(matches!(refused, Err(Error::NoAuth { .. })), "{refused:?}");
@@ -74,16 +74,16 @@ async fn credentials_are_read_whenever_a_connector_is_made() {
     let (auth, chroot) = (file("billing:old"), chroot());
     let settings = json!({ "chroot": chroot, "create_chroot": true, "auth_file": auth.path() });
     let config = config(&hosts(), &settings);
-    is_lockable(&config.connect().await.expect("connects")).await.expect("held");
+    is_lockable(&Session::connect(&config).await.expect("connects")).await.expect("held");
     std::fs::write(auth.path(), "billing:new\r\n").expect("written");
-    let (connector, servers) = config.connector_and_hosts().expect("readable");
-    let session = Session::connect_with(connector, &servers).await.expect("connects");
+    let servers = Servers::new(config.connector().expect("readable"), config.hosts());
+    let session = Session::connect(servers).await.expect("connects");
     let refused = Mutex::new(&session, "/other").expect("a mutex").try_lock().await;
     assert!(matches!(refused, Err(Error::NoAuth { .. })), "the chroot is of the old ones: {refused:?}");
     std::fs::write(auth.path(), "billing:old\n").expect("written");
-    is_lockable(&config.connect().await.expect("connects")).await.expect("held");
+    is_lockable(&Session::connect(&config).await.expect("connects")).await.expect("held");
     std::fs::write(auth.path(), "hunter2").expect("written");
-    let error = config.connect().await.expect_err("no credentials").to_string();
+    let error = Session::connect(&config).await.expect_err("no credentials").to_string();
     assert_eq!(error, "invalid configuration: auth_file has to have one line, of the form user:password");
 }
 
@@ -99,21 +99,23 @@ async fn users(session: &Session) -> Vec<String> {
 #[tokio::test]
 async fn renewed_session_has_the_credentials_that_are_in_the_file_by_then() {
     let (world, auth) = (World::new().await, file("old:secret\n"));
-    let session =
-        config(&world.proxy.hosts(), &json!({ "auth_file": auth.path() })).connect().await.expect("connects");
+    let session = Session::connect(&config(&world.proxy.hosts(), &json!({ "auth_file": auth.path() })))
+        .await
+        .expect("connects");
     assert_eq!(users(&session).await, ["old"]);
     std::fs::write(auth.path(), "new:secret\n").expect("written");
-    let mut events = session.events();
+    let (mut states, old) = (session.states(), session.id());
     world.expire_that_of(&session).await;
-    while !matches!(soon("a renewal", events.next()).await, Some(SessionEvent::Renewed { .. })) {}
+    let renewed = |state: SessionState| state.is_connected() && state != SessionState::Connected(old);
+    soon("the renewal", states.wait_for(renewed)).await.expect("renewed");
     assert_eq!(users(&session).await, ["new"]);
 }
 
 #[tokio::test]
 async fn chroot_without_credentials_is_open_to_everyone() {
     let chroot = chroot();
-    let session = config(&hosts(), &json!({ "chroot": chroot, "create_chroot": true })).connect().await;
-    let session = session.expect("connects");
+    let config = config(&hosts(), &json!({ "chroot": chroot, "create_chroot": true }));
+    let session = Session::connect(&config).await.expect("connects");
     assert_eq!(acls(&session, &chroot).await, Acls::anyone_all().to_vec());
     is_lockable(&session).await.expect("held");
 }
@@ -121,7 +123,8 @@ async fn chroot_without_credentials_is_open_to_everyone() {
 #[tokio::test]
 async fn chroot_that_is_missing_and_not_asked_for_is_an_error() {
     let chroot = chroot();
-    let error = config(&hosts(), &json!({ "chroot": chroot })).connect().await.expect_err("there is none");
+    let config = config(&hosts(), &json!({ "chroot": chroot }));
+    let error = Session::connect(&config).await.expect_err("there is none");
     assert_eq!(error.to_string(), format!("invalid chroot: {chroot} does not exist; create it first"));
     assert_eq!(admin_client(&hosts()).await.check_stat(&chroot).await.expect("answered"), None);
 }
@@ -132,7 +135,7 @@ async fn chroot_that_may_not_be_created_is_an_error() {
     let parent = chroot.rsplit_once('/').expect("a parent").0;
     admin.create(parent, b"", &CreateMode::Persistent.with_acls(Acls::anyone_read())).await.expect("created");
     let config = config(&hosts(), &json!({ "chroot": chroot, "create_chroot": true }));
-    let error = soon("an error", config.connect()).await.expect_err("denied").to_string();
+    let error = soon("an error", Session::connect(&config)).await.expect_err("denied").to_string();
     assert!(
         error.starts_with(&format!("invalid chroot: {chroot} does not exist, and cannot be created: ")),
         "{error}"
@@ -142,7 +145,7 @@ async fn chroot_that_may_not_be_created_is_an_error() {
 #[tokio::test]
 async fn two_that_create_the_same_chroot_both_connect() {
     let config = config(&hosts(), &json!({ "chroot": chroot(), "create_chroot": true }));
-    let (one, other) = tokio::join!(config.connect(), config.connect());
+    let (one, other) = tokio::join!(Session::connect(&config), Session::connect(&config));
     is_lockable(&one.expect("connects")).await.expect("held");
     is_lockable(&other.expect("connects")).await.expect("held");
 }
@@ -152,7 +155,7 @@ async fn lazy_session_creates_its_chroot_when_its_server_comes_up() {
     let mut server = Server::start().await.expect("a server");
     server.kill();
     let settings = json!({ "chroot": "/deep/chroot", "create_chroot": true, "identifier": "pod-7" });
-    let session = config(&server.hosts(), &settings).lazy().expect("a session");
+    let session = Session::lazy(&config(&server.hosts(), &settings)).expect("a session");
     let mutex = Mutex::new(&session, "/lock").expect("a mutex");
     let waiting = tokio::spawn(async move { mutex.lock().await });
     server.restart().await.expect("a server");
@@ -182,7 +185,7 @@ fn configured_child() {
     assert_eq!(warnings.count("IT_CONFIG_CHROTT, IT_CONFIG_SESSION_TIMEOUT"), 1, "in order, and no others");
     assert_eq!(warnings.count("IT_CONFIG_HOME") + warnings.count("IT_CONFIG_PORT_2181_TCP"), 0);
     runtime.block_on(async {
-        let session = config.connect().await.expect("connects");
+        let session = Session::connect(&config).await.expect("connects");
         is_lockable(&session).await.expect("held");
         session.close().await.expect("closed");
     });

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use testbed::frames::Op;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission, SessionState};
-use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Session, SessionEvent, Unanswered};
+use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Session, SessionState as State, Unanswered};
 
 use crate::support::{TIMEOUT, UNHURRIED, World, connect, connect_for, hosts, soon};
 use crate::warnings::Warnings;
@@ -263,18 +263,18 @@ async fn dropped_clone_of_the_client_keeps_nothing() {
 #[tokio::test]
 async fn session_whose_credentials_are_refused_is_renewed() {
     let world = World::new().await;
-    let (guard, mut events) = (world.mutex().lock().await.expect("held"), world.session.events());
+    let (guard, mut states) = (world.mutex().lock().await.expect("held"), world.session.states());
     let (client, before) = (world.session.client().expect("a client"), world.session.id());
-    assert_eq!(soon("an event", events.next()).await, Some(SessionEvent::Connected));
+    assert_eq!(soon("a state", states.next()).await, Some(State::Connected(before)));
     let refused = client.auth("nonsense", b"").await;
     assert!(refused.is_err(), "{refused:?}");
     assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
     assert_eq!(client.state(), SessionState::AuthFailed);
     assert_eq!(guard.check_writer().err(), Some(Loss::Expired));
-    assert_eq!(soon("an event", events.next()).await, Some(SessionEvent::AuthFailed));
+    assert_eq!(soon("a state", states.next()).await, Some(State::Refused));
     let next = soon("a lock", world.mutex().lock()).await.expect("held");
     assert_ne!(world.session.id(), before);
-    assert_eq!(soon("an event", events.next()).await, Some(SessionEvent::Renewed { id: world.session.id() }));
+    assert_eq!(soon("a state", states.next()).await, Some(State::Connected(world.session.id())));
     next.release().await.expect("released");
 }
 

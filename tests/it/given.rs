@@ -113,13 +113,14 @@ fn runtime_dropped_at_any_moment_before_a_renewal_ends_the_session() {
         let sessions = sessions.expect("a runtime");
         let world = users.block_on(World::new());
         let session = sessions.block_on(connect(&world.proxy.hosts()));
+        let client = session.client().expect("a client");
         let password = world.proxy.session().expect("a session");
         world.proxy.refuse();
         users.block_on(testbed::expire::expire(&hosts(), password)).expect("expires");
         world.proxy.heal();
         let mut left = polls;
         sessions.block_on(poll_fn(|cx| {
-            if session.state() == SessionState::Expired {
+            if client.state() == SessionState::Expired {
                 if left == 0 {
                     return Poll::Ready(());
                 }

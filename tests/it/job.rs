@@ -15,7 +15,7 @@ use tokio::runtime::Builder;
 use tokio::time::interval;
 use uuid::Uuid;
 use zookeeper_recipes::{
-    Error, HoldMonitor, Job, JobOutcome, JobRecord, JobSlot, Loss, Options, Session, SessionEvent,
+    Error, HoldMonitor, Job, JobOutcome, JobRecord, JobSlot, Loss, Options, Session, SessionState,
 };
 
 use crate::clock::FakeClock;
@@ -110,9 +110,9 @@ async fn waiting_slot_that_a_later_one_overtakes_in_the_queue_is_superseded() {
 async fn fire_without_a_server_waits_for_it_as_long_as_for_the_lock() {
     let world = World::new().await;
     let job = job_of(&world).wait_for(Duration::MAX);
-    let mut events = world.session.events();
     world.proxy.refuse();
-    while soon("the outage", events.next()).await != Some(SessionEvent::Suspended) {}
+    let mut states = world.session.states();
+    soon("the outage", states.wait_for(|state| state == SessionState::Suspended)).await.expect("no connection");
     let fire = tokio::spawn(async move { run(&job, 1).await });
     let hasty = job_of(&world);
     // Each of these takes one session timeout.

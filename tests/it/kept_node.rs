@@ -9,7 +9,7 @@ use testbed::frames::Op;
 use testbed::proxy::{Proxy, Request};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission, Stat};
-use zookeeper_recipes::{Error, KeptNode, Session, SessionEvent};
+use zookeeper_recipes::{Error, KeptNode, Session, SessionState};
 
 use crate::support::{World, hosts, polled, soon};
 
@@ -46,9 +46,10 @@ async fn node_is_created_again_when_it_was_deleted_and_in_every_session() {
     world.admin.delete(&path, None).await.expect("deleted");
     let second = until(&world.admin, &path, |stat| stat.is_some()).await.expect("there");
     assert!(second.czxid > first.czxid);
-    let mut events = world.session.events();
+    let (mut states, old) = (world.session.states(), world.session.id());
     world.expire().await;
-    while !matches!(soon("an event", events.next()).await, Some(SessionEvent::Renewed { .. })) {}
+    let renewed = |state: SessionState| state.is_connected() && state != SessionState::Connected(old);
+    soon("the renewal", states.wait_for(renewed)).await.expect("renewed");
     let id = world.session.id().0;
     until(&world.admin, &path, |stat| stat.is_some_and(|stat| stat.ephemeral_owner == id)).await;
     soon("the node", node.created()).await.expect("created");
@@ -149,9 +150,9 @@ async fn node_in_a_chroot_that_is_gone_is_an_error() {
 async fn node_of_an_expired_session_is_not_reported_as_created() {
     let world = World::new().await;
     let (_path, node) = kept(&world).await;
-    let mut events = world.session.events();
     world.proxy.refuse();
-    while !matches!(soon("an event", events.next()).await, Some(SessionEvent::Expired { .. })) {}
+    let mut states = world.session.states();
+    soon("the expiry", states.wait_for(|state| state == SessionState::Renewing)).await.expect("expired");
     soon("the end", async {
         while node.is_created() {
             tokio::task::yield_now().await
@@ -266,7 +267,7 @@ async fn removal_waits_for_a_create_that_is_about_to_be_sent() {
     world.make_path().await;
     let proxy = Proxy::start(&hosts()).await.expect("a proxy");
     proxy.refuse();
-    let session = Session::lazy(Client::connector(), &proxy.hosts()).expect("a session");
+    let session = Session::lazy(proxy.hosts()).expect("a session");
     let path = format!("{}/member", world.path);
     let node = session.keep_node(&path, DATA).expect("a valid path");
     let ((is_woken, mut wakes), (goes_on, wait)) = (unbounded_channel(), mpsc::channel());

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, poll};
 use testbed::{Server, free_port};
-use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, SessionId, SessionState};
-use zookeeper_recipes::{Error, HoldState, Mutex, Session, SessionEvent};
+use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, SessionId};
+use zookeeper_recipes::{Error, HoldState, Mutex, Servers, Session, SessionState};
 
 use crate::support::{TIMEOUT, World, hosts, soon};
 
 fn lazy(hosts: &str) -> Session {
-    Session::lazy(Client::connector().with_session_timeout(TIMEOUT), hosts).expect("a session")
+    Session::lazy(Servers::new(Client::connector().with_session_timeout(TIMEOUT), hosts)).expect("a session")
 }
 
 #[tokio::test]
@@ -19,8 +19,8 @@ async fn session_comes_up_with_its_server() {
     let mut server = Server::start().await.expect("a server");
     server.kill();
     let session = lazy(&server.hosts());
-    let (mut events, mutex) = (session.events(), Mutex::new(&session, "/lazy/lock").expect("a mutex"));
-    assert_eq!((session.id(), session.state()), (SessionId(0), SessionState::Disconnected));
+    let (mut states, mutex) = (session.states(), Mutex::new(&session, "/lazy/lock").expect("a mutex"));
+    assert_eq!((session.id(), session.state()), (SessionId(0), SessionState::Connecting));
     assert!(session.client().is_none());
     let error = mutex.try_lock().await.expect_err("no server");
     let Error::Unavailable { failures, .. } = &error else { panic!("{error:?}") };
@@ -29,61 +29,67 @@ async fn session_comes_up_with_its_server() {
     server.restart().await.expect("a server");
     let guard = soon("the lock", waiting).await.expect("no panic").expect("held");
     assert_eq!(guard.state(), HoldState::Held);
-    assert_eq!(soon("an event", events.next()).await, Some(SessionEvent::Connected));
+    assert_eq!(soon("a state", states.next()).await, Some(SessionState::Connected(session.id())));
     guard.release().await.expect("released");
     session.close().await.expect("closed");
-    assert_eq!(session.state(), SessionState::Closed);
+    assert_eq!(session.state(), SessionState::Ended);
 }
 
 #[tokio::test]
-async fn connected_waits_for_the_first_connection() {
+async fn wait_for_a_connection_waits_for_the_first_connection() {
     let mut server = Server::start().await.expect("a server");
     server.kill();
     let session = lazy(&server.hosts());
-    let mut connected = pin!(session.connected());
+    let mut states = session.states();
+    let mut connected = pin!(states.wait_for(SessionState::is_connected));
     assert!(poll!(&mut connected).is_pending(), "no server is there");
     server.restart().await.expect("a server");
-    soon("the connection", connected).await.expect("connected");
-    assert_eq!(session.state(), SessionState::SyncConnected);
-    assert_eq!(session.connected().now_or_never(), Some(Ok(())), "it is connected");
+    let state = soon("the connection", connected).await.expect("connected");
+    assert_eq!(state, SessionState::Connected(session.id()));
+    assert_eq!(session.state(), state);
+    let mut states = session.states();
+    assert_eq!(states.next().now_or_never(), Some(Some(state)));
+    let again = states.wait_for(SessionState::is_connected);
+    assert_eq!(again.now_or_never(), Some(Some(state)), "it is connected");
 }
 
 #[tokio::test]
-async fn connected_waits_for_the_end_of_an_outage() {
+async fn wait_for_a_connection_waits_for_the_end_of_an_outage() {
     let world = World::new().await;
-    let session = &world.session;
-    let mut events = session.events();
+    let mut states = world.session.states();
     world.proxy.refuse();
-    while soon("an event", events.next()).await != Some(SessionEvent::Suspended) {}
-    let mut connected = pin!(session.connected());
+    soon("the outage", states.wait_for(|state| state == SessionState::Suspended)).await.expect("no connection");
+    let mut connected = pin!(states.wait_for(SessionState::is_connected));
     assert!(poll!(&mut connected).is_pending(), "it is not connected");
     world.proxy.heal();
     soon("the connection", connected).await.expect("connected");
 }
 
 #[tokio::test]
-async fn connected_fails_once_the_session_is_closed() {
+async fn wait_for_a_connection_ends_with_the_session() {
     let session = lazy(&format!("127.0.0.1:{}", free_port()));
-    let mut connected = pin!(session.connected());
+    let mut states = session.states();
+    let mut connected = pin!(states.wait_for(SessionState::is_connected));
     assert!(poll!(&mut connected).is_pending(), "no server is there");
     session.close().await.expect("closed");
-    assert_eq!(soon("an answer", connected).await, Err(Error::Closed));
-    assert_eq!(session.connected().now_or_never(), Some(Err(Error::Closed)));
+    assert_eq!(soon("an answer", connected).await, None);
+    assert_eq!(session.states().wait_for(SessionState::is_connected).now_or_never(), Some(None));
     let world = World::new().await;
     world.session.close().await.expect("closed");
-    assert_eq!(world.session.connected().now_or_never(), Some(Err(Error::Closed)), "it was connected");
+    let connected = world.session.states().wait_for(SessionState::is_connected).now_or_never();
+    assert_eq!(connected, Some(None), "it was connected");
 }
 
 #[tokio::test]
 async fn session_without_a_server_can_be_closed() {
     let session = lazy(&format!("127.0.0.1:{}", free_port()));
-    let (mut events, mutex) = (session.events(), Mutex::new(&session, "/lazy/lock").expect("a mutex"));
+    let (mut states, mutex) = (session.states(), Mutex::new(&session, "/lazy/lock").expect("a mutex"));
     let waiting = tokio::spawn(async move { mutex.lock().await });
     soon("the end", session.close()).await.expect("closed");
     let error = soon("an answer", waiting).await.expect("no panic").expect_err("closed");
     assert!(matches!(error, Error::Closed), "{error:?}");
-    assert_eq!(soon("an event", events.next()).await, Some(SessionEvent::Ended));
-    assert_eq!(session.state(), SessionState::Closed);
+    assert_eq!(soon("a state", states.next()).await, Some(SessionState::Ended));
+    assert_eq!(session.state(), SessionState::Ended);
     soon("the same end", session.close()).await.expect("closed");
 }
 
@@ -105,8 +111,8 @@ async fn session_waits_for_its_chroot() {
 
 #[test]
 fn session_needs_a_runtime_and_hosts() {
-    let error = Session::lazy(Client::connector(), "localhost:2181").expect_err("no runtime");
+    let error = Session::lazy("localhost:2181").expect_err("no runtime");
     assert!(matches!(&error, Error::InvalidInput { what: "runtime", .. }), "{error:?}");
-    let error = Session::lazy(Client::connector(), "localhost:2181,").expect_err("a host is missing");
+    let error = Session::lazy("localhost:2181,").expect_err("a host is missing");
     assert!(matches!(&error, Error::InvalidInput { what: "hosts", .. }), "{error:?}");
 }

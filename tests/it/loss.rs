@@ -211,13 +211,14 @@ async fn renewed_session_does_not_wait_behind_the_node_of_the_old_one() {
     let world = World::new().await;
     let mutex = world.mutex();
     let guard = mutex.lock().await.expect("held");
-    let old = world.session.client().expect("a client").session().clone();
+    let client = world.session.client().expect("a client");
+    let old = client.session().clone();
     world.proxy.black_hole();
     // Another client keeps the session alive without the library's knowledge.
     let keeper =
         Client::connector().with_session(old).with_detached().connect(&world.hosts).await.expect("attaches");
     let expired = async {
-        while world.session.state() != SessionState::Expired {
+        while client.state() != SessionState::Expired {
             tokio::task::yield_now().await;
         }
     };

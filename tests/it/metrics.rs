@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use testbed::free_port;
-use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Error, Job, Loss, RwLock, Session, metrics as names};
 
 use crate::support::{World, soon};
@@ -102,7 +101,7 @@ async fn counters_of_a_session_and_its_locks_begin_at_zero() {
     let (mut numbers, recorder) = recorder();
     let _records = metrics::set_default_local_recorder(recorder);
     let hosts = format!("127.0.0.1:{}", free_port());
-    let session = Session::lazy(Client::connector(), &hosts).expect("a session");
+    let session = Session::lazy(&hosts).expect("a session");
     assert_eq!(numbers.published(names::RENEWALS, ""), Some(0.0));
     assert_eq!(numbers.published(names::CONNECTED, ""), Some(0.0));
     let _lock = RwLock::new(&session, "/locks/prices").expect("a lock");

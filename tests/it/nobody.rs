@@ -1,6 +1,5 @@
 //! No server answers: every call that does not queue ends in time, and names the hosts that it asked.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -8,11 +7,8 @@ use futures_util::future::join_all;
 use testbed::frames::Op;
 use testbed::proxy::Verdict;
 use testbed::{Server, free_port};
-use tokio::io::{AsyncReadExt, copy_bidirectional};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 use zookeeper_recipes::zookeeper_client::{Client, SessionState};
-use zookeeper_recipes::{Error, Loss, Owner, ReentrantMutex, Session, SessionEvent, Unanswered};
+use zookeeper_recipes::{Error, Loss, Owner, ReentrantMutex, Servers, Session, Unanswered};
 
 use crate::family::FAMILY;
 use crate::support::{TIMEOUT, UNHURRIED, World, ends_within, hosts, soon};
@@ -63,7 +59,7 @@ fn assert_unavailable_at_once<T: std::fmt::Debug>(result: Option<Result<Option<T
 async fn limit_of_zero_is_over_at_once_without_a_connection() {
     let world = World::at(&hosts(), UNHURRIED).await;
     lose_connection(&world).await;
-    let never = Session::lazy(Client::connector(), &format!("127.0.0.1:{}", free_port())).expect("a session");
+    let never = Session::lazy(format!("127.0.0.1:{}", free_port())).expect("a session");
     for kin in &FAMILY {
         for (session, what) in [(&world.session, "disconnected"), (&never, "never connected")] {
             let lock = kin.lock(session, &world.path);
@@ -242,7 +238,7 @@ async fn connect_error_names_the_hosts_and_what_is_wrong_with_each() {
         ("127.0.0.1:1,127.0.0.1:2/chroot", &["connection refused", "connection refused"]),
     ] {
         let connector = Client::connector().with_session_timeout(TIMEOUT);
-        let result = ends_within(2 * TIMEOUT, Session::connect_with(connector, hosts)).await;
+        let result = ends_within(2 * TIMEOUT, Session::connect(Servers::new(connector, hosts))).await;
         match result {
             Err(ref error @ Error::Unavailable { hosts: ref named, why, ref failures, .. }) => {
                 assert_eq!((named.as_str(), why), (hosts, Unanswered::Servers));
@@ -305,77 +301,4 @@ async fn session_that_lost_its_servers_reports_why_each_cannot_be_reached() {
     world.proxy.heal();
     let guard = soon("the lock", mutex.lock()).await.expect("held again");
     guard.release().await.expect("released");
-}
-
-/// The first byte of the first message of TLS; that of a client of ZooKeeper is 0.
-const TLS: u8 = 0x16;
-
-/// A port before the server. Once it is cut off, it accepts connections and answers nobody.
-struct Port {
-    hosts: String,
-    cut: watch::Sender<bool>,
-    /// The first byte of each connection since then, if one came.
-    first_bytes: watch::Sender<Vec<Option<u8>>>,
-}
-
-impl Port {
-    async fn open(server: String) -> Arc<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let hosts = listener.local_addr().expect("bound").to_string();
-        let (cut, first_bytes) = (watch::Sender::new(false), watch::Sender::default());
-        let port = Arc::new(Self { hosts, cut, first_bytes });
-        let this = port.clone();
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(this.clone().serve(client, server.clone()));
-            }
-        });
-        port
-    }
-
-    async fn serve(self: Arc<Self>, mut client: TcpStream, server: String) {
-        let mut cut = self.cut.subscribe();
-        if !*cut.borrow() {
-            let forwarding = async {
-                let mut server = TcpStream::connect(server).await?;
-                copy_bidirectional(&mut client, &mut server).await
-            };
-            tokio::select! {
-                _ = forwarding => {}
-                _ = cut.wait_for(|cut| *cut) => {}
-            }
-            return;
-        }
-        let mut bytes = [0; 1024];
-        let first = client.read(&mut bytes).await.ok().filter(|count| *count > 0).map(|_| bytes[0]);
-        self.first_bytes.send_modify(|all| all.push(first));
-        // The other side ends it.
-        while client.read(&mut bytes).await.is_ok_and(|count| count > 0) {}
-    }
-
-    /// Waits until the client has tried this often.
-    async fn tried(&self, times: usize) {
-        let tried = |all: &Vec<Option<u8>>| all.iter().filter(|first| **first == Some(0)).count() >= times;
-        soon("tries of the client", self.first_bytes.subscribe().wait_for(tried)).await.expect("it is there");
-    }
-}
-
-#[tokio::test]
-async fn session_that_was_connected_speaks_no_tls_to_a_plain_port() {
-    let port = Port::open(hosts().split(',').next().expect("a host").to_owned()).await;
-    let connector = Client::connector().with_session_timeout(TIMEOUT);
-    let session = Session::connect_with(connector, &port.hosts).await.expect("connects");
-    let mut events = session.events();
-    port.cut.send_replace(true);
-    // Tries while the session may live, and after it has expired.
-    while !matches!(soon("an event", events.next()).await, Some(SessionEvent::Expired { .. })) {}
-    let before = port.first_bytes.borrow().len();
-    assert!(before > 0, "it tried to reconnect");
-    let tries = port.first_bytes.borrow().iter().filter(|first| **first == Some(0)).count();
-    port.tried(tries + 3).await;
-    let first_bytes = port.first_bytes.borrow().clone();
-    assert!(!first_bytes.contains(&Some(TLS)), "{first_bytes:?}");
-    port.cut.send_replace(false);
-    assert!(matches!(soon("an event", events.next()).await, Some(SessionEvent::Renewed { .. })));
-    session.close().await.expect("closed");
 }

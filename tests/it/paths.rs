@@ -6,7 +6,7 @@ use std::time::Duration;
 use testbed::frames::Op;
 use testbed::proxy::{Cut, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, Permission};
-use zookeeper_recipes::{Error, LockProvider, Mutex, Options, Parents, Session};
+use zookeeper_recipes::{Error, LockProvider, Mutex, Options, Parents, Servers, Session};
 
 use crate::support::{TIMEOUT, UNHURRIED, World, connect, hosts, remove_path, soon, tree};
 
@@ -71,7 +71,7 @@ async fn invalid_hosts_and_connectors_are_refused() {
         Client::connector().with_detached(),
         Client::connector().with_readonly(true),
     ] {
-        let error = Session::connect_with(connector, &world.hosts).await.expect_err("refused");
+        let error = Session::connect(Servers::new(connector, &world.hosts)).await.expect_err("refused");
         assert!(matches!(error, Error::InvalidInput { what: "connector", .. }), "{error:?}");
     }
 }
@@ -88,7 +88,7 @@ async fn white_space_around_hosts_is_ignored() {
         format!("{dead}, tcp://{host}/ "),
     ] {
         let connector = Client::connector().with_session_timeout(TIMEOUT);
-        let session = Session::connect_with(connector, &hosts).await;
+        let session = Session::connect(Servers::new(connector, &hosts)).await;
         let session = session.unwrap_or_else(|error| panic!("{hosts:?}: {error}"));
         session.close().await.expect("closed");
     }
@@ -107,13 +107,13 @@ async fn timeouts_that_the_client_cannot_represent_are_refused() {
         Duration::from_nanos(1),
     ] {
         let connector = Client::connector().with_session_timeout(timeout);
-        let error = Session::connect_with(connector, &world.hosts).await.expect_err("refused");
+        let error = Session::connect(Servers::new(connector, &world.hosts)).await.expect_err("refused");
         assert!(matches!(error, Error::InvalidInput { what: "connector", .. }), "{timeout:?}: {error:?}");
         assert!(error.to_string().contains(&format!("its session timeout is {timeout:?}")), "{error}");
     }
     for timeout in [Duration::from_millis(7), Duration::from_nanos(1)] {
         let connector = Client::connector().with_connection_timeout(timeout);
-        let error = Session::connect_with(connector, &world.hosts).await.expect_err("refused");
+        let error = Session::connect(Servers::new(connector, &world.hosts)).await.expect_err("refused");
         assert!(matches!(error, Error::InvalidInput { what: "connector", .. }), "{timeout:?}: {error:?}");
         assert!(error.to_string().contains(&format!("its connection timeout is {timeout:?}")), "{error}");
     }
@@ -124,7 +124,7 @@ async fn timeouts_that_the_client_cannot_represent_are_refused() {
         // A connection timeout that is too long for the session is ignored.
         Client::connector().with_connection_timeout(Duration::MAX),
     ] {
-        let session = Session::connect_with(connector, &world.hosts).await.expect("connects");
+        let session = Session::connect(Servers::new(connector, &world.hosts)).await.expect("connects");
         session.close().await.expect("closed");
     }
 }
@@ -366,7 +366,7 @@ async fn parents_may_be_deleted_between_any_two_requests() {
 async fn chroot_that_does_not_exist_is_refused() {
     let world = World::new().await;
     let connector = Client::connector().with_session_timeout(TIMEOUT);
-    let connected = Session::connect_with(connector, &format!("{}/no/such/chroot", world.hosts)).await;
+    let connected = Session::connect(Servers::new(connector, &format!("{}/no/such/chroot", world.hosts))).await;
     let error = connected.expect_err("no chroot");
     assert!(matches!(error, Error::InvalidInput { what: "chroot", .. }), "{error:?}");
     assert_eq!(error.to_string(), "invalid chroot: /no/such/chroot does not exist; create it first");
@@ -435,7 +435,8 @@ async fn connect_times_out_when_the_chroot_check_is_not_answered() {
     world.proxy.on_request(|_| Verdict::Hold);
     let connector = Client::connector().with_session_timeout(TIMEOUT);
     let hosts = format!("{}/chroot", world.proxy.hosts());
-    let error = soon("an end", Session::connect_with(connector, &hosts)).await.expect_err("nobody answers");
+    let error =
+        soon("an end", Session::connect(Servers::new(connector, &hosts))).await.expect_err("nobody answers");
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
 }
 

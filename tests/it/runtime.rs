@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use testbed::free_port;
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::spawn_blocking;
 use zookeeper_recipes::zookeeper_client::Client;
-use zookeeper_recipes::{Error, HoldState, Mutex, Session};
+use zookeeper_recipes::{Error, HoldState, Mutex, Servers, Session, blocking};
 
 use crate::support::{TIMEOUT, World, soon};
 
@@ -104,12 +105,18 @@ fn attach_outside_tokio_is_an_error() {
     assert!(error.to_string().starts_with("invalid runtime: there is none; attach the session on"), "{error}");
 }
 
+/// The async side of a blocking session, which lives on a thread of its own.
+async fn on_own_thread(servers: Servers) -> Result<Session, Error> {
+    let connected = spawn_blocking(|| blocking::Session::connect(servers)).await.expect("no panic");
+    connected.map(|session| session.as_async().clone())
+}
+
 /// Nothing else of the service runs meanwhile.
 #[tokio::test]
 async fn session_on_its_own_thread_keeps_its_locks_while_the_runtime_is_blocked() {
     let world = World::new().await;
     let connector = Client::connector().with_session_timeout(TIMEOUT);
-    let session = Session::connect_on_own_thread(connector, &world.hosts).await.expect("connects");
+    let session = on_own_thread(Servers::new(connector, &world.hosts)).await.expect("connects");
     let held = Mutex::new(&session, &world.path).expect("a mutex").lock().await.expect("held");
     let other = Mutex::new(&world.session, &format!("{}-other", world.path)).expect("a mutex");
     let lost = other.lock().await.expect("held");
@@ -123,16 +130,16 @@ async fn session_on_its_own_thread_keeps_its_locks_while_the_runtime_is_blocked(
 #[tokio::test]
 async fn session_on_its_own_thread_ends_with_its_last_handle() {
     let world = World::new().await;
-    let session = Session::connect_on_own_thread(Client::connector(), &world.hosts).await.expect("connects");
+    let session = on_own_thread(Servers::from(&world.hosts)).await.expect("connects");
     let mutex = Mutex::new(&session, &world.path).expect("a mutex");
-    let mut events = session.events();
+    let mut states = session.states();
     std::mem::forget(mutex.lock().await.expect("held").monitor());
     drop((session, mutex));
     world.wait_empty().await;
-    while soon("the end", events.next()).await.is_some() {}
+    while soon("the end", states.next()).await.is_some() {}
     let nobody = format!("127.0.0.1:{}", free_port());
     let connector = Client::connector().with_session_timeout(Duration::from_secs(1));
-    let error = Session::connect_on_own_thread(connector, &nobody).await.expect_err("no server");
+    let error = on_own_thread(Servers::new(connector, &nobody)).await.expect_err("no server");
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
 }
 

@@ -8,7 +8,7 @@ use testbed::frames::Op;
 use testbed::proxy::{Proxy, Request};
 use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
-use zookeeper_recipes::{Mutex, Session};
+use zookeeper_recipes::{Mutex, Servers, Session};
 
 use crate::recipes::{MUTEX, Recipe};
 use crate::wait;
@@ -34,7 +34,7 @@ pub(crate) async fn connect(hosts: &str) -> Session {
 
 pub(crate) async fn connect_for(hosts: &str, timeout: Duration) -> Session {
     let connector = Client::connector().with_session_timeout(timeout);
-    Session::connect_with(connector, hosts).await.expect("connects")
+    Session::connect(Servers::new(connector, hosts)).await.expect("connects")
 }
 
 /// Fails the test when `future` takes longer than anything should.
@@ -65,7 +65,7 @@ pub(crate) fn is_keep_alive(request: &Request) -> bool {
 }
 
 /// The error of a server that denies a permission.
-pub(crate) const NO_AUTH: i32 = -102;
+const NO_AUTH: i32 = -102;
 
 /// Lets the answer to every counted transaction of checks alone be that it was refused as a whole, which a server can do by
 /// itself. They are done all the same.

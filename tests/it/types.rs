@@ -8,7 +8,7 @@ use zookeeper_recipes::{
     ErrorKind, FencingToken, Hold, HoldMonitor, HoldState, Job, JobOutcome, JobRecord, JobSlot, Leadership,
     LockGuard, LockProvider, Loss, MultiLock, MultiLockBuilder, MultiLockGuard, Mutex, MutexGuard, Observer,
     Options, Owner, ReentrantMutex, ReentrantMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore,
-    SemaphorePermit, Session, Standing, Term, Unanswered, Waiting, blocking,
+    SemaphorePermit, Servers, Session, SessionStates, Standing, Term, Unanswered, Waiting, blocking,
 };
 
 fn is_all<T: Send + Sync + Unpin + 'static + std::fmt::Debug>() {}
@@ -20,6 +20,8 @@ fn is_send_static<T: Send + 'static>(_: &T) {}
 #[test]
 fn types_can_be_shared_and_sent() {
     is_all::<Session>();
+    is_all::<SessionStates>();
+    is_all::<Servers>();
     is_all::<Mutex>();
     is_all::<MutexGuard>();
     is_all::<RwLock>();

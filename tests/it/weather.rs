@@ -8,7 +8,7 @@ use testbed::frames::Op;
 use testbed::ledger::Ledger;
 use testbed::proxy::Verdict;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
-use zookeeper_recipes::{Election, Error, Loss, Mutex, Observer, Options, Session};
+use zookeeper_recipes::{Election, Error, Loss, Mutex, Observer, Options, Servers, Session};
 
 use crate::family::{FAMILY, queue, turn};
 use crate::support::{TIMEOUT, World, admin_client, children, connect_for, soon, wait_children};
@@ -96,7 +96,7 @@ async fn read_only_ancestor_does_not_prevent_a_lock() {
 async fn credentials_of_the_connector_open_protected_nodes() {
     let world = World::new().await;
     let connector = Client::connector().with_session_timeout(TIMEOUT).with_auth("digest", b"user:secret");
-    let session = Session::connect_with(connector, &world.hosts).await.expect("connects");
+    let session = Session::connect(Servers::new(connector, &world.hosts)).await.expect("connects");
     let session =
         session.with_lock_options(Options::new().with_acls(Acls::creator_all()).with_identifier("the owner"));
     let mutex = Mutex::new(&session, &world.path).expect("a mutex");

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use zookeeper_recipes::zookeeper_client::Client;
-use zookeeper_recipes::{Mutex, Session, SessionEvent};
+use zookeeper_recipes::{Mutex, Servers, Session, SessionState};
 
 const FILE: &str = "NAMES_HOSTS_FILE";
 
@@ -93,32 +93,28 @@ async fn within() {
     addresses(&["127.0.0.2", "127.0.0.3"]);
     let connector = Client::connector().with_session_timeout(SESSION_TIMEOUT).with_connection_timeout(SILENCE);
     let hosts = format!("zookeeper.test:{port}");
-    let connected = Session::connect_with(connector, &hosts);
+    let connected = Session::connect(Servers::new(connector, &hosts));
     let session = soon("a session by the second address", connected).await.expect("connects");
     let mutex = Mutex::new(&session, "/names/lock").expect("a mutex");
     let guard = soon("the lock", mutex.lock()).await.expect("held");
     println!("a name with a silent address and another: connected");
 
     // The server moves, and the session goes on: the name is looked up again.
-    let (id, mut events) = (session.id(), session.events());
-    assert_eq!(soon("an event", events.next()).await, Some(SessionEvent::Connected));
+    let (id, mut states) = (session.id(), session.states());
+    assert_eq!(soon("a state", states.next()).await, Some(SessionState::Connected(id)));
     let third = forwarder(at("127.0.0.4"), server.clone()).await;
     addresses(&["127.0.0.4"]);
     second.abort();
-    assert_eq!(soon("an event", events.next()).await, Some(SessionEvent::Suspended));
-    assert_eq!(soon("an event", events.next()).await, Some(SessionEvent::Connected));
-    assert_eq!(session.id(), id);
+    assert_eq!(soon("a state", states.next()).await, Some(SessionState::Suspended));
+    assert_eq!(soon("a state", states.next()).await, Some(SessionState::Connected(id)));
     guard.release().await.expect("still held");
     println!("the server has moved while the session lives: same session, still held");
 
     // It moves for longer than the session lasts.
     addresses(&["127.0.0.2"]);
     third.abort();
-    while let Some(event) = soon("the end of the session", events.next()).await {
-        if matches!(event, SessionEvent::Expired { .. }) {
-            break;
-        }
-    }
+    let expired = states.wait_for(|state| state == SessionState::Renewing);
+    soon("the end of the session", expired).await.expect("expired");
     let _fourth = forwarder(at("127.0.0.5"), server).await;
     addresses(&["127.0.0.2", "127.0.0.5"]);
     soon("the lock", mutex.lock()).await.expect("held").release().await.expect("released");

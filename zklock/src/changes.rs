@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 use zookeeper_recipes::zookeeper_client::{AddWatchMode, PersistentWatcher, SessionState};
-use zookeeper_recipes::{Session, SessionEvents};
+use zookeeper_recipes::{Session, SessionStates};
 
 /// Looks are at least that far apart, however fast the queue moves.
 const APART: Duration = Duration::from_millis(100);
@@ -19,12 +19,12 @@ pub(crate) struct Changes<'a> {
     path: &'a str,
     watcher: Option<PersistentWatcher>,
     /// A watch does not outlive its connection.
-    events: SessionEvents,
+    states: SessionStates,
 }
 
 impl<'a> Changes<'a> {
     pub(crate) fn of(session: &'a Session, path: &'a str) -> Self {
-        Self { session, path, watcher: None, events: session.events() }
+        Self { session, path, watcher: None, states: session.states() }
     }
 
     /// Sets the watch if there is none. What changes after that ends [`next`](Self::next).
@@ -43,7 +43,7 @@ impl<'a> Changes<'a> {
                 // What comes together is one change.
                 while timeout_at(apart, changed(&mut self.watcher)).await.is_ok() {}
             }
-            _ = self.events.next() => {
+            _ = self.states.next() => {
                 self.watcher = None;
                 sleep(APART).await;
             }

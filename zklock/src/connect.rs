@@ -5,12 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use zookeeper_recipes::Session;
 #[cfg(feature = "sasl-digest-md5")]
 use zookeeper_recipes::zookeeper_client::SaslOptions;
 #[cfg(feature = "tls")]
 use zookeeper_recipes::zookeeper_client::TlsOptions;
 use zookeeper_recipes::zookeeper_client::{Client, Connector};
+use zookeeper_recipes::{Servers, Session};
 
 use crate::cli::Connection;
 use crate::exit::{Failure, NO_SERVER, USAGE};
@@ -18,7 +18,7 @@ use crate::exit::{Failure, NO_SERVER, USAGE};
 /// Connects within one session timeout, or within `limit` if that is shorter.
 pub(crate) async fn connect(connection: &Connection, limit: Option<Duration>) -> Result<Session, Failure> {
     let (connector, hosts) = (connector(connection, connection.session)?, hosts(connection)?);
-    let connected = Session::connect_with(connector, &hosts);
+    let connected = Session::connect(Servers::new(connector, &hosts));
     match limit {
         None => Ok(connected.await?),
         Some(limit) => match tokio::time::timeout(limit, connected).await {

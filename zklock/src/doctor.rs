@@ -2,6 +2,7 @@
 
 mod findings;
 mod host;
+mod reason;
 mod words;
 
 use std::fmt::{Display, Write as _};

@@ -9,7 +9,7 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, sleep_until, timeout};
-use zookeeper_recipes::zookeeper_client::{Acls, SessionState};
+use zookeeper_recipes::zookeeper_client::Acls;
 use zookeeper_recipes::{Ended, Error, HoldMonitor, HoldState, LockGuard, Loss, Options, Session};
 
 use crate::acquire::{Kind, Patience, acquire, refuse_mixture};
@@ -55,7 +55,7 @@ pub(crate) async fn run(run: &Run) -> Result<u8, Failure> {
     let locks = session.clone().with_lock_options(options);
     let done = under_lock(run, &locks, began, &mut signals).await;
     // The nodes are gone when the session has ended: at the latest now, however this has ended.
-    let is_connected = session.state() == SessionState::SyncConnected;
+    let is_connected = session.state().is_connected();
     tokio::select! {
         biased;
         closed = session.close() => if let Err(error) = closed {

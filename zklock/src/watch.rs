@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::SystemTime;
 
 use rustix::termios::tcgetwinsize;
-use zookeeper_recipes::zookeeper_client::SessionState;
+use zookeeper_recipes::SessionState;
 
 use crate::changes::Changes;
 use crate::cli::Watch;
@@ -38,7 +38,7 @@ pub(crate) async fn watch(watch: &Watch) -> Result<u8, Failure> {
             Err(failure) => return Err(failure),
         }
         changes.next().await;
-        if session.state() == SessionState::Closed {
+        if session.state() == SessionState::Ended {
             return Err(Failure::new(NO_SERVER, "the session is over"));
         }
     }

@@ -9,8 +9,8 @@ use testbed::proxy::Proxy;
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, sleep};
-use zookeeper_recipes::Session;
-use zookeeper_recipes::zookeeper_client::{Client, SessionState};
+use zookeeper_recipes::zookeeper_client::Client;
+use zookeeper_recipes::{Servers, Session};
 
 use super::{Result, SESSION};
 use crate::client::crew::{Crew, busy, idle, keepers};
@@ -96,7 +96,7 @@ impl Peer {
 }
 
 fn is_connected(session: &Session) -> bool {
-    matches!(session.state(), SessionState::SyncConnected | SessionState::ConnectedReadOnly)
+    session.state().is_connected()
 }
 
 type Connected = Result<Session>;
@@ -111,7 +111,7 @@ fn serve(
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let connector = Client::connector().with_session_timeout(SESSION);
-        let session = match Session::connect_with(connector, hosts).await {
+        let session = match Session::connect(Servers::new(connector, hosts)).await {
             Ok(session) => session,
             Err(error) => return drop(connected.send(Err(error.into()))),
         };

@@ -18,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use zookeeper_recipes::zookeeper_client::Client;
-use zookeeper_recipes::{Options, Session, path};
+use zookeeper_recipes::{Options, Servers, Session, SessionState, path};
 
 use crate::config::Config;
 use crate::http::{App, Fleet};
@@ -72,9 +72,10 @@ async fn coordinate(config: &Config, identifier: String, app: &Arc<App>) -> Resu
     let connector = Client::connector().with_session_timeout(config.session_timeout);
     // Orders come and go, and so do the paths of their locks.
     let options = Options::new().with_identifier(&identifier).with_path_removal(true);
-    let session = Session::lazy(connector, &config.hosts)?.with_lock_options(options);
-    // The first event is the first connection.
-    if app.draining.run_until_cancelled(session.events().next()).await.is_none() {
+    let session = Session::lazy(Servers::new(connector, &config.hosts))?.with_lock_options(options);
+    let mut states = session.states();
+    let connected = states.wait_for(SessionState::is_connected);
+    if app.draining.run_until_cancelled(connected).await.is_none() {
         return Ok(session.close().await?);
     }
     // For others to see who is there.

@@ -19,7 +19,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::time::{interval, timeout};
 use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode};
-use zookeeper_recipes::{Election, Mutex, Session};
+use zookeeper_recipes::{Election, Mutex, Servers, Session};
 
 /// Far longer than anything takes; a test that waits this long has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -145,7 +145,7 @@ async fn world() -> (String, Session, TempDir) {
     admin.create(&chroot, b"", &open).await.expect("created");
     let hosts = servers + &chroot;
     let connector = Client::connector().with_session_timeout(Duration::from_secs(20));
-    let session = Session::connect_with(connector, &hosts).await.expect("connects");
+    let session = Session::connect(Servers::new(connector, &hosts)).await.expect("connects");
     (hosts, session, tempfile::tempdir().expect("a folder"))
 }
 

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 use zookeeper_recipes::zookeeper_client::Client;
-use zookeeper_recipes::{Mutex, Session, metrics};
+use zookeeper_recipes::{Mutex, Servers, Session, metrics};
 
 use crate::config::Config;
 use crate::http::App;
@@ -39,7 +39,7 @@ async fn main() -> Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
 
     let connector = Client::connector().with_session_timeout(config.session_timeout);
-    let session = Session::lazy(connector, &config.hosts)?;
+    let session = Session::lazy(Servers::new(connector, &config.hosts))?;
     let lock = Mutex::new(&session, &config.path)?;
     let (queue, seen) = watch::channel(Queue::default());
     let app = Arc::new(App { lock: lock.clone(), queue: seen, metrics: recorder.clone() });

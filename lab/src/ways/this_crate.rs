@@ -9,7 +9,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use zookeeper_client::Client;
-use zookeeper_recipes::{DistributedLock, Mutex, Session};
+use zookeeper_recipes::{DistributedLock, Mutex, Servers, Session};
 
 use super::{LEASE, Pause, Place};
 use crate::Outcome;
@@ -19,7 +19,7 @@ pub fn connect(place: Place, _pause: Pause) -> BoxFuture<'static, Outcome<Arc<dy
     async move {
         let connector = Client::connector().with_session_timeout(LEASE);
         let hosts: Vec<_> = place.addresses.iter().map(ToString::to_string).collect();
-        let session = Session::connect_with(connector, &hosts.join(",")).await?;
+        let session = Session::connect(Servers::new(connector, &hosts.join(","))).await?;
         let mutex = Mutex::new(&session, &format!("/{}", place.lock))?;
         Ok(Arc::new(mutex) as Arc<dyn DistributedLock>)
     }

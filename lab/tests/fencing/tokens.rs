@@ -5,7 +5,7 @@ use std::time::Duration;
 use lab::Outcome;
 use testbed::Server;
 use zookeeper_client::Client;
-use zookeeper_recipes::{FencingToken, Mutex, Options, Session};
+use zookeeper_recipes::{FencingToken, Mutex, Options, Servers, Session};
 
 /// Nothing here is about sessions that end.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
@@ -48,7 +48,7 @@ impl Wiped {
 
 async fn mutex(server: &Server, epoch: u8) -> Outcome<Mutex> {
     let connector = Client::connector().with_session_timeout(SESSION_TIMEOUT);
-    let session = Session::connect_with(connector, &server.hosts()).await?;
+    let session = Session::connect(Servers::new(connector, &server.hosts())).await?;
     let session = session.with_lock_options(Options::new().with_token_epoch(epoch));
     Ok(Mutex::new(&session, "/accounts/7")?)
 }

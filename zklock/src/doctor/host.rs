@@ -1,15 +1,14 @@
 //! Owns what is measured at one host: what it grants, and how fast it answers.
 
-use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-use tokio::net::TcpStream;
 use tokio::time::timeout;
-use zookeeper_recipes::zookeeper_client::Error as ZkError;
-use zookeeper_recipes::{Error, Session};
+use zookeeper_recipes::zookeeper_client::{Error as ZkError, MultiWriteError};
+use zookeeper_recipes::{Error, Servers, Session};
 
 use crate::cli::Connection;
 use crate::connect::connector;
+use crate::doctor::reason::{self, knock};
 use crate::doctor::words::Words;
 use crate::exit::Failure;
 
@@ -53,7 +52,7 @@ impl Host {
     pub(crate) async fn examine(connection: &Connection, name: &str, chroot: &str) -> Result<Self, Failure> {
         let tls = name.strip_prefix("tcp+tls://");
         let address = with_port(tls.or_else(|| name.strip_prefix("tcp://")).unwrap_or(name));
-        if let Err(reason) = knock(&address).await {
+        if let Err(reason) = knock(&address, WHILE).await {
             return Ok(Self { name: name.to_owned(), words: Words::default(), seen: Err(reason) });
         }
         // They are answered on ports without TLS only.
@@ -61,9 +60,9 @@ impl Host {
         let seen = Seen::at(connection, &format!("{name}{chroot}")).await;
         let seen = match seen {
             Ok(seen) => Ok(seen),
-            Err(Error::Unavailable { failures, .. }) => {
-                let reasons: Vec<_> = failures.into_iter().map(|failure| failure.reason).collect();
-                Err(if reasons.is_empty() { "no answer".to_owned() } else { reasons.join("; ") })
+            Err(Error::Unavailable { .. }) => {
+                let connector = connector(connection, connection.session)?;
+                Err(reason::of(connector, name, &address, connection.session).await)
             }
             Err(error @ (Error::InvalidInput { .. } | Error::NoAuth { .. })) => return Err(error.into()),
             Err(error @ Error::Client { source: ZkError::AuthFailed, .. }) => return Err(error.into()),
@@ -80,7 +79,7 @@ impl Seen {
             connector(connection, timeout)
                 .map_err(|failure| Error::InvalidInput { what: "options", reason: failure.message })
         };
-        let session = Session::connect_with(connector(connection.session)?, host).await?;
+        let session = Session::connect(Servers::new(connector(connection.session)?, host)).await?;
         let granted = granted(&session).unwrap_or(connection.session);
         // A server that grants one session grants others, unless it limits the connections of a client.
         let mut limits = (None, None);
@@ -88,15 +87,14 @@ impl Seen {
             [(&mut limits.0, Duration::from_secs(1)), (&mut limits.1, Duration::from_secs(24 * 60 * 60))]
         {
             // It would try for as long as the session that it asks for.
-            let probe = timeout(connection.session, Session::connect_with(connector(asked)?, host)).await;
+            let probe = timeout(connection.session, Session::connect(Servers::new(connector(asked)?, host))).await;
             if let Ok(Ok(probe)) = probe {
                 *limit = self::granted(&probe);
                 crate::connect::close(&probe).await;
             }
         }
         let reads = measure(async || read(&session).await).await?;
-        let writes =
-            measure(async || session.check(connection.session).await.map(|checked| checked.round_trip)).await?;
+        let writes = measure(async || write(&session, connection.session).await).await?;
         let voters = match session.client() {
             Some(client) => {
                 client.get_config().await.ok().map(|(config, _)| voters(&config)).filter(|count| *count > 0)
@@ -104,16 +102,6 @@ impl Seen {
             None => None,
         };
         Ok(Self { session, granted, limits, reads, writes, voters })
-    }
-}
-
-/// Connects once. The client would try for a whole session timeout.
-async fn knock(address: &str) -> Result<(), String> {
-    match timeout(WHILE, TcpStream::connect(address)).await {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => Err("connection refused".to_owned()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("no answer".to_owned()),
     }
 }
 
@@ -128,6 +116,21 @@ async fn read(session: &Session) -> Result<Duration, Error> {
     // A refusal is an answer, too.
     _ = client.check_stat("/").await;
     Ok(began.elapsed())
+}
+
+/// Sends a transaction without a change, which a quorum has to agree on.
+async fn write(session: &Session, limit: Duration) -> Result<Duration, Error> {
+    let client = session.client().ok_or(Error::Closed)?;
+    let mut writer = client.new_multi_writer();
+    let refused = |source| Error::Client { action: "check", path: "/".to_owned(), source };
+    writer.add_check_version("/", -1).map_err(refused)?;
+    let began = Instant::now();
+    // A refusal of its part is an answer, too.
+    match timeout(limit, writer.commit()).await {
+        Ok(Ok(_) | Err(MultiWriteError::OperationFailed { .. })) => Ok(began.elapsed()),
+        Ok(Err(MultiWriteError::RequestFailed { source })) => Err(refused(source)),
+        Err(_) => Err(refused(ZkError::Timeout)),
+    }
 }
 
 async fn measure(mut once: impl AsyncFnMut() -> Result<Duration, Error>) -> Result<Latency, Error> {

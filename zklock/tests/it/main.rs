@@ -1,6 +1,9 @@
 //! Tests of the binary, as its users run it: `zk-docker/run cargo test -p zklock`.
 
 mod bad_input;
+#[cfg(feature = "tls")]
+#[path = "../../../tests/security/certificates.rs"]
+mod certificates;
 mod codes;
 mod doctor;
 mod documents;
@@ -12,4 +15,6 @@ mod run;
 mod signals;
 mod support;
 mod terminal;
+#[cfg(feature = "tls")]
+mod tls;
 mod watch;

@@ -10,7 +10,7 @@ use tokio::process::{Child, Command};
 use tokio::time::{interval, timeout};
 use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode};
-use zookeeper_recipes::{Mutex, Options, Session};
+use zookeeper_recipes::{Mutex, Options, Servers, Session};
 
 /// Far longer than anything takes; a test that waits this long has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -51,7 +51,8 @@ impl World {
         let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
         admin.create(&chroot, b"", &open).await.expect("created");
         let connector = Client::connector().with_session_timeout(Duration::from_secs(20));
-        let session = Session::connect_with(connector, &format!("{server}{chroot}")).await.expect("connects");
+        let session =
+            Session::connect(Servers::new(connector, &format!("{server}{chroot}"))).await.expect("connects");
         Self { server, chroot, session }
     }
 

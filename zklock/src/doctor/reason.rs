@@ -1,17 +1,26 @@
-//! Owns the question why a host gives no session over TLS. The client returns no reason and only logs it, so another client
-//! tries the host, and its log is read.
+//! Owns the question why a host gives no session. The client returns no reason, so each host is tried here: its name, its
+//! port, and what is spoken there. Why TLS fails the client only logs, so another client tries the host, and its log is read.
 
-use std::fmt::{self, Write};
+use std::fmt::{self, Write as _};
+use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 use tracing::field::{Field, Visit};
 use tracing::instrument::WithSubscriber;
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
-use zookeeper_client::Connector;
+use zookeeper_recipes::zookeeper_client::{Connector, Error as ZkError};
+
+/// Types of messages of TLS.
+const ALERT: u8 = 0x15;
+const HANDSHAKE: u8 = 0x16;
+
+const NO_SESSION: &str = "accepts connections, but gives no session";
 
 /// Parts of the client's text, and what to report. The first that is found counts.
 const REASONS: [(&str, &str); 11] = [
@@ -36,14 +45,60 @@ const NO_TLS: &str = "does not speak TLS on this port: use its secureClientPort,
 const NO_CLIENT: &str =
     "refuses us in the TLS handshake: give it a client certificate of an authority that it trusts";
 
-/// Why this host, `tcp+tls://host:port`, gives no session, if that is found out within `limit`.
-pub(super) async fn over_tls(connector: Connector, host: &str, limit: Duration) -> Option<String> {
+/// Connects to an address once. The client would try for a whole session timeout.
+pub(crate) async fn knock(address: &str, limit: Duration) -> Result<TcpStream, String> {
+    let connected = async {
+        let addresses = lookup_host(address).await.map_err(|error| format!("name does not resolve: {error}"))?;
+        let mut reason = "name has no address".to_owned();
+        for address in addresses {
+            reason = match TcpStream::connect(address).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+                Err(error) => error.to_string(),
+            };
+        }
+        Err(reason)
+    };
+    timeout(limit, connected).await.unwrap_or_else(|_| Err("no answer".to_owned()))
+}
+
+/// Why a host that accepts connections gives no session, as far as that is found out within `limit`.
+pub(crate) async fn of(connector: Connector, host: &str, address: &str, limit: Duration) -> String {
+    if host.starts_with("tcp+tls://") {
+        let reason = over_tls(connector, host, limit).await;
+        return reason.unwrap_or_else(|| format!("{NO_SESSION}; check its TLS certificate"));
+    }
+    match timeout(limit, speaks_tls(address, limit)).await {
+        Ok(true) => "speaks TLS on this port: write tcp+tls:// before the host".to_owned(),
+        Ok(false) | Err(_) => NO_SESSION.to_owned(),
+    }
+}
+
+/// Whether the answer to the first message of a TLS client is a message of TLS, be it a refusal. To ZooKeeper, that message
+/// is a request that is too long.
+async fn speaks_tls(address: &str, limit: Duration) -> bool {
+    let Ok(mut stream) = knock(address, limit).await else { return false };
+    let is_sent = stream.write_all(&client_hello()).await.is_ok();
+    is_sent && matches!(stream.read_u8().await, Ok(ALERT | HANDSHAKE))
+}
+
+/// TLS 1.2 with one cipher, and without extensions (RFC 5246, section 7.4.1.2).
+fn client_hello() -> Vec<u8> {
+    let (version, random, session_id, ciphers, compressions) =
+        ([3, 3], [0x5a; 32], [0], [0, 2, 0xc0, 0x2f], [1, 0]);
+    let hello = [&version[..], &random, &session_id, &ciphers, &compressions].concat();
+    let length = |extra: usize| u8::try_from(hello.len() + extra).expect("it is short");
+    [&[HANDSHAKE, 3, 1, 0, length(4), 1, 0, 0, length(0)], &hello[..]].concat()
+}
+
+/// Why this host, `tcp+tls://host:port`, gives no session.
+async fn over_tls(connector: Connector, host: &str, limit: Duration) -> Option<String> {
     let log = Log::default();
     let connected = connector.with_fail_eagerly().connect(host).with_subscriber(log.clone());
     let text = match timeout(limit, connected).await {
-        // The next try of the session succeeds, too.
+        // The next try succeeds, too.
         Ok(Ok(_)) => return None,
-        Ok(Err(zookeeper_client::Error::Custom(error))) => error.to_string(),
+        Ok(Err(ZkError::Custom(error))) => error.to_string(),
         Ok(Err(_)) | Err(_) => log.reason()?,
     };
     let found = REASONS.iter().find(|(part, _)| text.contains(part));

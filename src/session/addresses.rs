@@ -1,0 +1,117 @@
+//! Owns what a list of hosts resolves to, and why its hosts do not answer.
+//!
+//! To the client, a name with several addresses is one server: it takes the first of them that accepts a connection, also one that
+//! then gives no session, and never comes to the others. So the addresses become hosts of their own. The name stays in the
+//! list, so that a session finds a server that has moved while it lives. TLS checks the name, so there it stays alone.
+
+use std::borrow::Cow;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use crate::error::HostFailure;
+
+const PORT: u16 = 2181;
+
+/// The list of hosts with the addresses of those names that have several. A name that is not resolved in time stays alone.
+pub(super) async fn expand(hosts: &str, limit: Duration) -> String {
+    let (hosts, chroot) = hosts.split_at(hosts.rfind(',').map_or(0, |comma| comma + 1) + chroot_at(hosts));
+    let elements = join_all(hosts.split(',').map(|element| expand_one(element, limit))).await;
+    elements.join(",") + chroot
+}
+
+/// Where the chroot begins in the last element.
+fn chroot_at(hosts: &str) -> usize {
+    let last = hosts.rsplit(',').next().unwrap_or_default();
+    let scheme = last.find("://").map_or(0, |at| at + "://".len());
+    last[scheme..].find('/').map_or(last.len(), |slash| scheme + slash)
+}
+
+async fn expand_one(element: &str, limit: Duration) -> Cow<'_, str> {
+    if element.starts_with("tcp+tls://") || element.contains('[') {
+        return Cow::Borrowed(element);
+    }
+    let host = element.strip_prefix("tcp://").unwrap_or(element).to_owned();
+    let mut addresses = within(limit, move || look_up(&host)).await.unwrap_or_default();
+    addresses.sort_unstable();
+    addresses.dedup();
+    if addresses.len() < 2 {
+        return Cow::Borrowed(element);
+    }
+    let all = addresses.iter().map(SocketAddr::to_string).chain([element.to_owned()]);
+    Cow::Owned(all.collect::<Vec<_>>().join(","))
+}
+
+/// Why the hosts of a list give no session, as far as one attempt to connect to each shows.
+pub(super) async fn failures(hosts: &str, limit: Duration) -> Vec<HostFailure> {
+    let failure = async |element: &str| {
+        let address = element.split_once("://").map_or(element, |(_, address)| address);
+        let host = address.split('/').next().unwrap_or_default().to_owned();
+        let tried = host.clone();
+        let failed = within(limit, move || look_up(&tried).and_then(|addresses| knock(&addresses, limit)));
+        let reason = failed.await.err().unwrap_or_else(|| "accepts connections, but gives no session".to_owned());
+        HostFailure { host, reason }
+    };
+    join_all(hosts.split(',').map(failure)).await
+}
+
+/// Runs `blocking` on a thread for it: a name service may take its time, which a thread of the runtime should not.
+async fn within<T: Send + 'static>(
+    limit: Duration,
+    blocking: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    let answered = timeout(limit, spawn_blocking(blocking)).await.ok().and_then(Result::ok);
+    answered.unwrap_or_else(|| Err("no answer".to_owned()))
+}
+
+/// The addresses of a host, which may have a port.
+fn look_up(host: &str) -> Result<Vec<SocketAddr>, String> {
+    let has_port = host.rsplit_once(':').is_some_and(|(host, _)| !host.contains(':') || host.ends_with(']'));
+    let found =
+        if has_port { host.to_socket_addrs() } else { (host.trim_matches(['[', ']']), PORT).to_socket_addrs() };
+    found.map(Iterator::collect).map_err(|error| format!("name does not resolve: {error}"))
+}
+
+/// Connects to the first of the addresses that accepts a connection.
+fn knock(addresses: &[SocketAddr], limit: Duration) -> Result<(), String> {
+    let mut reason = "name has no address".to_owned();
+    for address in addresses {
+        reason = match TcpStream::connect_timeout(address, limit) {
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+            Err(error) if error.kind() == ErrorKind::TimedOut => "no answer".to_owned(),
+            Err(error) => error.to_string(),
+        };
+    }
+    Err(reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_names_with_several_addresses_are_replaced() {
+        for hosts in [
+            "10.0.0.1:2181",
+            "10.0.0.1",
+            "tcp://10.0.0.1:2181,[::1]:2181,[fe80::1%eth0]/chroot",
+            "tcp+tls://localhost:2281/a",
+            "name.invalid:2181,10.0.0.1:x/chroot/b",
+            "[::1]",
+        ] {
+            assert_eq!(expand(hosts, Duration::from_secs(10)).await, hosts);
+        }
+    }
+
+    #[test]
+    fn address_without_port_is_an_address() {
+        for address in ["[::1]", "::1", "127.0.0.1", "[::1]:2181", "127.0.0.1:2181"] {
+            assert_eq!(look_up(address).map(|found| found[0].port()), Ok(PORT), "{address}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Owns [`SessionState`] and [`SessionStates`]: how a session is at present, and how that changes.
+
+use std::fmt;
+use std::future::{pending, poll_fn};
+use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, Stream};
+use tokio::sync::watch;
+use zookeeper_client::SessionId;
+
+use crate::session::server_session::{End, Phase};
+use crate::session::{Current, Session, Trial};
+
+/// How a [`Session`] is at present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SessionState {
+    /// No server has been reached yet: of a [`lazy`](Session::lazy) session.
+    Connecting,
+    /// Connected to a server, as this ZooKeeper session. After a renewal it is another one, and all holds of the earlier one
+    /// are lost.
+    Connected(SessionId),
+    /// Without a connection. Holds are suspended, and are lost unless a server is reached in time.
+    Suspended,
+    /// The ZooKeeper session has expired, and with it all holds. Another is being made.
+    Renewing,
+    /// The servers refuse the credentials, which are tried again. All holds are lost.
+    Refused,
+    /// Being closed. All holds are lost, and their nodes are being deleted.
+    Closing,
+    /// Closed, or over and not to be renewed. It is the last state.
+    Ended,
+}
+
+impl SessionState {
+    /// Whether it is [`Connected`](Self::Connected).
+    #[must_use]
+    pub fn is_connected(self) -> bool {
+        matches!(self, Self::Connected(_))
+    }
+}
+
+impl fmt::Display for SessionState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connecting => f.write_str("connecting"),
+            Self::Connected(id) => write!(f, "connected as session {id}"),
+            Self::Suspended => f.write_str("suspended"),
+            Self::Renewing => f.write_str("renewing an expired session"),
+            Self::Refused => f.write_str("credentials refused"),
+            Self::Closing => f.write_str("closing"),
+            Self::Ended => f.write_str("ended"),
+        }
+    }
+}
+
+/// The states of a session, from [`Session::states`]: a stream with the present state first. It does not keep the session
+/// alive.
+///
+/// Nothing is queued. If a connection was lost and came back between two reads, the second read waits for the next change.
+pub struct SessionStates {
+    current: watch::Receiver<Current>,
+    last: Option<SessionState>,
+    /// The future of the next state, once it has been polled.
+    next: Mutex<Option<BoxFuture<'static, SessionState>>>,
+}
+
+impl SessionStates {
+    /// The present state, then each that differs from the one returned last; `None` after [`Ended`](SessionState::Ended).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Option<SessionState> {
+        poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
+    }
+
+    /// Waits for a state, and returns it: at once if the present state is one. `None` if the session ends without it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    ///
+    /// use tokio::time::timeout;
+    /// use zookeeper_recipes::{Session, SessionState};
+    ///
+    /// let session = Session::lazy("zk1:2181,zk2:2181,zk3:2181")?;
+    /// let mut states = session.states();
+    /// let connected = states.wait_for(SessionState::is_connected);
+    /// if timeout(Duration::from_secs(30), connected).await.is_err() {
+    ///     println!("no server yet; the session goes on trying");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn wait_for(&mut self, wanted: impl Fn(SessionState) -> bool) -> Option<SessionState> {
+        *self = Self::new(self.current.clone());
+        while let Some(state) = self.next().await {
+            if wanted(state) {
+                return Some(state);
+            }
+        }
+        None
+    }
+
+    fn new(current: watch::Receiver<Current>) -> Self {
+        Self { current, last: None, next: Mutex::default() }
+    }
+}
+
+impl Stream for SessionStates {
+    type Item = SessionState;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<SessionState>> {
+        let Self { current, last, next } = &mut *self;
+        if *last == Some(SessionState::Ended) {
+            return Poll::Ready(None);
+        }
+        let next = next.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let state = ready!(next.get_or_insert_with(|| changed(current.clone(), *last).boxed()).poll_unpin(cx));
+        *next = None;
+        *last = Some(state);
+        Poll::Ready(*last)
+    }
+}
+
+/// Waits for a state other than `last`.
+async fn changed(mut current: watch::Receiver<Current>, last: Option<SessionState>) -> SessionState {
+    loop {
+        // What is watched is subscribed to before it is looked at.
+        let now = current.borrow_and_update().clone();
+        let mut changes = now.zk().map(|zk| zk.changes());
+        let is_dropped = current.has_changed().is_err();
+        let state = if is_dropped { now.without_owner() } else { now.state() };
+        if last != Some(state) {
+            return state;
+        }
+        drop(now);
+        let changed = async {
+            match &mut changes {
+                Some(changes) => drop(changes.changed().await),
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            _ = current.changed(), if !is_dropped => {}
+            () = changed => {}
+        }
+    }
+}
+
+impl Current {
+    pub(super) fn state(&self) -> SessionState {
+        match self {
+            Self::Connecting(Trial::UnderWay) => SessionState::Connecting,
+            Self::Renewing(_, Trial::UnderWay) => SessionState::Renewing,
+            Self::Connecting(Trial::Refused) | Self::Renewing(_, Trial::Refused) => SessionState::Refused,
+            Self::Ended(..) => self.without_owner(),
+            Self::Live(zk) => match zk.phase() {
+                Phase::Open if zk.is_connected() => SessionState::Connected(zk.id()),
+                Phase::Open => SessionState::Suspended,
+                // The session of a given client is not renewed.
+                Phase::Over(End::Expired | End::Unusable) if zk.is_owned() => SessionState::Renewing,
+                Phase::Over(End::AuthFailed) if zk.is_owned() => SessionState::Refused,
+                Phase::Closing | Phase::Over(_) => self.without_owner(),
+            },
+        }
+    }
+
+    /// The state once the session is closed, or its last handle is dropped.
+    fn without_owner(&self) -> SessionState {
+        match self.zk().map(|zk| zk.phase()) {
+            Some(Phase::Open | Phase::Closing) => SessionState::Closing,
+            Some(Phase::Over(_)) | None => SessionState::Ended,
+        }
+    }
+}
+
+impl fmt::Debug for SessionStates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionStates").field("last", &self.last).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// The present state of the session.
+    #[must_use]
+    pub fn state(&self) -> SessionState {
+        self.inner.current.borrow().state()
+    }
+
+    /// The states of the session, the present one first: for logs, metrics and readiness probes.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(session: &zookeeper_recipes::Session) {
+    /// let mut states = session.states();
+    /// tokio::spawn(async move {
+    ///     while let Some(state) = states.next().await {
+    ///         println!("ZooKeeper: {state}");
+    ///     }
+    /// });
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn states(&self) -> SessionStates {
+        SessionStates::new(self.inner.current.subscribe())
+    }
+}
