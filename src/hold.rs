@@ -141,7 +141,7 @@ impl Hold {
         });
         let lasting: Weak<Core> = Arc::downgrade(&core);
         core.zk.background_if_it_lasts(lasting);
-        if options.max_hold().is_some_and(|limit| limit < core.zk.timeout() / 4) {
+        if options.max_hold().is_some_and(|limit| limit < core.zk.times().short_hold()) {
             // Its end comes before anything else would notice it.
             let limited = core.clone();
             core.zk.background(async move { _ = limited.end().await }.boxed());

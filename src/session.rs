@@ -19,6 +19,7 @@ mod servers;
 mod shared;
 mod standing;
 mod states;
+mod times;
 mod trust;
 mod undisturbed;
 

@@ -160,7 +160,7 @@ impl View {
                         return Ok(leader);
                     }
                     if !watches {
-                        tokio::time::sleep(zk.timeout() / 3).await;
+                        tokio::time::sleep(zk.times().look()).await;
                         continue;
                     }
                     tokio::select! {

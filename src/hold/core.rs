@@ -309,7 +309,7 @@ impl Core {
             end.min(ledger.fresh_until().since(now))
         } else {
             // No event announces the next answer, so look often.
-            end.min(self.zk.timeout() / 32)
+            end.min(self.zk.times().suspended_look())
         };
         // Timers tick in milliseconds; less would only spin.
         Instant::now() + wait.max(Duration::from_millis(1))

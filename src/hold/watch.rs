@@ -135,7 +135,7 @@ impl NodeWatches {
 /// Waits until one of many nodes is gone, asking for all of them at once now and then.
 async fn one_of(zk: &ServerSession, nodes: &[String]) -> String {
     loop {
-        sleep(zk.timeout() / 3).await;
+        sleep(zk.times().look()).await;
         match zk.retry(|| zk.check(nodes.to_vec())).await {
             Ok(Ok(Some(gone))) => return nodes[gone].clone(),
             Ok(Ok(None) | Err(_)) => {}
@@ -183,7 +183,7 @@ async fn gone(
                 },
                 () = unlisted(zk, node) => return,
             },
-            None => sleep(zk.timeout() / 3).await,
+            None => sleep(zk.times().look()).await,
         }
     }
 }

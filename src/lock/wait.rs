@@ -23,7 +23,7 @@ pub(super) async fn lost(zk: &Arc<ServerSession>, nodes: &[(String, i64)]) -> In
 
 async fn any_lost(zk: &Arc<ServerSession>, nodes: &[(String, i64)]) -> Interrupt {
     // A short wait sets no watches.
-    tokio::time::sleep(zk.timeout() / 8).await;
+    tokio::time::sleep(zk.times().lasting()).await;
     let gone = NodeWatches::begin(zk, nodes, Arc::new(|_: &[u8]| {})).any_gone().await;
     why_gone(zk, gone).await
 }
@@ -45,7 +45,7 @@ pub(super) async fn trusted(
     places: &[Place<'_>],
     seen: Option<Connection>,
 ) -> Result<(), Interrupt> {
-    let mut lately = zk.timeout() / 8;
+    let mut lately = zk.times().recent();
     let mut seen = seen.or_else(|| places.last().and_then(Place::seen));
     let mut changes = zk.changes();
     loop {
@@ -109,7 +109,7 @@ pub(super) async fn wait_shortly(
     mut position: Position,
     mut room: Room,
 ) -> Result<Position, Interrupt> {
-    let until = Instant::now() + place.zk().timeout() / 8;
+    let until = Instant::now() + place.zk().times().short_wait();
     while position != Position::Granted {
         match tokio::time::timeout_at(until, place.wait(&mut room)).await {
             Ok(woken) => woken?,

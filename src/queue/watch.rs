@@ -261,7 +261,7 @@ async fn ended<F: Future<Output = Result<bool, Failure>>>(
 
 /// Waits, where there is no room for a watch, until it is time to look.
 async fn look_later(zk: &ServerSession) -> Woken {
-    tokio::time::sleep(zk.timeout() / 3).await;
+    tokio::time::sleep(zk.times().look()).await;
     Woken::Changed
 }
 

@@ -135,7 +135,7 @@ pub(super) async fn watch_identity(zk: &Arc<ServerSession>) -> End {
                 if !gone.is_empty() {
                     zk.look_slowly();
                 }
-                let _ = timeout(zk.beat(), changes.changed()).await;
+                let _ = timeout(zk.times().beat(), changes.changed()).await;
             }
         }
     }

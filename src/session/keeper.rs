@@ -72,7 +72,7 @@ async fn keep(mut guard: TaskGuard) {
 /// Keeps up the session until its end.
 async fn kept(zk: &Arc<ServerSession>) -> End {
     let mut state = zk.state_watcher();
-    let mut beat = tokio::time::interval(zk.beat());
+    let mut beat = tokio::time::interval(zk.times().beat());
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut clocks = (Moment::now(), Instant::now());
     let mut slow_look = Instant::now() + slow_look();
@@ -208,7 +208,7 @@ async fn shut_down(zk: &Arc<ServerSession>) -> End {
     zk.begin_lasting(Moment::now().plus(zk.timeout()));
     let cleaned_up = async {
         // A place whose future is kept and not polled is not given up.
-        let given_up = tokio::time::timeout_at(began + zk.timeout() / 8, zk.nodes.emptied()).await;
+        let given_up = tokio::time::timeout_at(began + zk.times().close_given_up(), zk.nodes.emptied()).await;
         if given_up.is_err() {
             delete_leftovers(zk).await;
         }
@@ -220,15 +220,15 @@ async fn shut_down(zk: &Arc<ServerSession>) -> End {
         return End::Closed(Closing::Confirmed);
     }
     // The end of the session removes what is left, so there is no need to wait long.
-    let cleaned_up = tokio::time::timeout_at(began + zk.timeout() / 4, cleaned_up).await.is_ok();
+    let cleaned_up = tokio::time::timeout_at(began + zk.times().close_deleted(), cleaned_up).await.is_ok();
     let answering = async { zk.is_client_shared() && zk.check_session().await.is_ok() };
-    let is_answering = tokio::time::timeout_at(began + zk.timeout() * 3 / 8, answering).await == Ok(true);
+    let is_answering = tokio::time::timeout_at(began + zk.times().close_answered(), answering).await == Ok(true);
     zk.drop_client();
     let mut state = zk.state_watcher();
     // Servers that have just answered a write confirm the end as soon. If they do not, and somebody has had a clone of
     // the client, it is still there, and waiting longer does not help.
     let is_kept = cleaned_up && is_answering;
-    let until = if is_kept { Instant::now() + zk.timeout() / 3 } else { began + zk.timeout() * 7 / 8 };
+    let until = if is_kept { Instant::now() + zk.times().close_kept() } else { began + zk.times().close_ended() };
     let ended = tokio::time::timeout_at(until, async {
         while end_of(state.state()).is_none() {
             state.changed().await;

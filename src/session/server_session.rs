@@ -21,14 +21,12 @@ use crate::session::identity::Connection;
 use crate::session::register::Register;
 use crate::session::request::{Evidence, Requests, SessionOver};
 use crate::session::shared::{CheckUnderWay, ListingsUnderWay};
+use crate::session::times::Times;
 use crate::session::trust::{Ledger, Moment};
 use crate::session::undisturbed::Undisturbed;
 
 /// How long to wait before a failed request is sent again over a connection that seems to stand.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
-
-/// The longest time between two beats of the keeper.
-const LONGEST_BEAT: Duration = Duration::from_secs(1);
 
 /// Something to be done in the background.
 pub(crate) type Work = BoxFuture<'static, ()>;
@@ -78,7 +76,7 @@ pub(crate) enum Closing {
 }
 
 pub(crate) struct ServerSession {
-    timeout: Duration,
+    times: Times,
     /// The bytes of the chroot, which the servers see before each path.
     root_bytes: usize,
     /// Whether the session is ours to end.
@@ -111,7 +109,7 @@ impl ServerSession {
     /// `created` is a moment before the creation of the session, if that is ours to end.
     pub(super) fn new(client: Client, created: Option<Moment>, work: mpsc::UnboundedSender<Work>) -> Arc<Self> {
         Arc::new(Self {
-            timeout: client.session_timeout(),
+            times: Times::of(client.session_timeout()),
             // The root is `/`, and a chroot ends in none.
             root_bytes: client.path().trim_end_matches('/').len(),
             owned: created.is_some(),
@@ -139,8 +137,12 @@ impl ServerSession {
         self.evidence.id()
     }
 
+    pub(crate) fn times(&self) -> Times {
+        self.times
+    }
+
     pub(crate) fn timeout(&self) -> Duration {
-        self.timeout
+        self.times.session_timeout()
     }
 
     /// Whether the session is ours to end.
@@ -274,10 +276,10 @@ impl ServerSession {
 
     /// Runs the work of `lasting` in the background, if it is still there after an eighth of a session timeout.
     pub(crate) fn background_if_it_lasts(&self, lasting: Weak<dyn Lasting>) {
-        self.lock_lasting().push((Moment::now().plus(self.timeout / 8), lasting));
+        self.lock_lasting().push((Moment::now().plus(self.times.lasting()), lasting));
         if self.phase() != Phase::Open {
             // The close has looked already.
-            self.begin_lasting(Moment::now().plus(self.timeout));
+            self.begin_lasting(Moment::now().plus(self.timeout()));
         }
     }
 
@@ -360,16 +362,11 @@ impl ServerSession {
         self.phase.send_modify(|_| {});
     }
 
-    /// How often the keeper looks around: in a short session, a sixteenth of the timeout.
-    pub(super) fn beat(&self) -> Duration {
-        (self.timeout() / 16).clamp(Duration::from_millis(1), LONGEST_BEAT)
-    }
-
     /// Keeps trust up for as long as the value lives.
     pub(crate) fn need_trust(self: &Arc<Self>) -> TrustNeed {
         self.trusting.fetch_add(1, Ordering::AcqRel);
         // If there is time, the next beat is soon enough.
-        if self.ledger().renewal_due() <= Moment::now().plus(2 * self.beat()) {
+        if self.ledger().renewal_due() <= Moment::now().plus(2 * self.times.beat()) {
             self.trust_wanted.notify_one();
         }
         TrustNeed(self.clone())
@@ -378,7 +375,7 @@ impl ServerSession {
     /// Whether trust lasts long enough for one renewal.
     pub(crate) fn is_trusted_for_long(&self) -> bool {
         let (now, ledger) = (Moment::now(), self.ledger());
-        ledger.until() > now.plus(self.timeout / 3) && ledger.suffices(now)
+        ledger.until() > now.plus(self.times.hand_over()) && ledger.suffices(now)
     }
 
     /// Whether the session is trusted for long enough to begin a hold.

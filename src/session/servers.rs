@@ -17,6 +17,7 @@ use zookeeper_client::{Acl, Acls, Client, Connector, CreateMode, SessionInfo};
 
 use crate::error::{Error, HostFailure, Result, Unanswered};
 use crate::options::Options;
+use crate::session::times::Times;
 use crate::session::trust::Moment;
 use crate::session::{addresses, connector};
 
@@ -238,7 +239,7 @@ impl Servers {
 
     /// Tries the hosts, to find out why they do not answer.
     async fn try_hosts(&self, target: &Target) {
-        self.set_failures(addresses::failures(&target.hosts, target.session_timeout() / 8).await);
+        self.set_failures(addresses::failures(&target.hosts, Times::of(target.session_timeout()).host()).await);
     }
 
     fn lock_target(&self) -> MutexGuard<'_, Result<Option<Target>>> {
@@ -269,7 +270,7 @@ impl Servers {
     /// meanwhile.
     async fn connect_to(&self, target: &Target, is_first: bool) -> Result<(Client, Moment)> {
         let tries = async {
-            tokio::time::sleep(target.session_timeout() / 8).await;
+            tokio::time::sleep(Times::of(target.session_timeout()).host()).await;
             self.try_hosts(target).await;
             pending().await
         };

@@ -162,7 +162,7 @@ impl ServerSession {
         let now = Moment::now();
         let mut under_way = self.check_under_way.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((sent, slot)) = &*under_way
-            && now.since(*sent) < self.timeout() / 8
+            && now.since(*sent) < self.times().shared()
             && let Some(slot) = slot.upgrade()
         {
             return shared(slot.subscribe());
@@ -194,7 +194,7 @@ async fn list_next(one: UnderWay, semaphore: Arc<Semaphore>, permits: u32, slot:
         tokio::task::yield_now().await;
     }
     // A caller that does not poll its listing holds nobody up for long.
-    let permit = timeout(zk.timeout() / 8, semaphore.acquire_many(permits)).await;
+    let permit = timeout(zk.times().shared(), semaphore.acquire_many(permits)).await;
     // From now on it is too late to share it.
     if let Some(listings) = zk.lock_listings().get_mut(&one.path) {
         listings.next = None;

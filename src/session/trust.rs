@@ -12,6 +12,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::session::times::Times;
+
 /// An instant of the system's boot time: it runs on during sleep, and nobody can set it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(Duration);
@@ -66,7 +68,7 @@ pub(crate) struct Exchange {
 /// What a session knows of its own life.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    timeout: Duration,
+    times: Times,
     /// Exchanges that a later write can turn into trust, oldest first.
     candidates: VecDeque<Exchange>,
     trusted_until: Moment,
@@ -84,7 +86,7 @@ impl Ledger {
     pub(crate) fn new(timeout: Duration, created: Option<Moment>, now: Moment) -> Self {
         let until = created.map_or(now, |created| created.plus(timeout));
         Self {
-            timeout,
+            times: Times::of(timeout),
             candidates: VecDeque::new(),
             trusted_until: until,
             newest_answer: now,
@@ -94,11 +96,6 @@ impl Ledger {
         }
     }
 
-    /// How long a touch may take from a follower to the leader.
-    fn ride(&self) -> Duration {
-        self.timeout / 3
-    }
-
     /// How long an answered write alone is trusted that was sent at `sent`: what two pings of the client and the ride
     /// of the first leave of the timeout, if the process may have stood still as long as it was not seen to run. A ping
     /// is late by one stall, since its timer goes on meanwhile, but by every sleep, which its timer sleeps through.
@@ -106,12 +103,12 @@ impl Ledger {
         let before = self.awake.iter().copied().filter(|&awake| awake < sent).chain([sent]);
         let gaps = before.clone().zip(before.skip(1)).map(|(one, next)| next.since(one));
         let slept: Duration = self.sleeps.iter().map(|(_, by)| *by).sum();
-        (self.timeout * 7 / 15).saturating_sub(gaps.max().unwrap_or_default() + slept)
+        self.times.single_write().saturating_sub(gaps.max().unwrap_or_default() + slept)
     }
 
     /// Notes that the machine has slept since the process was last seen to run.
     pub(crate) fn slept(&mut self, now: Moment, by: Duration) {
-        while self.sleeps.front().is_some_and(|(at, _)| now.since(*at) > self.timeout) {
+        while self.sleeps.front().is_some_and(|(at, _)| now.since(*at) > self.times.session_timeout()) {
             self.sleeps.pop_front();
         }
         if !by.is_zero() {
@@ -122,11 +119,11 @@ impl Ledger {
     /// Notes that the process is running with a connection; called often, so that a stall shows as a gap, and a lost
     /// connection as well: while a session is taken back, nothing of it reaches the leader.
     pub(crate) fn awake(&mut self, now: Moment) {
-        if now.since(self.last_awake()) >= self.timeout / 64 {
+        if now.since(self.last_awake()) >= self.times.grain() {
             self.awake.push_back(now);
         }
         // Older pings than a timeout are worth nothing, and the gap before them with them.
-        while self.awake.get(1).is_some_and(|second| now.since(*second) > self.timeout) {
+        while self.awake.get(1).is_some_and(|second| now.since(*second) > self.times.session_timeout()) {
             self.awake.pop_front();
         }
     }
@@ -149,30 +146,30 @@ impl Ledger {
     /// A write sent at `sent` was answered: what rode to the leader before it has arrived.
     fn prove(&mut self, sent: Moment) {
         while let Some(candidate) =
-            self.candidates.front().filter(|first| first.answered.plus(self.ride()) <= sent)
+            self.candidates.front().filter(|first| first.answered.plus(self.times.ride()) <= sent)
         {
-            self.trusted_until = self.trusted_until.max(candidate.sent.plus(self.timeout));
+            self.trusted_until = self.trusted_until.max(candidate.sent.plus(self.times.session_timeout()));
             self.candidates.pop_front();
         }
-        if sent.plus(self.timeout * 7 / 15) > self.trusted_until {
+        if sent.plus(self.times.single_write()) > self.trusted_until {
             self.trusted_until = self.trusted_until.max(sent.plus(self.cold(sent)));
         }
     }
 
     fn keep(&mut self, exchange: Exchange) {
         // One candidate in a while is enough; without writes the old ones are of no use.
-        let stale = |first: &Exchange| first.sent.plus(self.timeout) <= exchange.answered;
+        let stale = |first: &Exchange| first.sent.plus(self.times.session_timeout()) <= exchange.answered;
         while self.candidates.front().is_some_and(stale) {
             self.candidates.pop_front();
         }
-        if self.candidates.back().is_none_or(|last| last.sent.plus(self.timeout / 64) <= exchange.sent) {
+        if self.candidates.back().is_none_or(|last| last.sent.plus(self.times.grain()) <= exchange.sent) {
             self.candidates.push_back(exchange);
         }
     }
 
     /// The end of trust, as far as is known now. It never moves back.
     pub(crate) fn until(&self) -> Moment {
-        self.trusted_until.minus(self.timeout / 64)
+        self.trusted_until.minus(self.times.lateness())
     }
 
     /// Whether trust lasts long enough to begin a hold: until it is renewed, if the servers answer.
@@ -180,37 +177,37 @@ impl Ledger {
         let renewed = if self.is_renewed_by_one() {
             now
         } else {
-            now.max(self.candidates.front().map_or(now, |first| first.answered).plus(self.ride()))
+            now.max(self.candidates.front().map_or(now, |first| first.answered).plus(self.times.ride()))
         };
-        self.until() > renewed.plus(self.timeout / 8)
+        self.until() > renewed.plus(self.times.spare_trust())
     }
 
     /// Whether a single write is trusted for long enough to renew trust again and again.
     fn is_renewed_by_one(&self) -> bool {
-        self.cold(self.last_awake()) > self.timeout / 4
+        self.cold(self.last_awake()) > self.times.enough_by_one_write()
     }
 
     /// Whether the newest answer is younger than half of the timeout.
     pub(crate) fn is_fresh(&self, now: Moment) -> bool {
-        now.since(self.newest_answer) <= self.timeout / 2
+        now.since(self.newest_answer) <= self.times.suspended()
     }
 
     /// When freshness ends unless an answer comes.
     pub(crate) fn fresh_until(&self) -> Moment {
-        self.newest_answer.plus(self.timeout / 2)
+        self.newest_answer.plus(self.times.suspended())
     }
 
     /// When the next request is due that keeps up trust.
     pub(crate) fn renewal_due(&self) -> Moment {
         // Trust may last for longer than a hold is called fresh.
-        self.proof_due().min(self.newest_answer.plus(self.timeout / 3))
+        self.proof_due().min(self.newest_answer.plus(self.times.answer_due()))
     }
 
     /// When the next write is due: a third of a timeout before the end, and no sooner than it proves something.
     fn proof_due(&self) -> Moment {
-        let spare = self.trusted_until.minus(self.timeout / 3);
-        let latest = self.trusted_until.minus(self.timeout / 4);
-        let mut rides = self.candidates.iter().map(|candidate| candidate.answered.plus(self.ride()));
+        let spare = self.trusted_until.minus(self.times.renewal());
+        let latest = self.trusted_until.minus(self.times.latest_renewal());
+        let mut rides = self.candidates.iter().map(|candidate| candidate.answered.plus(self.times.ride()));
         let Some(first) = rides.next() else {
             return self.last_awake();
         };
@@ -220,7 +217,7 @@ impl Ledger {
         }
         if self.is_renewed_by_one() {
             // By the single-write rule a write gains something all the same, but not every write should have to.
-            return spare.max(self.newest_proof.plus(self.timeout / 24));
+            return spare.max(self.newest_proof.plus(self.times.between_single_writes()));
         }
         spare.max(first)
     }
