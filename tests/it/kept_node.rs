@@ -6,12 +6,14 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use testbed::frames::Op;
-use testbed::proxy::{Proxy, Request};
+use testbed::proxy::Request;
+use tokio::runtime::Builder;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission, Stat};
 use zookeeper_recipes::{Error, KeptNode, Session, SessionState};
 
-use crate::support::{World, hosts, polled, soon};
+use crate::support::{World, polled, soon};
 
 const DATA: &[u8] = b"10.0.0.7:8080";
 
@@ -260,31 +262,35 @@ impl Wake for HoldsUp {
     }
 }
 
-/// The task that keeps the node reports that it is absent, and creates it in the same poll.
+/// The task that keeps the node reports that it is absent, and creates it in the same poll. Its runtime runs when the report is
+/// awaited, and not before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn removal_waits_for_a_create_that_is_about_to_be_sent() {
     let world = World::calm().await;
     world.make_path().await;
-    let proxy = Proxy::start(&hosts()).await.expect("a proxy");
-    proxy.refuse();
-    let session = Session::lazy(proxy.hosts()).expect("a session");
     let path = format!("{}/member", world.path);
-    let node = session.keep_node(&path, DATA).expect("a valid path");
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let node = {
+        let _entered = runtime.enter();
+        world.session.keep_node(&path, DATA).expect("a valid path")
+    };
     let ((is_woken, mut wakes), (goes_on, wait)) = (unbounded_channel(), mpsc::channel());
     let waker = Waker::from(Arc::new(HoldsUp { is_woken, wait: Shared::new(wait) }));
     let mut created = Box::pin(node.created());
     assert!(created.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-    proxy.heal();
+    let (ends, end) = oneshot::channel::<()>();
+    let thread = std::thread::spawn(move || drop(runtime.block_on(end)));
     soon("the task that keeps it", wakes.recv()).await;
     drop(created);
     let mut removal = Box::pin(node.remove());
     let early = polled(1, &mut removal).await;
     // If it has looked for the node, it has the answer now.
-    soon("an answer", session.client().expect("a client").check_stat("/")).await.expect("answered");
+    soon("an answer", world.session.client().expect("a client").check_stat("/")).await.expect("answered");
     drop(goes_on);
     let removed = if let Some(early) = early { early } else { soon("the removal", removal).await };
     removed.expect("removed");
-    soon("the create", proxy.wait_for(|one| is_create(one, &path) && one.answer.is_some())).await;
+    soon("the create", world.proxy.wait_for(|one| is_create(one, &path) && one.answer.is_some())).await;
     assert!(world.admin.check_stat(&path).await.expect("asked").is_none(), "it is there still");
-    session.close().await.expect("closed");
+    drop(ends);
+    thread.join().expect("no panic");
 }
