@@ -449,7 +449,7 @@ impl Target {
         if connector::needs_names(&connector) {
             return connector.connect(&self.hosts).await;
         }
-        let hosts = addresses::expand(&self.hosts, self.session_timeout() / 8).await;
+        let hosts = addresses::expand(&self.hosts, Times::of(self.session_timeout()).host()).await;
         connector.connect(&hosts).await
     }
 
