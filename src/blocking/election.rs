@@ -81,7 +81,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// [`Error::SessionEnded`] if the thread cannot be started.
+    /// [`Error::SessionEnded`](crate::Error::SessionEnded) if the thread cannot be started.
     pub fn run(&self, term: impl FnMut(&Term) + Send + 'static) -> Result<Candidate> {
         Candidate::start(self.inner.campaigns(), &self.runtime, term)
     }
@@ -127,7 +127,7 @@ impl Term {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
+    /// [`Error::InvalidInput`](crate::Error::InvalidInput) where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
     ///
     /// # Examples
     ///
@@ -150,7 +150,7 @@ impl Term {
     ///
     /// # Errors
     ///
-    /// As there; [`Error::InvalidInput`] where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
+    /// As there; [`Error::InvalidInput`](crate::Error::InvalidInput) where [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
     pub fn proclaim(&self, data: impl Into<Vec<u8>>) -> Result<()> {
         self.monitor.proclaim(data.into())
     }

@@ -48,7 +48,7 @@ pub enum Standing {
     Ended,
 }
 
-/// A candidate of an [`Election`] that runs in the background, from [`Election::run`].
+/// A candidate of an [`Election`](crate::Election) that runs in the background, from [`Election::run`](crate::Election::run).
 ///
 /// Dropping it ends the term at its next `await` and resigns, or withdraws the candidate, in the background.
 /// [`stop`](Self::stop) lets the term finish. The candidate keeps its session open.
