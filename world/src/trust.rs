@@ -1,0 +1,38 @@
+//! Trust as one bit, for the explorer: the world takes it away before it lets a session expire.
+
+use machine::{Moment, Trust};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Bit {
+    pub(crate) is_trusted: bool,
+    /// The servers may be about to end the session, so answers prove nothing.
+    pub(crate) is_doubted: bool,
+}
+
+impl Bit {
+    pub(crate) fn new() -> Self {
+        Self { is_trusted: true, is_doubted: false }
+    }
+}
+
+impl Trust for Bit {
+    fn answered(&mut self, by_quorum: bool, _: Moment, _: Moment) {
+        self.is_trusted |= by_quorum && !self.is_doubted;
+    }
+
+    fn until(&self) -> Moment {
+        Moment(if self.is_trusted { u64::MAX } else { 0 })
+    }
+
+    fn due(&self) -> Moment {
+        Moment(0)
+    }
+
+    fn is_recent(&self, _: Moment, _: Moment) -> bool {
+        true
+    }
+
+    fn renewed(&mut self, _: Moment) {
+        *self = Self::new();
+    }
+}

@@ -1,0 +1,666 @@
+//! Servers, clients and faults as one state that steps.
+
+use machine::{
+    Action, Aside, Ask, Change, Connection, End, Event, HoldState, Kind, Ledger, Moment, Node, Op, Outcome, Path,
+    Place, Stage, Timer, Trust, Watch,
+};
+
+use crate::client::{Client, Flight, User};
+use crate::server::{By, Log, Znode, Zxid};
+use crate::trust::Bit;
+
+/// How the world takes trust away.
+pub(crate) trait Doubt: Trust {
+    fn doubt(&mut self, is_doubted: bool);
+    fn is_doubted(&self) -> bool;
+}
+
+impl Doubt for Bit {
+    fn doubt(&mut self, is_doubted: bool) {
+        self.is_doubted = is_doubted;
+        self.is_trusted &= !is_doubted;
+    }
+
+    fn is_doubted(&self) -> bool {
+        self.is_doubted
+    }
+}
+
+impl Doubt for Ledger {
+    fn doubt(&mut self, _: bool) {}
+
+    fn is_doubted(&self) -> bool {
+        false
+    }
+}
+
+/// How many faults of each kind there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Budget {
+    pub(crate) cuts: u16,
+    /// Sessions that expire.
+    pub(crate) expiries: u16,
+    /// Sessions that the client gives up before the servers do.
+    pub(crate) early: u16,
+    /// Nodes that are deleted by hand.
+    pub(crate) hand: u16,
+    /// Handles that are dropped.
+    pub(crate) drops: u16,
+    /// Looks of the clock at holds, after which they are watched.
+    pub(crate) ticks: u16,
+    /// Slow looks.
+    pub(crate) looks: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct World<T> {
+    pub(crate) log: Log,
+    pub(crate) clients: Vec<Client<T>>,
+    pub(crate) budget: Budget,
+    was_cut: bool,
+    pub(crate) now: Moment,
+    /// Time passes: a simulation, and no exploration.
+    is_timed: bool,
+    timeout: u64,
+    pub(crate) broken: Option<&'static str>,
+    pub(crate) grants: Aside<u32>,
+}
+
+/// A step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    Start(usize, usize),
+    Release(usize, usize),
+    Downgrade(usize, usize),
+    Drop(usize, usize),
+    /// The quorum commits the client's next write.
+    Commit(usize),
+    /// Its server answers its next read.
+    Answer(usize),
+    /// A task reads an answer that came before a cut.
+    Late(usize),
+    /// Its server applies the next transaction.
+    Advance(usize),
+    /// `answered`: what the server could answer had come, and was not read.
+    Cut {
+        client: usize,
+        answered: bool,
+    },
+    Up {
+        client: usize,
+        to: Zxid,
+        backwards: bool,
+    },
+    /// A request of a lost connection is applied, or is not.
+    Ghost(usize, bool),
+    Timer(usize, Timer),
+    EndTrust(usize),
+    Expire(usize),
+    Early(usize),
+    /// The session that was given up ends.
+    Orphan(usize),
+    Hand(usize),
+    CutOff(usize),
+    Heal(usize),
+}
+
+impl<T: Doubt> World<T> {
+    pub(crate) fn new(
+        users: &[Vec<User>],
+        budget: Budget,
+        is_timed: bool,
+        timeout: u64,
+        trust: impl Fn() -> T,
+    ) -> Self {
+        let client =
+            |(index, users): (usize, &Vec<User>)| Client::new(index as u64 + 1, timeout, trust(), users.clone());
+        Self {
+            log: Log::default(),
+            clients: users.iter().enumerate().map(client).collect(),
+            budget,
+            was_cut: false,
+            now: Moment(1),
+            is_timed,
+            timeout,
+            broken: None,
+            grants: Aside(0),
+        }
+    }
+
+    /// What can happen next.
+    pub(crate) fn acts(&self, acts: &mut Vec<Act>) {
+        for c in 0..self.clients.len() {
+            self.acts_of_users(c, acts);
+            self.acts_of_connection(c, acts);
+            self.acts_of_session(c, acts);
+        }
+        if self.budget.hand > 0 {
+            let stands = self.log.nodes.iter().enumerate().filter(|(_, node)| node.stands());
+            acts.extend(stands.map(|(n, _)| Act::Hand(n)));
+        }
+    }
+
+    fn acts_of_users(&self, c: usize, acts: &mut Vec<Act>) {
+        let client = &self.clients[c];
+        for (u, user) in client.users.iter().enumerate() {
+            let stage = user.op.and_then(|op| client.machine.op(op)).map(|one| one.stage);
+            match stage {
+                None if user.left > 0 => acts.push(Act::Start(c, u)),
+                Some(Stage::Held) => acts.push(Act::Release(c, u)),
+                _ => {}
+            }
+            let may_downgrade = |one: &machine::Acquisition| {
+                one.stage == Stage::Held && one.kind == Kind::Write && one.change == Change::None
+            };
+            if user.downgrades && user.op.and_then(|op| client.machine.op(op)).is_some_and(may_downgrade) {
+                acts.push(Act::Downgrade(c, u));
+            }
+            if self.budget.drops > 0 && stage.is_some() {
+                acts.push(Act::Drop(c, u));
+            }
+        }
+    }
+
+    fn acts_of_connection(&self, c: usize, acts: &mut Vec<Act>) {
+        let client = &self.clients[c];
+        if client.is_up {
+            let next = client.flight.iter().find(|one| one.committed.is_none());
+            if client.closed == 0 && !client.is_cut_off && next.is_some_and(|next| next.ask.is_write()) {
+                acts.push(Act::Commit(c));
+            }
+            let is_read = client.flight.front().is_some_and(|one| !one.ask.is_write());
+            if is_read && !client.is_behind_a_late_answer() {
+                acts.push(Act::Answer(c));
+            }
+            if client.seen < self.log.end && !client.is_cut_off {
+                acts.push(Act::Advance(c));
+            }
+            if self.budget.cuts > 0 && client.is_busy() {
+                acts.push(Act::Cut { client: c, answered: false });
+                if self.answered(c).next().is_some() {
+                    acts.push(Act::Cut { client: c, answered: true });
+                }
+                if self.is_timed && !client.is_cut_off {
+                    acts.push(Act::CutOff(c));
+                }
+            }
+            if client.is_cut_off {
+                acts.push(Act::Heal(c));
+            }
+        } else {
+            let last = if client.closed == 0 { self.log.end } else { client.seen };
+            for to in client.seen..=last {
+                acts.push(Act::Up { client: c, to, backwards: false });
+                if self.fired(c, client.seen, to).len() > 1 {
+                    acts.push(Act::Up { client: c, to, backwards: true });
+                }
+            }
+            if self.budget.early > 0 && client.closed == 0 && client.is_busy() {
+                acts.push(Act::Early(c));
+            }
+        }
+        if !client.late.is_empty() {
+            acts.push(Act::Late(c));
+        }
+        if !client.ghosts.is_empty() {
+            acts.extend([Act::Ghost(c, true), Act::Ghost(c, false)]);
+        }
+    }
+
+    fn acts_of_session(&self, c: usize, acts: &mut Vec<Act>) {
+        let client = &self.clients[c];
+        if !self.is_timed {
+            let is_young = |one: &machine::Acquisition| one.stage == Stage::Held && one.age < 2;
+            if self.budget.ticks > 0 && client.machine.ops().any(|(_, one)| is_young(one)) {
+                acts.push(Act::Timer(c, Timer::Tick));
+            }
+            if self.budget.looks > 0 && client.is_busy() {
+                acts.push(Act::Timer(c, Timer::SlowLook));
+            }
+        }
+        for (timer, at) in &client.timers {
+            let may = match timer {
+                // A server that takes longer to apply a request of a lost connection is assumed away.
+                Timer::Late(_) => client.ghosts.is_empty(),
+                Timer::TrustEnds | Timer::Resume | Timer::Prove => true,
+                Timer::Tick | Timer::SlowLook | Timer::CloseBy => self.is_timed,
+            };
+            if may && (!self.is_timed || *at <= self.now) {
+                acts.push(Act::Timer(c, *timer));
+            }
+        }
+        if client.closed == 0 {
+            if self.is_timed {
+                if client.touched.plus(self.timeout) < self.now {
+                    acts.push(Act::Expire(c));
+                }
+            } else if self.budget.expiries > 0 {
+                if client.machine.trust.is_doubted() && client.machine.trust.until() == Moment(0) {
+                    acts.push(Act::Expire(c));
+                } else if client.is_busy() {
+                    acts.push(Act::EndTrust(c));
+                }
+            }
+        }
+        if client.orphan.is_some() {
+            acts.push(Act::Orphan(c));
+        }
+    }
+
+    pub(crate) fn step(&mut self, act: Act) {
+        match act {
+            Act::Start(c, u) => {
+                let user = &mut self.clients[c].users[u];
+                user.left -= 1;
+                let op = Op::try_from(u).expect("they are few") * 64 + Op::from(user.left);
+                user.op = Some(op);
+                let (path, kind, waits) = (user.path, user.kind, user.waits);
+                self.handle(c, Event::Acquire { op, path, kind, waits });
+            }
+            Act::Release(c, u) => {
+                let op = self.clients[c].users[u].op.expect("it holds");
+                self.handle(c, Event::Release(op));
+            }
+            Act::Downgrade(c, u) => {
+                let op = self.clients[c].users[u].op.expect("it holds");
+                self.handle(c, Event::Downgrade(op));
+            }
+            Act::Drop(c, u) => {
+                self.budget.drops -= 1;
+                let op = self.clients[c].users[u].op.take().expect("it has one");
+                self.handle(c, Event::Abandon(op));
+            }
+            Act::Commit(c) => self.commit(c),
+            Act::Answer(c) => self.read(c),
+            Act::Late(c) => {
+                let (ask, sent, outcome) = self.clients[c].late.pop_front().expect("there is one");
+                self.handle(c, Event::Answer { ask, sent, is_stale: true, outcome });
+                self.answer_writes(c);
+            }
+            Act::Advance(c) => self.advance(c),
+            Act::Cut { client, answered } => {
+                self.budget.cuts -= 1;
+                self.was_cut = true;
+                self.cut(client, answered);
+            }
+            Act::Up { client, to, backwards } => self.reconnect(client, to, backwards),
+            Act::Ghost(c, is_applied) => {
+                if let Some((ask, owner)) = self.clients[c].ghosts.pop_front().filter(|_| is_applied) {
+                    self.log.commit(ask, owner);
+                }
+            }
+            Act::Timer(c, timer) => {
+                self.clients[c].timers.remove(&timer);
+                match timer {
+                    Timer::Tick if !self.is_timed => self.budget.ticks -= 1,
+                    Timer::SlowLook if !self.is_timed => self.budget.looks -= 1,
+                    _ => {}
+                }
+                self.handle(c, Event::Timer(timer));
+            }
+            Act::EndTrust(c) => {
+                self.clients[c].machine.trust.doubt(true);
+                let now = self.now;
+                self.clients[c].set(Timer::TrustEnds, now);
+            }
+            Act::Expire(c) => {
+                self.budget.expiries = self.budget.expiries.saturating_sub(1);
+                let session = self.clients[c].session;
+                self.log.delete(|node| node.owner == session, By::Session);
+                let client = &mut self.clients[c];
+                client.closed = self.log.end;
+                client.ghosts.retain(|(_, owner)| *owner != session);
+            }
+            Act::Early(c) => {
+                self.budget.early -= 1;
+                self.clients[c].orphan = Some(self.clients[c].session);
+                self.renew(c);
+            }
+            Act::Orphan(c) => {
+                let session = self.clients[c].orphan.take().expect("there is one");
+                self.log.delete(|node| node.owner == session, By::Session);
+                self.clients[c].ghosts.retain(|(_, owner)| *owner != session);
+            }
+            Act::Hand(n) => {
+                self.budget.hand -= 1;
+                let (path, name) = (self.log.nodes[n].path, self.log.nodes[n].name);
+                self.log.delete(|node| (node.path, node.name) == (path, name), By::Hand);
+            }
+            Act::CutOff(c) => {
+                self.budget.cuts -= 1;
+                self.clients[c].is_cut_off = true;
+            }
+            Act::Heal(c) => self.clients[c].is_cut_off = false,
+        }
+        self.check();
+    }
+
+    fn handle(&mut self, c: usize, event: Event) {
+        let held = self.in_stage(c, |stage| stage == Stage::Held);
+        let proving = self.in_stage(c, |stage| matches!(stage, Stage::Queuing(Place::Proving { .. })));
+        self.clients[c].machine.handle(self.now, event);
+        self.check_grants(c, &held, &proving);
+        let actions: Vec<Action> = self.clients[c].machine.actions().collect();
+        let (now, is_timed) = (self.now, self.is_timed);
+        let client = &mut self.clients[c];
+        for action in actions {
+            match action {
+                Action::Send(ask) if client.is_up => {
+                    client.flight.push_back(Flight { ask, sent: now, committed: None });
+                }
+                Action::Send(_) => self.broken = Some("sends without a connection"),
+                Action::Unwatch(watch) => client.watches.retain(|(one, _)| *one != watch),
+                Action::Timer(Timer::Tick | Timer::TrustEnds, _) if !is_timed => {}
+                Action::Timer(timer, at) => client.set(timer, if is_timed { at } else { Moment(0) }),
+                Action::Replace => self.broken = Some("another session in place of ours"),
+                Action::Wake(_) | Action::End { .. } => {}
+            }
+        }
+        // The callers read how their acquisitions ended.
+        for user in 0..self.clients[c].users.len() {
+            let client = &mut self.clients[c];
+            let Some(op) = client.users[user].op else { continue };
+            if let Some(Stage::Over(end)) = client.machine.op(op).map(|one| one.stage) {
+                client.users[user].op = None;
+                if end == End::Released {
+                    self.check_release(c, op);
+                }
+                self.handle(c, Event::Abandon(op));
+            }
+        }
+    }
+
+    fn commit(&mut self, c: usize) {
+        let client = &mut self.clients[c];
+        let next = client.flight.iter_mut().find(|one| one.committed.is_none()).expect("offered");
+        let outcome = self.log.commit(next.ask, client.session);
+        next.committed = Some((self.log.end, outcome));
+        client.touched = self.now;
+        client.machine.trust.doubt(false);
+        self.answer_writes(c);
+    }
+
+    fn answer_writes(&mut self, c: usize) {
+        loop {
+            let client = &mut self.clients[c];
+            let seen = client.seen;
+            let is_answered =
+                |one: &&Flight| one.committed.as_ref().is_some_and(|(committed, _)| *committed <= seen);
+            if client.flight.front().filter(is_answered).is_none() || client.is_behind_a_late_answer() {
+                return;
+            }
+            if let Some(Flight { ask, sent, committed: Some((_, outcome)) }) = client.flight.pop_front() {
+                self.handle(c, Event::Answer { ask, sent, is_stale: false, outcome });
+            }
+        }
+    }
+
+    fn read(&mut self, c: usize) {
+        let client = &mut self.clients[c];
+        let Some(Flight { ask, sent, .. }) = client.flight.pop_front() else { return };
+        if !client.is_cut_off {
+            client.touched = self.now;
+        }
+        let outcome = self.log.read(ask, client.seen);
+        self.watch(c, ask, &outcome);
+        self.handle(c, Event::Answer { ask, sent, is_stale: false, outcome });
+        self.answer_writes(c);
+    }
+
+    /// Sets the watch of a request that was answered.
+    fn watch(&mut self, c: usize, ask: Ask, outcome: &Outcome) {
+        let (watch, path, name) = match ask {
+            Ask::Watch { op, path, name } => (Watch::Predecessor(op, name), path, name),
+            Ask::WatchOwn { op, path, name } => (Watch::Own(op, name), path, name),
+            _ => return,
+        };
+        if let (Outcome::Stat { .. }, Some(node)) = (outcome, self.log.find(path, name)) {
+            self.clients[c].watches.push((watch, node.created));
+        }
+    }
+
+    fn fired(&self, c: usize, from: Zxid, to: Zxid) -> Vec<Watch> {
+        let gone = |created: Zxid| {
+            self.log.nodes.iter().any(|node| node.created == created && node.goes_between(from, to))
+        };
+        let watches = self.clients[c].watches.iter().filter(|(_, created)| gone(*created));
+        let mut fired: Vec<Watch> = watches.map(|(watch, _)| *watch).collect();
+        fired.sort_unstable();
+        fired
+    }
+
+    fn fire(&mut self, c: usize, from: Zxid, to: Zxid, backwards: bool) {
+        let mut fired = self.fired(c, from, to);
+        self.clients[c].watches.retain(|(watch, _)| !fired.contains(watch));
+        if backwards {
+            fired.reverse();
+        }
+        for watch in fired {
+            self.handle(c, Event::Fired { watch, is_deleted: true });
+        }
+    }
+
+    fn advance(&mut self, c: usize) {
+        let client = &mut self.clients[c];
+        client.seen += 1;
+        let (seen, is_over) = (client.seen, client.closed == client.seen);
+        self.fire(c, seen - 1, seen, false);
+        if is_over {
+            return self.renew(c);
+        }
+        self.answer_writes(c);
+    }
+
+    /// The answers that may have come before a cut.
+    fn answered(&self, c: usize) -> impl Iterator<Item = (Ask, Moment, Outcome)> {
+        let client = &self.clients[c];
+        let mut seen = client.seen;
+        client.flight.iter().map_while(move |one| {
+            let outcome = match &one.committed {
+                _ if client.closed != 0 => return None,
+                None if one.ask.is_write() => return None,
+                None => self.log.read(one.ask, seen),
+                Some((at, _)) if !self.fired(c, seen, seen.max(*at)).is_empty() => return None,
+                Some((at, outcome)) => {
+                    seen = seen.max(*at);
+                    outcome.clone()
+                }
+            };
+            Some((one.ask, one.sent, outcome))
+        })
+    }
+
+    fn cut(&mut self, c: usize, answered: bool) {
+        let late: Vec<_> = if answered { self.answered(c).collect() } else { Vec::new() };
+        for (ask, _, outcome) in &late {
+            self.watch(c, *ask, outcome);
+        }
+        let client = &mut self.clients[c];
+        (client.is_up, client.is_cut_off) = (false, false);
+        let lost = client.flight.split_off(late.len());
+        client.flight.clear();
+        client.late.extend(late);
+        if client.closed == 0 {
+            let may_be_applied = |one: &&Flight| {
+                one.committed.is_none()
+                    && matches!(one.ask, Ask::Create { .. } | Ask::Delete { .. } | Ask::Replace { .. })
+            };
+            client.ghosts.extend(lost.iter().filter(may_be_applied).map(|one| (one.ask, client.session)));
+        }
+        // What is behind an answer of the same acquisition that nobody has read is read after it.
+        let late_ops: Vec<_> = client.late.iter().map(|(ask, ..)| ask.op()).collect();
+        let (behind, lost): (Vec<_>, Vec<_>) = lost.into_iter().partition(|one| late_ops.contains(&one.ask.op()));
+        client.late.extend(behind.into_iter().map(|one| (one.ask, one.sent, Outcome::Unknown)));
+        self.handle(c, Event::Connection(Connection::Down));
+        for Flight { ask, sent, .. } in lost {
+            self.handle(c, Event::Answer { ask, sent, is_stale: true, outcome: Outcome::Unknown });
+        }
+    }
+
+    fn reconnect(&mut self, c: usize, to: Zxid, backwards: bool) {
+        if self.clients[c].closed != 0 {
+            return self.renew(c);
+        }
+        let client = &mut self.clients[c];
+        let from = std::mem::replace(&mut client.seen, to);
+        (client.is_up, client.touched) = (true, self.now);
+        // Watches are set again before anything else is asked.
+        self.fire(c, from, to, backwards);
+        self.handle(c, Event::Connection(Connection::Up));
+    }
+
+    /// The session is over for the client. A quorum makes the next one.
+    fn renew(&mut self, c: usize) {
+        let (end, clients, now) = (self.log.end, self.clients.len() as u64, self.now);
+        let client = &mut self.clients[c];
+        (client.is_up, client.seen, client.closed, client.is_cut_off, client.touched) =
+            (false, end, 0, false, now);
+        client.session += clients;
+        client.flight.clear();
+        client.late.clear();
+        client.watches.clear();
+        client.timers.clear();
+        let over = client.orphan.is_none();
+        client.ghosts.retain(|_| !over);
+        let session = client.session;
+        self.handle(c, Event::Connection(Connection::Expired));
+        self.clients[c].is_up = true;
+        self.handle(c, Event::Renewed { session, nonce: session });
+    }
+
+    /// Clients ping while they have a connection that carries.
+    pub(crate) fn ping(&mut self) {
+        for client in self.clients.iter_mut().filter(|one| one.is_up && !one.is_cut_off && one.closed == 0) {
+            client.touched = self.now;
+        }
+    }
+
+    /// Prints where everybody stands.
+    pub(crate) fn show(&self) {
+        self.log.nodes.iter().for_each(|node| println!("{node:?}"));
+        for client in &self.clients {
+            println!(
+                "session {}, up {}, timers {:?}, flight {:?}, late {:?}",
+                client.session, client.is_up, client.timers, client.flight, client.late
+            );
+            client.machine.ops().for_each(|(op, one)| println!("  {op}: {one:?}"));
+            println!("  {:?} {:?}", client.machine.rows, client.machine.leaving);
+        }
+    }
+
+    // What is checked.
+
+    fn node_of(&self, c: usize, op: Op) -> Option<&Znode> {
+        let one = self.clients[c].machine.op(op)?;
+        match one.node {
+            Node::There { name, .. } => self.log.find(one.path, name),
+            _ => None,
+        }
+    }
+
+    fn in_stage(&self, c: usize, is: impl Fn(Stage) -> bool) -> Vec<Op> {
+        self.clients[c].machine.ops().filter(|(_, one)| is(one.stage)).map(|(op, _)| op).collect()
+    }
+
+    fn check(&mut self) {
+        let mut held: Vec<(Path, Kind)> = Vec::new();
+        for (c, client) in self.clients.iter().enumerate() {
+            for (op, one) in client.machine.ops() {
+                // A hold whose node was deleted by hand learns of it by its watch.
+                let is_by_hand = || self.node_of(c, op).is_some_and(|node| node.by == By::Hand);
+                if client.machine.state(self.now, op) == Some(HoldState::Held) && !is_by_hand() {
+                    // While the answer to a downgrade is under way, it may be a reader already.
+                    held.push((one.path, if one.change.is_open() { Kind::Read } else { one.kind }));
+                }
+            }
+        }
+        let excludes = |(at, (path, kind)): (usize, &(Path, Kind))| {
+            held[..at].iter().any(|(other, older)| other == path && kind.waits_for(*older))
+        };
+        if held.iter().enumerate().any(excludes) {
+            self.broken = Some("exclusion");
+        }
+    }
+
+    fn check_grants(&mut self, c: usize, held: &[Op], proving: &[Op]) {
+        for op in self.in_stage(c, |stage| stage == Stage::Held) {
+            if held.contains(&op) {
+                continue;
+            }
+            self.grants.0 += 1;
+            if self.clients[c].machine.state(self.now, op) != Some(HoldState::Held) {
+                self.broken = Some("a grant is trusted");
+            }
+            let Some(own) = self.node_of(c, op) else {
+                self.broken = Some("a grant has its node");
+                continue;
+            };
+            // A proof shows that it stood when the proof was committed.
+            if !own.stands_at(self.clients[c].seen) && !proving.contains(&op) {
+                self.broken = Some("a grant has its node");
+            } else if own.stands() && self.log.standing(own.path).any(|older| self.is_overtaken(older, own)) {
+                self.broken = Some("order");
+            }
+        }
+    }
+
+    /// Whether a live waiter was there before, and is excluded.
+    fn is_overtaken(&self, older: &Znode, own: &Znode) -> bool {
+        let waits = self.clients.iter().filter(|client| client.session == older.owner).any(|client| {
+            client.machine.ops().any(|(_, one)| {
+                matches!((one.stage, one.node), (Stage::Queuing(_), Node::There { name, .. }) if name == older.name)
+            })
+        });
+        waits && older.name.number < own.name.number && own.name.kind.waits_for(older.name.kind)
+    }
+
+    fn check_release(&mut self, c: usize, op: Op) {
+        let session = self.clients[c].session;
+        let is_its = |node: &&Znode| node.name.guid >> 32 == u128::from(session) << 32 | u128::from(op);
+        let mut nodes = self.log.nodes.iter().filter(is_its).peekable();
+        let is_honest = nodes.peek().is_none()
+            || nodes.any(|node| node.by == By::Owner || (node.by == By::Hand && self.was_cut));
+        if !is_honest {
+            self.broken = Some("honest release");
+        }
+    }
+
+    /// Nothing happens any more unless a user or a fault begins something.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.clients.iter().all(|client| {
+            let waits =
+                client.timers.keys().any(|timer| matches!(timer, Timer::Late(_) | Timer::Resume | Timer::Prove));
+            let is_open = client.is_up && !client.is_cut_off && client.closed == 0 && client.orphan.is_none();
+            let is_still = client.flight.is_empty() && client.late.is_empty() && client.ghosts.is_empty();
+            is_open && is_still && !waits && client.seen == self.log.end
+        })
+    }
+
+    /// Whether a waiter waits for nobody, for ever.
+    pub(crate) fn sleeps(&self) -> bool {
+        let sleeps = |one: &machine::Acquisition| match (one.stage, one.node) {
+            (Stage::Queuing(_), Node::There { name, .. }) => {
+                let excludes = |node: &Znode| node.name < name && one.kind.waits_for(node.name.kind);
+                !self.log.standing(one.path).any(excludes)
+            }
+            (Stage::Queuing(_) | Stage::Releasing, _) => true,
+            _ => false,
+        };
+        self.is_quiet() && self.clients.iter().any(|client| client.machine.ops().any(|(_, one)| sleeps(one)))
+    }
+
+    /// Whether a node is left that belongs to nobody.
+    pub(crate) fn has_left(&self) -> bool {
+        let is_owned = |node: &Znode| {
+            self.clients.iter().any(|client| {
+                let is_it = |one: &machine::Acquisition| {
+                    matches!(one.node, Node::There { name, .. } if (one.path, name) == (node.path, node.name))
+                };
+                client.session == node.owner && client.machine.ops().any(|(_, one)| is_it(one))
+            })
+        };
+        let stands = || self.log.nodes.iter().filter(|node| node.stands());
+        let is_clean = self.clients.iter().all(|client| client.machine.is_clean());
+        self.is_quiet() && (!is_clean || stands().any(|node| !is_owned(node)))
+    }
+}
