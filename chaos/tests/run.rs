@@ -41,7 +41,7 @@ async fn client_that_never_connects_fails() {
     let [journal, register] = ["journal", "register"].map(|name| folder.path().join(name));
     // No server listens on that port, and the end of its input stops the client.
     let client = Command::new(env!("CARGO_BIN_EXE_chaos"))
-        .args(["client", "c0.1", "127.0.0.1:1", "lock", "500", "quorum", "1"])
+        .args(["client", "c0.1", "127.0.0.1:1", "lock", "500", "1"])
         .args([journal, register])
         .stdin(Stdio::null())
         .output();
