@@ -16,13 +16,13 @@ const DASHBOARD: &str = include_str!("../../dashboard.json");
 /// Where the alert rules are.
 const OPERATING: &str = include_str!("../../../../docs/operating.md");
 
-/// The metrics that are documented.
+/// The metrics that are documented, but for those of jobs, which this service has none of.
 fn documented() -> BTreeSet<&'static str> {
-    let names: BTreeSet<_> = NAMES
+    let mut names: BTreeSet<_> = NAMES
         .lines()
         .filter_map(|line| line.strip_prefix("pub const ")?.split_once(": &str = \"")?.1.strip_suffix("\";"))
         .collect();
-    assert!(names.len() >= 10, "{names:?}");
+    assert!(names.remove("zookeeper_job_fires_total") && names.len() >= 10, "{names:?}");
     names
 }
 
