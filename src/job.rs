@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use zookeeper_client::{CheckWriteError, CreateMode, MultiWriteResult};
+use zookeeper_client::{CheckWriteError, CreateMode, Error as ZkError, MultiWriteResult};
 
 use crate::contender::{Contender, for_operators};
 use crate::error::{Error, Loss, Result};
@@ -15,8 +15,6 @@ use crate::options::Options;
 use crate::path;
 use crate::session::Session;
 use crate::telemetry;
-
-use zookeeper_client::Error as ZkError;
 
 /// Slots are short, and the record has to fit into a request.
 const MAX_SLOT_BYTES: usize = 1024;

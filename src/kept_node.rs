@@ -14,13 +14,11 @@ use futures_util::future::{join, join_all};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-use zookeeper_client::{Client, CreateMode, MultiWriteError, SessionId};
+use zookeeper_client::{Client, CreateMode, Error as ZkError, MultiWriteError, SessionId};
 
 use crate::error::{Error, Result};
 use crate::options::{Options, Parents};
 use crate::session::{Session, SessionState};
-
-use zookeeper_client::Error as ZkError;
 
 /// How long to wait after a refusal before the node is created again.
 const PAUSE: Duration = Duration::from_secs(1);
