@@ -37,6 +37,7 @@ async fn next_holder_on_a_server_that_lags_reads_what_the_last_one_wrote() {
             true => Box::new(writes.write().await.expect("held")),
             false => Box::new(locks.lock().await.expect("held")),
         };
+        reader.sync(&path).await.expect("in sync");
         reader.get_data(&path).await.expect("it is there");
         let before = read(&stale).await;
         let next = async move {
