@@ -88,20 +88,11 @@ fn behind(rows: &[Row]) -> String {
         let ratios = RATIOS.map(|(rival, ..)| row.ratio(Contender::Ours, rival, Sample::rate));
         ratios.into_iter().flatten().any(|ratio| ratio.median < BEHIND)
     };
-    let rate = |row: &Row, contender| {
-        let rate = row.ratio(contender, Contender::Floor, Sample::rate);
-        rate.map_or_else(|| "-".to_owned(), |rate| format!("{:.2}", rate.median))
-    };
-    let describe = |row: &Row| {
-        let [ours, curator, client] =
-            [Contender::Ours, Contender::Curator, Contender::ClientLock].map(|contender| rate(row, contender));
-        format!("{} ({ours}; Curator {curator}, client's lock {client})", row.workload.name)
-    };
-    let all: Vec<_> = rows.iter().filter(slower).map(describe).collect();
+    let all: Vec<_> = rows.iter().filter(slower).map(|row| row.workload.name).collect();
     if all.is_empty() {
         "this crate is behind in none".to_owned()
     } else {
-        format!("behind in: {}", all.join("; "))
+        format!("this crate is behind (red) in: {}", all.join("; "))
     }
 }
 
