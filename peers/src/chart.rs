@@ -70,8 +70,12 @@ pub(crate) fn svg(rows: &[Row], about: &About) -> String {
         for (rival, x, _) in RATIOS {
             let ratio = row.ratio(Contender::Ours, rival, Sample::rate);
             let shown = ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{:.2}", ratio.median));
-            let slower = ratio.is_some_and(|ratio| ratio.median < BEHIND);
-            body += &text(x, middle, &shown, if slower { "fill=\"#b00020\" font-weight=\"bold\"" } else { "" });
+            body += &text(
+                x,
+                middle,
+                &shown,
+                if is_behind(row, rival) { "fill=\"#b00020\" font-weight=\"bold\"" } else { "" },
+            );
         }
     }
     let (floor, height) = (LEFT + scale, y + GAP);
@@ -82,17 +86,19 @@ pub(crate) fn svg(rows: &[Row], about: &About) -> String {
     )
 }
 
+/// Whether this crate is slower than another by more than what differs from run to run.
+fn is_behind(row: &Row, rival: Contender) -> bool {
+    row.ratio(Contender::Ours, rival, Sample::rate).is_some_and(|ratio| ratio.median < BEHIND)
+}
+
 /// Where this crate is slower than another.
 fn behind(rows: &[Row]) -> String {
-    let slower = |row: &&Row| {
-        let ratios = RATIOS.map(|(rival, ..)| row.ratio(Contender::Ours, rival, Sample::rate));
-        ratios.into_iter().flatten().any(|ratio| ratio.median < BEHIND)
-    };
-    let all: Vec<_> = rows.iter().filter(slower).map(|row| row.workload.name).collect();
+    let is_behind_one = |row: &&Row| RATIOS.iter().any(|(rival, ..)| is_behind(row, *rival));
+    let all: Vec<_> = rows.iter().filter(is_behind_one).map(|row| row.workload.name).collect();
     if all.is_empty() {
         "this crate is behind in none".to_owned()
     } else {
-        format!("this crate is behind (red) in: {}", all.join("; "))
+        format!("this crate is behind (below {BEHIND}, red) in: {}", all.join("; "))
     }
 }
 
