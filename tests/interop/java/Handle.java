@@ -35,25 +35,20 @@ final class Handle {
     }
 
     /** Interrupts the command until it ends: ZooKeeper's recipe ignores an interrupt between two attempts. */
-    private void cancel() {
+    private synchronized void cancel() {
         try {
-            while (interruptIfBusy()) {
-                Thread.sleep(100);
+            while (busy) {
+                thread.interrupt();
+                wait(100);
             }
         } catch (InterruptedException unexpected) {
             throw new IllegalStateException(unexpected);
         }
     }
 
-    private synchronized boolean interruptIfBusy() {
-        if (busy) {
-            thread.interrupt();
-        }
-        return busy;
-    }
-
     private synchronized void setBusy(boolean now) {
         busy = now;
+        notifyAll();
         // Curator sets the flag again, and a cancel may come late.
         Thread.interrupted();
     }
