@@ -14,7 +14,7 @@ use crate::recipes::{MUTEX, Recipe};
 use crate::wait;
 
 /// The session timeout of the tests.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(3);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The longest session timeout that the servers allow, for tests that count requests: no hold watches its own node and no
 /// waiter has to prove that its session lives before some seconds have passed.
