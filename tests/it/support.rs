@@ -140,10 +140,9 @@ impl World {
         Mutex::new(&self.other().await, &self.path).expect("a mutex")
     }
 
-    /// The kinds of the requests that the proxy has counted, in order. On a busy machine a session that was given up while it
-    /// connected may be closed late.
+    /// The kinds of the requests that the proxy has counted, in order.
     pub(crate) fn ops(&self) -> Vec<Op> {
-        self.proxy.requests().iter().map(|request| request.op).filter(|op| *op != Op::CloseSession).collect()
+        self.proxy.requests().iter().map(|request| request.op).collect()
     }
 
     /// How many requests of this kind the proxy has counted.
