@@ -274,7 +274,8 @@ async fn loss_signal_of_a_released_guard_stays_pending() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_holds_leave_room_for_a_waiter() {
     // Answered in time for its holds to be fresh on a busy machine, too.
-    let world = World::at(&hosts(), TIMEOUT * 3).await;
+    let timeout = TIMEOUT * 3;
+    let world = World::at(&hosts(), timeout).await;
     let path = |number: usize| format!("{}/{}{number}", world.path, "x".repeat(600));
     // It holds meanwhile, however long a busy machine takes.
     let other = connect_for(&world.hosts, UNHURRIED).await;
@@ -284,7 +285,7 @@ async fn many_holds_leave_room_for_a_waiter() {
         holds.push(Mutex::new(&world.session, &path(number)).expect("a mutex").lock().await.expect("held"));
     }
     // By now all of them watch their nodes, or check them otherwise.
-    pass(TIMEOUT / 2).await;
+    pass(timeout / 2).await;
     let mutex = Mutex::new(&world.session, &path(1000)).expect("a mutex");
     let waiting = tokio::spawn(async move { mutex.lock().await });
     crate::support::wait_children(&world.admin, &path(1000), 2).await;
