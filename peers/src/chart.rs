@@ -4,6 +4,7 @@ use crate::about::About;
 use crate::contenders::Contender;
 use crate::rounds::Row;
 use crate::sample::Sample;
+use crate::summary::Summary;
 
 const BARS: [(Contender, &str); 4] = [
     (Contender::Ours, "#1b6ca8"),
@@ -70,12 +71,8 @@ pub(crate) fn svg(rows: &[Row], about: &About) -> String {
         for (rival, x, _) in RATIOS {
             let ratio = row.ratio(Contender::Ours, rival, Sample::rate);
             let shown = ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{:.2}", ratio.median));
-            body += &text(
-                x,
-                middle,
-                &shown,
-                if is_behind(row, rival) { "fill=\"#b00020\" font-weight=\"bold\"" } else { "" },
-            );
+            let color = if is_behind(ratio) { "fill=\"#b00020\" font-weight=\"bold\"" } else { "" };
+            body += &text(x, middle, &shown, color);
         }
     }
     let (floor, height) = (LEFT + scale, y + GAP);
@@ -87,13 +84,14 @@ pub(crate) fn svg(rows: &[Row], about: &About) -> String {
 }
 
 /// Whether this crate is slower than another by more than what differs from run to run.
-fn is_behind(row: &Row, rival: Contender) -> bool {
-    row.ratio(Contender::Ours, rival, Sample::rate).is_some_and(|ratio| ratio.median < BEHIND)
+fn is_behind(ratio: Option<Summary>) -> bool {
+    ratio.is_some_and(|ratio| ratio.median < BEHIND)
 }
 
 /// Where this crate is slower than another.
 fn behind(rows: &[Row]) -> String {
-    let is_behind_one = |row: &&Row| RATIOS.iter().any(|(rival, ..)| is_behind(row, *rival));
+    let ratio = |row: &Row, rival| row.ratio(Contender::Ours, rival, Sample::rate);
+    let is_behind_one = |row: &&Row| RATIOS.iter().any(|(rival, ..)| is_behind(ratio(row, *rival)));
     let all: Vec<_> = rows.iter().filter(is_behind_one).map(|row| row.workload.name).collect();
     if all.is_empty() {
         "this crate is behind in none".to_owned()
