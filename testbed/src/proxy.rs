@@ -9,6 +9,7 @@ mod state;
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use tokio::net;
 
 use self::connection::Link;
 use self::shared::Shared;
-use crate::relay::{Relay, listen};
+use crate::relay::{Relay, listen_apart};
 
 pub use self::faults::{Cut, Verdict};
 pub use self::history::{Answer, Direction, Request, Uncounted};
@@ -33,13 +34,13 @@ pub use crate::relay::Closing;
 /// last [`reset`](Self::reset). The proxy runs on its own thread, also while the test's runtime is
 /// busy, blocked or gone. Dropping it closes all connections.
 pub struct Proxy {
-    port: u16,
+    address: SocketAddr,
     shared: Arc<Shared>,
     _relay: Relay,
 }
 
 impl Proxy {
-    /// Listens on a free port of 127.0.0.1 and forwards to `upstream`, one `host:port`. The name is
+    /// Listens on a free port of a loopback address of its own and forwards to `upstream`, one `host:port`. The name is
     /// resolved here; the server may be down.
     ///
     /// # Errors
@@ -47,19 +48,19 @@ impl Proxy {
     /// If the name cannot be resolved, or there is no free port, or no thread can be started.
     pub async fn start(upstream: &str) -> io::Result<Self> {
         let upstream: Arc<[_]> = net::lookup_host(upstream).await?.collect();
-        let (listener, port) = listen()?;
+        let (listener, address) = listen_apart()?;
         let shared = Arc::new(Shared::new());
         let route = {
             let shared = Arc::clone(&shared);
             move || Link::new(Arc::clone(&shared), Arc::clone(&upstream))
         };
         let relay = Relay::start("zookeeper-proxy", vec![(listener, route)]).await?;
-        Ok(Self { port, shared, _relay: relay })
+        Ok(Self { address, shared, _relay: relay })
     }
 
-    /// The address for clients, `127.0.0.1:port`.
+    /// The address for clients, as `127.0.0.1:2181`.
     pub fn hosts(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        self.address.to_string()
     }
 
     /// The number of open connections of clients. Black-holed ones count until the client closes
@@ -73,8 +74,7 @@ impl Proxy {
         self.shared.state().sessions.last().cloned()
     }
 
-    /// The password of a session that was opened through this proxy. Prefer it to [`session`](Self::session) if you know
-    /// the id: a client of an earlier proxy on this port may have reconnected here.
+    /// The password of a session that was opened through this proxy.
     pub fn password(&self, session: i64) -> Option<Vec<u8>> {
         let sessions = &self.shared.state().sessions;
         sessions.iter().find(|(id, _)| *id == session).map(|(_, password)| password.clone())
@@ -218,6 +218,6 @@ impl Proxy {
 
 impl fmt::Debug for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Proxy").field("port", &self.port).finish_non_exhaustive()
+        f.debug_struct("Proxy").field("address", &self.address).finish_non_exhaustive()
     }
 }

@@ -1,7 +1,8 @@
 //! The loop of every proxy: accepts connections, connects each to its target, forwards both ways, and closes both sides.
 
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -47,6 +48,20 @@ pub(crate) fn listen() -> io::Result<(TcpListener, u16)> {
     listener.set_nonblocking(true)?;
     let port = listener.local_addr()?.port();
     Ok((listener, port))
+}
+
+/// A listener on a free port of an address that no other listener of this process has had: a client that is not closed yet may
+/// try to reconnect to an earlier one. Where the system has only one loopback address, that of [`listen`].
+pub(crate) fn listen_apart() -> io::Result<(TcpListener, SocketAddr)> {
+    static NEXT: AtomicU16 = AtomicU16::new(1);
+    let [high, low] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    // Not of another process that runs at the same time, either, nor 127.0.0.1.
+    let of_process = (std::process::id() % 254 + 1) as u8;
+    let apart = TcpListener::bind((Ipv4Addr::new(127, of_process, high, low), 0));
+    let listener = apart.or_else(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
 }
 
 /// A thread that relays connections, also while the runtime of a test is busy, blocked or gone. Dropping it closes all
