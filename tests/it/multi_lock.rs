@@ -369,7 +369,7 @@ async fn contenders_of_many_locks_are_listed_in_a_few_round_trips() {
 
 #[tokio::test]
 async fn large_request_that_always_closes_the_connection_fails_in_the_end() {
-    let world = World::new().await;
+    let world = World::at(&hosts(), UNHURRIED).await;
     let bystander = world.mutex().lock().await.expect("held");
     // As a server does whose jute.maxbuffer is smaller than the request.
     let too_large = |request: &Request| request.op == Op::Multi && request.parts.len() > 100;
