@@ -42,12 +42,17 @@ pub(crate) trait Route: 'static {
     fn closing(&self) -> Closing;
 }
 
+fn listen_at(address: Ipv4Addr) -> io::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind((address, 0))?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
+}
+
 /// A listener on a free port of 127.0.0.1, and the port.
 pub(crate) fn listen() -> io::Result<(TcpListener, u16)> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    listener.set_nonblocking(true)?;
-    let port = listener.local_addr()?.port();
-    Ok((listener, port))
+    let (listener, address) = listen_at(Ipv4Addr::LOCALHOST)?;
+    Ok((listener, address.port()))
 }
 
 /// A listener on a free port of an address that no other listener of this process has had: a client that is not closed yet may
@@ -55,13 +60,10 @@ pub(crate) fn listen() -> io::Result<(TcpListener, u16)> {
 pub(crate) fn listen_apart() -> io::Result<(TcpListener, SocketAddr)> {
     static NEXT: AtomicU16 = AtomicU16::new(1);
     let [high, low] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
-    // Not of another process that runs at the same time, either, nor 127.0.0.1.
+    // Seldom that of another process that runs at the same time, and never 127.0.0.1.
     let of_process = (std::process::id() % 254 + 1) as u8;
-    let apart = TcpListener::bind((Ipv4Addr::new(127, of_process, high, low), 0));
-    let listener = apart.or_else(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
-    listener.set_nonblocking(true)?;
-    let address = listener.local_addr()?;
-    Ok((listener, address))
+    let apart = Ipv4Addr::new(127, of_process, high, low);
+    listen_at(apart).or_else(|_| listen_at(Ipv4Addr::LOCALHOST))
 }
 
 /// A thread that relays connections, also while the runtime of a test is busy, blocked or gone. Dropping it closes all
