@@ -2,7 +2,7 @@
 //!
 //! Three processes of many clients each want one lock for 20 ms of work, and wait for it for at most 300 ms. Counted is how
 //! much work is done per second, with 30 to 600 clients in all: with `try_lock_for` alone, and in the way that
-//! `docs/operating.md` shows. 50 per second are the most.
+//! `docs/limits.md` shows. 50 per second are the most.
 
 use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
@@ -104,7 +104,7 @@ async fn work(path: &str, way: usize, clients: usize) -> Outcome {
     Ok(())
 }
 
-/// As `docs/operating.md` shows it.
+/// As `docs/limits.md` shows it.
 async fn try_lock(mutex: &Mutex, slots: &Semaphore, limit: Duration) -> Result<Option<MutexGuard>, Error> {
     // A caller that waited for a slot would have little of its limit left for the queue.
     let Ok(_slot) = slots.try_acquire() else { return Ok(None) };

@@ -68,7 +68,13 @@
 //! There is one exception: in a future inside [`unconstrained`](tokio::task::unconstrained) the call panics instead, before it
 //! has sent anything. A task is recognized by its budget of operations, which such a future does not have.
 //!
-//! What does not block is allowed everywhere: to create a lock, to look at a guard's state, and to drop guards and sessions.
+//! Calls that do not block are allowed everywhere: to create a lock, to look at a guard's state, to drop guards and sessions.
+//!
+//! # Errors
+//!
+//! Each call fails as the async one of the same name does. Calls that wait for a lock also fail with
+//! [`Error::Closed`](crate::Error::Closed) once the session is closed or drained. Calls that block also fail with
+//! [`Error::InvalidInput`](crate::Error::InvalidInput) where tokio runs a task, as described above.
 
 mod candidate;
 mod election;
@@ -150,9 +156,7 @@ macro_rules! recipe {
             /// # Errors
             ///
             /// [`Error::Unavailable`](crate::Error::Unavailable) if no server answered within one session timeout,
-            /// [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs deny it,
-            /// [`Error::InvalidInput`](crate::Error::InvalidInput) where
-            /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
+            /// [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs deny it.
             pub fn contenders(&self) -> Result<Vec<crate::contender::Contender>> {
                 self.runtime.wait(self.inner.contenders())
             }

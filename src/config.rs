@@ -8,6 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::future::ready;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use zookeeper_client::{Acls, Client, Connector};
@@ -34,7 +35,7 @@ use crate::session::{Servers, TIMEOUTS_MS, has_chroot, normalize};
 /// | `identifier` | `ZK_IDENTIFIER` | the data of our lock nodes; host name and process id by default |
 ///
 /// [`Session::connect`](crate::Session::connect) and [`lazy`](crate::Session::lazy) take a reference to it, and give the session its [options](Self::lock_options).
-/// They return the errors of [`connector`](Self::connector), too.
+/// They also return the errors of [`connector`](Self::connector).
 ///
 /// Files are read whenever a [`connector`](Self::connector) is made, also by a session that is renewed, so they can be replaced.
 /// Line breaks at the end of credentials are cut off. The settings of TLS need the feature `tls`.
@@ -81,8 +82,8 @@ struct Settings {
 impl Config {
     /// Reads the variables that begin with `prefix` and `_`, such as `ZK_HOSTS`. An empty variable is not set.
     ///
-    /// A variable that is no setting is logged, all of them in one warning, because others use such a prefix, too:
-    /// `ZK_HOME` is of ZooKeeper's scripts. That one, and those that Kubernetes sets for a service `zk`, are not reported.
+    /// Variables that are no settings are logged in one warning, because other programs may use the prefix. `ZK_HOME`, of
+    /// ZooKeeper's scripts, is not reported, nor are the variables that Kubernetes sets for a service `zk`.
     ///
     /// # Errors
     ///
@@ -172,15 +173,9 @@ impl Config {
             (Some(field), ..) if !cfg!(feature = "tls") => {
                 Err(self.invalid(field, "asks for TLS, which needs the feature `tls` of zookeeper-recipes"))
             }
-            (Some(field), None, ..) => {
-                Err(self.invalid(field, format!("asks for TLS; set {}, too", self.name("tls_ca_file"))))
-            }
-            (_, _, Some(_), None) => {
-                Err(self.invalid("tls_cert_file", format!("is set; set {}, too", self.name("tls_key_file"))))
-            }
-            (_, _, None, Some(_)) => {
-                Err(self.invalid("tls_key_file", format!("is set; set {}, too", self.name("tls_cert_file"))))
-            }
+            (Some(field), None, ..) => Err(self.missing("tls_ca_file", field, "asks for TLS")),
+            (_, _, Some(_), None) => Err(self.missing("tls_key_file", "tls_cert_file", "is set")),
+            (_, _, None, Some(_)) => Err(self.missing("tls_cert_file", "tls_key_file", "is set")),
             _ => Ok(true),
         }
     }
@@ -231,14 +226,19 @@ impl Config {
     }
 
     /// The options for the locks of the session: the identifier, if one is set.
+    ///
+    /// ACLs are not among them. A session with credentials logs a warning when it makes a lock without
+    /// [ACLs](Options::with_acls): everyone can use that.
     #[must_use]
     pub fn lock_options(&self) -> Options {
+        let mut options = Options::new();
+        options.credentials = self.has_credentials().then(|| Arc::new(Once::new()));
         let identifier = self.settings.identifier.as_ref();
-        identifier.map_or_else(Options::new, |identifier| Options::new().with_identifier(identifier))
+        identifier.map_or(options.clone(), |identifier| options.with_identifier(identifier))
     }
 
-    fn connector_and_hosts(&self) -> Result<(Connector, String)> {
-        Ok((self.connector()?, self.hosts.clone()))
+    fn has_credentials(&self) -> bool {
+        self.settings.auth.is_some() || self.settings.auth_file.is_some()
     }
 
     #[cfg(feature = "tls")]
@@ -280,6 +280,11 @@ impl Config {
         }
     }
 
+    /// An error about a setting that needs another one.
+    fn missing(&self, other: &str, field: &str, why: &str) -> Error {
+        self.invalid(field, format!("{why}; set {}, too", self.name(other)))
+    }
+
     /// An error about a setting, by the name that the deployment knows it by.
     fn invalid(&self, field: &str, reason: impl fmt::Display) -> Error {
         Error::invalid("configuration", format!("{} {reason}", self.name(field)))
@@ -303,13 +308,12 @@ impl Config {
 
 impl From<&Config> for Servers {
     fn from(config: &Config) -> Self {
-        let (first, options, settings) = (config.connector_and_hosts(), config.lock_options(), &config.settings);
-        let has_credentials = settings.auth.is_some() || settings.auth_file.is_some();
-        let acls = if has_credentials { Acls::creator_all() } else { Acls::anyone_all() };
-        let chroot_acls = settings.create_chroot.then_some(acls);
+        let acls = if config.has_credentials() { Acls::creator_all() } else { Acls::anyone_all() };
+        let (options, chroot_acls) = (config.lock_options(), config.settings.create_chroot.then_some(acls));
         let config = config.clone();
-        let ask = move || ready(config.connector_and_hosts().map_err(Into::into));
-        Self::from_fn(ask).configured(first, options, chroot_acls)
+        let ask = move || Ok((config.connector()?, config.hosts.clone()));
+        let first = ask();
+        Self::from_fn(move || ready(ask().map_err(Error::into))).configured(first, options, chroot_acls)
     }
 }
 

@@ -1,13 +1,12 @@
 //! Owns [`Contender`]: a holder or a waiter, as operators see it.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt::{self, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use futures_util::FutureExt;
-use futures_util::future::{join_all, try_join, try_join_all};
+use futures_util::future::{join_all, try_join_all};
 use zookeeper_client::{SessionId, Stat};
 
 use crate::error::{Error, Result, ZkError};
@@ -15,8 +14,9 @@ use crate::fencing_token::FencingToken;
 use crate::hold::REVOKE;
 use crate::lock::Lock;
 use crate::path::LockPath;
-use crate::queue::{Admission, Czxids, Kind, Name, Queue, Ranked, update_czxid};
-use crate::session::{Answer, Failure, Interrupt, ServerSession};
+use crate::queue::{Kind, Name, Queue, order};
+use crate::session::{Interrupt, Zk};
+use crate::telemetry;
 
 /// How many nodes are read at a time.
 const BURST: usize = 500;
@@ -178,8 +178,8 @@ impl fmt::Debug for Contender {
     }
 }
 
-/// A text that somebody else has chosen, on one row: characters are escaped that end it, steer a terminal or turn the
-/// direction of what follows.
+/// A text of another client, on one row. Characters that end the row, steer a terminal or turn the direction of the text
+/// behind them are escaped.
 struct OnOneRow<'a>(&'a str);
 
 impl fmt::Display for OnOneRow<'_> {
@@ -227,10 +227,6 @@ macro_rules! for_operators {
             /// [`Error::Unavailable`](crate::Error::Unavailable) if no server answered within one session timeout,
             /// [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs deny it.
             ///
-            /// # Panics
-            ///
-            /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
-            ///
             /// # Examples
             ///
             /// ```no_run
@@ -258,10 +254,6 @@ macro_rules! for_operators {
             /// # Errors
             ///
             /// As [`contenders`](Self::contenders).
-            ///
-            /// # Panics
-            ///
-            /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
             ///
             /// # Examples
             ///
@@ -299,10 +291,6 @@ macro_rules! for_operators {
             /// [`Error::InvalidInput`](crate::Error::InvalidInput) if the contender is one of another lock; otherwise
             /// as [`contenders`](Self::contenders).
             ///
-            /// # Panics
-            ///
-            /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
-            ///
             /// # Examples
             ///
             /// ```no_run
@@ -334,10 +322,6 @@ macro_rules! for_operators {
             /// # Errors
             ///
             /// As [`break_lock`](Self::break_lock).
-            ///
-            /// # Panics
-            ///
-            /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
             ///
             /// # Examples
             ///
@@ -383,111 +367,97 @@ impl Lock {
 
     /// Lists the contenders, queue by queue, in the order of each.
     pub(crate) async fn contenders(&self) -> Result<Vec<Contender>> {
-        self.session.within_timeout(self.session.attempt(|zk| list_once(self, zk).boxed())).await
+        let ask = self.session.ask(|zk| async move {
+            let lists = try_join_all(self.all_queues().map(|queue| list_queue(self, queue, &zk))).await?;
+            Ok(lists.concat())
+        });
+        ask.await
     }
 
     /// Counts the nodes in all queues.
     pub(crate) async fn occupancy(&self) -> Result<usize> {
-        let counted = self.session.attempt(|zk| {
-            async move {
-                let queues = self.turn.iter().chain(&*self.queues);
-                let counts = try_join_all(queues.map(|queue| queue.occupancy(&zk))).await?;
-                Ok(counts.into_iter().sum())
-            }
-            .boxed()
+        let ask = self.session.ask(|zk| async move {
+            let counts = try_join_all(self.all_queues().map(|queue| queue.occupancy(&zk))).await?;
+            Ok(counts.into_iter().sum())
         });
-        self.session.within_timeout(counted).await
+        ask.await
     }
 
     pub(crate) async fn break_lock(&self, contender: &Contender) -> Result<bool> {
-        change(self, contender, |zk, node, version| zk.delete(node, Some(version))).await
+        change(self, contender, None).await
     }
 
     pub(crate) async fn revoke(&self, contender: &Contender) -> Result<bool> {
-        change(self, contender, |zk, node, version| zk.write(node, REVOKE, version)).await
+        change(self, contender, Some(REVOKE)).await
     }
-}
-
-async fn list_once(lock: &Lock, zk: Arc<ServerSession>) -> Result<Vec<Contender>, Interrupt> {
-    let kept = try_join_all(lock.queues.iter().map(|queue| list_queue(lock, queue, &zk)));
-    let turns = try_join_all(lock.turn.iter().map(|queue| list_queue(lock, queue, &zk)));
-    let (kept, turns) = try_join(kept, turns).await?;
-    // One with a turn holds nothing yet.
-    let turns = turns.into_iter().flatten().map(|turn| Contender { is_holder: false, ..turn });
-    Ok(kept.into_iter().flatten().chain(turns).collect())
 }
 
 /// The first contender of a lock with one queue.
 pub(crate) async fn first(lock: &Lock) -> Result<Option<Contender>> {
-    let first = lock.session.attempt(|zk| {
-        async move {
-            let queue = lock.queues.first().expect("a lock has a queue");
-            loop {
-                let mut czxids = Czxids::new();
-                let Some(first) = queue.first(&zk, &mut czxids).await? else {
-                    return Ok(None);
-                };
-                // One that has left since the listing is first no more.
-                if let (Some(name), Some((data, stat))) = (Name::parse(&first), queue.read(&zk, &first).await?)
-                    && update_czxid(&mut czxids, &first, stat.czxid)
-                {
-                    return Ok(Some(Contender::new(lock, queue, &name, data, &stat)?.holding()));
-                }
+    let queue = &lock.queues[0];
+    let ask = lock.session.ask(|zk| async move {
+        loop {
+            let Some((first, czxid)) = queue.first(lock.session.core(), &zk).await? else {
+                return Ok(None);
+            };
+            // One that has left since the listing is first no more.
+            if let (Some(name), Some((data, stat))) = (Name::parse(&first), queue.read(&zk, &first).await?)
+                && czxid.is_none_or(|known| known == stat.czxid)
+            {
+                return Ok(Some(Contender::new(lock, queue, &name, data, &stat)?.holding()));
             }
         }
-        .boxed()
     });
-    lock.session.within_timeout(first).await
+    ask.await
 }
 
-/// Sends a request about the node of a contender, as it is at that moment; `false` if it is gone.
-type Change = fn(&ServerSession, &str, i32) -> Answer<()>;
-
-async fn change(lock: &Lock, contender: &Contender, send: Change) -> Result<bool> {
-    let mut queues = lock.turn.iter().chain(&*lock.queues);
-    if !queues.any(|queue| queue.path == contender.path) {
+/// Changes the node of a contender as it is at that moment; `false` if it is gone. `data`: what to write; without it, the
+/// node is deleted.
+async fn change(lock: &Lock, contender: &Contender, data: Option<&[u8]>) -> Result<bool> {
+    if !lock.all_queues().any(|queue| queue.path == contender.path) {
         let reason = format!("it is one of {}, not of {}", contender.path(), lock.path);
         return Err(Error::invalid("contender", reason));
     }
-    // Whether a request was sent whose answer was lost, in whichever session.
-    let tried = AtomicBool::new(false);
-    let changed = lock.session.attempt(|zk| change_once(contender, zk, send, &tried).boxed());
-    lock.session.within_timeout(changed).await
-}
-
-async fn change_once(
-    contender: &Contender,
-    zk: Arc<ServerSession>,
-    send: Change,
-    tried: &AtomicBool,
-) -> Result<bool, Interrupt> {
-    let node = &contender.path.child(&contender.name);
-    let zk = &*zk;
-    loop {
-        let changed = zk.retry(|| async move {
-            let version = match zk.read(node).await {
-                Ok((_, stat)) if stat.czxid == contender.czxid => stat.version,
-                // An attempt whose answer was lost may have deleted it.
-                Ok(_) | Err(Failure::Refused(ZkError::NoNode)) => return Ok(tried.load(Ordering::Relaxed)),
-                Err(failure) => return Err(failure),
-            };
-            let changed = send(zk, node, version).await;
-            let is_unknown = matches!(changed, Err(Failure::Unknown | Failure::SessionOver));
-            tried.fetch_or(is_unknown, Ordering::Relaxed);
-            changed.map(|()| true)
-        });
-        match changed.await? {
-            Ok(changed) => return Ok(changed),
-            Err(ZkError::BadVersion | ZkError::NoNode) => {}
-            Err(error) => return Err(Error::refused("change", node, error).into()),
-        }
-    }
+    // Whether it was changed, or a request was sent that has no answer, in whichever session.
+    let tried = &AtomicBool::new(false);
+    let ask = lock.session.ask(|zk| async move {
+        let (node, zk) = (&contender.path.child(&contender.name), &zk);
+        let change = || async move {
+            loop {
+                let version = match zk.data(node).await {
+                    Ok((_, stat)) if stat.czxid == contender.czxid => stat.version,
+                    // An attempt whose answer was lost may have deleted it.
+                    Ok(_) | Err(ZkError::NoNode) => return Ok(()),
+                    Err(error) => return Err(error),
+                };
+                if !matches!(zk.is_connected(), Ok(true)) {
+                    // The client would keep the request, and send it later.
+                    return Err(ZkError::ConnectionLoss);
+                }
+                telemetry::requested(if data.is_some() { "write" } else { "delete" });
+                // The session may end before the answer, and this future with it.
+                let before = tried.swap(true, Ordering::Relaxed);
+                let changed = match data {
+                    Some(data) => zk.write(node, data, version).await,
+                    None => zk.delete(node, version).await,
+                };
+                let is_refused =
+                    matches!(changed, Err(ZkError::BadVersion | ZkError::NoNode | ZkError::Throttled));
+                tried.store(before || !is_refused, Ordering::Relaxed);
+                if !matches!(changed, Err(ZkError::BadVersion | ZkError::NoNode)) {
+                    return changed;
+                }
+            }
+        };
+        zk.retry("read", change).await?.map_err(|error| Error::refused("change", node, error))?;
+        Ok(tried.load(Ordering::Relaxed))
+    });
+    ask.await
 }
 
 /// Lists the contenders of a queue, in its order.
-async fn list_queue(lock: &Lock, queue: &Queue, zk: &Arc<ServerSession>) -> Result<Vec<Contender>, Interrupt> {
-    let names = queue.list(zk).await?;
-    let names = names.as_slice();
+async fn list_queue(lock: &Lock, queue: &Queue, zk: &Zk) -> Result<Vec<Contender>, Interrupt> {
+    let names = queue.list(lock.session.core(), zk).await?;
     let mut contenders = Vec::new();
     for burst in names.chunks(BURST) {
         let parsed: Vec<_> = burst.iter().filter_map(|text| Name::parse(text)).collect();
@@ -495,21 +465,22 @@ async fn list_queue(lock: &Lock, queue: &Queue, zk: &Arc<ServerSession>) -> Resu
         for (name, node) in parsed.into_iter().zip(nodes) {
             // One that is gone has left since the listing.
             if let Some((data, stat)) = node? {
-                contenders.push((name, Contender::new(lock, queue, &name, data, &stat)?));
+                contenders.push(Contender::new(lock, queue, &name, data, &stat)?);
             }
         }
     }
     let strangers = names.iter().filter(|text| Name::parse(text).is_none()).count();
-    Ok(match queue.admission {
-        Admission::InOrder(_) => in_order(contenders),
+    Ok(match &lock.permits {
         // Every child takes room, contender or not.
-        Admission::Room { permits, .. } => with_room(contenders, (permits as usize).saturating_sub(strangers)),
+        Some(permits) if queue.kind == Kind::Lease => {
+            with_room(contenders, (permits.limit as usize).saturating_sub(strangers))
+        }
+        permits => in_order(contenders, permits.is_some()),
     })
 }
 
 /// Puts leases in the order of their creation. Those made at once hold if there is room for all of them.
-fn with_room(contenders: Vec<(Name<'_>, Contender)>, permits: usize) -> Vec<Contender> {
-    let mut leases: Vec<_> = contenders.into_iter().map(|(_, lease)| lease).collect();
+fn with_room(mut leases: Vec<Contender>, permits: usize) -> Vec<Contender> {
     leases.sort_by_key(|lease| (lease.czxid, lease.sequence));
     let created: Vec<_> = leases.iter().map(|lease| lease.czxid).collect();
     for lease in &mut leases {
@@ -518,28 +489,15 @@ fn with_room(contenders: Vec<(Name<'_>, Contender)>, permits: usize) -> Vec<Cont
     leases
 }
 
-/// Puts contenders in order, and marks those that hold.
-fn in_order(contenders: Vec<(Name<'_>, Contender)>) -> Vec<Contender> {
-    let mut queue: Vec<_> = contenders
-        .into_iter()
-        .map(|(name, contender)| (Ranked { name, czxid: Some(contender.czxid) }, contender))
-        .collect();
-    let last =
-        queue.iter().map(|(ranked, _)| *ranked).reduce(|last, one| if last.precedes(&one) { one } else { last });
-    if let Some(last) = last {
-        queue.sort_by(|(one, _), (other, _)| one.cmp_before(other, last.name.number));
+/// Puts contenders in order, and marks those that hold. One with a turn holds nothing yet.
+fn in_order(mut queue: Vec<Contender>, is_turn: bool) -> Vec<Contender> {
+    order::sort(&mut queue, |one| (one.sequence, Some(one.czxid), &one.name));
+    let mut ahead = BTreeSet::new();
+    for one in &mut queue {
+        one.is_holder = !is_turn && !ahead.iter().any(|kind| one.kind.waits_for(*kind));
+        ahead.insert(one.kind);
     }
-    let mut ahead: Vec<Kind> = Vec::new();
     queue
-        .into_iter()
-        .map(|(Ranked { name, .. }, mut contender)| {
-            contender.is_holder = !ahead.iter().any(|&kind| name.kind.waits_for(kind));
-            if !ahead.contains(&name.kind) {
-                ahead.push(name.kind);
-            }
-            contender
-        })
-        .collect()
 }
 
 #[cfg(test)]
@@ -548,11 +506,12 @@ mod tests {
 
     fn order(names: &[(&str, i64)]) -> Vec<(String, bool)> {
         let contenders = names.iter().map(|&(text, czxid)| {
-            let contender = Contender {
+            let name = Name::parse(text).expect("a contender's name");
+            Contender {
                 path: LockPath::new("/lock").expect("a path"),
                 name: text.to_owned(),
-                kind: Kind::Lock,
-                sequence: 0,
+                kind: name.kind,
+                sequence: name.number,
                 czxid,
                 token: FencingToken::try_from(czxid).expect("positive"),
                 is_holder: false,
@@ -560,10 +519,9 @@ mod tests {
                 identifier: Vec::new(),
                 revoke_requested: false,
                 since: UNIX_EPOCH,
-            };
-            (Name::parse(text).expect("a contender's name"), contender)
+            }
         });
-        let line = in_order(contenders.collect());
+        let line = in_order(contenders.collect(), false);
         line.into_iter().map(|contender| (contender.name.split_at(1).0.to_owned(), contender.is_holder)).collect()
     }
 

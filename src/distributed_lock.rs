@@ -143,10 +143,6 @@ macro_rules! run_until_lost {
             /// # Errors
             ///
             /// The [`Loss`], if it comes before `future` is done; `future` is dropped.
-            ///
-            /// # Panics
-            ///
-            /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
             pub async fn run_until_lost<F: Future>(&self, future: F) -> Result<F::Output, Loss> {
                 run_until(|| self.state().loss(), self.lost(), future).await
             }

@@ -27,9 +27,21 @@ pub(crate) use self::candidate::{End, Ending, Stage, win};
 pub(crate) use self::term::CurrentTerm;
 
 /// An election of one leader among candidates, first come, first served. Compatible with Curator's
-/// `LeaderLatch`. (For its `LeaderSelector`, see [`Mutex`](crate::Mutex).)
+/// `LeaderLatch`. To share a path with its `LeaderSelector`, take a [`Mutex`](crate::Mutex).
 ///
 /// Candidates are known by their [identifier](Options::with_identifier).
+///
+/// # Cancel safety
+///
+/// Dropping the future of a call that campaigns withdraws the candidate. The node is deleted in the background.
+///
+/// # Errors
+///
+/// Every call that campaigns fails as those of a [`Mutex`](crate::Mutex#errors) do.
+///
+/// # Panics
+///
+/// Every `async` call may panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
 ///
 /// # Examples
 ///
@@ -73,18 +85,6 @@ impl Election {
 
     /// Joins the candidates and waits for leadership, for as long as it takes.
     ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future withdraws the candidate; the node is deleted in the background.
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::lock`](crate::Mutex::lock).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
-    ///
     /// # Examples
     ///
     /// ```no_run
@@ -100,18 +100,6 @@ impl Election {
     }
 
     /// Becomes the leader without waiting for others: `None` if another candidate was ahead.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`campaign`](Self::campaign).
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::try_lock`](crate::Mutex::try_lock).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     ///
     /// # Examples
     ///
@@ -133,18 +121,6 @@ impl Election {
     /// `None`, a limit that was too short, and unreachable servers need different reactions: see
     /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
     ///
-    /// # Cancel safety
-    ///
-    /// As [`campaign`](Self::campaign).
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
-    ///
     /// # Examples
     ///
     /// ```no_run
@@ -160,19 +136,7 @@ impl Election {
         Ok(self.lock.try_acquire_for(limit).await?.map(|hold| Self::leads(&self.current, hold)))
     }
 
-    /// Joins the candidates, and returns a [`Waiting`], which is awaited for the leadership.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`campaign`](Self::campaign).
-    ///
-    /// # Errors
-    ///
-    /// As [`campaign`](Self::campaign).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    /// Joins the candidates, and returns a [`Waiting`]. Await it for the leadership.
     ///
     /// # Examples
     ///
@@ -189,17 +153,17 @@ impl Election {
         Waiting::enqueue(self.lock.clone(), move |hold| Self::leads(&current, hold)).await
     }
 
-    /// Runs a candidate in the background, in a task of its own, term after term: for a service that leads whenever it
-    /// can.
+    /// Runs a candidate in the background, in a task of its own, term after term. Use it for a service that leads
+    /// whenever it can.
     ///
-    /// It campaigns, calls `term` when it is elected, and runs its future until that ends or the leadership is lost.
-    /// Then it resigns and campaigns again, until it is [stopped](Candidate::stop) or dropped, or the session is closed,
-    /// drained, or has ended for good. Losing leadership ends nothing. A campaign that fails is logged as a warning and tried
-    /// again after a pause, of 100 ms at first and 5 s at most.
+    /// The candidate campaigns. When it is elected it calls `term`, and runs the future until that ends or the leadership
+    /// is lost. Then it resigns and campaigns again, until it is [stopped](Candidate::stop) or dropped, or the session is
+    /// closed, drained, or has ended for good. A lost leadership does not end the candidate. A campaign that fails is
+    /// logged as a warning and retried after a pause, of 100 ms at first and 5 s at most.
     ///
-    /// The leadership lasts as long as the future of the term, even if that drops its [`Term`]. When the leadership is lost, the
-    /// future is dropped at its next `await`; see [`Hold::run_until_lost`](crate::Hold::run_until_lost).
-    /// To end in order it should await [`revoke_requested`](HoldMonitor::revoke_requested). If it panics, the leadership is
+    /// The leadership lasts as long as the future of the term, even if that drops its [`Term`]. When the leadership is
+    /// lost, the future is dropped at its next `await`; see [`Hold::run_until_lost`](crate::Hold::run_until_lost). To end
+    /// in order, await [`revoke_requested`](HoldMonitor::revoke_requested) in it. If the future panics, the leadership is
     /// resigned, the candidate is [`Ended`](Standing::Ended), and [`stop`](Candidate::stop) panics likewise.
     ///
     /// # Panics
@@ -229,12 +193,12 @@ impl Election {
         Candidate::campaigning(self.campaigns(), term)
     }
 
-    /// A view of the present leadership of this value and its clones, for a readiness probe; `None` if they do not
+    /// A view of the present leadership of this value and its clones, for a readiness probe. `None` if they do not
     /// lead.
     ///
-    /// It compares clocks and sends nothing, so it is right for the first request after a pause of the process, too.
+    /// It compares clocks and sends nothing. It is therefore right for the first request after a pause of the process.
     ///
-    /// A leadership that is [`Suspended`](crate::HoldState::Suspended) is returned, too: look at its state.
+    /// A leadership that is [`Suspended`](crate::HoldState::Suspended) is also returned: look at its state.
     ///
     /// # Examples
     ///
@@ -251,7 +215,7 @@ impl Election {
         self.current.monitor()
     }
 
-    /// What a candidate in the background does to win.
+    /// The campaign of a candidate in the background.
     pub(crate) fn campaigns(&self) -> Campaign {
         let election = self.clone();
         Box::new(move |progress| {
@@ -269,21 +233,13 @@ impl Election {
         Leadership(hold)
     }
 
-    /// The present leader; `None` if there is no candidate.
+    /// The present leader, or `None` if there is no candidate.
     ///
     /// The identifier of a leader that was asked to resign is [empty](Contender::identifier).
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future changes nothing.
     ///
     /// # Errors
     ///
     /// As [`contenders`](Self::contenders).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     ///
     /// # Examples
     ///
@@ -309,7 +265,7 @@ impl Election {
     /// while let Some(leader) = observer.changed().await? {
     ///     println!("{} leads", leader.identifier_lossy());
     /// }
-    /// println!("nobody leads");
+    /// println!("no leader");
     /// # Ok(())
     /// # }
     /// ```
@@ -327,12 +283,12 @@ guard! {
 }
 
 impl Leadership {
-    /// Shows observers `data` instead of the identifier: for example an address, or the progress of the work.
+    /// Shows observers `data` instead of the identifier, for example an address, or the progress of the work.
     ///
-    /// Observers see the identifier first, as [`Contender::identifier`], and then this. If that is known from the
+    /// Observers see the identifier first, as [`Contender::identifier`], and then `data`. If you know it from the
     /// beginning, use it as the identifier.
     ///
-    /// A revocation overwrites either. If `proclaim` overwrites a revocation in turn, the leader still receives it:
+    /// A revocation overwrites both. If `proclaim` overwrites a revocation in turn, the leader still receives it:
     /// [`revoke_requested`](crate::Hold::revoke_requested) resolves.
     ///
     /// # Cancel safety
@@ -344,10 +300,6 @@ impl Leadership {
     /// [`Error::Lost`](crate::Error::Lost) if the leadership was lost before the servers answered;
     /// [`Error::InvalidInput`](crate::Error::InvalidInput) if `data` cannot be written, or the leadership was resigned;
     /// [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs deny it.
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     ///
     /// # Examples
     ///

@@ -9,18 +9,18 @@ pub(crate) use zookeeper_client::Error as ZkError;
 /// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong. A variant exists where a caller would act on it.
+/// The reason why a call failed. A variant exists where a caller would act on it.
 ///
-/// The text does not repeat the [`source`](std::error::Error::source): print that, too.
+/// The text does not repeat the [`source`](std::error::Error::source): print both.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An argument cannot be used; nothing is left on the servers. Fix the argument.
+    /// An argument cannot be used. Nothing is left on the servers. Fix the argument.
     #[error("invalid {what}: {reason}")]
     InvalidInput {
-        /// Which argument.
+        /// The argument.
         what: &'static str,
-        /// What is wrong with it, and what would be right.
+        /// The fault, and the remedy.
         reason: String,
     },
 
@@ -33,26 +33,26 @@ pub enum Error {
         path: String,
     },
 
-    /// No answer came within the time limit, so the state of the lock is unknown; `why` has the reason. A contended
-    /// lock is never this error, but `None`.
+    /// No answer came within the time limit, so the state of the lock is unknown. `why` has the reason. A contended lock
+    /// is never this error, but `None`.
     ///
-    /// An HTTP service would map `None` to 423 (locked) and this to 503 (unavailable), for either reason: with a limit
+    /// Let an HTTP service map `None` to 423 (locked) and this error to 503 (unavailable), for either reason. With a limit
     /// under 0.4 session timeouts, an outage begins with [`Unanswered::TimeLimit`]. While the servers are well, that
-    /// reason means that the caller's limit was too short.
+    /// reason means that your limit was too short.
     #[error("no answer from {hosts} within {after:.1?}: {why}{}", shown(failures))]
     Unavailable {
         /// The servers that the session was given.
         hosts: String,
-        /// How long it was tried.
+        /// The time for which it was tried.
         after: Duration,
         /// Whether time or a connection was missing.
         why: Unanswered,
-        /// Why each host could not be reached when the session was last made or renewed, as far as is known. Empty after
-        /// it was, and for an [attached](crate::Session::attach) session, whose hosts are not known.
+        /// The reason for each host, as far as it is known, from the last attempt to make or renew the session. Empty once
+        /// that has succeeded, and for an [attached](crate::Session::attach) session, whose hosts are not known.
         failures: Vec<HostFailure>,
     },
 
-    /// Someone deleted our node while it waited, so we are no longer in the queue.
+    /// Another client deleted the node while it waited. The call is no longer in the queue.
     #[error("node {node} was deleted by someone else while it waited")]
     Evicted {
         /// The node that was deleted.
@@ -66,7 +66,7 @@ pub enum Error {
     /// The ZooKeeper session is over and will not be renewed. Connect a new [`Session`](crate::Session).
     #[error("session is over and cannot be renewed: {reason}")]
     SessionEnded {
-        /// Why it cannot be renewed.
+        /// The reason why it cannot be renewed.
         reason: String,
     },
 
@@ -81,7 +81,7 @@ pub enum Error {
 
     /// One session would hold or watch too many nodes. Spread the locks over several sessions.
     ///
-    /// All nodes of a session are removed in one transaction when it ends; a server whose log holds one of more
+    /// All nodes of a session are removed in one transaction when it ends. A server whose log holds a transaction of more
     /// than a megabyte cannot be started again ([ZOOKEEPER-4306]).
     ///
     /// [ZOOKEEPER-4306]: https://issues.apache.org/jira/browse/ZOOKEEPER-4306
@@ -100,32 +100,34 @@ pub enum Error {
     Lost(#[from] Loss),
 
     /// ZooKeeper refused a request for a reason that has no variant of its own.
+    ///
+    /// With the source [`Throttled`](zookeeper_client::Error::Throttled) it has refused the request eleven times in a row: it has
+    /// too much to do, or this session has more nodes than it allows. Try again later, or spread the locks over sessions.
     #[error("cannot {action} {path}")]
     Client {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// The node it was tried on.
+        /// The node of the operation.
         path: String,
         /// The error of the server, or of the client.
         source: zookeeper_client::Error,
     },
 }
 
-/// Why no answer came within a time limit; see [`Error::Unavailable`].
+/// The reason why no answer came within a time limit: see [`Error::Unavailable`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Unanswered {
     /// The session was connected, but the limit passed before the requests were answered. Allow more time than a few
     /// requests take.
     ///
-    /// A connection counts until the client gives it up: one on which the servers have fallen silent does so for 0.4
-    /// session timeouts.
+    /// A connection counts until the client gives it up, which takes 0.4 session timeouts if the servers fall silent.
     TimeLimit,
     /// There was no connection to a server when the limit passed. Try again later.
     Servers,
 }
 
-/// Why a host could not be reached; see [`Error::Unavailable`].
+/// The reason why a host could not be reached: see [`Error::Unavailable`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostFailure {
@@ -159,30 +161,54 @@ impl fmt::Display for Unanswered {
     }
 }
 
-/// What kind of [`Error`] it is, for metrics and for tables of reactions. It displays as a word like `unavailable`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// [`Error::InvalidInput`]
-    InvalidInput,
-    /// [`Error::NoAuth`]
-    NoAuth,
-    /// [`Error::Unavailable`]
-    Unavailable,
-    /// [`Error::Evicted`]
-    Evicted,
-    /// [`Error::Closed`]
-    Closed,
-    /// [`Error::SessionEnded`]
-    SessionEnded,
-    /// [`Error::SessionKept`]
-    SessionKept,
-    /// [`Error::SessionFull`]
-    SessionFull,
-    /// [`Error::Lost`]
-    Lost,
-    /// [`Error::Client`]
-    Client,
+/// Makes [`ErrorKind`] of its words.
+macro_rules! kinds {
+    ($($kind:ident: $word:literal),+) => {
+        /// What kind of [`Error`] it is, for metrics and for tables of reactions. It displays as a word like `unavailable`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum ErrorKind {
+            $(#[doc = concat!("[`Error::", stringify!($kind), "`]")] $kind,)+
+        }
+
+        impl ErrorKind {
+            #[cfg(feature = "metrics")]
+            pub(crate) const ALL: &[Self] = &[$(Self::$kind),+];
+
+            pub(crate) fn as_str(self) -> &'static str {
+                match self { $(Self::$kind => $word),+ }
+            }
+        }
+
+        impl Error {
+            /// What kind of error it is.
+            ///
+            /// # Examples
+            ///
+            /// ```
+            /// use zookeeper_recipes::Error;
+            ///
+            /// assert_eq!(Error::Closed.kind().to_string(), "closed");
+            /// ```
+            #[must_use]
+            pub fn kind(&self) -> ErrorKind {
+                match self { $(Self::$kind { .. } => ErrorKind::$kind),+ }
+            }
+        }
+    };
+}
+
+kinds! {
+    InvalidInput: "invalid_input",
+    NoAuth: "no_auth",
+    Unavailable: "unavailable",
+    Evicted: "evicted",
+    Closed: "closed",
+    SessionEnded: "session_ended",
+    SessionKept: "session_kept",
+    SessionFull: "session_full",
+    Lost: "lost",
+    Client: "client"
 }
 
 impl fmt::Display for ErrorKind {
@@ -191,65 +217,9 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-impl ErrorKind {
-    /// How an acquisition can fail.
-    #[cfg(feature = "metrics")]
-    pub(crate) const OF_ACQUISITIONS: [Self; 9] = [
-        Self::InvalidInput,
-        Self::NoAuth,
-        Self::Unavailable,
-        Self::Evicted,
-        Self::Closed,
-        Self::SessionEnded,
-        Self::SessionFull,
-        Self::Lost,
-        Self::Client,
-    ];
-
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::InvalidInput => "invalid_input",
-            Self::NoAuth => "no_auth",
-            Self::Unavailable => "unavailable",
-            Self::Evicted => "evicted",
-            Self::Closed => "closed",
-            Self::SessionEnded => "session_ended",
-            Self::SessionKept => "session_kept",
-            Self::SessionFull => "session_full",
-            Self::Lost => "lost",
-            Self::Client => "client",
-        }
-    }
-}
-
 impl Error {
-    /// What kind of error it is.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use zookeeper_recipes::Error;
-    ///
-    /// assert_eq!(Error::Closed.kind().to_string(), "closed");
-    /// ```
-    #[must_use]
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::InvalidInput { .. } => ErrorKind::InvalidInput,
-            Self::NoAuth { .. } => ErrorKind::NoAuth,
-            Self::Unavailable { .. } => ErrorKind::Unavailable,
-            Self::Evicted { .. } => ErrorKind::Evicted,
-            Self::Closed => ErrorKind::Closed,
-            Self::SessionEnded { .. } => ErrorKind::SessionEnded,
-            Self::SessionKept { .. } => ErrorKind::SessionKept,
-            Self::SessionFull { .. } => ErrorKind::SessionFull,
-            Self::Lost(_) => ErrorKind::Lost,
-            Self::Client { .. } => ErrorKind::Client,
-        }
-    }
-
     /// Whether the same call may succeed later without a change to the program, its configuration or the servers' ACLs:
-    /// the servers were away, our node was deleted, or the lock was lost.
+    /// the servers were away or throttled us, our node was deleted, or the lock was lost.
     ///
     /// After [`Error::Lost`] the work under the lock has to begin again, and not only the call that failed.
     ///
@@ -273,7 +243,7 @@ impl Error {
         match self {
             Self::Unavailable { .. } | Self::Evicted { .. } => true,
             Self::Lost(loss) => *loss != Loss::Closed,
-            _ => false,
+            _ => matches!(self, Self::Client { source: ZkError::Throttled, .. }),
         }
     }
 

@@ -1,43 +1,35 @@
 //! Owns [`Hold`]: a lock that is held, from its admission to its release or loss. The body of every guard.
 //!
 //! 1. A hold is held, then released or lost. It never returns to held.
-//! 2. Its nodes are taken out of it once: by the release, by the drop of the guard, or by the loss, whichever comes
-//!    first; so a hold that is lost while its session lives gives its node to clean-up at once.
+//! 2. The machine decides whether it is held. What is seen of a hold whose guard is gone stays here: how it ended.
 //! 3. Its state is computed when it is asked for, from a clock and from the client's own state, and never
 //!    from events that have yet to arrive: the first look after a pause is right.
 
-mod change;
 mod core;
 mod monitor;
-mod revocation;
-mod watch;
 
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use tracing::{Instrument, Span};
 use zookeeper_client::{CheckWriter, Client};
 
+use crate::driver;
 use crate::error::{Error, Loss, Result};
 use crate::fencing_token::FencingToken;
-use crate::hold::core::{Core, Owned, Stage};
+use crate::hold::core::Core;
+use crate::machine::{self, End, Op};
 use crate::options::Options;
 use crate::path::LockPath;
-use crate::session::Moment;
-use crate::session::{Deletion, OwnNodes, Session, TrustNeed};
+use crate::session::Session;
 use crate::telemetry::Acquisition;
 
 pub use self::monitor::{Ended, HoldMonitor};
 
 pub(crate) use self::monitor::{View, lost, resigned, run_until};
-pub(crate) use self::watch::NodeWatches;
-
-/// What Curator's `Revoker` writes into a node to ask its holder for the lock.
-pub(crate) const REVOKE: &[u8] = b"__REVOKE__";
+pub(crate) use crate::options::REVOKE;
 
 /// The state of a hold at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,16 +49,19 @@ pub enum HoldState {
 /// A lock that is held.
 ///
 /// Every guard dereferences to a hold. While the process runs, a hold reports its loss *before* the servers can grant
-/// the lock to someone else. A paused process learns nothing; that is what the [fencing token](Self::fencing_token) is
-/// for.
+/// the lock to someone else. A paused process learns nothing, which is why stores check the
+/// [fencing token](Self::fencing_token).
+///
+/// # Panics
+///
+/// Every future of a hold may panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
 pub struct Hold {
     core: Arc<Core>,
     /// The full paths of the nodes.
     nodes: Vec<String>,
-    /// For [`Hold::check_writer`], which borrows one.
-    client: OnceLock<Arc<Client>>,
+    /// For [`Hold::check_writer`], which borrows one. A session that has none while it holds is closed.
+    client: OnceLock<Option<Arc<Client>>>,
     /// A live guard keeps its session alive.
-    #[cfg_attr(not(feature = "blocking"), expect(dead_code, reason = "only kept"))]
     session: Session,
 }
 
@@ -113,40 +108,23 @@ impl fmt::Display for HoldState {
 }
 
 impl Hold {
-    /// Turns nodes that were granted into a hold of the lock at `path`.
+    /// Turns an acquisition that was granted into a hold of the lock at `path`.
     pub(crate) fn new(
         session: &Session,
         path: &LockPath,
         options: &Options,
-        nodes: OwnNodes,
-        trust: TrustNeed,
+        op: Op,
         acquisition: &Acquisition,
     ) -> Result<Self> {
-        let paths = nodes.paths();
+        let (nodes, czxid) = {
+            let state = session.core().lock();
+            (state.nodes(op), state.machine.op(op).map_or(0, |one| one.czxid.0))
+        };
         // One transaction has created all nodes.
-        let (node, czxid) = paths.first().expect("a lock that was granted has a node");
-        let token = FencingToken::of_node(node, options.token_epoch(), *czxid)?;
-        let core = Arc::new_cyclic(|me: &Weak<Core>| Core {
-            me: me.clone(),
-            draining: session.draining(),
-            limit: options.max_hold().map(|limit| Moment::now().plus(limit)),
-            path: path.clone(),
-            token,
-            seen: acquisition.hold(path.as_str(), token),
-            stage: tokio::sync::watch::Sender::new(Stage::Held(0)),
-            zk: nodes.zk().clone(),
-            owned: Mutex::new(Some(Owned { nodes, trust })),
-            watched: AtomicBool::new(false),
-            revoked: AtomicBool::new(false),
-        });
-        let lasting: Weak<Core> = Arc::downgrade(&core);
-        core.zk.background_if_it_lasts(lasting);
-        if options.max_hold().is_some_and(|limit| limit < core.zk.times().short_hold()) {
-            // Its end comes before anything else would notice it.
-            let limited = core.clone();
-            core.zk.background(async move { _ = limited.end().await }.boxed());
-        }
-        let nodes = paths.into_iter().map(|(path, _)| path).collect();
+        let node = nodes.first().expect("a lock that was granted has a node");
+        let token = FencingToken::of_node(node, options.token_epoch(), czxid);
+        let token = token.inspect_err(|_| driver::abandon(session.core(), op))?;
+        let core = Core::new(session.core(), op, path, token, options.max_hold(), acquisition);
         Ok(Self { core, nodes, client: OnceLock::new(), session: session.clone() })
     }
 
@@ -192,10 +170,6 @@ impl Hold {
     ///
     /// Dropping the future loses nothing.
     ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
-    ///
     /// # Examples
     ///
     /// ```no_run
@@ -209,13 +183,8 @@ impl Hold {
     /// ```
     pub fn state_changed(&self) -> impl Future<Output = HoldState> + Send + use<'_> {
         let before = self.state();
-        self.core.watch();
-        async move {
-            match before.ended() {
-                Some(_) => before,
-                None => self.core.state_other_than(before).await,
-            }
-        }
+        let changed = self.core.clone().changed_from(before);
+        async move { if before.ended().is_some() { before } else { changed.await } }
     }
 
     /// How long the hold is trusted from now on, if the servers do not answer any more. Zero when it is lost.
@@ -244,10 +213,6 @@ impl Hold {
     ///
     /// Dropping the future loses nothing. Each call returns its own future.
     ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
-    ///
     /// # Examples
     ///
     /// ```no_run
@@ -269,14 +234,8 @@ impl Hold {
     /// # Cancel safety
     ///
     /// As [`lost`](Self::lost).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub fn ended(&self) -> impl Future<Output = Ended> + Send + 'static + use<> {
-        self.core.watch();
-        let core = self.core.clone();
-        async move { core.end().await }
+        self.core.clone().ended()
     }
 
     /// A view of the hold that does not hold it.
@@ -306,10 +265,6 @@ impl Hold {
     /// # Errors
     ///
     /// The [`Loss`], if it comes before `future` is done; `future` is dropped.
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     ///
     /// # Examples
     ///
@@ -341,7 +296,7 @@ impl Hold {
     /// ```
     #[must_use]
     pub fn span(&self) -> &Span {
-        self.core.seen.span()
+        &self.core.seen.span
     }
 
     /// Resolves when someone asks the holder to release, with `revoke` or with Curator's `Revoker`, or the session is
@@ -360,19 +315,14 @@ impl Hold {
     /// # async fn example(guard: zookeeper_recipes::MutexGuard) -> Result<(), zookeeper_recipes::Error> {
     /// tokio::select! {
     ///     done = guard.run_until_lost(async { /* a long job */ }) => done?,
-    ///     () = guard.revoke_requested() => println!("somebody wants the lock"),
+    ///     () = guard.revoke_requested() => println!("another contender wants the lock"),
     /// }
     /// drop(guard);
     /// # Ok(())
     /// # }
     /// ```
     pub fn revoke_requested(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        self.core.when_revoked()
-    }
-
-    /// Takes note that somebody has asked for the lock back.
-    pub(crate) fn revoke(&self) {
-        self.core.saw(REVOKE);
+        self.core.clone().revoke_requested()
     }
 
     /// The lock path; of a hold with several, the first.
@@ -414,13 +364,7 @@ impl Hold {
         if let Some(loss) = self.state().loss() {
             return Err(loss);
         }
-        let client = match self.client.get() {
-            Some(client) => client,
-            None => {
-                let client = self.core.zk.share_client().ok_or(Loss::Closed)?;
-                self.client.get_or_init(|| client)
-            }
-        };
+        let client = self.client.get_or_init(|| self.session.share_client()).as_ref().ok_or(Loss::Closed)?;
         let (first, rest) = self.nodes.split_first().expect("a hold has a node");
         let mut writer = client.new_check_writer(first, None).expect("the path of a node is valid");
         for node in rest {
@@ -440,29 +384,50 @@ impl Hold {
         if let Some(loss) = self.state().loss() {
             return Err(loss.into());
         }
-        let Some(owned) = self.core.give_up() else {
-            return Err(self.core.loss().unwrap_or(Loss::Expired).into());
-        };
-        // From here on clean-up deletes the nodes, whether anybody waits for it or not.
-        let deletion = owned.nodes.release();
-        let deletion = tokio::select! {
-            biased;
-            loss = self.core.trust_ended() => return Err(loss.into()),
-            deletion = deletion => deletion,
-        };
-        match deletion {
-            Deletion::Done => Ok(()),
-            Deletion::Absent => Err(Loss::Deleted.into()),
-            Deletion::SessionOver => Err(self.core.untrusted().unwrap_or(Loss::Expired).into()),
-            Deletion::Refused { parent, error } => Err(Error::refused("delete a node of", &parent, error)),
+        self.core.note_end(Ended::Released);
+        // From here on the nodes are deleted, whether anybody waits for it or not.
+        driver::release(self.session.core(), self.core.op).await.map_err(|failed| {
+            match (failed.end, failed.refusal) {
+                (End::Lost(loss), _) => Loss::from(loss).into(),
+                (_, Some(refusal)) => refusal,
+                (_, None) => Loss::Expired.into(),
+            }
+        })
+    }
+
+    /// Makes a reader of a writer, in one transaction. The token stays.
+    ///
+    /// If that fails, the hold is returned: as it was, or lost.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the hold, like dropping the guard.
+    pub(crate) async fn downgrade(mut self) -> Result<Self, (Self, Error)> {
+        match self.core.downgraded().await {
+            Ok(nodes) => {
+                self.nodes = nodes;
+                Ok(self)
+            }
+            Err(error) => Err((self, error)),
         }
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        // Dropping the nodes sends the deletes.
-        drop(self.core.give_up());
+        self.core.note_end(Ended::Released);
+        driver::abandon(self.session.core(), self.core.op);
+    }
+}
+
+impl From<machine::Loss> for Loss {
+    fn from(loss: machine::Loss) -> Self {
+        match loss {
+            machine::Loss::Expired => Self::Expired,
+            machine::Loss::Deleted => Self::Deleted,
+            machine::Loss::Closed => Self::Closed,
+            machine::Loss::Limit => Self::MaxHold,
+        }
     }
 }
 
@@ -508,10 +473,6 @@ macro_rules! guard {
             /// [`Error::Lost`](crate::Error::Lost) if the lock was lost before: another contender may have held it
             /// meanwhile. [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs let us create nodes but not delete them:
             /// for all other sessions the lock stays held until this one ends.
-            ///
-            /// # Panics
-            ///
-            /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
             ///
             /// # Examples
             ///

@@ -22,23 +22,28 @@ const MAX_SLOT_BYTES: usize = 1024;
 /// Longer pauses are no pauses, and their end may be no time.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// Work that one machine of a fleet does for each fire, although the clock of every machine starts it: a nightly report,
-/// a bill each month.
+/// Work that one machine of a fleet does for each fire, although the clock of every machine starts it. Examples are a
+/// nightly report and a monthly bill.
 ///
-/// Each fire has a [slot](JobSlot), for example the time for which it was planned. A record in the same ZooKeeper has the last
-/// slot that was run, and is written only while the job's lock is held. So a slot is run by one machine, at most once or at
-/// least once, [as you choose](JobRecord), however far their clocks differ: no clock of theirs is compared.
+/// Each fire has a [slot](JobSlot), for example the time for which it was planned. A record in the same ZooKeeper has the
+/// last slot that was run. It is written only while the job's lock is held. One machine therefore runs a slot, at most once
+/// or at least once, [as you choose](JobRecord). The clocks of the machines may differ by any amount, because they are not
+/// compared.
 ///
-/// Slots are run in ascending order: once a later slot is on record, an earlier one is not run any more, whether it ever was
-/// or not, and its fire is [`Superseded`](JobOutcome::Superseded). Fires that wait at the same time run in the order in which
-/// they came, not in that of their slots, so one with an earlier slot behind one with a later is not run.
+/// Slots are run in ascending order. Once a later slot is on record, an earlier one is not run any more, whether it ever was
+/// or not. Its fire is [`Superseded`](JobOutcome::Superseded). Fires that wait at the same time run in the order in which
+/// they came, and not in that of their slots. An earlier slot behind a later one in the queue is therefore not run.
 ///
-/// A fire in an outage waits for the servers for as long as [`wait_for`](Job::wait_for) allows, without it for one session
-/// timeout. Then it is an [`Error::Unavailable`]: nothing makes up for it but another fire of its slot.
+/// A fire in an outage waits for the servers for as long as [`wait_for`](Job::wait_for) allows, or for one session timeout
+/// without it. Then it fails with [`Error::Unavailable`]. Only another fire of its slot makes up for it.
 ///
-/// The lock is a [`Mutex`](crate::Mutex) at `<path>/lock`, and the record the node `<path>/record`: the slot, and on the next
-/// lines who ran it. There is one record for each job, however many slots it had. To run a slot again, write an earlier slot
-/// into the record.
+/// The lock is a [`Mutex`](crate::Mutex) at `<path>/lock`, and the record is the node `<path>/record`. Its first line is the
+/// slot, and the next lines are the machine that ran it. There is one record for each job, however many slots it had. To run
+/// a slot again, write an earlier slot into the record.
+///
+/// # Panics
+///
+/// Every `async` call may panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
 ///
 /// # Examples
 ///
@@ -68,12 +73,12 @@ pub struct Job {
     wait: Duration,
 }
 
-/// When a [`Job`] records a slot, and so what becomes of one whose runner dies at work, or loses the lock there.
+/// The moment at which a [`Job`] records a slot. It decides about a slot whose runner dies at work, or loses the lock there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "there is no third time")]
 pub enum JobRecord {
-    /// Before the work: a slot is run **at most once**, and may be lost. If its runner dies at work, the slot stays on record
-    /// and nobody runs it again, done or not. Likewise if the work fails.
+    /// Before the work: a slot is run **at most once**, and may be lost. If its runner dies at work, or the work fails, the
+    /// slot stays on record and is not run again, done or not.
     #[default]
     Before,
     /// After the work: a slot is run **at least once**, and may be repeated, in whole or in part. If its runner dies, or the
@@ -82,7 +87,7 @@ pub enum JobRecord {
     After,
 }
 
-/// What became of a fire of a [`Job`].
+/// The outcome of a fire of a [`Job`].
 ///
 /// Times are by the servers' clocks.
 #[must_use = "a slot that was not run here is no error; look at the outcome"]
@@ -100,8 +105,8 @@ pub enum JobOutcome<T> {
         /// When it was recorded.
         at: SystemTime,
     },
-    /// A later slot is on record, so this one was not run here, and will not be. Whether it was run before that one is not
-    /// known: the record has the last slot only.
+    /// A later slot is on record, so this one was not run here, and will not be. It is not known whether it was run
+    /// before, because the record has the last slot only.
     Superseded {
         /// The slot on record.
         last: JobSlot,
@@ -110,10 +115,10 @@ pub enum JobOutcome<T> {
         /// When it was recorded.
         at: SystemTime,
     },
-    /// The job is being run, in this slot or another. The slot of this fire was not run here: if it has to be, fire again, or
-    /// [wait](Job::wait_for).
+    /// The job is being run, in this slot or another. The slot of this fire was not run here. If it has to be, fire again,
+    /// or [wait](Job::wait_for).
     Running {
-        /// The identifier of the machine that has the lock; empty if it was asked to release.
+        /// The identifier of the machine that has the lock. Empty if it was asked to release.
         by: String,
     },
     /// The last run was recorded less than [`at_least`](Job::at_least) ago. The slot was not run.
@@ -139,11 +144,11 @@ impl<T> JobOutcome<T> {
     }
 }
 
-/// Which fire of a [`Job`] it is: usually the time for which it was planned, and not the time that a clock shows.
+/// The name of a fire of a [`Job`]: usually the time for which it was planned, and not the time that a clock shows.
 ///
-/// Slots are **compared as text**, byte by byte. So write times in one format and one zone, with leading zeros, the year
-/// first (`2026-11-22T02:00Z`). A number is made text with 20 digits by `From<u64>`; numbers as text need the same
-/// number of digits: a slot of digits is refused if the last on record has digits too, but more of them or fewer.
+/// Slots are **compared as text**, byte by byte. Write times in one format and one zone, with leading zeros and the year
+/// first (`2026-11-22T02:00Z`). `From<u64>` makes a text of 20 digits from a number. If you write numbers yourself, give
+/// all of them the same number of digits. A slot of digits is refused if the last one on record has more digits, or fewer.
 ///
 /// At most 1,024 bytes, not empty, without control characters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -186,7 +191,7 @@ impl JobSlot {
         &self.0
     }
 
-    /// How this slot compares with `last`, the last on record.
+    /// Compares this slot with `last`, the last on record.
     fn compare(&self, Self(last): &Self) -> Result<Ordering> {
         let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
         if self.0.len() != last.len() && is_number(&self.0) && is_number(last) {
@@ -227,7 +232,7 @@ impl LastJob {
         (!slot.is_empty()).then(|| Self { slot: slot.into(), by: by.to_owned(), at })
     }
 
-    /// Why a fire of `slot` needs no run, if it needs none.
+    /// The reason why a fire of `slot` needs no run, if there is one.
     fn covers<T>(&self, slot: &JobSlot) -> Result<Option<JobOutcome<T>>> {
         let Self { slot: last, by, at } = self.clone();
         Ok(match slot.compare(&last)? {
@@ -275,25 +280,28 @@ impl Job {
         self
     }
 
-    /// Sets how long after the record of a run no other slot is run: it is [`TooEarly`](JobOutcome::TooEarly). The
-    /// default is zero; at most a hundred years.
+    /// Sets the pause between the record of a run and the next run. A fire within it is
+    /// [`TooEarly`](JobOutcome::TooEarly). The default is zero, the longest pause a hundred years.
     ///
-    /// It is for slots that come from the machines' own clocks, like "now, to the minute": where a fast job has ended before
-    /// a clock that is late fires, that fire may have another slot. Give more than the clocks differ, and less than the
-    /// period. It is measured by the clock of the servers' leader, so it is off by what the clocks of servers differ when
-    /// another one leads. It costs a write.
+    /// Use it for slots that come from the machines' own clocks, like "now, to the minute". There a fast job may have ended
+    /// before a late clock fires, and that fire may have another slot. Give more than the clocks differ, and less than the
+    /// period. The pause is measured by the clock of the servers' leader. After a change of leader it is off by the
+    /// difference of their clocks. It costs a write.
     #[must_use]
     pub fn at_least(mut self, pause: Duration) -> Self {
         self.at_least = pause.min(LONGEST);
         self
     }
 
-    /// Sets how long a fire waits for the servers, and while another machine runs the job, so that it can take over if that
-    /// one dies. After that it is [`Error::Unavailable`], or [`Running`](JobOutcome::Running) if it was in the queue; who runs
-    /// it is asked then, which takes at most a session timeout more. The default is zero: no wait for another machine, and one
-    /// session timeout for the servers. A limit too long for a clock is no limit.
+    /// Sets the time for which a fire waits for the servers and for another machine that runs the job. It takes over if
+    /// that machine dies.
     ///
-    /// Without a wait, a fire that comes while an earlier slot is still being run does nothing. If that happens to all
+    /// After the limit the result is [`Error::Unavailable`], or [`Running`](JobOutcome::Running) if the fire was in the
+    /// queue. The name of the machine that runs the job is read then, which takes at most one session timeout more. The
+    /// default is zero: no wait for another machine, and one session timeout for the servers. A limit too long for a clock
+    /// is no limit.
+    ///
+    /// Without a wait, a fire that comes while an earlier slot is still being run does nothing. If that happens on all
     /// machines, the slot is not run.
     #[must_use]
     pub fn wait_for(mut self, limit: Duration) -> Self {
@@ -313,18 +321,15 @@ impl Job {
     ///
     /// # Errors
     ///
-    /// That of `work`, as it is. The slot stays on record if it is recorded before the work, and otherwise is not recorded.
+    /// The error of `work`, as it is. The slot stays on record if it is recorded before the work. Otherwise it is not
+    /// recorded.
     ///
     /// [`Error::Lost`] if the lock was lost before the work was done and recorded: the work may have been done in part, or,
     /// if it is recorded afterwards, as a whole.
     ///
-    /// [`Error::InvalidInput`] if the slot cannot be stored or compared, [`Error::NoAuth`] if the ACLs deny it: it needs what
-    /// a lock needs, READ and WRITE on the record, and WRITE on the lock path for [`at_least`](Self::at_least). Otherwise as
-    /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    /// [`Error::InvalidInput`] if the slot cannot be stored or compared. [`Error::NoAuth`] if the ACLs deny it: the job needs
+    /// the rights that a lock needs, READ and WRITE on the record, and for [`at_least`](Self::at_least) WRITE on the lock
+    /// path. Otherwise as [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
     ///
     /// # Examples
     ///
@@ -389,10 +394,6 @@ impl Job {
     /// # Errors
     ///
     /// [`Error::Unavailable`] if no server answered within one session timeout, [`Error::NoAuth`] if the ACLs deny it.
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     ///
     /// # Examples
     ///

@@ -67,14 +67,15 @@ struct Node {
 }
 
 impl Session {
-    /// Keeps an ephemeral node at `path` for as long as the returned value lives: it is created again when somebody has deleted
-    /// it, and in each session that takes the place of one that has expired. Curator calls this a `PersistentNode`.
+    /// Keeps an ephemeral node at `path` for as long as the returned value lives. The node is created again after a deletion,
+    /// and in each session that takes the place of an expired one. Curator calls this a `PersistentNode`.
     ///
     /// Missing ancestors are created according to the [options](crate::Options::with_parents). The node has the ACLs of the session's
     /// [lock options](Self::with_lock_options). A node of another client at `path` is left alone, and ours is created when that
-    /// is gone. So it is with one of our own last session: until the servers have ended that, it stands for the service.
+    /// is gone. A node of your own last session is treated likewise: until the servers have ended that session, its node
+    /// stands for the service.
     ///
-    /// The runtime on which this is called keeps the node; while it is blocked, nothing is created again.
+    /// The runtime on which this is called keeps the node. While it is blocked, nothing is created again.
     ///
     /// # Errors
     ///

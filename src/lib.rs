@@ -81,11 +81,14 @@
 //! * **No fairness across the end of a session.** A waiter whose session ended queues again at the tail.
 //! * **Tokens fall when the servers' data is wiped** or restored from an older backup, unless the operator raises
 //!   [their epoch](Options::with_token_epoch).
-//! * **No progress without a majority of the servers.** Nor is anything undone that a holder did before it lost the
-//!   lock.
+//! * **No progress without a majority of the servers.**
+//! * **Nothing is undone** that a holder did before it lost the lock.
 //! * **No exclusion between a semaphore and another recipe at the same path.** A [`Semaphore`] has its nodes below its path.
 //!   While it has permits in use, a lock of another recipe that lists the path is refused ([`Error::InvalidInput`]). The
 //!   semaphore does not list it, so it takes permits beside a lock that is held. Use one recipe for each path.
+//! * **The data of a lock's path is the lock's.** A free lock is taken in one request, which also writes the empty data of the
+//!   path. Data that somebody writes there after this session has seen it empty may be overwritten;
+//!   [`Options::with_one_request`] turns that off.
 //! * **No re-entrance**, except for [`ReentrantMutex`]. A task that locks a [`Mutex`] twice waits for itself, and a
 //!   reader cannot become a writer.
 //! * **Tokens of simultaneous holders are not ordered**: those of readers, and those of permits.
@@ -94,9 +97,8 @@
 //! # Trust
 //!
 //! The servers end a session one timeout *T* after their leader last heard of it, and the client learns of that later.
-//! So a hold computes until when its session certainly lives, and reports its loss at that instant. What counts as
-//! proof, and under which assumptions, is the *trust rule*: see "Argued: trust" in the repository's `DESIGN.md`. For a
-//! user it means:
+//! A hold therefore computes until when its session certainly lives, and reports its loss at that instant. The *trust
+//! rule* in the repository's `docs/design/trust.md` has the proofs that count, and the assumptions. For you it means:
 //!
 //! * [`Hold::state`] compares the end of trust with a clock, so no event has to arrive first. It is
 //!   [`Suspended`](HoldState::Suspended) while disconnected, and [`Lost`](HoldState::Lost) for good when trust ends.
@@ -128,11 +130,11 @@
 //!
 //! # Sessions
 //!
-//! A process needs one [`Session`]; all its locks share it. A [`Config`] reads how to connect it from the environment. The session renews itself after it has expired: its holds
-//! are lost for good, and its waiters queue again.
+//! A process needs one [`Session`], which all its locks share. A [`Config`] reads its settings from the environment. The
+//! session renews itself after it has expired. Its holds are lost for good then, and its waiters queue again.
 //!
 //! Call [`Session::close`] before the program ends, or [`Session::drain`], which lets holders finish first. A program that
-//! exits without either may leave its nodes, and so its locks, until the servers expire the session.
+//! exits without either may leave its nodes, and with them its locks, until the servers expire the session.
 //!
 //! # Features
 //!
@@ -145,7 +147,7 @@
 //! * `testing`: `testing::LocalSession`, a [`LockProvider`] without a server, which a test can make unavailable and
 //!   whose holds it can make lost. Add it under `[dev-dependencies]`.
 //! * `serde`: [`FencingToken`] is serialized as a number, and a [`Config`] is deserialized.
-//! * `tls`, `sasl-digest-md5`, `sasl-gssapi`: those of [`zookeeper_client`]. `tls` needs a C compiler, and
+//! * `tls`, `sasl-digest-md5`, `sasl-gssapi`: the features of [`zookeeper_client`]. `tls` needs a C compiler, and
 //!   `sasl-gssapi` the C library libgssapi.
 //!
 //! It needs a Unix, and ZooKeeper 3.6 or later. [`zookeeper_client`] is part of this API and
@@ -158,9 +160,11 @@ compile_error!(
 
 #[cfg(feature = "blocking")]
 pub mod blocking;
+mod clock;
 mod config;
 mod contender;
 mod distributed_lock;
+mod driver;
 mod election;
 mod error;
 mod fencing_token;
@@ -168,6 +172,7 @@ mod hold;
 mod job;
 mod kept_node;
 mod lock;
+mod machine;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod multi_lock;
@@ -219,17 +224,16 @@ mod documents {
     #[doc = include_str!("../README.md")]
     struct Readme;
     #[doc = include_str!("../docs/choosing.md")]
-    struct Choosing;
     #[doc = include_str!("../docs/fencing.md")]
-    struct Fencing;
     #[doc = include_str!("../docs/what-can-go-wrong.md")]
     struct WhatCanGoWrong;
     #[doc = include_str!("../docs/mixed-fleets.md")]
-    struct MixedFleets;
     #[doc = include_str!("../docs/curator.md")]
     struct Curator;
     #[doc = include_str!("../docs/operating.md")]
-    struct Operating;
+    #[doc = include_str!("../docs/limits.md")]
+    #[doc = include_str!("../docs/acls.md")]
+    #[cfg_attr(feature = "sasl-digest-md5", doc = include_str!("../docs/sasl.md"))]
     #[doc = include_str!("../docs/kubernetes.md")]
-    struct Kubernetes;
+    struct Operating;
 }

@@ -1,36 +1,33 @@
 //! Owns [`Lock`]: what all recipes acquire, and how.
 //!
-//! 1. A lock is held by one place in one or several queues, taken in one transaction. Before it a semaphore takes a turn,
-//!    which is given up when the lock is held. A place is owned by a value with `Drop` before its nodes are created, so the
-//!    future may be dropped anywhere.
-//! 2. A waiter watches one node, its predecessor, with one watch, for which it keeps the room. One that has several nodes
-//!    also watches these: the loss of one is the loss of all.
+//! 1. A lock is held by nodes in one or several queues, created in one transaction. A semaphore first tries to have its permits
+//!    in one request; where others are, it takes a turn, which is given up when the permits are held.
+//! 2. The machine decides; see `machine`. A call is owned by a value with `Drop` before its first request, so the future may be
+//!    dropped anywhere.
 //! 3. When the session ends, the waiter queues again, at the tail, in the renewed one.
-//! 4. A hold whose trust has passed is never returned; nor one whose nodes were last seen long ago, or on another connection.
 
-mod wait;
 mod waiting;
 
-use std::slice;
+use std::future::poll_fn;
+use std::iter::repeat_n;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{join, try_join_all};
 
-use crate::error::{Error, Result};
+use crate::driver::{self, Acquire, Admitted, Draft, Failed, MAX_REQUEST_BYTES, Progress};
+use crate::error::{Error, Result, ZkError};
 use crate::fencing_token::FencingToken;
 use crate::hold::{Hold, REVOKE};
-use crate::lock::wait::{check_several, lost, trusted, wait, wait_shortly};
+use crate::machine::{End, Event, Loss, Op, Session as Life, Way};
 use crate::options::Options;
 use crate::path::LockPath;
-use crate::queue::{Kind, MAX_REQUEST_BYTES, Place, Position, Queue, Room};
-use crate::session::{Connection, Interrupt, ServerSession, Session, delete_late_doubles};
+use crate::queue::{Kind, Queue};
+use crate::session::{Session, Zk};
 use crate::telemetry::{self, Acquisition};
 
 pub use self::waiting::Waiting;
-
-pub(crate) use self::waiting::Progress;
 
 /// What a recipe acquires.
 #[derive(Clone, Debug)]
@@ -39,31 +36,46 @@ pub(crate) struct Lock {
     /// What the lock is called.
     pub(crate) path: LockPath,
     pub(crate) options: Options,
-    /// The queue of turns of a semaphore. The turn is released when the permits are held.
-    pub(crate) turn: Option<Queue>,
-    /// The queues of the place that is the lock.
+    /// The queues of the nodes that are the lock.
     pub(crate) queues: Arc<[Queue]>,
+    /// The nodes of the lock. Those of a semaphore are granted in one request, or not at all.
+    draft: Arc<Draft>,
+    /// Of a semaphore.
+    pub(crate) permits: Option<Permits>,
+}
+
+/// How permits are acquired where others are: in turn.
+#[derive(Clone, Debug)]
+pub(crate) struct Permits {
+    /// The queue of turns. The turn is released when the permits are held.
+    pub(crate) turns: Queue,
+    /// How many there are.
+    pub(crate) limit: u32,
+    turn: Arc<Draft>,
+    in_turn: Arc<Draft>,
 }
 
 impl Lock {
-    /// `what` names the argument in the error for a request that is too large.
+    /// `permits`: the queue of turns of a semaphore, and how many permits there are. `what` names the argument in the error for
+    /// a request that is too large.
     pub(crate) fn new(
         session: &Session,
         path: &LockPath,
         options: &Options,
-        turn: Option<Queue>,
+        permits: Option<(Queue, u32)>,
         queues: Vec<Queue>,
         what: &'static str,
     ) -> Result<Self> {
-        let options = &options.over(session.lock_options());
+        let options = options.over(session.lock_options());
         options.validate()?;
+        options.warn_if_open(path.as_str());
         if !session.has_chroot() {
             queues.iter().try_for_each(|queue| queue.path.refuse_the_servers())?;
         }
         let per_node = options.request_bytes() + 60;
-        let cost = |queue: &Queue| queue.width().saturating_mul(queue.path.as_str().len() + per_node);
+        let cost = |queue: &Queue| queue.width.saturating_mul(queue.path.as_str().len() + per_node);
         let bytes = queues.iter().map(cost).fold(0, usize::saturating_add);
-        let nodes = queues.iter().map(Queue::width).fold(0, usize::saturating_add);
+        let nodes = queues.iter().map(|queue| queue.width).fold(0, usize::saturating_add);
         if nodes > 1 && bytes > MAX_REQUEST_BYTES {
             let reason = format!(
                 "{nodes} nodes are created in one request, of about {bytes} bytes; {MAX_REQUEST_BYTES} are the most (a \
@@ -71,8 +83,25 @@ impl Lock {
             );
             return Err(Error::invalid(what, reason));
         }
-        let (session, path, options) = (session.clone(), path.clone(), options.clone());
-        let lock = Self { session, path, options, turn, queues: queues.into() };
+        // A turn deletes no path: what is empty is deleted with the permits.
+        let mut removes: Vec<_> = queues.iter().map(|queue| queue.path.clone()).collect();
+        removes.extend(permits.iter().flat_map(|(turns, _)| [turns.path.clone(), path.clone()]));
+        removes.retain(|_| options.path_removal());
+        let draft = |queues: &[Queue], admission, removes: &[LockPath]| {
+            let nodes = queues.iter().flat_map(|queue| repeat_n((queue.path.clone(), queue.kind), queue.width));
+            let (options, queues, removes) = (options.clone(), nodes.collect(), removes.to_vec());
+            Draft { options, queues, admission, is_turn: false, removes }
+        };
+        let mut admission = Admitted::First;
+        let permits = permits.map(|(turns, limit)| {
+            admission = Admitted::Room { limit, turn: Some(turns.path.clone()) };
+            let turn = Draft { is_turn: true, ..draft(std::slice::from_ref(&turns), Admitted::First, &[]) };
+            let in_turn = draft(&queues, Admitted::Room { limit, turn: None }, &removes);
+            Permits { turns, limit, turn: Arc::new(turn), in_turn: Arc::new(in_turn) }
+        });
+        let draft = Arc::new(draft(&queues, admission, &removes));
+        let (session, path) = (session.clone(), path.clone());
+        let lock = Self { session, path, options, queues: queues.into(), draft, permits };
         telemetry::lock_begins(lock.kind(), lock.path.as_str());
         Ok(lock)
     }
@@ -80,8 +109,12 @@ impl Lock {
     /// A lock of one queue.
     pub(crate) fn of_one(session: &Session, path: &str, kind: Kind, options: &Options) -> Result<Self> {
         let path = LockPath::new(path)?;
-        let queue = Queue::new(&path, kind);
-        Self::new(session, &path, options, None, vec![queue], "lock path")
+        Self::new(session, &path, options, None, vec![Queue::new(&path, kind)], "lock path")
+    }
+
+    /// The queues of all nodes, that of turns last.
+    pub(crate) fn all_queues(&self) -> impl Iterator<Item = &Queue> {
+        self.queues.iter().chain(self.permits.as_ref().map(|permits| &permits.turns))
     }
 
     /// Queues and waits for the grant, for as long as it takes.
@@ -90,26 +123,89 @@ impl Lock {
     }
 
     /// Queues and waits for the grant; reports its progress, if anybody wants to know.
-    pub(crate) async fn acquire_with(&self, progress: Option<&Progress>) -> Result<Hold> {
+    pub(crate) async fn acquire_with(&self, progress: Option<&Arc<Progress>>) -> Result<Hold> {
         let acquisition = self.acquisition();
         acquisition.run(self.acquire_in(&acquisition, progress), |hold| Some(hold.fencing_token())).await
     }
 
-    async fn acquire_in(&self, acquisition: &Acquisition, progress: Option<&Progress>) -> Result<Hold> {
+    async fn acquire_in(&self, acquisition: &Acquisition, progress: Option<&Arc<Progress>>) -> Result<Hold> {
         loop {
-            match self.session.acquire(|zk| self.acquire_once(zk, acquisition, progress).boxed()).await {
+            let acquired = match &self.permits {
+                None => {
+                    self.wait(&self.draft, acquisition, progress, || ()).await.map(|op| self.hold(op, acquisition))
+                }
+                // Rare beside the others, and larger, so not every waiter keeps the room for it.
+                Some(permits) => self.acquire_permits(permits, acquisition, progress).boxed().await,
+            };
+            match acquired {
+                Ok(hold) => return hold,
                 // A waiter that loses its node in one of several queues joins all of them again.
-                Err(Error::Evicted { node }) if self.queues.len() > 1 => {
+                Err(Failed { end: End::Evicted, node, .. }) if self.queues.len() > 1 => {
                     tracing::debug!(node, "lost one of several nodes; joining all queues again");
                 }
-                held => return held,
+                // It lost its turn with the session.
+                Err(Failed { end: End::Lost(Loss::Expired), .. }) => {}
+                Err(failed) => return Err(self.error(failed)),
             }
         }
     }
 
+    /// Acquires permits: in one request where nobody else is, and else in turn.
+    async fn acquire_permits(
+        &self,
+        permits: &Permits,
+        acquisition: &Acquisition,
+        progress: Option<&Arc<Progress>>,
+    ) -> Result<Result<Hold>, Failed> {
+        match self.try_draft(&self.draft).await {
+            Err(Failed { end: End::Contended, .. }) => {}
+            tried => return tried.map(|op| self.hold(op, acquisition)),
+        }
+        let progress = &progress.cloned().unwrap_or_default();
+        let turn = Turn::new(self, self.wait(&permits.turn, acquisition, Some(progress), || ()).await?);
+        let waits = || turn.attend();
+        let op = turn.during(self.wait(&permits.in_turn, acquisition, Some(progress), waits)).await?;
+        let hold = self.hold(op, acquisition);
+        if let Ok(hold) = &hold
+            && progress.has_waited()
+            && self.is_revoked(&turn).await
+        {
+            hold.monitor().revoke();
+        }
+        // The next may have its turn, now that the permits are counted.
+        Ok(hold)
+    }
+
+    /// Waits in the queues of a draft. `waits`: is called when it has to.
+    async fn wait(
+        &self,
+        draft: &Arc<Draft>,
+        acquisition: &Acquisition,
+        progress: Option<&Arc<Progress>>,
+        waits: impl Fn(),
+    ) -> Result<Op, Failed> {
+        let mut acquire = pin!(Acquire::new(self.session.core(), draft, true, progress.cloned()));
+        poll_fn(|cx| {
+            let polled = acquire.as_mut().poll(cx);
+            if polled.is_ready() || acquire.ahead > 0 {
+                acquisition.entered(acquire.ahead);
+            }
+            if acquire.ahead > 0 {
+                waits();
+            }
+            polled
+        })
+        .await
+    }
+
+    /// Creates the nodes of a draft, if that grants the lock.
+    async fn try_draft(&self, draft: &Arc<Draft>) -> Result<Op, Failed> {
+        Acquire::new(self.session.core(), draft, false, None).await
+    }
+
     /// Queues and waits for the grant; `None` if it timed out after it had a predecessor.
     pub(crate) async fn try_acquire_for(&self, limit: Duration) -> Result<Option<Hold>> {
-        let (progress, acquisition) = (Progress::new(), self.acquisition());
+        let (progress, acquisition) = (Arc::new(Progress::new()), self.acquisition());
         if limit.is_zero() {
             let tried = self.session.while_connected(self.try_in(&acquisition));
             return acquisition.run(tried, token).await;
@@ -124,20 +220,88 @@ impl Lock {
         acquisition.run(in_time, token).await
     }
 
-    /// Takes the lock if nobody is ahead of us.
+    /// Takes the lock if no contender is ahead of us.
     pub(crate) async fn try_acquire(&self) -> Result<Option<Hold>> {
         let acquisition = self.acquisition();
         acquisition.run(self.session.within_timeout(self.try_in(&acquisition)), token).await
     }
 
-    /// Takes the lock if nobody is ahead of us, however long it takes to ask.
+    /// Takes the lock if no contender is ahead of us, however long the requests take.
     pub(crate) async fn try_without_limit(&self) -> Result<Option<Hold>> {
         let acquisition = self.acquisition();
         acquisition.run(self.try_in(&acquisition), token).await
     }
 
     async fn try_in(&self, acquisition: &Acquisition) -> Result<Option<Hold>> {
-        self.session.acquire(|zk| self.try_once(zk, acquisition).boxed()).await
+        loop {
+            let tried = match &self.permits {
+                None => self.try_draft(&self.draft).await,
+                Some(permits) => self.try_permits(permits, acquisition).boxed().await,
+            };
+            match tried {
+                Ok(op) => {
+                    acquisition.entered(0);
+                    return self.hold(op, acquisition).map(Some);
+                }
+                Err(Failed { end: End::Contended, .. }) => return Ok(None),
+                Err(Failed { end: End::Lost(Loss::Expired), .. }) => {}
+                Err(failed) => return Err(self.error(failed)),
+            }
+        }
+    }
+
+    async fn try_permits(&self, permits: &Permits, acquisition: &Acquisition) -> Result<Op, Failed> {
+        // Where there is no room nothing is written.
+        if !self.has_room(permits.limit).await? {
+            return Err(Failed::of(End::Contended));
+        }
+        match self.try_draft(&self.draft).await {
+            Err(Failed { end: End::Contended, .. }) => {}
+            tried => return tried,
+        }
+        // If permits are free, the owner of the turn is about to acquire.
+        let short = self.session.timeout() / 8;
+        let Ok(turn) = tokio::time::timeout(short, self.wait(&permits.turn, acquisition, None, || ())).await
+        else {
+            return Err(Failed::of(End::Contended));
+        };
+        Turn::new(self, turn?).during(self.try_draft(&permits.in_turn)).await
+    }
+
+    /// Whether there is room for the permits, by a look.
+    async fn has_room(&self, limit: u32) -> Result<bool, Failed> {
+        if self.session.core().lock().machine.session == Life::Draining {
+            return Err(Failed::of(End::Draining));
+        }
+        let leases = &self.queues[0];
+        let listed = self.session.attempt(|zk| async move { zk.list(leases.path.as_str()).await });
+        Ok(listed.await.map_err(Failed::refused)?.len() + leases.width <= limit as usize)
+    }
+
+    fn hold(&self, op: Op, acquisition: &Acquisition) -> Result<Hold> {
+        let by = self.session.core().lock().machine.op(op).map_or(Way::Listed, |one| one.way.0);
+        let hold = Hold::new(&self.session, &self.path, &self.options, op, acquisition)?;
+        tracing::debug!(node = hold.nodes()[0], token = %hold.fencing_token(), ?by, "held");
+        // The session may be at its end since it was granted: then no lock is returned any more.
+        let life = self.session.core().lock().machine.session;
+        let is_open = matches!(life, Life::Open | Life::Renewing);
+        if is_open { Ok(hold) } else { Err(self.session.error().unwrap_or(Error::Closed)) }
+    }
+
+    /// Why an acquisition ended without a hold.
+    fn error(&self, Failed { end, refusal, node }: Failed) -> Error {
+        match end {
+            End::Evicted => match refusal {
+                Some(evicted @ Error::Evicted { .. }) => evicted,
+                _ => Error::Evicted { node: node.unwrap_or_default() },
+            },
+            End::Draining => Error::Closed,
+            End::Refused | End::Unanswered => refusal.unwrap_or_else(|| {
+                Error::refused("create a node under", self.path.as_str(), ZkError::ConnectionLoss)
+            }),
+            End::Lost(loss) => crate::error::Loss::from(loss).into(),
+            End::Closed | End::Contended | End::Released => self.session.error().unwrap_or(Error::Closed),
+        }
     }
 
     fn acquisition(&self) -> Acquisition {
@@ -147,124 +311,75 @@ impl Lock {
     /// Which recipe it is, or which side of it, for people.
     fn kind(&self) -> &'static str {
         match &*self.queues {
-            [queue] => queue.kind().as_str(),
+            [queue] => queue.kind.as_str(),
             _ => "several",
         }
     }
 
-    /// The queues of each place on the way, that of the turn first.
-    fn steps(&self) -> impl Iterator<Item = &[Queue]> {
-        self.turn.iter().map(slice::from_ref).chain([&*self.queues])
+    /// Whether a waiter was asked for the lock while it had a turn, which it gives up when it holds the lock.
+    async fn is_revoked(&self, turn: &Turn<'_>) -> bool {
+        let Some(node) = turn.node() else { return false };
+        let node = &*node;
+        let read = self.session.ask(|zk| async move { zk.retry("read", || zk.data(node)).await });
+        // Without READ on our own node we cannot see a revocation request, so we ignore it.
+        matches!(read.await, Ok(Ok((data, _))) if data == REVOKE)
+    }
+}
+
+/// A turn of a semaphore. It is given up when it is dropped.
+struct Turn<'a> {
+    lock: &'a Lock,
+    op: Op,
+    /// The session that it is in.
+    zk: Option<Zk>,
+}
+
+impl<'a> Turn<'a> {
+    fn new(lock: &'a Lock, op: Op) -> Self {
+        let core = lock.session.core();
+        let zk = Zk::present(core, &core.lock());
+        Self { lock, op, zk }
     }
 
-    async fn acquire_once(
-        &self,
-        zk: Arc<ServerSession>,
-        acquisition: &Acquisition,
-        progress: Option<&Progress>,
-    ) -> Result<Hold, Interrupt> {
-        let mut places = Vec::with_capacity(2);
-        let (mut room, mut waited) = (self.room(), false);
-        for queues in self.steps() {
-            let mut place = Place::new(&zk, queues, &self.options)?;
-            let position = place.enter().await?;
-            acquisition.entered(place.ahead());
-            if position != Position::Granted {
-                waited = true;
-                let nodes: Vec<_> = places.iter().chain([&place]).flat_map(Place::paths).collect();
-                tokio::select! {
-                    biased;
-                    interrupt = lost(&zk, &nodes) => return Err(interrupt),
-                    granted = wait(&mut place, &mut room, progress) => granted?,
-                }
-            }
-            places.push(place);
-        }
-        let (mut seen, mut is_revoked) = (None, false);
-        if waited {
-            let (checked, asked) = join(check_several(&zk, &places), self.is_turn_revoked(&zk, &places)).await;
-            (seen, is_revoked) = (checked?, asked?);
-        }
-        let hold = self.granted(&zk, places, seen, acquisition).await?;
-        if is_revoked {
-            hold.revoke();
-        }
-        Ok(hold)
+    /// Its end is to be seen at once: it stands for the caller in the queue.
+    fn attend(&self) {
+        let core = self.lock.session.core();
+        core.handle(&mut core.lock(), Event::Attend(self.op));
     }
 
-    /// The room for the watch of a waiter, which goes from queue to queue.
-    fn room(&self) -> Room {
-        Room::new(self.steps().flatten().map(Queue::watch_bytes).max().unwrap_or_default())
-    }
-
-    async fn try_once(
-        &self,
-        zk: Arc<ServerSession>,
-        acquisition: &Acquisition,
-    ) -> Result<Option<Hold>, Interrupt> {
-        // All nodes that are there came before us, so we need not create one to know. If permits are free, the owner of the turn is
-        // about to acquire, so only the leases count.
-        let blocked = self.queues.iter().map(async |queue| {
-            let names = queue.list(&zk).await?;
-            if queue.may_be_semaphore(&names) {
-                queue.refuse_semaphore(&zk).await?;
+    /// Acquires while the turn lasts.
+    async fn during(&self, acquiring: impl Future<Output = Result<Op, Failed>>) -> Result<Op, Failed> {
+        let core = self.lock.session.core();
+        let end = tokio::select! {
+            biased;
+            end = driver::lost(core, self.op) => end,
+            granted = acquiring => {
+                let op = granted?;
+                let Some(end) = driver::end(core, self.op) else { return Ok(op) };
+                driver::abandon(core, op);
+                end
             }
-            Ok::<_, Interrupt>(queue.is_blocked(&names))
-        });
-        if try_join_all(blocked).await?.contains(&true) {
-            return Ok(None);
-        }
-        let mut places = Vec::new();
-        for queues in self.steps() {
-            let mut place = Place::new(&zk, queues, &self.options)?;
-            let mut position = place.enter().await?;
-            if places.is_empty() && self.turn.is_some() {
-                position = wait_shortly(&mut place, position, self.room()).await?;
-            }
-            if position != Position::Granted {
-                return Ok(None);
-            }
-            places.push(place);
-        }
-        self.granted(&zk, places, None, acquisition).await.map(Some)
-    }
-
-    /// Whether somebody has asked a waiter for the lock while it had a turn, which it gives up when it holds the lock.
-    async fn is_turn_revoked(&self, zk: &ServerSession, places: &[Place<'_>]) -> Result<bool, Interrupt> {
-        let (Some(queue), Some(turn)) = (&self.turn, places.first()) else {
-            return Ok(false);
         };
-        for (node, _) in turn.paths() {
-            match queue.read(zk, &node[queue.path.as_str().len() + 1..]).await {
-                Ok(Some((data, _))) if data == REVOKE => return Ok(true),
-                // Without READ on our own node we cannot see a revocation request, so we ignore it.
-                Ok(_) | Err(Interrupt::Failed(Error::NoAuth { .. })) => {}
-                Err(interrupt) => return Err(interrupt),
-            }
-        }
-        Ok(false)
+        Err(Failed { end: self.why(end).await, refusal: None, node: self.node() })
     }
 
-    /// Turns places that were granted into a hold, as soon as the session is trusted. `seen` is the connection on which all
-    /// nodes were last seen, if that was later than the grant.
-    async fn granted(
-        &self,
-        zk: &Arc<ServerSession>,
-        mut places: Vec<Place<'_>>,
-        seen: Option<Connection>,
-        acquisition: &Acquisition,
-    ) -> Result<Hold, Interrupt> {
-        let trust = zk.need_trust();
-        trusted(zk, &places, seen).await?;
-        let place = places.pop().expect("a lock has a place");
-        let by = place.way();
-        let nodes = place.into_nodes();
-        delete_late_doubles(&nodes);
-        let hold = Hold::new(&self.session, &self.path, &self.options, nodes, trust, acquisition)?;
-        tracing::debug!(node = hold.nodes()[0], token = %hold.fencing_token(), ?by, "held");
-        // The next may have its turn, now that the permits are counted.
-        drop(places);
-        Ok(hold)
+    /// Servers report the deletion of a session's nodes before the end of the session.
+    async fn why(&self, end: End) -> End {
+        let Some(zk) = self.zk.as_ref().filter(|_| end == End::Evicted) else { return end };
+        match zk.retry("check", || zk.check()).await {
+            Ok(_) => End::Evicted,
+            Err(_) => End::Lost(Loss::Expired),
+        }
+    }
+
+    fn node(&self) -> Option<String> {
+        self.lock.session.core().lock().nodes(self.op).into_iter().next()
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        driver::abandon(self.lock.session.core(), self.op);
     }
 }
 

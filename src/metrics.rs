@@ -8,6 +8,7 @@
 //! | [`ACQUISITIONS`] | counter | | `kind`, `outcome`, `lock` | calls that asked for a lock, by how they ended |
 //! | [`WAIT`] | histogram | seconds | `kind`, `outcome`, `lock` | from the call to that end |
 //! | [`AHEAD`] | histogram | contenders | `kind`, `lock` | who was ahead on entry into the queue, of calls that may wait |
+//! | [`WAITING`] | gauge | | `kind`, `lock` | calls that have asked for a lock and have not ended |
 //! | [`HOLDS`] | gauge | | `kind`, `lock` | locks that are held |
 //! | [`HOLD`] | histogram | seconds | `kind`, `lock` | from the grant to the release or loss |
 //! | [`LOSSES`] | counter | | `kind`, `cause`, `lock` | locks that were lost before they were released |
@@ -27,8 +28,8 @@
 //! held, nothing has to be trusted, and [`TRUST`] keeps its last value.
 //!
 //! Install the recorder before the first session: gauges that go up and down count from there. [`CONNECTED`], [`CLEANUP`] and
-//! [`RENEWALS`] are reported as 0 when a session is made, and [`ACQUISITIONS`] and [`LOSSES`], with each outcome and cause, when a
-//! lock is made, as is [`JOBS`] when a job is. So Prometheus' `increase` sees the first loss, too.
+//! [`RENEWALS`] are reported as 0 when a session is made. [`WAITING`], and [`ACQUISITIONS`] and [`LOSSES`] with each outcome and
+//! cause, are when a lock is made, and [`JOBS`] when a job is. Prometheus' `increase` therefore sees the first loss.
 //!
 //! # Buckets
 //!
@@ -39,7 +40,7 @@
 //!   10 min.
 //! * [`HOLD`]: the same, from the shortest work to [`Options::with_max_hold`](crate::Options::with_max_hold). Have a bucket at
 //!   the session timeout: longer holds live on the renewal of trust.
-//! * [`AHEAD`]: whole numbers: 0, 1, 2, 5, 10, 20, 50, 100. The first one counts calls that met nobody.
+//! * [`AHEAD`]: whole numbers: 0, 1, 2, 5, 10, 20, 50, 100. The first one counts calls that met no other contender.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -56,6 +57,8 @@ pub const ACQUISITIONS: &str = "zookeeper_lock_acquisitions_total";
 pub const WAIT: &str = "zookeeper_lock_wait_seconds";
 /// How many contenders were ahead on entry into the queue.
 pub const AHEAD: &str = "zookeeper_lock_contenders_ahead";
+/// Calls that have asked for a lock and have not ended.
+pub const WAITING: &str = "zookeeper_lock_waiting";
 /// Locks that are held.
 pub const HOLDS: &str = "zookeeper_lock_holds";
 /// How long locks were held.
@@ -107,6 +110,7 @@ pub fn describe() {
     describe_counter!(ACQUISITIONS, "calls that asked for a lock, by how they ended");
     describe_histogram!(WAIT, Unit::Seconds, "from the call that asked for a lock to its end");
     describe_histogram!(AHEAD, Unit::Count, "contenders that were ahead on entry into the queue");
+    describe_gauge!(WAITING, "calls that have asked for a lock and have not ended");
     describe_gauge!(HOLDS, "locks that are held");
     describe_histogram!(HOLD, Unit::Seconds, "from the grant of a lock to its release or loss");
     describe_counter!(LOSSES, "locks that were lost before they were released");
@@ -130,9 +134,10 @@ pub(crate) fn session_begins() {
 
 pub(crate) fn lock_begins(labels: &Labels) {
     let Labels { kind, lock } = labels;
-    for outcome in
-        ["granted", "contended", "cancelled"].into_iter().chain(ErrorKind::OF_ACQUISITIONS.map(ErrorKind::as_str))
-    {
+    shift_of(labels, WAITING, 0.0);
+    // A session that is kept open is no end of an acquisition.
+    let errors = ErrorKind::ALL.iter().filter(|kind| **kind != ErrorKind::SessionKept).map(|kind| kind.as_str());
+    for outcome in ["granted", "contended", "cancelled"].into_iter().chain(errors) {
         counter!(ACQUISITIONS, "kind" => *kind, "outcome" => outcome, "lock" => lock.clone()).increment(0);
     }
     for cause in [Loss::Expired, Loss::Deleted, Loss::Closed, Loss::MaxHold] {
@@ -144,11 +149,19 @@ pub(crate) fn job_ended(path: &str, outcome: &'static str, count: u64) {
     counter!(JOBS, "outcome" => outcome, "lock" => label_of(path)).increment(count);
 }
 
-pub(crate) fn connected(change: f64) {
-    gauge!(CONNECTED).increment(change);
+/// Changes a gauge of the process.
+pub(crate) fn shift(name: &'static str, change: f64) {
+    gauge!(name).increment(change);
+}
+
+/// Changes a gauge of a lock.
+pub(crate) fn shift_of(labels: &Labels, name: &'static str, change: f64) {
+    let Labels { kind, lock } = labels.clone();
+    gauge!(name, "kind" => kind, "lock" => lock).increment(change);
 }
 
 pub(crate) fn acquired(labels: &Labels, outcome: &'static str, waited: Duration) {
+    shift_of(labels, WAITING, -1.0);
     let Labels { kind, lock } = labels.clone();
     counter!(ACQUISITIONS, "kind" => kind, "outcome" => outcome, "lock" => lock.clone()).increment(1);
     histogram!(WAIT, "kind" => kind, "outcome" => outcome, "lock" => lock).record(waited.as_secs_f64());
@@ -159,14 +172,9 @@ pub(crate) fn entered(labels: &Labels, ahead: usize) {
     histogram!(AHEAD, "kind" => kind, "lock" => lock).record(ahead as f64);
 }
 
-pub(crate) fn held(labels: &Labels) {
-    let Labels { kind, lock } = labels.clone();
-    gauge!(HOLDS, "kind" => kind, "lock" => lock).increment(1.0);
-}
-
 pub(crate) fn ended(labels: &Labels, loss: Option<Loss>, held: Duration) {
+    shift_of(labels, HOLDS, -1.0);
     let Labels { kind, lock } = labels.clone();
-    gauge!(HOLDS, "kind" => kind, "lock" => lock.clone()).decrement(1.0);
     histogram!(HOLD, "kind" => kind, "lock" => lock.clone()).record(held.as_secs_f64());
     if let Some(loss) = loss {
         counter!(LOSSES, "kind" => kind, "cause" => loss.as_str(), "lock" => lock).increment(1);
@@ -175,10 +183,6 @@ pub(crate) fn ended(labels: &Labels, loss: Option<Loss>, held: Duration) {
 
 pub(crate) fn trusted_for(left: Duration) {
     gauge!(TRUST).set(left.as_secs_f64());
-}
-
-pub(crate) fn in_cleanup(change: f64) {
-    gauge!(CLEANUP).increment(change);
 }
 
 pub(crate) fn renewed() {

@@ -18,11 +18,27 @@ use crate::session::Session;
 /// other, in any order of paths. *n* uncontended locks cost one write.
 ///
 /// This is not true beside code that acquires several of the locks one after the other, such as Curator's
-/// `InterProcessMultiLock`. There, acquire the locks one by one, too, in an order of paths that all clients share.
+/// `InterProcessMultiLock`. There you must also acquire the locks one by one, in an order of paths that all clients
+/// share.
 ///
 /// The nodes of a guard are in the order in which the members were named.
 ///
 /// The loss of one member is the loss of all.
+///
+/// # Cancel safety
+///
+/// Dropping the future of a call that acquires leaves all queues. The nodes are deleted in the background.
+///
+/// # Errors
+///
+/// Every call that acquires fails as those of a [`Mutex`](crate::Mutex#errors) do, but for two:
+///
+/// * [`Error::Evicted`] is returned by calls that wait only if there is one member.
+/// * [`Error::InvalidInput`] is also returned if the missing paths do not fit into one request together with the nodes.
+///
+/// # Panics
+///
+/// Every `async` call may panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
 ///
 /// # Examples
 ///
@@ -54,9 +70,9 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] if there are no paths, if one cannot be a lock path or is named twice, or if there are
-    /// more than fit into one request to a server: about 5,000 with paths of 40 bytes. Missing paths must fit into it,
-    /// too, which is then about 3,500; the acquisition checks this.
+    /// [`Error::InvalidInput`] if there are no paths, or if one cannot be a lock path or is named twice. The same if there
+    /// are more paths than fit into one request to a server: about 5,000 of 40 bytes. Missing paths must fit into it as
+    /// well, which leaves about 3,500. The acquisition checks this.
     pub fn new(session: &Session, paths: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
         paths.into_iter().fold(Self::builder(session), |builder, path| builder.lock(path.as_ref())).build()
     }
@@ -80,25 +96,12 @@ impl MultiLock {
 
     /// A member that others may hold at the same time.
     pub(crate) fn shared_member(&self) -> Option<&LockPath> {
-        self.lock.queues.iter().find(|queue| !queue.kind().waits_for(queue.kind())).map(|queue| &queue.path)
+        self.lock.queues.iter().find(|queue| !queue.kind.waits_for(queue.kind)).map(|queue| &queue.path)
     }
 
     /// Joins all queues and waits for all locks, for as long as it takes.
     ///
     /// If one of its nodes is deleted while it waits, it joins all queues again, at the tail.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future leaves all queues; the nodes are deleted in the background.
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::lock`](crate::Mutex::lock), but [`Error::Evicted`] only if it has one member;
-    /// [`Error::InvalidInput`] also if the missing paths do not fit into one request together with the nodes.
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     ///
     /// # Examples
     ///
@@ -116,18 +119,9 @@ impl MultiLock {
 
     /// Acquires the locks without waiting for others: `None` if another contender was ahead in one of the queues.
     ///
-    /// # Cancel safety
-    ///
-    /// As [`lock`](Self::lock).
-    ///
     /// # Errors
     ///
-    /// As [`Mutex::try_lock`](crate::Mutex::try_lock); [`Error::Evicted`] also if one of its nodes is deleted
-    /// meanwhile.
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    /// [`Error::Evicted`] if one of its nodes is deleted meanwhile.
     ///
     /// # Examples
     ///
@@ -150,18 +144,6 @@ impl MultiLock {
     /// `None`, a limit that was too short, and unreachable servers need different reactions: see
     /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
     ///
-    /// # Cancel safety
-    ///
-    /// As [`lock`](Self::lock).
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
-    ///
     /// # Examples
     ///
     /// ```no_run
@@ -177,19 +159,7 @@ impl MultiLock {
         Ok(self.lock.try_acquire_for(limit).await?.map(MultiLockGuard))
     }
 
-    /// Joins all queues, and returns a [`Waiting`], which is awaited for the guard.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`lock`](Self::lock).
-    ///
-    /// # Errors
-    ///
-    /// As [`lock`](Self::lock).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    /// Joins all queues, and returns a [`Waiting`]. Await it for the guard.
     ///
     /// # Examples
     ///

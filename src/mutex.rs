@@ -12,8 +12,30 @@ use crate::session::Session;
 
 /// A fair lock with one holder at a time. Compatible with Curator's `InterProcessMutex`.
 ///
-/// It is a handle: creating one sends nothing, and clones share nothing but the session. It is not re-entrant: a task
-/// that locks twice waits for itself; see [`ReentrantMutex`](crate::ReentrantMutex).
+/// It is a handle: creating one sends nothing, and clones share nothing but the session. It is not re-entrant. A task
+/// that locks twice waits for itself; take a [`ReentrantMutex`](crate::ReentrantMutex) instead.
+///
+/// # Cancel safety
+///
+/// Dropping the future of a call that acquires leaves the queue. The node is deleted in the background.
+///
+/// # Errors
+///
+/// Every call that acquires fails with
+///
+/// * [`Error::Evicted`](crate::Error::Evicted) if another client deletes our node while it waits,
+/// * [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs deny it,
+/// * [`Error::InvalidInput`](crate::Error::InvalidInput) if the path is in use as a [`Semaphore`](crate::Semaphore),
+/// * [`Error::Closed`](crate::Error::Closed) and [`Error::SessionEnded`](crate::Error::SessionEnded) if there is no
+///   session any more,
+/// * [`Error::SessionFull`](crate::Error::SessionFull) if the session has too many locks.
+///
+/// Those that do not wait, or wait up to a limit, also fail with [`Error::Unavailable`](crate::Error::Unavailable) if no
+/// server answered in time.
+///
+/// # Panics
+///
+/// Every `async` call may panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
 ///
 /// # Examples
 ///
@@ -80,24 +102,8 @@ impl Mutex {
 
     /// Joins the queue and waits for the lock, for as long as it takes.
     ///
-    /// A lost connection is no error: the waiter keeps its position while the session lives. When the session ends, it
-    /// queues again at the tail in the renewed session.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future leaves the queue; the node is deleted in the background.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Evicted`](crate::Error::Evicted) if someone deletes our node while it waits,
-    /// [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs deny it,
-    /// [`Error::InvalidInput`](crate::Error::InvalidInput) if the path is in use as a [`Semaphore`](crate::Semaphore),
-    /// [`Error::Closed`](crate::Error::Closed) and [`Error::SessionEnded`](crate::Error::SessionEnded) if there is no
-    /// session any more, [`Error::SessionFull`](crate::Error::SessionFull) if it has too many locks.
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    /// A lost connection is no error: the waiter keeps its position while the session lives. When the session ends, the
+    /// waiter queues again at the tail in the renewed session.
     ///
     /// # Examples
     ///
@@ -115,26 +121,13 @@ impl Mutex {
 
     /// Acquires the lock without waiting for others: `None` if another contender was ahead.
     ///
-    /// It does not wait for other contenders, but it waits for the servers: without a connection, and also if the session
-    /// was never connected, for up to one session timeout. A [`try_lock_for`](Self::try_lock_for) with a limit of zero
-    /// does not.
+    /// It does not wait for other contenders, but it waits for the servers, for up to one session timeout. It waits for
+    /// as long if the session was never connected. A [`try_lock_for`](Self::try_lock_for) with a limit of zero does not
+    /// wait for the servers.
     ///
-    /// A contended lock costs one round trip and no write. Every node counts, also that of a contender that is
-    /// releasing, or of a dead process whose session has not ended yet. So [`contenders`](Self::contenders) may be
-    /// empty afterwards.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`lock`](Self::lock).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable) if no server answered within one session timeout;
-    /// otherwise as [`lock`](Self::lock).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    /// A contended lock costs one round trip and no write. Every node counts, including that of a contender that is
+    /// releasing, or of a dead process whose session has not ended yet. [`contenders`](Self::contenders) may therefore
+    /// be empty afterwards.
     ///
     /// # Examples
     ///
@@ -161,18 +154,8 @@ impl Mutex {
     /// `None` means that the servers answered and another contender has the lock: a service would return 423 (locked).
     /// If `limit` is too short for the first requests, a few round trips and a write, the result is an error instead.
     ///
-    /// # Cancel safety
-    ///
-    /// As [`lock`](Self::lock).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable) if no answer came within `limit`: a service would return 503
-    /// (unavailable). [`Unanswered`](crate::Unanswered) has the reason. Otherwise as [`lock`](Self::lock).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    /// [`Error::Unavailable`](crate::Error::Unavailable) means that no answer came within `limit`: a service would return
+    /// 503 (unavailable). [`Unanswered`](crate::Unanswered) has the reason.
     ///
     /// # Examples
     ///
@@ -195,21 +178,7 @@ impl Mutex {
         Ok(self.lock.try_acquire_for(limit).await?.map(MutexGuard))
     }
 
-    /// Joins the queue, and returns a [`Waiting`], which is awaited for the guard.
-    ///
-    /// [`lock`](Self::lock) does both.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`lock`](Self::lock).
-    ///
-    /// # Errors
-    ///
-    /// As [`lock`](Self::lock).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    /// Joins the queue, and returns a [`Waiting`]. Await it for the guard. [`lock`](Self::lock) does both.
     ///
     /// # Examples
     ///

@@ -1,7 +1,7 @@
 //! Owns [`Options`]: what a user may choose for a lock.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, Once};
 use std::time::Duration;
 
 use zookeeper_client::{Acl, Acls};
@@ -10,6 +10,9 @@ use crate::error::{Error, Result};
 
 /// The data of a node is meant for people; a large one would not fit into a request.
 const MAX_IDENTIFIER_BYTES: usize = 64 * 1024;
+
+/// What Curator's `Revoker` writes into a node to ask its holder for the lock.
+pub(crate) const REVOKE: &[u8] = b"__REVOKE__";
 
 /// A create with more than a megabyte would close the connection, and so would each that repeats it.
 const MAX_ACL_BYTES: usize = 64 * 1024;
@@ -22,7 +25,7 @@ pub enum Parents {
     /// containers from 3.5.3 on.
     #[default]
     Container,
-    /// The lock creates them as persistent nodes: for servers that have no containers. They stay until somebody deletes them.
+    /// The lock creates them as persistent nodes: for servers that have no containers. They stay until you delete them.
     Persistent,
     /// The lock does not create them. Where the path is missing, the lock is refused with
     /// [`Error::InvalidInput`]. Create the path as a persistent node: an empty container may be deleted at any moment.
@@ -52,6 +55,9 @@ pub struct Options {
     path_removal: Option<bool>,
     max_hold: Option<Duration>,
     token_epoch: Option<u8>,
+    one_request: Option<bool>,
+    /// Of a session whose configuration has credentials: whether it was logged that its locks are open.
+    pub(crate) credentials: Option<Arc<Once>>,
 }
 
 impl Options {
@@ -149,15 +155,11 @@ impl Options {
     /// # }
     /// ```
     pub fn with_identifier_from_env(self, variable: &str) -> Result<Self> {
-        let missing = || {
-            let reason =
-                format!("the environment variable {variable} is not set, or empty; set it in the pod's `env`");
-            Error::invalid("identifier", reason)
-        };
+        let why = format!("the environment variable {variable} is not set, or empty; set it in the pod's `env`");
         // `var_os` panics if the name cannot be that of a variable.
         let is_name = !variable.is_empty() && !variable.contains(['=', '\0']);
         let value = is_name.then(|| std::env::var_os(variable)).flatten().filter(|value| !value.is_empty());
-        value.map(|value| self.with_identifier(value.as_encoded_bytes())).ok_or_else(missing)
+        value.map(|value| self.with_identifier(value.as_encoded_bytes())).ok_or(Error::invalid("identifier", why))
     }
 
     /// Sets whether a release also deletes the lock's path if it leaves it empty.
@@ -224,6 +226,24 @@ impl Options {
         self
     }
 
+    /// Whether a free lock is taken in one request. On by default.
+    ///
+    /// The request that creates the node then also writes the data of the lock's path, which is empty and stays so: the answer
+    /// has the number of children. A session does that only where it has seen that the path has no data; data that somebody
+    /// writes there later may be overwritten. Turn it off where the path of a lock has data of your own.
+    #[must_use]
+    pub fn with_one_request(mut self, on: bool) -> Self {
+        self.one_request = Some(on);
+        self
+    }
+
+    /// Logs, once for each session, that its credentials do not protect its locks: these have the default ACLs.
+    pub(crate) fn warn_if_open(&self, path: &str) {
+        if let (None, None, Some(once)) = (&self.acls, &self.parent_acls, &self.credentials) {
+            once.call_once(|| tracing::warn!(path, "credentials are set, but no ACLs: the lock is open"));
+        }
+    }
+
     /// These options, with those of `base` for what is not set.
     pub(crate) fn over(&self, base: &Self) -> Self {
         Self {
@@ -234,6 +254,8 @@ impl Options {
             path_removal: self.path_removal.or(base.path_removal),
             max_hold: self.max_hold.or(base.max_hold),
             token_epoch: self.token_epoch.or(base.token_epoch),
+            one_request: self.one_request.or(base.one_request),
+            credentials: self.credentials.as_ref().or(base.credentials.as_ref()).cloned(),
         }
     }
 
@@ -258,7 +280,7 @@ impl Options {
     /// The identifier of contenders.
     #[must_use]
     pub fn identifier(&self) -> &[u8] {
-        self.identifier.as_deref().unwrap_or_else(|| default_identifier().as_bytes())
+        self.identifier.as_deref().unwrap_or_else(|| DEFAULT_IDENTIFIER.as_bytes())
     }
 
     pub(crate) fn path_removal(&self) -> bool {
@@ -267,6 +289,10 @@ impl Options {
 
     pub(crate) fn max_hold(&self) -> Option<Duration> {
         self.max_hold
+    }
+
+    pub(crate) fn one_request(&self) -> bool {
+        self.one_request.unwrap_or(true)
     }
 
     pub(crate) fn token_epoch(&self) -> u8 {
@@ -285,17 +311,13 @@ impl Options {
 
     pub(crate) fn validate(&self) -> Result<()> {
         if self.max_hold.is_some_and(|limit| limit.is_zero()) {
-            return Err(Error::invalid(
-                "max_hold",
-                "it is zero, so every hold would be lost at once; give a longer one",
-            ));
+            let reason = "it is zero, so every hold would be lost at once; give a longer one";
+            return Err(Error::invalid("max_hold", reason));
         }
         for (what, acls) in [("acls", self.acls()), ("parent_acls", self.parent_acls())] {
             if acls.is_empty() {
-                return Err(Error::invalid(
-                    what,
-                    "there are none, so nobody could use the node; give at least one",
-                ));
+                let reason = "there are none, so nobody could use the node; give at least one";
+                return Err(Error::invalid(what, reason));
             }
             let bytes = acl_bytes(&acls);
             if bytes > MAX_ACL_BYTES {
@@ -313,7 +335,7 @@ fn acl_bytes(acls: &[Acl]) -> usize {
 
 /// Checks whether `data` can be that of a node; `what` is the argument that it comes from.
 pub(crate) fn validate_data(what: &'static str, data: &[u8]) -> Result<()> {
-    if data == b"__REVOKE__" {
+    if data == REVOKE {
         return Err(Error::invalid(what, "__REVOKE__ asks a holder to release the lock; give another one"));
     }
     match data.len() {
@@ -332,14 +354,10 @@ impl fmt::Debug for Options {
             .field("path_removal", &self.path_removal)
             .field("max_hold", &self.max_hold)
             .field("token_epoch", &self.token_epoch)
+            .field("one_request", &self.one_request)
             .finish()
     }
 }
 
-fn default_identifier() -> &'static str {
-    static IDENTIFIER: OnceLock<String> = OnceLock::new();
-    IDENTIFIER.get_or_init(|| {
-        let uname = rustix::system::uname();
-        format!("{}/{}", uname.nodename().to_string_lossy(), std::process::id())
-    })
-}
+static DEFAULT_IDENTIFIER: LazyLock<String> =
+    LazyLock::new(|| format!("{}/{}", rustix::system::uname().nodename().to_string_lossy(), std::process::id()));

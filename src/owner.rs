@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 
+use crate::driver::Progress;
 use crate::error::Result;
 use crate::hold::Hold;
-use crate::lock::{Lock, Progress};
+use crate::lock::Lock;
 use crate::path::LockPath;
 
 /// The owner of a held [`ReentrantMutex`](crate::ReentrantMutex). Clones are the same owner.
@@ -29,8 +30,7 @@ use crate::path::LockPath;
 pub struct Owner(Arc<Register>);
 
 /// What one owner holds or waits for, by session and path. It keeps none of it alive.
-#[derive(Default)]
-struct Register(Mutex<HashMap<(usize, LockPath), Entry>>);
+type Register = Mutex<HashMap<(usize, LockPath), Entry>>;
 
 enum Entry {
     Acquiring(WeakShared<Acquiring>, Arc<Progress>),
@@ -68,24 +68,20 @@ impl Owner {
     /// What the owner has of this lock; begins to acquire it if that is nothing.
     pub(crate) fn lock(&self, lock: &Lock, mode: Mode) -> Locking {
         let key = (lock.session.identity(), lock.path.clone());
-        let mut entries = self.0.entries();
+        let mut entries = entries(&self.0);
         // What is over has no place here.
         entries.retain(|_, entry| match entry {
             Entry::Held(hold) => hold.strong_count() > 0,
             Entry::Acquiring(acquiring, _) => acquiring.upgrade().is_some(),
         });
-        match entries.get(&key) {
-            Some(Entry::Held(hold)) => {
-                if let Some(hold) = hold.upgrade() {
-                    return Locking::Held(hold);
-                }
+        let found = entries.get(&key).and_then(|entry| match entry {
+            Entry::Held(hold) => hold.upgrade().map(Locking::Held),
+            Entry::Acquiring(acquiring, progress) => {
+                Some(Locking::Acquiring(acquiring.upgrade()?, progress.clone()))
             }
-            Some(Entry::Acquiring(acquiring, progress)) => {
-                if let Some(acquiring) = acquiring.upgrade() {
-                    return Locking::Acquiring(acquiring, progress.clone());
-                }
-            }
-            None => {}
+        });
+        if let Some(locking) = found {
+            return locking;
         }
         let progress = Arc::new(Progress::new());
         let acquiring = acquire(lock.clone(), mode, progress.clone(), self.0.clone(), key.clone()).shared();
@@ -102,10 +98,8 @@ impl fmt::Debug for Owner {
     }
 }
 
-impl Register {
-    fn entries(&self) -> MutexGuard<'_, HashMap<(usize, LockPath), Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn entries(register: &Register) -> MutexGuard<'_, HashMap<(usize, LockPath), Entry>> {
+    register.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Acquires the lock for all calls of one owner that wait for it, and enters the hold in its register.
@@ -123,7 +117,7 @@ fn acquire(
             Mode::Try => lock.try_without_limit().await,
         };
         let hold = hold.map(|hold| hold.map(Arc::new));
-        let mut entries = register.entries();
+        let mut entries = entries(&register);
         match &hold {
             Ok(Some(hold)) => drop(entries.insert(key, Entry::Held(Arc::downgrade(hold)))),
             Ok(None) | Err(_) => drop(entries.remove(&key)),

@@ -74,10 +74,10 @@ pub fn key(segment: &str) -> Option<String> {
     (self::segment(&key) == segment).then_some(key)
 }
 
-/// Checks whether `path` can be a lock path, without a session: for a path from a command line or a configuration, before
-/// anything is connected.
+/// Checks whether `path` can be a lock path, without a session. Use it for a path from a command line or a configuration,
+/// before anything is connected.
 ///
-/// Every recipe checks the same, and refuses `/zookeeper` and its descendants, too, in a session without a chroot.
+/// Every recipe checks the same. In a session without a chroot it also refuses `/zookeeper` and its descendants.
 ///
 /// # Errors
 ///
@@ -125,7 +125,8 @@ impl LockPath {
                 return invalid(format!("{path:?} has the segment {segment:?}, which ZooKeeper does not resolve"));
             }
             if let Some(c) = segment.chars().find(|&c| is_forbidden(c)) {
-                return invalid(format!("{path:?} has the character {c:?}; see path::segment to escape it"));
+                let escaped = self::segment(c.encode_utf8(&mut [0; 4]));
+                return invalid(format!("{path:?} has the character {c:?}; write {escaped}"));
             }
         }
         Ok(Self(path.into()))

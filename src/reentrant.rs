@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::contender::for_operators;
+use crate::driver::Progress;
 use crate::error::Result;
 use crate::hold::Hold;
 use crate::lock::Lock;
@@ -18,6 +19,20 @@ use crate::session::Session;
 ///
 /// Ownership is an explicit [`Owner`] value, not the current task: two branches of a `join!` share one task.
 /// Two handles of one path in one session know each other's owners.
+///
+/// # Cancel safety
+///
+/// Dropping the future of a call that acquires leaves the queue, unless another call of the same owner shares the
+/// position. The node is deleted in the background.
+///
+/// # Errors
+///
+/// Every call that acquires fails as those of a [`Mutex`](crate::Mutex#errors) do. It also fails with
+/// [`Error::Lost`](crate::Error::Lost) if the owner's hold was lost and it still has guards of it: drop these first.
+///
+/// # Panics
+///
+/// Every `async` call may panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
 ///
 /// # Examples
 ///
@@ -63,20 +78,6 @@ impl ReentrantMutex {
     /// Waits for the lock, for as long as it takes. If `owner` holds it already, this costs no request. If another call
     /// of `owner` waits, both share one position in the queue.
     ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future leaves the queue, unless another call of the same owner shares the position. The node is
-    /// deleted in the background.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Lost`](crate::Error::Lost) if the owner's hold was lost and it still has guards of it: drop these
-    /// first. Otherwise as [`Mutex::lock`](crate::Mutex::lock).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
-    ///
     /// # Examples
     ///
     /// ```no_run
@@ -94,32 +95,10 @@ impl ReentrantMutex {
     /// }
     /// ```
     pub async fn lock(&self, owner: &Owner) -> Result<ReentrantMutexGuard> {
-        loop {
-            match owner.lock(&self.lock, Mode::Wait) {
-                Locking::Held(hold) => return again(hold),
-                Locking::Acquiring(acquiring, _) => {
-                    // What comes to nothing was an attempt only, of another call.
-                    if let Some(hold) = acquiring.await? {
-                        return again(hold);
-                    }
-                }
-            }
-        }
+        self.wait(owner, &mut None).await
     }
 
     /// Acquires the lock without waiting for others: `None` if another contender was ahead of `owner`.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`lock`](Self::lock).
-    ///
-    /// # Errors
-    ///
-    /// As [`lock`](Self::lock) and [`Mutex::try_lock`](crate::Mutex::try_lock).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     ///
     /// # Examples
     ///
@@ -146,18 +125,6 @@ impl ReentrantMutex {
     /// `None`, a limit that was too short, and unreachable servers need different reactions: see
     /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
     ///
-    /// # Cancel safety
-    ///
-    /// As [`lock`](Self::lock).
-    ///
-    /// # Errors
-    ///
-    /// As [`lock`](Self::lock) and [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
-    ///
     /// # Examples
     ///
     /// ```no_run
@@ -176,23 +143,26 @@ impl ReentrantMutex {
             return self.lock.session.while_connected(self.try_in(owner)).await;
         }
         let mut ahead = None;
-        let locked = async {
-            loop {
-                match owner.lock(&self.lock, Mode::Wait) {
-                    Locking::Held(hold) => return again(hold).map(Some),
-                    Locking::Acquiring(acquiring, progress) => {
-                        ahead = Some(progress);
-                        if let Some(hold) = acquiring.await? {
-                            return again(hold).map(Some);
-                        }
+        match tokio::time::timeout(limit, self.wait(owner, &mut ahead)).await {
+            Ok(guard) => guard.map(Some),
+            Err(_) if ahead.is_some_and(|progress| progress.has_waited()) => Ok(None),
+            Err(_) => Err(self.lock.session.unavailable(limit)),
+        }
+    }
+
+    /// Locks; `ahead` is that of the attempt that it waits for.
+    async fn wait(&self, owner: &Owner, ahead: &mut Option<Arc<Progress>>) -> Result<ReentrantMutexGuard> {
+        loop {
+            match owner.lock(&self.lock, Mode::Wait) {
+                Locking::Held(hold) => return again(hold),
+                Locking::Acquiring(acquiring, progress) => {
+                    *ahead = Some(progress);
+                    // Without a hold it was another call's attempt, which has ended.
+                    if let Some(hold) = acquiring.await? {
+                        return again(hold);
                     }
                 }
             }
-        };
-        match tokio::time::timeout(limit, locked).await {
-            Ok(guard) => guard,
-            Err(_) if ahead.is_some_and(|progress| progress.has_waited()) => Ok(None),
-            Err(_) => Err(self.lock.session.unavailable(limit)),
         }
     }
 
@@ -202,7 +172,7 @@ impl ReentrantMutex {
             Locking::Acquiring(acquiring, progress) => tokio::select! {
                 biased;
                 hold = acquiring => hold?.map(again).transpose(),
-                // Another call of this owner waits, so somebody is ahead.
+                // Another call of this owner waits, so another contender is ahead.
                 () = progress.waits() => Ok(None),
             },
         }
@@ -236,11 +206,7 @@ impl ReentrantMutexGuard {
     ///
     /// # Errors
     ///
-    /// As [`MutexGuard::release`](crate::MutexGuard::release); every guard reports a lost lock.
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    /// As [`MutexGuard::release`](crate::MutexGuard::release). Every guard reports a lost lock.
     pub async fn release(self) -> Result<()> {
         if let Some(loss) = self.0.state().loss() {
             return Err(loss.into());

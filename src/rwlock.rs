@@ -13,12 +13,24 @@ use crate::session::Session;
 /// A fair lock for one writer, or any number of readers. Compatible with Curator's
 /// `InterProcessReadWriteLock`.
 ///
-/// A reader waits for the nearest writer before it, a writer for its predecessor. So the readers behind one writer
-/// are admitted together, and a stream of readers cannot keep a writer out. It is not re-entrant, and a reader cannot
-/// become a writer: a task that holds one and waits for the other waits for itself.
+/// A reader waits for the nearest writer ahead of it, a writer for its predecessor. The readers behind one writer are
+/// therefore admitted together, and a stream of readers cannot keep a writer out. The lock is not re-entrant, and a
+/// reader cannot become a writer: a task that holds one and waits for the other waits for itself.
 ///
-/// A store that checks [fencing tokens](crate::FencingToken) compares with the largest token of a *writer*: the tokens
-/// of readers order nothing among themselves.
+/// A store that checks [fencing tokens](crate::FencingToken) must compare with the largest token of a *writer*. The
+/// tokens of readers order nothing among themselves.
+///
+/// # Cancel safety
+///
+/// Dropping the future of a call that acquires leaves the queue. The node is deleted in the background.
+///
+/// # Errors
+///
+/// Every call that acquires fails as those of a [`Mutex`](crate::Mutex#errors) do.
+///
+/// # Panics
+///
+/// Every `async` call may panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
 ///
 /// # Examples
 ///
@@ -28,7 +40,7 @@ use crate::session::Session;
 ///
 /// let prices = RwLock::new(&session, "/locks/prices")?;
 /// let writing = prices.write().await?;
-/// // Load the new prices, then go on reading them, without a gap in which somebody else could write.
+/// // Load the new prices, then go on reading them, without a gap for another writer.
 /// let reading = writing.downgrade().await?;
 /// drop(reading);
 /// # Ok(())
@@ -62,24 +74,12 @@ impl RwLock {
 
     /// Joins the queue and waits to read, for as long as it takes, until no writer is ahead.
     ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future leaves the queue; the node is deleted in the background.
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::lock`](crate::Mutex::lock).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
-    ///
     /// # Examples
     ///
     /// ```no_run
     /// # async fn example(prices: zookeeper_recipes::RwLock) -> Result<(), zookeeper_recipes::Error> {
     /// let reading = prices.read().await?;
-    /// // Others may read, too; nobody writes.
+    /// // Other sessions may read, and none writes.
     /// drop(reading);
     /// # Ok(())
     /// # }
@@ -89,18 +89,6 @@ impl RwLock {
     }
 
     /// Joins the queue and waits to write, for as long as it takes, until no contender is ahead.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`read`](Self::read).
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::lock`](crate::Mutex::lock).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     ///
     /// # Examples
     ///
@@ -118,24 +106,12 @@ impl RwLock {
 
     /// Reads without waiting for others: `None` if a writer was ahead.
     ///
-    /// # Cancel safety
-    ///
-    /// As [`read`](Self::read).
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::try_lock`](crate::Mutex::try_lock).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
-    ///
     /// # Examples
     ///
     /// ```no_run
     /// # async fn example(prices: zookeeper_recipes::RwLock) -> Result<(), zookeeper_recipes::Error> {
     /// if let Some(reading) = prices.try_read().await? {
-    ///     println!("nobody writes, token {}", reading.fencing_token());
+    ///     println!("no session writes, token {}", reading.fencing_token());
     /// }
     /// # Ok(())
     /// # }
@@ -146,24 +122,12 @@ impl RwLock {
 
     /// Writes without waiting for others: `None` if another contender was ahead.
     ///
-    /// # Cancel safety
-    ///
-    /// As [`read`](Self::read).
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::try_lock`](crate::Mutex::try_lock).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
-    ///
     /// # Examples
     ///
     /// ```no_run
     /// # async fn example(prices: zookeeper_recipes::RwLock) -> Result<(), zookeeper_recipes::Error> {
     /// if let Some(writing) = prices.try_write().await? {
-    ///     println!("nobody else writes, token {}", writing.fencing_token());
+    ///     println!("no other session writes, token {}", writing.fencing_token());
     /// }
     /// # Ok(())
     /// # }
@@ -177,18 +141,6 @@ impl RwLock {
     ///
     /// `None`, a limit that was too short, and unreachable servers need different reactions: see
     /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`read`](Self::read).
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     ///
     /// # Examples
     ///
@@ -211,18 +163,6 @@ impl RwLock {
     /// `None`, a limit that was too short, and unreachable servers need different reactions: see
     /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
     ///
-    /// # Cancel safety
-    ///
-    /// As [`read`](Self::read).
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
-    ///
     /// # Examples
     ///
     /// ```no_run
@@ -230,7 +170,7 @@ impl RwLock {
     /// use std::time::Duration;
     ///
     /// let writing = prices.try_write_for(Duration::from_secs(1)).await?;
-    /// println!("{}", if writing.is_some() { "writing" } else { "somebody is ahead" });
+    /// println!("{}", if writing.is_some() { "writing" } else { "another contender is ahead" });
     /// # Ok(())
     /// # }
     /// ```
@@ -238,19 +178,7 @@ impl RwLock {
         Ok(self.write.try_acquire_for(limit).await?.map(RwLockWriteGuard))
     }
 
-    /// Joins the queue to read, and returns a [`Waiting`], which is awaited for the guard.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`read`](Self::read).
-    ///
-    /// # Errors
-    ///
-    /// As [`read`](Self::read).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    /// Joins the queue to read, and returns a [`Waiting`]. Await it for the guard.
     ///
     /// # Examples
     ///
@@ -266,19 +194,7 @@ impl RwLock {
         Waiting::enqueue(self.read.clone(), RwLockReadGuard).await
     }
 
-    /// Joins the queue to write, and returns a [`Waiting`], which is awaited for the guard.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`read`](Self::read).
-    ///
-    /// # Errors
-    ///
-    /// As [`write`](Self::write).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    /// Joins the queue to write, and returns a [`Waiting`]. Await it for the guard.
     ///
     /// # Examples
     ///
@@ -298,7 +214,7 @@ impl RwLock {
 for_operators!(RwLock: |lock| &lock.write);
 
 guard! {
-    /// An [`RwLock`] held for reading, perhaps together with others. Dropping it releases the lock in the background.
+    /// An [`RwLock`] held for reading, perhaps beside other readers. Dropping it releases the lock in the background.
     RwLockReadGuard
 }
 
@@ -308,11 +224,10 @@ guard! {
 }
 
 impl RwLockWriteGuard {
-    /// Turns the writer into a reader, without a gap for another writer. Readers that wait right behind are granted the
-    /// lock, too.
+    /// Turns the writer into a reader, without a gap for another writer. Readers right behind it are granted the lock.
     ///
-    /// The token stays that of the writer: a new token would be larger than those of the writers that wait already. It
-    /// is one transaction, as in Curator, and ends when trust in the hold ends at the latest.
+    /// The token stays that of the writer, because a new token would be larger than those of the writers in the queue.
+    /// It is one transaction, as in Curator, and ends when trust in the hold ends at the latest.
     ///
     /// # Cancel safety
     ///
@@ -323,56 +238,52 @@ impl RwLockWriteGuard {
     /// [`DowngradeError`], which returns this guard: still held, unless its [`state`](crate::Hold::state) shows that
     /// the lock was lost.
     ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
-    ///
     /// # Examples
     ///
     /// ```no_run
     /// # async fn example(writing: zookeeper_recipes::RwLockWriteGuard) -> Result<(), zookeeper_recipes::Error> {
     /// match writing.downgrade().await {
-    ///     Ok(reading) => println!("others may read, too, token {}", reading.fencing_token()),
+    ///     Ok(reading) => println!("other sessions may read now, token {}", reading.fencing_token()),
     ///     Err(failed) => println!("{failed}; still held for writing: {:?}", failed.guard),
     /// }
     /// # Ok(())
     /// # }
     /// ```
     pub async fn downgrade(self) -> Result<RwLockReadGuard, DowngradeError> {
-        match reader_suffix(self.0.nodes()) {
-            Ok(suffix) => {
-                let changed = self.0.change(&suffix).await;
+        match no_reader_at(self.0.nodes()) {
+            None => {
+                let changed = self.0.downgrade().await;
                 changed.map(RwLockReadGuard).map_err(|(hold, source)| DowngradeError { guard: Self(hold), source })
             }
-            Err(reason) => Err(DowngradeError { guard: self, source: Error::invalid("downgrade", reason) }),
+            Some(reason) => Err(DowngradeError { guard: self, source: Error::invalid("downgrade", reason) }),
         }
     }
 }
 
-/// What follows the guid in the name of the reader that takes the place of a writer, or why none can.
-fn reader_suffix(writer: &[String]) -> Result<String, &'static str> {
+/// Why no reader can take the place of this writer.
+fn no_reader_at(writer: &[String]) -> Option<&'static str> {
     match writer.first().and_then(|node| Name::parse(node)) {
-        // There the order is that of creation, which would put the reader behind the writers that wait.
-        Some(name) if name.is_in_zone() => Err(
+        // Past the end of the counter the order is that of creation: the reader would be behind waiting writers.
+        Some(name) if name.is_in_zone() => Some(
             "the lock's sequence numbers are at their end (2147483647), where a reader cannot take the place of a \
              writer; release it and read instead",
         ),
-        Some(name) => Ok(format!("{}{:010}", Kind::Read.separator(), name.number)),
-        None => Err("the node of the lock has no sequence number"),
+        Some(_) => None,
+        None => Some("the node of the lock has no sequence number"),
     }
 }
 
-/// A writer that could not become a reader, with its guard: the lock is held for as long as this value lives.
+/// A failed downgrade, with the writer's guard. The lock is held for as long as this value lives.
 ///
-/// `?` does not convert it into an [`Error`]: that would drop the guard and release the lock. Decide what to do with
-/// the guard, or return `error.source`.
+/// `?` does not convert it into an [`Error`]: that would drop the guard and release the lock. Decide about the guard,
+/// or return `error.source`.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot go on as a reader")]
 #[non_exhaustive]
 pub struct DowngradeError {
     /// The guard as it was, or lost.
     pub guard: RwLockWriteGuard,
-    /// What went wrong.
+    /// The reason.
     pub source: Error,
 }
 
@@ -380,23 +291,19 @@ pub struct DowngradeError {
 mod tests {
     use super::*;
 
-    fn suffix(number: &str) -> Result<String, &'static str> {
-        reader_suffix(&[format!("/lock/_c_6a9dd10d-c6f1-4dc1-9c1b-0d5f3c4d8f5e-__WRIT__{number}")])
-    }
-
-    #[test]
-    fn reader_takes_the_number_of_the_writer() {
-        for number in ["0000000000", "0000000017", "2147483646"] {
-            assert_eq!(suffix(number), Ok(format!("-__READ__{number}")));
-        }
+    fn reason(number: &str) -> Option<&'static str> {
+        no_reader_at(&[format!("/lock/_c_6a9dd10d-c6f1-4dc1-9c1b-0d5f3c4d8f5e-__WRIT__{number}")])
     }
 
     #[test]
     fn nobody_becomes_a_reader_at_the_end_of_the_counter() {
+        for number in ["0000000000", "0000000017", "2147483646"] {
+            assert_eq!(reason(number), None);
+        }
         for number in ["2147483647", "-2147483648", "-000000001"] {
-            let reason = suffix(number).expect_err("the number does not show the order");
+            let reason = reason(number).expect("the number does not show the order");
             assert!(reason.contains("2147483647") && reason.contains("release it and read instead"), "{reason}");
         }
-        assert!(suffix("").is_err() && reader_suffix(&[]).is_err(), "no number");
+        assert!(reason("").is_some() && no_reader_at(&[]).is_some(), "no number");
     }
 }

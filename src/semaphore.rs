@@ -1,9 +1,6 @@
 //! Owns [`Semaphore`]: at most *n* permits in use, first come, first served.
 
-use std::sync::Arc;
 use std::time::Duration;
-
-use futures_util::FutureExt;
 
 use crate::contender::{Contender, for_operators};
 use crate::error::{Error, Result};
@@ -11,23 +8,36 @@ use crate::hold::guard;
 use crate::lock::{Lock, Waiting};
 use crate::options::Options;
 use crate::path::LockPath;
-use crate::queue::{Admission, Kind, LEASES, Queue, TURNS};
+use crate::queue::{Kind, LEASES, Queue, TURNS};
 use crate::session::Session;
 
 /// At most *n* permits in use at a time. Compatible with Curator's `InterProcessSemaphoreV2`.
 ///
-/// A caller first takes a turn, first come, first served, and keeps it until all of its permits are there. So no caller
-/// keeps half of what it needs, and small requests do not overtake large ones.
+/// A caller first takes a turn, first come, first served. It keeps the turn until it has all of its permits. No caller
+/// therefore keeps half of the permits that it needs, and small requests do not overtake large ones.
 ///
 /// The number of permits is configured in every client, and not stored. If clients disagree, each takes permits only
-/// while no more than *its* number are in use, its own included. A client that allows fewer also keeps the waiters
-/// behind it waiting.
+/// while no more than *its* number are in use, its own included. A client that allows fewer also holds up the waiters
+/// behind it.
 ///
-/// Use the path for nothing but semaphores. The nodes are below it, in `locks` and `leases`, so a semaphore does not see a
-/// [`Mutex`](crate::Mutex) or another lock there, and takes permits beside it. The other lock is refused while permits are
-/// in use.
+/// Use the path for nothing but semaphores. The nodes are below it, in `locks` and `leases`. A semaphore does not see a
+/// [`Mutex`](crate::Mutex) or another lock at its path, and takes permits beside it. The other lock is refused while
+/// permits are in use.
 ///
 /// The [tokens](crate::FencingToken) of permits that are held at the same time order nothing.
+///
+/// # Cancel safety
+///
+/// Dropping the future of a call that acquires leaves the queue. The nodes are deleted in the background.
+///
+/// # Errors
+///
+/// Every call that acquires fails as those of a [`Mutex`](crate::Mutex#errors) do. Those that take a
+/// `count` fail at once with [`Error::InvalidInput`] if it is zero or larger than the number of permits.
+///
+/// # Panics
+///
+/// Every `async` call may panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
 ///
 /// # Examples
 ///
@@ -46,8 +56,6 @@ use crate::session::Session;
 pub struct Semaphore {
     /// The queue for one permit.
     one: Lock,
-    turns: LockPath,
-    leases: LockPath,
     permits: u32,
 }
 
@@ -70,26 +78,10 @@ impl Semaphore {
         if permits == 0 {
             return Err(Error::invalid("permits", "with none, nobody could ever acquire one; give at least one"));
         }
-        let path = LockPath::new(path)?;
-        let turns = LockPath::new(&path.child(TURNS))?;
-        let leases = LockPath::new(&path.child(LEASES))?;
-        let one = lock(session, &path, &options, (&turns, &leases), 1, permits)?;
-        Ok(Self { one, turns, leases, permits })
+        Ok(Self { one: lock(session, &LockPath::new(path)?, &options, 1, permits)?, permits })
     }
 
     /// Joins the queue and waits for one permit, for as long as it takes.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future leaves the queue; the nodes are deleted in the background.
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::lock`](crate::Mutex::lock).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     ///
     /// # Examples
     ///
@@ -107,19 +99,6 @@ impl Semaphore {
 
     /// Joins the queue and waits for `count` permits, for as long as it takes: all of them, or none.
     ///
-    /// # Cancel safety
-    ///
-    /// As [`acquire`](Self::acquire).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidInput`], at once, if `count` is zero or larger than the number of permits; otherwise as
-    /// [`acquire`](Self::acquire).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
-    ///
     /// # Examples
     ///
     /// ```no_run
@@ -135,19 +114,7 @@ impl Semaphore {
 
     /// Acquires one permit without waiting for others: `None` if none is free, or another contender was ahead.
     ///
-    /// It waits for a caller that is about to get its permits, for an eighth of the session timeout at most.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`acquire`](Self::acquire).
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::try_lock`](crate::Mutex::try_lock).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    /// If a caller is about to get its permits, it waits for that caller, for an eighth of the session timeout at most.
     ///
     /// # Examples
     ///
@@ -164,19 +131,6 @@ impl Semaphore {
     }
 
     /// Acquires `count` permits without waiting for others: `None` if fewer are free, or another contender was ahead.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`acquire`](Self::acquire).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidInput`] if `count` is zero or larger than the number of permits; otherwise as
-    /// [`Mutex::try_lock`](crate::Mutex::try_lock).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     ///
     /// # Examples
     ///
@@ -195,18 +149,6 @@ impl Semaphore {
     ///
     /// `None`, a limit that was too short, and unreachable servers need different reactions: see
     /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`acquire`](Self::acquire).
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     ///
     /// # Examples
     ///
@@ -228,19 +170,6 @@ impl Semaphore {
     /// `None`, a limit that was too short, and unreachable servers need different reactions: see
     /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
     ///
-    /// # Cancel safety
-    ///
-    /// As [`acquire`](Self::acquire).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidInput`] if `count` is zero or larger than the number of permits; otherwise as
-    /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
-    ///
     /// # Examples
     ///
     /// ```no_run
@@ -256,19 +185,7 @@ impl Semaphore {
         Ok(self.many(count)?.try_acquire_for(limit).await?.map(SemaphorePermit))
     }
 
-    /// Joins the queue for `count` permits, and returns a [`Waiting`], which is awaited for the permits.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`acquire`](Self::acquire).
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire_many`](Self::acquire_many).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    /// Joins the queue for `count` permits, and returns a [`Waiting`]. Await it for the permits.
     ///
     /// # Examples
     ///
@@ -284,25 +201,17 @@ impl Semaphore {
         Waiting::enqueue(self.many(count)?, SemaphorePermit).await
     }
 
-    /// How many permits there are.
+    /// The number of permits.
     #[must_use]
     pub fn permits(&self) -> u32 {
         self.permits
     }
 
-    /// How many permits were free a moment ago. A permit that a caller is about to get counts as taken.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future changes nothing.
+    /// The number of permits that were free a moment ago. A permit that a caller is about to get counts as taken.
     ///
     /// # Errors
     ///
     /// As [`contenders`](Self::contenders).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     ///
     /// # Examples
     ///
@@ -313,26 +222,16 @@ impl Semaphore {
     /// # }
     /// ```
     pub async fn available_permits(&self) -> Result<u32> {
-        let session = &self.one.session;
-        let counted =
-            session.attempt(|zk| async move { Ok(self.one.queues[0].list(&zk).await?.as_slice().len()) }.boxed());
-        let leases = session.within_timeout(counted).await?;
-        Ok(self.permits.saturating_sub(u32::try_from(leases).unwrap_or(u32::MAX)))
+        let (session, leases) = (&self.one.session, &self.one.queues[0]);
+        let leases = session.ask(|zk| async move { leases.list(session.core(), &zk).await }).await?;
+        Ok(self.permits.saturating_sub(u32::try_from(leases.len()).unwrap_or(u32::MAX)))
     }
 
-    /// Lists the permits that are held, the oldest first: a contender each.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future changes nothing.
+    /// Lists the permits that are held, the oldest first, as a contender each.
     ///
     /// # Errors
     ///
     /// As [`contenders`](Self::contenders).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     ///
     /// # Examples
     ///
@@ -355,30 +254,20 @@ impl Semaphore {
             0 => "none would be acquired; give at least one".to_owned(),
             count if count > self.permits => format!("{count} are wanted, and there are only {}", self.permits),
             count => {
-                let one = &self.one;
-                let paths = (&self.turns, &self.leases);
-                return lock(&one.session, &one.path, &one.options, paths, count, self.permits);
+                let Lock { session, path, options, .. } = &self.one;
+                return lock(session, path, options, count, self.permits);
             }
         };
         Err(Error::invalid("permits", reason))
     }
 }
 
-/// The lock that takes `count` permits: a turn among callers that want permits, and a node for each.
-fn lock(
-    session: &Session,
-    path: &LockPath,
-    options: &Options,
-    (turns, leases): (&LockPath, &LockPath),
-    count: u32,
-    permits: u32,
-) -> Result<Lock> {
-    // What is empty is deleted with the leases, and not whenever somebody gives up a turn.
-    let turn = Queue { is_turn: true, removes: Arc::default(), ..Queue::new(turns, Kind::Lock) };
-    let removes = Arc::new([leases.clone(), turns.clone(), path.clone()]);
-    let leases =
-        Queue { admission: Admission::Room { count, permits }, removes, ..Queue::new(leases, Kind::Lease) };
-    Lock::new(session, path, options, Some(turn), vec![leases], "permits")
+/// The lock that takes `count` permits: a turn among the callers, and a node for each permit.
+fn lock(session: &Session, path: &LockPath, options: &Options, count: u32, permits: u32) -> Result<Lock> {
+    let turns = Queue::new(&LockPath::new(&path.child(TURNS))?, Kind::Lock);
+    let leases = Queue::new(&LockPath::new(&path.child(LEASES))?, Kind::Lease);
+    let leases = Queue { width: count as usize, ..leases };
+    Lock::new(session, path, options, Some((turns, permits)), vec![leases], "permits")
 }
 
 for_operators!(Semaphore: |semaphore| &semaphore.one);
@@ -389,7 +278,7 @@ guard! {
 }
 
 impl SemaphorePermit {
-    /// How many permits these are.
+    /// The number of permits.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.0.nodes().len().try_into().unwrap_or(u32::MAX)

@@ -1,61 +1,31 @@
 //! Owns [`Session`]: a ZooKeeper session that renews itself.
 
 mod addresses;
-mod attempt;
-mod budget;
-mod cleanup;
+mod close;
 mod connector;
-mod drain;
-mod identity;
-mod keeper;
-mod nodes;
-mod operations;
-mod register;
-mod renewal;
-mod request;
-mod search;
-mod server_session;
-mod servers;
-mod shared;
-mod standing;
+mod requests;
+pub(crate) mod servers;
 mod states;
-mod times;
-mod trust;
-mod undisturbed;
+pub(crate) mod times;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use tokio::sync::watch;
 use zookeeper_client::{Client, SessionId};
 
+use crate::driver::{Core, drive};
 use crate::error::{Error, Result};
+use crate::machine::Moment;
 use crate::options::Options;
 use crate::path::LockPath;
-use crate::session::renewal::{Supervisor, supervise};
-use crate::session::server_session::Closing;
 use crate::telemetry;
 
 pub use self::servers::Servers;
 pub use self::states::{SessionState, SessionStates};
 
-pub(crate) use self::budget::Reserved;
-pub(crate) use self::cleanup::{Deletion, delete_abandoned, delete_in_background};
 pub(crate) use self::connector::{TIMEOUTS_MS, has_chroot, normalize};
-pub(crate) use self::drain::drained;
-pub(crate) use self::identity::Connection;
-pub(crate) use self::nodes::{NewNode, OwnNode, OwnNodes};
-pub(crate) use self::operations::{Created, Refusal};
-pub(crate) use self::register::{Following, Watched};
-pub(crate) use self::request::{Answer, Failure, Interrupt, SessionOver};
-pub(crate) use self::search::{delete_late_doubles, find};
-pub(crate) use self::server_session::{End, Lasting, Phase, ServerSession, TrustNeed, Work};
-pub(crate) use self::shared::Names;
-pub(crate) use self::standing::{Arming, Event, StandingWatch, Watch};
-pub(crate) use self::trust::Moment;
-pub(crate) use self::undisturbed::{Alone, Last};
+pub(crate) use self::requests::{Interrupt, Zk, found};
 
 /// A ZooKeeper session for locks. It renews itself after it has expired.
 ///
@@ -87,45 +57,7 @@ pub struct Session {
 struct Inner {
     /// The servers that the session was given; `None` if it was given a client.
     servers: Option<Arc<Servers>>,
-    /// Whether no lock is granted any more.
-    draining: watch::Sender<bool>,
-    current: watch::Sender<Current>,
-}
-
-/// What stands for the session at the moment.
-#[derive(Clone)]
-enum Current {
-    /// None yet: no server has been reached.
-    Connecting(Trial),
-    /// A ZooKeeper session; it may be over, and then is about to be replaced.
-    Live(Arc<ServerSession>),
-    /// None, until the servers are reached again; the last one is kept for its id.
-    Renewing(Arc<ServerSession>, Trial),
-    /// None any more.
-    Ended(Option<Arc<ServerSession>>, Error),
-}
-
-/// How the attempts to connect go.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Trial {
-    UnderWay,
-    /// The credentials were refused, and are tried again.
-    Refused,
-}
-
-impl Current {
-    fn zk(&self) -> Option<&Arc<ServerSession>> {
-        match self {
-            Self::Connecting(_) => None,
-            Self::Live(zk) | Self::Renewing(zk, _) => Some(zk),
-            Self::Ended(zk, _) => zk.as_ref(),
-        }
-    }
-
-    /// Whether there is no session, and attempts to connect are under way.
-    fn is_trying(&self) -> bool {
-        matches!(self, Self::Connecting(_) | Self::Renewing(..))
-    }
+    core: Arc<Core>,
 }
 
 impl Session {
@@ -142,10 +74,6 @@ impl Session {
     /// default), or within another for the check of the chroot. It is not returned earlier, even if all hosts refuse: try
     /// again, as a service does that starts before its servers. [`Error::InvalidInput`] if the servers [cannot be
     /// used](Servers::new), or the chroot does not exist. [`Error::Client`] if the credentials are refused.
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     ///
     /// # Examples
     ///
@@ -166,12 +94,12 @@ impl Session {
     pub async fn connect(servers: impl Into<Servers>) -> Result<Self> {
         let servers = servers.into().checked()?;
         let (client, created) = servers.connect_first().await?;
-        Ok(Self::supervised(servers, Current::Live(keeper::start(client, Some(created)))))
+        Ok(Self::begin(Some(servers), Some((client, Some(created)))))
     }
 
-    /// Connects in the background, and comes back at once: for a service that starts before its servers.
+    /// Connects in the background, and returns at once. Use it for a service that starts before its servers.
     ///
-    /// Until a server is reached, calls that wait for a lock wait for that, too, and calls that do not wait return
+    /// Until a server is reached, calls that wait for a lock also wait for the server. Calls that do not wait return
     /// [`Error::Unavailable`], with a reason for each host. A chroot that does not exist, and credentials that are refused, are
     /// tried again, as after an expired session. [`states`](Self::states) report the first connection, and
     /// [`close`](Self::close) works throughout.
@@ -192,7 +120,7 @@ impl Session {
     ///
     /// let session = Session::lazy("zk1:2181,zk2:2181,zk3:2181")?;
     /// let mutex = Mutex::new(&session, "/locks/nightly-report")?;
-    /// // Waits for a server, too.
+    /// // Also waits for a server.
     /// let guard = mutex.lock().await?;
     /// # drop(guard);
     /// # Ok(())
@@ -201,14 +129,7 @@ impl Session {
     pub fn lazy(servers: impl Into<Servers>) -> Result<Self> {
         let servers = servers.into().checked()?;
         need_runtime("connect the session on the tokio runtime on which it is to live")?;
-        Ok(Self::supervised(servers, Current::Connecting(Trial::UnderWay)))
-    }
-
-    /// A session that is connected, and renewed, for as long as somebody uses it.
-    fn supervised(servers: Arc<Servers>, current: Current) -> Self {
-        let session = Self::of(current, Some(servers.clone()));
-        tokio::spawn(supervise(Supervisor(Arc::downgrade(&session.inner)), servers));
-        session
+        Ok(Self::begin(Some(servers), None))
     }
 
     /// Shares the session of a client that is already connected.
@@ -239,14 +160,24 @@ impl Session {
     pub fn attach(client: Client) -> Result<Self> {
         need_runtime("attach the session on the tokio runtime on which its client was connected")?;
         servers::warn_if_short(&client);
-        Ok(Self::of(Current::Live(keeper::start(client, None)), None))
+        Ok(Self::begin(None, Some((client, None))))
     }
 
-    fn of(current: Current, servers: Option<Arc<Servers>>) -> Self {
+    /// Begins the task, on the present runtime, which is that of the client. With the client comes the moment before its
+    /// session was created, unless it was given.
+    fn begin(servers: Option<Arc<Servers>>, connected: Option<(Client, Option<Moment>)>) -> Self {
         telemetry::session_begins();
-        let options = servers.as_ref().map_or_else(Options::new, |servers| servers.lock_options().clone());
-        let (draining, current) = (watch::Sender::new(false), watch::Sender::new(current));
-        Self { inner: Arc::new(Inner { servers, draining, current }), options }
+        let options = servers.as_ref().map_or_else(Options::new, |servers| servers.lock_options.clone());
+        let core = Core::new();
+        if let Some((client, created)) = connected {
+            core.renew(&mut core.lock(), client, created);
+        }
+        tokio::spawn(drive(Arc::clone(&core), servers.clone()));
+        Self { inner: Arc::new(Inner { servers, core }), options }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.inner.core
     }
 
     /// Sets options of the locks that are created from this value, over those that it has. The options of a lock are laid
@@ -293,7 +224,14 @@ impl Session {
     /// ```
     #[must_use]
     pub fn client(&self) -> Option<Client> {
-        self.present()?.share_client().map(|client| Client::clone(&client))
+        self.share_client().map(|client| Client::clone(&client))
+    }
+
+    /// The same for callers in this crate.
+    pub(crate) fn share_client(&self) -> Option<Arc<Client>> {
+        let mut state = self.core().lock();
+        state.is_client_shared = true;
+        state.client.clone()
     }
 
     /// Lists the paths of the children of `parent`: where there is a lock per key, the locks that exist at the moment,
@@ -310,10 +248,6 @@ impl Session {
     /// [`Error::InvalidInput`] if `parent` cannot be a lock path, [`Error::Unavailable`] if no server answered within
     /// one session timeout, [`Error::NoAuth`] if the ACLs deny it.
     ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
-    ///
     /// # Examples
     ///
     /// ```no_run
@@ -329,89 +263,23 @@ impl Session {
     /// ```
     pub async fn locks_under(&self, parent: &str) -> Result<Vec<String>> {
         let parent = LockPath::new(parent)?;
-        let listed = self.attempt(|zk| {
-            let parent = &parent;
-            async move {
-                match zk.retry(|| zk.list(parent)).await? {
-                    Ok(names) => Ok(names.as_slice().iter().map(|name| parent.child(name)).collect::<Vec<_>>()),
-                    Err(zookeeper_client::Error::NoNode) => Ok(Vec::new()),
-                    Err(error) => Err(Error::refused("list", parent.as_str(), error).into()),
-                }
-            }
-            .boxed()
-        });
-        let mut paths = self.within_timeout(listed).await?;
-        paths.sort_unstable();
-        Ok(paths)
+        let parent = parent.as_str();
+        let mut names = self.ask(|zk| async move { zk.list(parent).await }).await?;
+        names.sort_unstable();
+        Ok(names.iter().map(|name| format!("{parent}/{name}")).collect())
     }
 
     /// The id of the present ZooKeeper session. After a renewal it is another id; before a [`lazy`](Self::lazy) session has
     /// reached a server it is 0.
     #[must_use]
     pub fn id(&self) -> SessionId {
-        self.present().map_or(SessionId(0), |zk| zk.id())
+        let state = self.core().lock();
+        SessionId(state.machine.id.cast_signed())
     }
 
-    /// Ends the session and with it all its locks. [`drain`](Self::drain) lets the holders finish first.
-    ///
-    /// Holds become [`Lost(Closed)`](crate::Loss::Closed) at once, their nodes are deleted, and waiters get
-    /// [`Error::Closed`]. Then the ZooKeeper session is ended. It takes one session timeout at most. A second call
-    /// waits for the same end. Closing an [attached](Self::attach) session ends only its locks. While a renewal is
-    /// under way there is nothing to end, because the old session has expired.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future stops the waiting. The session still ends.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unavailable`] if the servers could not be reached in time: nodes may stay until the servers expire the
-    /// session, one session timeout after they last heard of it, or of a clone of its client. [`Error::SessionKept`] if
-    /// a clone of [`client`](Self::client) keeps the session open. All locks are released then, except for nodes that
-    /// the ACLs do not let us delete.
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(session: &zookeeper_recipes::Session) -> Result<(), zookeeper_recipes::Error> {
-    /// use zookeeper_recipes::Error;
-    ///
-    /// match session.close().await {
-    ///     // The servers release the locks when they expire the session.
-    ///     Err(Error::Unavailable { .. }) => {}
-    ///     closed => closed?,
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn close(&self) -> Result<()> {
-        let (Some(zk), renewing) = self.inner.end(Error::Closed) else {
-            return Ok(());
-        };
-        zk.close();
-        let end = match tokio::time::timeout(zk.timeout(), zk.over()).await {
-            Ok(end) => end,
-            Err(_) => {
-                let end = End::Closed(Closing::Unconfirmed);
-                // The session of a given client goes on, and with it the clean-up.
-                if zk.is_owned() {
-                    zk.end(end);
-                }
-                end
-            }
-        };
-        match end {
-            End::Closed(Closing::Unconfirmed) | End::Orphaned if !renewing => Err(self.unavailable(zk.timeout())),
-            End::Closed(Closing::ClientKept) => {
-                tracing::warn!(session = %zk.id(), "a clone of its client keeps a session open that was closed");
-                Err(Error::SessionKept { session: zk.id() })
-            }
-            _ => Ok(()),
-        }
+    /// Why there will be no other ZooKeeper session; none as long as there may be.
+    pub(crate) fn error(&self) -> Option<Error> {
+        self.core().lock().error.clone()
     }
 
     /// Distinguishes this session, with its clones, from others for as long as it lives.
@@ -439,7 +307,8 @@ impl Session {
     /// Whether paths are not those of the servers, but begin below a node of theirs.
     pub(crate) fn has_chroot(&self) -> bool {
         let asked = self.inner.servers.as_ref().is_some_and(|servers| servers.has_chroot());
-        self.present().map_or(asked, |zk| zk.has_chroot())
+        let state = self.core().lock();
+        if state.was_connected { state.has_chroot() } else { asked }
     }
 
     /// The hosts that it was given last.
@@ -447,64 +316,21 @@ impl Session {
         let known = self.inner.servers.as_ref().map(|servers| servers.hosts());
         known.unwrap_or_else(|| "the servers of the attached client".into())
     }
-
-    fn present(&self) -> Option<Arc<ServerSession>> {
-        self.inner.current.borrow().zk().cloned()
-    }
 }
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session")
             .field("hosts", &self.hosts())
-            .field("zk", &self.present())
+            .field("id", &self.id())
+            .field("state", &self.state())
             .finish_non_exhaustive()
-    }
-}
-
-impl Inner {
-    /// Ends the renewals. Returns the last zk, and whether a renewal was under way, when there is no session to end.
-    fn end(&self, error: Error) -> (Option<Arc<ServerSession>>, bool) {
-        let mut last = (None, false);
-        self.current.send_if_modified(|current| {
-            let ended = matches!(current, Current::Ended(..));
-            let zk = current.zk().cloned();
-            last = (zk.clone(), matches!(current, Current::Renewing(..)));
-            if !ended {
-                *current = Current::Ended(zk, error);
-            }
-            !ended
-        });
-        last
-    }
-
-    /// Notes that the credentials are refused, with which a session is wanted.
-    fn credentials_are_refused(&self) {
-        self.current.send_if_modified(|current| match current {
-            Current::Connecting(trial) | Current::Renewing(_, trial) => {
-                std::mem::replace(trial, Trial::Refused) != Trial::Refused
-            }
-            Current::Live(_) | Current::Ended(..) => false,
-        });
-    }
-
-    /// Puts `next` in the place of what is there, unless the session was closed in the meantime.
-    fn replace(&self, next: Current) -> bool {
-        self.current.send_if_modified(|current| {
-            let open = !matches!(current, Current::Ended(..));
-            if open {
-                *current = next;
-            }
-            open
-        })
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Some(zk) = self.current.borrow().zk() {
-            zk.close();
-        }
+        close::close(&self.core, &mut self.core.lock());
     }
 }
 
@@ -515,10 +341,4 @@ fn need_runtime(instead: &str) -> Result<()> {
     }
     drop(tokio::time::sleep(Duration::ZERO));
     Ok(())
-}
-
-const ORPHANED: &str = "the runtime that it ran on is gone, or a task of it has panicked";
-
-fn ended(reason: impl Into<String>) -> Error {
-    Error::SessionEnded { reason: reason.into() }
 }

@@ -2,6 +2,7 @@
 //!
 //! A span of a hold is a sibling of that of its acquisition: both are children of the caller's span.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -41,7 +42,8 @@ pub(crate) struct Acquisition {
     labels: Labels,
     began: Instant,
     has_entered: AtomicBool,
-    has_ended: AtomicBool,
+    /// Of one that was not dropped before its end.
+    outcome: OnceLock<&'static str>,
 }
 
 impl Acquisition {
@@ -55,9 +57,11 @@ impl Acquisition {
             lock.waited_ms = Empty,
             lock.outcome = Empty,
         );
-        let (has_entered, has_ended) = (AtomicBool::new(false), AtomicBool::new(false));
         let (caller, labels) = (Span::current(), Labels::new(kind, path));
-        Self { caller, span, labels, began: Instant::now(), has_entered, has_ended }
+        #[cfg(feature = "metrics")]
+        metrics::shift_of(&labels, metrics::WAITING, 1.0);
+        let (has_entered, outcome) = Default::default();
+        Self { caller, span, labels, began: Instant::now(), has_entered, outcome }
     }
 
     /// Runs what acquires; `token` returns the token of what it was granted, if anything.
@@ -67,17 +71,15 @@ impl Acquisition {
         token: impl FnOnce(&T) -> Option<FencingToken>,
     ) -> Result<T> {
         let result = acquire.instrument(self.span.clone()).await;
-        let outcome = match &result {
-            Ok(acquired) => match token(acquired) {
-                Some(token) => {
-                    self.span.record("lock.token", token.get());
-                    "granted"
-                }
-                None => "contended",
-            },
+        let outcome = match result.as_ref().map(token) {
+            Ok(Some(token)) => {
+                self.span.record("lock.token", token.get());
+                "granted"
+            }
+            Ok(None) => "contended",
             Err(error) => error.kind().as_str(),
         };
-        self.end(outcome);
+        self.outcome.get_or_init(|| outcome);
         result
     }
 
@@ -102,7 +104,7 @@ impl Acquisition {
             lock.ended = Empty,
         );
         #[cfg(feature = "metrics")]
-        metrics::held(&self.labels);
+        metrics::shift_of(&self.labels, metrics::HOLDS, 1.0);
         Held {
             span,
             #[cfg(feature = "metrics")]
@@ -110,12 +112,11 @@ impl Acquisition {
             began: Instant::now(),
         }
     }
+}
 
-    fn end(&self, outcome: &'static str) {
-        if self.has_ended.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        let waited = self.began.elapsed();
+impl Drop for Acquisition {
+    fn drop(&mut self) {
+        let (outcome, waited) = (self.outcome.get().unwrap_or(&"cancelled"), self.began.elapsed());
         self.span.record("lock.waited_ms", millis(waited));
         self.span.record("lock.outcome", outcome);
         #[cfg(feature = "metrics")]
@@ -123,26 +124,16 @@ impl Acquisition {
     }
 }
 
-impl Drop for Acquisition {
-    fn drop(&mut self) {
-        self.end("cancelled");
-    }
-}
-
 /// A hold, from its grant to its end.
 #[derive(Debug)]
 pub(crate) struct Held {
-    span: Span,
+    pub(crate) span: Span,
     #[cfg(feature = "metrics")]
     labels: Labels,
     began: Instant,
 }
 
 impl Held {
-    pub(crate) fn span(&self) -> &Span {
-        &self.span
-    }
-
     /// It has ended by its release, or by its loss. Called once.
     pub(crate) fn ended(&self, loss: Option<Loss>) {
         let held = self.began.elapsed();
@@ -167,7 +158,7 @@ pub(crate) struct InCleanup(());
 impl InCleanup {
     pub(crate) fn begin() -> Self {
         #[cfg(feature = "metrics")]
-        metrics::in_cleanup(1.0);
+        metrics::shift(metrics::CLEANUP, 1.0);
         Self(())
     }
 }
@@ -175,14 +166,8 @@ impl InCleanup {
 impl Drop for InCleanup {
     fn drop(&mut self) {
         #[cfg(feature = "metrics")]
-        metrics::in_cleanup(-1.0);
+        metrics::shift(metrics::CLEANUP, -1.0);
     }
-}
-
-/// A session is made, connected or not.
-pub(crate) fn session_begins() {
-    #[cfg(feature = "metrics")]
-    metrics::session_begins();
 }
 
 /// A lock is made, which nobody has asked for yet.
@@ -215,7 +200,7 @@ impl Connected {
     pub(crate) fn set(&mut self, is_connected: bool) {
         if std::mem::replace(&mut self.0, is_connected) != is_connected {
             #[cfg(feature = "metrics")]
-            metrics::connected(if is_connected { 1.0 } else { -1.0 });
+            metrics::shift(metrics::CONNECTED, if is_connected { 1.0 } else { -1.0 });
         }
     }
 }
@@ -226,20 +211,16 @@ impl Drop for Connected {
     }
 }
 
-/// A request is sent.
-pub(crate) fn requested(_request: &'static str) {
-    #[cfg(feature = "metrics")]
-    metrics::requested(_request);
-}
+/// A session begins, a request is sent, a session is renewed, and for how long one is trusted.
+#[cfg(feature = "metrics")]
+pub(crate) use crate::metrics::{renewed, requested, session_begins, trusted_for};
+#[cfg(not(feature = "metrics"))]
+pub(crate) use silent::{renewed, requested, session_begins, trusted_for};
 
-/// A session has taken the place of one that had expired.
-pub(crate) fn renewed() {
-    #[cfg(feature = "metrics")]
-    metrics::renewed();
-}
-
-/// For how long a session is trusted.
-pub(crate) fn trusted_for(_left: Duration) {
-    #[cfg(feature = "metrics")]
-    metrics::trusted_for(_left);
+#[cfg(not(feature = "metrics"))]
+mod silent {
+    pub(crate) fn session_begins() {}
+    pub(crate) fn requested(_request: &'static str) {}
+    pub(crate) fn renewed() {}
+    pub(crate) fn trusted_for(_left: std::time::Duration) {}
 }

@@ -35,7 +35,7 @@ type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 const HISTORY: &str = "history.jsonl";
 const COURSE: &str = "course.json";
 /// By what a lock is granted, as the library logs it.
-const WAYS: [&str; 5] = ["Listed", "Alone", "Undisturbed", "HandedOver", "Deleted"];
+const WAYS: [&str; 4] = ["Listed", "Counted", "HandedOver", "Deleted"];
 /// A run of this length must show that updates can be lost.
 const LONG: Duration = Duration::from_secs(300);
 

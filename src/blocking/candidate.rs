@@ -71,7 +71,7 @@ impl Candidate {
     ///
     /// # Panics
     ///
-    /// With the panic of the closure, if there was one. The leadership was resigned then. Further calls panic, too.
+    /// With the panic of the closure, if there was one. The leadership was resigned then. Further calls panic likewise.
     pub fn stop(&self) -> Result<()> {
         self.ask_to_end();
         refuse_to_block_tasks()?;

@@ -35,37 +35,21 @@ recipe! {
 
 impl Election {
     /// Joins the candidates and waits for leadership, for as long as it takes.
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::lock`](crate::blocking::Mutex::lock).
     pub fn campaign(&self) -> Result<Leadership> {
         self.held(self.inner.campaign())
     }
 
     /// Becomes the leader without waiting for others: `None` if another candidate was ahead.
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::try_lock`](crate::blocking::Mutex::try_lock).
     pub fn try_campaign(&self) -> Result<Option<Leadership>> {
         self.maybe_held(self.inner.try_campaign())
     }
 
     /// Waits for leadership for at most `limit`, all requests included: `None` if another candidate was ahead.
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::try_lock_for`](crate::blocking::Mutex::try_lock_for).
     pub fn try_campaign_for(&self, limit: Duration) -> Result<Option<Leadership>> {
         self.maybe_held(self.inner.try_campaign_for(limit))
     }
 
     /// Joins the candidates, and returns a [`Waiting`], on which a thread can wait in steps.
-    ///
-    /// # Errors
-    ///
-    /// As [`campaign`](Self::campaign).
     pub fn enqueue(&self) -> Result<Waiting<crate::election::Leadership>> {
         Waiting::join(&self.runtime, self.inner.enqueue())
     }
@@ -86,18 +70,14 @@ impl Election {
         Candidate::start(self.inner.campaigns(), &self.runtime, term)
     }
 
-    /// A view of the present leadership of this value and its clones, for a readiness probe; `None` if they do not lead.
-    /// Look at its state: a leadership that is suspended is returned, too.
+    /// A view of the present leadership of this value and its clones, for a readiness probe. `None` if they do not lead.
+    /// Look at its state: a leadership that is suspended is also returned.
     #[must_use]
     pub fn current_term(&self) -> Option<HoldMonitor> {
         self.inner.current_term().map(|monitor| HoldMonitor::new(monitor, &self.runtime))
     }
 
     /// The present leader; `None` if there is no candidate.
-    ///
-    /// # Errors
-    ///
-    /// As [`contenders`](Self::contenders).
     pub fn leader(&self) -> Result<Option<Contender>> {
         self.runtime.wait(self.inner.leader())
     }

@@ -158,7 +158,7 @@ impl Guard<crate::rwlock::RwLockWriteGuard> {
     /// ```no_run
     /// # fn example(writing: zookeeper_recipes::blocking::RwLockWriteGuard) -> Result<(), zookeeper_recipes::Error> {
     /// match writing.downgrade() {
-    ///     Ok(reading) => println!("others may read, too, token {}", reading.fencing_token()),
+    ///     Ok(reading) => println!("other sessions may read now, token {}", reading.fencing_token()),
     ///     Err((writing, error)) => println!("{error}; still held for writing: {writing:?}"),
     /// }
     /// # Ok(())

@@ -33,31 +33,16 @@ impl Mutex {
     ///
     /// A lost connection is no error: the waiter keeps its position while the session lives. The end of the session wakes
     /// the thread. To wait in steps, use [`enqueue`](Self::enqueue).
-    ///
-    /// # Errors
-    ///
-    /// As [`lock`](crate::Mutex::lock) of the async mutex: [`Error::Closed`](crate::Error::Closed) once the session is closed
-    /// or drained. [`Error::InvalidInput`](crate::Error::InvalidInput) where
-    /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
     pub fn lock(&self) -> Result<MutexGuard> {
         self.held(self.inner.lock())
     }
 
     /// Acquires the lock without waiting for others: `None` if another contender was ahead.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_lock`](crate::Mutex::try_lock) of the async mutex; also as [`lock`](Self::lock).
     pub fn try_lock(&self) -> Result<Option<MutexGuard>> {
         self.maybe_held(self.inner.try_lock())
     }
 
     /// Waits for the lock for at most `limit`, all requests included: `None` if another contender was ahead.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_lock_for`](crate::Mutex::try_lock_for) of the async mutex, which describes what to do about `None` and about
-    /// [`Error::Unavailable`](crate::Error::Unavailable); also as [`lock`](Self::lock).
     ///
     /// # Examples
     ///
@@ -77,10 +62,6 @@ impl Mutex {
     }
 
     /// Joins the queue, and returns a [`Waiting`], on which a thread can wait in steps.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock`](Self::lock).
     pub fn enqueue(&self) -> Result<Waiting<crate::mutex::MutexGuard>> {
         Waiting::join(&self.runtime, self.inner.enqueue())
     }
@@ -113,28 +94,16 @@ recipe! {
 
 impl ReentrantMutex {
     /// Waits for the lock, for as long as it takes; at once if `owner` holds it.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock`](crate::ReentrantMutex::lock) of the async mutex, and as [`Mutex::lock`].
     pub fn lock(&self, owner: &Owner) -> Result<ReentrantMutexGuard> {
         self.held(self.inner.lock(owner))
     }
 
     /// Acquires the lock without waiting for others: `None` if another contender was ahead of `owner`.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock`](Self::lock) and [`Mutex::try_lock`].
     pub fn try_lock(&self, owner: &Owner) -> Result<Option<ReentrantMutexGuard>> {
         self.maybe_held(self.inner.try_lock(owner))
     }
 
     /// Waits for the lock for at most `limit`: `None` if another contender was ahead.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock`](Self::lock) and [`Mutex::try_lock_for`].
     pub fn try_lock_for(&self, owner: &Owner, limit: Duration) -> Result<Option<ReentrantMutexGuard>> {
         self.maybe_held(self.inner.try_lock_for(owner, limit))
     }

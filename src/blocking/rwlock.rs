@@ -21,7 +21,7 @@ recipe! {
     /// let writing = prices.write()?;
     /// drop(writing);
     /// let reading = prices.read()?;
-    /// // Others may read, too; nobody writes.
+    /// // Other sessions may read, and none writes.
     /// drop(reading);
     /// # Ok(())
     /// # }
@@ -31,73 +31,41 @@ recipe! {
 
 impl RwLock {
     /// Joins the queue and waits to read, for as long as it takes, until no writer is ahead.
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::lock`](crate::blocking::Mutex::lock).
     pub fn read(&self) -> Result<RwLockReadGuard> {
         self.held(self.inner.read())
     }
 
     /// Joins the queue and waits to write, for as long as it takes, until no contender is ahead.
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::lock`](crate::blocking::Mutex::lock).
     pub fn write(&self) -> Result<RwLockWriteGuard> {
         self.held(self.inner.write())
     }
 
     /// Reads without waiting for others: `None` if a writer was ahead.
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::try_lock`](crate::blocking::Mutex::try_lock).
     pub fn try_read(&self) -> Result<Option<RwLockReadGuard>> {
         self.maybe_held(self.inner.try_read())
     }
 
     /// Writes without waiting for others: `None` if another contender was ahead.
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::try_lock`](crate::blocking::Mutex::try_lock).
     pub fn try_write(&self) -> Result<Option<RwLockWriteGuard>> {
         self.maybe_held(self.inner.try_write())
     }
 
     /// Waits to read for at most `limit`, all requests included: `None` if a writer was ahead.
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::try_lock_for`](crate::blocking::Mutex::try_lock_for).
     pub fn try_read_for(&self, limit: Duration) -> Result<Option<RwLockReadGuard>> {
         self.maybe_held(self.inner.try_read_for(limit))
     }
 
     /// Waits to write for at most `limit`, all requests included: `None` if another contender was ahead.
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::try_lock_for`](crate::blocking::Mutex::try_lock_for).
     pub fn try_write_for(&self, limit: Duration) -> Result<Option<RwLockWriteGuard>> {
         self.maybe_held(self.inner.try_write_for(limit))
     }
 
     /// Joins the queue to read, and returns a [`Waiting`], on which a thread can wait in steps.
-    ///
-    /// # Errors
-    ///
-    /// As [`read`](Self::read).
     pub fn enqueue_read(&self) -> Result<Waiting<crate::rwlock::RwLockReadGuard>> {
         Waiting::join(&self.runtime, self.inner.enqueue_read())
     }
 
     /// Joins the queue to write, and returns a [`Waiting`], on which a thread can wait in steps.
-    ///
-    /// # Errors
-    ///
-    /// As [`write`](Self::write).
     pub fn enqueue_write(&self) -> Result<Waiting<crate::rwlock::RwLockWriteGuard>> {
         Waiting::join(&self.runtime, self.inner.enqueue_write())
     }

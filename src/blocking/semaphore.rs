@@ -27,10 +27,6 @@ recipe! {
 
 impl Semaphore {
     /// Joins the queue and waits for one permit, for as long as it takes.
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::lock`](crate::blocking::Mutex::lock).
     pub fn acquire(&self) -> Result<SemaphorePermit> {
         self.held(self.inner.acquire())
     }
@@ -46,46 +42,26 @@ impl Semaphore {
     }
 
     /// Acquires one permit without waiting for others: `None` if none is free, or another contender was ahead.
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::try_lock`](crate::blocking::Mutex::try_lock).
     pub fn try_acquire(&self) -> Result<Option<SemaphorePermit>> {
         self.maybe_held(self.inner.try_acquire())
     }
 
     /// Acquires `count` permits without waiting for others: `None` if fewer are free, or another contender was ahead.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire_many`](Self::acquire_many) and [`try_acquire`](Self::try_acquire).
     pub fn try_acquire_many(&self, count: u32) -> Result<Option<SemaphorePermit>> {
         self.maybe_held(self.inner.try_acquire_many(count))
     }
 
     /// Waits for one permit for at most `limit`, all requests included.
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::try_lock_for`](crate::blocking::Mutex::try_lock_for).
     pub fn try_acquire_for(&self, limit: Duration) -> Result<Option<SemaphorePermit>> {
         self.maybe_held(self.inner.try_acquire_for(limit))
     }
 
     /// Waits for `count` permits for at most `limit`, all requests included.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire_many`](Self::acquire_many) and [`try_acquire_for`](Self::try_acquire_for).
     pub fn try_acquire_many_for(&self, count: u32, limit: Duration) -> Result<Option<SemaphorePermit>> {
         self.maybe_held(self.inner.try_acquire_many_for(count, limit))
     }
 
     /// Joins the queue for `count` permits, and returns a [`Waiting`], on which a thread can wait in steps.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire_many`](Self::acquire_many).
     pub fn enqueue(&self, count: u32) -> Result<Waiting<crate::semaphore::SemaphorePermit>> {
         Waiting::join(&self.runtime, self.inner.enqueue(count))
     }
@@ -97,10 +73,6 @@ impl Semaphore {
     }
 
     /// How many permits were free a moment ago. A permit that a caller is about to get counts as taken.
-    ///
-    /// # Errors
-    ///
-    /// As [`contenders`](Self::contenders).
     pub fn available_permits(&self) -> Result<u32> {
         self.runtime.wait(self.inner.available_permits())
     }

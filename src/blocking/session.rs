@@ -203,7 +203,7 @@ impl Session {
     /// Ends the session and with it all its locks, in one session timeout at most.
     ///
     /// Threads that wait for a lock return with [`Error::Closed`](crate::Error::Closed), and holds are
-    /// [`Lost(Closed)`](crate::Loss::Closed), both at once. Guards can be dropped afterwards, too.
+    /// [`Lost(Closed)`](crate::Loss::Closed), both at once. Guards can still be dropped afterwards.
     ///
     /// # Errors
     ///

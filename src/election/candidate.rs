@@ -17,11 +17,11 @@ use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::sleep;
 
+use crate::driver::Progress;
 use crate::election::Term;
 use crate::error::{Error, Result};
 use crate::fencing_token::FencingToken;
 use crate::hold::{HoldMonitor, HoldState};
-use crate::lock::Progress;
 
 /// The first pause after a campaign that has failed; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -61,7 +61,7 @@ pub enum Standing {
 /// let candidate = election.run(|term| async move {
 ///     tokio::select! {
 ///         () = serve() => {}
-///         // `stop` was called, the session is drained, or somebody has called `revoke`.
+///         // `stop` was called, the session is drained, or an operator has called `revoke`.
 ///         () = term.revoke_requested() => {}
 ///     }
 /// });
@@ -108,8 +108,8 @@ impl Candidate {
 
     /// Whether it leads at this moment and is connected: for a readiness probe.
     ///
-    /// It compares clocks and sends nothing, so it is right for the first request after a pause of the process, too: it
-    /// is never true after trust in the leadership has ended.
+    /// It compares clocks and sends nothing. It is therefore right for the first request after a pause of the process,
+    /// and never true after trust in the leadership has ended.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         matches!(self.standing(), Standing::Leading { .. })
@@ -158,9 +158,9 @@ impl Candidate {
     /// Asks the term to end ([`revoke_requested`](crate::HoldMonitor::revoke_requested) resolves), waits until its
     /// future has ended, and resigns; or withdraws the candidate.
     ///
-    /// It waits for as long as the future takes, so a term should await `revoke_requested`, too. Otherwise set a limit
-    /// with [`timeout`](tokio::time::timeout), and drop the candidate after it. Do not await it in the term, which would
-    /// wait for itself. Every further call waits for the same end.
+    /// It waits for as long as the future takes, so let the term await `revoke_requested`. Otherwise set a limit with
+    /// [`timeout`](tokio::time::timeout), and drop the candidate after it. Do not await it in the term, which would wait
+    /// for itself. Every further call waits for the same end.
     ///
     /// # Cancel safety
     ///
@@ -173,7 +173,7 @@ impl Candidate {
     ///
     /// # Panics
     ///
-    /// With the panic of the term, if there was one. The leadership was resigned then. Further calls panic, too.
+    /// With the panic of the term, if there was one. The leadership was resigned then. Further calls panic likewise.
     ///
     /// # Examples
     ///

@@ -2,19 +2,21 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, Stream, TryFutureExt};
-use zookeeper_client::SessionId;
+use futures_util::{FutureExt, Stream};
+use zookeeper_client::{EventType, OneshotWatcher, SessionId};
 
 use crate::contender::Contender;
-use crate::error::{Error, Result, ZkError};
+use crate::driver::{Core, Room};
+use crate::error::{Error, Result};
 use crate::lock::Lock;
-use crate::queue::{Czxids, Name, Queue, update_czxid};
-use crate::session::{Event, Failure, Interrupt, Reserved, ServerSession, SessionOver, Watch, delete_abandoned};
+use crate::queue::{Name, Queue};
+use crate::session::{Interrupt, Zk, found};
 
 /// Sees who leads; made by [`Election::observe`](crate::Election::observe).
 ///
@@ -31,7 +33,7 @@ use crate::session::{Event, Failure, Interrupt, Reserved, ServerSession, Session
 /// loop {
 ///     match observer.changed().await? {
 ///         Some(leader) => println!("{} leads", leader.identifier_lossy()),
-///         None => println!("nobody leads"),
+///         None => println!("no leader"),
 ///     }
 /// }
 /// # }
@@ -48,8 +50,6 @@ struct View {
     lock: Lock,
     /// What was returned last.
     last: Mutex<Option<Option<Contender>>>,
-    /// What was read of candidates at the end of the counter.
-    czxids: Mutex<Czxids>,
     standing: Mutex<Standing>,
 }
 
@@ -57,13 +57,13 @@ struct View {
 #[derive(Default)]
 struct Standing {
     session: Option<SessionId>,
-    room: Option<Reserved>,
-    fired: Option<BoxFuture<'static, Result<Event, SessionOver>>>,
+    room: Option<Room>,
+    fired: Option<BoxFuture<'static, Result<(), Interrupt>>>,
 }
 
 impl Observer {
     pub(super) fn new(lock: Lock) -> Self {
-        let view = View { lock, last: Mutex::default(), czxids: Mutex::default(), standing: Mutex::default() };
+        let view = View { lock, last: Mutex::default(), standing: Mutex::default() };
         Self { view: Arc::new(view), next: Mutex::default(), has_ended: false }
     }
 
@@ -83,10 +83,6 @@ impl Observer {
     ///
     /// [`Error::NoAuth`] if the ACLs deny it; [`Error::Closed`] and [`Error::SessionEnded`] if there is no session any
     /// more; [`Error::SessionFull`] if it has too many watches.
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub async fn changed(&mut self) -> Result<Option<Contender>> {
         self.view.changed().await
     }
@@ -120,70 +116,58 @@ impl Stream for Observer {
     }
 }
 
-impl Standing {
-    /// Reserves room for a watch on a path of `bytes` bytes, beyond what is reserved already.
-    fn make_room(&mut self, zk: &ServerSession, bytes: usize) -> Result<()> {
-        if self.session != Some(zk.id()) {
-            *self = Self { session: Some(zk.id()), ..Self::default() };
-        }
-        zk.reserve_watch(&mut self.room, bytes)
-    }
-}
-
 impl View {
     async fn changed(&self) -> Result<Option<Contender>> {
-        let leader = self.lock.session.attempt(|zk| self.other(zk).boxed()).await?;
+        let leader = self.lock.session.attempt(|zk| self.other(zk)).await?;
         *locked(&self.last) = Some(leader.clone());
         Ok(leader)
     }
 
+    fn core(&self) -> &Arc<Core> {
+        self.lock.session.core()
+    }
+
     /// Waits for a leader other than was returned last.
-    async fn other(&self, zk: Arc<ServerSession>) -> Result<Option<Contender>, Interrupt> {
+    async fn other(&self, zk: Zk) -> Result<Option<Contender>, Interrupt> {
         let queue = self.lock.queues.first().expect("an election has a queue");
+        let parent = queue.path.as_str();
         loop {
-            let first = self.first(queue, &zk).await?;
-            let parent = queue.path.as_str().len();
-            let bytes = first.as_ref().map_or(parent, |name| parent + 1 + name.len());
-            let watches = queue.may_watch(bytes);
-            locked(&self.standing).make_room(&zk, if watches { bytes } else { 0 })?;
-            let seen = match first.as_deref().and_then(Name::parse) {
-                Some(name) => match zk.retry(|| self.read_leader(queue, name, watches, &zk)).await? {
-                    Ok(seen) => Ok(seen?),
-                    Err(error) => Err(error),
-                },
-                None => zk.retry(|| watch_for_any(queue, &zk)).await?,
+            let first = queue.first(self.core(), &zk).await?;
+            let node = first.as_ref().map_or_else(|| parent.to_owned(), |(name, _)| queue.path.child(name));
+            let watches = self.make_room(&zk, parent, &node)?;
+            let seen = match &first {
+                Some(first) => self.read_leader(queue, first, &node, watches, &zk).await?,
+                None => self.watch_for_any(parent, &zk).await?,
             };
-            match seen {
-                Ok(Some((leader, watch))) => {
-                    locked(&self.standing).fired = watch.map(|watch| watch.fired().boxed());
-                    if self.is_news(leader.as_ref()) {
-                        return Ok(leader);
-                    }
-                    if !watches {
-                        tokio::time::sleep(zk.times().look()).await;
-                        continue;
-                    }
-                    tokio::select! {
-                        fired = self.fired() => fired?,
-                        // In case the event never comes.
-                        () = zk.slow_look() => {}
-                    }
-                }
-                // It has changed since the listing.
-                Ok(None) | Err(ZkError::NoNode) => {}
-                Err(error) => return Err(Error::refused("watch", queue.path.as_str(), error).into()),
+            // It has changed since the listing.
+            let Some((leader, watch)) = seen else { continue };
+            let core = Arc::clone(self.core());
+            locked(&self.standing).fired = watch.map(|watch| fired(watch, core).boxed());
+            if self.is_news(leader.as_ref()) {
+                return Ok(leader);
+            }
+            tokio::select! {
+                fired = self.fired() => fired?,
+                () = zk.look_again(watches) => {}
             }
         }
     }
 
-    /// Waits until the standing watch fires. If this is dropped, the watch stands on.
-    async fn fired(&self) -> Result<(), SessionOver> {
+    /// Makes room for a watch. `false`: it is not to be watched.
+    fn make_room(&self, zk: &Zk, parent: &str, node: &str) -> Result<bool> {
+        let mut standing = locked(&self.standing);
+        if standing.session != Some(zk.id()) {
+            *standing = Standing { session: Some(zk.id()), ..Standing::default() };
+        }
+        self.core().reserve_watch(&mut standing.room, parent, node)
+    }
+
+    /// Waits until the standing watch fires, for ever if there is none. If this is dropped, the watch stands on.
+    async fn fired(&self) -> Result<(), Interrupt> {
         poll_fn(|cx| {
             let mut standing = locked(&self.standing);
-            let fired = match standing.fired.as_mut() {
-                Some(fired) => ready!(fired.poll_unpin(cx)).map(drop),
-                None => Ok(()),
-            };
+            let Some(fired) = &mut standing.fired else { return Poll::Pending };
+            let fired = ready!(fired.poll_unpin(cx));
             standing.fired = None;
             Poll::Ready(fired)
         })
@@ -193,8 +177,10 @@ impl View {
     /// Whether the watch stands in the present session, which is connected.
     fn stands(&self) -> bool {
         let session = &self.lock.session;
-        let is_here = locked(&self.standing).session == Some(session.id());
-        is_here && session.state().is_connected() && self.fired().now_or_never().is_none()
+        let has_fired = self.fired().now_or_never().is_some();
+        let standing = locked(&self.standing);
+        let stands = standing.session == Some(session.id()) && standing.fired.is_some();
+        stands && !has_fired && session.state().is_connected()
     }
 
     /// Whether what is seen differs from what was returned last.
@@ -206,34 +192,57 @@ impl View {
         }
     }
 
-    /// The name of the first candidate. What is read at the end of the counter is kept for the next look.
-    async fn first(&self, queue: &Queue, zk: &Arc<ServerSession>) -> Result<Option<String>, Interrupt> {
-        let mut czxids = std::mem::take(&mut *locked(&self.czxids));
-        let first = queue.first(zk, &mut czxids).await?;
-        *locked(&self.czxids) = czxids;
-        Ok(first)
-    }
-
     /// Reads the node of the leader, with a watch or without; `None` if it is another node than the one that is known.
     async fn read_leader(
         &self,
         queue: &Queue,
-        name: Name<'_>,
+        (name, czxid): &(String, Option<i64>),
+        node: &str,
         watches: bool,
-        zk: &ServerSession,
-    ) -> Result<Result<Seen>, Failure> {
-        let path = queue.path.child(name.text);
-        let (data, stat, watch) = if watches {
-            zk.watch_data(&path).map_ok(|(data, stat, watch)| (data, stat, Some(watch))).await?
+        zk: &Zk,
+    ) -> Result<Seen, Interrupt> {
+        let read = if watches {
+            let watched = zk.retry("watch_data", || zk.watch_data(node)).await?;
+            watched.map(|(data, stat, watch)| (data, stat, Some(watch)))
         } else {
-            zk.read(&path).map_ok(|(data, stat)| (data, stat, None)).await?
+            zk.retry("read", || zk.data(node)).await?.map(|(data, stat)| (data, stat, None))
         };
-        let same = update_czxid(&mut locked(&self.czxids), name.text, stat.czxid);
-        if !same {
-            return Ok(Ok(None));
+        let Some((data, stat, watch)) = found(read, "watch", queue.path.as_str())? else { return Ok(None) };
+        let Some(name) = Name::parse(name).filter(|_| czxid.is_none_or(|known| known == stat.czxid)) else {
+            return Ok(None);
+        };
+        let leader = Contender::new(&self.lock, queue, &name, data, &stat)?.holding();
+        Ok(Some((Some(leader), watch)))
+    }
+
+    /// Watches for a candidate, where there is none: the children of the path, or its creation.
+    async fn watch_for_any(&self, path: &str, zk: &Zk) -> Result<Seen, Interrupt> {
+        let children = zk.retry("watch_children", || zk.watch_children(path)).await?;
+        let (nobody, watch) = match found(children, "watch", path)? {
+            Some((names, _, watch)) => {
+                let names = self.core().without_abandoned(path, names, false);
+                (names.iter().all(|text| Name::parse(text).is_none()), watch)
+            }
+            None => {
+                let answer = zk.retry("watch_existence", || zk.watch_existence(path)).await?;
+                let (stat, watch) = answer.map_err(|error| Error::refused("watch", path, error))?;
+                (stat.is_none(), watch)
+            }
+        };
+        Ok(nobody.then_some((None, Some(watch))))
+    }
+}
+
+/// Waits for the event of a watch.
+async fn fired(watch: OneshotWatcher, core: Arc<Core>) -> Result<(), Interrupt> {
+    // The client's watcher panics when the runtime of its session is dropped under it.
+    match AssertUnwindSafe(watch.changed()).catch_unwind().await {
+        Ok(event) if event.event_type == EventType::Session => Err(Interrupt::SessionOver),
+        Ok(_) => Ok(()),
+        Err(_) => {
+            core.found_orphaned();
+            Err(Interrupt::SessionOver)
         }
-        Ok(Contender::new(&self.lock, queue, &name, data, &stat)
-            .map(|leader| Some((Some(leader.holding()), watch))))
     }
 }
 
@@ -250,22 +259,6 @@ impl fmt::Debug for Observer {
     }
 }
 
-/// A leader, or that there is none, with the watch that fires when this changes, if one was set.
-type Seen = Option<(Option<Contender>, Option<Watch>)>;
-
-/// Watches for a candidate, where there is none: the children of the path, or its creation.
-async fn watch_for_any(queue: &Queue, zk: &Arc<ServerSession>) -> Result<Seen, Failure> {
-    match zk.watch_children(queue.path.as_str()).await {
-        Ok((names, _, watch)) => {
-            let names = zk.without_abandoned(names);
-            delete_abandoned(zk, &queue.path, &names);
-            let nobody = names.as_slice().iter().all(|text| Name::parse(text).is_none());
-            Ok(nobody.then_some((None, Some(watch))))
-        }
-        Err(Failure::Refused(ZkError::NoNode)) => {
-            let (exists, watch) = zk.watch_existence(queue.path.as_str()).await?;
-            Ok((!exists).then_some((None, Some(watch))))
-        }
-        Err(failure) => Err(failure),
-    }
-}
+/// A leader, or that there is none, with the watch that fires when this changes, if one was set. Nothing if it has changed
+/// meanwhile.
+type Seen = Option<(Option<Contender>, Option<OneshotWatcher>)>;

@@ -11,8 +11,8 @@ use crate::hold::HoldMonitor;
 
 /// One term of a leader: a [monitor](HoldMonitor) of the leadership that a [`Candidate`](crate::Candidate) keeps.
 ///
-/// It holds nothing, so you may ignore it or keep it. To end in order when somebody asks for it, await
-/// [`revoke_requested`](HoldMonitor::revoke_requested): it resolves when an operator revokes the leadership, the session is
+/// It holds nothing, so you may ignore it or keep it. To end in order on request, await
+/// [`revoke_requested`](HoldMonitor::revoke_requested). It resolves when an operator revokes the leadership, the session is
 /// [drained](crate::Session::drain), or the candidate is stopped.
 #[derive(Clone, Debug)]
 pub struct Term {
@@ -60,10 +60,6 @@ impl Term {
     /// # Errors
     ///
     /// As [`Leadership::proclaim`](crate::Leadership::proclaim).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     ///
     /// # Examples
     ///

@@ -41,10 +41,10 @@ pub(crate) trait View: Send + Sync {
     /// Resolves when the hold has ended.
     fn ended(self: Arc<Self>) -> BoxFuture<'static, Ended>;
 
-    /// Takes note that somebody in this process asks for the lock back.
+    /// Takes note of a revocation by this process.
     fn revoke(&self);
 
-    /// Resolves when somebody asks for the lock back while it is held.
+    /// Resolves when the lock is revoked while it is held.
     fn revoke_requested(self: Arc<Self>) -> BoxFuture<'static, ()>;
 
     /// Resolves with the state once it is another.
@@ -124,10 +124,6 @@ impl HoldMonitor {
     ///
     /// Dropping the future loses nothing. Each call returns its own future.
     ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
-    ///
     /// # Examples
     ///
     /// ```no_run
@@ -149,10 +145,6 @@ impl HoldMonitor {
     /// # Cancel safety
     ///
     /// As [`ended`](Self::ended).
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
     pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static + use<> {
         lost(self.ended())
     }
@@ -201,12 +193,8 @@ impl HoldMonitor {
     ///
     /// # Errors
     ///
-    /// How the hold has [`Ended`], if that comes before `future` is done; `future` is dropped. A release ends it, too:
-    /// after that another contender may hold the lock.
-    ///
-    /// # Panics
-    ///
-    /// May panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+    /// The end of the hold, as [`Ended`], if it comes before `future` is done. `future` is dropped. A release is also an
+    /// end: after it another contender may hold the lock.
     ///
     /// # Examples
     ///

@@ -1,35 +1,18 @@
-//! Owns the order of a queue: the names of nodes, which contenders hold, and the predecessor of each of the others.
-//! Free of I/O.
+//! Owns the order of a queue: the names of nodes, and which contender comes before which. Free of I/O.
 //!
 //! 1. A name ends in the separator of its kind and the parent's counter, as the server formats it (`%010d` of a signed
 //!    32-bit number): ten digits, or a minus and nine or ten.
-//! 2. Numbers are compared with 32-bit serial arithmetic: `a` comes before `b` when `b - a`, wrapped, is positive.
+//! 2. Contenders are in the order of their numbers, until the counter comes to its end.
 //! 3. At the end of the counter that is not enough. Servers hand out 2147483647 more than once, and negative numbers
 //!    in an order of their own. Among the nodes of that zone the `czxid` decides, which is the order of creation.
-//! 4. The order is one of pairs, so that the order of two contenders depends on these two only.
 
-use std::cmp::Ordering;
-use std::collections::HashMap;
 use std::fmt;
 
-/// What the node of a contender stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ContenderKind {
-    /// A mutex, or the turn of somebody who wants permits of a semaphore. Excludes everybody.
-    Lock,
-    /// A reader. Excludes all but readers.
-    Read,
-    /// A writer. Excludes everybody.
-    Write,
-    /// A permit of a semaphore. Excludes nobody, while there is room.
-    Lease,
-    /// A candidate for leadership. Excludes everybody.
-    Latch,
-}
+use crate::machine::{ContenderKind, Kind};
 
-/// The short name, which is used within the crate.
-pub(crate) type Kind = ContenderKind;
+/// The names under the path of a semaphore: of the queue of turns, and of the permits.
+pub(crate) const TURNS: &str = "locks";
+pub(crate) const LEASES: &str = "leases";
 
 impl fmt::Display for ContenderKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -50,39 +33,27 @@ const SEPARATORS: [(&str, Kind); 7] = [
 
 impl Kind {
     pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Lock => "lock",
-            Self::Read => "reader",
-            Self::Write => "writer",
-            Self::Lease => "permit",
-            Self::Latch => "candidate",
-        }
+        self.texts().0
     }
 
     /// The recipe with nodes of this kind.
     pub(crate) fn recipe(self) -> &'static str {
-        match self {
-            Self::Lock => "a Mutex",
-            Self::Read | Self::Write => "an RwLock",
-            Self::Lease => "a Semaphore",
-            Self::Latch => "an Election",
-        }
+        self.texts().1
     }
 
     /// What stands between the guid and the number in the names we make.
     pub(crate) fn separator(self) -> &'static str {
-        match self {
-            Self::Lock => "-lock-",
-            Self::Read => "-__READ__",
-            Self::Write => "-__WRIT__",
-            Self::Lease => "-lease-",
-            Self::Latch => "-latch-",
-        }
+        self.texts().2
     }
 
-    /// Whether a contender of this kind waits for one of kind `other` that came before it.
-    pub(crate) fn waits_for(self, other: Self) -> bool {
-        self != Self::Read || other != Self::Read
+    fn texts(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Lock => ("lock", "a Mutex", "-lock-"),
+            Self::Read => ("reader", "an RwLock", "-__READ__"),
+            Self::Write => ("writer", "an RwLock", "-__WRIT__"),
+            Self::Lease => ("permit", "a Semaphore", "-lease-"),
+            Self::Latch => ("candidate", "an Election", "-latch-"),
+        }
     }
 }
 
@@ -106,14 +77,13 @@ impl<'a> Name<'a> {
         separated.or_else(|| Some(Self { text, kind: Kind::Lock, number: parse_number(after_session(text)?)? }))
     }
 
-    /// Whether the number alone does not show the order.
     pub(crate) fn is_in_zone(&self) -> bool {
-        self.number == i32::MAX || self.number < 0
+        is_in_zone(self.number)
     }
 }
 
-/// What follows the session in the names of ZooKeeper's own recipe, `x-SESSION-NUMBER`. In Java the session is a decimal
-/// number, maybe a negative one, in C a hexadecimal one.
+/// What follows the session in the names of ZooKeeper's own recipe, `x-SESSION-NUMBER`. In Java the session is a
+/// decimal number, maybe a negative one, in C a hexadecimal one.
 fn after_session(text: &str) -> Option<&str> {
     let text = text.strip_prefix("x-")?;
     let (session, rest) = text.strip_prefix('-').unwrap_or(text).split_once('-')?;
@@ -121,145 +91,45 @@ fn after_session(text: &str) -> Option<&str> {
     well_formed.then_some(rest)
 }
 
+/// Takes a number as a server prints it. None prints a plus, a zero with a minus, nor a tenth digit that is not needed
+/// after one.
 fn parse_number(text: &str) -> Option<i32> {
-    let (sign, digits) = match text.as_bytes() {
-        [b'-', digits @ ..] if matches!(digits.len(), 9 | 10) => (-1, digits),
-        digits if digits.len() == 10 => (1, digits),
-        _ => return None,
-    };
-    let mut number = 0;
-    for digit in digits {
-        if !digit.is_ascii_digit() {
-            return None;
-        }
-        number = 10 * number + i64::from(digit - b'0');
+    let number: i32 = text.parse().ok()?;
+    let length = if number <= -1_000_000_000 { 11 } else { 10 };
+    let is_signed = text.starts_with(['+', '-']);
+    (text.len() == length && is_signed == (number < 0)).then_some(number)
+}
+
+/// Puts contenders in their order. `of`: the number of one, its `czxid` where it is known, and its name.
+pub(crate) fn sort<T>(contenders: &mut [T], of: impl Fn(&T) -> (i32, Option<i64>, &str)) {
+    let is_mixed = contenders.iter().any(|one| !is_in_zone(of(one).0));
+    contenders.sort_unstable_by(|one, other| {
+        let ((number, czxid, name), (other, other_czxid, other_name)) = (of(one), of(other));
+        let keys = (key(number, czxid, is_mixed), key(other, other_czxid, is_mixed));
+        keys.0.cmp(&keys.1).then_with(|| name.cmp(other_name))
+    });
+}
+
+/// What contenders are sorted by, from the first to the last. `is_mixed`: some of them are outside the zone.
+///
+/// Those outside have their numbers. Those just beyond the end come behind them, and those that have not come to 0
+/// again before them; so nobody can change the order of two others by a name of his choice.
+fn key(number: i32, czxid: Option<i64>, is_mixed: bool) -> (i8, i32, Option<i64>) {
+    if !is_in_zone(number) {
+        return (0, number, None);
     }
-    // No server prints a zero with a sign, nor a tenth digit that is not needed after one.
-    let is_padded = sign < 0 && (number == 0 || digits.len() == 10 && number < 1_000_000_000);
-    i32::try_from(sign * number).ok().filter(|_| !is_padded)
+    let side = if is_before_zero(number) { -1 } else { 1 };
+    (if is_mixed { side } else { 0 }, 0, czxid)
 }
 
-/// A contender with what it takes to order it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ranked<'a> {
-    pub(crate) name: Name<'a>,
-    /// Known in the zone at the end of the counter, where it is needed.
-    pub(crate) czxid: Option<i64>,
+/// Whether the number alone does not show the order.
+pub(crate) fn is_in_zone(number: i32) -> bool {
+    number == i32::MAX || number < 0
 }
 
-impl Ranked<'_> {
-    /// Whether `self` comes before `other`.
-    pub(crate) fn precedes(&self, other: &Self) -> bool {
-        if self.name.is_in_zone() && other.name.is_in_zone() {
-            return self.czxid < other.czxid;
-        }
-        other.name.number.wrapping_sub(self.name.number) > 0
-    }
-
-    /// Orders contenders that all come before one with the number `pivot`: the greatest is the nearest to it.
-    ///
-    /// Unlike [`precedes`](Self::precedes) this is a total order, because all distances are taken from one point. The
-    /// zone counts as one point, where the counter ends or, for those behind it, just before it starts again at 0.
-    pub(crate) fn cmp_before(&self, other: &Self, pivot: i32) -> Ordering {
-        let zone = if (0..i32::MAX / 2).contains(&pivot) { -1 } else { i32::MAX };
-        let distance = |one: &Self| pivot.wrapping_sub(if one.name.is_in_zone() { zone } else { one.name.number });
-        let nearness = distance(other).cmp(&distance(self));
-        nearness.then(self.czxid.cmp(&other.czxid)).then_with(|| self.name.text.cmp(other.name.text))
-    }
-}
-
-/// The `czxid`s of nodes at the end of the counter, each read once and kept by name. One that is kept may be that of an
-/// older node of the same name, which keeps the younger one ahead; so a waiter looks whether the node
-/// [is still](update_czxid) the one that is known.
-pub(crate) type Czxids = HashMap<String, i64>;
-
-/// The position of a contender.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Position {
-    /// It holds what it queues for.
-    Granted,
-    /// It waits for its predecessor, the last of `ahead` that it has to wait for.
-    Behind { predecessor: String, ahead: usize },
-    /// There are `excess` more nodes than permits.
-    Full { excess: usize },
-}
-
-/// Why a listing does not show a position.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Undecided {
-    /// The contender is not listed.
-    Unlisted,
-    /// The numbers do not show the order: the czxids of these nodes are needed first.
-    Unordered(Vec<String>),
-}
-
-/// The position of the contender `mine` in `listing`.
-pub(crate) fn position(listing: &[String], mine: &str, czxids: &Czxids) -> Result<Position, Undecided> {
-    let Some(me) = listing.iter().find(|text| *text == mine).and_then(|text| Name::parse(text)) else {
-        return Err(Undecided::Unlisted);
-    };
-    let me = rank(me, czxids);
-    // One pass, and nothing is kept of the names: a line may be thousands of them long.
-    let (mut ahead, mut nearest, mut zone) = (0, None::<Ranked<'_>>, Vec::new());
-    for name in contenders(listing) {
-        if name.text == mine || !me.name.kind.waits_for(name.kind) {
-            continue;
-        }
-        let other = rank(name, czxids);
-        let precedes = other.precedes(&me);
-        // Within the zone nothing is certain before the czxids are known.
-        if name.is_in_zone() && (precedes || me.name.is_in_zone()) {
-            zone.push(other);
-        }
-        if precedes {
-            ahead += 1;
-            // Waiting for the nearest alone keeps a release from waking contenders that it cannot admit.
-            let is_nearer = |than: &Ranked<'_>| other.cmp_before(than, me.name.number).is_gt();
-            nearest = nearest.filter(|nearest| !is_nearer(nearest)).or(Some(other));
-        }
-    }
-    let unordered = unordered(zone.iter().chain([&me]));
-    if !unordered.is_empty() {
-        return Err(Undecided::Unordered(unordered));
-    }
-    Ok(nearest.map_or(Position::Granted, |nearest| Position::Behind {
-        predecessor: nearest.name.text.to_owned(),
-        ahead,
-    }))
-}
-
-/// The first contender; the error has the names of those whose czxids are needed first.
-pub(crate) fn first<'a>(listing: &'a [String], czxids: &Czxids) -> Result<Option<Name<'a>>, Vec<String>> {
-    let all: Vec<_> = contenders(listing).map(|name| rank(name, czxids)).collect();
-    let unordered = unordered(all.iter());
-    if !unordered.is_empty() {
-        return Err(unordered);
-    }
-    Ok(all.into_iter().reduce(|first, one| if one.precedes(&first) { one } else { first }).map(|one| one.name))
-}
-
-/// Those in the zone at the end of the counter whose `czxid` is not known, if there are others to compare them with.
-fn unordered<'a>(contenders: impl Iterator<Item = &'a Ranked<'a>> + Clone) -> Vec<String> {
-    let zone = contenders.filter(|one| one.name.is_in_zone());
-    if zone.clone().count() < 2 {
-        return Vec::new();
-    }
-    zone.filter(|one| one.czxid.is_none()).map(|one| one.name.text.to_owned()).collect()
-}
-
-/// Whether the node `name` is the one whose `czxid` is known, if any is. At the end of the counter a name may be given
-/// again: clients that lock with one prefix for ever, as ZooKeeper's recipe does, get the same number, too.
-pub(crate) fn update_czxid(czxids: &mut Czxids, name: &str, czxid: i64) -> bool {
-    czxids.get_mut(name).is_none_or(|known| std::mem::replace(known, czxid) == czxid)
-}
-
-/// The names in a listing that are contenders'.
-pub(crate) fn contenders(listing: &[String]) -> impl Iterator<Item = Name<'_>> {
-    listing.iter().filter_map(|text| Name::parse(text))
-}
-
-pub(crate) fn rank<'a>(name: Name<'a>, czxids: &Czxids) -> Ranked<'a> {
-    Ranked { name, czxid: czxids.get(name.text).copied() }
+/// Whether the counter comes to 0 again before it comes to its end.
+pub(crate) fn is_before_zero(number: i32) -> bool {
+    (i32::MIN / 2..0).contains(&number)
 }
 
 #[cfg(test)]
@@ -268,18 +138,8 @@ mod tests {
     /// A contender as the test made it: its true position is its index.
     struct Truth {
         text: String,
-        kind: Kind,
         czxid: i64,
         zone: bool,
-    }
-
-    /// The rule as a sentence: the nearest of those before me that exclude me.
-    fn naive(queue: &[Truth], me: usize) -> Result<Position, Undecided> {
-        let excludes = |other: &&Truth| queue[me].kind != Kind::Read || other.kind == Kind::Write;
-        let ahead: Vec<_> = queue[..me].iter().filter(excludes).collect();
-        ahead.last().map_or(Ok(Position::Granted), |nearest| {
-            Ok(Position::Behind { predecessor: nearest.text.clone(), ahead: ahead.len() })
-        })
     }
 
     /// A queue of contenders in the order of their creation, with the numbers that servers give out from `start` on, of
@@ -300,9 +160,16 @@ mod tests {
                 };
                 let kind = kinds[random.usize(..kinds.len())];
                 let text = format!("_c_{index:036}{}{number:010}", kind.separator());
-                Truth { text, kind, czxid, zone: number == i32::MAX || number < 0 }
+                Truth { text, czxid, zone: number == i32::MAX || number < 0 }
             })
             .collect()
+    }
+
+    /// The contenders in a listing, in their order.
+    fn sorted(listing: &[String], czxid: impl Fn(&str) -> Option<i64>) -> Vec<&str> {
+        let mut names: Vec<_> = listing.iter().filter_map(|text| Name::parse(text)).collect();
+        sort(&mut names, |name| (name.number, czxid(name.text), name.text));
+        names.into_iter().map(|name| name.text).collect()
     }
 
     const END: i64 = i32::MAX as i64;
@@ -335,78 +202,17 @@ mod tests {
             let mut listing: Vec<_> = queue.iter().map(|one| one.text.clone()).collect();
             listing.extend(["leases".to_owned(), "x-lock-1".to_owned(), "ü".to_owned()]);
             random.shuffle(&mut listing);
-            for (index, me) in queue.iter().enumerate() {
-                let mut czxids = Czxids::new();
-                let found = loop {
-                    match position(&listing, &me.text, &czxids) {
-                        Err(Undecided::Unordered(names)) => {
-                            assert!(!names.is_empty(), "asks for something");
-                            for name in names {
-                                let node =
-                                    queue.iter().find(|one| one.text == name).expect("asks for a contender");
-                                assert!(node.zone, "seed {seed}: asks for {name}, whose number is enough");
-                                assert!(czxids.insert(name, node.czxid).is_none(), "asks once");
-                            }
-                        }
-                        found => break found,
-                    }
-                };
-                assert_eq!(found, naive(&queue, index), "seed {seed}: {}", me.text);
-            }
-            let mut czxids = Czxids::new();
-            let found = first(&listing, &czxids).unwrap_or_else(|names| {
-                for name in names {
-                    let node = queue.iter().find(|one| one.text == name).expect("asks for a contender");
-                    assert!(node.zone, "seed {seed}: asks for {name}, whose number is enough");
-                    czxids.insert(name, node.czxid);
-                }
-                first(&listing, &czxids).expect("knows all that it asked for")
-            });
-            assert_eq!(found.map(|name| name.text), Some(&*queue[0].text), "seed {seed}");
+            let czxid = |text: &str| queue.iter().find(|one| one.text == text && one.zone).map(|one| one.czxid);
+            let sorted = sorted(&listing, czxid);
+            let truth: Vec<_> = queue.iter().map(|one| one.text.as_str()).collect();
+            assert_eq!(sorted, truth, "seed {seed}");
+            // Somebody may give a node any name.
+            let mut with_others = listing.clone();
+            with_others.extend((0..3).map(|at| format!("{at}-lock-{:010}", random.i32(..i32::MAX))));
+            let sorted = self::sorted(&with_others, czxid);
+            let left: Vec<_> = sorted.into_iter().filter(|text| truth.contains(text)).collect();
+            assert_eq!(left, truth, "seed {seed}: {with_others:?}");
         }
-    }
-
-    #[test]
-    fn exactly_one_of_two_waits_for_all_numbers() {
-        let mut random = fastrand::Rng::with_seed(1);
-        for _ in 0..20_000 {
-            let number = |random: &mut fastrand::Rng| match random.u8(0..4) {
-                0 => i32::MAX,
-                1 => i32::MIN + random.i32(0..3),
-                _ => random.i32(..),
-            };
-            let (one, other) = (number(&mut random), number(&mut random));
-            // Half the circle apart neither comes before the other; no two live nodes are.
-            if one.wrapping_sub(other) == i32::MIN || (one == other && one >= 0 && one != i32::MAX) {
-                continue;
-            }
-            let names = [format!("a-lock-{one:010}"), format!("b-lock-{other:010}")];
-            let czxids = Czxids::from([(names[0].clone(), 5), (names[1].clone(), 6)]);
-            let positions = [0, 1].map(|me| position(&names, &names[me], &czxids));
-            let admitted = positions.iter().filter(|&found| *found == Ok(Position::Granted)).count();
-            assert_eq!(admitted, 1, "{names:?}: {positions:?}");
-        }
-    }
-
-    #[test]
-    fn reader_watches_nearest_writer() {
-        let listing: Vec<_> =
-            ["a__WRIT__0000000001", "b__WRIT__0000000002", "c__READ__0000000003", "d__READ__0000000004"]
-                .map(String::from)
-                .to_vec();
-        assert_eq!(
-            position(&listing, &listing[3], &Czxids::new()),
-            Ok(Position::Behind { predecessor: listing[1].clone(), ahead: 2 })
-        );
-        assert_eq!(position(&listing[2..], &listing[3], &Czxids::new()), Ok(Position::Granted));
-    }
-
-    #[test]
-    fn missing_when_not_listed() {
-        assert_eq!(
-            position(&["a-lock-0000000001".to_owned()], "b-lock-0000000002", &Czxids::new()),
-            Err(Undecided::Unlisted)
-        );
     }
 
     const GUID: &str = "6a9dd10d-c6f1-4dc1-9c1b-0d5f3c4d8f5e";
@@ -504,14 +310,13 @@ mod tests {
 
     #[test]
     fn numbers_wrap() {
-        let ranked = |text: &'static str, czxid| Ranked { name: Name::parse(text).expect(text), czxid };
-        let old = ranked("a-lock-2147483640", None);
-        let stuck = ranked("a-lock-2147483647", Some(7));
-        let negative = ranked("a-lock--2147483600", Some(6));
-        let last = ranked("a-lock--000000001", Some(8));
-        let young = ranked("a-lock-0000000003", None);
-        assert!(old.precedes(&stuck) && old.precedes(&negative) && !stuck.precedes(&old));
-        assert!(negative.precedes(&stuck) && !stuck.precedes(&negative), "by czxid, not by number");
-        assert!(last.precedes(&young) && !young.precedes(&last));
+        let sorted = |names: [(&str, i64); 3]| {
+            let listing = names.map(|(text, _)| text.to_owned());
+            let czxid = |text: &str| names.iter().find(|(name, _)| *name == text).map(|(_, czxid)| *czxid);
+            sorted(&listing, czxid).concat().replace(|c: char| !c.is_ascii_uppercase(), "")
+        };
+        let old = ("A-lock-2147483640", 5);
+        assert_eq!(sorted([("C-lock-2147483647", 7), ("B-lock--2147483600", 6), old]), "ABC", "by czxid");
+        assert_eq!(sorted([("B-lock-0000000003", 9), ("C-lock-2147483647", 10), ("A-lock--000000001", 8)]), "ABC");
     }
 }

@@ -14,21 +14,15 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::error::HostFailure;
+use crate::session::connector::split_chroot;
 
 const PORT: u16 = 2181;
 
 /// The list of hosts with the addresses of those names that have several. A name that is not resolved in time stays alone.
 pub(super) async fn expand(hosts: &str, limit: Duration) -> String {
-    let (hosts, chroot) = hosts.split_at(hosts.rfind(',').map_or(0, |comma| comma + 1) + chroot_at(hosts));
+    let (hosts, chroot) = split_chroot(hosts);
     let elements = join_all(hosts.split(',').map(|element| expand_one(element, limit))).await;
     elements.join(",") + chroot
-}
-
-/// Where the chroot begins in the last element.
-fn chroot_at(hosts: &str) -> usize {
-    let last = hosts.rsplit(',').next().unwrap_or_default();
-    let scheme = last.find("://").map_or(0, |at| at + "://".len());
-    last[scheme..].find('/').map_or(last.len(), |slash| scheme + slash)
 }
 
 async fn expand_one(element: &str, limit: Duration) -> Cow<'_, str> {
@@ -49,14 +43,13 @@ async fn expand_one(element: &str, limit: Duration) -> Cow<'_, str> {
 /// Why the hosts of a list give no session, as far as one attempt to connect to each shows.
 pub(super) async fn failures(hosts: &str, limit: Duration) -> Vec<HostFailure> {
     let failure = async |element: &str| {
-        let address = element.split_once("://").map_or(element, |(_, address)| address);
-        let host = address.split('/').next().unwrap_or_default().to_owned();
+        let host = element.split_once("://").map_or(element, |(_, host)| host).to_owned();
         let tried = host.clone();
         let failed = within(limit, move || look_up(&tried).and_then(|addresses| knock(&addresses, limit)));
         let reason = failed.await.err().unwrap_or_else(|| "accepts connections, but gives no session".to_owned());
         HostFailure { host, reason }
     };
-    join_all(hosts.split(',').map(failure)).await
+    join_all(split_chroot(hosts).0.split(',').map(failure)).await
 }
 
 /// Runs `blocking` on a thread for it: a name service may take its time, which a thread of the runtime should not.

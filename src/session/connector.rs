@@ -101,9 +101,14 @@ pub(super) fn session_timeout(connector: &Connector) -> Duration {
 
 /// Whether paths begin below a node of the servers.
 pub(crate) fn has_chroot(hosts: &str) -> bool {
-    let last = hosts.rsplit(',').next().unwrap_or_default();
-    let address = last.split_once("://").map_or(last, |(_, address)| address);
-    address.split_once('/').is_some_and(|(_, chroot)| !chroot.is_empty())
+    split_chroot(hosts).1.len() > "/".len()
+}
+
+/// Splits a list of hosts before its chroot, which begins with a slash, or is empty.
+pub(super) fn split_chroot(hosts: &str) -> (&str, &str) {
+    let last = hosts.rfind(',').map_or(0, |comma| comma + 1);
+    let host = hosts[last..].find("://").map_or(last, |scheme| last + scheme + "://".len());
+    hosts.split_at(hosts[host..].find('/').map_or(hosts.len(), |slash| host + slash))
 }
 
 /// Whether the names of the servers matter, and must not be replaced by addresses: to Kerberos they do.
@@ -126,26 +131,20 @@ pub(super) fn check_tls(connector: &Connector, hosts: &str) -> Result<()> {
 /// Refuses settings of a connector with which no lock would be safe, or which the client cannot bear.
 pub(super) fn check(connector: &Connector) -> Result<()> {
     let text = format!("{connector:?}");
-    for (name, value, reason) in [
-        (
-            "session",
-            "Some",
+    let has = |name, value| field(&text, name) == Some(value);
+    let refused = |reason: &str| Err(Error::invalid("connector", reason));
+    if has("session", "Some") {
+        return refused(
             "it carries the session of another client, which a renewal would present again; leave out with_session",
-        ),
-        (
-            "detached",
-            "true",
+        );
+    }
+    if has("detached", "true") {
+        return refused(
             "it is detached, so its session and all nodes would outlive close(); leave out with_detached",
-        ),
-        (
-            "readonly",
-            "true",
-            "it allows read-only servers, on which no lock can be taken; leave out with_readonly",
-        ),
-    ] {
-        if field(&text, name) == Some(value) {
-            return Err(Error::invalid("connector", reason));
-        }
+        );
+    }
+    if has("readonly", "true") {
+        return refused("it allows read-only servers, on which no lock can be taken; leave out with_readonly");
     }
     // A connection timeout that is too long for the session is left out by the client.
     for (name, timeout, most) in [
@@ -163,8 +162,7 @@ pub(super) fn check(connector: &Connector) -> Result<()> {
             ms if ms >= most + 0.5 => format!("no more than {LONGEST_MS} ms (24 days)"),
             _ => continue,
         };
-        let reason = format!("its {name} timeout is {text}, but the client can carry {limit}");
-        return Err(Error::invalid("connector", reason));
+        return refused(&format!("its {name} timeout is {text}, but the client can carry {limit}"));
     }
     Ok(())
 }

@@ -13,12 +13,13 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::time::timeout;
-use zookeeper_client::{Acl, Acls, Client, Connector, CreateMode, SessionInfo};
+use zookeeper_client::{Acl, Acls, Client, Connector, CreateMode, SessionInfo, StateWatcher};
 
-use crate::error::{Error, HostFailure, Result, Unanswered};
+use crate::clock::now;
+use crate::error::{Error, HostFailure, Result, Unanswered, ZkError};
+use crate::machine::Moment;
 use crate::options::Options;
 use crate::session::times::Times;
-use crate::session::trust::Moment;
 use crate::session::{addresses, connector};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -29,6 +30,9 @@ const LONGEST_PAUSE_REFUSED: Duration = Duration::from_secs(30);
 
 /// How long it may take to ask for the hosts when a session is renewed.
 const LONGEST_QUESTION: Duration = Duration::from_secs(30);
+
+/// What refused credentials were for.
+const AUTHENTICATE: &str = "authenticate at";
 
 /// The least session timeout that servers agree to unless they are configured otherwise: two ticks of 2 s.
 const LEAST_BY_DEFAULT: Duration = Duration::from_secs(4);
@@ -85,7 +89,8 @@ pub struct Servers {
     chroot: OnceLock<String>,
     /// The ACLs of a chroot that is created if it does not exist.
     chroot_acls: Option<Arc<[Acl]>>,
-    lock_options: Options,
+    /// Of the locks of the session.
+    pub(super) lock_options: Options,
 }
 
 impl fmt::Debug for Servers {
@@ -195,15 +200,8 @@ impl Servers {
 
     /// For one session; fails if the connector or the hosts cannot be used.
     pub(super) fn checked(self) -> Result<Arc<Self>> {
-        if let Err(error) = &*self.lock_target() {
-            return Err(error.clone());
-        }
+        self.lock_target().clone()?;
         Ok(Arc::new(self))
-    }
-
-    /// The options of the locks of the session.
-    pub(super) fn lock_options(&self) -> &Options {
-        &self.lock_options
     }
 
     /// The hosts of the latest attempt.
@@ -284,39 +282,33 @@ impl Servers {
     }
 
     async fn connect_once(&self, target: &Target, is_first: bool) -> Result<(Client, Moment)> {
-        let began = Moment::now();
+        let began = now();
         let unavailable = |since: Moment| {
-            let (hosts, after) = (target.hosts.to_string(), Moment::now().since(since));
+            let (hosts, after) = (target.hosts.to_string(), Duration::from_micros(now().since(since)));
             Error::Unavailable { hosts, after, why: Unanswered::Servers, failures: self.failures() }
         };
         let client = match target.connect(None).await {
             Ok(client) => client,
-            Err(zookeeper_client::Error::BadArguments(reason)) => {
+            Err(ZkError::BadArguments(reason)) => {
                 let reason = format!("{:?}: {reason}; {}", target.hosts, connector::FORM);
                 return Err(Error::invalid("hosts", reason));
             }
-            Err(error @ zookeeper_client::Error::AuthFailed) => return Err(target.refused(error)),
-            Err(zookeeper_client::Error::Custom(reason)) => {
-                self.failed(&reason.to_string());
+            Err(error @ ZkError::AuthFailed) => return Err(Error::refused(AUTHENTICATE, &target.hosts, error)),
+            Err(error @ (ZkError::Custom(_) | ZkError::Timeout | ZkError::NoHosts | ZkError::ConnectionLoss)) => {
+                if let ZkError::Custom(reason) = error {
+                    self.failed(&reason.to_string());
+                }
                 return Err(unavailable(began));
             }
-            Err(
-                zookeeper_client::Error::Timeout
-                | zookeeper_client::Error::NoHosts
-                | zookeeper_client::Error::ConnectionLoss,
-            ) => return Err(unavailable(began)),
-            Err(source) => {
-                return Err(Error::Client { action: "connect to", path: target.hosts.to_string(), source });
-            }
+            Err(error) => return Err(Error::refused("connect to", &target.hosts, error)),
         };
         warn_if_short(&client);
         // At first, a chroot that does not exist is a mistake in the hosts.
         if is_first && client.path() != "/" {
-            let (since, patience) = (Moment::now(), client.session_timeout());
-            match timeout(patience, target.check_chroot(&client, self.chroot_acls.as_deref())).await {
-                Ok(Ok(true)) => {}
-                Ok(Err(error)) => return Err(error),
-                Ok(Ok(false)) | Err(_) => return Err(unavailable(since)),
+            let (since, patience) = (now(), client.session_timeout());
+            let checked = timeout(patience, target.check_chroot(&client, self.chroot_acls.as_deref())).await;
+            if !checked.unwrap_or(Ok(false))? {
+                return Err(unavailable(since));
             }
         }
         let chroot = self.chroot.get_or_init(|| client.path().to_owned());
@@ -332,7 +324,7 @@ impl Servers {
 
     /// Connects, with a new session; makes sure that the old one is gone, if there was one. Tries for as long as `wanted`, and
     /// calls `refused` whenever the credentials are.
-    pub(super) async fn renew(
+    pub(crate) async fn renew(
         &self,
         old: Option<&SessionInfo>,
         wanted: impl Fn() -> bool,
@@ -343,9 +335,8 @@ impl Servers {
         while wanted() {
             let mut longest = LONGEST_PAUSE;
             match self.try_to_renew(old, &mut is_gone).await {
-                Ok(Some(connected)) => return Some(connected),
-                Ok(None) => {}
-                Err(Error::Client { source: zookeeper_client::Error::AuthFailed, .. }) => {
+                Ok(connected) => return Some(connected),
+                Err(Error::Client { source: ZkError::AuthFailed, .. }) => {
                     tracing::warn!(hosts = %self.hosts(), "the servers refuse the credentials; trying them again");
                     self.failed("refuses the credentials");
                     refused();
@@ -363,52 +354,45 @@ impl Servers {
         None
     }
 
-    /// `None` if it is not known yet whether the old session is gone.
-    async fn try_to_renew(
-        &self,
-        old: Option<&SessionInfo>,
-        is_gone: &mut bool,
-    ) -> Result<Option<(Client, Moment)>> {
-        let target = match timeout(LONGEST_QUESTION, self.target()).await {
-            Ok(target) => target?,
-            Err(_) => {
-                let reason =
-                    format!("the function given to `Servers::from_fn` did not return within {LONGEST_QUESTION:?}");
-                return Err(Error::invalid("servers", reason));
-            }
-        };
+    async fn try_to_renew(&self, old: Option<&SessionInfo>, is_gone: &mut bool) -> Result<(Client, Moment)> {
+        let target = timeout(LONGEST_QUESTION, self.target()).await.unwrap_or_else(|_| {
+            let reason =
+                format!("the function given to `Servers::from_fn` did not return within {LONGEST_QUESTION:?}");
+            Err(Error::invalid("servers", reason))
+        })?;
         if let Some(old) = old.filter(|_| !*is_gone) {
-            *is_gone = self.bury(&target, old).await;
-            if !*is_gone {
-                return Ok(None);
-            }
+            self.bury(&target, old)
+                .await
+                .map_err(|error| Error::refused("end the old session at", &target.hosts, error))?;
+            *is_gone = true;
         }
-        self.connect_to(&target, old.is_none()).await.map(Some)
+        self.connect_to(&target, old.is_none()).await
     }
 
-    /// Whether the old session is certainly gone.
-    async fn bury(&self, target: &Target, old: &SessionInfo) -> bool {
+    /// Makes certain that the old session is gone.
+    async fn bury(&self, target: &Target, old: &SessionInfo) -> Result<(), ZkError> {
         match target.connect(Some(old)).await {
             // Without credentials there will be no new session either, and connecting reports it.
-            Err(zookeeper_client::Error::SessionExpired | zookeeper_client::Error::AuthFailed) => true,
+            Err(ZkError::SessionExpired | ZkError::AuthFailed) => Ok(()),
             Err(error) => {
-                tracing::debug!(session = %old.id(), %error, "not known yet whether the old session is gone");
                 self.try_hosts(target).await;
-                false
+                Err(error)
             }
             // A server that makes another session instead proves nothing. Then the old nodes stay in their queues until it has
             // ended the old session, and those behind them wait.
             Ok(client) => {
-                let (mut state, patience) = (client.state_watcher(), client.session_timeout());
+                let (state, patience) = (client.state_watcher(), client.session_timeout());
                 drop(client);
-                let ended = async {
-                    while !state.state().is_terminated() {
-                        state.changed().await;
-                    }
-                };
-                timeout(patience, ended).await.is_ok()
+                timeout(patience, terminated(state)).await.map_err(|_| ZkError::Timeout)
             }
         }
+    }
+}
+
+/// Waits for the end of the session of a client.
+pub(crate) async fn terminated(mut state: StateWatcher) {
+    while !state.state().is_terminated() {
+        state.changed().await;
     }
 }
 
@@ -441,7 +425,7 @@ impl Target {
     }
 
     /// Connects with a new session, or with an old one.
-    async fn connect(&self, old: Option<&SessionInfo>) -> Result<Client, zookeeper_client::Error> {
+    async fn connect(&self, old: Option<&SessionInfo>) -> Result<Client, ZkError> {
         let connector = match old {
             Some(old) => self.connector.clone().with_session(old.clone()).with_fail_eagerly(),
             None => self.connector.clone(),
@@ -456,45 +440,33 @@ impl Target {
     /// Whether the session of the client lived long enough to see that its chroot exists; an error if it does not. With
     /// ACLs it is created.
     async fn check_chroot(&self, client: &Client, acls: Option<&[Acl]>) -> Result<bool> {
+        let missing = |how: &str| Err(Error::invalid("chroot", format!("{} does not exist{how}", client.path())));
         loop {
-            let found = match (exists(client).await, acls) {
+            let error = match (exists(client).await, acls) {
+                // Locks below one that we may not look at may still be allowed.
+                (Ok(true) | Err(ZkError::NoAuth), _) => return Ok(true),
+                (Ok(false), None) => return missing("; create it first"),
                 (Ok(false), Some(acls)) => match create_chroot(client, acls).await {
+                    Ok(()) => return Ok(true),
                     Err(error) if is_refusal(&error) => {
-                        let reason = format!("{} does not exist, and cannot be created: {error}", client.path());
-                        return Err(Error::invalid("chroot", reason));
+                        return missing(&format!(", and cannot be created: {error}"));
                     }
-                    created => created.map(|()| true),
+                    Err(error) => error,
                 },
-                (found, _) => found,
+                (Err(error), _) => error,
             };
-            match found {
-                Ok(true) => return Ok(true),
-                Ok(false) => {
-                    let reason = format!("{} does not exist; create it first", client.path());
-                    return Err(Error::invalid("chroot", reason));
-                }
-                // Locks below it may still be allowed.
-                Err(zookeeper_client::Error::NoAuth) => return Ok(true),
-                Err(error @ zookeeper_client::Error::AuthFailed) => return Err(self.refused(error)),
-                Err(error) if client.state().is_terminated() => {
-                    tracing::debug!(%error, "session ended while its chroot was looked for");
-                    return Ok(false);
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "cannot look for the chroot yet");
-                    tokio::time::sleep(FIRST_PAUSE).await;
-                }
+            match error {
+                ZkError::AuthFailed => return Err(Error::refused(AUTHENTICATE, &self.hosts, error)),
+                _ if client.state().is_terminated() => return Ok(false),
+                error => tracing::debug!(%error, "cannot look for the chroot yet"),
             }
+            tokio::time::sleep(FIRST_PAUSE).await;
         }
-    }
-
-    fn refused(&self, source: zookeeper_client::Error) -> Error {
-        Error::Client { action: "authenticate at", path: self.hosts.to_string(), source }
     }
 }
 
 /// Whether the chroot of a client exists.
-async fn exists(client: &Client) -> Result<bool, zookeeper_client::Error> {
+async fn exists(client: &Client) -> Result<bool, ZkError> {
     if client.check_stat("/").await?.is_some() {
         return Ok(true);
     }
@@ -504,7 +476,7 @@ async fn exists(client: &Client) -> Result<bool, zookeeper_client::Error> {
 }
 
 /// Creates the chroot of a client, and its missing ancestors.
-async fn create_chroot(client: &Client, acls: &[Acl]) -> Result<(), zookeeper_client::Error> {
+async fn create_chroot(client: &Client, acls: &[Acl]) -> Result<(), ZkError> {
     let from_root = client.clone().chroot("/").expect("the root is a path");
     from_root.mkdir(client.path(), &CreateMode::Persistent.with_acls(Acls::new(acls))).await?;
     tracing::info!(chroot = client.path(), "chroot is created");
@@ -512,8 +484,8 @@ async fn create_chroot(client: &Client, acls: &[Acl]) -> Result<(), zookeeper_cl
 }
 
 /// Whether the servers will not create the chroot, however often they are asked.
-fn is_refusal(error: &zookeeper_client::Error) -> bool {
-    use zookeeper_client::Error;
+fn is_refusal(error: &ZkError) -> bool {
+    use ZkError::{InvalidAcl, NoAuth, NoChildrenForEphemerals, QuotaExceeded};
 
-    matches!(error, Error::NoAuth | Error::InvalidAcl | Error::NoChildrenForEphemerals | Error::QuotaExceeded)
+    matches!(error, NoAuth | InvalidAcl | NoChildrenForEphemerals | QuotaExceeded)
 }

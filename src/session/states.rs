@@ -1,18 +1,19 @@
 //! Owns [`SessionState`] and [`SessionStates`]: how a session is at present, and how that changes.
 
 use std::fmt;
-use std::future::{pending, poll_fn};
+use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream};
-use tokio::sync::watch;
 use zookeeper_client::SessionId;
 
-use crate::session::server_session::{End, Phase};
-use crate::session::{Current, Session, Trial};
+use crate::driver::Core;
+use crate::machine::Session as Life;
+use crate::session::Session;
+use crate::session::requests::until;
 
 /// How a [`Session`] is at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +63,7 @@ impl fmt::Display for SessionState {
 ///
 /// Nothing is queued. If a connection was lost and came back between two reads, the second read waits for the next change.
 pub struct SessionStates {
-    current: watch::Receiver<Current>,
+    core: Arc<Core>,
     last: Option<SessionState>,
     /// The future of the next state, once it has been polled.
     next: Mutex<Option<BoxFuture<'static, SessionState>>>,
@@ -103,7 +104,7 @@ impl SessionStates {
     /// # }
     /// ```
     pub async fn wait_for(&mut self, wanted: impl Fn(SessionState) -> bool) -> Option<SessionState> {
-        *self = Self::new(self.current.clone());
+        *self = Self::new(Arc::clone(&self.core));
         while let Some(state) = self.next().await {
             if wanted(state) {
                 return Some(state);
@@ -112,8 +113,8 @@ impl SessionStates {
         None
     }
 
-    fn new(current: watch::Receiver<Current>) -> Self {
-        Self { current, last: None, next: Mutex::default() }
+    fn new(core: Arc<Core>) -> Self {
+        Self { core, last: None, next: Mutex::default() }
     }
 }
 
@@ -121,12 +122,12 @@ impl Stream for SessionStates {
     type Item = SessionState;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<SessionState>> {
-        let Self { current, last, next } = &mut *self;
+        let Self { core, last, next } = &mut *self;
         if *last == Some(SessionState::Ended) {
             return Poll::Ready(None);
         }
         let next = next.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let state = ready!(next.get_or_insert_with(|| changed(current.clone(), *last).boxed()).poll_unpin(cx));
+        let state = ready!(next.get_or_insert_with(|| changed(Arc::clone(core), *last).boxed()).poll_unpin(cx));
         *next = None;
         *last = Some(state);
         Poll::Ready(*last)
@@ -134,54 +135,22 @@ impl Stream for SessionStates {
 }
 
 /// Waits for a state other than `last`.
-async fn changed(mut current: watch::Receiver<Current>, last: Option<SessionState>) -> SessionState {
-    loop {
-        // What is watched is subscribed to before it is looked at.
-        let now = current.borrow_and_update().clone();
-        let mut changes = now.zk().map(|zk| zk.changes());
-        let is_dropped = current.has_changed().is_err();
-        let state = if is_dropped { now.without_owner() } else { now.state() };
-        if last != Some(state) {
-            return state;
-        }
-        drop(now);
-        let changed = async {
-            match &mut changes {
-                Some(changes) => drop(changes.changed().await),
-                None => pending().await,
-            }
-        };
-        tokio::select! {
-            _ = current.changed(), if !is_dropped => {}
-            () = changed => {}
-        }
-    }
+async fn changed(core: Arc<Core>, last: Option<SessionState>) -> SessionState {
+    until(&core.changes, || Some(present(&core)).filter(|state| last != Some(*state))).await
 }
 
-impl Current {
-    pub(super) fn state(&self) -> SessionState {
-        match self {
-            Self::Connecting(Trial::UnderWay) => SessionState::Connecting,
-            Self::Renewing(_, Trial::UnderWay) => SessionState::Renewing,
-            Self::Connecting(Trial::Refused) | Self::Renewing(_, Trial::Refused) => SessionState::Refused,
-            Self::Ended(..) => self.without_owner(),
-            Self::Live(zk) => match zk.phase() {
-                Phase::Open if zk.is_connected() => SessionState::Connected(zk.id()),
-                Phase::Open => SessionState::Suspended,
-                // The session of a given client is not renewed.
-                Phase::Over(End::Expired | End::Unusable) if zk.is_owned() => SessionState::Renewing,
-                Phase::Over(End::AuthFailed) if zk.is_owned() => SessionState::Refused,
-                Phase::Closing | Phase::Over(_) => self.without_owner(),
-            },
+fn present(core: &Arc<Core>) -> SessionState {
+    let state = core.look();
+    match state.machine.session {
+        Life::Open | Life::Draining if state.machine.is_up => {
+            SessionState::Connected(SessionId(state.machine.id.cast_signed()))
         }
-    }
-
-    /// The state once the session is closed, or its last handle is dropped.
-    fn without_owner(&self) -> SessionState {
-        match self.zk().map(|zk| zk.phase()) {
-            Some(Phase::Open | Phase::Closing) => SessionState::Closing,
-            Some(Phase::Over(_)) | None => SessionState::Ended,
-        }
+        Life::Open | Life::Draining => SessionState::Suspended,
+        Life::Renewing if state.is_refused => SessionState::Refused,
+        Life::Renewing if state.was_connected => SessionState::Renewing,
+        Life::Renewing => SessionState::Connecting,
+        Life::Closing | Life::Over if state.closing.is_none() && state.has_session() => SessionState::Closing,
+        Life::Closing | Life::Over => SessionState::Ended,
     }
 }
 
@@ -195,7 +164,7 @@ impl Session {
     /// The present state of the session.
     #[must_use]
     pub fn state(&self) -> SessionState {
-        self.inner.current.borrow().state()
+        present(self.core())
     }
 
     /// The states of the session, the present one first: for logs, metrics and readiness probes.
@@ -214,6 +183,6 @@ impl Session {
     /// ```
     #[must_use]
     pub fn states(&self) -> SessionStates {
-        SessionStates::new(self.inner.current.subscribe())
+        SessionStates::new(Arc::clone(self.core()))
     }
 }

@@ -14,16 +14,17 @@ const LIMIT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
 const TRIES: usize = 3;
 
-/// Servers that know each other only through [`Link`]s.
+/// Servers that know each other only through [`Link`]s, unless they are [reconfigurable](EnsembleBuilder::reconfigurable).
 ///
 /// Servers are numbered from 0. Dropping the ensemble kills them and removes their folders.
 #[derive(Debug)]
 pub struct Ensemble {
     servers: Vec<Server>,
+    ports: Vec<Ports>,
     // By `from`, then `to`; a server has no link to itself.
-    links: Vec<Vec<Option<Link>>>,
+    links: Links,
     // Held for its `Drop`. It comes after the servers, which would otherwise log that their peers vanish.
-    _relay: Relay,
+    _relay: Option<Relay>,
 }
 
 impl Ensemble {
@@ -41,6 +42,8 @@ impl Ensemble {
     pub fn builder() -> EnsembleBuilder {
         EnsembleBuilder {
             servers: 3,
+            observers: 0,
+            is_reconfigurable: false,
             sync_limit: 20,
             init_limit: 50,
             server: Server::builder().tick(Duration::from_millis(200)),
@@ -134,9 +137,15 @@ impl Ensemble {
     ///
     /// # Panics
     ///
-    /// If both are the same.
+    /// If both are the same, or the servers are reconfigurable.
     pub fn link(&self, from: usize, to: usize) -> &Link {
-        self.links[from][to].as_ref().expect("a server has no link to itself")
+        self.links[from][to].as_ref().expect("a link between two servers")
+    }
+
+    /// The line of server `i` in the configuration of a reconfigurable ensemble. The role is `participant` or `observer`.
+    pub fn member(&self, i: usize, role: &str) -> String {
+        let (key, value) = self.ports[i].line(i, role);
+        format!("{key}={value}")
     }
 
     /// Black-holes every link from and to server `i`. Clients still reach it.
@@ -186,15 +195,30 @@ fn with_mode(modes: &[Option<String>], wanted: &str) -> Vec<usize> {
 #[derive(Clone, Debug)]
 pub struct EnsembleBuilder {
     servers: usize,
+    observers: usize,
+    is_reconfigurable: bool,
     sync_limit: u32,
     init_limit: u32,
     server: ServerBuilder,
 }
 
 impl EnsembleBuilder {
-    /// Sets the number of servers.
+    /// Sets the number of servers that vote.
     pub fn servers(mut self, n: usize) -> Self {
         self.servers = n;
+        self
+    }
+
+    /// Adds servers that do not vote, with the numbers after those that do.
+    pub fn observers(mut self, n: usize) -> Self {
+        self.observers = n;
+        self
+    }
+
+    /// Lets every client change the configuration of the ensemble. The servers send it to each other, so it has their own ports,
+    /// and there are no [`Link`]s.
+    pub fn reconfigurable(mut self) -> Self {
+        self.is_reconfigurable = true;
         self
     }
 
@@ -251,36 +275,72 @@ impl EnsembleBuilder {
     }
 
     async fn launch(&self) -> Result<Ensemble, ServerError> {
-        let ports: Vec<Ports> = (0..self.servers).map(|_| Ports::take()).collect();
-        let (links, relay) =
-            link_up(&ports).await.map_err(|error| ServerError::new(format!("no links: {error}")))?;
+        let ports: Vec<Ports> = (0..self.servers + self.observers).map(|_| Ports::take()).collect();
+        let (links, relay) = if self.is_reconfigurable {
+            let none = || ports.iter().map(|_| None).collect();
+            (ports.iter().map(|_| none()).collect(), None)
+        } else {
+            let linked = link_up(&ports).await.map_err(|error| ServerError::new(format!("no links: {error}")));
+            linked.map(|(links, relay)| (links, Some(relay)))?
+        };
         let mut servers = Vec::new();
         for (i, own) in ports.iter().enumerate() {
-            let mut server = self.member(i, own, &links[i]).prepare_member(own.client, i + 1).await?;
+            let builder = self.configured(i);
+            let builder = if self.is_reconfigurable {
+                self.equal_members(builder, &ports)
+            } else {
+                self.linked_members(builder, i, own, &links[i])
+            };
+            let mut server = builder.prepare_member(own.client, i + 1).await?;
             server.launch()?;
             servers.push(server);
         }
-        Ok(Ensemble { servers, links, _relay: relay })
+        Ok(Ensemble { servers, ports, links, _relay: relay })
     }
 
-    /// The configuration of server `i`: its own ports directly, those of the others through the links.
-    fn member(&self, i: usize, own: &Ports, links: &[Option<Link>]) -> ServerBuilder {
+    fn role(&self, i: usize) -> &'static str {
+        if i < self.servers { "participant" } else { "observer" }
+    }
+
+    /// The configuration of server `i`, without the members.
+    fn configured(&self, i: usize) -> ServerBuilder {
         let server = Server::builder()
-            // Otherwise servers would send their own view of the ports to the others.
-            .config("reconfigEnabled", "false")
+            // With links, servers would send their own view of the ports to the others.
+            .config("reconfigEnabled", self.is_reconfigurable.to_string())
             .config("standaloneEnabled", "false")
+            .config("peerType", self.role(i))
             .config("initLimit", self.init_limit.to_string())
             .config("syncLimit", self.sync_limit.to_string())
             // A server that was cut off asks for a new election this often. The default is up to a minute.
             .property("zookeeper.fastleader.maxNotificationInterval", "500");
-        let server = server.overlaid_by(&self.server);
+        // Only `super` may change the configuration otherwise.
+        let server = if self.is_reconfigurable { server.property("zookeeper.skipACL", "yes") } else { server };
+        server.overlaid_by(&self.server)
+    }
+
+    /// The members as server `i` sees them: its own ports directly, those of the others through the links.
+    fn linked_members(
+        &self,
+        server: ServerBuilder,
+        i: usize,
+        own: &Ports,
+        links: &[Option<Link>],
+    ) -> ServerBuilder {
         links.iter().enumerate().fold(server, |server, (j, link)| {
             let (quorum, election) = match link {
                 Some(link) => (link.quorum_port(), link.election_port()),
                 None => (own.quorum, own.election),
             };
             debug_assert_eq!(link.is_none(), i == j);
-            server.config(format!("server.{}", j + 1), format!("127.0.0.1:{quorum}:{election}"))
+            server.config(format!("server.{}", j + 1), format!("127.0.0.1:{quorum}:{election}:{}", self.role(j)))
+        })
+    }
+
+    /// The members as all servers see them.
+    fn equal_members(&self, server: ServerBuilder, ports: &[Ports]) -> ServerBuilder {
+        ports.iter().enumerate().fold(server, |server, (j, ports)| {
+            let (key, value) = ports.line(j, self.role(j));
+            server.config(key, value)
         })
     }
 }
@@ -296,6 +356,12 @@ struct Ports {
 impl Ports {
     fn take() -> Self {
         Self { client: free_port(), quorum: free_port(), election: free_port() }
+    }
+
+    /// The key and the value of the line for server `i`.
+    fn line(&self, i: usize, role: &str) -> (String, String) {
+        let Self { client, quorum, election } = self;
+        (format!("server.{}", i + 1), format!("127.0.0.1:{quorum}:{election}:{role};127.0.0.1:{client}"))
     }
 }
 

@@ -54,6 +54,7 @@ impl Installation {
 pub(crate) struct Program {
     pub(crate) class_path: Vec<PathBuf>,
     pub(crate) properties: Vec<(String, String)>,
+    pub(crate) environment: Vec<(OsString, OsString)>,
     pub(crate) main_class: String,
 }
 
@@ -80,6 +81,7 @@ impl Java {
             .arg("-cp")
             .arg(program.join_class_path(installation))
             .args([program.main_class.as_str(), "zoo.cfg"])
+            .envs(program.environment.iter().cloned())
             .current_dir(folder)
             .stdin(Stdio::null())
             .stdout(log.try_clone().map_err(failed)?)

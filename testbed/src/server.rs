@@ -1,5 +1,6 @@
 //! One ZooKeeper server, a process that tests kill, pause and restart.
 
+use std::ffi::OsString;
 use std::fmt::{self, Display, Formatter};
 use std::fs;
 use std::net::Ipv4Addr;
@@ -216,8 +217,12 @@ pub struct ServerBuilder {
 
 impl ServerBuilder {
     fn new() -> Self {
-        let program =
-            Program { class_path: Vec::new(), properties: Vec::new(), main_class: MAIN_CLASS.to_owned() };
+        let program = Program {
+            class_path: Vec::new(),
+            properties: Vec::new(),
+            environment: Vec::new(),
+            main_class: MAIN_CLASS.to_owned(),
+        };
         let (config, counters) = (Vec::new(), Vec::new());
         Self { tick: Duration::from_millis(500), config, counters, last_transaction: 0, program }
     }
@@ -231,6 +236,12 @@ impl ServerBuilder {
     /// Sets a system property, as `java -Dkey=value` does.
     pub fn property(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.program.properties.push((key.into(), value.into()));
+        self
+    }
+
+    /// Sets a variable of the environment of the process.
+    pub fn environment(mut self, key: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.program.environment.push((key.into(), value.into()));
         self
     }
 
@@ -298,6 +309,7 @@ impl ServerBuilder {
         self.config.extend(other.config.iter().cloned());
         self.counters.extend(other.counters.iter().cloned());
         self.program.properties.extend(other.program.properties.iter().cloned());
+        self.program.environment.extend(other.program.environment.iter().cloned());
         self
     }
 

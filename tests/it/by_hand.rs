@@ -8,9 +8,9 @@ use testbed::frames::Op;
 use testbed::proxy::Request;
 use tokio::time::timeout;
 use zookeeper_recipes::zookeeper_client::{Client, SessionState};
-use zookeeper_recipes::{Error, HoldState, Loss, Mutex, RwLock};
+use zookeeper_recipes::{Error, HoldState, Loss, Mutex, MutexGuard, RwLock};
 
-use crate::support::{TIMEOUT, UNHURRIED, World, hosts, remove_path, soon};
+use crate::support::{TIMEOUT, UNHURRIED, World, hosts, soon};
 
 /// A session that has been idle for longer than its timeout, so that the next answer is the first that is trusted.
 async fn idle() -> World {
@@ -130,10 +130,18 @@ async fn node_deleted_while_its_owner_waits_for_trust_on_a_connection_that_stand
     soon("the question", world.proxy.wait_for(|one| one.op == Op::GetEphemerals && one.answer.is_some())).await;
     // Until nothing of what was known before is trusted.
     let _ = timeout(TIMEOUT + TIMEOUT / 8, pending::<()>()).await;
+    let turn = Instant::now();
     held.release().await.expect("released");
+    let listed =
+        world.proxy.wait_for(move |one| one.op == Op::GetChildren2 && one.arrived > turn && one.answer.is_some());
+    let listed = soon("a look at the queue", listed).await.arrived;
+    // The second look at its node follows the answer to the first, which nothing was granted by.
     let of_node = (Op::Check, node.clone());
-    let looks = world.proxy.wait_for(move |one| one.parts == [of_node.clone()] && one.answer.is_some());
-    soon("a look at its node", looks).await;
+    let looks = world.proxy.wait_until(move |requests| {
+        let looks = requests.iter().filter(|one| one.parts == [of_node.clone()] && one.arrived > listed);
+        looks.filter(|one| one.answer.is_some()).count() >= 2
+    });
+    soon("two looks at its node", looks).await;
     assert!(!waiting.is_finished(), "no answer is trusted");
     world.admin.delete(&node, None).await.expect("deleted");
     let end = soon("an end", waiting).await.expect("no panic");
@@ -272,32 +280,58 @@ async fn hold_that_was_handed_over_is_lost_when_its_node_was_changed_and_then_de
     release.await.expect("no panic").expect("released");
 }
 
-/// It was granted by the answer to its create, and the event of the path comes after that.
-#[tokio::test]
-async fn undisturbed_hold_is_lost_when_the_event_of_its_path_arrives() {
-    let world = World::calm().await;
-    world.proxy.leave_out(|_| false);
+/// A hold that was granted by the answer to its create, whose node was deleted before anybody saw that.
+async fn counted_and_deleted(world: &World) -> MutexGuard {
+    let mutex = world.mutex();
+    // It sees that the path has no data, and nobody else there.
+    mutex.lock().await.expect("held").release().await.expect("released");
     let client = world.session.client().expect("a client");
-    let mutex = crate::undisturbed::until_undisturbed(&world).await;
+    world.proxy.reset();
     let mut locking = Box::pin(mutex.lock());
     assert!(poll!(&mut locking).is_pending(), "the create is under way");
     let node = format!("{}/{}", world.path, world.wait_children(1).await[0]);
     answered(&client).await;
-    world.proxy.reset();
-    let events = keep_events_back(&world, &client).await;
+    let ops = world.ops();
+    assert!(ops.contains(&Op::Multi) && !ops.contains(&Op::GetChildren2), "it is granted by its create: {ops:?}");
     world.admin.delete(&node, None).await.expect("deleted");
-    remove_path(&world.admin, &world.path).await;
+    world.proxy.reset();
     let guard = soon("the lock", locking).await.expect("held");
-    assert_eq!(guard.state(), HoldState::Held, "the event is under way");
-    events.await;
+    assert_eq!(guard.state(), HoldState::Held, "nobody has looked");
+    guard
+}
+
+#[tokio::test]
+async fn counted_hold_is_lost_as_soon_as_somebody_wants_to_know() {
+    let world = World::calm().await;
+    world.proxy.leave_out(|_| false);
+    let guard = counted_and_deleted(&world).await;
+    let granted = Instant::now();
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::Deleted);
+    // By itself it looks after a sixteenth of its session timeout, at the earliest.
+    assert!(granted.elapsed() < UNHURRIED / 16, "{:?}", granted.elapsed());
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Deleted));
+    // And what is lost is deleted, as far as it is there.
+    let looks: Vec<_> = world.ops().into_iter().filter(|op| *op != Op::Delete).collect();
+    assert_eq!(looks, [Op::GetData], "one look at its node");
+}
+
+#[tokio::test]
+async fn counted_hold_is_lost_with_its_first_look_at_its_node() {
+    let world = World::calm().await;
+    let guard = counted_and_deleted(&world).await;
+    let granted = Instant::now();
     soon("the loss", async {
         while guard.state() == HoldState::Held {
             tokio::task::yield_now().await;
         }
     })
     .await;
+    // As long as it takes a hold to look at its own node, and a moment.
+    assert!(granted.elapsed() < UNHURRIED / 4, "{:?}", granted.elapsed());
     assert_eq!(guard.state(), HoldState::Lost(Loss::Deleted));
-    assert!(!looked_at(&world, &node), "it was found by a look: {:?}", world.proxy.requests());
+    // And what is lost is deleted, as far as it is there.
+    let looks: Vec<_> = world.ops().into_iter().filter(|op| *op != Op::Delete).collect();
+    assert_eq!(looks, [Op::GetData], "one look at its node");
 }
 
 #[tokio::test]

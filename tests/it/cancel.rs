@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use testbed::frames::Op;
 use zookeeper_recipes::{Error, LockGuard};
 
 use crate::recipes::*;
@@ -185,7 +184,7 @@ async fn fast_and_late(scene: Scene) {
         };
         let is_last = !matches!(done, Some(None));
         stage.round_trip().await;
-        let nodes = usize::from(ahead.is_some()) + stage.world.count(Op::Create2);
+        let nodes = usize::from(ahead.is_some()) + stage.world.creates();
         let others = stage.others();
         if nodes > 0 {
             stage.world.wait_children(nodes + others.len()).await;

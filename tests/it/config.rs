@@ -8,7 +8,7 @@ use tempfile::NamedTempFile;
 use testbed::Server;
 use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, Client, CreateMode, Permission};
-use zookeeper_recipes::{Config, Error, Mutex, Servers, Session, SessionState};
+use zookeeper_recipes::{Config, Error, Mutex, Options, Servers, Session, SessionState};
 
 use crate::support::{TIMEOUT, World, admin_client, hosts, soon};
 use crate::warnings::Warnings;
@@ -85,6 +85,33 @@ async fn credentials_are_read_whenever_a_connector_is_made() {
     std::fs::write(auth.path(), "hunter2").expect("written");
     let error = Session::connect(&config).await.expect_err("no credentials").to_string();
     assert_eq!(error, "invalid configuration: auth_file has to have one line, of the form user:password");
+}
+
+/// The trap: the credentials open a closed parent, and the lock below it is open to everyone.
+#[tokio::test]
+async fn credentials_without_acls_make_an_open_lock_and_one_warning() {
+    const OPEN: &str = "credentials are set, but no ACLs: the lock is open";
+    let warnings = Warnings::new();
+    let _listens = warnings.listen();
+    let settings = json!({ "chroot": chroot(), "create_chroot": true, "auth": "billing:secret" });
+    let session = Session::connect(&config(&hosts(), &settings)).await.expect("connects");
+    let own = session.clone().with_lock_options(Options::new().with_acls(Acls::creator_all()));
+    let closed = Mutex::new(&own, "/closed").expect("a mutex").lock().await.expect("held");
+    assert_eq!(warnings.count(OPEN), 0, "it has ACLs");
+
+    let open = Mutex::new(&session, "/open").expect("a mutex").lock().await.expect("held");
+    let logged = warnings.with(OPEN);
+    assert!(matches!(&logged[..], [text] if text.contains("/open")), "{logged:?}");
+    Mutex::new(&session, "/another").expect("a mutex");
+    assert_eq!(warnings.count(OPEN), 1, "once for each session");
+
+    let client = session.client().expect("a client");
+    for (path, scheme) in [("/closed", "digest"), ("/open", "world")] {
+        let (acls, _stat) = client.get_acl(path).await.expect("allowed");
+        assert!(acls.iter().all(|acl| acl.scheme() == scheme), "{path}: {acls:?}");
+    }
+    drop((closed, open, client));
+    session.close().await.expect("closed");
 }
 
 /// The users that the servers know the session by: the owners of a node that it creates. (3.6 does not answer `whoAmI`.)

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use testbed::frames::Op;
 use testbed::proxy::{Cut, Proxy, Request, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode};
-use zookeeper_recipes::{ContenderKind, Error, Loss, Mutex, Semaphore};
+use zookeeper_recipes::{ContenderKind, Error, Loss, MultiLock, Mutex, Semaphore};
 
 use crate::support::{World, connect, hosts, polled, refuse_checks, soon, wait_children};
 
@@ -21,7 +21,7 @@ async fn create(client: &Client, node: &str) {
     client.create(node, b"", &ephemeral).await.expect("created");
 }
 
-/// The barrier of a search for nodes in `path`.
+/// The barrier of a search for nodes in `path`, or a check of one node.
 fn is_barrier(request: &Request, path: &str) -> bool {
     request.op == Op::Multi && request.parts == [(Op::Check, path.to_owned())]
 }
@@ -42,9 +42,10 @@ async fn search_for_a_lost_create_follows_an_answer_of_a_quorum() {
     let requests = world.proxy.requests();
     let again = requests.iter().rposition(|request| request.op == Op::Create2).expect("a create");
     assert!(again > 0, "the lost create was not sent again");
-    // The listing of the first burst may still be recorded, and is not a search.
-    let search = requests[..again].iter().rposition(|request| request.op == Op::GetChildren).expect("a search");
-    assert!(requests[..search].iter().any(|request| is_barrier(request, &world.path)), "{requests:?}");
+    // The listing of the first burst may still be recorded, and is not a search. All of this connection are.
+    let since = &requests[again..];
+    let search = since.iter().position(|request| request.op == Op::GetChildren2).expect("a search");
+    assert!(since[..search].iter().any(|request| is_barrier(request, &world.path)), "{requests:?}");
     guard.release().await.expect("released");
     world.wait_empty().await;
 }
@@ -57,15 +58,15 @@ async fn waiter_whose_session_ends_before_a_quorum_confirms_its_eviction_queues_
     let mutex = world.mutex();
     let waiting = tokio::spawn(async move { mutex.lock().await });
     soon("a watch", world.proxy.wait_for(|request| request.watch && request.answer.is_some())).await;
-    let names = world.wait_children(2).await;
-    let path = world.path.clone();
-    world.proxy.on_request(move |request| match is_barrier(request, &path) {
+    let node = format!("{}/{}", world.path, world.wait_children(2).await[1]);
+    let checked = node.clone();
+    world.proxy.on_request(move |request| match is_barrier(request, &checked) {
         true => Verdict::Hold,
         false => Verdict::Forward,
     });
-    world.admin.delete(&format!("{}/{}", world.path, names[1]), None).await.expect("deleted");
+    world.admin.delete(&node, None).await.expect("deleted");
     drop(ahead);
-    soon("a search", world.proxy.wait_for(|request| is_barrier(request, &world.path))).await;
+    soon("a check", world.proxy.wait_for(|request| is_barrier(request, &node))).await;
     world.proxy.on_request(|_| Verdict::Forward);
     world.expire().await;
     let guard = soon("its turn", waiting).await.expect("no panic").expect("waits on in the next session");
@@ -73,7 +74,7 @@ async fn waiter_whose_session_ends_before_a_quorum_confirms_its_eviction_queues_
     world.wait_empty().await;
 }
 
-/// The same for one of several nodes, which is watched.
+/// The same for one of several nodes, which is missing in a listing.
 #[tokio::test]
 async fn waiter_that_notices_the_end_of_its_session_by_one_node_queues_again() {
     let world = World::new().await;
@@ -83,10 +84,8 @@ async fn waiter_that_notices_the_end_of_its_session_by_one_node_queues_again() {
     let permit = elsewhere.acquire().await.expect("free");
     let ours = semaphore(&world.session);
     let waiting = tokio::spawn(async move { ours.acquire().await });
-    let lease = |request: &Request| {
-        request.op == Op::GetData && request.path.contains("/leases/") && request.answer.is_some()
-    };
-    soon("a watch on its lease", world.proxy.wait_for(lease)).await;
+    let room = |request: &Request| request.watch && request.path.ends_with("/leases") && request.answer.is_some();
+    soon("a watch for room", world.proxy.wait_for(room)).await;
     let all = elsewhere.contenders().await.expect("listed");
     let next = all.iter().find(|one| !one.is_holder() && one.kind() == ContenderKind::Lease).expect("a lease");
     let node = format!("{}/{}", next.path(), next.name());
@@ -154,22 +153,29 @@ async fn double_that_appears_after_the_first_search_is_found_by_the_second() {
     world.make_path().await;
     world.proxy.reset();
     world.proxy.cut(Cut::AfterRequest(1));
-    let guard = soon("the lock", world.mutex().lock()).await.expect("held");
-    // The hold searches for doubles a moment after its grant, and would find this one, too.
     let path = world.path.clone();
     let searches = move |all: &[Request]| {
         let barriers = all.iter().enumerate().filter(|(_, one)| is_barrier(one, &path) && is_answered(one));
         let searched =
-            barriers.filter(|(at, _)| all[*at..].iter().any(|one| one.op == Op::GetChildren && is_answered(one)));
+            barriers.filter(|(at, _)| all[*at..].iter().any(|one| one.op == Op::GetChildren2 && is_answered(one)));
         searched.count()
     };
-    soon("the search of the hold", world.proxy.wait_until(|all| searches(all) >= 2)).await;
-    let double = double_of(&world.proxy.requests()[0], 99);
-    world.proxy.reset();
-    drop(guard);
-    soon("the first search", world.proxy.wait_until(|all| searches(all) >= 1)).await;
-    create(&world.session.client().expect("a client"), &double).await;
+    let (path, count) = (world.path.clone(), AtomicUsize::new(0));
+    world.proxy.on_request(move |request| {
+        let is_second = is_barrier(request, &path) && count.fetch_add(1, Ordering::Relaxed) > 0;
+        if is_second { Verdict::Hold } else { Verdict::Forward }
+    });
+    let guard = soon("the lock", world.mutex().lock()).await.expect("held");
+    soon("the first search", world.proxy.wait_until(|all| searches(all) == 1)).await;
+    guard.release().await.expect("released");
     world.wait_empty().await;
+    // What this session requests may be held as well.
+    let lost = world.proxy.requests().into_iter().find(|request| request.op == Op::Create2).expect("a create");
+    create(&world.admin, &double_of(&lost, 99)).await;
+    world.proxy.on_request(|_| Verdict::Forward);
+    world.proxy.heal();
+    world.wait_empty().await;
+    assert_eq!(searches(&world.proxy.requests()), 2);
 }
 
 /// Rewrites the answer to a transaction: its part is refused because the session has expired.
@@ -202,17 +208,20 @@ async fn check_refused_for_an_expired_session_does_not_renew_trust() {
 #[tokio::test]
 async fn waiter_whose_nodes_cannot_be_checked_holds_nothing() {
     let world = World::new().await;
-    let theirs = Semaphore::new(&world.other().await, &world.path, 3).expect("a semaphore");
-    let permits = theirs.acquire_many(3).await.expect("free");
-    let semaphore = Semaphore::new(&world.session, &world.path, 3).expect("a semaphore");
-    let waiting = tokio::spawn(async move { semaphore.acquire_many(2).await });
-    soon("a watch", world.proxy.wait_for(|request| request.watch && request.answer.is_some())).await;
+    // Listings of several paths show several moments, so the grant has to be checked.
+    let paths = ["one", "other"].map(|name| format!("{}/{name}", world.path));
+    let theirs = MultiLock::new(&world.other().await, &paths).expect("a lock");
+    let held = theirs.lock().await.expect("free");
+    let ours = MultiLock::new(&world.session, &paths).expect("a lock");
+    let waiting = tokio::spawn(async move { ours.lock().await });
+    let watches = |all: &[Request]| all.iter().filter(|one| one.watch && is_answered(one)).count();
+    soon("watches", world.proxy.wait_until(|all| watches(all) >= 2)).await;
     refuse_checks(&world.proxy);
-    permits.release().await.expect("released");
+    held.release().await.expect("released");
     let refused = soon("an answer", waiting).await.expect("no panic");
     assert!(matches!(refused, Err(Error::NoAuth { .. })), "{refused:?}");
-    for queue in ["locks", "leases"] {
-        wait_children(&world.admin, &format!("{}/{queue}", world.path), 0).await;
+    for path in paths {
+        wait_children(&world.admin, &path, 0).await;
     }
 }
 

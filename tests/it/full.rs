@@ -89,7 +89,9 @@ async fn waiters_that_move_to_a_longer_path_are_not_refused() {
     };
     let waiting: Vec<_> = all[..many].iter().map(wait).collect();
     let until = async |path: &str| {
-        let watching = |request: &&Request| watches(request) && request.path.starts_with(path);
+        // Those of predecessors, and not of their own nodes.
+        let is_other = |request: &Request| request.op == Op::GetChildren2 && request.path.starts_with(path);
+        let watching = |request: &&Request| watches(request) && is_other(request);
         world.proxy.wait_until(|requests| requests.iter().filter(watching).count() >= many).await
     };
     soon("watches in the near queue", until(&near)).await;

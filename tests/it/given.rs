@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use testbed::frames::Op;
-use testbed::proxy::{Cut, Request, Verdict};
+use testbed::proxy::{Cut, Verdict};
 use tokio::runtime::{Builder, Runtime};
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, SessionState};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Session};
@@ -187,8 +187,8 @@ async fn close_of_a_given_client_cancels_unpolled_futures() {
     world.wait_empty().await;
 }
 
-/// The create of a lost connection may be applied after the first search of `close`.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+/// The create of a lost connection may be applied after the first search, which was that of the lock.
+#[tokio::test]
 async fn close_of_a_given_client_finds_a_double_that_appears_late() {
     let world = World::new().await;
     world.make_path().await;
@@ -201,15 +201,17 @@ async fn close_of_a_given_client_finds_a_double_that_appears_late() {
     assert!(world.proxy.cut_fired(), "its create has an unknown outcome");
     let node = guard.nodes()[0].clone();
     let double = format!("{}9", &node[..node.len() - 1]);
+    // The second search is a second later, and nothing is sent before this task waits.
+    world.proxy.on_request(|one| if one.op == Op::GetChildren2 { Verdict::Hold } else { Verdict::Forward });
     world.proxy.reset();
     drop(guard);
     let closing = tokio::spawn(async move { session.close().await });
-    // One search for the released node, and one of `close`.
-    let answered = |request: &&Request| request.op == Op::GetChildren && request.answer.is_some();
-    let searched = world.proxy.wait_until(|requests| requests.iter().filter(answered).count() >= 2);
-    soon("two searches", searched).await;
+    soon("the second search", world.proxy.wait_for(|one| one.op == Op::GetChildren2)).await;
+    assert!(!closing.is_finished(), "its node may turn up");
     let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
-    client.create(&double, b"", &ephemeral).await.expect("created");
+    world.admin.create(&double, b"", &ephemeral).await.expect("created");
+    world.proxy.on_request(|_| Verdict::Forward);
+    world.proxy.heal();
     soon("the end", closing).await.expect("no panic").expect("closed");
     assert!(world.children().await.is_empty(), "nothing is left when it returns");
 }

@@ -26,10 +26,12 @@ async fn waiter_whose_session_expires_at_its_turn_is_not_admitted() {
     guard.release().await.expect("released");
     let guard = soon("the second", second).await.expect("no panic").expect("held");
     // It learns of the release, but its listing arrives only after its session has ended.
-    world.proxy.on_request(|request| if request.op == Op::GetChildren { Verdict::Hold } else { Verdict::Forward });
+    world
+        .proxy
+        .on_request(|request| if request.op == Op::GetChildren2 { Verdict::Hold } else { Verdict::Forward });
     world.proxy.reset();
     guard.release().await.expect("released");
-    soon("the listing", world.proxy.wait_for(|request| request.op == Op::GetChildren)).await;
+    soon("the listing", world.proxy.wait_for(|request| request.op == Op::GetChildren2)).await;
     world.proxy.on_request(|_| Verdict::Forward);
     assert_eq!(world.children().await, [old.as_str()], "its turn has come");
     world.expire().await;

@@ -54,6 +54,7 @@ mod states;
 mod storm;
 mod support;
 mod switches;
+mod throttled;
 mod token_epoch;
 mod traits;
 mod trust;

@@ -66,6 +66,7 @@ async fn locks_and_sessions_are_counted() {
     let guard = mutex.lock().await.expect("held");
     assert_eq!(numbers.of(names::HOLDS, "kind=lock"), 1.0);
     assert!(mutex.try_lock().await.expect("asked").is_none());
+    assert_eq!(numbers.of(names::WAITING, "kind=lock"), 0.0);
     guard.release().await.expect("released");
     assert_eq!(numbers.of(names::HOLDS, "kind=lock"), 0.0);
     assert_eq!(numbers.of(names::ACQUISITIONS, "kind=lock,outcome=granted"), 1.0);
@@ -94,6 +95,28 @@ async fn locks_and_sessions_are_counted() {
     assert_eq!(numbers.of(names::LOSSES, "cause=expired,kind=lock"), 1.0);
     mutex.lock().await.expect("held").release().await.expect("released");
     assert_eq!(numbers.of(names::RENEWALS, ""), 1.0);
+}
+
+#[tokio::test]
+async fn gauge_counts_the_calls_that_wait_now() {
+    let (mut numbers, recorder) = recorder();
+    let _records = metrics::set_default_local_recorder(recorder);
+    let world = World::new().await;
+    let mutex = world.mutex();
+    assert_eq!(numbers.published(names::WAITING, "kind=lock"), Some(0.0), "before the first call");
+    let guard = mutex.lock().await.expect("held");
+    let mut waits = [1, 2].map(|_| Box::pin(mutex.lock()));
+    for wait in &mut waits {
+        assert!(futures_util::poll!(wait).is_pending());
+    }
+    assert_eq!(numbers.of(names::WAITING, "kind=lock"), 2.0);
+    let [first, second] = waits;
+    drop(second);
+    assert_eq!(numbers.of(names::WAITING, "kind=lock"), 1.0, "one was cancelled");
+    guard.release().await.expect("released");
+    let guard = soon("the next is granted", first).await.expect("held");
+    assert_eq!(numbers.of(names::WAITING, "kind=lock"), 0.0);
+    guard.release().await.expect("released");
 }
 
 #[tokio::test]

@@ -407,7 +407,7 @@ async fn lost_connection_under_many_listings_costs_one_pause() {
     let watching = |request: &Request| request.watch && request.answer.is_some();
     soon("a watch", world.proxy.wait_for(watching)).await;
     world.proxy.reset();
-    let listing = |request: &Request| request.op == Op::GetChildren;
+    let listing = |request: &Request| request.op == Op::GetChildren2 && !request.watch;
     world.proxy.on_request(move |request| if listing(request) { Verdict::Hold } else { Verdict::Forward });
     ahead.release().await.expect("released");
     let listings = |requests: &[Request]| requests.iter().filter(|request| listing(request)).count();

@@ -60,7 +60,7 @@ async fn readers_behind_a_writer_are_admitted_together_and_woken_once() {
     let woken =
         world.proxy.uncounted().into_iter().filter(|frame| matches!(frame.kind, Kind::Notification { .. }));
     assert_eq!(woken.count(), 1, "one notification for the whole session");
-    let looks = world.count(Op::GetChildren);
+    let looks = world.count(Op::GetChildren2);
     assert!((1..=20).contains(&looks), "{looks}");
     assert_eq!(watches(&world.proxy.requests()), 0);
     drop(guards);

@@ -7,7 +7,7 @@ use futures_util::future::{BoxFuture, join_all, poll_immediate, try_join_all};
 use testbed::frames::Op;
 use testbed::proxy::{Cut, Request, Verdict};
 use zookeeper_recipes::zookeeper_client::Permission;
-use zookeeper_recipes::{Contender, Error, Mutex, MutexGuard, Result, Waiting};
+use zookeeper_recipes::{Error, Mutex, MutexGuard, Result, Waiting};
 
 use crate::support::{PATIENCE, UNHURRIED, World, connect_for, hosts, soon};
 use crate::weather::restricted;
@@ -16,8 +16,11 @@ use crate::weather::restricted;
 /// once.
 const CALLERS: usize = 8;
 
-/// Four are sent at once, and one later for all remaining callers.
-const LISTINGS: usize = 5;
+/// One is sent at once, and one later for all remaining callers.
+const LISTINGS: usize = 2;
+
+/// The error of a server that has no such node.
+const NO_NODE: i32 = -101;
 
 async fn places(mutex: &Mutex) -> Result<Vec<Waiting<MutexGuard>>> {
     try_join_all((0..CALLERS).map(|_| mutex.enqueue())).await
@@ -30,7 +33,7 @@ async fn waiters_of_one_session_share_their_listings() {
     let _ahead = world.other_mutex().await.lock().await.expect("held");
     world.proxy.reset();
     let places = soon("all are queued", places(&world.mutex())).await.expect("enqueued");
-    let counts = (world.count(Op::Create2), world.count(Op::GetChildren));
+    let counts = (world.count(Op::Create2), world.listings());
     assert_eq!(counts, (CALLERS, LISTINGS), "{:?}", world.proxy.requests());
     let mut positions: Vec<_> = places.iter().map(Waiting::position).collect();
     positions.sort_unstable();
@@ -60,8 +63,8 @@ async fn callers_that_share_a_listing_share_the_loss_of_the_connection() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn searches_after_a_cut_share_their_listings() {
     const MANY: usize = 300;
-    // Usually about 25, more if the callers are slow. It must not be one each.
-    const AT_MOST: usize = MANY / 2;
+    // Usually about five, more if the callers are slow. It must not be one each.
+    const AT_MOST: usize = MANY / 10;
     let world = World::at(&hosts(), UNHURRIED).await;
     let _ahead = world.other_mutex().await.lock().await.expect("held");
     world.proxy.reset();
@@ -73,7 +76,7 @@ async fn searches_after_a_cut_share_their_listings() {
     world.proxy.cut_now();
     world.proxy.heal();
     let places = soon("all are queued", places).await.expect("no panic").expect("enqueued");
-    let listings = || world.count(Op::GetChildren);
+    let listings = || world.listings();
     println!("{} listings for {MANY} waiters after a cut", listings());
     assert!(listings() <= AT_MOST, "{}", listings());
     world.proxy.reset();
@@ -108,21 +111,22 @@ async fn callers_that_share_a_listing_share_the_end_of_the_session() {
     }
 }
 
-type Seen = Vec<Result<Vec<Contender>>>;
+type Places = Vec<Result<Waiting<MutexGuard>>>;
 
 /// A world whose proxy holds listings, and the callers that wait for them.
-async fn held_listings() -> (World, BoxFuture<'static, Seen>) {
+async fn held_listings() -> (World, BoxFuture<'static, Places>) {
     let world = World::at(&hosts(), UNHURRIED).await;
     world.make_path().await;
     world.proxy.reset();
     world.proxy.on_request(|request| match request.op {
-        Op::GetChildren => Verdict::Hold,
+        Op::GetChildren2 => Verdict::Hold,
         _ => Verdict::Forward,
     });
     let mutex = world.mutex();
-    let mut calls = async move { join_all((0..CALLERS).map(|_| mutex.contenders())).await }.boxed();
+    let mut calls = async move { join_all((0..CALLERS).map(|_| mutex.enqueue())).await }.boxed();
     assert!(poll_immediate(&mut calls).await.is_none());
-    soon("all that are sent", world.proxy.wait_for_requests(LISTINGS - 1)).await;
+    // What comes behind the listing waits in the proxy.
+    soon("a listing", world.proxy.wait_for(|one| one.op == Op::GetChildren2)).await;
     (world, calls)
 }
 
@@ -132,12 +136,13 @@ async fn nothing_is_listed_for_dropped_callers() {
     drop(calls);
     world.proxy.on_request(|_| Verdict::Forward);
     world.proxy.heal();
-    soon("answers", world.proxy.wait_for(|request| request.number == LISTINGS - 1 && request.answer.is_some()))
-        .await;
-    // It is answered after them.
+    soon("an answer", world.proxy.wait_for(|one| world.is_listing(one) && one.answer.is_some())).await;
+    // It is answered after that.
     assert!(world.session.client().expect("a client").check_stat("/").await.expect("asked").is_some());
-    assert!(world.mutex().contenders().await.expect("listed").is_empty());
-    assert_eq!(world.count(Op::GetChildren), LISTINGS, "four for the dropped callers, and one for the later one");
+    world.wait_empty().await;
+    assert_eq!(world.listings(), 1, "for the dropped callers");
+    drop(world.mutex().lock().await.expect("held"));
+    assert!(world.listings() <= LISTINGS, "at most one for the later one");
 }
 
 #[tokio::test]
@@ -152,14 +157,18 @@ async fn callers_that_share_a_listing_share_a_refusal() {
     }
 }
 
+/// Callers that do not queue look before they write, and find no path.
 #[tokio::test]
 async fn callers_that_share_a_listing_share_its_absence() {
-    let world = World::new().await;
+    let world = World::at(&hosts(), UNHURRIED).await;
     let mutex = world.mutex();
     world.proxy.reset();
-    let seen = soon("listings", try_join_all((0..CALLERS).map(|_| mutex.contenders()))).await.expect("listed");
-    assert!(seen.iter().all(Vec::is_empty), "{seen:?}");
-    assert_eq!(world.proxy.requests().len(), LISTINGS, "{:?}", world.proxy.requests());
+    let tried = soon("listings", try_join_all((0..CALLERS).map(|_| mutex.try_lock()))).await.expect("asked");
+    assert_eq!(tried.iter().flatten().count(), 1, "one of them holds");
+    let is_absent =
+        |one: &&Request| world.is_listing(one) && one.answer.is_some_and(|answer| answer.err == NO_NODE);
+    let absent = world.proxy.requests().iter().filter(is_absent).count();
+    assert!((1..=LISTINGS).contains(&absent), "{:?}", world.proxy.requests());
 }
 
 #[tokio::test]
@@ -167,13 +176,14 @@ async fn callers_that_wait_for_a_listing_end_with_the_session() {
     let (world, calls) = held_listings().await;
     let session = world.session.clone();
     let closed = tokio::spawn(async move { session.close().await });
-    for seen in soon("the end", calls).await {
-        assert!(matches!(seen, Err(Error::Closed)), "{seen:?}");
+    for place in soon("the end", calls).await {
+        assert!(matches!(place, Err(Error::Closed)), "{place:?}");
     }
     world.proxy.on_request(|_| Verdict::Forward);
     world.proxy.heal();
     soon("closed", closed).await.expect("no panic").expect("closed");
-    assert_eq!(world.count(Op::GetChildren), LISTINGS - 1, "nothing is listed for ended calls");
+    assert_eq!(world.listings(), 1, "nothing is listed for ended calls");
+    world.wait_empty().await;
 }
 
 #[tokio::test]
@@ -182,36 +192,31 @@ async fn caller_does_not_share_a_listing_that_was_sent_before_it_came() {
     world.make_path().await;
     let other = world.other_mutex().await;
     world.proxy.reset();
-    let mutex = world.mutex();
-    let call = || {
-        let mutex = mutex.clone();
-        async move { mutex.contenders().await }.boxed()
-    };
-    let (mut calls, mut shared) = ((1..LISTINGS).map(|_| call()).collect::<Vec<_>>(), call());
-    for call in calls.iter_mut().chain([&mut shared]) {
-        assert!(poll_immediate(call).await.is_none());
-    }
-    let answered = |number| move |one: &Request| one.number == number && one.answer.is_some();
-    soon("the first", world.proxy.wait_for(answered(LISTINGS - 1))).await;
-    // The next answer waits in the proxy, which cannot be asked meanwhile.
+    // The answer to the first listing waits in the proxy, which cannot be asked meanwhile.
     let (arrived, mut arrives) = tokio::sync::mpsc::unbounded_channel();
     let (goes_on, wait) = std::sync::mpsc::channel::<()>();
     let wait = std::sync::Mutex::new(wait);
     world.proxy.rewrite_answers(move |one, _| {
-        if one.number == LISTINGS {
+        if one.number == 1 {
             let _ = arrived.send(());
             let _ = wait.lock().expect("no panic").recv();
         }
     });
-    // A listing that is dropped makes room for the shared one.
-    drop(calls.pop());
-    soon("the shared one", arrives.recv()).await;
+    let mutex = world.mutex();
+    let call = || {
+        let mutex = mutex.clone();
+        async move { mutex.try_lock().await }.boxed()
+    };
+    let (mut first, mut late) = (call(), call());
+    assert!(poll_immediate(&mut first).await.is_none());
+    soon("the first listing", arrives.recv()).await;
     let waiting = other.enqueue().await.expect("enqueued");
-    let mut late = call();
     assert!(poll_immediate(&mut late).await.is_none());
     goes_on.send(()).expect("the proxy waits");
-    drop(calls);
-    assert_eq!(soon("the shared one", shared).await.expect("listed").len(), 0, "it was sent before");
-    assert_eq!(soon("the next", late).await.expect("listed").len(), 1, "its caller came later");
+    let (first, late) = soon("both", async { tokio::join!(first, late) }).await;
+    assert!(first.expect("asked").is_none(), "another one is ahead of the node that it created");
+    assert!(late.expect("asked").is_none(), "it is shown the other one");
+    assert_eq!(world.creates(), 1, "of the first, whose listing was sent before: {:?}", world.proxy.requests());
     drop(waiting);
+    world.wait_empty().await;
 }

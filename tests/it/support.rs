@@ -150,6 +150,22 @@ impl World {
         self.proxy.requests().iter().filter(|request| request.op == op).count()
     }
 
+    /// How many requests that create nodes the proxy has counted.
+    pub(crate) fn creates(&self) -> usize {
+        let creates = |op: Op| matches!(op, Op::Create | Op::Create2);
+        let is_create = |one: &&Request| creates(one.op) || one.parts.iter().any(|(op, _)| creates(*op));
+        self.proxy.requests().iter().filter(is_create).count()
+    }
+
+    /// How many listings the proxy has counted of the lock path.
+    pub(crate) fn listings(&self) -> usize {
+        self.proxy.requests().iter().filter(|one| self.is_listing(one)).count()
+    }
+
+    pub(crate) fn is_listing(&self, one: &Request) -> bool {
+        matches!(one.op, Op::GetChildren | Op::GetChildren2) && one.path == self.path
+    }
+
     /// The names under the lock path, in the order of their numbers.
     pub(crate) async fn children(&self) -> Vec<String> {
         children(&self.admin, &self.path).await

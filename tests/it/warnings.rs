@@ -37,7 +37,7 @@ impl Warnings {
 
     /// Panics in the logging thread at a text that contains this.
     pub(crate) fn that_panic_at(text: &'static str) -> Self {
-        Self { panics_at: Some(text), ..Self::new() }
+        Self { panics_at: Some(text), ..Self::and_traces() }
     }
 
     /// Listens in this thread until the guard is dropped.

@@ -17,7 +17,7 @@ use crate::support::{UNHURRIED, World, soon};
 use crate::warnings::Warnings;
 
 /// All ways but a listing.
-pub(crate) const FAST: [&str; 4] = ["Alone", "Undisturbed", "HandedOver", "Deleted"];
+pub(crate) const FAST: [&str; 3] = ["Counted", "HandedOver", "Deleted"];
 
 /// Counts by what locks are granted, as the library logs it.
 #[derive(Clone)]
@@ -74,10 +74,12 @@ impl Ways {
 /// Where a call is granted without a listing, or without another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scene {
-    /// The session was alone here, and has a watch that shows it.
+    /// The session was alone here last, so its create counts, and the answer is the grant.
     Undisturbed,
-    /// The session was alone here last.
+    /// The session was not alone here last, so a listing goes out with its create.
     Alone,
+    /// The session was alone here last, and another session holds. What its create counts is not the grant.
+    Taken,
     /// A task of the same session holds.
     Neighbour,
     /// A task of the same session writes, and the call reads.
@@ -119,10 +121,10 @@ impl Scene {
     /// The way in which the call is granted.
     pub(crate) fn way(self) -> &'static str {
         match self {
-            Self::Undisturbed => "Undisturbed",
-            Self::Alone => "Alone",
+            Self::Undisturbed => "Counted",
+            Self::Alone => "Listed",
             Self::Neighbour | Self::Writer => "HandedOver",
-            Self::Foreign => "Deleted",
+            Self::Taken | Self::Foreign => "Deleted",
         }
     }
 
@@ -149,21 +151,23 @@ impl Stage {
 
     async fn set_up(&self) -> Option<Call> {
         let world = &self.world;
-        let again = async |wanted: &str| {
+        let is_counted = async || {
             let guard = world.mutex().lock().await.expect("held");
             let token = guard.fencing_token();
             guard.release().await.expect("released");
-            self.ways.has(token, wanted)
+            self.ways.has(token, "Counted")
         };
+        let alone = async || soon("an undisturbed lock", async { while !is_counted().await {} }).await;
         match self.scene {
-            Scene::Undisturbed => {
-                soon("an undisturbed lock", async { while !again("Undisturbed").await {} }).await
-            }
-            // The watch on the path is used up, so the next lock lists again.
+            Scene::Undisturbed => alone().await,
             Scene::Alone => {
-                soon("an undisturbed lock", async { while !again("Undisturbed").await {} }).await;
-                world.admin.set_data(&world.path, b"x", None).await.expect("written");
-                assert!(again("Listed").await);
+                let held = self.lock(&self.other).await.expect("held");
+                assert!(world.mutex().try_lock().await.expect("asked").is_none());
+                held.release().await.expect("released");
+            }
+            Scene::Taken => {
+                alone().await;
+                return Some(self.lock(&self.other));
             }
             Scene::Neighbour => return Some(self.lock(&world.session)),
             Scene::Writer => return Some(self.write(&world.session)),
@@ -289,6 +293,7 @@ macro_rules! for_all_scenes {
         $table! {
             undisturbed => Scene::Undisturbed;
             alone => Scene::Alone;
+            taken => Scene::Taken;
             neighbour => Scene::Neighbour;
             writer => Scene::Writer;
             foreign => Scene::Foreign;

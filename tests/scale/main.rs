@@ -1,5 +1,5 @@
-//! Width and length: very many waiters, very many nodes in one session, very many watches, very many nodes of strangers, and
-//! paths that come and go.
+//! Width and length: very many waiters, very many nodes in one session, very many watches, very many nodes of strangers,
+//! paths that come and go, and servers whose votes are moved.
 //!
 //! Each test has a server of its own and the machine for itself, so they run one at a time.
 
@@ -8,6 +8,7 @@ mod containers;
 #[path = "../it/counter.rs"]
 mod counter;
 mod crossings;
+mod fleet;
 mod jobs;
 mod nodes;
 #[expect(dead_code, unused_imports, unused_macros, reason = "shared with the suite, which uses all of it")]

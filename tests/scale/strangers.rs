@@ -1,4 +1,4 @@
-//! A lock path into which a neighbour has put a hundred thousand children: docs/operating.md has what they cost.
+//! A lock path into which a neighbour has put a hundred thousand children: docs/limits.md has what they cost.
 
 use std::time::Instant;
 

@@ -1,10 +1,13 @@
 //! Keeps `docs/upstream.md` and the programs true: what the client has fixed is to be taken out of both.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const DOCUMENT: &str = include_str!("../../docs/upstream.md");
 const LOCK_FILE: &str = include_str!("../../Cargo.lock");
+const PATCHES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/patches");
 
 fn upstream(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_upstream")).args(arguments).output().expect("started")
@@ -46,4 +49,36 @@ fn document_is_about_the_version_in_use() {
         DOCUMENT.contains(&format!("`zookeeper-client` {version}")),
         "read docs/upstream.md again, for {version}"
     );
+}
+
+/// Where cargo has unpacked the client.
+fn client() -> PathBuf {
+    let about = Command::new("rustc").arg("-vV").output().expect("started");
+    let about = String::from_utf8(about.stdout).expect("text");
+    let host = about.lines().find_map(|line| line.strip_prefix("host: ")).expect("a host");
+    let mut metadata = Command::new(env!("CARGO"));
+    // The crates of other systems need not be there.
+    metadata.args(["metadata", "--locked", "--offline", "--format-version", "1", "--filter-platform", host]);
+    let output = metadata.current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("started");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let mut manifests = text.split('"').filter(|word| word.ends_with("/Cargo.toml"));
+    let manifest = manifests.find(|path| path.contains("/zookeeper-client-")).expect("the client's manifest");
+    Path::new(manifest).parent().expect("a folder").to_owned()
+}
+
+#[test]
+fn every_point_has_a_patch_that_applies_to_the_client() {
+    let files = fs::read_dir(PATCHES).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let patches: Vec<_> = files.filter(|file| file.extension().is_some_and(|end| end == "patch")).collect();
+    let names = patches.iter().map(|file| file.file_stem().expect("a name").to_string_lossy().into_owned());
+    assert_eq!(names.collect::<BTreeSet<_>>(), programs());
+    let client = client();
+    for patch in patches {
+        let mut apply = Command::new("git");
+        // Not as a part of a repository around it.
+        apply.env("GIT_CEILING_DIRECTORIES", client.parent().expect("a folder"));
+        let Output { status, stderr, .. } =
+            apply.args(["apply", "--check"]).arg(&patch).current_dir(&client).output().expect("started");
+        assert!(status.success(), "{}: {}", patch.display(), String::from_utf8_lossy(&stderr));
+    }
 }

@@ -1,9 +1,9 @@
 //! A client: the machine of a session, what is under way for it, and its users.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
-use machine::{Ask, Kind, Machine, Moment, Op, Outcome, Path, Timer, Trust, Watch};
-
+use crate::machine::{Admission, Ask, Machine, Moment, Op, Outcome, Path, Spec, Timer, Trust, Watch};
 use crate::server::Zxid;
 
 /// A request that was sent, in the order of its connection.
@@ -18,26 +18,39 @@ pub(crate) struct Flight {
 /// A user: it locks, holds and releases, several times.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct User {
-    pub(crate) path: Path,
-    pub(crate) kind: Kind,
-    pub(crate) waits: bool,
+    pub(crate) spec: Arc<Spec>,
+    /// Where a user of a semaphore queues for its turn.
+    pub(crate) turns: Option<Path>,
     /// A writer that holds may become a reader.
     pub(crate) downgrades: bool,
     pub(crate) left: u8,
+    /// How many acquisitions it has made.
+    pub(crate) count: u8,
     pub(crate) op: Option<Op>,
+    /// The acquisition of its turn.
+    pub(crate) turn: Option<Op>,
+}
+
+impl User {
+    /// The first attempt of a semaphore's user takes no turn.
+    pub(crate) fn in_one_request(&self) -> Option<Arc<Spec>> {
+        let Admission::Room { limit, .. } = self.spec.admission else { return None };
+        let admission = Admission::Room { limit, turn: Some(self.turns?) };
+        Some(Arc::new(Spec { admission, ..Spec::clone(&self.spec) }))
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client<T> {
     pub(crate) machine: Machine<T>,
     pub(crate) session: u64,
-    /// A session that the client has given up, and that lives on.
-    pub(crate) orphan: Option<u64>,
+    /// Sessions that the client has given up, and that live on.
+    pub(crate) orphans: Vec<u64>,
+    /// The session that a server has put in the place of ours.
+    pub(crate) stranger: Option<u64>,
     pub(crate) is_up: bool,
     /// Its server is cut off from the others: it answers reads, and passes nothing on.
     pub(crate) is_cut_off: bool,
-    /// The servers doubt that the session lives, so it may expire.
-    pub(crate) is_doubted: bool,
     pub(crate) touched: Moment,
     pub(crate) seen: Zxid,
     /// The transaction that ended its session.
@@ -47,7 +60,7 @@ pub(crate) struct Client<T> {
     pub(crate) late: VecDeque<(Ask, Moment, Outcome)>,
     /// Requests of a lost connection that may be applied yet, and their sessions.
     pub(crate) ghosts: VecDeque<(Ask, u64)>,
-    /// And the transaction that created the node.
+    /// And the transaction that created the node, or before which a path was read.
     pub(crate) watches: Vec<(Watch, Zxid)>,
     pub(crate) timers: BTreeMap<Timer, Moment>,
     pub(crate) users: Vec<User>,
@@ -58,10 +71,10 @@ impl<T: Trust> Client<T> {
         Self {
             machine: Machine::new(session, session, timeout, trust),
             session,
-            orphan: None,
+            orphans: Vec::new(),
+            stranger: None,
             is_up: true,
             is_cut_off: false,
-            is_doubted: false,
             touched: Moment(0),
             seen: 0,
             closed: 0,
@@ -82,6 +95,16 @@ impl<T: Trust> Client<T> {
     /// Whether an answer of the same acquisition has to be read before the first answer under way.
     pub(crate) fn is_behind_a_late_answer(&self) -> bool {
         self.flight.front().is_some_and(|first| self.late.iter().any(|(ask, ..)| ask.op() == first.ask.op()))
+    }
+
+    /// What its users do, from the beginning.
+    pub(crate) fn program(&self) -> Vec<(Arc<Spec>, Option<Path>, bool)> {
+        self.users.iter().map(|user| (Arc::clone(&user.spec), user.turns, user.downgrades)).collect()
+    }
+
+    /// The session that its connection belongs to.
+    pub(crate) fn owner(&self) -> u64 {
+        self.stranger.unwrap_or(self.session)
     }
 
     /// Sets a timer as a driver does.

@@ -1,12 +1,13 @@
 //! Explores every order of steps of a case.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use machine::Kind;
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use crate::client::User;
+use crate::machine::{Admission, Kind, Path, Spec};
 use crate::trust::Bit;
 use crate::world::{Act, Budget, World};
 
@@ -18,9 +19,35 @@ pub(crate) struct Case {
     pub(crate) budget: Budget,
 }
 
+fn user_of(spec: Spec, turns: Option<Path>, times: u8) -> User {
+    let downgrades = matches!(spec.queues.as_slice(), [(_, Kind::Write)]);
+    User { spec: Arc::new(spec), turns, downgrades, left: times, count: 0, op: None, turn: None }
+}
+
 /// A user that locks this many times.
 pub(crate) fn user(kind: Kind, times: u8) -> User {
-    User { path: 0, kind, waits: true, downgrades: kind == Kind::Write, left: times, op: None }
+    user_of(
+        Spec { queues: vec![(0, kind)], admission: Admission::First, waits: true, may_count: true },
+        None,
+        times,
+    )
+}
+
+/// A user that does not queue.
+pub(crate) fn trying(kind: Kind) -> User {
+    user_of(Spec { queues: vec![(0, kind)], admission: Admission::First, waits: false, may_count: true }, None, 1)
+}
+
+/// A user that locks several paths together.
+pub(crate) fn together(paths: &[Path]) -> User {
+    let queues = paths.iter().map(|path| (*path, Kind::Lock)).collect();
+    user_of(Spec { queues, admission: Admission::First, waits: true, may_count: true }, None, 1)
+}
+
+/// A user that takes some permits of a semaphore. It queues for its turn in path 1.
+pub(crate) fn permits(count: usize, limit: u32) -> User {
+    let admission = Admission::Room { limit, turn: None };
+    user_of(Spec { queues: vec![(0, Kind::Lease); count], admission, waits: true, may_count: true }, Some(1), 1)
 }
 
 impl Model for Case {
@@ -39,8 +66,7 @@ impl Model for Case {
         let mut next = state.clone();
         next.step(act);
         next.skip();
-        next.normalise();
-        Some(next)
+        Some(next.canonical())
     }
 
     fn properties(&self) -> Vec<Property<Self>> {

@@ -2,6 +2,11 @@
 
 mod client;
 mod explore;
+#[path = "../../src"]
+mod library {
+    #[expect(dead_code, unreachable_pub, unused_imports, reason = "the library uses more of it")]
+    pub(crate) mod machine;
+}
 mod reduce;
 mod server;
 mod simulate;
@@ -11,10 +16,9 @@ mod world;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use machine::Kind;
-
 use crate::client::User;
-use crate::explore::{Case, Found, explore, user};
+use crate::explore::{Case, Found, explore, permits, together, trying, user};
+use crate::library::machine::{self, Kind};
 use crate::world::Budget;
 
 const USAGE: &str = "\
@@ -23,7 +27,7 @@ usage: world explore [quick | WORD] [show]   explores the cases whose names cont
        world history SEED                    shows one of them";
 
 /// How many of the cases are explored in seconds.
-const QUICK: usize = 8;
+const QUICK: usize = 14;
 /// A case that takes longer is reported as unfinished, which is a failure.
 const LIMIT: Duration = Duration::from_secs(600);
 
@@ -35,6 +39,7 @@ fn cases() -> Vec<Case> {
     let case = |name, sessions: &[Vec<User>], budget| Case { name, sessions: sessions.to_vec(), budget };
     let read_and_write = kinds(&[Kind::Read, Kind::Write]);
     let (read, write) = (kinds(&[Kind::Read]), kinds(&[Kind::Write]));
+    let permit = |count, limit| vec![permits(count, limit)];
     vec![
         case("1 session, twice, 1 cut", &[one(2)], Budget { cuts: 1, ..none }),
         case("1 session, 1 cut, 1 expiry, 1 drop", &[one(1)], Budget { cuts: 1, expiries: 1, drops: 1, ..none }),
@@ -44,13 +49,43 @@ fn cases() -> Vec<Case> {
         case("1 session, 2 tasks, 1 cut, 1 by hand", &[two()], Budget { cuts: 1, hand: 1, ..none }),
         case("reader and writer, 1 cut", &[write, read.clone()], Budget { cuts: 1, ..none }),
         case("2 readers and a writer, 1 by hand", &[read_and_write, read], Budget { hand: 1, ..none }),
+        case(
+            "a caller that does not queue, 1 cut",
+            &[one(1), vec![trying(Kind::Lock)]],
+            Budget { cuts: 1, ..none },
+        ),
+        case("2 locks beside a mutex", &[vec![together(&[0, 1])], one(1)], none),
+        case(
+            "2 locks in 2 sessions, 1 by hand",
+            &[vec![together(&[0, 1])], vec![together(&[1, 0])]],
+            Budget { hand: 1, ..none },
+        ),
+        case("semaphore of 1, 2 sessions", &[permit(1, 1), permit(1, 1)], none),
+        case(
+            "semaphore of 2, 2 permits and 1, 1 drop",
+            &[permit(2, 2), permit(1, 2)],
+            Budget { drops: 1, ..none },
+        ),
+        case(
+            "1 session, 1 stranger, 1 cut, 1 expiry",
+            &[one(1)],
+            Budget { cuts: 1, strangers: 1, expiries: 1, ..none },
+        ),
         case("3 sessions, 1 by hand, 1 drop", &[one(1), one(1), one(1)], Budget { hand: 1, drops: 1, ..none }),
         case(
             "1 session, 2 tasks, 1 cut, 1 by hand, 1 drop",
             &[two()],
             Budget { cuts: 1, hand: 1, drops: 1, ..none },
         ),
+        case("2 sessions, 1 stranger, 1 cut", &[one(1), one(1)], Budget { cuts: 1, strangers: 1, ..none }),
         case("2 sessions, 1 cut, 1 expiry", &[one(1), one(1)], Budget { cuts: 1, expiries: 1, ..none }),
+        case(
+            "2 locks beside a mutex of each, 1 cut",
+            &[vec![together(&[0, 1])], one(1)],
+            Budget { cuts: 1, ..none },
+        ),
+        case("semaphore of 1, 2 sessions, 1 cut", &[permit(1, 1), permit(1, 1)], Budget { cuts: 1, ..none }),
+        case("semaphore of 2, 3 sessions", &[permit(1, 2), permit(1, 2), permit(1, 2)], none),
         case(
             "2 sessions, 1 cut, 1 expiry, 1 by hand",
             &[one(1), one(1)],

@@ -1,15 +1,15 @@
 //! Brings states with the same future together: numbers and transactions are renumbered by rank, and servers apply at once what
 //! concerns no request or watch of their clients.
 
-use std::collections::BTreeMap;
-
-use machine::{Ask, Name, Outcome, Place, Stage, Trust, Watch};
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::client::Client;
+use crate::machine::{Ask, Change, Name, Node, Outcome, Position, Trust, Watch};
 use crate::server::{Znode, Zxid};
-use crate::world::World;
+use crate::world::{Doubt, World};
 
-impl<T: Trust> World<T> {
+impl<T: Doubt> World<T> {
     pub(crate) fn normalise(&mut self) {
         let mut named = Vec::new();
         for client in &mut self.clients {
@@ -36,6 +36,101 @@ impl<T: Trust> World<T> {
         self.log.counter = rank(i32::MAX);
         self.log.nodes.iter_mut().for_each(|node| node.name.number = rank(node.name.number));
         self.clients.iter_mut().for_each(|client| client.each_name(&mut |name| name.number = rank(name.number)));
+    }
+
+    /// As [`normalise`](Self::normalise), and more of what the explorer has to bring together: sessions and attempts are renumbered,
+    /// and of worlds that differ only in which of two equal clients is which, one stands for both.
+    pub(crate) fn canonical(mut self) -> Self {
+        self.normalise();
+        let programs: Vec<_> = self.clients.iter().map(Client::program).collect();
+        self.renumber();
+        let [one, other] = programs.as_slice() else { return self };
+        if one != other {
+            return self;
+        }
+        let mut exchanged = self.clone();
+        exchanged.clients.reverse();
+        exchanged.renumber();
+        if hash(&exchanged) < hash(&self) { exchanged } else { self }
+    }
+
+    /// Sessions and attempts are numbered by what is left of them.
+    fn renumber(&mut self) {
+        let mut sessions = BTreeMap::new();
+        for (c, client) in self.clients.iter().enumerate() {
+            sessions.insert(client.session, c as u64 + 1);
+            client.stranger.map(|stranger| sessions.insert(stranger, 1_001 + c as u64));
+        }
+        let mut attempts: BTreeMap<(u128, u128), BTreeSet<u128>> = BTreeMap::new();
+        let mut owners = Vec::new();
+        self.each_guid(&mut |guid| {
+            owners.push((*guid >> 64) as u64);
+            attempts.entry((*guid >> 64, *guid >> 32 & 0xffff_ffff)).or_default().insert(*guid >> 16 & 0xffff);
+        });
+        self.each_session(&mut |session| owners.push(*session));
+        for owner in owners {
+            let next = 101 + sessions.len() as u64;
+            sessions.entry(owner).or_insert(next);
+        }
+        self.each_session(&mut |session| *session = sessions[session]);
+        let rank = |guid: u128| {
+            let used = &attempts[&(guid >> 64, guid >> 32 & 0xffff_ffff)];
+            let rank = used.range(..guid >> 16 & 0xffff).count() as u128;
+            u128::from(sessions[&((guid >> 64) as u64)]) << 64
+                | (guid & 0xffff_ffff_ffff_ffff & !0xffff_0000)
+                | rank << 16
+        };
+        self.each_guid(&mut |guid| *guid = rank(*guid));
+        for client in &mut self.clients {
+            let nonce = u128::from(client.machine.nonce);
+            for (op, one) in &mut client.machine.ops {
+                let used = attempts.get(&(nonce, u128::from(*op))).map_or(0, BTreeSet::len);
+                one.attempt = u16::try_from(used).expect("they are few");
+            }
+            client.machine.nonce = sessions[&client.machine.nonce];
+            client.watches.sort_unstable();
+            client.orphans.sort_unstable();
+        }
+    }
+
+    fn each_session(&mut self, visit: &mut impl FnMut(&mut u64)) {
+        for client in &mut self.clients {
+            visit(&mut client.session);
+            visit(&mut client.machine.id);
+            client.orphans.iter_mut().chain(&mut client.stranger).for_each(&mut *visit);
+            client.ghosts.iter_mut().for_each(|(_, owner)| visit(owner));
+            let committed =
+                client.flight.iter_mut().filter_map(|one| one.committed.as_mut()).map(|(_, outcome)| outcome);
+            for outcome in committed.chain(client.late.iter_mut().map(|(.., outcome)| outcome)) {
+                if let Outcome::Created { owner: Some(owner), .. } | Outcome::Stat { owner } = outcome {
+                    visit(owner);
+                }
+            }
+        }
+        self.log.nodes.iter_mut().for_each(|node| visit(&mut node.owner));
+    }
+
+    fn each_guid(&mut self, visit: &mut impl FnMut(&mut u128)) {
+        self.log.nodes.iter_mut().for_each(|node| visit(&mut node.name.guid));
+        for client in &mut self.clients {
+            client.each_name(&mut |name| visit(&mut name.guid));
+            for one in client.machine.ops.values_mut() {
+                if let Node::Sending { guid } = &mut one.node {
+                    visit(guid);
+                }
+                if let Change::Wanted { guid, .. } | Change::Sending { guid, .. } = &mut one.change {
+                    visit(guid);
+                }
+            }
+            client.machine.leaving.values_mut().filter_map(|one| one.replaced_by.as_mut()).for_each(&mut *visit);
+            let asks = client.flight.iter_mut().map(|one| &mut one.ask);
+            let asks = asks.chain(client.ghosts.iter_mut().map(|(ask, _)| ask));
+            for ask in asks.chain(client.late.iter_mut().map(|(ask, ..)| ask)) {
+                if let Ask::Create { guid, .. } | Ask::Replace { guid, .. } = ask {
+                    visit(guid);
+                }
+            }
+        }
     }
 
     fn each_zxid(&mut self, visit: &mut impl FnMut(&mut Zxid)) {
@@ -66,12 +161,9 @@ impl<T: Trust> World<T> {
                     break;
                 }
                 let is_answer = |(committed, _): &(Zxid, Outcome)| *committed == at;
-                let is_watched = |node: &Znode| {
-                    node.deleted == at && client.watches.iter().any(|(_, created)| *created == node.created)
-                };
                 let concerns = client.closed == at
                     || client.flight.iter().any(|one| one.committed.as_ref().is_some_and(is_answer))
-                    || self.log.nodes.iter().any(is_watched);
+                    || !self.fired(c, client.seen, at).is_empty();
                 if concerns {
                     break;
                 }
@@ -79,6 +171,12 @@ impl<T: Trust> World<T> {
             }
         }
     }
+}
+
+fn hash(world: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    world.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Nothing that is explored depends on the number of a transaction.
@@ -90,13 +188,9 @@ fn forget_czxid(outcome: &mut Outcome) {
 
 impl<T: Trust> Client<T> {
     fn each_name(&mut self, visit: &mut impl FnMut(&mut Name)) {
-        for one in self.machine.ops.values_mut() {
-            if let machine::Node::There { name, .. } = &mut one.node {
-                visit(name);
-            }
-            if let Stage::Queuing(Place::Following { predecessor, .. } | Place::Watching { predecessor, .. }) =
-                &mut one.stage
-            {
+        for queue in self.machine.ops.values_mut().flat_map(|one| &mut one.queues) {
+            queue.name.iter_mut().chain(&mut queue.was).for_each(&mut *visit);
+            if let Position::Watching { predecessor, .. } = &mut queue.position {
                 visit(predecessor);
             }
         }
@@ -109,31 +203,29 @@ impl<T: Trust> Client<T> {
         let asks =
             self.flight.iter_mut().map(|one| &mut one.ask).chain(self.ghosts.iter_mut().map(|(ask, _)| ask));
         for ask in asks.chain(self.late.iter_mut().map(|(ask, ..)| ask)) {
-            if let Ask::Owner { name, .. }
-            | Ask::Prove { name, .. }
-            | Ask::Watch { name, .. }
-            | Ask::WatchOwn { name, .. }
-            | Ask::Delete { name, .. }
-            | Ask::Replace { name, .. } = ask
-            {
-                visit(name);
+            match ask {
+                Ask::Watch { name, .. } | Ask::WatchOwn { name, .. } | Ask::Replace { name, .. } => visit(name),
+                Ask::Prove { nodes, .. } | Ask::Delete { nodes, .. } => {
+                    let mut visited = nodes.to_vec();
+                    visited.iter_mut().for_each(|(_, name)| visit(name));
+                    *nodes = visited.into();
+                }
+                _ => {}
             }
         }
         let committed =
             self.flight.iter_mut().filter_map(|one| one.committed.as_mut()).map(|(_, outcome)| outcome);
         for outcome in committed.chain(self.late.iter_mut().map(|(.., outcome)| outcome)) {
-            match outcome {
-                Outcome::Created { name, .. } => visit(name),
-                Outcome::Names { names, .. } => {
-                    let mut visited = names.to_vec();
-                    visited.iter_mut().for_each(&mut *visit);
-                    *names = visited.into();
-                }
-                _ => {}
+            if let Outcome::Created { names, .. } | Outcome::Names { names, .. } = outcome {
+                let mut visited = names.to_vec();
+                visited.iter_mut().for_each(&mut *visit);
+                *names = visited.into();
             }
         }
-        for (Watch::Predecessor(_, name) | Watch::Own(_, name), _) in &mut self.watches {
-            visit(name);
+        for (watch, _) in &mut self.watches {
+            if let Watch::Predecessor(_, _, name) | Watch::Own(_, _, name) = watch {
+                visit(name);
+            }
         }
     }
 }

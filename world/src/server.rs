@@ -1,6 +1,6 @@
 //! The ensemble: one log of nodes, of which each client's server has applied a prefix.
 
-use machine::{Ask, Name, Outcome, Path};
+use crate::machine::{Admission, Ask, Counted, Kind, Name, Outcome, Path, Watch};
 
 /// A position in the log.
 pub(crate) type Zxid = u16;
@@ -35,6 +35,16 @@ impl Znode {
         self.created <= seen && (self.deleted == 0 || self.deleted > seen)
     }
 
+    /// Whether a server that applies the log from one position to another sees it come or go.
+    pub(crate) fn changes_between(&self, from: Zxid, to: Zxid) -> bool {
+        self.goes_between(from, to) || (self.created > from && self.created <= to)
+    }
+
+    /// Whether a watch is on it.
+    pub(crate) fn is_of(&self, watch: &Watch) -> bool {
+        matches!(*watch, Watch::Predecessor(_, path, name) | Watch::Own(_, path, name) if (path, name) == (self.path, self.name))
+    }
+
     /// Whether a server that applies the log from one position to another sees its deletion.
     pub(crate) fn goes_between(&self, from: Zxid, to: Zxid) -> bool {
         self.deleted > from && self.deleted <= to
@@ -50,54 +60,75 @@ pub(crate) struct Log {
 
 impl Log {
     /// Commits a write of a session.
-    pub(crate) fn commit(&mut self, ask: Ask, owner: u64) -> Outcome {
+    pub(crate) fn commit(&mut self, ask: &Ask, owner: u64) -> Outcome {
         match ask {
-            Ask::Create { path, guid, kind, counts, .. } => {
+            Ask::Create { guid, spec, counts, .. } => {
                 self.end += 1;
-                let others = self.standing(path).count();
-                let others = counts.then(|| u32::try_from(others).expect("they are few"));
-                let name = Name { number: self.counter, guid, kind };
-                self.counter += 1;
-                self.nodes.push(Znode { path, name, owner, created: self.end, deleted: 0, by: By::Nobody });
-                Outcome::Created { name, czxid: i64::from(self.end), others }
+                let count = |path: Path| u32::try_from(self.standing(path).count()).expect("they are few");
+                let mut paths: Vec<Path> = spec.queues.iter().map(|(path, _)| *path).collect();
+                paths.dedup();
+                let turns = match spec.admission {
+                    Admission::Room { turn: Some(turn), .. } => count(turn),
+                    _ => 0,
+                };
+                let counted = counts.then(|| Counted { others: paths.into_iter().map(count).sum(), turns });
+                let mut names = Vec::new();
+                for (at, (path, kind)) in spec.queues.iter().enumerate() {
+                    let name = Name { number: self.counter, guid: guid + at as u128, kind: *kind };
+                    self.counter += 1;
+                    names.push(name);
+                    self.add(*path, name, owner);
+                }
+                Outcome::Created { names: names.into(), czxid: i64::from(self.end), owner: Some(owner), counted }
             }
-            Ask::Delete { path, name, .. } => match self.find(path, name).filter(|node| node.stands()) {
-                Some(_) => {
-                    self.delete(|node| (node.path, node.name) == (path, name), By::Owner);
-                    Outcome::Done
+            Ask::Delete { nodes, .. } if self.all_stand(nodes) => {
+                self.delete(|node| nodes.contains(&(node.path, node.name)), By::Owner);
+                Outcome::Done
+            }
+            Ask::Replace { path, name, guid, .. } => {
+                let reader = Name { guid: *guid, kind: Kind::Read, ..*name };
+                if self.all_stand(&[(*path, reader)]) {
+                    return Outcome::Exists;
                 }
-                None => Outcome::NoNode,
-            },
-            Ask::Replace { path, name, guid, .. } => match self.find(path, name).filter(|node| node.stands()) {
-                Some(_) => {
-                    self.delete(|node| (node.path, node.name) == (path, name), By::Owner);
-                    let name = Name { guid, kind: machine::Kind::Read, ..name };
-                    self.nodes.push(Znode { path, name, owner, created: self.end, deleted: 0, by: By::Nobody });
-                    Outcome::Created { name, czxid: i64::from(self.end), others: None }
+                if !self.all_stand(&[(*path, *name)]) {
+                    return Outcome::NoNode;
                 }
-                None => Outcome::NoNode,
-            },
-            Ask::Prove { path, name, .. } => match self.find(path, name).filter(|node| node.stands()) {
-                Some(_) => Outcome::Done,
-                None => Outcome::NoNode,
-            },
+                self.delete(|node| (node.path, node.name) == (*path, *name), By::Owner);
+                self.add(*path, reader, owner);
+                let (names, czxid) = ([reader].into(), i64::from(self.end));
+                Outcome::Created { names, czxid, owner: Some(owner), counted: None }
+            }
+            Ask::Prove { nodes, .. } if self.all_stand(nodes) => Outcome::Done,
+            Ask::Prove { .. } | Ask::Delete { .. } => Outcome::NoNode,
             _ => Outcome::Done,
         }
     }
 
-    /// Answers a read as a server that has applied the log up to here.
-    pub(crate) fn read(&self, ask: Ask, seen: Zxid) -> Outcome {
-        match ask {
+    fn add(&mut self, path: Path, name: Name, owner: u64) {
+        self.nodes.push(Znode { path, name, owner, created: self.end, deleted: 0, by: By::Nobody });
+    }
+
+    fn all_stand(&self, nodes: &[(Path, Name)]) -> bool {
+        nodes.iter().all(|(path, name)| self.standing(*path).any(|node| node.name == *name))
+    }
+
+    /// Answers a read as a server that has applied the log up to here. `owner`: the session of the connection. `id`: the one
+    /// that the client takes it for.
+    pub(crate) fn read(&self, ask: &Ask, seen: Zxid, owner: u64, id: u64) -> Outcome {
+        match *ask {
             Ask::List { path, .. } => {
                 let there = self.nodes.iter().filter(|node| node.path == path && node.stands_at(seen));
                 let mut names: Vec<Name> = there.map(|node| node.name).collect();
                 names.sort_unstable();
-                Outcome::Names { names: names.into(), is_empty: true }
+                Outcome::Names { names: names.into(), strangers: 0, is_empty: true }
             }
-            Ask::Owner { path, name, .. } | Ask::Watch { path, name, .. } | Ask::WatchOwn { path, name, .. } => {
+            Ask::Watch { path, name, .. } | Ask::WatchOwn { path, name, .. } => {
                 let node = self.find(path, name).filter(|node| node.stands_at(seen));
                 node.map_or(Outcome::NoNode, |node| Outcome::Stat { owner: node.owner })
             }
+            // A session without nodes has nothing to lose.
+            Ask::Identify { .. } if owner == id => Outcome::Done,
+            Ask::Identify { .. } => Outcome::Stranger,
             _ => Outcome::Done,
         }
     }
@@ -112,6 +143,10 @@ impl Log {
 
     pub(crate) fn find(&self, path: Path, name: Name) -> Option<&Znode> {
         self.nodes.iter().find(|node| (node.path, node.name) == (path, name))
+    }
+
+    pub(crate) fn created(&self, path: Path, name: Name) -> Zxid {
+        self.find(path, name).map_or(0, |node| node.created)
     }
 
     pub(crate) fn standing(&self, path: Path) -> impl Iterator<Item = &Znode> {

@@ -1,8 +1,10 @@
 //! Plays random histories, with the real account of trust and virtual time.
 
-use machine::{Kind, Ledger, Moment};
+use std::sync::Arc;
 
 use crate::client::User;
+use crate::explore::{permits, together, user};
+use crate::machine::{Kind, Ledger, Moment};
 use crate::world::{Act, Budget, World};
 
 /// The session timeout, in microseconds.
@@ -21,17 +23,22 @@ pub(crate) struct History {
 /// Plays the history of a seed.
 pub(crate) fn history(seed: u64, shows: bool) -> History {
     let mut random = fastrand::Rng::with_seed(seed);
-    let mixes = random.bool();
+    let (mixes, limit) = (random.u8(..4), random.u32(1..4));
     let mut user = || {
-        let kinds = if mixes { &[Kind::Lock, Kind::Read, Kind::Read, Kind::Write][..] } else { &[Kind::Lock] };
-        User {
-            path: 0,
-            kind: kinds[random.usize(..kinds.len())],
-            waits: random.u8(..8) > 0,
-            downgrades: random.bool(),
-            left: 4,
-            op: None,
+        let kinds = [Kind::Lock, Kind::Read, Kind::Read, Kind::Write];
+        let mut user = match mixes {
+            0 => user(Kind::Lock, 4),
+            1 => user(kinds[random.usize(..kinds.len())], 4),
+            2 => permits(random.usize(1..=limit as usize), limit),
+            _ if random.bool() => together(&[0, 2, 3][..random.usize(2..4)]),
+            _ => together(&[[0, 2, 3][random.usize(..3)]]),
+        };
+        user.left = 4;
+        user.downgrades &= random.bool();
+        if random.u8(..8) == 0 {
+            Arc::make_mut(&mut user.spec).waits = false;
         }
+        user
     };
     let mut users: Vec<Vec<User>> = Vec::new();
     let mut sizes = fastrand::Rng::with_seed(seed ^ 1);
@@ -43,9 +50,10 @@ pub(crate) fn history(seed: u64, shows: bool) -> History {
         early: random.u16(0..3),
         hand: random.u16(0..4),
         drops: random.u16(0..8),
+        strangers: random.u16(0..2),
         ..Budget::default()
     };
-    let mut world = World::new(&users, budget, true, T, || Ledger::new(T, Moment(0)));
+    let mut world = World::new(&users, budget, true, T, || Ledger::new(T, Some(Moment(0)), Moment(0)));
     let mut acts = Vec::new();
     let mut steps = 0;
     let ended =
@@ -58,10 +66,9 @@ pub(crate) fn history(seed: u64, shows: bool) -> History {
         if acts.iter().all(|act| weight(act) == 1) {
             let timers = world.clients.iter().flat_map(|client| client.timers.values());
             let next = timers.filter(|at| **at > world.now).min().copied();
-            let is_done = world
-                .clients
-                .iter()
-                .all(|client| client.users.iter().all(|user| user.op.is_none() && user.left == 0));
+            let is_done = world.clients.iter().all(|client| {
+                client.users.iter().all(|user| user.op.is_none() && user.turn.is_none() && user.left == 0)
+            });
             match next {
                 // Nothing but time makes progress.
                 Some(next) if !is_done || !world.is_quiet() => {
@@ -96,7 +103,10 @@ pub(crate) fn history(seed: u64, shows: bool) -> History {
     if shows {
         world.show();
     }
-    let waits = world.clients.iter().any(|client| client.users.iter().any(|user| user.op.is_some()));
+    let waits = world
+        .clients
+        .iter()
+        .any(|client| client.users.iter().any(|user| user.op.is_some() || user.turn.is_some()));
     let broken = match () {
         () if steps == STEPS => Some("does not end"),
         () if waits || world.sleeps() => Some("a waiter sleeps"),

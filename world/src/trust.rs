@@ -1,6 +1,6 @@
 //! Trust as one bit, for the explorer: the world takes it away before it lets a session expire.
 
-use machine::{Moment, Trust};
+use crate::machine::{Moment, Trust};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Bit {
@@ -24,6 +24,10 @@ impl Trust for Bit {
         Moment(if self.is_trusted { u64::MAX } else { 0 })
     }
 
+    fn suffices(&self, now: Moment) -> bool {
+        self.until() > now
+    }
+
     fn due(&self) -> Moment {
         Moment(0)
     }
@@ -32,7 +36,7 @@ impl Trust for Bit {
         true
     }
 
-    fn renewed(&mut self, _: Moment) {
+    fn renewed(&mut self, _: u64, _: Option<Moment>, _: Moment) {
         *self = Self::new();
     }
 }

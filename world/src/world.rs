@@ -1,11 +1,12 @@
 //! Servers, clients and faults as one state that steps.
 
-use machine::{
-    Action, Aside, Ask, Change, Connection, End, Event, HoldState, Kind, Ledger, Moment, Node, Op, Outcome, Path,
-    Place, Stage, Timer, Trust, Watch,
-};
+use std::sync::Arc;
 
 use crate::client::{Client, Flight, User};
+use crate::machine::{
+    Action, Admission, Aside, Ask, Change, Connection, End, Event, HoldState, Kind, Ledger, Moment, Name, Node,
+    Op, Outcome, Path, Place, Queue, Spec, Stage, Timer, Trust, Watch,
+};
 use crate::server::{By, Log, Znode, Zxid};
 use crate::trust::Bit;
 
@@ -50,6 +51,8 @@ pub(crate) struct Budget {
     pub(crate) ticks: u16,
     /// Slow looks.
     pub(crate) looks: u16,
+    /// Reconnects that another session answers.
+    pub(crate) strangers: u16,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -90,6 +93,7 @@ pub(crate) enum Act {
         client: usize,
         to: Zxid,
         backwards: bool,
+        stranger: bool,
     },
     /// A request of a lost connection is applied, or is not.
     Ghost(usize, bool),
@@ -98,7 +102,7 @@ pub(crate) enum Act {
     Expire(usize),
     Early(usize),
     /// The session that was given up ends.
-    Orphan(usize),
+    Orphan(usize, u64),
     Hand(usize),
     CutOff(usize),
     Heal(usize),
@@ -143,19 +147,22 @@ impl<T: Doubt> World<T> {
     fn acts_of_users(&self, c: usize, acts: &mut Vec<Act>) {
         let client = &self.clients[c];
         for (u, user) in client.users.iter().enumerate() {
-            let stage = user.op.and_then(|op| client.machine.op(op)).map(|one| one.stage);
-            match stage {
-                None if user.left > 0 => acts.push(Act::Start(c, u)),
-                Some(Stage::Held) => acts.push(Act::Release(c, u)),
-                _ => {}
+            let one = user.op.and_then(|op| client.machine.op(op));
+            if user.op.is_none() && user.turn.is_none() && user.left > 0 {
+                acts.push(Act::Start(c, u));
             }
-            let may_downgrade = |one: &machine::Acquisition| {
-                one.stage == Stage::Held && one.kind == Kind::Write && one.change == Change::None
+            if one.is_some_and(|one| one.stage == Stage::Held) {
+                acts.push(Act::Release(c, u));
+            }
+            let is_writer = |one: &crate::machine::Acquisition| {
+                one.stage == Stage::Held
+                    && one.change == Change::None
+                    && one.queues.first().is_some_and(|queue| queue.kind == Kind::Write)
             };
-            if user.downgrades && user.op.and_then(|op| client.machine.op(op)).is_some_and(may_downgrade) {
+            if user.downgrades && one.is_some_and(is_writer) {
                 acts.push(Act::Downgrade(c, u));
             }
-            if self.budget.drops > 0 && stage.is_some() {
+            if self.budget.drops > 0 && (user.op.is_some() || user.turn.is_some()) {
                 acts.push(Act::Drop(c, u));
             }
         }
@@ -190,9 +197,13 @@ impl<T: Doubt> World<T> {
         } else {
             let last = if client.closed == 0 { self.log.end } else { client.seen };
             for to in client.seen..=last {
-                acts.push(Act::Up { client: c, to, backwards: false });
+                let up = |backwards, stranger| Act::Up { client: c, to, backwards, stranger };
+                acts.push(up(false, false));
                 if self.fired(c, client.seen, to).len() > 1 {
-                    acts.push(Act::Up { client: c, to, backwards: true });
+                    acts.push(up(true, false));
+                }
+                if self.budget.strangers > 0 && client.closed == 0 {
+                    acts.push(up(false, true));
                 }
             }
             if self.budget.early > 0 && client.closed == 0 && client.is_busy() {
@@ -210,7 +221,7 @@ impl<T: Doubt> World<T> {
     fn acts_of_session(&self, c: usize, acts: &mut Vec<Act>) {
         let client = &self.clients[c];
         if !self.is_timed {
-            let is_young = |one: &machine::Acquisition| one.stage == Stage::Held && one.age < 2;
+            let is_young = |one: &crate::machine::Acquisition| one.stage == Stage::Held && one.age < 2;
             if self.budget.ticks > 0 && client.machine.ops().any(|(_, one)| is_young(one)) {
                 acts.push(Act::Timer(c, Timer::Tick));
             }
@@ -242,20 +253,16 @@ impl<T: Doubt> World<T> {
                 }
             }
         }
-        if client.orphan.is_some() {
-            acts.push(Act::Orphan(c));
-        }
+        acts.extend(client.orphans.iter().map(|session| Act::Orphan(c, *session)));
     }
 
     pub(crate) fn step(&mut self, act: Act) {
         match act {
             Act::Start(c, u) => {
-                let user = &mut self.clients[c].users[u];
-                user.left -= 1;
-                let op = Op::try_from(u).expect("they are few") * 64 + Op::from(user.left);
-                user.op = Some(op);
-                let (path, kind, waits) = (user.path, user.kind, user.waits);
-                self.handle(c, Event::Acquire { op, path, kind, waits });
+                self.clients[c].users[u].left -= 1;
+                let user = &self.clients[c].users[u];
+                let spec = user.in_one_request().unwrap_or_else(|| Arc::clone(&user.spec));
+                self.acquire(c, u, spec);
             }
             Act::Release(c, u) => {
                 let op = self.clients[c].users[u].op.expect("it holds");
@@ -267,8 +274,9 @@ impl<T: Doubt> World<T> {
             }
             Act::Drop(c, u) => {
                 self.budget.drops -= 1;
-                let op = self.clients[c].users[u].op.take().expect("it has one");
-                self.handle(c, Event::Abandon(op));
+                let user = &mut self.clients[c].users[u];
+                let ops = [user.op.take(), user.turn.take()];
+                ops.into_iter().flatten().for_each(|op| self.handle(c, Event::Abandon(op)));
             }
             Act::Commit(c) => self.commit(c),
             Act::Answer(c) => self.read(c),
@@ -283,10 +291,17 @@ impl<T: Doubt> World<T> {
                 self.was_cut = true;
                 self.cut(client, answered);
             }
-            Act::Up { client, to, backwards } => self.reconnect(client, to, backwards),
+            Act::Up { client, to, backwards, stranger } => {
+                if stranger {
+                    self.budget.strangers -= 1;
+                    // No session has this number.
+                    self.clients[client].stranger = Some(1_000 + client as u64);
+                }
+                self.reconnect(client, to, backwards);
+            }
             Act::Ghost(c, is_applied) => {
                 if let Some((ask, owner)) = self.clients[c].ghosts.pop_front().filter(|_| is_applied) {
-                    self.log.commit(ask, owner);
+                    self.log.commit(&ask, owner);
                 }
             }
             Act::Timer(c, timer) => {
@@ -313,11 +328,10 @@ impl<T: Doubt> World<T> {
             }
             Act::Early(c) => {
                 self.budget.early -= 1;
-                self.clients[c].orphan = Some(self.clients[c].session);
-                self.renew(c);
+                self.give_up(c);
             }
-            Act::Orphan(c) => {
-                let session = self.clients[c].orphan.take().expect("there is one");
+            Act::Orphan(c, session) => {
+                self.clients[c].orphans.retain(|one| *one != session);
                 self.log.delete(|node| node.owner == session, By::Session);
                 self.clients[c].ghosts.retain(|(_, owner)| *owner != session);
             }
@@ -342,6 +356,7 @@ impl<T: Doubt> World<T> {
         self.check_grants(c, &held, &proving);
         let actions: Vec<Action> = self.clients[c].machine.actions().collect();
         let (now, is_timed) = (self.now, self.is_timed);
+        let mut is_replaced = false;
         let client = &mut self.clients[c];
         for action in actions {
             match action {
@@ -352,31 +367,88 @@ impl<T: Doubt> World<T> {
                 Action::Unwatch(watch) => client.watches.retain(|(one, _)| *one != watch),
                 Action::Timer(Timer::Tick | Timer::TrustEnds, _) if !is_timed => {}
                 Action::Timer(timer, at) => client.set(timer, if is_timed { at } else { Moment(0) }),
-                Action::Replace => self.broken = Some("another session in place of ours"),
-                Action::Wake(_) | Action::End { .. } => {}
+                Action::Replace => is_replaced = true,
+                Action::Wake(_) | Action::Placed(_) | Action::End { .. } => {}
             }
         }
-        // The callers read how their acquisitions ended.
-        for user in 0..self.clients[c].users.len() {
-            let client = &mut self.clients[c];
-            let Some(op) = client.users[user].op else { continue };
-            if let Some(Stage::Over(end)) = client.machine.op(op).map(|one| one.stage) {
-                client.users[user].op = None;
-                if end == End::Released {
-                    self.check_release(c, op);
+        if is_replaced {
+            return self.give_up(c);
+        }
+        (0..self.clients[c].users.len()).for_each(|u| self.attend(c, u));
+    }
+
+    /// A user reads how its acquisitions stand, and goes on.
+    fn attend(&mut self, c: usize, u: usize) {
+        let user = &self.clients[c].users[u];
+        let stage = |op: Option<Op>| op.and_then(|op| Some((op, self.clients[c].machine.op(op)?.stage)));
+        match (stage(user.op), stage(user.turn)) {
+            (Some((op, Stage::Over(end))), _) => {
+                let user = &mut self.clients[c].users[u];
+                // The first attempt without a turn was not granted.
+                let queues = end == End::Contended && user.turn.is_none() && user.spec.waits;
+                let path = user.turns.filter(|_| queues);
+                let (_, turn) = (user.op.take(), user.turn.take());
+                match end {
+                    End::Released => self.check_release(c, op),
+                    End::Evicted => self.check_eviction(c, op),
+                    _ => {}
                 }
-                self.handle(c, Event::Abandon(op));
+                if let Some(path) = path {
+                    let turn = self.number(c, u);
+                    self.clients[c].users[u].turn = Some(turn);
+                    let spec = Spec {
+                        queues: vec![(path, Kind::Lock)],
+                        admission: Admission::First,
+                        waits: true,
+                        may_count: true,
+                    };
+                    self.handle(c, Event::Acquire { op: turn, spec: Arc::new(spec) });
+                }
+                [Some(op), turn].into_iter().flatten().for_each(|op| self.handle(c, Event::Abandon(op)));
             }
+            (None, Some((_, Stage::Held))) => {
+                let spec = Arc::clone(&self.clients[c].users[u].spec);
+                self.acquire(c, u, spec);
+            }
+            // The permits are there, so the turn is the next one's.
+            (Some((_, Stage::Held)), Some((turn, _))) => {
+                self.clients[c].users[u].turn = None;
+                self.handle(c, Event::Abandon(turn));
+            }
+            (op, Some((turn, Stage::Over(_)))) => {
+                (self.clients[c].users[u].turn, self.clients[c].users[u].op) = (None, None);
+                self.handle(c, Event::Abandon(turn));
+                if let Some((op, _)) = op {
+                    self.handle(c, Event::Abandon(op));
+                }
+            }
+            _ => {}
         }
+    }
+
+    fn number(&mut self, c: usize, u: usize) -> Op {
+        let client = &mut self.clients[c];
+        let count = &mut client.users[u].count;
+        *count += 1;
+        Op::try_from(u).expect("they are few") * 64 + Op::from(*count)
+    }
+
+    fn acquire(&mut self, c: usize, u: usize, spec: Arc<Spec>) {
+        let op = self.number(c, u);
+        self.clients[c].users[u].op = Some(op);
+        self.handle(c, Event::Acquire { op, spec });
     }
 
     fn commit(&mut self, c: usize) {
         let client = &mut self.clients[c];
+        let owner = client.owner();
         let next = client.flight.iter_mut().find(|one| one.committed.is_none()).expect("offered");
-        let outcome = self.log.commit(next.ask, client.session);
+        let outcome = self.log.commit(&next.ask, owner);
         next.committed = Some((self.log.end, outcome));
-        client.touched = self.now;
-        client.machine.trust.doubt(false);
+        if client.stranger.is_none() {
+            client.touched = self.now;
+            client.machine.trust.doubt(false);
+        }
         self.answer_writes(c);
     }
 
@@ -398,33 +470,44 @@ impl<T: Doubt> World<T> {
     fn read(&mut self, c: usize) {
         let client = &mut self.clients[c];
         let Some(Flight { ask, sent, .. }) = client.flight.pop_front() else { return };
-        if !client.is_cut_off {
+        if !client.is_cut_off && client.stranger.is_none() {
             client.touched = self.now;
         }
-        let outcome = self.log.read(ask, client.seen);
-        self.watch(c, ask, &outcome);
+        let outcome = self.log.read(&ask, client.seen, client.owner(), client.session);
+        self.watch(c, &ask, &outcome);
         self.handle(c, Event::Answer { ask, sent, is_stale: false, outcome });
         self.answer_writes(c);
     }
 
     /// Sets the watch of a request that was answered.
-    fn watch(&mut self, c: usize, ask: Ask, outcome: &Outcome) {
-        let (watch, path, name) = match ask {
-            Ask::Watch { op, path, name } => (Watch::Predecessor(op, name), path, name),
-            Ask::WatchOwn { op, path, name } => (Watch::Own(op, name), path, name),
+    fn watch(&mut self, c: usize, ask: &Ask, outcome: &Outcome) {
+        let (watch, at) = match (ask, outcome) {
+            (Ask::List { path, watches: true, .. }, Outcome::Names { .. }) => {
+                (Watch::Path(*path), self.clients[c].seen)
+            }
+            (Ask::Watch { op, path, name }, Outcome::Stat { .. }) => {
+                (Watch::Predecessor(*op, *path, *name), self.log.created(*path, *name))
+            }
+            (Ask::WatchOwn { op, path, name }, Outcome::Stat { .. }) => {
+                (Watch::Own(*op, *path, *name), self.log.created(*path, *name))
+            }
             _ => return,
         };
-        if let (Outcome::Stat { .. }, Some(node)) = (outcome, self.log.find(path, name)) {
-            self.clients[c].watches.push((watch, node.created));
-        }
+        self.clients[c].watches.push((watch, at));
     }
 
-    fn fired(&self, c: usize, from: Zxid, to: Zxid) -> Vec<Watch> {
-        let gone = |created: Zxid| {
-            self.log.nodes.iter().any(|node| node.created == created && node.goes_between(from, to))
+    /// The watches that fire when a client's server applies the log from one position to another.
+    pub(crate) fn fired(&self, c: usize, from: Zxid, to: Zxid) -> Vec<Watch> {
+        let fires = |(watch, at): &&(Watch, Zxid)| {
+            self.log.nodes.iter().any(|node| match watch {
+                Watch::Path(path) => node.path == *path && node.changes_between(from.max(*at), to),
+                Watch::Predecessor(..) | Watch::Own(..) => {
+                    node.created == *at && node.is_of(watch) && node.goes_between(from, to)
+                }
+            })
         };
-        let watches = self.clients[c].watches.iter().filter(|(_, created)| gone(*created));
-        let mut fired: Vec<Watch> = watches.map(|(watch, _)| *watch).collect();
+        let mut fired: Vec<Watch> =
+            self.clients[c].watches.iter().filter(fires).map(|(watch, _)| *watch).collect();
         fired.sort_unstable();
         fired
     }
@@ -459,21 +542,21 @@ impl<T: Doubt> World<T> {
             let outcome = match &one.committed {
                 _ if client.closed != 0 => return None,
                 None if one.ask.is_write() => return None,
-                None => self.log.read(one.ask, seen),
+                None => self.log.read(&one.ask, seen, client.owner(), client.session),
                 Some((at, _)) if !self.fired(c, seen, seen.max(*at)).is_empty() => return None,
                 Some((at, outcome)) => {
                     seen = seen.max(*at);
                     outcome.clone()
                 }
             };
-            Some((one.ask, one.sent, outcome))
+            Some((one.ask.clone(), one.sent, outcome))
         })
     }
 
     fn cut(&mut self, c: usize, answered: bool) {
         let late: Vec<_> = if answered { self.answered(c).collect() } else { Vec::new() };
         for (ask, _, outcome) in &late {
-            self.watch(c, *ask, outcome);
+            self.watch(c, ask, outcome);
         }
         let client = &mut self.clients[c];
         (client.is_up, client.is_cut_off) = (false, false);
@@ -485,12 +568,14 @@ impl<T: Doubt> World<T> {
                 one.committed.is_none()
                     && matches!(one.ask, Ask::Create { .. } | Ask::Delete { .. } | Ask::Replace { .. })
             };
-            client.ghosts.extend(lost.iter().filter(may_be_applied).map(|one| (one.ask, client.session)));
+            let owner = client.owner();
+            client.ghosts.extend(lost.iter().filter(may_be_applied).map(|one| (one.ask.clone(), owner)));
         }
         // What is behind an answer of the same acquisition that nobody has read is read after it.
         let late_ops: Vec<_> = client.late.iter().map(|(ask, ..)| ask.op()).collect();
         let (behind, lost): (Vec<_>, Vec<_>) = lost.into_iter().partition(|one| late_ops.contains(&one.ask.op()));
         client.late.extend(behind.into_iter().map(|one| (one.ask, one.sent, Outcome::Unknown)));
+        self.end_stranger(c);
         self.handle(c, Event::Connection(Connection::Down));
         for Flight { ask, sent, .. } in lost {
             self.handle(c, Event::Answer { ask, sent, is_stale: true, outcome: Outcome::Unknown });
@@ -509,6 +594,24 @@ impl<T: Doubt> World<T> {
         self.handle(c, Event::Connection(Connection::Up));
     }
 
+    /// The session of a connection that another one answered ends with it.
+    fn end_stranger(&mut self, c: usize) {
+        if let Some(session) = self.clients[c].stranger.take() {
+            self.log.delete(|node| node.owner == session, By::Session);
+            self.clients[c].ghosts.retain(|(_, owner)| *owner != session);
+        }
+    }
+
+    /// The client gives its session up before the servers do.
+    fn give_up(&mut self, c: usize) {
+        self.end_stranger(c);
+        if self.clients[c].closed == 0 {
+            let session = self.clients[c].session;
+            self.clients[c].orphans.push(session);
+        }
+        self.renew(c);
+    }
+
     /// The session is over for the client. A quorum makes the next one.
     fn renew(&mut self, c: usize) {
         let (end, clients, now) = (self.log.end, self.clients.len() as u64, self.now);
@@ -520,17 +623,22 @@ impl<T: Doubt> World<T> {
         client.late.clear();
         client.watches.clear();
         client.timers.clear();
-        let over = client.orphan.is_none();
-        client.ghosts.retain(|_| !over);
+        let orphans = client.orphans.clone();
+        client.ghosts.retain(|(_, owner)| orphans.contains(owner));
         let session = client.session;
         self.handle(c, Event::Connection(Connection::Expired));
         self.clients[c].is_up = true;
-        self.handle(c, Event::Renewed { session, nonce: session });
+        let (created, timeout) = (self.now, self.timeout);
+        self.handle(c, Event::Renewed { session, nonce: session, created: Some(created), timeout });
     }
 
     /// Clients ping while they have a connection that carries.
     pub(crate) fn ping(&mut self) {
-        for client in self.clients.iter_mut().filter(|one| one.is_up && !one.is_cut_off && one.closed == 0) {
+        for client in self
+            .clients
+            .iter_mut()
+            .filter(|one| one.is_up && !one.is_cut_off && one.closed == 0 && one.stranger.is_none())
+        {
             client.touched = self.now;
         }
     }
@@ -550,12 +658,11 @@ impl<T: Doubt> World<T> {
 
     // What is checked.
 
-    fn node_of(&self, c: usize, op: Op) -> Option<&Znode> {
-        let one = self.clients[c].machine.op(op)?;
-        match one.node {
-            Node::There { name, .. } => self.log.find(one.path, name),
-            _ => None,
-        }
+    /// The nodes of an acquisition that were created; none for one that is not in the log any more.
+    fn nodes_of(&self, c: usize, op: Op) -> Vec<Option<&Znode>> {
+        let one = self.clients[c].machine.op(op).filter(|one| one.node == Node::There);
+        let queues = one.into_iter().flat_map(|one| &one.queues);
+        queues.map(|queue| self.log.find(queue.path, queue.name?)).collect()
     }
 
     fn in_stage(&self, c: usize, is: impl Fn(Stage) -> bool) -> Vec<Op> {
@@ -564,13 +671,21 @@ impl<T: Doubt> World<T> {
 
     fn check(&mut self) {
         let mut held: Vec<(Path, Kind)> = Vec::new();
+        let mut leases: Vec<(Path, u32)> = Vec::new();
         for (c, client) in self.clients.iter().enumerate() {
             for (op, one) in client.machine.ops() {
                 // A hold whose node was deleted by hand learns of it by its watch.
-                let is_by_hand = || self.node_of(c, op).is_some_and(|node| node.by == By::Hand);
-                if client.machine.state(self.now, op) == Some(HoldState::Held) && !is_by_hand() {
-                    // While the answer to a downgrade is under way, it may be a reader already.
-                    held.push((one.path, if one.change.is_open() { Kind::Read } else { one.kind }));
+                let is_by_hand = self.nodes_of(c, op).iter().flatten().any(|node| node.by == By::Hand);
+                if client.machine.state(self.now, op) != Some(HoldState::Held) || is_by_hand {
+                    continue;
+                }
+                for queue in &one.queues {
+                    if let Admission::Room { limit, .. } = one.spec.admission {
+                        leases.push((queue.path, limit));
+                    } else {
+                        // While the answer to a downgrade is under way, it may be a reader already.
+                        held.push((queue.path, if one.change.is_open() { Kind::Read } else { queue.kind }));
+                    }
                 }
             }
         }
@@ -579,6 +694,12 @@ impl<T: Doubt> World<T> {
         };
         if held.iter().enumerate().any(excludes) {
             self.broken = Some("exclusion");
+        }
+        let is_full = |(path, limit): &(Path, u32)| {
+            leases.iter().filter(|(other, _)| other == path).count() > *limit as usize
+        };
+        if leases.iter().any(is_full) {
+            self.broken = Some("more permits than there are");
         }
     }
 
@@ -591,14 +712,15 @@ impl<T: Doubt> World<T> {
             if self.clients[c].machine.state(self.now, op) != Some(HoldState::Held) {
                 self.broken = Some("a grant is trusted");
             }
-            let Some(own) = self.node_of(c, op) else {
-                self.broken = Some("a grant has its node");
-                continue;
+            let nodes = self.nodes_of(c, op);
+            // A proof shows that they stood when it was committed.
+            let stands = |node: &Option<&Znode>| node.is_some_and(|node| node.stands_at(self.clients[c].seen));
+            let is_overtaken = |own: &&Znode| {
+                own.stands() && self.log.standing(own.path).any(|older| self.is_overtaken(older, own))
             };
-            // A proof shows that it stood when the proof was committed.
-            if !own.stands_at(self.clients[c].seen) && !proving.contains(&op) {
+            if nodes.is_empty() || (!nodes.iter().all(stands) && !proving.contains(&op)) {
                 self.broken = Some("a grant has its node");
-            } else if own.stands() && self.log.standing(own.path).any(|older| self.is_overtaken(older, own)) {
+            } else if nodes.iter().flatten().any(is_overtaken) {
                 self.broken = Some("order");
             }
         }
@@ -608,10 +730,22 @@ impl<T: Doubt> World<T> {
     fn is_overtaken(&self, older: &Znode, own: &Znode) -> bool {
         let waits = self.clients.iter().filter(|client| client.session == older.owner).any(|client| {
             client.machine.ops().any(|(_, one)| {
-                matches!((one.stage, one.node), (Stage::Queuing(_), Node::There { name, .. }) if name == older.name)
+                let is_its = |queue: &Queue| queue.path == older.path && queue.name == Some(older.name);
+                matches!(one.stage, Stage::Queuing(_)) && one.node == Node::There && one.queues.iter().any(is_its)
             })
         });
-        waits && older.name.number < own.name.number && own.name.kind.waits_for(older.name.kind)
+        let is_before = older.name.number < own.name.number;
+        waits && is_before && own.name.kind != Kind::Lease && own.name.kind.waits_for(older.name.kind)
+    }
+
+    /// Only a waiter whose node was deleted by hand is evicted.
+    fn check_eviction(&mut self, c: usize, op: Op) {
+        let session = self.clients[c].session;
+        let is_its = |node: &&Znode| node.name.guid >> 32 == u128::from(session) << 32 | u128::from(op);
+        let mut nodes = self.log.nodes.iter().filter(is_its).peekable();
+        if nodes.peek().is_some() && !nodes.any(|node| node.by == By::Hand) {
+            self.broken = Some("eviction without a deletion by hand");
+        }
     }
 
     fn check_release(&mut self, c: usize, op: Op) {
@@ -630,7 +764,7 @@ impl<T: Doubt> World<T> {
         self.clients.iter().all(|client| {
             let waits =
                 client.timers.keys().any(|timer| matches!(timer, Timer::Late(_) | Timer::Resume | Timer::Prove));
-            let is_open = client.is_up && !client.is_cut_off && client.closed == 0 && client.orphan.is_none();
+            let is_open = client.is_up && !client.is_cut_off && client.closed == 0 && client.orphans.is_empty();
             let is_still = client.flight.is_empty() && client.late.is_empty() && client.ghosts.is_empty();
             is_open && is_still && !waits && client.seen == self.log.end
         })
@@ -638,10 +772,17 @@ impl<T: Doubt> World<T> {
 
     /// Whether a waiter waits for nobody, for ever.
     pub(crate) fn sleeps(&self) -> bool {
-        let sleeps = |one: &machine::Acquisition| match (one.stage, one.node) {
-            (Stage::Queuing(_), Node::There { name, .. }) => {
-                let excludes = |node: &Znode| node.name < name && one.kind.waits_for(node.name.kind);
-                !self.log.standing(one.path).any(excludes)
+        let is_behind = |one: &crate::machine::Acquisition, path: Path, kind: Kind, name: Name| {
+            let mut standing = self.log.standing(path);
+            match one.spec.admission {
+                Admission::First => standing.any(|node| node.name < name && kind.waits_for(node.name.kind)),
+                Admission::Room { limit, .. } => standing.count() > limit as usize,
+            }
+        };
+        let sleeps = |one: &crate::machine::Acquisition| match (one.stage, one.node) {
+            (Stage::Queuing(_), Node::There) => {
+                let mut queues = one.queues.iter();
+                !queues.any(|queue| queue.name.is_some_and(|name| is_behind(one, queue.path, queue.kind, name)))
             }
             (Stage::Queuing(_) | Stage::Releasing, _) => true,
             _ => false,
@@ -652,11 +793,11 @@ impl<T: Doubt> World<T> {
     /// Whether a node is left that belongs to nobody.
     pub(crate) fn has_left(&self) -> bool {
         let is_owned = |node: &Znode| {
+            let is_it = |queue: &Queue| queue.path == node.path && queue.name == Some(node.name);
             self.clients.iter().any(|client| {
-                let is_it = |one: &machine::Acquisition| {
-                    matches!(one.node, Node::There { name, .. } if (one.path, name) == (node.path, node.name))
-                };
-                client.session == node.owner && client.machine.ops().any(|(_, one)| is_it(one))
+                let mut ops = client.machine.ops();
+                client.session == node.owner
+                    && ops.any(|(_, one)| one.node == Node::There && one.queues.iter().any(is_it))
             })
         };
         let stands = || self.log.nodes.iter().filter(|node| node.stands());

@@ -181,7 +181,7 @@ fn waited(world: &World, queue: &str, name: String, czxid: i64, during: Duration
         session: session(world),
         during,
         czxid,
-        listings: asked(Op::GetChildren).count(),
+        listings: asked(Op::GetChildren2).filter(|request| request.path == queue).count(),
         watches: requests.iter().filter(|request| request.watch && others(&request.path)).count(),
         woken: notified(&others),
         woken_for_room: notified(&|path| path.ends_with("/leases")),

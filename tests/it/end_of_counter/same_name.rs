@@ -1,5 +1,7 @@
 //! At its end the counter stands still: a client that uses the same prefix again gets the same name, for a younger node.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use testbed::Server;
 use testbed::frames::Op;
 use testbed::proxy::{Cut, Verdict};
@@ -44,7 +46,8 @@ async fn contender_that_comes_back_under_its_old_name_queues_behind_the_waiters(
     wait_children(&admin, PATH, 1).await;
 }
 
-/// A create whose answer was lost, and whose node was deleted, is sent again.
+/// After a create whose answer was lost, and whose node was deleted, another node is created. It has another name, although the
+/// counter stands still.
 #[tokio::test]
 async fn waiter_whose_node_is_created_again_queues_behind_the_waiters() {
     let (server, admin) = at_the_end().await;
@@ -53,8 +56,13 @@ async fn waiter_whose_node_is_created_again_queues_behind_the_waiters() {
     let [holder, other] = [holder, other].map(|session| Mutex::new(&session, PATH).expect("a mutex"));
     let hold = holder.lock().await.expect("held");
     world.proxy.reset();
-    // The search for its node.
-    world.proxy.on_request(|request| if request.op == Op::Multi { Verdict::Hold } else { Verdict::Forward });
+    // The next create, and the search for the node of the first.
+    let creates = AtomicUsize::new(0);
+    world.proxy.on_request(move |request| match request.op {
+        Op::Create2 if creates.fetch_add(1, Ordering::Relaxed) == 0 => Verdict::Forward,
+        Op::Create2 | Op::Multi => Verdict::Hold,
+        _ => Verdict::Forward,
+    });
     world.proxy.cut(Cut::BeforeAnswer(1));
     let ours = Mutex::new(&world.session, PATH).expect("a mutex");
     let ours = tokio::spawn(async move { ours.lock().await });
@@ -66,9 +74,11 @@ async fn waiter_whose_node_is_created_again_queues_behind_the_waiters() {
     admin.delete(&format!("{PATH}/{name}"), None).await.expect("deleted");
     world.proxy.on_request(|_| Verdict::Forward);
     world.proxy.heal();
-    assert!(wait_children(&admin, PATH, 3).await.contains(&name), "the same name");
+    assert!(!wait_children(&admin, PATH, 3).await.contains(&name), "not the same name");
     hold.release().await.expect("released");
-    soon("its turn", waiting).await.expect("held").release().await.expect("released");
+    let turn = soon("its turn", waiting).await.expect("held");
+    assert!(!ours.is_finished(), "it came later");
+    turn.release().await.expect("released");
     let ours = soon("our turn", ours).await.expect("no panic").expect("held");
     ours.release().await.expect("released");
     wait_children(&admin, PATH, 0).await;

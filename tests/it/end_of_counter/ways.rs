@@ -1,4 +1,5 @@
-//! At the end numbers show neither whether somebody has queued since, nor who is next: every grant there takes a listing.
+//! At the end numbers do not show who is next: every grant after a wait takes a listing there. Where nobody else is, the count of
+//! the contenders shows it, as elsewhere.
 
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ fn number_of(guard: &MutexGuard) -> i32 {
 }
 
 #[tokio::test]
-async fn last_numbers_are_not_expected() {
+async fn contenders_are_counted_up_to_the_end_and_at_it() {
     let ways = Ways::new();
     let _listening = ways.listen();
     let server = server(&[PATH.to_owned()], MAX - 6).await;
@@ -36,17 +37,17 @@ async fn last_numbers_are_not_expected() {
     for _ in 0..12 {
         soon("the lock", mutex(&session).lock()).await.expect("held").release().await.expect("released");
     }
-    let fast = ["Listed", "Listed", "Alone", "Undisturbed", "Undisturbed"];
     let numbers = [MAX - 6, MAX - 5, MAX - 4, MAX - 3, MAX - 2, MAX - 1];
     let found = grants(&ways);
+    assert_eq!(found.len(), 12);
     for (place, (number, way)) in found.iter().enumerate() {
-        assert_eq!(way, fast.get(place).unwrap_or(&"Listed"), "{found:?}");
+        assert_eq!(way, if place == 0 { "Listed" } else { "Counted" }, "{found:?}");
         assert!(numbers.get(place).map_or(is_in_zone(*number), |expected| expected == number), "{found:?}");
     }
 }
 
 #[tokio::test]
-async fn first_numbers_after_the_end_are_expected_again() {
+async fn contenders_are_counted_before_the_first_numbers_after_the_end_and_behind_them() {
     let ways = Ways::new();
     let _listening = ways.listen();
     let server = server(&[PATH.to_owned()], -4).await;
@@ -57,8 +58,8 @@ async fn first_numbers_after_the_end_are_expected_again() {
     let found = grants(&ways);
     let numbers: Vec<_> = found.iter().map(|(number, _)| *number).collect();
     assert_eq!(numbers, (-4..4).collect::<Vec<_>>());
-    assert!(found[..4].iter().all(|(_, way)| way == "Listed"), "{found:?}");
-    assert_eq!(found[7].1, "Undisturbed", "{found:?}");
+    assert_eq!(found[0].1, "Listed", "{found:?}");
+    assert!(found[1..].iter().all(|(_, way)| way == "Counted"), "{found:?}");
 }
 
 /// From a number on both sides, tasks of one session queue behind each other.
@@ -163,7 +164,9 @@ async fn tasks_of_one_session_exclude_each_other_across_the_end() {
         wait_children(&admin, PATH, 0).await;
         let grants = grants(&ways);
         assert_eq!(grants.len(), 200);
-        let fast: Vec<_> = grants.iter().filter(|(number, way)| is_in_zone(*number) && way != "Listed").collect();
+        let is_by_number = |way: &str| !["Listed", "Counted"].contains(&way);
+        let fast: Vec<_> =
+            grants.iter().filter(|(number, way)| is_in_zone(*number) && is_by_number(way)).collect();
         assert!(fast.is_empty(), "{fast:?}");
         assert!(grants.iter().any(|(number, _)| is_in_zone(*number)), "the counter was at its end");
         assert!(ways.count("HandedOver") > 0, "{}", ways.summary());

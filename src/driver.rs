@@ -1,0 +1,29 @@
+//! The machine over the client: a call locks it itself and polls its own answers; one task has the timers, the connection, what
+//! nobody awaits, and the next session.
+//!
+//! | | |
+//! |---|---|
+//! | `core` | the machine under its lock, with its requests, watches and timers |
+//! | `call` | an acquisition and a release, as futures |
+//! | `draft` | what its nodes are created with |
+//! | `budget` | what a session may have of nodes and watches |
+//! | `wire` | how an ask becomes a request, and its answer an outcome |
+//! | `names` | the texts of names and paths |
+//! | `task` | the one task of a session |
+
+mod budget;
+mod call;
+mod core;
+mod draft;
+mod names;
+mod progress;
+mod task;
+mod wire;
+
+pub(crate) use self::budget::Room;
+pub(crate) use self::call::{Acquire, Failed, abandon, end, lost, release};
+pub(crate) use self::core::{Closing, Core, Holder, Reader, State, slow_look};
+pub(crate) use self::draft::{Admitted, Draft};
+pub(crate) use self::progress::Progress;
+pub(crate) use self::task::drive;
+pub(crate) use self::wire::{MAX_REQUEST_BYTES, ask_quorum, is_orphaned, is_refusal};

@@ -1,0 +1,1156 @@
+//! The machine under its lock, with what it has under way: requests, watches and timers.
+//!
+//! 1. Requests are sent before the lock is released: the first poll of a client's future sends it.
+//! 2. The answers of one acquisition are read in the order in which they were asked for; only the first is polled. Its caller polls it,
+//!    while there is one, and else the driver.
+//! 3. Before anything else is handled, the state of the connection is. So an answer is never taken for one of a connection that it
+//!    did not come over.
+//! 4. Nobody is woken, and nobody else's code is called, under the lock: see [`Locked`].
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::fmt;
+use std::mem::{Discriminant, discriminant};
+use std::ops::{Deref, DerefMut};
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+
+use futures_util::FutureExt;
+use futures_util::task::AtomicWaker;
+use tokio::sync::{Notify, watch};
+use zookeeper_client::{Client, EventType, OneshotWatcher, SessionState, StateWatcher};
+
+use crate::clock::{micros, now};
+use crate::driver::budget::{Budget, Room};
+use crate::driver::draft::Draft;
+use crate::driver::names::{self, Paths};
+use crate::driver::progress::Progress;
+use crate::driver::wire::{self, Answer, Answered};
+use crate::error::Error;
+use crate::machine::{
+    Action, Ask, Connection, Event, HoldState, Ledger, Machine, Moment, Name, Op, Outcome, Path, Queue, Session,
+    Stage, Timer, Watch,
+};
+use crate::options::REVOKE;
+use crate::telemetry::{self, InCleanup};
+
+/// How often what rests looks, because events may never come: between this and half as much again. In microseconds.
+const SLOW_LOOK: u64 = 20_000_000;
+
+/// The longest time between two looks at whether the process runs, in microseconds.
+const LONGEST_BEAT: u64 = 1_000_000;
+
+/// This number of answers in a row that a kind of request was throttled is an error, and of odd refusals of a delete.
+const MOST_THROTTLED: u8 = 11;
+const MOST_ODD: u8 = 50;
+
+/// A predecessor of another client may have a name that is longer than ours by this. One that is longer is not watched.
+const LONGER_NAME: usize = 128;
+
+/// Why a session ended without having been closed.
+pub(super) const ORPHANED: &str = "the runtime that it ran on is gone, or a task of it has panicked";
+
+pub(super) fn ended(reason: impl Into<String>) -> Error {
+    Error::SessionEnded { reason: reason.into() }
+}
+
+/// What is known of the end of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closing {
+    /// Its nodes are gone, and the session is or will be.
+    Confirmed,
+    /// Its nodes are gone, but for those that may not be deleted, and the session lives for as long as somebody has a clone
+    /// of its client.
+    ClientKept,
+    /// The servers could not be asked.
+    Unconfirmed,
+}
+
+/// The entry of what belongs to no acquisition.
+const SESSION: Op = Op::MAX;
+
+/// A session: the machine, and one task.
+pub(crate) struct Core {
+    state: Mutex<State>,
+    /// The acquisitions that the driver has to poll. It has a lock of its own, because the client may wake us under any other.
+    ready: Mutex<Vec<Op>>,
+    /// Wakes the driver.
+    pub(super) driver: Notify,
+    /// Of the connection, of the session, or of its end.
+    pub(crate) changes: watch::Sender<()>,
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core").finish_non_exhaustive()
+    }
+}
+
+/// Who reads the answers of an acquisition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// It looks at what it wakes itself for.
+    Caller,
+    Driver,
+}
+
+/// What a hold learns of its acquisition.
+pub(crate) trait Holder: Send + Sync {
+    /// Something has changed; perhaps the hold has ended.
+    fn changed(&self, state: HoldState);
+
+    /// The data of one of its nodes.
+    fn saw(&self, data: &[u8]);
+}
+
+/// A session that is not connected yet.
+impl Default for Machine<Ledger> {
+    fn default() -> Self {
+        let machine = Self::new(0, nonce(), 0, Ledger::new(0, None, Moment(0)));
+        Self { session: Session::Renewing, is_up: false, ..machine }
+    }
+}
+
+/// What the lock guards.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) machine: Machine<Ledger>,
+    pub(crate) client: Option<Arc<Client>>,
+    /// The client has been handed out, so that a clone of it may keep the session open.
+    pub(crate) is_client_shared: bool,
+    pub(super) paths: Paths,
+    pub(super) budget: Budget,
+    /// The bytes of the chroot, which the servers count with every path.
+    root_bytes: usize,
+    /// Counts connections: an answer to a request of an earlier one is stale.
+    epoch: u64,
+    /// Counts sessions: an answer to a request of an earlier one is for nobody.
+    pub(crate) generation: u64,
+    connection: Option<StateWatcher>,
+    entries: HashMap<Op, Entry>,
+    timers: BTreeMap<Timer, Moment>,
+    /// When holds end that may last for a limited time.
+    limits: BTreeSet<(Moment, Op)>,
+    next: Op,
+    /// The acquisition that its caller is reading.
+    reading: Option<Op>,
+    /// When the driver looks at the timers next, without being woken.
+    wakes_at: Moment,
+    /// Whether the session ended with all its nodes certainly gone.
+    pub(crate) ended: Option<bool>,
+    /// Why there will be no other session.
+    pub(crate) error: Option<Error>,
+    /// What is known of the end of the last session, when the task has ended.
+    pub(crate) closing: Option<Closing>,
+    /// The client was given. Its session is not renewed, and goes on when this one is closed.
+    pub(crate) is_given: bool,
+    /// A session has been there.
+    pub(crate) was_connected: bool,
+    /// The servers refuse the credentials; they are tried again.
+    pub(crate) is_refused: bool,
+    /// The client has to be dropped, because its connection belongs to another session.
+    pub(super) is_replaced: bool,
+    /// The runtime of the client is gone.
+    pub(super) is_orphaned: bool,
+    /// Why the last listing of a path was refused.
+    refused: HashMap<Path, Error>,
+    in_cleanup: Vec<InCleanup>,
+    after: After,
+}
+
+/// What is done when the lock is released.
+#[derive(Default)]
+struct After {
+    wakers: Vec<Waker>,
+    ready: Vec<Op>,
+    placed: Vec<(Arc<Progress>, usize)>,
+    changed: Vec<(Arc<dyn Holder>, HoldState)>,
+    seen: Vec<(Arc<dyn Holder>, Vec<u8>)>,
+    /// Nodes of holds whose watches were refused.
+    unwatched: Vec<String>,
+    is_driver: bool,
+    is_session: bool,
+}
+
+/// The state under its lock. When it is dropped, the lock is released first, and then those are woken that have to be.
+pub(crate) struct Locked<'a> {
+    core: &'a Core,
+    state: Option<MutexGuard<'a, State>>,
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        self.state.as_deref().expect("it is locked until it is dropped")
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        self.state.as_deref_mut().expect("it is locked until it is dropped")
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let after = std::mem::take(&mut self.after);
+        self.state = None;
+        let After { wakers, ready, placed, changed, seen, unwatched, is_driver, is_session } = after;
+        if !ready.is_empty() {
+            self.core.ready().extend(ready);
+            self.core.driver.notify_one();
+        }
+        placed.into_iter().for_each(|(progress, ahead)| progress.ahead(ahead));
+        seen.into_iter().for_each(|(holder, data)| holder.saw(&data));
+        changed.into_iter().for_each(|(holder, state)| holder.changed(state));
+        wakers.into_iter().for_each(Waker::wake);
+        if is_driver {
+            self.core.driver.notify_one();
+        }
+        if is_session {
+            self.core.changes.send_replace(());
+        }
+        for node in unwatched {
+            tracing::warn!(node, "cannot watch the node of a hold; its deletion is noticed late");
+        }
+    }
+}
+
+/// A request under way.
+struct Flight {
+    ask: Ask,
+    sent: Moment,
+    epoch: u64,
+    generation: u64,
+    answer: Answer,
+    /// Of the watch that it sets, unless its waiter has that room.
+    room: Option<Room>,
+}
+
+/// A watch that is set, or whose event has not been looked for.
+struct Watching {
+    watch: Watch,
+    /// Resolves with whether the node was deleted.
+    fires: Pin<Box<dyn Future<Output = bool> + Send>>,
+    _room: Option<Room>,
+}
+
+/// A watch that has fired, and whether its node was deleted.
+type Fired = (Watch, bool);
+
+/// What has come for an acquisition.
+#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
+enum Next {
+    Fired(Fired),
+    Answered(Flight, Answered),
+}
+
+/// What an acquisition waits for.
+struct Entry {
+    flights: VecDeque<Flight>,
+    watches: Vec<Watching>,
+    /// A watch that has fired, and waits for a look at what came before it.
+    fired: Option<Fired>,
+    draft: Arc<Draft>,
+    waker: Arc<OpWaker>,
+    progress: Option<Arc<Progress>>,
+    holder: Option<Weak<dyn Holder>>,
+    /// Why it was refused.
+    refusal: Option<Error>,
+    /// The room for nodes that are not created yet.
+    node_room: Option<Room>,
+    /// The room for the watch of a waiter, which it keeps from one predecessor to the next.
+    watch_room: Option<Room>,
+    /// It was behind others at its last look, so it is not turned away any more.
+    has_waited: bool,
+    /// How often in a row each kind of request was throttled, or refused in an odd way.
+    throttled: HashMap<Discriminant<Ask>, u8>,
+    /// Those of its nodes in whose data somebody asks for the lock, while there is no hold to learn of it.
+    asked_back: Vec<Name>,
+    /// The watch on its own node was refused, which is in the log.
+    is_unwatched: bool,
+}
+
+/// Wakes the caller of an acquisition while there is one, and else the driver.
+struct OpWaker {
+    op: Op,
+    core: Weak<Core>,
+    caller: AtomicWaker,
+    /// There is a caller. If it is not there to be woken, it has been, and will look.
+    has_caller: AtomicBool,
+}
+
+impl OpWaker {
+    /// The caller, if it has to be woken; whether the driver has to.
+    fn take(&self) -> (Option<Waker>, bool) {
+        let caller = self.caller.take();
+        let is_driver = caller.is_none() && !self.has_caller.load(Ordering::Acquire);
+        (caller, is_driver)
+    }
+
+    /// What is not for a caller that waits is for the driver from now on.
+    fn share(&self) {
+        self.has_caller.store(false, Ordering::Release);
+    }
+}
+
+impl Wake for OpWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        match self.take() {
+            (Some(caller), _) => caller.wake(),
+            (None, true) => {
+                if let Some(core) = self.core.upgrade() {
+                    core.is_ready(self.op);
+                }
+            }
+            (None, false) => {}
+        }
+    }
+}
+
+impl Core {
+    /// A session that is not connected yet.
+    pub(crate) fn new() -> Arc<Self> {
+        let core = Arc::new(Self {
+            state: Mutex::default(),
+            ready: Mutex::default(),
+            driver: Notify::new(),
+            changes: watch::Sender::new(()),
+        });
+        let entry = Entry::new(&core, SESSION, Arc::default());
+        core.lock().entries.insert(SESSION, entry);
+        core
+    }
+
+    /// A panic under the lock would be in code of this crate; what it left is as good as what it found.
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        Locked { core: self, state: Some(self.state.lock().unwrap_or_else(PoisonError::into_inner)) }
+    }
+
+    /// The state under its lock, with what has happened to the connection: right also for the first look after a pause.
+    pub(crate) fn look(self: &Arc<Self>) -> Locked<'_> {
+        let mut state = self.lock();
+        self.connection(&mut state);
+        state
+    }
+
+    fn ready(&self) -> MutexGuard<'_, Vec<Op>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_ready(&self, op: Op) {
+        self.ready().push(op);
+        self.driver.notify_one();
+    }
+
+    /// Numbers an acquisition, before its first event, so that a waker is there. It fails if its nodes have no room.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        state: &mut State,
+        draft: &Arc<Draft>,
+        progress: Option<Arc<Progress>>,
+    ) -> Result<Op, Error> {
+        let node_room = Some(state.budget.reserve_nodes(draft.node_bytes(state.root_bytes))?);
+        // The counter may come round to a call that is still there.
+        while state.next == SESSION || state.entries.contains_key(&state.next) {
+            state.next = state.next.wrapping_add(1);
+        }
+        let op = state.next;
+        state.next = state.next.wrapping_add(1);
+        state.entries.insert(op, Entry { progress, node_room, ..Entry::new(self, op, Arc::clone(draft)) });
+        Ok(op)
+    }
+
+    /// Handles an event. What it asks for is sent before this returns.
+    pub(crate) fn handle(self: &Arc<Self>, state: &mut State, event: Event) {
+        self.connection(state);
+        let life = state.machine.session;
+        state.machine.handle(now(), event);
+        if life != state.machine.session {
+            (state.after.is_driver, state.after.is_session) = (true, true);
+        }
+        self.act(state);
+    }
+
+    /// Handles what has happened to the connection. Of several changes only the last is known: there were others before it.
+    pub(crate) fn connection(self: &Arc<Self>, state: &mut State) {
+        while let Some(changed) = state.connection.as_mut().and_then(|watcher| watcher.changed().now_or_never()) {
+            self.changed(state, changed);
+        }
+    }
+
+    fn changed(self: &Arc<Self>, state: &mut State, changed: SessionState) {
+        state.after.is_session = true;
+        if state.machine.is_up {
+            state.epoch += 1;
+            state.machine.handle(now(), Event::Connection(Connection::Down));
+            self.act(state);
+        }
+        match changed {
+            SessionState::SyncConnected => {
+                state.machine.handle(now(), Event::Connection(Connection::Up));
+                self.act(state);
+            }
+            // A read-only server cannot take a lock.
+            SessionState::Disconnected | SessionState::ConnectedReadOnly => {}
+            SessionState::AuthFailed => {
+                state.is_refused = true;
+                self.expire(state);
+            }
+            SessionState::Expired | SessionState::Closed => self.expire(state),
+        }
+    }
+
+    /// The session is over: its requests, watches and timers go with it.
+    pub(crate) fn expire(self: &Arc<Self>, state: &mut State) {
+        // The client stays for all that ask for it.
+        state.connection = None;
+        state.drop_flights();
+        state.timers.clear();
+        state.limits.clear();
+        (state.epoch, state.generation) = (state.epoch + 1, state.generation + 1);
+        state.machine.handle(now(), Event::Connection(Connection::Expired));
+        if state.is_given {
+            let ended = || ended("it has expired, and an attached session is not renewed");
+            state.error.get_or_insert_with(ended);
+            state.machine.handle(now(), Event::Close);
+        }
+        self.act(state);
+        (state.after.is_driver, state.after.is_session) = (true, true);
+    }
+
+    /// The next session is there, or the first. `created`: it was created then, or later; of one that was given, nothing is known.
+    pub(crate) fn renew(self: &Arc<Self>, state: &mut State, client: Client, created: Option<Moment>) {
+        let session = client.session_id().0.cast_unsigned();
+        let timeout = micros(client.session_timeout());
+        (state.is_replaced, state.is_refused, state.was_connected) = (false, false, true);
+        (state.is_given, state.is_client_shared) = (created.is_none(), created.is_none());
+        // The root is `/`, and a chroot ends in none.
+        state.root_bytes = client.path().trim_end_matches('/').len();
+        let mut watcher = client.state_watcher();
+        let first = watcher.state();
+        (state.client, state.connection) = (Some(Arc::new(client)), Some(watcher));
+        state.timers.insert(Timer::SlowLook, now().plus(slow_look()));
+        state.machine.handle(now(), Event::Renewed { session, nonce: nonce(), created, timeout });
+        self.act(state);
+        // What has happened since it connected is seen now.
+        if first != SessionState::SyncConnected {
+            self.changed(state, first);
+        }
+        (state.after.is_driver, state.after.is_session) = (true, true);
+    }
+
+    fn act(self: &Arc<Self>, state: &mut State) {
+        loop {
+            let actions: Vec<Action> = state.machine.actions().collect();
+            if actions.is_empty() {
+                break;
+            }
+            for action in actions {
+                match action {
+                    Action::Send(ask) => self.send(state, ask),
+                    Action::Unwatch(watch) => state.unwatch(&watch),
+                    // Nothing but we removes the nodes of a session that goes on.
+                    Action::Timer(Timer::CloseBy, _) if state.is_given => {}
+                    Action::Timer(timer, at) => state.set(timer, at),
+                    Action::Wake(op) => state.wake_all(op),
+                    Action::Placed(op) => state.placed(op),
+                    Action::Replace => {
+                        state.is_replaced = true;
+                        // What is under way belongs to no session of ours.
+                        state.drop_flights();
+                        state.after.is_driver = true;
+                    }
+                    Action::End { is_clean } => {
+                        state.ended.get_or_insert(is_clean);
+                        (state.after.is_driver, state.after.is_session) = (true, true);
+                    }
+                }
+            }
+        }
+        let leaving = state.machine.leaving.len();
+        if state.in_cleanup.len() != leaving {
+            state.in_cleanup.resize_with(leaving, InCleanup::begin);
+        }
+    }
+
+    fn send(self: &Arc<Self>, state: &mut State, ask: Ask) {
+        let Some(client) = state.client.clone() else { return };
+        let op = ask.op().unwrap_or(SESSION);
+        let czxid = state.machine.op(op).map_or(0, |one| one.czxid.0);
+        let room = state.reserve_watch(op, &ask);
+        if room.is_ok() {
+            telemetry::requested(wire::name(&ask));
+        }
+        let entry = state.entries.entry(op).or_insert_with(|| Entry::new(self, op, Arc::default()));
+        let (mut answer, room) = match (room, &ask) {
+            (Err(outcome), _) => (std::future::ready(outcome.into()).boxed(), None),
+            (Ok(None), Ask::WatchOwn { path, name, .. }) => {
+                (wire::look(&client, &state.paths, *path, *name), None)
+            }
+            (Ok(room), _) => (wire::send(&client, &mut state.paths, &ask, &entry.draft, czxid), room),
+        };
+        // The first poll sends it. No server has answered so early, but it may have failed.
+        let waker = Waker::from(Arc::clone(&entry.waker));
+        let answered = answer.poll_unpin(&mut Context::from_waker(&waker));
+        let has_failed = answered.is_ready();
+        if let Poll::Ready(answered) = answered {
+            answer = std::future::ready(answered).boxed();
+        }
+        let (epoch, generation) = (state.epoch, state.generation);
+        entry.flights.push_back(Flight { ask, sent: now(), epoch, generation, answer, room });
+        if has_failed {
+            state.wake(op);
+        }
+    }
+
+    /// Reads what has come for an acquisition, until nothing is ready.
+    pub(crate) fn poll(self: &Arc<Self>, op: Op, reader: Reader) {
+        loop {
+            let mut state = self.look();
+            let State { entries, reading, .. } = &mut *state;
+            let Some(entry) = entries.get_mut(&op) else { return };
+            *reading = (reader == Reader::Caller).then_some(op);
+            let waker = Waker::from(Arc::clone(&entry.waker));
+            let mut cx = Context::from_waker(&waker);
+            match entry.next(&mut cx) {
+                Some(Next::Fired((watch, is_deleted))) => {
+                    self.handle(&mut state, Event::Fired { watch, is_deleted })
+                }
+                Some(Next::Answered(flight, answered)) => self.answered(&mut state, flight, answered),
+                None => {
+                    state.reading = None;
+                    return;
+                }
+            }
+            state.reading = None;
+        }
+    }
+
+    fn answered(self: &Arc<Self>, state: &mut State, flight: Flight, mut answered: Answered) {
+        let Flight { ask, sent, epoch, generation, room, .. } = flight;
+        self.connection(state);
+        state.is_orphaned |= answered.is_orphaned;
+        state.after.is_driver |= state.is_orphaned;
+        if generation != state.generation {
+            return;
+        }
+        let op = ask.op().unwrap_or(SESSION);
+        if let Ask::List { path, .. } = &ask {
+            state.refused.remove(path);
+            self.read_creates(state, *path);
+        }
+        if let Some(entry) = state.entries.get_mut(&op) {
+            entry.bound(&ask, &mut answered);
+            if matches!(answered.outcome, Outcome::Created { .. }) {
+                // What was lost before is no reason any more.
+                entry.refusal = None;
+                entry.asked_back.clear();
+            }
+            match (answered.refusal.take(), &ask) {
+                (Some(refusal), Ask::List { path, .. }) => drop(state.refused.insert(*path, refusal)),
+                (Some(refusal), _) => entry.refusal = Some(refusal),
+                (None, Ask::WatchOwn { path, name, .. })
+                    if answered.outcome == Outcome::Refused && answered.data.is_none() && !entry.is_unwatched =>
+                {
+                    entry.is_unwatched = true;
+                    state.after.unwatched.push(names::own(&state.paths.text(*path), *name));
+                }
+                (None, _) => {}
+            }
+        }
+        state.count_nodes(op, &ask, &answered.outcome);
+        if let (Ask::List { path, .. }, Some(texts)) = (&ask, answered.texts) {
+            state.paths.listed(*path, texts);
+        }
+        match (answered.data, state.holder(op), &ask) {
+            (Some(data), Some(holder), _) => state.after.seen.push((holder, data)),
+            (Some(data), None, Ask::WatchOwn { name, .. }) => {
+                if let Some(entry) = state.entries.get_mut(&op) {
+                    entry.saw(*name, &data);
+                }
+            }
+            _ => {}
+        }
+        match answered.watcher {
+            Some(_) if room.is_none() && matches!(ask, Ask::WatchOwn { .. }) => {
+                // Its room was given to another.
+                answered.outcome = Outcome::Refused;
+                state.look_soon();
+            }
+            Some(watcher) => state.watch(&ask, watcher, room),
+            None => {}
+        }
+        let is_stale = epoch != state.epoch;
+        self.handle(state, Event::Answer { ask, sent, is_stale, outcome: answered.outcome });
+    }
+
+    /// Reads the answers to the creates of those that share a listing. They have come before it, perhaps to callers that have not
+    /// looked yet, and without them it would serve nobody else.
+    fn read_creates(self: &Arc<Self>, state: &mut State, path: Path) {
+        let look = state.machine.rows.get(&path).and_then(|row| row.look.as_ref());
+        for op in look.map(|look| look.ops.clone()).unwrap_or_default() {
+            let is_create = |first: &Flight| matches!(first.ask, Ask::Create { .. });
+            let Some(entry) =
+                state.entries.get_mut(&op).filter(|entry| entry.flights.front().is_some_and(is_create))
+            else {
+                continue;
+            };
+            let waker = Waker::from(Arc::clone(&entry.waker));
+            if let Some((flight, answered)) = entry.answered(&mut Context::from_waker(&waker)) {
+                self.answered(state, flight, answered);
+            }
+        }
+    }
+
+    /// The driver reads from now on, and what nobody awaits is left to it.
+    pub(crate) fn leave_to_driver(&self, op: Op) {
+        let mut state = self.lock();
+        let Some(entry) = state.entries.get(&op) else { return };
+        entry.waker.share();
+        entry.waker.caller.take();
+        if entry.is_empty() {
+            state.forget(op);
+        } else {
+            state.after.ready.push(op);
+        }
+    }
+
+    /// Polls what nobody awaits. Returns whether there was anything.
+    pub(super) fn poll_ready(self: &Arc<Self>) -> bool {
+        let ready = std::mem::take(&mut *self.ready());
+        let has_any = !ready.is_empty();
+        for op in ready {
+            self.poll(op, Reader::Driver);
+            self.lock().forget(op);
+        }
+        has_any
+    }
+
+    /// Reads what is late, from now on: a caller may keep its call and not poll it, and others wait for its listing.
+    /// Returns whether there was anything.
+    pub(super) fn poll_late(self: &Arc<Self>) -> bool {
+        let state = self.lock();
+        let limit = now().minus(state.machine.timeout.0 / 8);
+        let is_late = |entry: &Entry| entry.flights.front().is_some_and(|first| first.sent < limit);
+        let late = state.entries.iter().filter(|(_, entry)| is_late(entry));
+        let late: Vec<Op> = late.inspect(|(_, entry)| entry.waker.share()).map(|(op, _)| *op).collect();
+        drop(state);
+        let has_any = !late.is_empty();
+        late.into_iter().for_each(|op| self.poll(op, Reader::Driver));
+        has_any
+    }
+
+    /// Fires the timers that are due; returns when to look again: at the next of them, or at the next beat.
+    pub(super) fn fire_timers(self: &Arc<Self>) -> Moment {
+        let mut state = self.lock();
+        loop {
+            let at_once = now();
+            if let Some((_, op)) = state.limits.first().copied().filter(|(at, _)| *at <= at_once) {
+                state.limits.pop_first();
+                self.handle(&mut state, Event::Limit(op));
+                continue;
+            }
+            let beat = at_once.plus(state.beat());
+            let first = state.timers.iter().min_by_key(|(_, at)| **at).map(|(timer, at)| (*timer, *at));
+            let Some((timer, _)) = first.filter(|(_, at)| *at <= at_once) else {
+                let limit = state.limits.first().map_or(beat, |(at, _)| *at);
+                state.wakes_at = first.map_or(beat, |(_, at)| at.min(beat)).min(limit);
+                return state.wakes_at;
+            };
+            state.timers.remove(&timer);
+            if timer == Timer::SlowLook {
+                let State { paths, machine, .. } = &mut *state;
+                paths.retain(machine);
+                state.set(timer, now().plus(slow_look()));
+            }
+            self.handle(&mut state, Event::Timer(timer));
+        }
+    }
+
+    /// Leaves the nodes out of a listing that this session deletes, or that nobody wants any more. `deletes`: the latter are
+    /// deleted.
+    pub(crate) fn without_abandoned(
+        self: &Arc<Self>,
+        path: &str,
+        names: Vec<String>,
+        deletes: bool,
+    ) -> Vec<String> {
+        let parsed: Vec<_> = names.into_iter().map(|text| (names::parse(&text), text)).collect();
+        let mut state = self.look();
+        let path = state.paths.number(path);
+        let (mut stay, mut abandoned) = (Vec::with_capacity(parsed.len()), Vec::new());
+        for (name, text) in parsed {
+            match name {
+                Some(name) if state.machine.leaving.contains_key(&(path, name)) => {}
+                Some(name) if state.machine.is_abandoned(path, name) => abandoned.push(name),
+                _ => stay.push(text),
+            }
+        }
+        if deletes && state.machine.is_up {
+            state.machine.delete_abandoned(path, abandoned);
+            self.act(&mut state);
+        }
+        stay
+    }
+
+    /// Makes the room for a watch at least that of `node`, which is `parent` or below it. `false`: the name is too long for a
+    /// watch. A caller that has room keeps it, and is not refused for the little more that another name takes.
+    pub(crate) fn reserve_watch(
+        self: &Arc<Self>,
+        room: &mut Option<Room>,
+        parent: &str,
+        node: &str,
+    ) -> Result<bool, Error> {
+        if node.len() > names::longest(parent) + LONGER_NAME {
+            return Ok(false);
+        }
+        let state = self.lock();
+        state.budget.reserve_watch(room, state.root_bytes + node.len())?;
+        Ok(true)
+    }
+
+    /// A watch has found that the runtime of the client is gone.
+    pub(crate) fn found_orphaned(&self) {
+        let mut state = self.lock();
+        (state.is_orphaned, state.after.is_driver) = (true, true);
+    }
+}
+
+/// How long to wait until the next look without an event, in microseconds.
+pub(crate) fn slow_look() -> u64 {
+    // Sessions that were connected at the same time do not look at the same time.
+    SLOW_LOOK + nonce() % (SLOW_LOOK / 2)
+}
+
+/// The upper half of the guids of a session's nodes.
+pub(crate) fn nonce() -> u64 {
+    uuid::Uuid::new_v4().as_u64_pair().0
+}
+
+impl Entry {
+    fn new(core: &Arc<Core>, op: Op, draft: Arc<Draft>) -> Self {
+        let waker = OpWaker {
+            op,
+            core: Arc::downgrade(core),
+            caller: AtomicWaker::new(),
+            has_caller: AtomicBool::new(false),
+        };
+        Self {
+            flights: VecDeque::new(),
+            watches: Vec::new(),
+            fired: None,
+            draft,
+            waker: Arc::new(waker),
+            progress: None,
+            holder: None,
+            refusal: None,
+            node_room: None,
+            watch_room: None,
+            has_waited: false,
+            throttled: HashMap::new(),
+            asked_back: Vec::new(),
+            is_unwatched: false,
+        }
+    }
+
+    /// What has come next. The deletion of the own node is first, because without the node there is no turn. Answers are before the
+    /// other events: a turn rests on what they have shown.
+    fn next(&mut self, cx: &mut Context<'_>) -> Option<Next> {
+        loop {
+            if let Some(own) = self.next_fired(cx, is_own) {
+                return Some(Next::Fired(own));
+            }
+            if let Some((flight, answered)) = self.answered(cx) {
+                return Some(Next::Answered(flight, answered));
+            }
+            if let Some(fired) = self.fired.take() {
+                return Some(Next::Fired(fired));
+            }
+            // What was dispatched before it may have come since: it is looked for once more.
+            self.fired = Some(self.next_fired(cx, |_| true)?);
+        }
+    }
+
+    fn next_fired(&mut self, cx: &mut Context<'_>, is_wanted: impl Fn(&Watch) -> bool) -> Option<Fired> {
+        let mut wanted = self.watches.iter_mut().enumerate().filter(|(_, one)| is_wanted(&one.watch));
+        let (at, is_deleted) = wanted.find_map(|(at, one)| match one.fires.poll_unpin(cx) {
+            Poll::Ready(is_deleted) => Some((at, is_deleted)),
+            Poll::Pending => None,
+        })?;
+        Some((self.watches.remove(at).watch, is_deleted))
+    }
+
+    /// The first request, if its answer is there.
+    fn answered(&mut self, cx: &mut Context<'_>) -> Option<(Flight, Answered)> {
+        match self.flights.front_mut()?.answer.poll_unpin(cx) {
+            Poll::Ready(answered) => Some((self.flights.pop_front()?, answered)),
+            Poll::Pending => None,
+        }
+    }
+
+    /// A request that is throttled again and again, or refused in an odd way, is refused in the end.
+    fn bound(&mut self, ask: &Ask, answered: &mut Answered) {
+        let is_odd = answered.outcome == Outcome::Odd && matches!(ask, Ask::Delete { .. });
+        if !answered.is_throttled && !is_odd {
+            self.throttled.remove(&discriminant(ask));
+            if answered.outcome == Outcome::Odd && matches!(ask, Ask::List { .. }) {
+                answered.outcome = Outcome::Refused;
+            }
+            return;
+        }
+        let count = self.throttled.entry(discriminant(ask)).or_default();
+        *count = count.saturating_add(1);
+        let is_over = *count >= if is_odd { MOST_ODD } else { MOST_THROTTLED };
+        answered.outcome = match ask {
+            // Some servers have done it all the same, and lost creates are still to be looked for.
+            Ask::Create { .. } | Ask::List { .. } if is_over => Outcome::Odd,
+            Ask::Prove { .. } | Ask::Replace { .. } if is_over => Outcome::Refused,
+            Ask::Delete { .. } if is_over && is_odd => Outcome::Refused,
+            _ => Outcome::Unknown,
+        };
+    }
+
+    /// Notes whether somebody asks for the lock in the data of a node.
+    fn saw(&mut self, name: Name, data: &[u8]) {
+        self.asked_back.retain(|asked| *asked != name);
+        if data == REVOKE {
+            self.asked_back.push(name);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.flights.is_empty() && self.watches.is_empty() && self.fired.is_none()
+    }
+}
+
+fn is_own(watch: &Watch) -> bool {
+    matches!(watch, Watch::Own(..))
+}
+
+impl State {
+    /// The caller of an acquisition, which is woken from now on.
+    pub(super) fn await_op(&mut self, op: Op, waker: &Waker) {
+        if let Some(entry) = self.entries.get(&op) {
+            entry.waker.caller.register(waker);
+            entry.waker.has_caller.store(true, Ordering::Release);
+        }
+    }
+
+    /// The acquisition is held, and `holder` learns of what becomes of it. `until`: it lasts no longer.
+    pub(crate) fn set_holder(&mut self, op: Op, holder: Weak<dyn Holder>, until: Option<Moment>) {
+        if let Some(entry) = self.entries.get_mut(&op) {
+            if !std::mem::take(&mut entry.asked_back).is_empty() {
+                self.after.seen.extend(holder.upgrade().map(|holder| (holder, REVOKE.to_vec())));
+            }
+            entry.holder = Some(holder);
+        }
+        if let Some(until) = until {
+            self.limits.insert((until, op));
+            self.after.is_driver |= until < self.wakes_at;
+        }
+    }
+
+    /// The handle of an acquisition is gone, and its time limit with it.
+    pub(super) fn forget_limit(&mut self, op: Op) {
+        if !self.limits.is_empty() {
+            self.limits.retain(|(_, one)| *one != op);
+        }
+    }
+
+    /// Why an acquisition was refused.
+    pub(crate) fn take_refusal(&mut self, op: Op) -> Option<Error> {
+        let own = self.entries.get_mut(&op).and_then(|entry| entry.refusal.take());
+        let queues = self.machine.op(op).into_iter().flat_map(|one| &one.queues);
+        // A listing is for several calls, and one of them has asked for it.
+        own.or_else(|| queues.filter_map(|queue| self.refused.get(&queue.path).cloned()).next())
+    }
+
+    /// The texts of an acquisition's nodes.
+    pub(crate) fn nodes(&self, op: Op) -> Vec<String> {
+        let queues = self.machine.op(op).into_iter().flat_map(|one| &one.queues);
+        let named = queues.filter_map(|queue| Some(names::own(&self.paths.text(queue.path), queue.name?)));
+        named.collect()
+    }
+
+    /// The texts of all nodes that may be there.
+    pub(super) fn all_nodes(&self) -> Vec<String> {
+        let own = self.machine.ops().flat_map(|(op, _)| self.nodes(op));
+        let leaving = self.machine.leaving.keys().map(|(path, name)| names::own(&self.paths.text(*path), *name));
+        own.chain(leaving).collect()
+    }
+
+    /// The time between two looks at whether the process runs, in microseconds.
+    pub(super) fn beat(&self) -> u64 {
+        (self.machine.timeout.0 / 16).clamp(1_000, LONGEST_BEAT)
+    }
+
+    /// How many holds there are, with those that are being released.
+    pub(crate) fn hold_count(&self) -> usize {
+        self.machine.ops().filter(|(_, one)| one.stage.is_hold()).count()
+    }
+
+    /// Whether there is a ZooKeeper session, connected or not.
+    pub(crate) fn has_session(&self) -> bool {
+        self.connection.is_some()
+    }
+
+    pub(crate) fn has_chroot(&self) -> bool {
+        self.root_bytes > 0
+    }
+
+    /// The servers refuse the credentials with which a session is wanted.
+    pub(super) fn credentials_are_refused(&mut self) {
+        self.after.is_session |= !std::mem::replace(&mut self.is_refused, true);
+    }
+
+    /// Drops everything that keeps the ZooKeeper session open, except for the client itself, which is to be dropped when the
+    /// state is unlocked.
+    pub(crate) fn give_client_up(&mut self) -> Option<Arc<Client>> {
+        self.is_replaced = false;
+        self.drop_flights();
+        self.client.take()
+    }
+
+    /// The task ends.
+    pub(super) fn close(&mut self, closing: Closing) {
+        self.ended.get_or_insert(false);
+        self.closing.get_or_insert(closing);
+        self.connection = None;
+        self.entries.clear();
+        self.timers.clear();
+        self.limits.clear();
+        self.in_cleanup.clear();
+        self.after.is_session = true;
+    }
+
+    /// Drops the requests and watches of the session, and the entries of what nobody has any more.
+    fn drop_flights(&mut self) {
+        self.budget.session_over();
+        for (op, entry) in &mut self.entries {
+            entry.flights.clear();
+            entry.watches.clear();
+            (entry.fired, entry.watch_room) = (None, None);
+            entry.throttled.clear();
+            entry.asked_back.clear();
+            // Waiters create their nodes again.
+            let waits = self.machine.op(*op).is_some_and(|one| matches!(one.stage, Stage::Queuing(_)));
+            if waits && entry.node_room.is_none() {
+                entry.node_room = Some(self.budget.reserve_nodes_again(entry.draft.node_bytes(self.root_bytes)));
+            }
+        }
+        self.entries.retain(|op, _| *op == SESSION || self.machine.op(*op).is_some());
+    }
+
+    /// Nobody has this acquisition any more, and nothing of it is under way.
+    fn forget(&mut self, op: Op) {
+        let is_empty = self.entries.get(&op).is_some_and(Entry::is_empty);
+        let leaves = || self.machine.leaving.keys().any(|(_, name)| name.guid_op() == op);
+        if op != SESSION && is_empty && self.machine.op(op).is_none() && !leaves() {
+            self.entries.remove(&op);
+        }
+    }
+
+    fn set(&mut self, timer: Timer, at: Moment) {
+        let before = self.timers.entry(timer).or_insert(at);
+        *before = if matches!(timer, Timer::Late(_)) { at.max(*before) } else { at.min(*before) };
+        self.after.is_driver |= at < self.wakes_at;
+    }
+
+    fn wake(&mut self, op: Op) {
+        let Some(entry) = self.entries.get(&op).filter(|_| self.reading != Some(op)) else { return };
+        match entry.waker.take() {
+            (Some(caller), _) => self.after.wakers.push(caller),
+            (None, true) => self.after.ready.push(op),
+            (None, false) => {}
+        }
+    }
+
+    /// Wakes the caller of an acquisition, and reports to its hold.
+    fn wake_all(&mut self, op: Op) {
+        self.wake(op);
+        let stage = self.machine.op(op).map(|one| one.stage);
+        if let Some(entry) = self.entries.get_mut(&op).filter(|_| !matches!(stage, Some(Stage::Queuing(_)))) {
+            // It waits no more.
+            entry.watch_room = None;
+        }
+        if let (Some(holder), Some(state)) = (self.holder(op), self.machine.state(now(), op)) {
+            self.after.changed.push((holder, state));
+        }
+    }
+
+    fn placed(&mut self, op: Op) {
+        let entry = self.entries.get_mut(&op);
+        // One that is yet to ask for its first watch may be turned away.
+        let is_placed = self.machine.op(op).is_some_and(|one| one.queues.iter().all(Queue::is_placed));
+        let progress = entry.and_then(|entry| {
+            entry.has_waited |= is_placed;
+            entry.progress.clone()
+        });
+        if let (Some(progress), Some(one)) = (progress, self.machine.op(op)) {
+            self.after.placed.push((progress, one.ahead()));
+        }
+    }
+
+    fn holder(&self, op: Op) -> Option<Arc<dyn Holder>> {
+        self.entries.get(&op)?.holder.as_ref()?.upgrade()
+    }
+
+    /// The connection that is watched, for the driver to wait on.
+    pub(super) fn connection_watcher(&self) -> Option<StateWatcher> {
+        self.connection.clone()
+    }
+
+    fn watch(&mut self, ask: &Ask, watcher: OneshotWatcher, room: Option<Room>) {
+        // The client's watcher panics when the runtime of its session is dropped under it. Then it never fires.
+        let fires = AssertUnwindSafe(watcher.changed()).catch_unwind().then(async |event| match event {
+            Ok(event) => event.event_type == EventType::NodeDeleted,
+            Err(_) => std::future::pending().await,
+        });
+        let fires = fires.boxed();
+        let (watch, op) = match *ask {
+            Ask::Watch { op, path, name } => (Watch::Predecessor(op, path, name), op),
+            Ask::WatchOwn { op, path, name } => (Watch::Own(op, path, name), op),
+            Ask::List { path, .. } => (Watch::Path(path), SESSION),
+            _ => return,
+        };
+        if let Some(entry) = self.entries.get_mut(&op) {
+            entry.watches.push(Watching { watch, fires, _room: room });
+            // It has to be polled once.
+            self.wake(op);
+        }
+    }
+
+    /// The bytes of the path of a node of ours, as the servers count them.
+    fn node_bytes(&self, path: Path, name: Name) -> usize {
+        self.root_bytes + names::own(&self.paths.text(path), name).len()
+    }
+
+    /// The bytes of the path that is watched.
+    fn watch_bytes(&self, ask: &Ask) -> usize {
+        let bytes = match *ask {
+            Ask::WatchOwn { path, name, .. } => return self.node_bytes(path, name),
+            Ask::Watch { path, name, .. } => self.paths.node(path, name).map_or(0, |node| node.len()),
+            Ask::List { path, watches: true, .. } => self.paths.text(path).len(),
+            _ => 0,
+        };
+        self.root_bytes + bytes
+    }
+
+    /// Takes the room for the watch that a request sets, if it needs room of its own. An error is the answer to a request that is
+    /// not sent.
+    fn reserve_watch(&mut self, op: Op, ask: &Ask) -> Result<Option<Room>, Outcome> {
+        let bytes = self.watch_bytes(ask);
+        match ask {
+            Ask::Watch { path, .. } => {
+                let most = self.root_bytes + names::longest(&self.paths.text(*path)) + LONGER_NAME;
+                if let Some(entry) = self.entries.get_mut(&op).filter(|_| bytes <= most) {
+                    // From the start it is that of the waiter's longest node.
+                    let wanted = bytes.max(self.root_bytes + entry.draft.longest_node());
+                    let may_refuse = entry.watch_room.is_none() && !entry.has_waited;
+                    let mut room = entry.watch_room.take();
+                    self.make_room(wanted.saturating_sub(room.as_ref().map_or(0, |room| room.bytes)));
+                    let reserved = self.budget.reserve_watch(&mut room, wanted);
+                    let Some(entry) = self.entries.get_mut(&op) else { return Ok(None) };
+                    entry.watch_room = room;
+                    match reserved {
+                        Ok(()) => return Ok(None),
+                        Err(full) if may_refuse => {
+                            entry.refusal = Some(full);
+                            return Err(Outcome::Full);
+                        }
+                        // A waiter that has waited is not refused any more.
+                        Err(_) => {}
+                    }
+                }
+                self.look_soon();
+                Err(Outcome::Refused)
+            }
+            Ask::WatchOwn { .. } => {
+                let room = self.budget.reserve_spare_watch(bytes);
+                if room.is_none() {
+                    self.look_soon();
+                }
+                Ok(room)
+            }
+            Ask::List { watches: true, .. } => Ok(Some(self.budget.add_watch(bytes))),
+            _ => Ok(None),
+        }
+    }
+
+    /// Makes room for the one watch of a waiter: others watch their own nodes meanwhile, without which they can do.
+    fn make_room(&mut self, bytes: usize) {
+        let Self { entries, machine, budget, .. } = self;
+        let mut has_taken = false;
+        for (op, entry) in entries {
+            if budget.has_room_for_watch(bytes) {
+                break;
+            }
+            if !machine.op(*op).is_some_and(|one| matches!(one.stage, Stage::Queuing(_))) {
+                continue;
+            }
+            for Watching { watch, .. } in entry.watches.extract_if(.., |one| is_own(&one.watch)) {
+                has_taken = true;
+                if let Watch::Own(op, path, name) = watch {
+                    machine.own_unwatched(op, path, name);
+                }
+            }
+            // Those that are not set yet are not kept.
+            for flight in entry.flights.iter_mut().filter(|flight| matches!(flight.ask, Ask::WatchOwn { .. })) {
+                flight.room = None;
+            }
+        }
+        if has_taken {
+            self.look_soon();
+        }
+    }
+
+    /// What is not watched is looked at more often.
+    fn look_soon(&mut self) {
+        self.set(Timer::SlowLook, now().plus(self.machine.timeout.0 / 3));
+    }
+
+    fn unwatch(&mut self, watch: &Watch) {
+        let op = match *watch {
+            Watch::Path(_) => SESSION,
+            Watch::Predecessor(op, ..) | Watch::Own(op, ..) => op,
+        };
+        if let Some(entry) = self.entries.get_mut(&op) {
+            entry.watches.retain(|one| one.watch != *watch);
+        }
+    }
+
+    /// Keeps the account of the nodes that stand.
+    fn count_nodes(&mut self, op: Op, ask: &Ask, outcome: &Outcome) {
+        match (ask, outcome) {
+            (Ask::Create { spec, .. }, Outcome::Created { names, .. }) => {
+                for ((path, _), name) in spec.queues.iter().zip(names.iter()) {
+                    let bytes = self.node_bytes(*path, *name);
+                    self.budget.created(*path, *name, bytes);
+                }
+                if let Some(entry) = self.entries.get_mut(&op) {
+                    entry.node_room = None;
+                }
+            }
+            (Ask::Delete { nodes, .. }, Outcome::Done | Outcome::NoNode)
+                if *outcome == Outcome::Done || nodes.len() == 1 =>
+            {
+                nodes.iter().for_each(|(path, name)| self.budget.deleted(*path, *name));
+            }
+            (Ask::Replace { path, name, guid, .. }, Outcome::Created { .. } | Outcome::Exists) => {
+                let reader = name.reader(*guid);
+                let bytes = self.node_bytes(*path, reader);
+                self.budget.deleted(*path, *name);
+                self.budget.created(*path, reader, bytes);
+            }
+            _ => {}
+        }
+    }
+}

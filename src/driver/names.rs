@@ -1,0 +1,296 @@
+//! Owns the texts of names and paths, which the machine knows by numbers, and what is remembered of each path.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use uuid::Uuid;
+use uuid::fmt::Hyphenated;
+
+use crate::machine::{Admission, Kind, Ledger, Listing, Machine, Name, Op, Path};
+use crate::queue::order::{self, is_before_zero};
+
+/// What is in front of the guid in the names that we make.
+const PREFIX: &str = "_c_";
+
+/// The path of a node of ours without its number.
+pub(super) fn prefix(path: &str, guid: u128, kind: Kind) -> String {
+    format!("{path}/{PREFIX}{}{}", Uuid::from_u128(guid).as_hyphenated(), kind.separator())
+}
+
+/// The path of a node of ours.
+pub(super) fn own(path: &str, name: Name) -> String {
+    format!("{}{:010}", prefix(path, name.guid, name.kind), name.number)
+}
+
+/// The bytes of the longest path that a node of ours may have there.
+pub(super) fn longest(path: &str) -> usize {
+    path.len() + 1 + PREFIX.len() + Hyphenated::LENGTH + Kind::Read.separator().len() + "-2147483648".len()
+}
+
+/// Takes the name of a contender apart; none if it is not one.
+pub(super) fn parse(text: &str) -> Option<Name> {
+    let order::Name { kind, number, .. } = order::Name::parse(text)?;
+    Some(Name { number, guid: guid(text, kind), kind })
+}
+
+/// The guid in a name like ours. Any other gets a number from its text, which no session of ours has in front of its
+/// guids.
+fn guid(text: &str, kind: Kind) -> u128 {
+    let own = || {
+        let (uuid, rest) = text.strip_prefix(PREFIX)?.split_at_checked(Hyphenated::LENGTH)?;
+        // The name is made of the guid again, so it must be spelled as we spell it.
+        let is_number = rest.strip_prefix(kind.separator())?.len() <= "-2147483648".len();
+        let is_ours = is_number && !uuid.bytes().any(|byte| byte.is_ascii_uppercase());
+        Uuid::try_parse(uuid).ok().filter(|_| is_ours)
+    };
+    let other = || BuildHasherDefault::<DefaultHasher>::default().hash_one(text).into();
+    own().map_or_else(other, |uuid| uuid.as_u128())
+}
+
+/// The upper half of a guid, which all nodes of one session have in common.
+pub(super) fn nonce(guid: u128) -> u64 {
+    (guid >> 64) as u64
+}
+
+/// Which czxids the order of a listing needs that numbers alone do not show: those of the nodes at the end of the
+/// counter, as far as a node of ours there waits for them, and all of them if there are nodes from after the counter
+/// came to 0 again.
+pub(super) fn needs_czxid(names: &[Name], nonce: u64) -> impl Fn(Name) -> bool {
+    let mut zone = names.iter().filter(|name| name.is_in_zone());
+    let is_alone = zone.clone().nth(1).is_none();
+    let is_mixed = names.iter().any(|name| !name.is_in_zone());
+    let mut own: Vec<Kind> = Vec::new();
+    while let Some(name) = zone.find(|name| self::nonce(name.guid) == nonce && !own.contains(&name.kind)) {
+        own.push(name.kind);
+    }
+    move |name| {
+        let is_ours = self::nonce(name.guid) == nonce;
+        let is_awaited = is_ours || own.iter().any(|kind| kind.waits_for(name.kind));
+        name.is_in_zone() && !is_alone && (is_awaited || is_mixed && is_before_zero(name.number))
+    }
+}
+
+/// A listing, in the order of its contenders.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Texts {
+    pub(super) names: Listing,
+    texts: Arc<[String]>,
+}
+
+impl Texts {
+    /// Puts contenders in their order.
+    pub(super) fn new(mut contenders: Vec<(Name, String)>, czxids: &HashMap<Name, i64>) -> Self {
+        order::sort(&mut contenders, |(name, text)| (name.number, czxids.get(name).copied(), text));
+        let (names, texts): (Vec<Name>, Vec<String>) = contenders.into_iter().unzip();
+        Self { names: names.into(), texts: texts.into() }
+    }
+
+    fn text(&self, name: Name) -> Option<&str> {
+        let at = self.names.iter().position(|one| *one == name)?;
+        self.texts.get(at).map(String::as_str)
+    }
+}
+
+/// What requests have found out about a path.
+#[derive(Debug, Default)]
+pub(super) struct Notes(Mutex<Noted>);
+
+#[derive(Debug, Default)]
+pub(super) struct Noted {
+    /// Of nodes at the end of the counter. One may be that of an older node of the same name.
+    pub(super) czxids: HashMap<Name, i64>,
+    /// Counts the creates here that began before the path was there.
+    pub(super) made: u64,
+    /// The last of them.
+    pub(super) last: Option<Made>,
+}
+
+/// A create that began before the path was there. A listing that was sent with it shows less.
+#[derive(Clone, Debug)]
+pub(super) struct Made {
+    pub(super) op: Op,
+    /// What it created, if no other contender was there, and how many other children were.
+    pub(super) alone: Option<(Vec<Name>, u32)>,
+}
+
+impl Notes {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Noted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Lock paths, by the numbers that the machine has for them.
+#[derive(Debug, Default)]
+pub(crate) struct Paths {
+    known: HashMap<Path, Known>,
+    numbers: HashMap<Arc<str>, Path>,
+    /// No number is given twice.
+    next: Path,
+    /// Those that nobody used at the last look.
+    unused: HashSet<Path>,
+    /// The upper half of the guids of this session's nodes.
+    pub(super) nonce: u64,
+    /// The session that the forms of creates were answered in: without parents, and with.
+    pub(super) answered: (i64, Arc<[std::sync::atomic::AtomicBool; 2]>),
+}
+
+#[derive(Debug)]
+struct Known {
+    text: Arc<str>,
+    /// The last listing, for the names of other clients.
+    listed: Texts,
+    notes: Arc<Notes>,
+}
+
+impl Paths {
+    pub(super) fn number(&mut self, text: &str) -> Path {
+        if let Some(number) = self.numbers.get(text) {
+            self.unused.remove(number);
+            return *number;
+        }
+        // The counter may come round to a path that is still there.
+        while self.known.contains_key(&self.next) {
+            self.next = self.next.wrapping_add(1);
+        }
+        let (number, text) = (self.next, Arc::<str>::from(text));
+        self.next = self.next.wrapping_add(1);
+        let known = Known { text: Arc::clone(&text), listed: Texts::default(), notes: Arc::default() };
+        self.known.insert(number, known);
+        self.numbers.insert(text, number);
+        number
+    }
+
+    pub(super) fn text(&self, path: Path) -> Arc<str> {
+        self.known.get(&path).map_or_else(|| "/".into(), |known| Arc::clone(&known.text))
+    }
+
+    pub(super) fn notes(&self, path: Path) -> Arc<Notes> {
+        self.known.get(&path).map(|known| Arc::clone(&known.notes)).unwrap_or_default()
+    }
+
+    pub(super) fn listed(&mut self, path: Path, texts: Texts) {
+        if let Some(known) = self.known.get_mut(&path) {
+            known.listed = texts;
+        }
+    }
+
+    /// The path of a node that the last listing showed; none if it did not.
+    pub(super) fn node(&self, path: Path, name: Name) -> Option<String> {
+        let known = self.known.get(&path)?;
+        Some(format!("{}/{}", known.text, known.listed.text(name)?))
+    }
+
+    /// Forgets the paths that nobody has used since the last look but one: an answer may still come for one that was
+    /// used lately.
+    pub(super) fn retain(&mut self, machine: &Machine<Ledger>) {
+        let mut used: HashSet<Path> = machine.rows.keys().copied().collect();
+        let mut named: HashSet<Name> = HashSet::new();
+        for one in machine.ops.values() {
+            used.extend(one.queues.iter().map(|queue| queue.path));
+            named.extend(one.queues.iter().filter_map(|queue| queue.name));
+            if let Admission::Room { turn: Some(turn), .. } = one.spec.admission {
+                used.insert(turn);
+            }
+        }
+        for (path, name) in machine.leaving.keys() {
+            used.insert(*path);
+            named.insert(*name);
+        }
+        let nonce = self.nonce;
+        for known in self.known.values() {
+            // Those of others go when they are not listed.
+            let is_kept = |name: &Name| self::nonce(name.guid) != nonce || named.contains(name);
+            known.notes.lock().czxids.retain(|name, _| is_kept(name));
+        }
+        let before = std::mem::take(&mut self.unused);
+        self.unused = self.known.keys().filter(|path| !used.contains(path)).copied().collect();
+        for path in self.unused.intersection(&before) {
+            if let Some(known) = self.known.remove(path) {
+                self.numbers.remove(&known.text);
+            }
+        }
+        self.unused.retain(|path| self.known.contains_key(path));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KINDS: [Kind; 5] = [Kind::Lock, Kind::Read, Kind::Write, Kind::Lease, Kind::Latch];
+
+    #[test]
+    fn own_names_are_taken_apart_again() {
+        for kind in KINDS {
+            for number in [0, 7, i32::MAX, -3, i32::MIN] {
+                let name = Name { number, guid: 5 << 64 | 9, kind };
+                let text = own("/a", name);
+                assert!(text.len() <= longest("/a"), "{text}");
+                assert_eq!(parse(text.strip_prefix("/a/").expect("it is below")), Some(name));
+            }
+        }
+        assert_eq!(parse("leases"), None);
+        assert_eq!(parse("x-lock-00000000a1"), None);
+    }
+
+    #[test]
+    fn what_is_spelled_otherwise_has_another_guid() {
+        let name = Name { number: 3, guid: 0xab << 64 | 9, kind: Kind::Read };
+        let text = own("", name).trim_start_matches('/').to_owned();
+        assert_eq!(parse(&text), Some(name));
+        for other in [text.replace("ab", "AB"), text.replace("-__READ__", "__READ__"), format!("x{text}")] {
+            let parsed = parse(&other).expect("a contender");
+            assert!(nonce(parsed.guid) == 0 && parsed.number == 3 && parsed.kind == Kind::Read, "{other}");
+        }
+        assert_ne!(parse("a-lock-0000000001"), parse("b-lock-0000000001"));
+        assert_eq!(parse("x-0100000a1b2c3d4e-0000000009").map(|name| name.kind), Some(Kind::Lock));
+    }
+
+    fn named(number: i32, guid: u128, kind: Kind) -> (Name, String) {
+        let name = Name { number, guid, kind };
+        (name, own("", name).trim_start_matches('/').to_owned())
+    }
+
+    #[test]
+    fn listing_is_in_the_order_of_the_counter() {
+        let child = |number| named(number, 1, Kind::Lock);
+        let texts = Texts::new(vec![child(12), child(3), child(7)], &HashMap::new());
+        let numbers: Vec<i32> = texts.names.iter().map(|name| name.number).collect();
+        assert_eq!(numbers, [3, 7, 12]);
+        assert_eq!(texts.text(texts.names[1]), Some(child(7).1.as_str()));
+    }
+
+    #[test]
+    fn czxids_decide_at_the_end_of_the_counter_and_are_read_where_they_do() {
+        const MAX: i32 = i32::MAX;
+        let ours = 7_u128 << 64;
+        let name = |number, guid, kind| named(number, guid, kind).0;
+        let needed = |names: &[Name]| {
+            let needs = needs_czxid(names, 7);
+            names.iter().filter(|name| needs(**name)).count()
+        };
+        let [lock, other] = [name(MAX, ours, Kind::Lock), name(i32::MIN, 1, Kind::Lock)];
+        assert_eq!(needed(&[lock, other]), 2);
+        assert_eq!(needed(&[lock, name(3, 1, Kind::Lock)]), 0, "it is alone there");
+        assert_eq!(needed(&[other, name(MAX, 2, Kind::Lock)]), 0, "none is ours");
+        assert_eq!(needed(&[name(MAX, ours, Kind::Read), name(MAX, 3, Kind::Read)]), 1, "readers do not wait");
+        assert_eq!(needed(&[name(-1, 2, Kind::Lock), name(-2, 3, Kind::Lock), name(0, ours, Kind::Lock)]), 2);
+        let czxids = HashMap::from([(lock, 5), (other, 6)]);
+        let texts = Texts::new(vec![named(i32::MIN, 1, Kind::Lock), named(MAX, ours, Kind::Lock)], &czxids);
+        assert_eq!(*texts.names, [lock, other]);
+    }
+
+    #[test]
+    fn path_is_forgotten_when_nobody_uses_it_and_its_number_is_not_given_again() {
+        let mut paths = Paths::default();
+        let machine = Machine::new(1, 2, 3, Ledger::new(3, None, crate::machine::Moment(0)));
+        let number = paths.number("/a");
+        assert_eq!((paths.number("/a"), &*paths.text(number)), (number, "/a"));
+        paths.retain(&machine);
+        assert_eq!(&*paths.text(number), "/a", "an answer may come");
+        paths.retain(&machine);
+        assert_eq!(&*paths.text(number), "/");
+        assert_ne!(paths.number("/a"), number);
+    }
+}

@@ -1,0 +1,245 @@
+//! The one task of a session: its timers, its connection, what nobody awaits, the next session, and its end.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::OptionFuture;
+use tokio::time::{Instant, sleep, timeout_at};
+use zookeeper_client::{SessionInfo, StateWatcher};
+
+use crate::clock::now;
+use crate::driver::core::{Closing, Core, ORPHANED, State, ended};
+use crate::driver::wire;
+use crate::error::Error;
+use crate::machine::{Event, Moment, Session as Life, Timer, Trust};
+use crate::session::servers::{Servers, terminated};
+use crate::session::times::Times;
+use crate::telemetry;
+
+/// The timers have stood still, with the machine, if they are behind the clock of trust by more than this.
+/// In microseconds.
+const SLEPT: u64 = 20_000;
+
+/// The task of a session, which renews itself if it has `servers`. It ends when the session is over.
+pub(crate) fn drive(core: Arc<Core>, servers: Option<Arc<Servers>>) -> impl Future<Output = ()> + Send + 'static {
+    // It is made here, so that it is dropped with a task that never ran.
+    let mut task = Task { core, servers, is_done: false };
+    async move { task.run().await }
+}
+
+struct Task {
+    core: Arc<Core>,
+    servers: Option<Arc<Servers>>,
+    /// It has come to its end by itself.
+    is_done: bool,
+}
+
+impl Task {
+    async fn run(&mut self) {
+        let core = Arc::clone(&self.core);
+        let (mut beats, mut connected) = (Beats::default(), telemetry::Connected::default());
+        let (mut old, mut began) = (None, None);
+        loop {
+            tracing::trace!("keeper is woken");
+            let (life, mut watcher, is_orphaned, is_replaced, beat) = {
+                let mut state = core.look();
+                connected.set(state.machine.is_up);
+                let beat = beats.beat(&mut state);
+                let watcher = state.connection_watcher();
+                (state.machine.session, watcher, state.is_orphaned, state.is_replaced, beat)
+            };
+            if beat.has_slept {
+                // Everybody that waits by a timer looks again.
+                core.changes.send_replace(());
+            }
+            match life {
+                _ if is_replaced => {
+                    old = replaced(&core).or(old);
+                    continue;
+                }
+                Life::Over => {
+                    let closing = shut_down(&core, began.unwrap_or_else(Instant::now)).await;
+                    self.is_done = true;
+                    let mut state = core.lock();
+                    state.error.get_or_insert(Error::Closed);
+                    return state.close(closing);
+                }
+                _ if is_orphaned => return,
+                Life::Closing => _ = began.get_or_insert_with(Instant::now),
+                Life::Renewing => {
+                    let Some(servers) = &self.servers else { return };
+                    renew(&core, servers, &mut old).await;
+                    continue;
+                }
+                Life::Open | Life::Draining => {}
+            }
+            // What is late is looked for now and then: there may be thousands of calls.
+            if core.poll_ready() | (beat.is_over && core.poll_late()) {
+                tracing::trace!("worker is woken");
+            }
+            let wakes_at = core.fire_timers();
+            let changed = OptionFuture::from(watcher.as_mut().map(StateWatcher::changed));
+            tokio::select! {
+                () = core.driver.notified() => {}
+                () = sleep(Duration::from_micros(wakes_at.since(now()))) => {}
+                Some(_) = changed => {}
+            }
+        }
+    }
+}
+
+/// The end of the task by a panic, or with its runtime: nothing renews the session, and nobody reads its answers.
+impl Drop for Task {
+    fn drop(&mut self) {
+        if self.is_done {
+            return;
+        }
+        let is_panicking = std::thread::panicking();
+        let mut state = self.core.lock();
+        state.error.get_or_insert_with(|| ended(ORPHANED));
+        let closing = if state.has_session() { Closing::Unconfirmed } else { Closing::Confirmed };
+        let given = state.client.clone().filter(|_| state.is_given);
+        let nodes = state.all_nodes();
+        self.core.expire(&mut state);
+        self.core.handle(&mut state, Event::Close);
+        self.core.handle(&mut state, Event::Timer(Timer::CloseBy));
+        // The holds report their loss, so their nodes have to go. A session of ours ends with its client. In that of a
+        // given client they are deleted. Without its runtime a client is dead, and stays for callers who ask for it.
+        let dropped = if is_panicking && given.is_none() { state.client.take() } else { None };
+        state.close(closing);
+        drop(state);
+        drop(dropped);
+        if let Some(client) = given {
+            nodes.iter().for_each(|node| wire::send_delete(&client, node));
+        }
+    }
+}
+
+/// The connection belongs to another session: drops the client, which is alive in a session that nobody asked for,
+/// unless it was given. Returns the session that was ours.
+fn replaced(core: &Arc<Core>) -> Option<SessionInfo> {
+    let mut state = core.lock();
+    let client = state.give_client_up();
+    core.expire(&mut state);
+    if state.is_given {
+        state.client.clone_from(&client);
+    }
+    drop(state);
+    let session = client.map(|client| client.session().clone())?;
+    tracing::warn!(session = %session.id(), "the server has given the connection to another session");
+    Some(session)
+}
+
+/// Makes the next session, unless the session is closed meanwhile.
+async fn renew(core: &Arc<Core>, servers: &Servers, old: &mut Option<SessionInfo>) {
+    let is_refused = {
+        let state = core.lock();
+        if let Some(client) = &state.client {
+            *old = Some(client.session().clone());
+        }
+        state.is_refused
+    };
+    let old = old.as_ref();
+    if let Some(old) = old {
+        let how = if is_refused { "was refused its credentials" } else { "has expired" };
+        tracing::warn!(session = %old.id(), "session {how}; its locks are lost, and a new one is made");
+    }
+    let wanted = || core.lock().machine.session == Life::Renewing;
+    let mut renewal = pin!(servers.renew(old, wanted, || core.lock().credentials_are_refused()));
+    let renewed = loop {
+        // A close does not wait for servers that do not answer.
+        if !wanted() {
+            return;
+        }
+        tokio::select! {
+            renewed = &mut renewal => break renewed,
+            () = core.driver.notified() => {
+                core.poll_ready();
+            }
+        }
+    };
+    let Some((client, created)) = renewed else { return };
+    let id = client.session_id();
+    let mut state = core.lock();
+    if state.machine.session != Life::Renewing {
+        return;
+    }
+    core.renew(&mut state, client, Some(created));
+    drop(state);
+    tracing::info!(session = %id, "session is made");
+    if old.is_some() {
+        telemetry::renewed();
+    }
+}
+
+/// Ends the ZooKeeper session, if it is there and ours, within one session timeout since the close began.
+async fn shut_down(core: &Arc<Core>, began: Instant) -> Closing {
+    let (client, watcher, is_clean, is_shared, is_given, times) = {
+        let state = core.lock();
+        let times = Times::of(Duration::from_micros(state.machine.timeout.0));
+        let is_clean = state.ended == Some(true);
+        let watcher = state.connection_watcher();
+        (state.client.clone(), watcher, is_clean, state.is_client_shared, state.is_given, times)
+    };
+    let (Some(client), Some(watcher)) = (client, watcher) else {
+        // There is no session to end.
+        return Closing::Confirmed;
+    };
+    if is_given {
+        drop(core.lock().give_client_up());
+        return Closing::Confirmed;
+    }
+    let answered = async { is_shared && wire::ask_quorum(&client).await.is_ok() };
+    let is_answering = timeout_at(began + times.close_answered(), answered).await == Ok(true);
+    drop((client, core.lock().give_client_up()));
+    // Servers that have just answered a write confirm the end as soon. If they do not, and somebody has had a clone of
+    // the client, it is still there, and waiting longer does not help.
+    let is_kept = is_clean && is_answering;
+    let until = if is_kept { Instant::now() + times.close_kept() } else { began + times.close_ended() };
+    match timeout_at(until, terminated(watcher)).await {
+        Ok(()) => Closing::Confirmed,
+        Err(_) if is_kept => Closing::ClientKept,
+        Err(_) if is_clean => Closing::Confirmed,
+        Err(_) => Closing::Unconfirmed,
+    }
+}
+
+/// Looks whether the process runs: a stall shows as a gap in the account of trust.
+#[derive(Debug, Default)]
+struct Beats {
+    last: Option<(Moment, Instant)>,
+    /// When the last beat was over.
+    over: Moment,
+}
+
+struct Beat {
+    /// The machine has slept.
+    has_slept: bool,
+    /// It is time for what is done once a beat.
+    is_over: bool,
+}
+
+impl Beats {
+    fn beat(&mut self, state: &mut State) -> Beat {
+        let (at, timers) = (now(), Instant::now());
+        let mut slept = 0;
+        if let Some((before, then)) = self.last.replace((at, timers)) {
+            // Timers stand still while the machine sleeps.
+            let ran = u64::try_from(timers.duration_since(then).as_micros()).unwrap_or(u64::MAX);
+            slept = at.since(before).saturating_sub(ran);
+            state.machine.trust.slept(at, if slept > 1_000 { slept } else { 0 });
+        }
+        if state.machine.is_up {
+            state.machine.trust.awake(at);
+        }
+        let is_over = at.since(self.over) >= state.beat();
+        if is_over {
+            self.over = at;
+            if state.hold_count() > 0 {
+                telemetry::trusted_for(Duration::from_micros(state.machine.trust.until().since(at)));
+            }
+        }
+        Beat { has_slept: slept > SLEPT, is_over }
+    }
+}

@@ -1,0 +1,519 @@
+//! Owns the requests of the client: how an ask becomes a request, and its answer an outcome. The first poll of an
+//! answer sends it, or all that it has to send at once.
+
+mod create;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use futures_util::future::{BoxFuture, join_all};
+use futures_util::{FutureExt, TryFutureExt};
+use zookeeper_client::{Client, CreateMode, MultiWriteError, MultiWriteResult, MultiWriter, OneshotWatcher, Stat};
+
+use crate::driver::draft::{Admitted, Draft};
+use crate::driver::names::{self, Notes, Paths, Texts};
+use crate::driver::wire::create::Create;
+use crate::error::{Error, ZkError};
+use crate::machine::{Ask, Kind, Name, Op, Outcome, Path};
+use crate::queue::order::{self, LEASES, TURNS};
+
+/// A request to a server may have a megabyte (`jute.maxbuffer`), less what surrounds it.
+pub(crate) const MAX_REQUEST_BYTES: usize = 1_000_000;
+
+/// A create that the servers refuse, although nothing is wrong with it.
+const THROTTLED: &str = "create a node (the servers throttle it, or the session has too many) under";
+
+/// An answer, with what is not for the machine.
+#[derive(Debug)]
+pub(super) struct Answered {
+    pub(super) outcome: Outcome,
+    pub(super) watcher: Option<OneshotWatcher>,
+    pub(super) texts: Option<Texts>,
+    /// The data of a node of ours, if it was read.
+    pub(super) data: Option<Vec<u8>>,
+    /// The error for the caller, if this answer ends the call.
+    pub(super) refusal: Option<Error>,
+    /// The server has too much to do, and has not done it.
+    pub(super) is_throttled: bool,
+    /// The runtime of the client is gone.
+    pub(super) is_orphaned: bool,
+}
+
+impl From<Outcome> for Answered {
+    fn from(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            watcher: None,
+            texts: None,
+            data: None,
+            refusal: None,
+            is_throttled: false,
+            is_orphaned: false,
+        }
+    }
+}
+
+impl Answered {
+    /// A request that was refused, or lost. `refusal`: the error for the caller, if that ends the call.
+    fn failed(error: ZkError, refusal: impl FnOnce(ZkError) -> Error) -> Self {
+        let answered = Self::unanswered(error.clone());
+        let is_over = answered.is_throttled || matches!(answered.outcome, Outcome::Refused | Outcome::Odd);
+        Self { refusal: is_over.then(|| refusal(error)), ..answered }
+    }
+
+    /// One that ends no call.
+    fn unanswered(error: ZkError) -> Self {
+        let (is_throttled, is_orphaned) = (error == ZkError::Throttled, is_orphaned(&error));
+        Self { is_throttled, is_orphaned, ..failed(&error).into() }
+    }
+
+    fn refused(refusal: Error) -> Self {
+        Self { refusal: Some(refusal), ..Outcome::Refused.into() }
+    }
+}
+
+pub(super) type Answer = BoxFuture<'static, Answered>;
+
+/// The outcome of a request that was refused, or lost.
+fn failed(error: &ZkError) -> Outcome {
+    match error {
+        ZkError::NoNode => Outcome::NoNode,
+        ZkError::NodeExists
+        | ZkError::NoAuth
+        | ZkError::BadVersion
+        | ZkError::InvalidAcl
+        | ZkError::Unimplemented
+        | ZkError::NoChildrenForEphemerals
+        | ZkError::NotEmpty
+        | ZkError::QuotaExceeded
+        | ZkError::BadArguments(_) => Outcome::Refused,
+        ZkError::UnexpectedErrorCode(_) => Outcome::Odd,
+        // Connection errors, after which a write may have been done, marshalling errors, which may follow a write,
+        // and those of a read-only server, where a retry may help. The end of the session is seen by the state of the
+        // client.
+        _ => Outcome::Unknown,
+    }
+}
+
+/// Whether a server has refused it; otherwise it may have been done, or may be yet.
+pub(crate) fn is_refusal(error: &ZkError) -> bool {
+    failed(error) != Outcome::Unknown
+}
+
+/// The error of a client whose runtime is gone: its task takes no requests, and its state stays what it was.
+pub(crate) fn is_orphaned(error: &ZkError) -> bool {
+    matches!(error, ZkError::UnexpectedError(text) if text.starts_with("expect error state"))
+}
+
+/// The name of a request in metrics.
+pub(super) fn name(ask: &Ask) -> &'static str {
+    match ask {
+        Ask::Create { .. } => "create",
+        Ask::Replace { .. } => "replace",
+        Ask::Delete { nodes, .. } if nodes.len() > 1 => "delete_many",
+        Ask::Delete { .. } => "delete",
+        Ask::List { watches: true, .. } | Ask::Watch { .. } => "watch_children",
+        Ask::List { .. } => "list",
+        Ask::WatchOwn { .. } => "watch_data",
+        Ask::Identify { .. } => "list_ephemerals",
+        Ask::Read => "stat",
+        Ask::Barrier { .. } | Ask::Prove { .. } | Ask::Check => "check",
+    }
+}
+
+/// The request of an ask. `czxid`: of the nodes of its acquisition, if that is known.
+pub(super) fn send(client: &Arc<Client>, paths: &mut Paths, ask: &Ask, draft: &Arc<Draft>, czxid: i64) -> Answer {
+    let (client, draft) = (Arc::clone(client), Arc::clone(draft));
+    let texts = |paths: &Paths, nodes: &[(Path, Name)]| -> Vec<String> {
+        nodes.iter().map(|(path, name)| names::own(&paths.text(*path), *name)).collect()
+    };
+    match ask {
+        Ask::Create { op, guid, spec, counts } => {
+            paths.nonce = names::nonce(*guid);
+            Create::new(client, paths, *op, spec, *guid, *counts, draft).run().boxed()
+        }
+        Ask::List { op, path, watches } => {
+            let notes = paths.notes(*path);
+            let made = notes.lock().made;
+            let path = paths.text(*path);
+            List { client, op: *op, path, watches: *watches, notes, made, nonce: paths.nonce, draft }.run().boxed()
+        }
+        Ask::Barrier { path, .. } => {
+            let checked = check(client, vec![paths.text(*path).to_string()]);
+            checked
+                .map(|answered| match answered.outcome {
+                    outcome @ (Outcome::Done | Outcome::NoNode) => outcome.into(),
+                    // No quorum need have judged it.
+                    _ => Answered { is_orphaned: answered.is_orphaned, ..Outcome::Unknown.into() },
+                })
+                .boxed()
+        }
+        Ask::Check => check(client, vec!["/".to_owned()]).boxed(),
+        Ask::Prove { nodes, .. } => check(client, texts(paths, nodes)).boxed(),
+        Ask::Watch { path, name, .. } => match paths.node(*path, *name) {
+            Some(node) => {
+                let (notes, name) = (paths.notes(*path), *name);
+                async move { watch(&client, &node, name, &notes).await }.boxed()
+            }
+            // A later listing has not shown it.
+            None => std::future::ready(Outcome::NoNode.into()).boxed(),
+        },
+        Ask::WatchOwn { path, name, .. } => {
+            let node = names::own(&paths.text(*path), *name);
+            async move {
+                match client.get_and_watch_data(&node).await {
+                    // A name is not given twice, but somebody may have created it by hand.
+                    Ok((_, stat, _)) if !is_own(&client, &stat, czxid) => Outcome::Exists.into(),
+                    Ok((data, stat, watcher)) => {
+                        Answered { watcher: Some(watcher), data: Some(data), ..there(&stat).into() }
+                    }
+                    Err(error) => Answered::unanswered(error),
+                }
+            }
+            .boxed()
+        }
+        Ask::Delete { nodes, .. } => {
+            let nodes = texts(paths, nodes);
+            async move { delete(&client, &nodes, &draft).await }.boxed()
+        }
+        Ask::Replace { path, name, guid, .. } => {
+            let reader = name.reader(*guid);
+            let path = paths.text(*path);
+            let (writer, text) = (names::own(&path, *name), names::own(&path, reader));
+            async move { replace(&client, &path, &text, reader, &writer, &draft).await }.boxed()
+        }
+        Ask::Identify { nodes } => {
+            let own = texts(paths, nodes);
+            async move { identify(&client, &own).await }.boxed()
+        }
+        Ask::Read => {
+            let read = async move { client.check_stat("/").await };
+            read.map(|answer| answer.map_or_else(Answered::unanswered, |_| Outcome::Done.into())).boxed()
+        }
+    }
+}
+
+/// A look at a node of ours, for whose watch there is no room. It is answered as if the watch was refused.
+pub(super) fn look(client: &Arc<Client>, paths: &Paths, path: Path, name: Name) -> Answer {
+    let (client, node) = (Arc::clone(client), names::own(&paths.text(path), name));
+    let seen = |(data, _)| Answered { data: Some(data), ..Outcome::Refused.into() };
+    async move { client.get_data(&node).await.map_or_else(Answered::unanswered, seen) }.boxed()
+}
+
+/// Whether it is the node that this session has created.
+fn is_own(client: &Client, stat: &Stat, czxid: i64) -> bool {
+    stat.ephemeral_owner == client.session_id().0 && (czxid == 0 || stat.czxid == czxid)
+}
+
+fn there(stat: &Stat) -> Outcome {
+    Outcome::Stat { owner: stat.ephemeral_owner.cast_unsigned() }
+}
+
+/// The result of a transaction: its parts, or which of them was refused and why; none if it was refused as a whole. The
+/// outer error is of one that may have been done, or may be yet.
+type Parts = Result<Result<Vec<MultiWriteResult>, (Option<usize>, ZkError)>, ZkError>;
+
+fn parts(result: Result<Vec<MultiWriteResult>, MultiWriteError>) -> Parts {
+    let (part, error) = match result {
+        Ok(results) => return Ok(Ok(results)),
+        Err(MultiWriteError::OperationFailed { index, source }) => (Some(index), source),
+        Err(MultiWriteError::RequestFailed { source }) => (None, source),
+    };
+    // The session is checked with every part.
+    if is_refusal(&error) { Ok(Err((part, error))) } else { Err(error) }
+}
+
+fn whole(result: Result<Vec<MultiWriteResult>, ZkError>) -> Parts {
+    parts(result.map_err(|source| MultiWriteError::RequestFailed { source }))
+}
+
+/// Sends a transaction of what `add` puts into it, when it is called.
+fn transact<'a>(
+    client: &'a Client,
+    add: impl FnOnce(&mut MultiWriter<'_>) -> Result<(), ZkError>,
+) -> BoxFuture<'a, Parts> {
+    let mut writer = client.new_multi_writer();
+    let committed = add(&mut writer).map(|()| writer.commit());
+    async move {
+        match committed {
+            Ok(committed) => parts(committed.await),
+            Err(error) => whole(Err(error)),
+        }
+    }
+    .boxed()
+}
+
+/// A transaction of checks: whether all nodes are there.
+async fn check(client: Arc<Client>, nodes: Vec<String>) -> Answered {
+    let refusal = |error| Error::refused("check", nodes.first().map_or("/", String::as_str), error);
+    let mut rest = nodes.as_slice();
+    while !rest.is_empty() {
+        let sent = transact(&client, |writer| rest.iter().try_for_each(|node| writer.add_check_version(node, -1)));
+        match sent.await {
+            Ok(Ok(_)) => break,
+            Ok(Err((Some(index), ZkError::NoNode))) => {
+                let evicted = rest.get(index).map(|node| Error::Evicted { node: node.clone() });
+                return Answered { refusal: evicted, ..Outcome::NoNode.into() };
+            }
+            // It needs READ: a quorum has judged that this node is there. Those behind it were not looked at.
+            Ok(Err((Some(index), _))) => rest = rest.get(index + 1..).unwrap_or_default(),
+            // A server may refuse the whole by itself, which proves nothing of the nodes.
+            Ok(Err((None, error))) => {
+                return Answered { outcome: Outcome::Refused, ..Answered::failed(error, refusal) };
+            }
+            Err(error) => return Answered::failed(error, refusal),
+        }
+    }
+    Outcome::Done.into()
+}
+
+/// Watches the node of a contender, which has no children: its deletion, and not changes of its data.
+async fn watch(client: &Client, node: &str, name: Name, notes: &Notes) -> Answered {
+    match client.get_and_watch_children(node).await {
+        Ok((_, stat, watcher)) => {
+            let known = notes.lock().czxids.get_mut(&name).map(|known| std::mem::replace(known, stat.czxid));
+            if known.is_some_and(|known| known != stat.czxid) {
+                // At the end of the counter a name may be given again, to a younger node.
+                return Outcome::NoNode.into();
+            }
+            Answered { watcher: Some(watcher), ..there(&stat).into() }
+        }
+        Err(error) => Answered::unanswered(error),
+    }
+}
+
+/// Deletes nodes, and behind them what is to go when it is empty. That fails, as it should, while others are in the
+/// queue.
+async fn delete(client: &Client, nodes: &[String], draft: &Draft) -> Answered {
+    let deleted = match nodes {
+        [node] => client.delete(node, None).map_ok(|()| Vec::new()).map(whole).boxed(),
+        nodes => transact(client, |writer| nodes.iter().try_for_each(|node| writer.add_delete(node, None))),
+    };
+    // They are sent by now, and nobody waits for the answers.
+    draft.removes.iter().for_each(|path| drop(client.delete(path.as_str(), None)));
+    let (part, error) = match deleted.await {
+        Ok(Ok(_)) => return Outcome::Done.into(),
+        Ok(Err(refused)) => refused,
+        Err(error) => (None, error),
+    };
+    let node = nodes.get(part.unwrap_or_default()).map_or("/", String::as_str);
+    if nodes.len() == 1 && failed(&error) == Outcome::Refused {
+        tracing::warn!(node, %error, "cannot delete a lock node; it stays until its session ends");
+    }
+    let parent = node.rsplit_once('/').map_or(node, |(parent, _)| parent);
+    Answered::failed(error, |error| Error::refused("delete a node of", parent, error))
+}
+
+/// Puts a reader in the place of a writer. Nothing is deleted unseen: somebody may have asked for the lock back, by
+/// writing data.
+async fn replace(client: &Client, path: &str, text: &str, reader: Name, writer: &str, draft: &Draft) -> Answered {
+    let mode = CreateMode::Ephemeral.with_acls(draft.options.acls());
+    // Of a node that nobody has written to.
+    let (mut version, mut data) = (0, None);
+    let refusal = |error| Error::refused("change the node of", path, error);
+    let answered: Answered = loop {
+        let sent = transact(client, |add| {
+            add.add_create(text, draft.options.identifier(), &mode)?;
+            add.add_delete(writer, Some(version))
+        });
+        match sent.await {
+            Ok(Ok(results)) => break replaced(results, reader).into(),
+            // By an earlier attempt, or it is somebody else's.
+            Ok(Err((Some(0), ZkError::NodeExists))) => match client.check_stat(text).await {
+                Ok(Some(stat)) if stat.ephemeral_owner == client.session_id().0 => break Outcome::Exists.into(),
+                Ok(_) => break Outcome::NoNode.into(),
+                Err(error) if failed(&error) == Outcome::Unknown => break Answered::failed(error, refusal),
+                Err(_) => break Outcome::NoNode.into(),
+            },
+            Ok(Err((_, ZkError::BadVersion))) => match client.get_data(writer).await {
+                Ok((seen, stat)) => (version, data) = (stat.version, Some(seen)),
+                Err(error) => break Answered::failed(error, refusal),
+            },
+            Ok(Err((_, error))) | Err(error) => break Answered::failed(error, refusal),
+        }
+    };
+    Answered { data, ..answered }
+}
+
+fn replaced(results: Vec<MultiWriteResult>, reader: Name) -> Outcome {
+    let stat = results.into_iter().find_map(|result| match result {
+        MultiWriteResult::Create { stat, .. } if !stat.is_invalid() => Some(stat),
+        _ => None,
+    });
+    let owner = stat.map(|stat| stat.ephemeral_owner.cast_unsigned()).filter(|owner| *owner != 0);
+    Outcome::Created { names: [reader].into(), czxid: stat.map_or(0, |stat| stat.czxid), owner, counted: None }
+}
+
+/// Whether one of our nodes is among the ephemeral nodes of the connection's session.
+async fn identify(client: &Client, own: &[String]) -> Answered {
+    if own.is_empty() {
+        return match client.check_stat("/").await.map_err(|error| failed(&error)) {
+            Err(Outcome::Unknown) => Outcome::Unknown.into(),
+            _ => Outcome::Done.into(),
+        };
+    }
+    let lists: Vec<_> = own.iter().map(|node| client.list_ephemerals(node)).collect();
+    let stats: Vec<_> = own.iter().map(|node| client.check_stat(node)).collect();
+    let (lists, stats) = (join_all(lists).await, join_all(stats).await);
+    let (mut is_there, mut is_unknown) = (false, false);
+    for ((node, list), stat) in own.iter().zip(lists).zip(stats) {
+        match list {
+            Ok(list) if list.contains(node) => return Outcome::Done.into(),
+            Ok(_) => {}
+            Err(error) if failed(&error) == Outcome::Unknown => is_unknown = true,
+            // It does not report whose connection it is.
+            Err(_) => return Outcome::Stranger.into(),
+        }
+        match stat {
+            Ok(stat) => is_there |= stat.is_some_and(|stat| stat.ephemeral_owner == client.session_id().0),
+            Err(_) => is_unknown = true,
+        }
+    }
+    match () {
+        () if is_unknown => Outcome::Unknown.into(),
+        // It is there, and not one of the connection's session.
+        () if is_there => Outcome::Stranger.into(),
+        () => Outcome::NoNode.into(),
+    }
+}
+
+/// A listing of a lock path.
+struct List {
+    client: Arc<Client>,
+    op: Op,
+    path: Arc<str>,
+    watches: bool,
+    notes: Arc<Notes>,
+    /// How often the path was made before it was sent.
+    made: u64,
+    nonce: u64,
+    draft: Arc<Draft>,
+}
+
+impl List {
+    async fn run(mut self) -> Answered {
+        let (children, is_empty, watcher) = loop {
+            let answer = if self.watches {
+                let answer = self.client.get_and_watch_children(&self.path).await;
+                answer.map(|(children, stat, watcher)| (children, stat.data_length == 0, Some(watcher)))
+            } else {
+                let answer = self.client.get_children(&self.path).await;
+                answer.map(|(children, stat)| (children, stat.data_length == 0, None))
+            };
+            if !answer.as_ref().is_err_and(|error| !matches!(error, ZkError::NoNode)) && self.is_outdated() {
+                if let Some(answered) = self.of_create() {
+                    return answered;
+                }
+                continue;
+            }
+            match answer {
+                Ok(found) => break found,
+                Err(error) => return Answered::failed(error, |error| Error::refused("list", &self.path, error)),
+            }
+        };
+        let has = |wanted: &str| children.iter().any(|name| name == wanted);
+        if has(TURNS)
+            && has(LEASES)
+            && let Some(refused) = self.refuse_semaphore().await
+        {
+            return refused;
+        }
+        let all = children.len();
+        let mut contenders: Vec<(Name, String)> =
+            children.into_iter().filter_map(|text| Some((names::parse(&text)?, text))).collect();
+        let strangers = u32::try_from(all - contenders.len()).unwrap_or(u32::MAX);
+        if contenders.iter().any(|(name, _)| name.is_in_zone())
+            && let Err(failed) = self.read_czxids(&mut contenders).await
+        {
+            return *failed;
+        }
+        let texts = Texts::new(contenders, &self.notes.lock().czxids);
+        let outcome = Outcome::Names { names: Arc::clone(&texts.names), strangers, is_empty };
+        Answered { watcher, texts: Some(texts), ..outcome.into() }
+    }
+
+    /// Whether the path was made since it was sent, so that it misses what was created with the path.
+    fn is_outdated(&mut self) -> bool {
+        let made = self.notes.lock().made;
+        std::mem::replace(&mut self.made, made) != made
+    }
+
+    /// What the create has shown of the path that it made, if it was sent by the same acquisition.
+    fn of_create(&self) -> Option<Answered> {
+        let noted = self.notes.lock();
+        let made = noted.last.as_ref().filter(|made| made.op == self.op && !self.watches)?;
+        let (names, strangers) = made.alone.clone()?;
+        let text = |name: &Name| names::own("", *name).trim_start_matches('/').to_owned();
+        let texts = Texts::new(names.iter().map(|name| (*name, text(name))).collect(), &noted.czxids);
+        let outcome = Outcome::Names { names: Arc::clone(&texts.names), strangers, is_empty: true };
+        Some(Answered { texts: Some(texts), ..outcome.into() })
+    }
+
+    /// Fails if permits of a semaphore at the path of a lock are in use. A semaphore has its nodes below its path,
+    /// which it does not list, so it excludes no other recipe there, and is excluded by none.
+    async fn refuse_semaphore(&self) -> Option<Answered> {
+        let Draft { admission: Admitted::First, is_turn: false, queues, .. } = &*self.draft else { return None };
+        let (path, kind) = queues.iter().find(|(path, _)| path.as_str() == &*self.path)?;
+        let is_lease = |text: &String| order::Name::parse(text).is_some_and(|name| name.kind == Kind::Lease);
+        match self.client.list_children(&path.child(LEASES)).await {
+            Ok(names) if names.iter().any(is_lease) => {
+                let recipe = kind.recipe();
+                let reason = format!(
+                    "{path} is in use as a Semaphore, and {recipe} there would not exclude its permits: use one recipe \
+                     in all clients, or another path"
+                );
+                Some(Answered::refused(Error::invalid("recipe", reason)))
+            }
+            Err(error) if failed(&error) == Outcome::Unknown => {
+                Some(Answered::failed(error, |error| Error::refused("list", path.as_str(), error)))
+            }
+            // Permits that may not be listed count as none.
+            Ok(_) | Err(_) => None,
+        }
+    }
+
+    /// Reads the czxids that the order needs, each once, and leaves out the nodes that are gone.
+    async fn read_czxids(&self, contenders: &mut Vec<(Name, String)>) -> Result<(), Box<Answered>> {
+        let names: Vec<Name> = contenders.iter().map(|(name, _)| *name).collect();
+        let needs = names::needs_czxid(&names, self.nonce);
+        let unknown: Vec<(Name, String)> = {
+            let noted = self.notes.lock();
+            let is_unknown = |(name, _): &&(Name, String)| needs(*name) && !noted.czxids.contains_key(name);
+            contenders
+                .iter()
+                .filter(is_unknown)
+                .map(|(name, text)| (*name, format!("{}/{text}", self.path)))
+                .collect()
+        };
+        let stats: Vec<_> = unknown.iter().map(|(_, node)| self.client.check_stat(node)).collect();
+        let stats = join_all(stats).await;
+        let mut noted = self.notes.lock();
+        for ((name, node), stat) in unknown.into_iter().zip(stats) {
+            match stat {
+                Ok(Some(stat)) => drop(noted.czxids.insert(name, stat.czxid)),
+                Ok(None) => contenders.retain(|(one, _)| *one != name),
+                Err(error) => {
+                    let refusal = |error| Error::refused("look at", &node, error);
+                    return Err(Box::new(Answered::failed(error, refusal)));
+                }
+            }
+        }
+        // Those of our own nodes may have been noted since this was sent.
+        let listed: HashSet<Name> = contenders.iter().map(|(name, _)| *name).collect();
+        noted.czxids.retain(|name, _| listed.contains(name) || names::nonce(name.guid) == self.nonce);
+        Ok(())
+    }
+}
+
+/// Sends a delete whose answer nobody reads: the first poll sends it.
+pub(super) fn send_delete(client: &Client, node: &str) {
+    drop(client.delete(node, None).now_or_never());
+}
+
+/// Asks a quorum: a transaction of one check, whose refusal is an answer, too.
+pub(crate) async fn ask_quorum(client: &Client) -> Result<(), ZkError> {
+    match transact(client, |writer| writer.add_check_version("/", -1)).await {
+        Ok(Ok(_) | Err((_, ZkError::NoAuth | ZkError::NoNode))) => Ok(()),
+        Ok(Err((_, error))) | Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,431 @@
+//! Everything that a session decides, as one pure state machine: events in, actions out. It has no runtime, no client, no clock,
+//! no randomness and no text. A driver sends what it asks for, and reports what happens.
+//!
+//! 1. Every request follows from the state. A request that could not be sent, or was lost, is derived again when there
+//!    is a connection; see `resume`. There are no retry loops.
+//! 2. A request comes back with its answer, so the machine keeps no table of what is under way. An answer names the row that it
+//!    ends, and nothing else ends that row.
+//! 3. [`Event::Abandon`] is the last word of every handle, in every stage. A future that is dropped, at any point, is
+//!    nothing else.
+//! 4. A node belongs to the acquisition whose guid it carries. A node of this session with another guid is abandoned, and every
+//!    listing deletes abandoned nodes.
+
+mod acquisition;
+mod downgrade;
+mod hold;
+mod identity;
+mod look;
+mod name;
+mod node;
+mod queue;
+mod session;
+mod trust;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+pub use crate::machine::name::ContenderKind;
+
+pub(crate) use crate::machine::acquisition::{Acquisition, Admission, End, Loss, Place, Spec, Stage, Way};
+pub(crate) use crate::machine::downgrade::{Change, Replacement};
+pub(crate) use crate::machine::hold::HoldState;
+pub(crate) use crate::machine::identity::Identity;
+pub(crate) use crate::machine::look::Row;
+pub(crate) use crate::machine::name::{Kind, Listing, Name};
+pub(crate) use crate::machine::node::{Leaving, Node, Nodes};
+pub(crate) use crate::machine::queue::{Armed, Position, Queue};
+pub(crate) use crate::machine::session::Session;
+pub(crate) use crate::machine::trust::{Ledger, Moment, Trust};
+
+/// An acquisition, from its call until its handle is dropped. The driver numbers them, and never gives a number twice.
+pub(crate) type Op = u32;
+
+/// A lock path, which the driver knows by this number.
+pub(crate) type Path = u32;
+
+/// A value that decides nothing: it is left out when states are compared.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Aside<T>(pub(crate) T);
+
+impl<T> PartialEq for Aside<T> {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl<T> Eq for Aside<T> {}
+
+impl<T> Hash for Aside<T> {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Ask {
+    /// Creates the nodes of an acquisition in one transaction, together with missing parents. If `counts`, the transaction
+    /// also writes the empty data of the paths, whose stats then have the numbers of children.
+    Create {
+        op: Op,
+        /// Of the first node. The others count on from it.
+        guid: u128,
+        spec: Arc<Spec>,
+        counts: bool,
+    },
+    /// A transaction of one check. It changes nothing and needs a quorum, so a read behind it misses nothing older.
+    Barrier {
+        op: Op,
+        path: Path,
+    },
+    /// The children of the path, for all acquisitions that want a look. `watches`: and an event when they change.
+    List {
+        op: Op,
+        path: Path,
+        watches: bool,
+    },
+    /// Whether all nodes of an acquisition are there, by a transaction of checks.
+    Prove {
+        op: Op,
+        nodes: Nodes,
+    },
+    /// A watch on a predecessor.
+    Watch {
+        op: Op,
+        path: Path,
+        name: Name,
+    },
+    /// A watch on our own node.
+    WatchOwn {
+        op: Op,
+        path: Path,
+        name: Name,
+    },
+    /// Deletes nodes in one transaction.
+    Delete {
+        op: Op,
+        nodes: Nodes,
+    },
+    /// Creates the node of a reader with the number of a writer, and deletes that of the writer, in one transaction.
+    Replace {
+        op: Op,
+        path: Path,
+        name: Name,
+        guid: u128,
+    },
+    /// Whether the connection belongs to our session, by its list of ephemeral nodes. These of ours are looked for.
+    Identify {
+        nodes: Nodes,
+    },
+    /// The pair that renews trust.
+    Read,
+    Check,
+}
+
+impl Ask {
+    /// The acquisition whose answers it is queued with; none for the session's own.
+    #[must_use]
+    pub(crate) fn op(&self) -> Option<Op> {
+        match *self {
+            Self::Create { op, .. }
+            | Self::Barrier { op, .. }
+            | Self::List { op, .. }
+            | Self::Prove { op, .. }
+            | Self::Watch { op, .. }
+            | Self::WatchOwn { op, .. }
+            | Self::Delete { op, .. }
+            | Self::Replace { op, .. } => Some(op),
+            Self::Identify { .. } | Self::Read | Self::Check => None,
+        }
+    }
+
+    /// Whether its success is an answer of a quorum.
+    #[must_use]
+    pub(crate) fn is_write(&self) -> bool {
+        // Named one by one: another request proves nothing.
+        let is_change = matches!(self, Self::Create { .. } | Self::Delete { .. } | Self::Replace { .. });
+        is_change || matches!(self, Self::Barrier { .. } | Self::Prove { .. } | Self::Check)
+    }
+}
+
+/// The answer to a request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Outcome {
+    Created {
+        names: Arc<[Name]>,
+        czxid: i64,
+        /// The session that the nodes belong to, if the server returned it.
+        owner: Option<u64>,
+        counted: Option<Counted>,
+    },
+    /// `strangers`: how many children are no contenders. `is_empty`: whether the path has no data.
+    Names {
+        names: Listing,
+        strangers: u32,
+        is_empty: bool,
+    },
+    /// The stat of a node, whose watch is set.
+    Stat {
+        owner: u64,
+    },
+    Done,
+    NoNode,
+    /// The reader of a downgrade is there, or where our own node should be, another that somebody has created by hand.
+    Exists,
+    /// The server does not let us write the data of the path.
+    DataRefused,
+    Refused,
+    /// Refused with an error that nobody knows, so it may have been done all the same.
+    Odd,
+    /// The session has no room for the watch.
+    Full,
+    /// The connection belongs to another session.
+    Stranger,
+    /// The connection was lost: the request may have been done, or may be yet.
+    Unknown,
+    /// The same for a create, which may be the cause: none of its form was ever answered.
+    Cut,
+}
+
+/// How many children were there when nodes were created, without these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Counted {
+    /// Under all paths of the acquisition.
+    pub(crate) others: u32,
+    /// Under the path of the turn, if it has one.
+    pub(crate) turns: u32,
+}
+
+/// A watch of the driver's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Watch {
+    Predecessor(Op, Path, Name),
+    Own(Op, Path, Name),
+    /// The children of a path.
+    Path(Path),
+}
+
+/// A timer of the driver's. It has no moment here, because what it does follows from the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Timer {
+    /// Sends again what was lost over a connection that seems to stand.
+    Resume,
+    /// Sends the check again that a grant waits for.
+    Prove,
+    /// Looks once more for nodes of lost creates.
+    Late(Path),
+    /// A sixteenth of the session timeout, while there are holds.
+    Tick,
+    TrustEnds,
+    /// Events may never come, so waiters look now and then.
+    SlowLook,
+    CloseBy,
+}
+
+/// A change of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Connection {
+    Up,
+    Down,
+    /// The session is over.
+    Expired,
+}
+
+/// What happens to a session.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    Acquire {
+        op: Op,
+        spec: Arc<Spec>,
+    },
+    /// The caller comes for what it was granted.
+    Claim(Op),
+    Release(Op),
+    /// The holder of a write lock becomes a reader.
+    Downgrade(Op),
+    /// The hold has lasted as long as it may.
+    Limit(Op),
+    /// Somebody wants to know when the hold is lost.
+    Attend(Op),
+    /// The handle is gone: a future or a guard was dropped, at any moment, or its result was read.
+    Abandon(Op),
+    /// No more locks are granted, and the session closes when the last hold is released.
+    Drain,
+    Close,
+    /// `is_stale`: the request was sent over another connection than the present one.
+    Answer {
+        ask: Ask,
+        sent: Moment,
+        is_stale: bool,
+        outcome: Outcome,
+    },
+    Fired {
+        watch: Watch,
+        is_deleted: bool,
+    },
+    Connection(Connection),
+    /// Another session has taken the place of the one that was over.
+    /// `created`: it was created then, or later. `timeout`: in microseconds.
+    Renewed {
+        session: u64,
+        nonce: u64,
+        created: Option<Moment>,
+        timeout: u64,
+    },
+    Timer(Timer),
+}
+
+/// What the driver has to do, in this order, before it handles another event.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Action {
+    Send(Ask),
+    Unwatch(Watch),
+    /// Of several moments the earliest counts, for [`Timer::Late`] the latest.
+    Timer(Timer, Moment),
+    Wake(Op),
+    /// It is known how many contenders are ahead of a waiter.
+    Placed(Op),
+    /// The servers have put another session in the place of ours. The driver drops the client and connects again.
+    Replace,
+    /// The session gives its client up. `is_clean`: all nodes are certainly gone.
+    End {
+        is_clean: bool,
+    },
+}
+
+/// A session and everything that it holds and waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Machine<T> {
+    /// The upper half of the guids of this session's nodes.
+    pub(crate) nonce: u64,
+    pub(crate) id: u64,
+    pub(crate) timeout: Aside<u64>,
+    pub(crate) session: Session,
+    pub(crate) is_up: bool,
+    pub(crate) identity: Identity,
+    pub(crate) trust: T,
+    /// How many of the requests that renew trust are under way.
+    pub(crate) renewing: u8,
+    pub(crate) ops: BTreeMap<Op, Acquisition>,
+    pub(crate) rows: BTreeMap<Path, Row>,
+    pub(crate) leaving: BTreeMap<(Path, Name), Leaving>,
+    pub(crate) out: Vec<Action>,
+}
+
+impl<T: Trust> Machine<T> {
+    /// A session that is connected. `timeout` is in microseconds.
+    pub(crate) fn new(session: u64, nonce: u64, timeout: u64, trust: T) -> Self {
+        Self {
+            nonce,
+            id: session,
+            timeout: Aside(timeout),
+            session: Session::Open,
+            is_up: true,
+            identity: Identity::Known,
+            trust,
+            renewing: 0,
+            ops: BTreeMap::new(),
+            rows: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            out: Vec::new(),
+        }
+    }
+
+    /// Handles an event. The driver then carries [`actions`](Self::actions) out.
+    pub(crate) fn handle(&mut self, now: Moment, event: Event) {
+        match event {
+            Event::Acquire { op, spec } => self.acquire(now, op, &spec),
+            Event::Claim(op) => self.claim(now, op),
+            Event::Release(op) => self.release(now, op),
+            Event::Downgrade(op) => self.downgrade(op),
+            Event::Limit(op) => self.limit(now, op),
+            Event::Attend(op) => self.attend(op),
+            Event::Abandon(op) => self.abandon(now, op),
+            Event::Drain => self.drain(now),
+            Event::Close => self.close(now),
+            Event::Answer { ask, sent, is_stale, outcome } => self.answered(now, ask, sent, is_stale, outcome),
+            Event::Fired { watch: Watch::Predecessor(op, path, name), is_deleted } => {
+                self.fired(now, op, path, name, is_deleted);
+            }
+            Event::Fired { watch: Watch::Own(op, path, name), is_deleted } => {
+                self.own_fired(now, op, path, name, is_deleted);
+            }
+            Event::Fired { watch: Watch::Path(path), .. } => self.path_fired(path),
+            Event::Connection(connection) => self.connection(now, connection),
+            Event::Renewed { session, nonce, created, timeout } => {
+                (self.id, self.nonce, self.timeout) = (session, nonce, Aside(timeout));
+                self.trust.renewed(timeout, created, now);
+                self.renewed(now);
+            }
+            Event::Timer(Timer::Resume) => self.resume(now),
+            Event::Timer(Timer::Prove) => self.prove_all(now),
+            Event::Timer(Timer::Late(path)) => self.late(path),
+            Event::Timer(Timer::Tick) => self.tick(now),
+            Event::Timer(Timer::TrustEnds) => self.trust_ended(now),
+            Event::Timer(Timer::SlowLook) => self.look_slowly(now),
+            Event::Timer(Timer::CloseBy) => self.close_by(),
+        }
+        self.end_if_done(now);
+    }
+
+    fn answered(&mut self, now: Moment, ask: Ask, sent: Moment, is_stale: bool, outcome: Outcome) {
+        if !self.is_of_session(now, &ask, is_stale, &outcome) {
+            return;
+        }
+        // An answer over another connection, or perhaps of another session, proves nothing.
+        if !is_stale && !matches!(outcome, Outcome::Unknown | Outcome::Cut) && self.identity == Identity::Known {
+            // A server may refuse a write by itself.
+            let is_refusal =
+                matches!(outcome, Outcome::NoNode | Outcome::Refused | Outcome::Odd | Outcome::DataRefused);
+            self.trust.answered(ask.is_write() && !is_refusal, sent, now);
+        }
+        let is_fresh = !is_stale && self.trust.is_recent(sent, now);
+        match ask {
+            Ask::Create { op, guid, spec, .. } => self.created(now, op, &spec, guid, is_fresh, outcome),
+            // No quorum need have judged it, so the listing behind it may miss a node.
+            Ask::Barrier { path, .. } if outcome == Outcome::Unknown => self.doubt_later(now, path),
+            Ask::Barrier { .. } => {}
+            Ask::List { path, watches, .. } => self.listed(now, path, watches, is_stale, is_fresh, outcome),
+            Ask::Prove { op, nodes } => self.proved(now, op, &nodes, is_stale, &outcome),
+            Ask::Watch { op, path, name } => self.watched(now, op, path, name, &outcome),
+            Ask::WatchOwn { op, path, name } => self.own_watched(now, op, path, name, &outcome),
+            Ask::Delete { nodes, .. } => self.deleted(now, &nodes, &outcome),
+            Ask::Replace { op, path, name: writer, guid } => {
+                self.replaced(now, op, Replacement { path, writer, guid }, &outcome);
+            }
+            Ask::Read | Ask::Check => self.renewing = self.renewing.saturating_sub(1),
+            Ask::Identify { .. } => {}
+        }
+    }
+
+    /// What the driver has to do now.
+    pub(crate) fn actions(&mut self) -> impl Iterator<Item = Action> + use<T> {
+        std::mem::take(&mut self.out).into_iter()
+    }
+
+    /// An acquisition whose handle is alive.
+    #[must_use]
+    pub(crate) fn op(&self, op: Op) -> Option<&Acquisition> {
+        self.ops.get(&op)
+    }
+
+    /// All acquisitions whose handles are alive.
+    pub(crate) fn ops(&self) -> impl Iterator<Item = (Op, &Acquisition)> {
+        self.ops.iter().map(|(op, one)| (*op, one))
+    }
+
+    fn stage(&self, op: Op) -> Option<Stage> {
+        self.ops.get(&op).map(|one| one.stage)
+    }
+
+    fn send(&mut self, ask: Ask) {
+        debug_assert!(self.is_up, "there is a connection");
+        self.out.push(Action::Send(ask));
+    }
+
+    fn wake(&mut self, op: Op) {
+        self.out.push(Action::Wake(op));
+    }
+}

@@ -1,0 +1,298 @@
+//! An acquisition, from its call to the end of its handle: which nodes it needs, and how it ends.
+
+use std::sync::Arc;
+
+use crate::machine::{
+    Armed, Aside, Ask, Change, Kind, Machine, Moment, Node, Op, Path, Position, Queue, Session, Trust,
+};
+
+/// What a caller asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Spec {
+    /// The nodes, which one transaction creates. Several in one path are permits.
+    pub(crate) queues: Vec<(Path, Kind)>,
+    pub(crate) admission: Admission,
+    /// It queues if the lock is contended.
+    pub(crate) waits: bool,
+    /// Its create may write the empty data of the paths, to count their children.
+    pub(crate) may_count: bool,
+}
+
+/// When an acquisition holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Admission {
+    /// As the first in each of its queues.
+    First,
+    /// While its path has at most this number of children, of which this is the only caller that adds any. `turn`: the path where
+    /// others wait for that; then the acquisition is granted by the answer to its create, or not at all.
+    Room { limit: u32, turn: Option<Path> },
+}
+
+/// An acquisition whose handle is alive.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Acquisition {
+    pub(crate) spec: Arc<Spec>,
+    pub(crate) stage: Stage,
+    pub(crate) node: Node,
+    pub(crate) queues: Vec<Queue>,
+    /// The acquisitions that wait in memory for its nodes, and in which paths.
+    pub(crate) followers: Vec<(Op, Path)>,
+    /// How many creates it has sent. Each has guids of its own, so a node of a lost create is never taken for a later one.
+    pub(crate) attempt: u16,
+    /// How many creates in a row may be what the connection was lost for.
+    pub(crate) lost: u8,
+    /// Of its nodes, if it is known; the token.
+    pub(crate) czxid: Aside<i64>,
+    /// The downgrade of a writer that holds.
+    pub(crate) change: Change,
+    /// How its release ends when all its nodes are gone.
+    pub(crate) released: End,
+    /// By what it holds.
+    pub(crate) way: Aside<Way>,
+    /// For how many ticks it has been held, up to two: then it is watched.
+    pub(crate) age: u8,
+    /// Its nodes were looked for on this connection, and not found. A quorum is asked for them.
+    pub(crate) is_missed: bool,
+}
+
+/// By what a lock is granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Way {
+    /// Nobody else was there when its nodes were created: their number was in the answer.
+    Counted,
+    /// A listing showed that it is first.
+    Listed,
+    /// A holder of this session handed it over.
+    HandedOver,
+    /// The only contender ahead, of another session, was deleted.
+    Deleted,
+}
+
+/// Where an acquisition stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Stage {
+    Queuing(Place),
+    Held,
+    Releasing,
+    Over(End),
+}
+
+impl Stage {
+    /// Whether it is held, or was and is being released.
+    pub(crate) fn is_hold(self) -> bool {
+        matches!(self, Self::Held | Self::Releasing)
+    }
+}
+
+/// What a waiter waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Place {
+    /// A caller that does not queue looks before it writes anything.
+    Peeking,
+    /// Its nodes are being created.
+    Entering,
+    /// Its positions in the queues, and then its turn in each.
+    Waiting,
+    /// A quorum has to confirm that its nodes are there. `is_first`: then it holds. Else there are signs that one is gone.
+    Proving { is_first: bool, is_asked: bool },
+}
+
+/// How an acquisition ended, for its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum End {
+    Released,
+    Lost(Loss),
+    /// The node of a waiter was deleted by hand.
+    Evicted,
+    /// The lock is contended, and the acquisition does not wait.
+    Contended,
+    Refused,
+    /// Its creates are lost again and again, although other requests are answered.
+    Unanswered,
+    Draining,
+    Closed,
+}
+
+/// Why a hold was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Loss {
+    Expired,
+    Deleted,
+    Closed,
+    /// It has lasted as long as it may.
+    Limit,
+}
+
+/// This number of lost creates in a row is an error.
+const LOST_CREATES: u8 = 11;
+
+impl Acquisition {
+    fn new(spec: &Arc<Spec>) -> Self {
+        Self {
+            spec: Arc::clone(spec),
+            stage: Stage::Queuing(Place::Entering),
+            node: Node::None,
+            queues: spec.queues.iter().map(|(path, kind)| Queue::new(*path, *kind)).collect(),
+            followers: Vec::new(),
+            attempt: 0,
+            lost: 0,
+            czxid: Aside(0),
+            change: Change::None,
+            released: End::Released,
+            way: Aside(Way::Listed),
+            age: 0,
+            is_missed: false,
+        }
+    }
+
+    /// The place of a caller before its create.
+    pub(crate) fn start(&self) -> Place {
+        if self.spec.waits || self.is_in_one_request() { Place::Entering } else { Place::Peeking }
+    }
+
+    /// Whether it is granted by the answer to its create, or not at all.
+    pub(crate) fn is_in_one_request(&self) -> bool {
+        matches!(self.spec.admission, Admission::Room { turn: Some(_), .. })
+    }
+
+    /// The only queue of an acquisition that has one.
+    pub(crate) fn single(&self) -> Option<&Queue> {
+        match self.queues.as_slice() {
+            [one] => Some(one),
+            _ => None,
+        }
+    }
+
+    /// The largest number of contenders that are ahead of it in any of its queues, or how many permits are missing.
+    pub(crate) fn ahead(&self) -> usize {
+        self.queues.iter().map(|queue| queue.ahead.0 as usize).max().unwrap_or_default()
+    }
+
+    /// Whether it waits in its only queue.
+    pub(crate) fn waits_in_one(&self) -> bool {
+        self.single().is_some() && self.stage == Stage::Queuing(Place::Waiting)
+    }
+
+    pub(crate) fn is_first(&self) -> bool {
+        self.queues.iter().all(|queue| queue.position == Position::First)
+    }
+
+    pub(crate) fn forget_positions(&mut self) {
+        for queue in &mut self.queues {
+            (queue.position, queue.own) = (Position::Unknown, Armed::No);
+        }
+    }
+}
+
+impl<T: Trust> Machine<T> {
+    pub(crate) fn acquire(&mut self, now: Moment, op: Op, spec: &Arc<Spec>) {
+        let mut one = Acquisition::new(spec);
+        one.stage = Stage::Queuing(one.start());
+        for queue in &one.queues {
+            self.rows.entry(queue.path).or_default();
+        }
+        self.ops.insert(op, one);
+        match self.session {
+            Session::Open | Session::Renewing => self.enter(now, op),
+            Session::Draining => self.finish(now, op, End::Draining),
+            Session::Closing | Session::Over => self.finish(now, op, End::Closed),
+        }
+    }
+
+    /// Creates the nodes. Where that cannot grant the lock by itself, listings go out with it. A caller that does not queue
+    /// sends the listings alone first.
+    pub(crate) fn enter(&mut self, now: Moment, op: Op) {
+        let Some(one) = self.ops.get(&op).filter(|_| self.is_up) else { return };
+        if one.stage == Stage::Queuing(Place::Peeking) {
+            return self.look_for(op);
+        }
+        // A server that answers nothing at all may be down. One that answers all but this will not answer it. So from the
+        // third on a create waits until others are answered.
+        let is_searched = |path| self.rows.get(path).is_none_or(|row| !row.is_to_be_searched());
+        if one.lost > 1 && !one.spec.queues.iter().all(|(path, _)| is_searched(path)) {
+            return;
+        }
+        let row = |path: &Path| self.rows.get(path);
+        let is_empty = |path| row(path).is_some_and(crate::machine::Row::may_count);
+        let turn = match one.spec.admission {
+            Admission::Room { turn, .. } => turn,
+            Admission::First => None,
+        };
+        let mut paths = one.spec.queues.iter().map(|(path, _)| path).chain(&turn);
+        let counts = one.spec.may_count && paths.all(is_empty);
+        if one.is_in_one_request() && !counts {
+            return self.finish(now, op, End::Contended);
+        }
+        let guid = self.guid(op) | u128::from(one.attempt) << 16;
+        let Some(one) = self.ops.get_mut(&op) else { return };
+        one.attempt += 1;
+        one.node = Node::Sending { guid };
+        one.forget_positions();
+        let spec = Arc::clone(&one.spec);
+        for (path, _) in &spec.queues {
+            self.rows.entry(*path).or_default().creating += 1;
+        }
+        self.send(Ask::Create { op, guid, spec, counts });
+        if !counts {
+            self.look_for(op);
+        }
+    }
+
+    /// A create was lost. Its nodes are not looked for: others are created, and what turns up is deleted.
+    /// `is_suspect`: it may be what the connection was lost for.
+    pub(crate) fn create_was_lost(&mut self, now: Moment, op: Op, is_suspect: bool) {
+        let Some(one) = self.ops.get_mut(&op) else { return };
+        one.lost += u8::from(is_suspect);
+        one.node = Node::None;
+        if one.lost >= LOST_CREATES {
+            return self.finish(now, op, End::Unanswered);
+        }
+        one.stage = Stage::Queuing(one.start());
+        self.send_followers(op);
+        self.pause(now);
+    }
+
+    /// Sends the creates that have waited until their path was searched.
+    pub(crate) fn enter_searched(&mut self, now: Moment, path: Path) {
+        let waits = |one: &Acquisition| {
+            one.lost > 1
+                && (one.stage, one.node) == (Stage::Queuing(Place::Entering), Node::None)
+                && one.queues.iter().any(|queue| queue.path == path)
+        };
+        let waiting: Vec<Op> = self.ops.iter().filter(|(_, one)| waits(one)).map(|(op, _)| *op).collect();
+        waiting.into_iter().for_each(|op| self.enter(now, op));
+    }
+
+    /// Ends an acquisition for its caller, who reads how.
+    pub(crate) fn finish(&mut self, now: Moment, op: Op, end: End) {
+        self.leave(now, op, false);
+        if let Some(one) = self.ops.get_mut(&op) {
+            one.stage = Stage::Over(end);
+            self.wake(op);
+        }
+    }
+
+    pub(crate) fn abandon(&mut self, now: Moment, op: Op) {
+        if self.stage(op) == Some(Stage::Held) {
+            self.release(now, op);
+        }
+        self.leave(now, op, false);
+        self.ops.remove(&op);
+    }
+
+    /// Gives its nodes up, and its places. `releases`: its release ends with the delete.
+    pub(crate) fn leave(&mut self, now: Moment, op: Op, releases: bool) {
+        for at in 0..self.ops.get(&op).map_or(0, |one| one.queues.len()) {
+            self.put(op, at, Position::Unknown);
+        }
+        let Some(one) = self.ops.get_mut(&op) else { return };
+        let node = std::mem::replace(&mut one.node, Node::Gone);
+        if node == Node::There {
+            let nodes = one.nodes();
+            self.delete(&nodes, releases);
+        }
+        // A create that is under way ends with its answer.
+        self.give_up_downgrade(now, op);
+        self.send_followers(op);
+    }
+}

@@ -1,0 +1,143 @@
+//! A hold: its state, its release, and the trust that it rests on.
+
+use crate::machine::{Acquisition, Action, Ask, End, Loss, Machine, Moment, Op, Place, Stage, Timer, Trust};
+
+/// The state of a hold, computed when it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HoldState {
+    Held,
+    Released,
+    Lost(Loss),
+}
+
+impl<T: Trust> Machine<T> {
+    /// The state of the hold of an acquisition that was granted.
+    #[must_use]
+    pub(crate) fn state(&self, now: Moment, op: Op) -> Option<HoldState> {
+        match self.stage(op)? {
+            Stage::Held if self.is_trusted(now) => Some(HoldState::Held),
+            Stage::Held => Some(HoldState::Lost(Loss::Expired)),
+            Stage::Over(End::Lost(loss)) => Some(HoldState::Lost(loss)),
+            Stage::Releasing | Stage::Over(End::Released) => Some(HoldState::Released),
+            Stage::Queuing(_) | Stage::Over(_) => None,
+        }
+    }
+
+    pub(crate) fn is_trusted(&self, now: Moment) -> bool {
+        self.trust.until() > now
+    }
+
+    /// Whether trust lasts until a round trip is over.
+    pub(crate) fn is_trusted_for_long(&self, now: Moment) -> bool {
+        self.trust.until() > now.plus(self.timeout.0 / 3)
+    }
+
+    pub(crate) fn hold(&mut self, now: Moment, op: Op) {
+        if let Some(one) = self.ops.get_mut(&op) {
+            (one.stage, one.age) = (Stage::Held, 0);
+        }
+        self.tick_later(now);
+        self.wake(op);
+        self.at_front(op);
+    }
+
+    /// Nobody has seen a hold before its caller comes for it. One that was granted a while ago, or over another
+    /// connection, has to be confirmed: somebody may have deleted its nodes, or trust may have passed.
+    pub(crate) fn claim(&mut self, now: Moment, op: Op) {
+        let is_young = self.is_up && self.is_trusted(now);
+        let is_old = |one: &&mut Acquisition| one.stage == Stage::Held && (one.age >= 2 || !is_young);
+        if let Some(one) = self.ops.get_mut(&op).filter(is_old) {
+            one.stage = Stage::Queuing(Place::Proving { is_first: true, is_asked: false });
+            self.ask_proof(now, op);
+        }
+    }
+
+    /// Deletes the nodes. The followers of an exclusive hold have the lock as soon as the delete is sent.
+    pub(crate) fn release(&mut self, now: Moment, op: Op) {
+        let hands_over = self.is_up && self.is_trusted_for_long(now);
+        let is_trusted = self.is_trusted(now);
+        let Some(one) = self.ops.get_mut(&op).filter(|one| one.stage == Stage::Held) else { return };
+        if !is_trusted {
+            return self.finish(now, op, End::Lost(Loss::Expired));
+        }
+        // Without an answer the release ends with trust.
+        self.out.push(Action::Timer(Timer::TrustEnds, self.trust.until()));
+        let hands_over =
+            hands_over && one.single().is_some_and(|queue| queue.kind.is_exclusive() && !queue.is_in_zone());
+        one.stage = Stage::Releasing;
+        let followers = if hands_over { std::mem::take(&mut one.followers) } else { Vec::new() };
+        self.leave(now, op, true);
+        for (follower, path) in followers {
+            self.handed_over(now, follower, path);
+        }
+    }
+
+    /// A hold ends before its handle does.
+    pub(crate) fn limit(&mut self, now: Moment, op: Op) {
+        if self.stage(op) == Some(Stage::Held) {
+            self.finish(now, op, End::Lost(Loss::Limit));
+        }
+    }
+
+    /// Its end is to be seen at once.
+    pub(crate) fn attend(&mut self, op: Op) {
+        if let Some(one) = self.ops.get_mut(&op) {
+            one.age = 2;
+            self.arm_all(op);
+        }
+    }
+
+    fn tick_later(&mut self, now: Moment) {
+        self.out.push(Action::Timer(Timer::Tick, now.plus(self.timeout.0 / 16)));
+    }
+
+    /// A sixteenth of the timeout has passed: holds that last are watched, and trust is renewed.
+    pub(crate) fn tick(&mut self, now: Moment) {
+        let held: Vec<Op> =
+            self.ops.iter().filter(|(_, one)| one.stage == Stage::Held).map(|(op, _)| *op).collect();
+        for op in &held {
+            if let Some(one) = self.ops.get_mut(op) {
+                one.age = (one.age + 1).min(2);
+            }
+            self.arm_all(*op);
+        }
+        if held.is_empty() {
+            return;
+        }
+        self.ask_identity();
+        if self.trust.due() <= now && self.is_up && self.renewing == 0 {
+            self.renewing = 2;
+            self.send(Ask::Read);
+            self.send(Ask::Check);
+        }
+        if self.trust.until() <= now.plus(self.timeout.0 / 16) {
+            self.out.push(Action::Timer(Timer::TrustEnds, self.trust.until()));
+        }
+        self.tick_later(now);
+    }
+
+    /// The proof is asked for again when a write can renew trust.
+    pub(crate) fn prove_later(&mut self, now: Moment) {
+        let at = self.trust.due().max(now.plus(self.timeout.0 / 64));
+        self.out.push(Action::Timer(Timer::Prove, at));
+    }
+
+    pub(crate) fn prove_all(&mut self, now: Moment) {
+        let proves = |stage| matches!(stage, Stage::Queuing(Place::Proving { is_asked: false, .. }));
+        let ops: Vec<Op> = self.ops.iter().filter(|(_, one)| proves(one.stage)).map(|(op, _)| *op).collect();
+        ops.into_iter().for_each(|op| self.ask_proof(now, op));
+        self.ask_identity();
+    }
+
+    pub(crate) fn trust_ended(&mut self, now: Moment) {
+        if self.is_trusted(now) {
+            // It was renewed since.
+            if self.ops.values().any(|one| one.stage == Stage::Releasing) {
+                self.out.push(Action::Timer(Timer::TrustEnds, self.trust.until()));
+            }
+            return;
+        }
+        let lost: Vec<Op> = self.ops.iter().filter(|(_, one)| one.stage.is_hold()).map(|(op, _)| *op).collect();
+        lost.into_iter().for_each(|op| self.finish(now, op, End::Lost(Loss::Expired)));
+    }
+}

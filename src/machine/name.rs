@@ -1,0 +1,81 @@
+//! Names of nodes, and which contender waits for which.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::sync::Arc;
+
+/// The kind of a contender's node. The servers know no kinds: the name shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum ContenderKind {
+    /// A mutex's; also the turn of a semaphore's client.
+    Lock,
+    /// A reader's.
+    Read,
+    /// A writer's.
+    Write,
+    /// A permit of a semaphore. Contenders of other kinds wait for it; it waits for room.
+    Lease,
+    /// A candidate's in an election.
+    Latch,
+}
+
+pub(crate) type Kind = ContenderKind;
+
+impl Kind {
+    /// Whether a contender of this kind waits for an older one of the other kind.
+    #[must_use]
+    pub(crate) fn waits_for(self, older: Self) -> bool {
+        !matches!((self, older), (Self::Read, Self::Read) | (Self::Lease, Self::Lease))
+    }
+
+    /// Whether nobody else holds beside it. Only then its release hands the lock over.
+    #[must_use]
+    pub(crate) fn is_exclusive(self) -> bool {
+        matches!(self, Self::Lock | Self::Write | Self::Latch)
+    }
+
+    /// Whether the deletion of its node means that it has left: a downgrade deletes the node of a writer.
+    #[must_use]
+    pub(crate) fn is_plain(self) -> bool {
+        matches!(self, Self::Lock | Self::Latch)
+    }
+}
+
+/// The name of a contender's node under a lock path. The driver has the texts, and numbers the nodes of other clients.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Name {
+    pub(crate) number: i32,
+    pub(crate) guid: u128,
+    pub(crate) kind: Kind,
+}
+
+impl Name {
+    /// The reader that takes the place of this writer.
+    pub(crate) fn reader(self, guid: u128) -> Self {
+        Self { guid, kind: Kind::Read, ..self }
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (nonce, op, attempt) = (self.guid >> 64, self.guid >> 32 & 0xffff_ffff, self.guid & 0xffff_ffff);
+        write!(f, "{:?}-{nonce:x}.{op}.{attempt:x}-{}", self.kind, self.number)
+    }
+}
+
+/// Whether one number comes before another, by serial arithmetic: the counter wraps around.
+#[must_use]
+pub(crate) fn precedes(one: i32, other: i32) -> Ordering {
+    0.cmp(&other.wrapping_sub(one))
+}
+
+/// The contenders under a lock path, in their order. The driver parses and sorts them.
+pub(crate) type Listing = Arc<[Name]>;
+
+/// Where a node stands in a listing. At the end of the counter the order is not that of numbers alone.
+pub(crate) fn place_of(names: &[Name], own: Name) -> Option<usize> {
+    let found = names.binary_search_by(|name| precedes(name.number, own.number));
+    let at = found.ok().filter(|at| names.get(*at) == Some(&own));
+    at.or_else(|| names.iter().position(|name| *name == own))
+}

@@ -1,0 +1,228 @@
+//! Nodes of this session: created together, and deleted until that is certain.
+
+use std::sync::Arc;
+
+use crate::machine::{
+    Acquisition, Admission, Aside, Ask, Counted, End, Loss, Machine, Moment, Name, Op, Outcome, Path, Place,
+    Position, Row, Spec, Stage, Trust, Way,
+};
+
+/// The nodes of an acquisition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Node {
+    /// Nothing was sent, or what was sent was lost.
+    None,
+    /// `guid`: of the first.
+    Sending { guid: u128 },
+    /// Each queue has its name.
+    There,
+    /// Deleted, or left to be deleted.
+    Gone,
+}
+
+/// Nodes that one transaction is about.
+pub(crate) type Nodes = Arc<[(Path, Name)]>;
+
+/// A node that is being deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Leaving {
+    /// An earlier delete had an unknown outcome.
+    pub(crate) is_again: bool,
+    pub(crate) is_sent: bool,
+    /// Its answer ends a release, if the other nodes of that are gone.
+    pub(crate) releases: bool,
+    /// The guid of the reader of a downgrade that is under way. Its answer decides what becomes of that node.
+    pub(crate) replaced_by: Option<u128>,
+}
+
+impl Name {
+    /// The acquisition that created it, if it is a node of this session.
+    pub(crate) fn guid_op(self) -> Op {
+        (self.guid >> 32) as Op
+    }
+
+    /// Whether the number alone does not show the order: the counter has come to its end.
+    #[must_use]
+    pub(crate) fn is_in_zone(self) -> bool {
+        self.number == i32::MAX || self.number < 0
+    }
+}
+
+impl Acquisition {
+    pub(crate) fn nodes(&self) -> Nodes {
+        self.queues.iter().filter_map(|queue| Some((queue.path, queue.name?))).collect()
+    }
+}
+
+impl<T: Trust> Machine<T> {
+    /// The guid of an acquisition's creates, without their number.
+    pub(crate) fn guid(&self, op: Op) -> u128 {
+        u128::from(self.nonce) << 64 | u128::from(op) << 32
+    }
+
+    /// The acquisition that a node of this session belongs to.
+    pub(crate) fn op_of(&self, path: Path, name: Name) -> Option<Op> {
+        let op = name.guid_op();
+        let is_own = |one: &Acquisition| match one.node {
+            Node::Sending { guid } => guid >> 16 == name.guid >> 16,
+            Node::There => {
+                one.queues.iter().any(|queue| queue.is_named(path, name)) || one.change.guid() == Some(name.guid)
+            }
+            Node::None | Node::Gone => false,
+        };
+        (self.is_ours(name) && self.ops.get(&op).is_some_and(is_own)).then_some(op)
+    }
+
+    fn is_ours(&self, name: Name) -> bool {
+        name.guid >> 64 == u128::from(self.nonce)
+    }
+
+    /// Whether it is a node of this session that belongs to no acquisition.
+    pub(crate) fn is_abandoned(&self, path: Path, name: Name) -> bool {
+        let is_awaited = || self.leaving.values().any(|one| one.replaced_by == Some(name.guid));
+        self.is_ours(name) && self.op_of(path, name).is_none() && !is_awaited()
+    }
+
+    pub(crate) fn created(
+        &mut self,
+        now: Moment,
+        op: Op,
+        spec: &Spec,
+        guid: u128,
+        is_fresh: bool,
+        outcome: Outcome,
+    ) {
+        let granted = match &outcome {
+            Outcome::Created { counted: Some(counted), .. } => Some(spec.is_granted_by(*counted)),
+            _ => None,
+        };
+        for (path, _) in &spec.queues {
+            let row = self.create_answered(*path);
+            if let Some(granted) = granted {
+                // The transaction has written the data, or made the path.
+                (row.is_empty, row.is_contended) = (true, !granted);
+            }
+            row.is_refused |= outcome == Outcome::DataRefused;
+            row.is_empty &= outcome != Outcome::NoNode;
+        }
+        // The nodes may turn up.
+        if matches!(outcome, Outcome::Unknown | Outcome::Cut | Outcome::Odd) {
+            spec.queues.iter().for_each(|(path, _)| self.doubt_later(now, *path));
+        }
+        let one = self.ops.get_mut(&op).filter(|one| one.node == Node::Sending { guid });
+        match (outcome, one) {
+            (Outcome::Created { names, czxid, .. }, Some(one)) => {
+                for (queue, name) in one.queues.iter_mut().zip(names.iter()) {
+                    queue.name = Some(*name);
+                }
+                (one.node, one.czxid, one.lost) = (Node::There, Aside(czxid), 0);
+                one.stage = Stage::Queuing(Place::Waiting);
+                match granted {
+                    Some(true) => {
+                        one.queues.iter_mut().for_each(|queue| queue.position = Position::First);
+                        one.way = Aside(Way::Counted);
+                        self.first(now, op, is_fresh);
+                    }
+                    _ if one.is_in_one_request() => self.finish(now, op, End::Contended),
+                    _ => self.look_for(op),
+                }
+            }
+            (Outcome::Created { names, .. }, None) => {
+                let nodes = spec.queues.iter().map(|(path, _)| *path).zip(names.iter().copied()).collect();
+                self.delete(&nodes, false);
+            }
+            (_, None) => {}
+            (Outcome::Unknown, _) => self.create_was_lost(now, op, false),
+            (Outcome::Cut, _) => self.create_was_lost(now, op, true),
+            (Outcome::DataRefused, Some(one)) => {
+                one.node = Node::None;
+                self.enter(now, op);
+            }
+            // The path of the turn is missing, so it cannot be counted.
+            (Outcome::NoNode, Some(one)) if one.is_in_one_request() => self.finish(now, op, End::Contended),
+            _ => self.finish(now, op, End::Refused),
+        }
+    }
+
+    /// A request that creates in this path is under way no more.
+    pub(crate) fn create_answered(&mut self, path: Path) -> &mut Row {
+        let row = self.rows.entry(path).or_default();
+        row.creating = row.creating.saturating_sub(1);
+        row
+    }
+
+    /// Deletes nodes until that is certain.
+    pub(crate) fn delete(&mut self, nodes: &Nodes, releases: bool) {
+        let nodes: Nodes = nodes.iter().filter(|node| !self.leaving.contains_key(node)).copied().collect();
+        let Some(op) = nodes.first().map(|(_, name)| name.guid_op()) else { return };
+        let is_sent = self.is_up;
+        // A downgrade with an unknown outcome may delete it first.
+        let change = self.ops.get(&op).map(|one| one.change).unwrap_or_default();
+        let (is_again, replaced_by) = (change.is_lost(), change.guid().filter(|_| change.is_sending()));
+        for (path, name) in nodes.iter() {
+            self.leaving.insert((*path, *name), Leaving { is_again, is_sent, releases, replaced_by });
+        }
+        if is_sent {
+            self.send(Ask::Delete { op, nodes });
+        }
+    }
+
+    pub(crate) fn deleted(&mut self, now: Moment, nodes: &Nodes, outcome: &Outcome) {
+        let is_alone = nodes.len() == 1;
+        let mut ended = None;
+        for node in nodes.iter() {
+            let Some(one) = self.leaving.get_mut(node) else { continue };
+            match outcome {
+                Outcome::Unknown => (one.is_again, one.is_sent) = (true, false),
+                // The transaction was refused, for one of its nodes. They are deleted one by one.
+                Outcome::NoNode | Outcome::Refused if !is_alone => one.is_sent = false,
+                _ => {
+                    ended = one.releases.then_some((node.1.guid_op(), one.is_again));
+                    self.leaving.remove(node);
+                }
+            }
+        }
+        if *outcome == Outcome::Unknown {
+            return self.pause(now);
+        }
+        if self.is_up && !is_alone && matches!(outcome, Outcome::NoNode | Outcome::Refused) {
+            self.delete_again();
+        }
+        let Some((op, is_again)) = ended else { return };
+        let Some(one) = self.ops.get_mut(&op).filter(|one| one.stage == Stage::Releasing) else { return };
+        match outcome {
+            // After a delete with an unknown outcome nobody can know who deleted it.
+            Outcome::NoNode if !is_again => one.released = End::Lost(Loss::Deleted),
+            Outcome::Refused => one.released = End::Refused,
+            _ => {}
+        }
+        // The release ends with its last node.
+        let end = one.released;
+        if !self.leaving.iter().any(|((_, name), leaving)| leaving.releases && name.guid_op() == op) {
+            self.finish(now, op, end);
+        }
+    }
+
+    /// Sends again the deletes that were not sent, or were lost.
+    pub(crate) fn delete_again(&mut self) {
+        let mut asks = Vec::new();
+        for ((path, name), one) in self.leaving.iter_mut().filter(|(_, one)| !one.is_sent) {
+            one.is_sent = true;
+            asks.push(Ask::Delete { op: name.guid_op(), nodes: [(*path, *name)].into() });
+        }
+        asks.into_iter().for_each(|ask| self.send(ask));
+    }
+}
+
+impl Spec {
+    /// Whether the answer to the create alone grants it.
+    pub(crate) fn is_granted_by(&self, counted: Counted) -> bool {
+        match self.admission {
+            Admission::First => counted.others == 0,
+            Admission::Room { limit, .. } => {
+                let own = u32::try_from(self.queues.len()).unwrap_or(u32::MAX);
+                counted.turns == 0 && counted.others.saturating_add(own) <= limit
+            }
+        }
+    }
+}

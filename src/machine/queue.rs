@@ -1,0 +1,518 @@
+//! The position of an acquisition in one of its queues: found in a listing, waited for, and watched.
+
+use crate::machine::name::place_of;
+use crate::machine::{
+    Acquisition, Action, Admission, Aside, Ask, Counted, End, Kind, Loss, Machine, Moment, Name, Node, Nodes, Op,
+    Outcome, Path, Place, Stage, Trust, Watch, Way,
+};
+
+/// One of the queues of an acquisition, and its node there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Queue {
+    pub(crate) path: Path,
+    pub(crate) kind: Kind,
+    pub(crate) name: Option<Name>,
+    /// The writer whose place the node has taken in a downgrade. An older listing still shows it.
+    pub(crate) was: Option<Name>,
+    pub(crate) position: Position,
+    /// How many contenders were ahead in the last listing, or how many permits are missing.
+    pub(crate) ahead: Aside<u32>,
+    /// The watch on the own node.
+    pub(crate) own: Armed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Position {
+    /// It wants a listing, or one is under way.
+    Unknown,
+    First,
+    /// There is no room for its permits.
+    Full,
+    /// A node of this session was ahead and has been released. The own watch is not set yet, so the node may be gone.
+    HandedOver,
+    /// Its predecessor is a node of this session, which waits itself, or holds.
+    Following(Op),
+    /// Its predecessor is a node of another session. `is_only`: no other contender is ahead, as listed on this connection.
+    Watching {
+        predecessor: Name,
+        armed: Armed,
+        is_only: bool,
+    },
+}
+
+/// A watch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Armed {
+    #[default]
+    No,
+    Sending,
+    Set,
+    /// The server does not let us set it.
+    Refused,
+}
+
+impl Queue {
+    pub(crate) fn new(path: Path, kind: Kind) -> Self {
+        Self { path, kind, name: None, was: None, position: Position::Unknown, ahead: Aside(0), own: Armed::No }
+    }
+
+    /// Whether it waits, and asks for no watch to do so.
+    pub(crate) fn is_placed(&self) -> bool {
+        let asks = matches!(self.position, Position::Watching { armed: Armed::No | Armed::Sending, .. });
+        self.position != Position::Unknown && !asks
+    }
+
+    /// Whether its number alone does not show the order.
+    pub(crate) fn is_in_zone(&self) -> bool {
+        self.name.is_some_and(Name::is_in_zone)
+    }
+
+    /// Whether a name under this path stands for its node.
+    pub(crate) fn is_named(&self, path: Path, name: Name) -> bool {
+        self.path == path && (self.name == Some(name) || self.was == Some(name))
+    }
+}
+
+impl<T: Trust> Machine<T> {
+    fn queue(&mut self, op: Op, at: usize) -> Option<&mut Queue> {
+        self.ops.get_mut(&op)?.queues.get_mut(at)
+    }
+
+    /// The queue in which a node of this acquisition stands, if that is its node of now.
+    fn queue_at(&self, op: Op, path: Path, name: Name) -> Option<usize> {
+        let one = self.ops.get(&op).filter(|one| one.node == Node::There)?;
+        one.queues.iter().position(|queue| queue.path == path && queue.name == Some(name))
+    }
+
+    /// The first queue of an acquisition in this path.
+    fn queue_in(&self, op: Op, path: Path) -> Option<usize> {
+        self.ops.get(&op)?.queues.iter().position(|queue| queue.path == path)
+    }
+
+    /// Forgets the position, which a listing is to show.
+    pub(crate) fn want_look(&mut self, op: Op, at: usize) {
+        self.put(op, at, Position::Unknown);
+        let Some(path) = self.queue(op, at).map(|queue| queue.path) else { return };
+        self.rows.entry(path).or_default().want(op);
+        self.look(path);
+    }
+
+    /// Finds the position of an acquisition in a listing.
+    pub(crate) fn judge(
+        &mut self,
+        now: Moment,
+        op: Op,
+        at: usize,
+        (names, strangers): (&[Name], u32),
+        is_fresh: bool,
+    ) {
+        let Some(one) = self.ops.get(&op) else { return };
+        let Some(Queue { path, kind, name: Some(own), position, .. }) = one.queues.get(at).cloned() else {
+            return;
+        };
+        let Some(place) = place_of(names, own) else {
+            let rests = matches!(one.stage, Stage::Held | Stage::Queuing(Place::Waiting));
+            // A downgrade deletes it.
+            if rests && !one.change.is_open() {
+                self.prove(now, op, false);
+            }
+            return;
+        };
+        if !matches!(one.stage, Stage::Queuing(Place::Waiting | Place::Proving { is_first: false, .. })) {
+            return;
+        }
+        let older = names.get(..place).unwrap_or_default().iter().rev();
+        let mut older = older.filter(|name| kind.waits_for(name.kind)).copied();
+        let (predecessor, ahead, is_contended) = match one.spec.admission {
+            // As a create would count them.
+            Admission::First => {
+                let predecessor = older.next();
+                let ahead = usize::from(predecessor.is_some()) + older.count();
+                (predecessor, ahead, names.len() > 1 || strangers > 0)
+            }
+            Admission::Room { limit, .. } => {
+                let excess = (names.len() + strangers as usize).saturating_sub(limit as usize);
+                (None, excess, excess > 0)
+            }
+        };
+        let waits = one.spec.waits;
+        self.rows.entry(path).or_default().is_contended = is_contended;
+        if let Some(queue) = self.queue(op, at) {
+            queue.ahead = Aside(u32::try_from(ahead).unwrap_or(u32::MAX));
+        }
+        if ahead == 0 {
+            return self.turn(now, op, at, Way::Listed, is_fresh);
+        }
+        if !waits {
+            return self.finish(now, op, End::Contended);
+        }
+        self.out.push(Action::Placed(op));
+        let Some(predecessor) = predecessor else {
+            self.put(op, at, Position::Full);
+            return self.look_for(op);
+        };
+        match self.op_of(path, predecessor) {
+            Some(other) => {
+                self.put(op, at, Position::Following(other));
+                if let Some(other) = self.ops.get_mut(&other) {
+                    other.followers.push((op, path));
+                }
+                self.arm_all(other);
+            }
+            None if matches!(position, Position::Watching { predecessor: before, .. } if before == predecessor) => {
+            }
+            None => self.put(op, at, Position::Watching { predecessor, armed: Armed::No, is_only: ahead == 1 }),
+        }
+    }
+
+    /// A caller that does not queue looks: with somebody ahead, nothing is written.
+    pub(crate) fn peeked(&mut self, now: Moment, op: Op, path: Path, names: &[Name], strangers: u32) {
+        let Some(one) = self.ops.get(&op) else { return };
+        let others = u32::try_from(names.len()).unwrap_or(u32::MAX).saturating_add(strangers);
+        let is_alone = one.spec.is_granted_by(Counted { others, turns: 0 });
+        let mut here = one.queues.iter().filter(|queue| queue.path == path);
+        let is_first = |queue: &Queue| !names.iter().any(|name| queue.kind.waits_for(name.kind));
+        let is_free = is_alone || (one.spec.admission == Admission::First && here.all(is_first));
+        self.rows.entry(path).or_default().is_contended = !is_alone;
+        if !is_free {
+            return self.finish(now, op, End::Contended);
+        }
+        let Some(one) = self.ops.get_mut(&op) else { return };
+        one.queues
+            .iter_mut()
+            .filter(|queue| queue.path == path)
+            .for_each(|queue| queue.position = Position::First);
+        if one.is_first() {
+            one.stage = Stage::Queuing(Place::Entering);
+            self.enter(now, op);
+        }
+    }
+
+    /// Watches a predecessor, if none is watched. One is enough: the other queues are looked at when it is gone. Where that is not
+    /// allowed, the next is watched.
+    pub(crate) fn arm_predecessor(&mut self, op: Op) {
+        let Some(one) = self.ops.get_mut(&op).filter(|_| self.is_up) else { return };
+        let is_open = |queue: &Queue| {
+            let is_armed = matches!(queue.position, Position::Watching { armed: Armed::Sending | Armed::Set, .. });
+            is_armed || queue.position == Position::Unknown
+        };
+        if one.queues.iter().any(is_open) {
+            return;
+        }
+        let mut unarmed = one.queues.iter_mut().filter_map(|queue| match &mut queue.position {
+            Position::Watching { predecessor, armed: armed @ Armed::No, .. } => {
+                Some((queue.path, *predecessor, armed))
+            }
+            _ => None,
+        });
+        if let Some((path, name, armed)) = unarmed.next() {
+            *armed = Armed::Sending;
+            self.send(Ask::Watch { op, path, name });
+        }
+    }
+
+    /// A predecessor is gone. Those that were not watched may be gone, too.
+    fn look_behind_unwatched(&mut self, op: Op) {
+        let queues = self.ops.get(&op).into_iter().flat_map(|one| one.queues.iter().enumerate());
+        let is_unwatched = |queue: &Queue| matches!(queue.position, Position::Watching { armed: Armed::No, .. });
+        let unwatched: Vec<usize> = queues.filter(|(_, queue)| is_unwatched(queue)).map(|(at, _)| at).collect();
+        unwatched.into_iter().for_each(|at| self.want_look(op, at));
+    }
+
+    fn watching(&mut self, op: Op, path: Path, name: Name) -> Option<&mut Queue> {
+        self.ops.get_mut(&op)?.queues.iter_mut().find(|queue| {
+            let is_it = matches!(queue.position, Position::Watching { predecessor, .. } if predecessor == name);
+            is_it && queue.path == path
+        })
+    }
+
+    pub(crate) fn watched(&mut self, now: Moment, op: Op, path: Path, name: Name, outcome: &Outcome) {
+        let id = self.id;
+        let Some(queue) = self.watching(op, path, name) else {
+            if matches!(outcome, Outcome::Stat { .. }) {
+                self.out.push(Action::Unwatch(Watch::Predecessor(op, path, name)));
+            }
+            return;
+        };
+        let Position::Watching { armed: armed @ Armed::Sending, is_only, .. } = &mut queue.position else {
+            return;
+        };
+        match outcome {
+            // A node of another handle on this session goes with our own, in no order.
+            Outcome::Stat { owner } => (*armed, *is_only) = (Armed::Set, *is_only && *owner != id),
+            Outcome::Unknown => {
+                *armed = Armed::No;
+                self.pause(now);
+            }
+            Outcome::NoNode => {
+                *armed = Armed::No;
+                self.look_behind_unwatched(op);
+            }
+            Outcome::Full => self.finish(now, op, End::Refused),
+            // The slow look notices when it goes.
+            _ => {
+                *armed = Armed::Refused;
+                self.arm_predecessor(op);
+            }
+        }
+    }
+
+    pub(crate) fn fired(&mut self, now: Moment, op: Op, path: Path, name: Name, is_deleted: bool) {
+        let Some(queue) = self.watching(op, path, name) else { return };
+        let is_in_zone = name.is_in_zone() || queue.is_in_zone();
+        let Position::Watching { armed, is_only, .. } = &mut queue.position else { return };
+        // The event uses the watch up.
+        *armed = Armed::No;
+        // A writer's node also goes when it becomes a reader.
+        let is_plain = queue.kind.is_plain() && name.kind.is_plain() && !is_in_zone;
+        let is_next = is_deleted && *is_only && is_plain && queue.own == Armed::Set;
+        if is_next && self.ops.get(&op).is_some_and(Acquisition::waits_in_one) && self.is_trusted_for_long(now) {
+            self.turn(now, op, 0, Way::Deleted, true);
+        } else {
+            self.vouch(now, op, path);
+            self.look_behind_unwatched(op);
+        }
+    }
+
+    /// Trust that is too old for a grant is renewed by a check that goes out with the listing, in one round trip.
+    fn vouch(&mut self, now: Moment, op: Op, path: Path) {
+        let is_shared = self.rows.get(&path).is_some_and(|row| row.look.is_some() || !row.wanted.is_empty());
+        // Of several nodes none may be proved before all are first.
+        let Some(one) = self.ops.get(&op).filter(|one| one.waits_in_one()) else { return };
+        if self.is_up && !is_shared && !self.trust.suffices(now) {
+            let nodes = one.nodes();
+            self.send(Ask::Prove { op, nodes });
+        }
+    }
+
+    /// A node of this session that was ahead is released: its delete is sent.
+    pub(crate) fn handed_over(&mut self, now: Moment, op: Op, path: Path) {
+        let Some(at) = self.queue_in(op, path) else { return };
+        let own = self.ops.get(&op).filter(|one| one.waits_in_one()).and_then(|one| one.single());
+        match own.filter(|queue| !queue.is_in_zone()).map(|queue| queue.own) {
+            // Without the watch it could not know that its node was deleted by hand.
+            Some(Armed::Set) => self.turn(now, op, at, Way::HandedOver, true),
+            Some(Armed::Sending) => self.put(op, at, Position::HandedOver),
+            _ => self.want_look(op, at),
+        }
+    }
+
+    /// Its turn in a queue has come. With that of the last it holds, unless a quorum has to confirm it.
+    fn turn(&mut self, now: Moment, op: Op, at: usize, way: Way, is_fresh: bool) {
+        self.put(op, at, Position::First);
+        let Some(one) = self.ops.get_mut(&op) else { return };
+        one.way = Aside(way);
+        if one.stage != Stage::Queuing(Place::Waiting) || !one.is_first() {
+            return;
+        }
+        // Listings of several paths show several moments.
+        let is_one_listing = one.queues.windows(2).all(|pair| matches!(pair, [a, b] if a.path == b.path));
+        self.first(now, op, is_fresh && is_one_listing);
+    }
+
+    pub(crate) fn first(&mut self, now: Moment, op: Op, is_fresh: bool) {
+        if is_fresh && self.trust.suffices(now) { self.hold(now, op) } else { self.prove(now, op, true) }
+    }
+
+    /// Asks a quorum whether the nodes are there.
+    pub(crate) fn prove(&mut self, now: Moment, op: Op, is_first: bool) {
+        let Some(one) = self.ops.get_mut(&op) else { return };
+        match &mut one.stage {
+            Stage::Queuing(Place::Proving { is_first: before, .. }) => *before &= is_first,
+            Stage::Queuing(place) => *place = Place::Proving { is_first, is_asked: false },
+            _ => {}
+        }
+        self.ask_proof(now, op);
+        self.at_front(op);
+    }
+
+    pub(crate) fn ask_proof(&mut self, now: Moment, op: Op) {
+        let is_up = self.is_up;
+        let Some(one) = self.ops.get_mut(&op).filter(|one| one.node == Node::There) else { return };
+        match &mut one.stage {
+            Stage::Queuing(Place::Proving { is_asked, .. }) if is_up && !*is_asked => *is_asked = true,
+            Stage::Held if is_up => {}
+            _ => return,
+        }
+        let nodes = one.nodes();
+        self.ask_identity();
+        if !self.trust.suffices(now) && self.renewing == 0 {
+            self.renewing = 1;
+            self.send(Ask::Read);
+        }
+        self.send(Ask::Prove { op, nodes });
+    }
+
+    /// `is_stale`: as of an answer. A late one proves as much: the next may be as late.
+    pub(crate) fn proved(&mut self, now: Moment, op: Op, nodes: &Nodes, is_stale: bool, outcome: &Outcome) {
+        let suffices = self.trust.suffices(now);
+        let is_its = |one: &&mut Acquisition| one.node == Node::There && one.nodes() == *nodes;
+        let Some(one) = self.ops.get_mut(&op).filter(is_its) else { return };
+        if std::mem::take(&mut one.is_missed) {
+            // The server that did not show them may have lagged behind.
+            self.prove_later(now);
+        }
+        let Some(one) = self.ops.get_mut(&op) else { return };
+        match (one.stage, outcome) {
+            (Stage::Held, Outcome::NoNode) if !one.change.is_open() => {
+                self.finish(now, op, End::Lost(Loss::Deleted))
+            }
+            // The leader has judged it in a session that lived: the node was deleted by hand.
+            (Stage::Queuing(_), Outcome::NoNode) => self.finish(now, op, End::Evicted),
+            (Stage::Queuing(Place::Proving { is_first, .. }), outcome) => {
+                one.stage = Stage::Queuing(Place::Proving { is_first, is_asked: false });
+                match outcome {
+                    Outcome::Unknown => self.pause(now),
+                    Outcome::Refused => self.finish(now, op, End::Refused),
+                    // A server that lags behind should show it now. It is not asked in a hurry.
+                    _ if !is_first => {
+                        one.stage = Stage::Queuing(Place::Waiting);
+                        for queue in &mut one.queues {
+                            if queue.position == Position::First {
+                                queue.position = Position::Unknown;
+                            }
+                        }
+                        self.pause(now);
+                    }
+                    _ if !is_stale && suffices => self.hold(now, op),
+                    _ => self.prove_later(now),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes another position in a queue, and waits no more for what it waited for.
+    pub(crate) fn put(&mut self, op: Op, at: usize, position: Position) {
+        let Some(queue) = self.queue(op, at) else { return };
+        let path = queue.path;
+        match std::mem::replace(&mut queue.position, position) {
+            Position::Following(ahead) => {
+                if let Some(ahead) = self.ops.get_mut(&ahead) {
+                    ahead.followers.retain(|follower| *follower != (op, path));
+                }
+            }
+            Position::Watching { predecessor, armed: Armed::Set, .. } => {
+                self.out.push(Action::Unwatch(Watch::Predecessor(op, path, predecessor)));
+            }
+            Position::Full => self.unwatch_path(path),
+            _ => {}
+        }
+    }
+
+    /// It waits for no node of this session any more, so its end is to be seen, and that of the nodes behind it.
+    pub(crate) fn at_front(&mut self, op: Op) {
+        self.arm_all(op);
+        let followers = self.ops.get(&op).map(|one| one.followers.clone()).unwrap_or_default();
+        followers.into_iter().for_each(|(follower, _)| self.arm_all(follower));
+    }
+
+    fn is_front(&self, op: Op, path: Path) -> bool {
+        self.ops.get(&op).is_some_and(|one| match one.stage {
+            Stage::Held => true,
+            Stage::Queuing(Place::Waiting | Place::Proving { .. }) => one.queues.iter().any(|queue| {
+                queue.path == path && !matches!(queue.position, Position::Following(_) | Position::Unknown)
+            }),
+            _ => false,
+        })
+    }
+
+    pub(crate) fn arm_all(&mut self, op: Op) {
+        (0..self.ops.get(&op).map_or(0, |one| one.queues.len())).for_each(|at| self.arm(op, at));
+    }
+
+    /// Watches its own node, if that is of use and the watch is not set.
+    pub(crate) fn arm(&mut self, op: Op, at: usize) {
+        let Some(one) = self.ops.get(&op).filter(|one| one.node == Node::There && self.is_up) else { return };
+        let Some(queue) = one.queues.get(at).filter(|queue| queue.own == Armed::No) else { return };
+        let is_followed = one.followers.iter().any(|(_, path)| *path == queue.path);
+        // One of several may go while it waits for the others. What is about to be granted is not watched.
+        let waits_for_others = || {
+            let is_known = |queue: &Queue| queue.position != Position::Unknown;
+            one.spec.admission == Admission::First && one.single().is_none() && one.queues.iter().all(is_known)
+        };
+        let is_of_use = match (one.stage, queue.position) {
+            (Stage::Held, _) => is_followed || one.age >= 2,
+            (Stage::Queuing(Place::Waiting | Place::Proving { .. }), position) => match position {
+                Position::Following(ahead) => self.is_front(ahead, queue.path),
+                Position::HandedOver => true,
+                // Only behind a plain predecessor is there a turn without a listing.
+                Position::Watching { is_only, predecessor, .. } => {
+                    let has_turn = is_only && queue.kind.is_plain() && predecessor.kind.is_plain();
+                    has_turn || is_followed || waits_for_others()
+                }
+                Position::First => is_followed || waits_for_others(),
+                Position::Unknown | Position::Full => false,
+            },
+            _ => false,
+        };
+        let (path, Some(name), true) = (queue.path, queue.name, is_of_use) else { return };
+        if let Some(queue) = self.queue(op, at) {
+            queue.own = Armed::Sending;
+        }
+        self.send(Ask::WatchOwn { op, path, name });
+    }
+
+    pub(crate) fn own_watched(&mut self, now: Moment, op: Op, path: Path, name: Name, outcome: &Outcome) {
+        let Some(at) = self.queue_at(op, path, name) else { return };
+        let is_queuing = matches!(self.stage(op), Some(Stage::Queuing(_)));
+        let Some(queue) = self.queue(op, at).filter(|queue| queue.own == Armed::Sending) else { return };
+        queue.own = match outcome {
+            Outcome::Stat { .. } => Armed::Set,
+            // No check finds a difference.
+            Outcome::Exists if is_queuing => return self.finish(now, op, End::Evicted),
+            Outcome::NoNode | Outcome::Exists => return self.own_fired(now, op, path, name, true),
+            Outcome::Unknown => Armed::No,
+            _ => Armed::Refused,
+        };
+        match (queue.position, queue.own) {
+            (Position::HandedOver, Armed::Set) => self.turn(now, op, at, Way::HandedOver, true),
+            (Position::HandedOver, _) => self.want_look(op, at),
+            _ => {}
+        }
+        if *outcome == Outcome::Unknown {
+            self.pause(now);
+        }
+    }
+
+    /// The driver has no room for the watch on its own node any more.
+    pub(crate) fn own_unwatched(&mut self, op: Op, path: Path, name: Name) {
+        let at = self.queue_at(op, path, name);
+        if let Some(queue) = at.and_then(|at| self.queue(op, at)).filter(|queue| queue.own == Armed::Set) {
+            queue.own = Armed::Refused;
+        }
+    }
+
+    pub(crate) fn own_fired(&mut self, now: Moment, op: Op, path: Path, name: Name, is_deleted: bool) {
+        let Some(at) = self.queue_at(op, path, name) else { return };
+        let Some(one) = self.ops.get_mut(&op) else { return };
+        let Some(queue) = one.queues.get_mut(at) else { return };
+        queue.own = Armed::No;
+        match one.stage {
+            // Somebody writes to it. It was watched, and goes on to be.
+            _ if !is_deleted => {
+                one.age = if one.stage == Stage::Held { 2 } else { one.age };
+                self.arm(op, at);
+            }
+            // A downgrade deletes it. Its answer shows whether it did.
+            Stage::Held if one.change.is_open() => {}
+            Stage::Held => self.finish(now, op, End::Lost(Loss::Deleted)),
+            // Its session may have ended. A quorum knows.
+            Stage::Queuing(_) => {
+                self.send_followers(op);
+                self.prove(now, op, false);
+            }
+            _ => {}
+        }
+    }
+
+    /// Those that follow its nodes look for another predecessor.
+    pub(crate) fn send_followers(&mut self, op: Op) {
+        let followers = self.ops.get_mut(&op).map(|one| std::mem::take(&mut one.followers)).unwrap_or_default();
+        for (op, path) in followers {
+            if let Some(at) = self.queue_in(op, path) {
+                self.want_look(op, at);
+            }
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Sequences that the world does not play.
+
+use std::sync::Arc;
+
+use crate::machine::{
+    Action, Admission, Ask, Change, Connection, End, Event, HoldState, Identity, Kind, Ledger, Loss, Machine,
+    Moment, Name, Op, Outcome, Spec, Stage, Timer,
+};
+
+const T: u64 = 10_000_000;
+const NOW: Moment = Moment(1_000);
+const WRITER: Op = 1;
+
+struct Session(Machine<Ledger>);
+
+impl Session {
+    fn new() -> Self {
+        Self(Machine::new(7, 9, T, Ledger::new(T, Some(NOW), NOW)))
+    }
+
+    /// Handles an event; returns what is sent.
+    fn handle(&mut self, event: Event) -> Vec<Ask> {
+        self.0.handle(NOW, event);
+        let sent = self.0.actions().filter_map(|action| match action {
+            Action::Send(ask) => Some(ask),
+            _ => None,
+        });
+        sent.collect()
+    }
+
+    fn answer(&mut self, ask: &Ask, outcome: Outcome) -> Vec<Ask> {
+        self.handle(Event::Answer { ask: ask.clone(), sent: NOW, is_stale: false, outcome })
+    }
+
+    /// A hold of a writer; returns its name.
+    fn hold(&mut self) -> Name {
+        let spec =
+            Spec { queues: vec![(0, Kind::Write)], admission: Admission::First, waits: true, may_count: true };
+        let sent = self.handle(Event::Acquire { op: WRITER, spec: Arc::new(spec) });
+        let [create @ Ask::Create { guid, .. }, list @ Ask::List { .. }] = sent.as_slice() else {
+            panic!("{sent:?}")
+        };
+        let name = Name { number: 3, guid: *guid, kind: Kind::Write };
+        self.answer(create, created(name, Some(7)));
+        self.answer(list, Outcome::Names { names: [name].into(), strangers: 0, is_empty: true });
+        assert_eq!(self.0.state(NOW, WRITER), Some(HoldState::Held));
+        name
+    }
+
+    fn stage(&self) -> Option<Stage> {
+        self.0.op(WRITER).map(|one| one.stage)
+    }
+}
+
+fn created(name: Name, owner: Option<u64>) -> Outcome {
+    Outcome::Created { names: [name].into(), czxid: 5, owner, counted: None }
+}
+
+#[test]
+fn second_call_of_a_downgrade_joins_the_first() {
+    let mut session = Session::new();
+    session.hold();
+    let sent = session.handle(Event::Downgrade(WRITER));
+    assert_eq!(session.handle(Event::Downgrade(WRITER)), [], "the first is under way");
+    session.answer(&sent[0], created(Name { number: 3, guid: 1, kind: Kind::Read }, None));
+    assert_eq!(session.0.state(NOW, WRITER), Some(HoldState::Held));
+    let one = session.0.op(WRITER).expect("it is there");
+    assert_eq!((one.change, one.queues[0].kind), (Change::None, Kind::Read));
+}
+
+#[test]
+fn create_that_another_session_owns_ends_the_session_and_no_more() {
+    let mut session = Session::new();
+    let spec = Spec { queues: vec![(0, Kind::Lock)], admission: Admission::First, waits: true, may_count: true };
+    let sent = session.handle(Event::Acquire { op: WRITER, spec: Arc::new(spec) });
+    session.answer(&sent[0], created(Name { number: 0, guid: 1, kind: Kind::Lock }, Some(8)));
+    assert!(!session.0.is_up, "the session counts as over");
+    session.handle(Event::Renewed { session: 9, nonce: 10, created: Some(NOW), timeout: T });
+    assert!(session.0.rows.values().all(|row| row.creating == 1), "only the next create is under way");
+}
+
+#[test]
+fn release_ends_with_a_session_whose_servers_do_not_answer() {
+    let mut session = Session::new();
+    session.hold();
+    session.handle(Event::Release(WRITER));
+    session.handle(Event::Close);
+    assert_eq!(session.stage(), Some(Stage::Releasing));
+    session.handle(Event::Timer(Timer::CloseBy));
+    assert_eq!(session.stage(), Some(Stage::Over(End::Lost(Loss::Closed))));
+}
+
+#[test]
+fn connection_is_asked_for_no_longer_when_all_nodes_were_deleted_by_hand() {
+    let mut session = Session::new();
+    session.hold();
+    session.handle(Event::Connection(Connection::Down));
+    let sent = session.handle(Event::Connection(Connection::Up));
+    let identify = sent.iter().find(|ask| matches!(ask, Ask::Identify { .. })).expect("it asks whose it is");
+    let sent = session.answer(identify, Outcome::NoNode);
+    let [prove @ Ask::Prove { .. }] = sent.as_slice() else { panic!("{sent:?}") };
+    assert_ne!(session.0.identity, Identity::Known, "the server may lag behind");
+    let sent = session.answer(prove, Outcome::NoNode);
+    assert!(matches!(sent.as_slice(), [Ask::Delete { .. }]), "{sent:?}");
+    assert_eq!(session.stage(), Some(Stage::Over(End::Lost(Loss::Deleted))));
+    assert_eq!(session.handle(Event::Timer(Timer::Prove)), [Ask::Identify { nodes: [].into() }], "by no node");
+}
+
+#[test]
+fn question_of_the_last_connection_has_its_answer_before_another_is_asked() {
+    let mut session = Session::new();
+    session.hold();
+    let reconnect = |session: &mut Session| {
+        session.handle(Event::Connection(Connection::Down));
+        let mut sent = session.handle(Event::Connection(Connection::Up));
+        sent.retain(|ask| matches!(ask, Ask::Identify { .. }));
+        sent
+    };
+    let asked = reconnect(&mut session);
+    let [identify] = asked.as_slice() else { panic!("{asked:?}") };
+    assert_eq!(reconnect(&mut session), []);
+    let (ask, outcome) = (identify.clone(), Outcome::Unknown);
+    session.handle(Event::Answer { ask, sent: NOW, is_stale: true, outcome });
+    assert_eq!(session.handle(Event::Timer(Timer::Resume)), asked);
+    assert_eq!(reconnect(&mut session), []);
+    let (ask, outcome) = (identify.clone(), Outcome::Done);
+    let sent = session.handle(Event::Answer { ask, sent: NOW, is_stale: true, outcome });
+    assert_eq!(sent, asked, "an answer over another connection shows nothing of this one");
+}
+
+#[test]
+fn hold_that_its_caller_comes_for_at_once_is_not_confirmed() {
+    let mut session = Session::new();
+    session.hold();
+    assert_eq!(session.handle(Event::Claim(WRITER)), []);
+    assert_eq!(session.stage(), Some(Stage::Held));
+}
+
+#[test]
+fn hold_that_its_caller_comes_for_late_is_confirmed() {
+    for (outcome, end) in [(Outcome::Done, Stage::Held), (Outcome::NoNode, Stage::Over(End::Evicted))] {
+        let mut session = Session::new();
+        session.hold();
+        session.handle(Event::Connection(Connection::Down));
+        session.handle(Event::Claim(WRITER));
+        assert_ne!(session.stage(), Some(Stage::Held), "nobody can be asked");
+        let sent = session.handle(Event::Connection(Connection::Up));
+        let identify = sent.iter().find(|ask| matches!(ask, Ask::Identify { .. })).expect("it asks whose it is");
+        session.answer(identify, Outcome::Done);
+        let prove = sent.iter().find(|ask| matches!(ask, Ask::Prove { .. })).expect("it asks a quorum");
+        session.answer(prove, outcome);
+        assert_eq!(session.stage(), Some(end));
+    }
+}
+
+#[test]
+fn end_of_a_session_that_was_not_closed_by_its_servers_is_not_clean() {
+    let mut session = Session::new();
+    session.hold();
+    session.handle(Event::Drain);
+    session.0.handle(NOW, Event::Connection(Connection::Expired));
+    assert!(session.0.actions().any(|action| action == Action::End { is_clean: false }));
+}
+
+#[test]
+fn event_that_is_no_deletion_gives_no_turn() {
+    let mut session = Session::new();
+    let spec = Spec { queues: vec![(0, Kind::Lock)], admission: Admission::First, waits: true, may_count: true };
+    let sent = session.handle(Event::Acquire { op: WRITER, spec: Arc::new(spec) });
+    let Ask::Create { guid, .. } = sent[0] else { panic!("{sent:?}") };
+    let (ahead, own) = (Name { number: 1, guid: 4, kind: Kind::Lock }, Name { number: 2, guid, kind: Kind::Lock });
+    session.answer(&sent[0], created(own, Some(7)));
+    for ask in
+        session.answer(&sent[1], Outcome::Names { names: [ahead, own].into(), strangers: 0, is_empty: true })
+    {
+        session.answer(&ask, Outcome::Stat { owner: 8 });
+    }
+    let watch = crate::machine::Watch::Predecessor(WRITER, 0, ahead);
+    let sent = session.handle(Event::Fired { watch, is_deleted: false });
+    assert!(matches!(sent.as_slice(), [Ask::List { .. }]), "it looks: {sent:?}");
+}
+
+/// A server that answers all but the create will not answer it.
+#[test]
+fn creates_that_cut_the_connection_wait_for_a_search_and_end() {
+    let mut session = Session::new();
+    let spec = Spec { queues: vec![(0, Kind::Lock)], admission: Admission::First, waits: true, may_count: true };
+    let mut sent = session.handle(Event::Acquire { op: WRITER, spec: Arc::new(spec) });
+    for lost in 1..=11 {
+        let create = sent.iter().find(|ask| matches!(ask, Ask::Create { .. })).expect("a create").clone();
+        session.handle(Event::Connection(Connection::Down));
+        for ask in sent.iter().filter(|ask| !matches!(ask, Ask::Create { .. })) {
+            session.answer(ask, Outcome::Unknown);
+        }
+        session.answer(&create, Outcome::Cut);
+        if lost == 11 {
+            break;
+        }
+        sent = session.handle(Event::Connection(Connection::Up));
+        let creates = sent.iter().filter(|ask| matches!(ask, Ask::Create { .. })).count();
+        assert_eq!(creates, usize::from(lost == 1), "from the third on it waits: {sent:?}");
+        if lost == 1 {
+            continue;
+        }
+        let of_path = |ask: &&Ask| matches!(ask, Ask::Barrier { .. } | Ask::List { .. });
+        let search: Vec<Ask> = sent.iter().filter(of_path).cloned().collect();
+        let [barrier, list] = search.as_slice() else { panic!("{sent:?}") };
+        assert_eq!(session.answer(barrier, Outcome::Done), []);
+        sent = session.answer(list, Outcome::Names { names: [].into(), strangers: 0, is_empty: true });
+    }
+    assert_eq!(session.stage(), Some(Stage::Over(End::Unanswered)));
+}
+
+#[test]
+fn create_whose_form_was_answered_before_is_sent_again_for_ever() {
+    let mut session = Session::new();
+    let spec = Spec { queues: vec![(0, Kind::Lock)], admission: Admission::First, waits: true, may_count: true };
+    let mut sent = session.handle(Event::Acquire { op: WRITER, spec: Arc::new(spec) });
+    for _ in 0..100 {
+        if let Some(identify) = sent.iter().find(|ask| matches!(ask, Ask::Identify { .. })) {
+            session.answer(identify, Outcome::Done);
+        }
+        session.handle(Event::Connection(Connection::Down));
+        for ask in sent.iter().filter(|ask| !matches!(ask, Ask::Identify { .. })) {
+            session.answer(ask, Outcome::Unknown);
+        }
+        sent = session.handle(Event::Connection(Connection::Up));
+        assert!(sent.iter().any(|ask| matches!(ask, Ask::Create { .. })), "{sent:?}");
+    }
+}

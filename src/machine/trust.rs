@@ -1,0 +1,227 @@
+//! Until when the servers are certain not to give a session's locks away.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::hash::Hash;
+
+/// Microseconds of a clock that the driver reads. It runs on while the machine sleeps, and nobody can set it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Moment(pub(crate) u64);
+
+impl Moment {
+    /// The moment that is later by this many microseconds.
+    #[must_use]
+    pub(crate) fn plus(self, by: u64) -> Self {
+        Self(self.0.saturating_add(by))
+    }
+
+    /// The moment that is earlier by this many microseconds.
+    #[must_use]
+    pub(crate) fn minus(self, by: u64) -> Self {
+        Self(self.0.saturating_sub(by))
+    }
+
+    /// How many microseconds have passed since an earlier moment.
+    #[must_use]
+    pub(crate) fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// What answers prove about the session. The explorer replaces it by one bit.
+pub(crate) trait Trust: Clone + Eq + Hash + Debug {
+    /// A request was answered: by a quorum, or perhaps by one server alone.
+    fn answered(&mut self, by_quorum: bool, sent: Moment, now: Moment);
+
+    /// Until when the session certainly lives.
+    fn until(&self) -> Moment;
+
+    /// Whether trust lasts long enough to begin a hold: until it is renewed, if the servers answer.
+    fn suffices(&self, now: Moment) -> bool;
+
+    /// When trust has to be renewed.
+    fn due(&self) -> Moment;
+
+    /// Whether an answer to a request that was sent then is recent enough for a grant.
+    fn is_recent(&self, sent: Moment, now: Moment) -> bool;
+
+    /// Another session was created, at this moment or later, and is connected now.
+    fn renewed(&mut self, timeout: u64, created: Option<Moment>, now: Moment);
+}
+
+/// The account of a session's answers, for a session timeout *T*. docs/design/trust.md has the rule and its reasons.
+///
+/// 1. A pair of exchanges, or the creation of the session, is trusted for *T*; a single write for less.
+/// 2. Trust ends *T*/64 before it could, so that a timer that is a little late is not too late.
+/// 3. A renewal is due a third of a timeout before the end. It waits for the pair if a quarter then remains.
+///    A hold begins when trust lasts for an eighth more than until it can be renewed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Ledger {
+    timeout: u64,
+    /// When requests were sent and answered that a later write may turn into trust. The oldest comes first.
+    candidates: VecDeque<(Moment, Moment)>,
+    until: Moment,
+    newest_answer: Moment,
+    newest_proof: Moment,
+    /// When the process was seen to run with a connection. The newest comes last.
+    awake: VecDeque<Moment>,
+    /// When the machine slept, and for how long.
+    sleeps: VecDeque<(Moment, u64)>,
+}
+
+impl Ledger {
+    /// The account of a session that is connected now, and that was created at this moment or later, if that is known. If not,
+    /// its process is taken to have run until now.
+    #[must_use]
+    pub(crate) fn new(timeout: u64, created: Option<Moment>, now: Moment) -> Self {
+        Self {
+            timeout,
+            candidates: VecDeque::new(),
+            until: created.map_or(now, |created| created.plus(timeout)),
+            newest_answer: now,
+            newest_proof: now,
+            awake: created.into_iter().chain([now]).collect(),
+            sleeps: VecDeque::new(),
+        }
+    }
+
+    /// How long a touch of the session may take from a follower to the leader.
+    fn ride(&self) -> u64 {
+        self.timeout / 3
+    }
+
+    /// What is closer together counts as one, so the account stays short.
+    fn grain(&self) -> u64 {
+        self.timeout / 64
+    }
+
+    /// How long a single write vouches for a session whose client pings every *T*/5: what a ping and a ride leave of *T*.
+    fn single_write(&self) -> u64 {
+        self.timeout * 7 / 15
+    }
+
+    /// How long an answered write alone is trusted that was sent at this moment, if the process may have stood still as long as
+    /// it was not seen to run. A ping is late by one stall, since its timer goes on meanwhile, but by every sleep, which its
+    /// timer sleeps through.
+    fn cold(&self, sent: Moment) -> u64 {
+        let before = self.awake.iter().copied().filter(|awake| *awake < sent).chain([sent]);
+        let gap = before.clone().zip(before.skip(1)).map(|(one, next)| next.since(one)).max();
+        let slept: u64 = self.sleeps.iter().map(|(_, by)| *by).sum();
+        self.single_write().saturating_sub(gap.unwrap_or_default().saturating_add(slept))
+    }
+
+    /// Notes that the machine has slept since the process was last seen to run.
+    pub(crate) fn slept(&mut self, now: Moment, by: u64) {
+        while self.sleeps.front().is_some_and(|(at, _)| now.since(*at) > self.timeout) {
+            self.sleeps.pop_front();
+        }
+        if by > 0 {
+            self.sleeps.push_back((now, by));
+        }
+    }
+
+    /// Notes that the process is running with a connection; called often, so that a stall shows as a gap, and a lost
+    /// connection as well: while a session is taken back, nothing of it reaches the leader.
+    pub(crate) fn awake(&mut self, now: Moment) {
+        if now.since(self.last_awake()) >= self.grain() {
+            self.awake.push_back(now);
+        }
+        // Older pings than a timeout are worth nothing, and the gap before them with them.
+        while self.awake.get(1).is_some_and(|second| now.since(*second) > self.timeout) {
+            self.awake.pop_front();
+        }
+    }
+
+    fn last_awake(&self) -> Moment {
+        self.awake.back().copied().unwrap_or_default()
+    }
+
+    /// Whether the newest answer is younger than half of the timeout.
+    #[must_use]
+    pub(crate) fn is_fresh(&self, now: Moment) -> bool {
+        now <= self.fresh_until()
+    }
+
+    /// When freshness ends unless an answer comes.
+    #[must_use]
+    pub(crate) fn fresh_until(&self) -> Moment {
+        self.newest_answer.plus(self.timeout / 2)
+    }
+
+    /// Whether a single write is trusted for long enough to renew trust again and again.
+    fn is_renewed_by_one(&self) -> bool {
+        self.cold(self.last_awake()) > self.timeout / 4
+    }
+
+    /// When the next write is due: a third of a timeout before the end, and no sooner than it proves something.
+    fn proof_due(&self) -> Moment {
+        let (spare, latest) = (self.until.minus(self.timeout / 3), self.until.minus(self.timeout / 4));
+        let mut rides = self.candidates.iter().map(|(_, answered)| answered.plus(self.ride()));
+        let Some(first) = rides.next() else { return self.last_awake() };
+        if first <= latest {
+            // Waiting for a little longer may prove a younger exchange.
+            return rides.take_while(|ride| *ride <= latest).last().unwrap_or(first).max(spare);
+        }
+        if self.is_renewed_by_one() {
+            // By the single-write rule a write gains something all the same, but not every write should have to.
+            return spare.max(self.newest_proof.plus(self.timeout / 24));
+        }
+        spare.max(first)
+    }
+}
+
+impl Trust for Ledger {
+    fn answered(&mut self, by_quorum: bool, sent: Moment, now: Moment) {
+        self.awake(now);
+        self.newest_answer = self.newest_answer.max(now);
+        if by_quorum {
+            self.newest_proof = self.newest_proof.max(now);
+            let ride = self.ride();
+            while let Some((first, _)) =
+                self.candidates.front().filter(|(_, answered)| answered.plus(ride) <= sent)
+            {
+                self.until = self.until.max(first.plus(self.timeout));
+                self.candidates.pop_front();
+            }
+            if sent.plus(self.single_write()) > self.until {
+                self.until = self.until.max(sent.plus(self.cold(sent)));
+            }
+        }
+        // Without writes the old ones are of no use.
+        while self.candidates.front().is_some_and(|(first, _)| first.plus(self.timeout) <= now) {
+            self.candidates.pop_front();
+        }
+        if self.candidates.back().is_none_or(|(last, _)| last.plus(self.grain()) <= sent) {
+            self.candidates.push_back((sent, now));
+        }
+    }
+
+    fn until(&self) -> Moment {
+        self.until.minus(self.timeout / 64)
+    }
+
+    fn suffices(&self, now: Moment) -> bool {
+        let renewed = if self.is_renewed_by_one() {
+            now
+        } else {
+            now.max(self.candidates.front().map_or(now, |(_, answered)| *answered).plus(self.ride()))
+        };
+        self.until() > renewed.plus(self.timeout / 8)
+    }
+
+    fn due(&self) -> Moment {
+        // Trust may last for longer than a hold is called fresh.
+        self.proof_due().min(self.newest_answer.plus(self.timeout / 3))
+    }
+
+    fn is_recent(&self, sent: Moment, now: Moment) -> bool {
+        now <= sent.plus(self.timeout / 8)
+    }
+
+    fn renewed(&mut self, timeout: u64, created: Option<Moment>, now: Moment) {
+        *self = Self::new(timeout, created, now);
+    }
+}
+
+#[cfg(test)]
+mod tests;

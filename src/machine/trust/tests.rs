@@ -1,0 +1,389 @@
+//! The rule of trust, by example, against a naive twin, and against a model of a leader and a follower.
+
+use super::*;
+
+/// A multiple of all the parts it is cut into.
+const T: u64 = 5_760;
+
+/// What an answered write alone is worth in a process that was seen to run all the time.
+const COLD: u64 = T * 7 / 15;
+
+/// The end of trust that would be then, but for the timers.
+fn end(millis: u64) -> Moment {
+    at(millis.saturating_sub(T / 64))
+}
+
+/// The moment after this number of milliseconds.
+fn at(millis: u64) -> Moment {
+    Moment(millis * 1_000)
+}
+
+fn ledger() -> Ledger {
+    Ledger::new(T * 1_000, None, at(0))
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Request {
+    Read,
+    Write,
+}
+
+/// One request and its answer.
+#[derive(Clone, Copy)]
+struct Exchange {
+    request: Request,
+    sent: Moment,
+    answered: Moment,
+}
+
+fn exchange(request: Request, sent: u64, answered: u64) -> Exchange {
+    Exchange { request, sent: at(sent), answered: at(answered) }
+}
+
+fn note(ledger: &mut Ledger, one: Exchange) {
+    ledger.answered(one.request == Request::Write, one.sent, one.answered);
+}
+
+/// Keeps a ledger awake up to `end`.
+fn stay_awake(ledger: &mut Ledger, from: u64, end: u64) {
+    (from..=end).step_by(100).for_each(|now| ledger.awake(at(now)));
+}
+
+#[test]
+fn reads_alone_prove_nothing() {
+    let mut ledger = ledger();
+    for now in (0..20_000).step_by(500) {
+        note(&mut ledger, exchange(Request::Read, now, now + 1));
+    }
+    assert_eq!(ledger.until(), end(0));
+}
+
+#[test]
+fn new_session_is_trusted_for_a_timeout_from_its_creation() {
+    let ledger = Ledger::new(T * 1_000, Some(at(100)), at(150));
+    assert_eq!(ledger.until(), end(100 + T));
+    assert!(ledger.due() < ledger.fresh_until(), "a hold of it is not suspended meanwhile");
+}
+
+#[test]
+fn first_write_is_trusted_for_less_than_half_a_timeout() {
+    let mut ledger = ledger();
+    stay_awake(&mut ledger, 0, 1_000);
+    note(&mut ledger, exchange(Request::Write, 1_100, 1_110));
+    assert_eq!(ledger.until(), end(1_100 + COLD - 100), "it was seen to run every 100 ms");
+}
+
+#[test]
+fn second_write_proves_the_first_after_its_ride() {
+    let mut ledger = ledger();
+    note(&mut ledger, exchange(Request::Write, 100, 110));
+    stay_awake(&mut ledger, 200, 2_000);
+    note(&mut ledger, exchange(Request::Write, 109 + T / 3, 2_120));
+    assert_eq!(ledger.until(), end(109 + T / 3 + COLD - 110), "a millisecond too early");
+    note(&mut ledger, exchange(Request::Write, 110 + T / 3, 2_120));
+    assert_eq!(ledger.until(), end(100 + T));
+}
+
+#[test]
+fn gap_in_the_running_of_the_process_is_taken_off() {
+    let mut ledger = ledger();
+    stay_awake(&mut ledger, 0, 2_000);
+    ledger.awake(at(3_000));
+    stay_awake(&mut ledger, 3_000, 3_200);
+    note(&mut ledger, exchange(Request::Write, 3_300, 3_310));
+    assert_eq!(ledger.until(), end(3_300 + COLD - 1_000));
+    stay_awake(&mut ledger, 3_310, 10_000);
+    note(&mut ledger, exchange(Request::Write, 10_010, 10_020));
+    assert_eq!(ledger.until(), end(10_010 + COLD - 100), "long ago");
+    note(&mut ledger, exchange(Request::Write, 12_020, 12_030));
+    assert_eq!(ledger.until(), end(10_010 + T), "a pair counts, however it was between");
+}
+
+#[test]
+fn after_a_long_stall_a_write_alone_is_not_trusted() {
+    let mut ledger = ledger();
+    ledger.awake(at(5_500));
+    note(&mut ledger, exchange(Request::Write, 5_600, 5_610));
+    assert!(ledger.until() <= at(5_600));
+    stay_awake(&mut ledger, 5_600, 7_600);
+    note(&mut ledger, exchange(Request::Write, 7_610, 7_620));
+    assert_eq!(ledger.until(), end(5_600 + T), "a pair still counts");
+}
+
+#[test]
+fn steady_renewal_never_lets_trust_lapse() {
+    for trip in [0, 20, 300, 600, T / 6] {
+        let mut ledger = ledger();
+        stay_awake(&mut ledger, 0, trip);
+        note(&mut ledger, exchange(Request::Write, 0, trip));
+        let (mut now, mut writes) = (trip, 0);
+        while now < 50 * T {
+            assert!(ledger.until() > at(now), "lapsed before {now} with round trips of {trip}");
+            let due = (now..).find(|&now| {
+                ledger.awake(at(now));
+                at(now) >= ledger.due()
+            });
+            let due = due.expect("a renewal comes due");
+            // Reads are faster than writes.
+            let (read, write) = (due + trip / 10, due + trip);
+            note(&mut ledger, exchange(Request::Read, due, read));
+            stay_awake(&mut ledger, read, write);
+            assert!(ledger.until() > at(write), "lapsed by {write} with round trips of {trip}");
+            note(&mut ledger, exchange(Request::Write, due, write));
+            (now, writes) = (write, writes + 1);
+        }
+        let most = if trip <= 300 { 160 } else { 250 };
+        assert!((130..=most).contains(&writes), "{writes} writes in 50 timeouts with round trips of {trip}");
+    }
+}
+
+/// After any history of outages, stalls and requests of a session.
+#[test]
+fn hold_that_begins_with_enough_trust_keeps_it() {
+    const TRIP: u64 = T / 24;
+    let mut begun = 0;
+    for seed in 0..3_000 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (mut ledger, mut now) = (ledger(), 0);
+        for _ in 0..random.u64(1..8) {
+            let until = now + random.u64(1..T);
+            if random.bool() {
+                stay_awake(&mut ledger, now, until);
+            }
+            now = until + TRIP;
+            let request = if random.bool() { Request::Read } else { Request::Write };
+            note(&mut ledger, exchange(request, until, now));
+        }
+        if !ledger.suffices(at(now)) {
+            continue;
+        }
+        begun += 1;
+        let (end, mut sent) = (now + 2 * T, None);
+        while now < end {
+            assert!(ledger.until() > at(now), "seed {seed}: lapsed at {now}, before {end}");
+            ledger.awake(at(now));
+            match sent {
+                None if at(now) >= ledger.due() => sent = Some(now),
+                Some(before) if before + TRIP <= now => {
+                    note(&mut ledger, exchange(Request::Read, before, now));
+                    note(&mut ledger, exchange(Request::Write, before, now));
+                    sent = None;
+                }
+                _ => {}
+            }
+            now += 10;
+        }
+    }
+    assert!(begun > 300, "{begun} of 3,000 have begun");
+}
+
+#[test]
+fn renewals_after_a_stall_keep_their_distance() {
+    let mut ledger = ledger();
+    note(&mut ledger, exchange(Request::Write, 0, 10));
+    let mut now = 4 * T;
+    ledger.awake(at(now));
+    let mut writes = 0;
+    while ledger.until() <= at(now) {
+        if at(now) >= ledger.due() {
+            note(&mut ledger, exchange(Request::Read, now, now + 1));
+            note(&mut ledger, exchange(Request::Write, now, now + 2));
+            writes += 1;
+        }
+        now += 3;
+        ledger.awake(at(now));
+    }
+    assert!(writes <= 3, "{writes} writes");
+    assert!(now <= 4 * T + T / 3 + 30, "trusted as soon as can be, not after {} ms", now - 4 * T);
+}
+
+/// The rule as a sentence, over the whole history, without any bookkeeping.
+fn naive(history: &[Exchange], awake: &[Moment]) -> Moment {
+    let timeout = T * 1_000;
+    let writes = || history.iter().filter(|one| one.request == Request::Write);
+    let pairs = history.iter().flat_map(|first| {
+        let proven = writes().any(|write| first.answered.plus(timeout / 3) <= write.sent);
+        proven.then(|| first.sent.plus(timeout))
+    });
+    let cold = writes().map(|write| {
+        let seen: Vec<_> = awake.iter().filter(|seen| **seen < write.sent).chain([&write.sent]).collect();
+        let gaps = seen.windows(2).filter(|gap| *gap[1] >= write.answered.minus(timeout));
+        let longest = gaps.map(|gap| gap[1].since(*gap[0])).max().unwrap_or_default();
+        write.sent.plus((timeout * 7 / 15).saturating_sub(longest))
+    });
+    pairs.chain(cold).max().unwrap_or(at(0)).minus(timeout / 64)
+}
+
+#[test]
+fn never_more_than_the_naive_rule_and_hardly_less() {
+    for seed in 0..500 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (mut ledger, mut history, mut awake) = (ledger(), Vec::new(), vec![at(0)]);
+        let mut now = 0;
+        for _ in 0..60 {
+            let sent = now + random.u64(0..1_200);
+            let answered = sent + random.u64(0..900);
+            let request = if random.bool() { Request::Read } else { Request::Write };
+            let one = exchange(request, sent, answered);
+            note(&mut ledger, one);
+            history.push(one);
+            awake.push(one.answered);
+            now = answered.max(sent);
+            let (found, most) = (ledger.until(), naive(&history, &awake));
+            assert!(found <= most, "seed {seed}: {found:?} is more than {most:?}");
+            assert!(most.since(found) <= T * 1_000 / 32, "seed {seed}: {found:?} of {most:?}");
+        }
+    }
+}
+
+/// A leader and a follower as the rule has them: the follower answers pings within a third of the timeout, until
+/// the link between the two breaks; writes need the link.
+#[test]
+fn trust_ends_before_the_leader_may_end_the_session() {
+    let mut smallest = u64::MAX;
+    for seed in 0..2_000 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let breaks = random.u64(T..4 * T);
+        let ride = random.u64(1..=T / 3);
+        let mut pings: Vec<u64> = vec![0];
+        while pings[pings.len() - 1] < breaks {
+            pings.push(pings[pings.len() - 1] + random.u64(1..=ride));
+        }
+        // What the leader heard: at each ping's answer, all touches until then.
+        let mut ledger = ledger();
+        let mut touches = vec![0];
+        let mut now = 0;
+        while now < breaks + T {
+            let trip = random.u64(2..400);
+            let (arrives, answered) = (now + trip / 2, now + trip);
+            let request = if random.u8(0..3) == 0 { Request::Read } else { Request::Write };
+            touches.push(arrives);
+            // A write passes the link on its way there; a read is answered by the follower alone.
+            if request == Request::Read || arrives <= breaks {
+                note(&mut ledger, exchange(request, now, answered));
+            }
+            (now..answered).step_by(50).for_each(|now| ledger.awake(at(now)));
+            let pause = random.u64(1..T / 7);
+            (answered..answered + pause).step_by(50).for_each(|now| ledger.awake(at(now)));
+            now = answered + pause;
+        }
+        let heard = pings.iter().filter(|&&ping| ping <= breaks);
+        let newest = heard.filter_map(|&ping| touches.iter().filter(|&&touch| touch <= ping).max()).max();
+        let ends = newest.copied().unwrap_or(0) + T;
+        let trusted = ledger.until().plus(T * 1_000 / 64);
+        assert!(trusted <= at(ends), "seed {seed}: trusted until {trusted:?}, ended at {ends}");
+        smallest = smallest.min(at(ends).since(trusted) / 1_000);
+    }
+    assert!(smallest < T, "the model must come near the rule");
+}
+
+/// What happens in a process that stands still now and then: nothing, while it does.
+struct Stalls(Vec<(u64, u64)>);
+
+impl Stalls {
+    /// Some, shorter and longer ones, up to `end`.
+    fn random(random: &mut fastrand::Rng, end: u64) -> Self {
+        let mut stalls = Vec::new();
+        let mut now = random.u64(0..T);
+        while now < end {
+            let length = random.u64(0..T / 2);
+            stalls.push((now, now + length));
+            now += length + random.u64(1..2 * T);
+        }
+        Self(stalls)
+    }
+
+    /// When something happens that is due at `due`.
+    fn delay(&self, due: u64) -> u64 {
+        self.0.iter().find(|(from, until)| (*from..*until).contains(&due)).map_or(due, |(_, until)| *until)
+    }
+}
+
+/// A cold session in a process that stands still now and then: the client pings when it has sent nothing for three
+/// twentieths of a timeout, looking each twentieth, and sends one write at any moment before the link breaks.
+#[test]
+fn first_write_is_not_trusted_for_longer_than_the_pings_allow() {
+    let mut smallest = u64::MAX;
+    for seed in 0..20_000 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let stalls = Stalls::random(&mut random, 4 * T);
+        // Often as soon as the process goes on, before anything else has happened in it.
+        let due = random.u64(T..3 * T);
+        let write = match stalls.0.iter().find(|(_, until)| *until >= due) {
+            Some((_, until)) if random.bool() => *until,
+            _ => stalls.delay(due),
+        };
+        let (mut touches, mut tick) = (vec![0], 0);
+        while tick < write {
+            tick = stalls.delay(tick + T / 20);
+            // A timer that is a little early has it wait for the next.
+            if tick > touches[touches.len() - 1] + 3 * T / 20 {
+                touches.push(tick);
+            }
+        }
+        // The follower answers the leader's pings as late as it may, and the link breaks right after the write.
+        let mut pings = vec![random.u64(0..T / 3)];
+        while pings[pings.len() - 1] < 4 * T {
+            pings.push(pings[pings.len() - 1] + T / 3);
+        }
+        let heard = pings.iter().filter(|&&ping| ping <= write);
+        let newest = heard.filter_map(|&ping| touches.iter().filter(|&&touch| touch <= ping).max()).max();
+        let ends = newest.copied().unwrap_or(0) + T;
+        let mut ledger = ledger();
+        let mut beat = 0;
+        while beat < write {
+            ledger.awake(at(beat));
+            beat = stalls.delay(beat + T / 16);
+        }
+        note(&mut ledger, exchange(Request::Write, write, write + 2));
+        let trusted = ledger.until();
+        assert!(trusted <= at(ends), "seed {seed}: trusted until {trusted:?}, ended at {ends}");
+        if trusted > at(write) {
+            smallest = smallest.min(at(ends).since(trusted) / 1_000);
+        }
+    }
+    // A sixteenth of that is the distance of beats.
+    assert!(smallest < T / 10, "the model must come near the rule, not {smallest} ms");
+}
+
+/// A cold session that is being taken back: the leader is asked about it at once, which is a touch, and its answer takes as
+/// long to the follower as a follower's to the leader may. Then the client pings, which rides as long. The write goes out
+/// just before that arrives, and the link breaks after it.
+#[test]
+fn first_write_after_a_slow_reconnect_is_not_trusted_for_longer() {
+    let (touched, connected) = (T, T + T / 3);
+    for write in (connected..connected + T / 3).step_by(10) {
+        let mut ledger = ledger();
+        stay_awake(&mut ledger, 0, touched);
+        stay_awake(&mut ledger, connected, write);
+        note(&mut ledger, exchange(Request::Write, write, write + 2));
+        let (trusted, ends) = (ledger.until(), at(touched + T));
+        assert!(trusted <= ends, "written at {write}: trusted until {trusted:?}, ended at {ends:?}");
+    }
+}
+
+/// The machine sleeps several times between two pings of the client: timers stand still while the clock goes on, so all
+/// sleeps delay the ping, and not only the longest.
+#[test]
+fn first_write_after_several_short_sleeps_is_not_trusted_for_longer() {
+    for (runs, sleeps) in [(380, 1_000), (380, 300), (100, 100), (1_000, 50), (50, 400)] {
+        // What is due after that many milliseconds without sleep happens then.
+        let clock = |awake: u64| awake + awake / runs * sleeps;
+        let next_ping = clock(T / 5);
+        // The follower has answered the leader just before that ping, and does so again a ride later.
+        let write = next_ping + T / 3 - 20;
+        let mut ledger = ledger();
+        let mut last = (0, 0);
+        for awake in (0..).step_by(T as usize / 16).take_while(|awake| clock(*awake) < next_ping) {
+            let now = at(clock(awake));
+            ledger.slept(now, ((clock(awake) - last.0) - (awake - last.1)) * 1_000);
+            ledger.awake(now);
+            last = (clock(awake), awake);
+        }
+        stay_awake(&mut ledger, next_ping, write);
+        note(&mut ledger, exchange(Request::Write, write, write + 2));
+        let heard = (next_ping - 1) % (T / 3);
+        let (trusted, ends) = (ledger.until(), at(heard + T));
+        assert!(trusted <= ends.max(at(write)), "{sleeps} ms: trusted until {trusted:?}, ended at {ends:?}");
+    }
+}

@@ -1,0 +1,137 @@
+//! Owns the end of a session: [`Session::close`] and [`Session::drain`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::driver::{Closing, Core, State};
+use crate::error::{Error, Result};
+use crate::machine::{Event, Session as Life};
+use crate::session::Session;
+use crate::session::requests::until;
+
+impl Session {
+    /// Ends the session and with it all its locks. [`drain`](Self::drain) lets the holders finish first.
+    ///
+    /// Holds become [`Lost(Closed)`](crate::Loss::Closed) at once, their nodes are deleted, and waiters get
+    /// [`Error::Closed`]. Then the ZooKeeper session is ended. It takes one session timeout at most. A second call
+    /// waits for the same end. Closing an [attached](Self::attach) session ends only its locks. While a renewal is
+    /// under way there is nothing to end, because the old session has expired.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future stops the waiting. The session still ends.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if the servers could not be reached in time: nodes may stay until the servers expire the
+    /// session, one session timeout after they last heard of it, or of a clone of its client. [`Error::SessionKept`] if
+    /// a clone of [`client`](Self::client) keeps the session open. All locks are released then, except for nodes that
+    /// the ACLs do not let us delete.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(session: &zookeeper_recipes::Session) -> Result<(), zookeeper_recipes::Error> {
+    /// use zookeeper_recipes::Error;
+    ///
+    /// match session.close().await {
+    ///     // The servers release the locks when they expire the session.
+    ///     Err(Error::Unavailable { .. }) => {}
+    ///     closed => closed?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn close(&self) -> Result<()> {
+        let (core, limit) = (self.core(), self.timeout());
+        close(core, &mut core.lock());
+        let ended = until(&core.changes, || {
+            let state = core.lock();
+            // Or there is no session to end.
+            state.closing.or_else(|| (!state.has_session()).then_some(Closing::Confirmed))
+        });
+        let closing = tokio::time::timeout(limit, ended).await.unwrap_or_else(|_| {
+            let mut state = core.lock();
+            // The session of a given client goes on, and with it the clean-up.
+            let client = if state.is_given { None } else { state.give_client_up() };
+            drop(state);
+            drop(client);
+            Closing::Unconfirmed
+        });
+        match closing {
+            Closing::Confirmed => Ok(()),
+            Closing::ClientKept => {
+                let session = self.id();
+                tracing::warn!(%session, "a clone of its client keeps a session open that was closed");
+                Err(Error::SessionKept { session })
+            }
+            Closing::Unconfirmed => Err(self.unavailable(limit)),
+        }
+    }
+
+    /// Ends the session as [`close`](Self::close) does, but lets the holders finish first: for a handler of SIGTERM.
+    /// Returns how many holds were cut off.
+    ///
+    /// From the call on, waiters get [`Error::Closed`], and so does every new acquisition, `try_lock` included. Each
+    /// holder is asked to release, as by `revoke`: [`Hold::revoke_requested`](crate::Hold::revoke_requested) resolves.
+    /// Holds go on as before: they can be re-entered by their owner, downgraded, proclaimed and released. Once all of them
+    /// have ended, or `limit` has passed, the session is closed. So it takes `limit` and one session timeout at most.
+    ///
+    /// A guard that is dropped or released counts as ended, and so does a lost one. A [`Waiting`](crate::Waiting) whose
+    /// turn has come is a hold. A hold counts as cut off if it was still held when this call closed the session; it becomes
+    /// [`Lost(Closed)`](crate::Loss::Closed).
+    ///
+    /// All clones of the session are drained. Of an [attached](Self::attach) session, only the locks end; other sessions
+    /// that were attached to the same client go on. While a renewal is under way there is no hold to wait for. A session that
+    /// is closed already is drained. Until the close, requests that acquire nothing, like `contenders`, are answered.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future undoes nothing: no lock can be acquired any more, and the holders stay asked. The session is then
+    /// not closed at the limit. Call `drain` or [`close`](Self::close) for that. Both may also be called while a drain is
+    /// under way: the first to reach its end closes the session, and the others return then.
+    ///
+    /// # Errors
+    ///
+    /// As [`close`](Self::close). All holds have ended in that case as well.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(session: &zookeeper_recipes::Session) -> Result<(), zookeeper_recipes::Error> {
+    /// use std::time::Duration;
+    ///
+    /// // On SIGTERM. The limit and one session timeout are less than what Kubernetes waits until it kills.
+    /// match session.drain(Duration::from_secs(20)).await? {
+    ///     0 => println!("all work under locks was finished"),
+    ///     cut_off => println!("{cut_off} locks were released under their holders"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn drain(&self, limit: Duration) -> Result<usize> {
+        let core = self.core();
+        core.handle(&mut core.lock(), Event::Drain);
+        // When the last hold has ended, it closes.
+        let ended = until(&core.changes, || (core.look().machine.session != Life::Draining).then_some(()));
+        let _ = tokio::time::timeout(limit, ended).await;
+        let cut_off = {
+            let mut state = core.look();
+            let cut_off = if state.machine.session == Life::Draining { state.hold_count() } else { 0 };
+            close(core, &mut state);
+            cut_off
+        };
+        if cut_off > 0 {
+            tracing::warn!(session = %self.id(), cut_off, "drained session is closed under its holders");
+        }
+        self.close().await?;
+        Ok(cut_off)
+    }
+}
+
+/// Begins the end, unless that has begun.
+pub(super) fn close(core: &Arc<Core>, state: &mut State) {
+    core.connection(state);
+    state.error.get_or_insert(Error::Closed);
+    core.handle(state, Event::Close);
+}

@@ -1,0 +1,318 @@
+//! Owns how a caller sends requests that are no locks, in a session that may expire: in one ZooKeeper session after
+//! the other.
+//!
+//! Failures are refused (the server returned an error), unknown (it may have been done, or may be yet), throttled (to
+//! be sent again, up to a limit), or the session is over.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::sleep;
+use zookeeper_client::{Client, OneshotWatcher, SessionId, Stat};
+
+use crate::driver::{Core, State, ask_quorum, is_orphaned, is_refusal, slow_look};
+use crate::error::{Error, Result, Unanswered, ZkError};
+use crate::machine::Session as Life;
+use crate::session::Session;
+use crate::session::times::Times;
+use crate::telemetry;
+
+/// How often requests in a row may be throttled before they are refused.
+const MAX_LOST: u32 = 10;
+
+/// How long to wait before a failed request is sent again over a connection that seems to stand.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Why an attempt in one ZooKeeper session failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Interrupt {
+    /// The session is over or about to be: waiting for anything in it is of no use. There may be another.
+    #[error("session is over")]
+    SessionOver,
+    #[error(transparent)]
+    Failed(#[from] Error),
+}
+
+/// One ZooKeeper session, for requests that are no locks.
+#[derive(Clone)]
+pub(crate) struct Zk {
+    client: Arc<Client>,
+    core: Arc<Core>,
+    generation: u64,
+}
+
+impl Zk {
+    /// The present one, if there is one that is not being closed.
+    pub(crate) fn present(core: &Arc<Core>, state: &State) -> Option<Self> {
+        let client = state.client.as_ref().filter(|_| is_open(state) && state.has_session())?;
+        Some(Self { client: Arc::clone(client), core: Arc::clone(core), generation: state.generation })
+    }
+
+    /// Asks a quorum.
+    pub(crate) async fn check(&self) -> Result<(), ZkError> {
+        ask_quorum(&self.client).await
+    }
+
+    /// Lists the children of a node; none if there is no node.
+    pub(crate) async fn list(&self, path: &str) -> Result<Vec<String>, Interrupt> {
+        let listed = self.retry("list", || self.client.list_children(path)).await?;
+        Ok(found(listed, "list", path)?.unwrap_or_default())
+    }
+
+    /// The stat of a node; `None` if there is none.
+    pub(crate) async fn stat(&self, path: &str) -> Result<Option<Stat>, Interrupt> {
+        let found = self.retry("stat", || self.client.check_stat(path)).await?;
+        found.map_err(|error| Error::refused("look at", path, error).into())
+    }
+
+    // One request each, for `retry`.
+
+    pub(crate) async fn data(&self, path: &str) -> Result<(Vec<u8>, Stat), ZkError> {
+        self.client.get_data(path).await
+    }
+
+    pub(crate) async fn watch_data(&self, path: &str) -> Result<(Vec<u8>, Stat, OneshotWatcher), ZkError> {
+        self.client.get_and_watch_data(path).await
+    }
+
+    pub(crate) async fn watch_children(&self, path: &str) -> Result<(Vec<String>, Stat, OneshotWatcher), ZkError> {
+        self.client.get_and_watch_children(path).await
+    }
+
+    pub(crate) async fn watch_existence(&self, path: &str) -> Result<(Option<Stat>, OneshotWatcher), ZkError> {
+        self.client.check_and_watch_stat(path).await
+    }
+
+    pub(crate) async fn write(&self, path: &str, data: &[u8], version: i32) -> Result<(), ZkError> {
+        self.client.set_data(path, data, Some(version)).await.map(drop)
+    }
+
+    pub(crate) async fn delete(&self, path: &str, version: i32) -> Result<(), ZkError> {
+        self.client.delete(path, Some(version)).await
+    }
+
+    pub(crate) fn id(&self) -> SessionId {
+        self.client.session_id()
+    }
+
+    /// A clone of the client for somebody else, who may keep it.
+    fn share(&self) -> Client {
+        let mut state = self.core.lock();
+        if state.generation == self.generation {
+            state.is_client_shared = true;
+        }
+        drop(state);
+        Client::clone(&self.client)
+    }
+
+    /// Waits until it is time to look at the servers without having been woken: because no watch is set, or in case its
+    /// event was never sent.
+    pub(crate) async fn look_again(&self, is_watched: bool) {
+        let slow = Duration::from_micros(slow_look());
+        sleep(if is_watched { slow } else { Times::of(self.client.session_timeout()).look() }).await;
+    }
+
+    /// Whether requests can be sent; an error if the session is over, or being closed.
+    pub(crate) fn is_connected(&self) -> Result<bool, Interrupt> {
+        let state = self.core.look();
+        let is_present = state.generation == self.generation && is_open(&state);
+        if is_present { Ok(state.machine.is_up) } else { Err(Interrupt::SessionOver) }
+    }
+
+    /// Waits until the session is over, or being closed.
+    async fn over(&self) {
+        until(&self.core.changes, || self.is_connected().err().map(drop)).await;
+    }
+
+    /// Sends a request again until its answer is known; only for requests that may be done twice. `name` is for
+    /// people. The inner error is the server's refusal, or that it has throttled the request too often.
+    pub(crate) async fn retry<T, F>(
+        &self,
+        name: &'static str,
+        mut send: impl FnMut() -> F,
+    ) -> Result<Result<T, ZkError>, Interrupt>
+    where
+        F: Future<Output = Result<T, ZkError>>,
+    {
+        let mut lost = 0;
+        loop {
+            until(&self.core.changes, || self.is_connected().map(|is_up| is_up.then_some(())).transpose()).await?;
+            telemetry::requested(name);
+            match send().await {
+                Err(ZkError::SessionExpired | ZkError::ClientClosed | ZkError::AuthFailed) => {
+                    return Err(Interrupt::SessionOver);
+                }
+                Err(error) if is_orphaned(&error) => {
+                    self.core.found_orphaned();
+                    return Err(Interrupt::SessionOver);
+                }
+                Err(ZkError::Throttled) if lost < MAX_LOST => lost += 1,
+                Err(error) if error != ZkError::Throttled && !is_refusal(&error) => lost += 1,
+                answer => return Ok(answer),
+            }
+            // The more outcomes in a row are unknown, the longer: a server may close the connection on each request.
+            if lost > 1 || self.is_connected()? {
+                sleep(PAUSE * (1 << lost.saturating_sub(1).min(4))).await;
+            }
+        }
+    }
+}
+
+/// What a request has found; `None` if the node is not there.
+pub(crate) fn found<T>(answer: Result<T, ZkError>, action: &'static str, path: &str) -> Result<Option<T>> {
+    match answer {
+        Ok(found) => Ok(Some(found)),
+        Err(ZkError::NoNode) => Ok(None),
+        Err(error) => Err(Error::refused(action, path, error)),
+    }
+}
+
+/// Whether the session is in use, connected or not, and not being renewed.
+fn is_open(state: &State) -> bool {
+    matches!(state.machine.session, Life::Open | Life::Draining)
+}
+
+/// Waits until `look` finds something; it looks after each change.
+pub(super) async fn until<T>(changes: &watch::Sender<()>, mut look: impl FnMut() -> Option<T>) -> T {
+    let mut changes = changes.subscribe();
+    loop {
+        changes.mark_unchanged();
+        if let Some(found) = look() {
+            return found;
+        }
+        // The sender lives as long as what is looked at.
+        let _ = changes.changed().await;
+    }
+}
+
+impl Session {
+    /// Makes an attempt, in one ZooKeeper session after the other, until one does not end with its session.
+    pub(crate) async fn attempt<T, F>(&self, make: impl Fn(Zk) -> F + Send) -> Result<T>
+    where
+        F: Future<Output = Result<T, Interrupt>> + Send,
+    {
+        loop {
+            let zk = self.zk().await?;
+            let result = tokio::select! {
+                biased;
+                // Dropping the attempt gives up what it has.
+                () = zk.over() => Err(Interrupt::SessionOver),
+                result = Box::pin(make(zk.clone())) => result,
+            };
+            match result {
+                Ok(done) => return Ok(done),
+                Err(Interrupt::Failed(error)) => return Err(error),
+                Err(Interrupt::SessionOver) => {
+                    tracing::debug!(session = %zk.id(), "session is over; trying again in the next");
+                    zk.over().await;
+                }
+            }
+        }
+    }
+
+    /// A ZooKeeper session to work in; waits while there is none.
+    async fn zk(&self) -> Result<Zk> {
+        let core = self.core();
+        until(&core.changes, || {
+            let state = core.look();
+            if state.error.is_none() && !matches!(state.machine.session, Life::Closing | Life::Over) {
+                return Zk::present(core, &state).map(Ok);
+            }
+            Some(Err(state.error.clone().unwrap_or(Error::Closed)))
+        })
+        .await
+    }
+
+    /// Sends a request of yours with the present [client](Self::client), and again until a server has answered: after a lost
+    /// connection, and in the session that takes the place of one that has expired. So it must be one that may be done twice.
+    /// The inner result is the answer, or the error with which the servers refuse the request.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future stops the waiting. What was sent may still be done.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if no server answered within `limit`, by default one session timeout; [`Error::Closed`] or
+    /// [`Error::SessionEnded`] if the session is over.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(session: &zookeeper_recipes::Session) -> Result<(), Box<dyn std::error::Error>> {
+    /// let read = session.request(None, |client| async move { client.get_data("/config/limits").await });
+    /// let (data, _) = read.await??;
+    /// println!("{} bytes", data.len());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn request<T, R>(
+        &self,
+        limit: Option<Duration>,
+        request: impl Fn(Client) -> R + Send + Sync,
+    ) -> Result<Result<T, zookeeper_client::Error>>
+    where
+        T: Send,
+        R: Future<Output = Result<T, zookeeper_client::Error>> + Send,
+    {
+        let request = &request;
+        let answered = self.attempt(|zk| async move { zk.retry("user", || request(zk.share())).await });
+        self.within(limit.unwrap_or_else(|| self.timeout()), answered).await
+    }
+
+    /// Makes an attempt that does not queue, and ends within one session timeout.
+    pub(crate) async fn ask<T, F>(&self, make: impl Fn(Zk) -> F + Send) -> Result<T>
+    where
+        F: Future<Output = Result<T, Interrupt>> + Send,
+    {
+        self.within_timeout(self.attempt(make)).await
+    }
+
+    /// Ends a request that does not queue within one session timeout.
+    pub(crate) async fn within_timeout<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
+        self.within(self.timeout(), request).await
+    }
+
+    async fn within<T>(&self, limit: Duration, request: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::time::timeout(limit, request).await.unwrap_or_else(|_| Err(self.unavailable(limit)))
+    }
+
+    /// Ends a request that does not queue as soon as no connection can answer it: at once if there is none.
+    pub(crate) async fn while_connected<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
+        // The present session is over, or without a connection.
+        let disconnected = until(&self.core().changes, || {
+            let state = self.core().look();
+            (!is_open(&state) || !state.machine.is_up).then_some(())
+        });
+        let answered = async {
+            tokio::select! {
+                biased;
+                // What is known without the servers is returned first.
+                result = request => result,
+                () = disconnected => Err(self.unavailable(Duration::ZERO)),
+            }
+        };
+        self.within_timeout(answered).await
+    }
+
+    /// The error of a request that has not been answered in time.
+    pub(crate) fn unavailable(&self, after: Duration) -> Error {
+        let is_up = self.core().look().machine.is_up;
+        let servers = self.inner.servers.as_ref().filter(|_| !is_up);
+        let why = if is_up { Unanswered::TimeLimit } else { Unanswered::Servers };
+        let failures = servers.map_or_else(Vec::new, |servers| servers.failures());
+        Error::Unavailable { hosts: self.hosts().to_string(), after, why, failures }
+    }
+
+    /// The time within which every call ends that does not queue.
+    pub(crate) fn timeout(&self) -> Duration {
+        let asked = self.inner.servers.as_ref().map(|servers| servers.session_timeout());
+        let state = self.core().lock();
+        if state.was_connected {
+            Duration::from_micros(state.machine.timeout.0)
+        } else {
+            asked.unwrap_or_default()
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Servers that throttle: they answer a request with an error and do not do it, because it has waited too long (ZOOKEEPER-3683).
+//! Some answer so to each create of a session that has too many nodes for them (ZOOKEEPER-3614).
+
+use testbed::frames::Op;
+use testbed::proxy::{Proxy, Request};
+use zookeeper_recipes::zookeeper_client::Error as ZkError;
+use zookeeper_recipes::{Error, Loss};
+
+use crate::support::{World, soon};
+
+/// The error of a server that throttles.
+const THROTTLED: i32 = -127;
+
+/// How often a request is sent before it fails.
+const TRIES: usize = 11;
+
+/// Lets the answers to these counted requests be that they were throttled. They are done all the same, so there is more to clean up
+/// than such a server leaves.
+fn throttle(proxy: &Proxy, is_throttled: impl Fn(&Request) -> bool + Send + Sync + 'static) {
+    proxy.rewrite_answers(move |request, answer| {
+        if is_throttled(request) {
+            // The numbers of the request and of the transaction stay.
+            answer.truncate(12);
+            answer.extend(THROTTLED.to_be_bytes());
+        }
+    });
+}
+
+/// Whether the request creates the node of a lock, alone or in a transaction that counts.
+fn creates(request: &Request) -> bool {
+    request.op == Op::Create2 || request.parts.iter().any(|(op, _)| *op == Op::Create2)
+}
+
+fn creates_answered(requests: &[Request]) -> usize {
+    requests.iter().filter(|request| creates(request) && request.answer.is_some()).count()
+}
+
+fn answered(requests: &[Request], op: Op) -> usize {
+    requests.iter().filter(|request| request.op == op && request.answer.is_some()).count()
+}
+
+/// The action that was throttled, as the error has it.
+fn action(error: Error) -> &'static str {
+    assert!(error.is_transient(), "{error:?}");
+    match error {
+        Error::Client { action, source: ZkError::Throttled, .. } => action,
+        error => panic!("{error:?}"),
+    }
+}
+
+#[tokio::test]
+async fn lock_fails_where_every_create_is_throttled() {
+    let world = World::calm().await;
+    world.proxy.reset();
+    throttle(&world.proxy, creates);
+    let error = soon("an error", world.mutex().lock()).await.expect_err("no node is known");
+    assert_eq!(action(error), "create a node (the servers throttle it, or the session has too many) under");
+    assert_eq!(creates_answered(&world.proxy.requests()), TRIES);
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn lock_fails_where_everything_is_throttled_and_leaves_no_node_behind() {
+    let world = World::calm().await;
+    world.proxy.leave_out(|_| false);
+    throttle(&world.proxy, |_| true);
+    let error = soon("an error", world.mutex().lock()).await.expect_err("no node is known");
+    assert!(action(error).starts_with("create a node"));
+    throttle(&world.proxy, |_| false);
+    world.wait_empty().await;
+    let guard = soon("the lock", world.mutex().lock()).await.expect("held");
+    guard.release().await.expect("released");
+}
+
+#[tokio::test]
+async fn lock_fails_where_every_listing_is_throttled() {
+    // A session lists a path that it has not seen.
+    let world = World::new().await;
+    world.make_path().await;
+    world.proxy.reset();
+    throttle(&world.proxy, |request| request.op == Op::GetChildren2);
+    let error = soon("an error", world.mutex().lock()).await.expect_err("its position is not known");
+    assert_eq!(action(error), "list");
+    assert_eq!(answered(&world.proxy.requests(), Op::GetChildren2), TRIES);
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn request_of_a_user_returns_that_it_is_throttled() {
+    let world = World::calm().await;
+    world.proxy.reset();
+    throttle(&world.proxy, |request| request.op == Op::GetData);
+    let path = world.path.as_str();
+    let read = world.session.request(None, |client| async move { client.get_data(path).await });
+    assert_eq!(soon("an answer", read).await.expect("answered").err(), Some(ZkError::Throttled));
+    assert_eq!(answered(&world.proxy.requests(), Op::GetData), TRIES);
+}
+
+#[tokio::test]
+async fn lock_is_granted_once_throttling_is_over() {
+    let world = World::calm().await;
+    world.proxy.reset();
+    throttle(&world.proxy, creates);
+    let mutex = world.mutex();
+    let locking = tokio::spawn(async move { mutex.lock().await });
+    soon("some tries", world.proxy.wait_until(|all| creates_answered(all) >= 3)).await;
+    throttle(&world.proxy, |_| false);
+    let guard = soon("the lock", locking).await.expect("no panic").expect("held");
+    guard.release().await.expect("released");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn release_goes_on_until_throttling_is_over() {
+    let world = World::calm().await;
+    let guard = world.mutex().lock().await.expect("held");
+    world.proxy.reset();
+    throttle(&world.proxy, |request| request.op == Op::Delete);
+    let releasing = tokio::spawn(guard.release());
+    soon("many tries", world.proxy.wait_until(|all| answered(all, Op::Delete) > TRIES)).await;
+    assert!(!releasing.is_finished());
+    throttle(&world.proxy, |_| false);
+    soon("the release", releasing).await.expect("no panic").expect("released");
+    world.wait_empty().await;
+}
+
+#[tokio::test]
+async fn hold_watches_its_node_once_throttling_is_over() {
+    let world = World::calm().await;
+    let guard = world.mutex().lock().await.expect("held");
+    world.proxy.reset();
+    throttle(&world.proxy, |request| request.op == Op::GetData);
+    let losing = tokio::spawn(guard.lost());
+    soon("many tries", world.proxy.wait_until(|all| answered(all, Op::GetData) > TRIES)).await;
+    assert!(!losing.is_finished());
+    throttle(&world.proxy, |_| false);
+    world.admin.delete(&guard.nodes()[0], None).await.expect("deleted");
+    assert_eq!(soon("the loss", losing).await.expect("no panic"), Loss::Deleted);
+}
