@@ -82,7 +82,11 @@ impl Actor {
     pub fn start(name: &str, order: &Order, clock: Option<&Clock>, log: &Log) -> Outcome<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("contend").arg(serde_json::to_string(order)?);
-        command.envs(clock.iter().flat_map(|clock| clock.environment()));
+        let is_java = !order.place.java.is_empty();
+        command.envs(clock.into_iter().flat_map(|clock| match is_java {
+            true => clock.environment_of_java(),
+            false => clock.environment().into(),
+        }));
         // Java is in the group, too. When this process ends for any reason the input ends, and the contender with it.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn()?;

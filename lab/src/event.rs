@@ -30,6 +30,8 @@ pub enum What {
     Unknown,
     /// It has noticed that the lock is lost, and does not write.
     Noticed,
+    /// It has locked again what it held, and released that second lock.
+    Again,
     /// It has released the lock.
     Released,
     /// Its release failed.

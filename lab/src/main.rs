@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Instant;
 
 use lab::faults::FAULTS;
 use lab::machine::Machine;
@@ -9,7 +10,9 @@ use lab::play::{Program, play};
 use lab::ways::{WAYS, find};
 use lab::{Outcome, expect, java, json, packages, page, table};
 
-const USAGE: &str = "usage: lab play|packages [--look] [--short] [--ways ID,…] [--faults ID,…]";
+const USAGE: &str =
+    "usage: lab play|packages [--look] [--short] [--only-faults] [--series LETTER] [--ways ID,…] [--faults ID,…]
+       lab picture FILE.md";
 const RESULTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/lab");
 
 #[tokio::main]
@@ -27,6 +30,7 @@ async fn main() -> Outcome {
             Ok(())
         }
         "play" => evening(program(rest)?).await,
+        "picture" => picture(rest),
         _ => Err(USAGE.into()),
     }
 }
@@ -35,9 +39,11 @@ async fn evening(mut program: Program) -> Outcome {
     if program.ways.iter().any(|way| way.java) {
         program.java = java::driver().map_err(|error| error.to_string());
     }
-    let (folder, machine) = (Path::new(RESULTS), Machine::this()?);
+    let (folder, machine, began) = (Path::new(RESULTS), Machine::this()?, Instant::now());
     let results = play(&program).await;
+    let minutes = began.elapsed().as_secs_f64() / 60.0;
     fs::create_dir_all(folder)?;
+    fs::write(folder.join("faults.md"), table::markdown(&program.ways, &results))?;
     fs::write(folder.join("lab.json"), json::document(&program.ways, &results, &machine)?)?;
     fs::write(folder.join("lab.html"), page::page(&program.ways, &results, &machine))?;
     println!("\n{machine}");
@@ -49,20 +55,35 @@ async fn evening(mut program: Program) -> Outcome {
     for failure in &results.failures {
         println!("{failure}");
     }
-    eprintln!("the page: {}/lab.html", fs::canonicalize(folder)?.display());
+    eprintln!("played in {minutes:.1} minutes; the page: {}/lab.html", fs::canonicalize(folder)?.display());
     let surprises = expect::surprises(&results);
     if surprises.is_empty() { Ok(()) } else { Err(format!("not as expected:\n{}", surprises.join("\n")).into()) }
 }
 
+/// Draws the table of faults of a document, into a file beside it.
+fn picture(arguments: &[String]) -> Outcome {
+    let [file] = arguments else { return Err(USAGE.into()) };
+    Ok(fs::write(Path::new(file).with_extension("svg"), page::picture(&fs::read_to_string(file)?)?)?)
+}
+
 fn program(arguments: &[String]) -> Outcome<Program> {
     let java = Err("it was not asked for".into());
-    let mut program = Program { ways: WAYS.iter().collect(), faults: Vec::new(), short: false, java };
+    let mut program = Program {
+        ways: WAYS.iter().collect(),
+        faults: Vec::new(),
+        short: false,
+        only_faults: false,
+        series: 'r',
+        java,
+    };
     let mut rest = arguments.iter();
     while let Some(option) = rest.next() {
         let mut list = || rest.next().map(|list| list.split(',').collect::<Vec<_>>()).ok_or(USAGE);
         match option.as_str() {
             "--short" => program.short = true,
+            "--only-faults" => program.only_faults = true,
             "--look" => (),
+            "--series" => program.series = rest.next().and_then(|letter| letter.chars().next()).ok_or(USAGE)?,
             "--ways" => program.ways = list()?.into_iter().map(find).collect::<Outcome<_>>()?,
             "--faults" => {
                 let list = list()?;

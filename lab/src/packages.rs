@@ -28,6 +28,9 @@ pub fn missing(ways: &[&Way], look: bool) -> Vec<&'static str> {
     if uses(&[Kind::Etcd]) && !has("etcd") {
         missing.push("etcd-server");
     }
+    if uses(&[Kind::Memcached]) && !has("memcached") {
+        missing.push("memcached");
+    }
     if !some_file("/usr/lib", "faketime/libfaketimeMT.so.1") {
         missing.push("faketime");
     }

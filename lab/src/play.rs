@@ -14,9 +14,11 @@ use crate::faults::{FAULTS, Fault, Fit};
 use crate::load::{Load, Size, measure};
 use crate::servers::Setup;
 use crate::site::Site;
-use crate::stage::Stage;
+use crate::stage::{Stage, TOO_SLOW};
 use crate::ways::{Kind, Way};
 
+/// How often a run is tried that a slow machine spoils.
+const TRIES: usize = 5;
 /// Longer than any run should take.
 const RUN_LIMIT: Duration = Duration::from_secs(120);
 
@@ -30,6 +32,10 @@ pub struct Program {
     pub faults: Vec<&'static str>,
     /// Whether it is the short form.
     pub short: bool,
+    /// Whether only the faults are played.
+    pub only_faults: bool,
+    /// The first letter of the runs, so that runs of several evenings can stand in one table.
+    pub series: char,
     /// How Curator's driver is run, or why it cannot be.
     pub java: Result<Vec<String>, String>,
 }
@@ -50,15 +56,17 @@ pub struct Results {
 
 static RUNS: AtomicUsize = AtomicUsize::new(1);
 
-fn next_run() -> String {
-    format!("r{:03}", RUNS.fetch_add(1, Ordering::Relaxed))
+fn next_run(program: &Program) -> String {
+    format!("{}{:03}", program.series, RUNS.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Plays everything.
 pub async fn play(program: &Program) -> Results {
     let mut results = Results::default();
-    for way in &program.ways {
-        work(way, program, &mut results).await;
+    if !program.only_faults {
+        for way in &program.ways {
+            work(way, program, &mut results).await;
+        }
     }
     // Each takes turns with its lane's others; most of the time nothing is done but to wait.
     let lanes = if program.short { 8 } else { 4 };
@@ -100,7 +108,7 @@ async fn work(way: &'static Way, program: &Program, results: &mut Results) {
         Err(error) => return results.failures.push(format!("{}: not run: {error}", way.id)),
     };
     results.versions.insert(product(way.kind), site.version().to_owned());
-    if way.plain.is_some_and(|plain| program.ways.iter().any(|way| way.id == plain)) {
+    if way.fails_alone || way.plain.is_some_and(|plain| program.ways.iter().any(|way| way.id == plain)) {
         return;
     }
     let (sizes, size): (&[usize], _) = if program.short {
@@ -110,7 +118,7 @@ async fn work(way: &'static Way, program: &Program, results: &mut Results) {
     };
     let _job = start_job(way, &site);
     for contenders in sizes {
-        let run = next_run();
+        let run = next_run(program);
         eprintln!("{run}: {}, {contenders} at a time …", way.title);
         let java = program.java.clone().unwrap_or_default();
         match measure(way, &site, *contenders, size, &run, &java).await {
@@ -127,15 +135,31 @@ async fn faults(way: &'static Way, program: &Program) -> Vec<Cell> {
     let mut shared = None;
     let mut cells = Vec::new();
     for fault in FAULTS.iter().filter(|fault| program.faults.contains(&fault.id)) {
-        let run = next_run();
-        let played = timeout(RUN_LIMIT, one(way, fault, program, &run, &mut shared)).await;
-        let cell = match played {
-            Ok(Ok(cell)) => cell,
-            Ok(Err(error)) => Cell::missing(way.id, fault.id, Finding::NotRun, &error.to_string()),
-            Err(_) => Cell::missing(way.id, fault.id, Finding::NotRun, "it took too long"),
-        };
-        eprintln!("{run}: {}, {}: {}", way.title, fault.title, cell.text);
-        cells.push(cell);
+        let run = next_run(program);
+        let times = if program.short { 1 } else { fault.times };
+        let mut plays = Vec::new();
+        for time in 1..=times {
+            let run = if times == 1 { run.clone() } else { format!("{run}.{time}") };
+            let mut played = timeout(RUN_LIMIT, one(way, fault, program, &run, &mut shared)).await;
+            for _ in 1..TRIES {
+                if !matches!(&played, Ok(Err(error)) if error.to_string() == TOO_SLOW) {
+                    break;
+                }
+                played = timeout(RUN_LIMIT, one(way, fault, program, &run, &mut shared)).await;
+            }
+            plays.push(match played {
+                Ok(Ok(cell)) => cell,
+                Ok(Err(error)) => Cell::missing(way.id, fault.id, Finding::NotRun, &error.to_string()),
+                Err(_) => Cell::missing(way.id, fault.id, Finding::NotRun, "it took too long"),
+            });
+            if plays.iter().any(|cell| cell.finding == Finding::NotApplicable) {
+                break;
+            }
+        }
+        if let Some(cell) = Cell::of_several(&run, plays) {
+            eprintln!("{run}: {}, {}: {}", way.title, fault.title, cell.text);
+            cells.push(cell);
+        }
     }
     cells
 }
@@ -192,5 +216,6 @@ pub fn product(kind: Kind) -> &'static str {
         Kind::Redis | Kind::FiveRedis => "Redis",
         Kind::Etcd => "etcd",
         Kind::ZooKeeper => "ZooKeeper",
+        Kind::Memcached => "Memcached",
     }
 }

@@ -8,6 +8,7 @@ use testbed::Wire;
 use crate::Outcome;
 use crate::servers::etcd::Etcd;
 use crate::servers::mariadb::MariaDb;
+use crate::servers::memcached::Memcached;
 use crate::servers::postgresql::PostgreSql;
 use crate::servers::redis::Redis;
 use crate::servers::zookeeper::ZooKeeper;
@@ -40,6 +41,7 @@ impl Site {
                     servers.push(Box::new(Redis::start(&others).await?));
                 }
             }
+            Kind::Memcached => servers.push(Box::new(Memcached::start(setup).await?)),
             Kind::Etcd => servers.push(Box::new(Etcd::start(setup).await?)),
             Kind::ZooKeeper => servers.push(Box::new(ZooKeeper::start(setup).await?)),
         }

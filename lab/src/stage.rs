@@ -21,6 +21,8 @@ pub(crate) const SOON: Duration = Duration::from_secs(30);
 const FINISH: Duration = Duration::from_secs(6);
 /// The rounds of each of the other contenders.
 const ROUNDS: usize = 3;
+/// The error of a run that shows nothing. It can be tried again.
+pub const TOO_SLOW: &str = "the machine was too slow: the lease ended by itself";
 /// A wait beyond this is one that no lease explains.
 pub const PATIENCE: Duration = Duration::from_secs(2 * LEASE.as_secs());
 
@@ -37,21 +39,35 @@ pub struct Stage {
 }
 
 /// What came out of a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Outcomes {
     /// Increments that were acknowledged and are not in the counter.
     pub lost: i64,
-    /// Requests that the store has refused for their token, and updates for their version.
-    pub refused: usize,
+    /// Requests of the faulty holder that the store has refused for their token or version.
+    pub late_refused: usize,
+    /// Requests of other contenders, which did nothing wrong, that the store has refused.
+    pub honest_refused: usize,
     /// Whether the faulty holder noticed the loss before it wrote.
     pub noticed: bool,
     /// How long the next grant to another contender came after it could be expected, if there was one.
     pub waited: Option<Duration>,
     /// From then to the end of the observation.
     pub observed: Duration,
+    /// What was asked, if it was not whether updates are lost.
+    pub property: Option<Property>,
     /// The steps, in nanoseconds since the run began.
     pub events: Vec<Event>,
+}
+
+/// A property of a way that a run has shown.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Property {
+    /// In words.
+    pub text: &'static str,
+    /// Whether it holds up contenders that it should not.
+    pub is_fault: bool,
 }
 
 impl Stage {
@@ -137,14 +153,51 @@ impl Stage {
     ///
     /// If they do not connect.
     pub async fn others(&self) -> Outcome<Vec<Actor>> {
+        let mut others = self.connected_others().await?;
+        self.start(&mut others).await?;
+        Ok(others)
+    }
+
+    /// Starts two more contenders, which do nothing but connect.
+    ///
+    /// # Errors
+    ///
+    /// If they do not connect.
+    pub async fn connected_others(&self) -> Outcome<Vec<Actor>> {
         let mut others = Vec::new();
         for name in ["second", "third"] {
-            let mut other = self.enter(name, &self.order(ROUNDS, Gate::None), None).await?;
-            other.go()?;
-            other.wait(What::Requested, SOON).await?;
-            others.push(other);
+            others.push(self.enter(name, &self.order(ROUNDS, Gate::None), None).await?);
         }
         Ok(others)
+    }
+
+    /// Lets them wait for the lock.
+    ///
+    /// # Errors
+    ///
+    /// If they have ended.
+    pub async fn start(&self, others: &mut [Actor]) -> Outcome {
+        for other in others {
+            other.go()?;
+            other.wait(What::Requested, SOON).await?;
+        }
+        Ok(())
+    }
+
+    /// How long the others can be watched until a lease which nobody renews might end by itself: for so long at most.
+    ///
+    /// # Errors
+    ///
+    /// [`TOO_SLOW`] if that is not long enough.
+    pub fn within_lease(&self, limit: Duration) -> Outcome<Duration> {
+        if !self.way.expires() {
+            return Ok(limit);
+        }
+        let events = self.log.events();
+        let granted = events.iter().find(|event| event.contender == "holder" && event.what == What::Granted);
+        let held = granted.map_or(LEASE, |granted| Duration::from_nanos(now().saturating_sub(granted.at)));
+        let left = (LEASE * 4 / 5).saturating_sub(held).min(limit);
+        if left < LEASE / 8 { Err(TOO_SLOW.into()) } else { Ok(left) }
     }
 
     /// Waits until the others have done all their rounds, for this long at most.
@@ -187,15 +240,19 @@ impl Stage {
             // A late write is acknowledged to nobody, and counts nevertheless: what it writes over was.
             self.store.state().writes.max(acknowledged) - self.store.state().value
         };
-        // A late write is refused, too, and nobody reports that.
-        let refused = count(What::Conflict) + usize::try_from(self.store.state().refused)?;
-        let noticed = count(What::Noticed) > 0;
         let is_other = |event: &&Event| ["second", "third"].contains(&event.contender.as_str());
+        let refusals = |event: &&Event| matches!(event.what, What::Conflict | What::Refused);
+        let honest_refused = events.iter().filter(is_other).filter(refusals).count();
+        // The store also counts a late write, whose answer no contender waits for.
+        let all_refused = count(What::Conflict) + usize::try_from(self.store.state().refused)?;
+        let late_refused = all_refused.saturating_sub(honest_refused);
+        let noticed = count(What::Noticed) > 0;
         let granted = events.iter().filter(is_other).find(|event| event.what == What::Granted);
         let waited = granted.map(|event| Duration::from_nanos(event.at.saturating_sub(due)));
         for event in &mut events {
             event.at = event.at.saturating_sub(self.began);
         }
-        Ok(Outcomes { lost: lost.max(0), refused, noticed, waited, observed, events })
+        let lost = lost.max(0);
+        Ok(Outcomes { lost, late_refused, honest_refused, noticed, waited, observed, property: None, events })
     }
 }

@@ -1,6 +1,6 @@
 //! The tables on the terminal.
 
-use crate::cell::Cell;
+use crate::cell::{Cell, Finding};
 use crate::faults::FAULTS;
 use crate::play::Results;
 use crate::ways::Way;
@@ -18,6 +18,39 @@ pub fn faults(ways: &[&Way], results: &Results) -> String {
         rows.push(row);
     }
     layout(&rows)
+}
+
+/// The same table for a document.
+pub fn markdown(ways: &[&Way], results: &Results) -> String {
+    let shown: Vec<_> =
+        FAULTS.iter().filter(|fault| results.cells.iter().any(|cell| cell.fault == fault.id)).collect();
+    let titles: Vec<_> = shown.iter().map(|fault| fault.title).collect();
+    let mut text = format!("| | {} |\n|---|{}\n", titles.join(" | "), "---|".repeat(shown.len()));
+    for way in ways {
+        let cells = shown.iter().map(|fault| {
+            let cell = results.cells.iter().find(|cell| cell.way == way.id && cell.fault == fault.id);
+            cell.map_or_else(String::new, in_document)
+        });
+        text += &format!("| {} | {} |\n", way.title, cells.collect::<Vec<_>>().join(" | "));
+    }
+    text
+}
+
+/// Bold where updates were lost, italic where contenders were stuck.
+fn in_document(cell: &Cell) -> String {
+    if cell.finding == Finding::NotRun {
+        return "not run".to_owned();
+    }
+    let mark = match (cell.finding.has_lost(), cell.finding.is_stuck()) {
+        (true, _) => "**",
+        (false, true) => "*",
+        (false, false) => "",
+    };
+    let (first, rest) =
+        cell.text.split_once(", ").map_or((cell.text.as_str(), None), |(first, rest)| (first, Some(rest)));
+    let rest = rest.map(|rest| format!(", {rest}")).unwrap_or_default();
+    let run = if cell.run.is_empty() { String::new() } else { format!(" `{}`", cell.run) };
+    format!("{mark}{first}{mark}{rest}{run}")
 }
 
 fn lines(cell: &Cell) -> Vec<String> {

@@ -61,6 +61,9 @@ pub struct Order {
     /// After which time it gives up waiting for the lock.
     #[serde(default)]
     pub cancel: Option<Duration>,
+    /// How long it tries to lock again what it holds, if it does.
+    #[serde(default)]
+    pub again: Option<Duration>,
     /// How long it waits for the store's answer to its write.
     #[serde(default)]
     pub write_limit: Option<Duration>,
@@ -169,6 +172,9 @@ impl Task {
             let token = self.way.tokens.then(|| i64::from(guard.fencing_token()));
             let granted = Event::now(self.number, What::Granted);
             emit(&if let Some(token) = token { granted.with_number(token) } else { granted });
+            if let Some(limit) = self.order.again {
+                self.lock_again(limit).await;
+            }
             if let Err(error) = self.add_one(&*guard, token).await {
                 self.failed(What::Failed, error);
             }
@@ -198,6 +204,21 @@ impl Task {
             }
             sleep(RETRY).await;
             self.lock = connect(self.number, &self.order, self.way, &self.lines).await;
+        }
+    }
+
+    /// Locks a second time, and releases that.
+    async fn lock_again(&mut self, limit: Duration) {
+        // It would wait for itself.
+        let Ok(locked) = timeout(limit, self.lock.lock()).await else { return };
+        match locked {
+            Ok(guard) => {
+                if let Err(error) = guard.release().await {
+                    self.failed(What::ReleaseFailed, error);
+                }
+                self.emit(What::Again);
+            }
+            Err(error) => self.failed(What::Failed, error),
         }
     }
 

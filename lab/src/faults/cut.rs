@@ -13,6 +13,7 @@ pub(super) const FAULT: Fault = Fault {
     about: "The network between the holder and the lock server drops everything past the lease. The holder still \
             reaches the store: it checks that it has the lock, as far as it can, and writes.",
     in_short: true,
+    times: 1,
     fit: locks,
     play: |stage, site, _setup| {
         async move {

@@ -15,6 +15,7 @@ pub(super) const FAULT: Fault = Fault {
     about: "The holder's write is held up between it and the store. After one and a half leases without an answer the \
             holder gives up and releases. The others have their turns; then the write arrives.",
     in_short: true,
+    times: 1,
     fit: any,
     play: |stage, site, _setup| {
         async move {

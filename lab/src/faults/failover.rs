@@ -18,10 +18,11 @@ pub(super) const FAULT: Fault = Fault {
     about: "The connection from the primary to its replica is held up. A contender locks, the primary is killed, the \
             replica is promoted, and everybody connects to it.",
     in_short: true,
+    times: 1,
     fit: |way| {
         Ok(match way.kind {
             Kind::Redis => Fit::Shared,
-            Kind::FiveRedis => Fit::Not("its servers have no replicas"),
+            Kind::FiveRedis | Kind::Memcached => Fit::Not("its servers have no replicas"),
             Kind::MariaDb | Kind::PostgreSql => Fit::Not("its replication is not in the laboratory"),
             Kind::Etcd | Kind::ZooKeeper => Fit::Not("a write is on a majority before its answer"),
         })

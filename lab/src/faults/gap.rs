@@ -11,6 +11,7 @@ pub(super) const FAULT: Fault = Fault {
     title: "killed between two commands",
     about: "The process is killed after SETNX and before EXPIRE.",
     in_short: true,
+    times: 1,
     fit: |way| Ok(if way.id == "redis-setnx-expire" { Fit::Shared } else { Fit::Not("it locks by one command") }),
     play: |stage, _site, _setup| {
         async move {

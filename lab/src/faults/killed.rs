@@ -12,6 +12,7 @@ pub(super) const FAULT: Fault = Fault {
     title: "holder killed",
     about: "The holder is killed (SIGKILL) while it holds the lock.",
     in_short: true,
+    times: 1,
     fit: locks,
     play: |stage, _site, _setup| {
         async move {

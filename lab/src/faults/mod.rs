@@ -1,11 +1,13 @@
 //! The faults, one file each. Each is played against each way for which it makes sense.
 
+mod again;
 mod clock;
 mod cut;
 mod delayed;
 mod failover;
 mod gap;
 mod killed;
+mod other_key;
 mod restart;
 mod stopped;
 mod unlock;
@@ -45,6 +47,8 @@ pub struct Fault {
     pub about: &'static str,
     /// Whether the short form plays it.
     pub in_short: bool,
+    /// How often it is played; once in the short form.
+    pub times: usize,
     /// What it needs.
     pub fit: fn(&Way) -> Outcome<Fit>,
     /// Plays it.
@@ -62,7 +66,8 @@ pub const FAULTS: &[Fault] = &[
     stopped::AFTER_CHECK,
     stopped::BEFORE_CHECK,
     delayed::FAULT,
-    clock::FAULT,
+    clock::OF_SERVER,
+    clock::OF_CLIENT,
     killed::FAULT,
     gap::FAULT,
     restart::KEPT,
@@ -71,6 +76,8 @@ pub const FAULTS: &[Fault] = &[
     unlock::FAULT,
     waiter::FAULT,
     cut::FAULT,
+    again::FAULT,
+    other_key::FAULT,
 ];
 
 /// Any way, on shared servers.

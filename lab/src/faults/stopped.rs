@@ -17,6 +17,7 @@ pub(super) const AFTER_CHECK: Fault = Fault {
     about: "The holder checks that it has the lock, is stopped (SIGSTOP) until the others have had their turns, \
             continues, and writes what it computed before.",
     in_short: true,
+    times: 1,
     fit: any,
     play: |stage, _site, _setup| play(stage, Gate::Writing),
 };
@@ -28,6 +29,7 @@ pub(super) const BEFORE_CHECK: Fault = Fault {
     about: "As before, but the holder is stopped before its check: a way that notices that the lock is lost does not \
             write.",
     in_short: true,
+    times: 1,
     fit: any,
     play: |stage, _site, _setup| play(stage, Gate::Thinking),
 };

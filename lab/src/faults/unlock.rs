@@ -15,6 +15,7 @@ pub(super) const FAULT: Fault = Fault {
     about: "The unlock is sent, and the connection breaks before it arrives. The network is back a moment later, and \
             the process lives on.",
     in_short: false,
+    times: 1,
     fit: locks,
     play: |stage, site, _setup| {
         async move {

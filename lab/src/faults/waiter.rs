@@ -15,6 +15,7 @@ pub(super) const FAULT: Fault = Fault {
     about: "A waiter gives up after half a second: its future is dropped, and its process lives on. Then the holder \
             releases.",
     in_short: false,
+    times: 1,
     fit: locks,
     play: |stage, _site, _setup| {
         async move {

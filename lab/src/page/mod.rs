@@ -1,10 +1,12 @@
 //! One page with everything, which needs no network and no server.
 
 mod charts;
+mod picture;
 mod svg;
 mod timeline;
 
 use self::charts::{Quantity, bars};
+pub use self::picture::picture;
 use self::svg::escape;
 use crate::cell::{Cell, Finding};
 use crate::faults::FAULTS;
@@ -62,9 +64,11 @@ pub fn page(ways: &[&Way], results: &Results, machine: &Machine) -> String {
     );
     body += &format!(
         "<h2>Faults</h2>\n<p>Several processes add one to a counter under the lock. A cell counts increments that were \
-         acknowledged and are not in the counter. <i>Stuck</i>: nobody else got the lock within {} s. <i>Noticed</i>: the \
-         holder checked in time that the lock was lost. <i>Refused</i>: the store refused an old token or version. The run's \
-         steps are in <code>lab.json</code>.</p>\n{}",
+         acknowledged and are not in the counter. <i>Stuck</i>: no other contender got the lock within {} s. <i>Noticed</i>: \
+         the holder checked in time that the lock was lost. <i>Late write refused</i>: the store refused the holder's old \
+         token or version. <i>Honest writers refused</i>: it refused contenders that were not hit by the fault. <i>k of \
+         n</i>: the fault was played several times. MariaDB stands for MySQL, and Redis for Tair. The run's steps are in \
+         <code>lab.json</code>.</p>\n{}",
         PATIENCE.as_secs(),
         faults(ways, results)
     );
@@ -75,7 +79,8 @@ pub fn page(ways: &[&Way], results: &Results, machine: &Machine) -> String {
     body += "</dl>\n<h2>One stopped holder</h2>\n<p>The holder is stopped between its check and its write, and continues \
              when the others have had their turns, if they could.</p>\n";
     body += &timeline::timeline(ways, &results.cells, "stopped-after-check");
-    for (about, quantity) in &QUANTITIES {
+    // Without the work there is nothing to draw of it.
+    for (about, quantity) in QUANTITIES.iter().filter(|_| !results.loads.is_empty()) {
         body += &format!("<h2>{}</h2>\n<p>{about}</p>\n", quantity.title);
         body += &bars(ways, &results.loads, quantity);
     }
@@ -109,7 +114,7 @@ fn in_table(cell: &Cell) -> String {
         Finding::Safe => "safe",
         Finding::Lost | Finding::LostAndStuck => "lost",
         Finding::Stuck => "stuck",
-        Finding::NotRun | Finding::NotApplicable => "none",
+        Finding::Shown | Finding::NotRun | Finding::NotApplicable => "none",
     };
     let text = if cell.finding == Finding::NotRun { "not run" } else { &cell.text };
     let why: Vec<_> = match cell.finding {

@@ -18,9 +18,20 @@ impl Svg {
     pub(super) fn end(self, height: f64, title: &str) -> String {
         let title = escape(title);
         format!(
-            "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"{title}\">\n{}</svg>\n",
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"{title}\">\n{}</svg>\n",
             self.body
         )
+    }
+
+    /// The style of a picture that stands in no page.
+    pub(super) fn style(&mut self, style: &str) {
+        self.body += &format!("<style>{style}</style>\n");
+    }
+
+    /// A text that rises to the right.
+    pub(super) fn slanted(&mut self, x: f64, y: f64, text: &str) {
+        self.body +=
+            &format!("<text transform=\"translate({x:.1} {y:.1}) rotate(-40)\">{}</text>\n", escape(text));
     }
 
     /// A text; its place is that of its baseline.

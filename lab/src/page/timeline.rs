@@ -1,7 +1,7 @@
 //! The timeline of one stopped holder for each way: when each contender held the lock and wrote.
 
 use super::svg::{Scale, Svg, WIDTH};
-use crate::cell::{Cell, Finding};
+use crate::cell::Cell;
 use crate::event::{Event, What};
 use crate::ways::Way;
 
@@ -17,9 +17,7 @@ pub(super) fn timeline(ways: &[&Way], cells: &[Cell], fault: &str) -> String {
         .iter()
         .filter_map(|way| {
             let mut cells = cells.iter().filter(|cell| cell.way == way.id && cell.fault == fault);
-            cells
-                .find(|cell| !matches!(cell.finding, Finding::NotRun | Finding::NotApplicable))
-                .map(|cell| (*way, cell))
+            cells.find(|cell| cell.finding.is_played()).map(|cell| (*way, cell))
         })
         .collect();
     let ends = shown.iter().flat_map(|(_, cell)| &cell.events).map(|event| event.at).max().unwrap_or(0);

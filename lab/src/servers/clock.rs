@@ -62,6 +62,14 @@ impl Clock {
         ]
     }
 
+    /// The same for a virtual machine of Java, which looks at the clock far too often to read a file each time: it sees a jump
+    /// a second later. Its threads wait by the monotonic clock, for which a workaround of the library takes seconds.
+    pub fn environment_of_java(&self) -> Vec<(&'static str, OsString)> {
+        let all = self.environment().into_iter().filter(|(name, _)| *name != "FAKETIME_NO_CACHE");
+        all.chain([("FAKETIME_CACHE_DURATION", "1".into()), ("FAKETIME_FORCE_MONOTONIC_FIX", "0".into())])
+            .collect()
+    }
+
     /// The file is read at every look at the clock, so it must be complete at any time.
     fn write(&self, ahead: Duration) -> Outcome {
         let new = self.folder.path().join("new");

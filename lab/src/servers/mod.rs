@@ -5,6 +5,7 @@
 pub mod clock;
 pub mod etcd;
 pub mod mariadb;
+pub mod memcached;
 pub mod postgresql;
 pub mod process;
 pub mod redis;

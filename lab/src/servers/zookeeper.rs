@@ -17,13 +17,17 @@ pub struct ZooKeeper {
 }
 
 impl ZooKeeper {
-    /// Starts one, with the machine's clock.
+    /// Starts one. With a clock, the virtual machine sees it as the time of day only.
     ///
     /// # Errors
     ///
     /// If it is not installed, or does not start.
-    pub async fn start(_setup: &Setup) -> Outcome<Self> {
-        let server = testbed::Server::start().await?;
+    pub async fn start(setup: &Setup) -> Outcome<Self> {
+        let mut server = testbed::Server::builder();
+        for (key, value) in setup.clock.iter().flat_map(|clock| clock.environment_of_java()) {
+            server = server.environment(key, value);
+        }
+        let server = server.start().await?;
         let about = server.four_letter_word("srvr").await?;
         let version = about.lines().find_map(|line| line.strip_prefix("Zookeeper version: "));
         let version = version.and_then(|version| version.split([',', '-']).next()).unwrap_or("unknown").to_owned();

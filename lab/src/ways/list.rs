@@ -2,9 +2,9 @@
 
 use super::{Connect, Job};
 use super::{
-    curator, etcd_lease, mariadb_for_update, mariadb_unique_row, mariadb_version, postgresql_advisory,
-    redis_getset, redis_redlock, redis_set_nx, redis_setnx_expire, redis_watchdog, tair_put, this_crate,
-    zookeeper_one_node, zookeeper_textbook,
+    curator, etcd_lease, mariadb_for_update, mariadb_unique_row, mariadb_version, memcached_add,
+    postgresql_advisory, postgresql_pool, redis_getset, redis_redlock, redis_set_nx, redis_setnx_expire,
+    redis_watchdog, tair_put, this_crate, zookeeper_one_node, zookeeper_textbook,
 };
 use crate::Outcome;
 
@@ -24,6 +24,8 @@ pub enum Kind {
     Etcd,
     /// One ZooKeeper.
     ZooKeeper,
+    /// One Memcached.
+    Memcached,
 }
 
 /// A way to lock.
@@ -44,6 +46,8 @@ pub struct Way {
     pub blocking: bool,
     /// Whether a contender is a virtual machine of Java.
     pub java: bool,
+    /// Whether it gets stuck without a fault, so that its work is not measured.
+    pub fails_alone: bool,
     /// The id of the way that is this one without tokens, which has the same speed.
     pub plain: Option<&'static str>,
     /// What connects a contender.
@@ -52,9 +56,17 @@ pub struct Way {
     pub job: Option<Job>,
 }
 
+impl Way {
+    /// Whether the lock ends after a lease that nobody renews.
+    pub fn expires(&self) -> bool {
+        matches!(self.kind, Kind::Redis | Kind::FiveRedis | Kind::Memcached)
+            && !["redis-watchdog", "tair-put"].contains(&self.id)
+    }
+}
+
 const fn way(id: &'static str, title: &'static str, kind: Kind, connect: Connect) -> Way {
-    let (tokens, optimistic, blocking, java) = (false, false, false, false);
-    Way { id, title, kind, tokens, optimistic, blocking, java, plain: None, connect, job: None }
+    let (tokens, optimistic, blocking, java, fails_alone) = (false, false, false, false, false);
+    Way { id, title, kind, tokens, optimistic, blocking, java, fails_alone, plain: None, connect, job: None }
 }
 
 /// All of them.
@@ -78,12 +90,31 @@ pub const WAYS: &[Way] = &[
     },
     Way {
         blocking: true,
+        ..way(
+            "mariadb-for-update-no-index",
+            "FOR UPDATE without an index (MariaDB)",
+            Kind::MariaDb,
+            mariadb_for_update::connect_without_index,
+        )
+    },
+    Way {
+        blocking: true,
         ..way("postgresql-advisory", "advisory lock (PostgreSQL)", Kind::PostgreSql, postgresql_advisory::connect)
+    },
+    Way {
+        blocking: true,
+        fails_alone: true,
+        ..way(
+            "postgresql-advisory-pool",
+            "advisory lock through a pool (PostgreSQL)",
+            Kind::PostgreSql,
+            postgresql_pool::connect,
+        )
     },
     way("redis-setnx-expire", "SETNX, then EXPIRE (Redis)", Kind::Redis, redis_setnx_expire::connect),
     way("redis-getset", "SETNX, GET, GETSET (Redis)", Kind::Redis, redis_getset::connect),
     way("redis-set-nx", "SET NX PX, no renewal (Redis)", Kind::Redis, redis_set_nx::connect),
-    way("redis-watchdog", "SET NX PX with a watchdog (Redis)", Kind::Redis, redis_watchdog::connect),
+    way("redis-watchdog", "Redisson's fair lock (a script stands for it)", Kind::Redis, redis_watchdog::connect),
     way("redis-redlock", "RedLock (five Redis)", Kind::FiveRedis, redis_redlock::connect),
     way("tair-put", "Tair's put (Redis stands for it)", Kind::Redis, tair_put::connect),
     way(
@@ -92,6 +123,7 @@ pub const WAYS: &[Way] = &[
         Kind::Redis,
         tair_put::connect_expiring,
     ),
+    way("memcached-add", "add with expiry (Memcached)", Kind::Memcached, memcached_add::connect),
     Way {
         blocking: true,
         ..way("etcd-lease", "etcd's lock, without its revision", Kind::Etcd, etcd_lease::connect)

@@ -1,9 +1,10 @@
 //! A hash with the owner and its count, a watchdog that renews it each third of the lease, and a fair queue whose first
 //! waiter gets a message when the lock is released.
 //!
-//! Source: Redisson's `RFairLock`, as its documentation describes it. It promises that a live owner keeps the lock for
-//! as long as it works, that a crashed one blocks the others for one lease only, and the order of arrival. A waiter that
-//! does not come back loses its position in the queue after one lease here, after minutes there.
+//! Source: Redisson's `RFairLock`, as its documentation describes it. This script stands for it, because its jar is in no
+//! package of Debian. Its `RLock` and `RedissonMultiLock` have no row. The fair lock promises that a live owner keeps the
+//! lock for as long as it works, that a crashed one blocks the others for one lease only, and the order of arrival. A
+//! waiter that does not come back loses its position in the queue after one lease here, after minutes there.
 
 use std::sync::Arc;
 

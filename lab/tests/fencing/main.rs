@@ -2,7 +2,11 @@
 
 mod concurrent;
 mod counts;
+mod etcd_store;
+mod failover;
+mod objects;
 mod page;
+mod redis_store;
 mod stores;
 mod tokens;
 mod wire;
@@ -10,42 +14,52 @@ mod wire;
 use std::sync::Arc;
 
 use lab::Outcome;
+use zookeeper_recipes::FencingToken;
 
 use crate::stores::Database;
 use crate::tokens::Tokens;
 
-/// Runs a test on each of the databases.
-macro_rules! on_each {
-    ($($test:ident),* $(,)?) => {
-        mod sqlite {$(
+/// Runs tests on a store. `lab/run --fencing` leaves stores out by the names of their modules.
+macro_rules! on {
+    ($store:ident, $start:path: $($test:ident),* $(,)?) => {
+        mod $store {$(
             #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
             async fn $test() -> lab::Outcome {
-                crate::$test(crate::stores::Sqlite::start().await?).await
-            }
-        )*}
-        mod postgresql {$(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
-            async fn $test() -> lab::Outcome {
-                crate::$test(crate::stores::Postgres::start().await?).await
-            }
-        )*}
-        mod mariadb {$(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
-            async fn $test() -> lab::Outcome {
-                crate::$test(crate::stores::Maria::start().await?).await
+                crate::$test($start().await?).await
             }
         )*}
     };
 }
 
+/// Runs all tests on each store.
+macro_rules! on_each {
+    ($($store:ident, $start:path;)*) => {$(
+        on! {
+            $store, $start:
+            late_writer_is_refused,
+            read_shuts_out_earlier_holders,
+            holder_writes_the_same_value_again,
+            tokens_are_compared_to_the_last_bit,
+            raised_epoch_is_accepted_after_the_data_was_wiped,
+            concurrent_first_writes_leave_the_largest_token,
+            no_writer_overwrites_a_larger_token,
+        }
+    )*};
+}
+
 on_each! {
-    late_writer_is_refused,
-    read_shuts_out_earlier_holders,
-    holder_writes_the_same_value_again,
-    update_of_a_missing_row_is_not_accepted,
-    raised_epoch_is_accepted_after_the_data_was_wiped,
-    concurrent_first_writes_leave_the_largest_token,
-    no_writer_overwrites_a_larger_token,
+    sqlite, crate::stores::Sqlite::start;
+    postgresql, crate::stores::Postgres::start;
+    mariadb, crate::stores::Maria::start;
+    redis, crate::redis_store::Redis::start;
+    etcd, crate::etcd_store::Etcd::start;
+    object_store, crate::objects::InMemory::start;
+}
+
+mod sql {
+    on! { sqlite, crate::stores::Sqlite::start: update_of_a_missing_row_is_not_accepted }
+    on! { postgresql, crate::stores::Postgres::start: update_of_a_missing_row_is_not_accepted }
+    on! { mariadb, crate::stores::Maria::start: update_of_a_missing_row_is_not_accepted }
 }
 
 use crate::concurrent::{concurrent_first_writes_leave_the_largest_token, no_writer_overwrites_a_larger_token};
@@ -84,6 +98,25 @@ async fn holder_writes_the_same_value_again(database: Arc<dyn Database>) -> Outc
         assert!(store.update(ID, 1, first).await?, "update {time}");
         assert_eq!(store.read(ID, first).await?, Some(1), "read {time}");
     }
+    Ok(())
+}
+
+/// A number with 53 bits is the same for each of these.
+async fn tokens_are_compared_to_the_last_bit(database: Arc<dyn Database>) -> Outcome {
+    let mut store = database.connect().await?;
+    for (id, largest) in [(ID, (1 << 55) + 8), (ID + 1, i64::MAX)] {
+        let [before, largest] = [largest - 1, largest].map(FencingToken::try_from);
+        let (before, largest) = (before?, largest?);
+        assert!(store.write(id, 1, before).await?, "{before}");
+        assert!(store.write(id, 2, largest).await?, "{largest} after {before}");
+        assert!(!store.write(id, 3, before).await?, "{before} after {largest}");
+        assert_eq!(store.read(id, before).await?, None, "{before} after {largest}");
+        assert_eq!(store.row(id).await?, Some((2, largest.get())));
+    }
+    // One with fewer digits is smaller.
+    let short = FencingToken::try_from(9_i64)?;
+    assert!(store.write(ID + 2, 1, FencingToken::try_from(10_i64)?).await?);
+    assert!(!store.write(ID + 2, 2, short).await?);
     Ok(())
 }
 

@@ -16,6 +16,14 @@ impl Page {
         Self::block("mariadb")
     }
 
+    /// The first block below a heading, whole.
+    pub(crate) fn below(heading: &str) -> &'static str {
+        let (_, section) = PAGE.split_once(&format!("\n## {heading}\n")).expect("a section");
+        let (_, block) = section.split_once("\n```").expect("a block");
+        let (_, block) = block.split_once('\n').expect("a block begins with its language");
+        block.split_once("\n```").expect("a block has an end").0
+    }
+
     fn block(language: &str) -> Self {
         let blocks: Vec<_> = PAGE.split(&format!("\n```{language}\n")).skip(1).collect();
         let [block] = blocks[..] else { panic!("{} blocks of {language} in docs/fencing.md", blocks.len()) };

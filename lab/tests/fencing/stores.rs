@@ -1,4 +1,4 @@
-//! Owns [`Store`]: the table of `docs/fencing.md` in each of the three databases.
+//! Owns [`Store`], and the table of `docs/fencing.md` in each of the databases with SQL.
 
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -34,10 +34,12 @@ pub(crate) trait Store: Send {
     /// `write`; whether it is accepted.
     async fn write(&mut self, id: i64, balance: i64, token: FencingToken) -> Outcome<bool>;
 
-    /// `update`; whether it is accepted.
-    async fn update(&mut self, id: i64, balance: i64, token: FencingToken) -> Outcome<bool>;
+    /// `update`; whether it is accepted. Where the page has none, `write`.
+    async fn update(&mut self, id: i64, balance: i64, token: FencingToken) -> Outcome<bool> {
+        self.write(id, balance, token).await
+    }
 
-    /// `epoch`.
+    /// `epoch`, or what a look at all records shows.
     async fn epoch(&mut self) -> Outcome<u8>;
 
     /// The balance and the token of a row, without a check.
