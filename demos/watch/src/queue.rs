@@ -19,6 +19,8 @@ pub(crate) struct Queue {
     identifiers: Vec<String>,
     /// The latest first.
     grants: VecDeque<Grant>,
+    /// When a look succeeded last.
+    looked: Option<SystemTime>,
     /// Why the last look failed.
     error: Option<String>,
 }
@@ -50,6 +52,9 @@ impl Queue {
         let error = looked.as_ref().err().map(ToString::to_string);
         let has_changed =
             error != self.error || looked.as_ref().is_ok_and(|seen| Some(seen) != self.seen.as_ref());
+        if error.is_none() {
+            self.looked = Some(now);
+        }
         self.error = error;
         if let (true, Ok(seen)) = (has_changed, looked) {
             self.see(seen, now);
@@ -103,6 +108,7 @@ impl Queue {
         });
         let grants = self.grants.iter().map(|grant| {
             json!({
+                "name": grant.holder.name(),
                 "identifier": grant.identifier,
                 "kind": grant.holder.kind().to_string(),
                 "token": grant.holder.token().to_string(),
@@ -110,7 +116,8 @@ impl Queue {
                 "ended": grant.ended.map(millis),
             })
         });
-        json!({ "queue": queue, "grants": grants.collect::<Vec<_>>(), "error": self.error })
+        let looked = self.looked.map(millis);
+        json!({ "queue": queue, "grants": grants.collect::<Vec<_>>(), "looked": looked, "error": self.error })
     }
 
     fn row(&self, contender: &Contender, identifier: &str) -> Value {

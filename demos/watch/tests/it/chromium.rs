@@ -45,6 +45,13 @@ impl Chromium {
             .arg(profile.path().join(LOG))
             .args(["--headless", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu"])
             .args(["--disable-dev-shm-usage", "--hide-scrollbars", "--lang=en-GB", "--window-size=1000,600"])
+            // It looks for nothing on other machines.
+            .args([
+                "--no-first-run",
+                "--disable-background-networking",
+                "--disable-component-update",
+                "--disable-sync",
+            ])
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .env("TZ", "UTC")
             .stdin(Stdio::piped())
@@ -101,6 +108,23 @@ impl Chromium {
     pub(crate) async fn picture(&mut self) -> Vec<u8> {
         let picture = self.call("Page.captureScreenshot", json!({ "format": "png" })).await;
         BASE64.decode(picture["data"].as_str().expect("a picture")).expect("base64")
+    }
+
+    /// The same of all of it, also of what the window has no room for.
+    pub(crate) async fn whole_picture(&mut self) -> Vec<u8> {
+        let size = self.value("[innerWidth, Math.max(innerHeight, document.documentElement.scrollHeight)]").await;
+        let clip = json!({ "x": 0, "y": 0, "width": size[0], "height": size[1], "scale": 1 });
+        let what = json!({ "format": "png", "captureBeyondViewport": true, "clip": clip });
+        let picture = self.call("Page.captureScreenshot", what).await;
+        BASE64.decode(picture["data"].as_str().expect("a picture")).expect("base64")
+    }
+
+    /// Shows the page in a window of this width, as a user sees it that prefers the colour scheme `light` or `dark`.
+    pub(crate) async fn emulate(&mut self, width: u32, scheme: &str) {
+        let window = json!({ "width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500 });
+        self.call("Emulation.setDeviceMetricsOverride", window).await;
+        let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+        self.call("Emulation.setEmulatedMedia", features).await;
     }
 
     /// Ends it, and returns what its pages have complained about.

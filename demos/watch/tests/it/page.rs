@@ -14,13 +14,24 @@ const PICTURE: &str = "STATUS_PAGE_PNG";
 /// The columns of a table that do not differ from run to run: not tokens, and not times.
 const COLUMNS: [(&str, &str); 2] = [("queue", "[0, 1, 2, 6]"), ("grants", "[0, 1, 4]")];
 
+/// A time in a cell.
+const TIME: &str = r"/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$/";
+
+/// The queue while nobody is in it.
+const NOBODY: &str = "nobody holds the lock or waits for it; ; ; ";
+
+/// The button of the only holder, and the two of the question that it asks.
+const REVOKE: &str = "tbody button";
+const ASK: &str = "#yes";
+const CANCEL: &str = "#no";
+
 /// The texts of a table, row by row.
 async fn rows(chromium: &mut Chromium, table: &str) -> Value {
     let (_, columns) = COLUMNS.iter().find(|(name, _)| *name == table).expect("a table");
     let texts = format!(
         "[...document.querySelectorAll('#{table} tbody tr')].map(row => {columns}
             .map(column => row.cells[column]?.textContent ?? '')
-            .map(text => /^\\d+:\\d+:\\d+/.test(text) ? 'ended' : text).join('; '))"
+            .map(text => {TIME}.test(text) ? 'ended' : text).join('; '))"
     );
     chromium.value(&texts).await
 }
@@ -47,7 +58,7 @@ async fn click_on_revoke_reaches_the_holder_and_the_queue_moves_on() {
     let watch = Watch::start(&world.hosts()).await;
     let mut chromium = Chromium::open(&format!("http://{}/", watch.address)).await;
     let page = &mut chromium;
-    shows(page, "queue", json!(["none; ; ; "])).await;
+    shows(page, "queue", json!([NOBODY])).await;
 
     let (first, second, third) =
         (world.lock_of("billing-7"), world.lock_of("billing-8"), world.lock_of("billing-2"));
@@ -64,8 +75,19 @@ async fn click_on_revoke_reaches_the_holder_and_the_queue_moves_on() {
     shows(page, "grants", json!(["billing-7; lock; holds"])).await;
     let shown = page.value("document.querySelector('tr.holds').cells[3].textContent").await;
     assert_eq!(shown, guard.fencing_token().to_string(), "the token of the holder");
+    let times =
+        format!("[4, 5].map(cell => {TIME}.test(document.querySelector('tr.holds').cells[cell].textContent))");
+    assert_eq!(page.value(&times).await, json!([true, true]), "times with their dates");
 
-    page.click("button").await;
+    // A click that is not confirmed asks for nothing.
+    page.click(REVOKE).await;
+    let question = page.value("document.querySelector('#question').textContent").await;
+    assert_eq!(question, "Ask billing-7 to release /orders/7?");
+    page.click(CANCEL).await;
+    assert_eq!(page.value("document.activeElement.textContent").await, "revoke", "the focus is where it was");
+    assert!(!first.contenders().await.expect("listed")[0].revoke_requested());
+    page.click(REVOKE).await;
+    page.click(ASK).await;
     soon("the holder is asked", guard.revoke_requested()).await;
     let asked = "holds; billing-7; lock; asked to release";
     shows(page, "queue", json!([asked, "1; billing-8; lock; ", "2; billing-2; lock; "])).await;
@@ -79,7 +101,33 @@ async fn click_on_revoke_reaches_the_holder_and_the_queue_moves_on() {
 
     guard.release().await.expect("released");
     soon("the last is granted", third).await.expect("no panic").expect("held").release().await.expect("released");
-    shows(page, "queue", json!(["none; ; ; "])).await;
+    shows(page, "queue", json!([NOBODY])).await;
+    assert_eq!(chromium.close().await, [""; 0], "complaints of the page");
+    assert!(watch.terminate().await);
+    world.session.close().await.expect("closed");
+}
+
+#[tokio::test]
+async fn focus_stays_on_the_button_at_each_event_until_its_holder_is_gone() {
+    let world = World::new().await;
+    let watch = Watch::start(&world.hosts()).await;
+    let guard = world.lock_of("billing-7").lock().await.expect("held");
+    let mut chromium = Chromium::open(&format!("http://{}/", watch.address)).await;
+    let page = &mut chromium;
+    let holder = "holds; billing-7; lock; revoke";
+    shows(page, "queue", json!([holder])).await;
+    page.value(&format!("document.querySelector('{REVOKE}').focus()")).await;
+    for waiter in ["billing-8", "billing-9"] {
+        let place = world.lock_of(waiter).enqueue().await.expect("queued");
+        shows(page, "queue", json!([holder, format!("1; {waiter}; lock; ")])).await;
+        assert_eq!(page.value("document.activeElement.textContent").await, "revoke", "{waiter} came");
+        drop(place);
+        shows(page, "queue", json!([holder])).await;
+        assert_eq!(page.value("document.activeElement.textContent").await, "revoke", "{waiter} left");
+    }
+    guard.release().await.expect("released");
+    shows(page, "queue", json!([NOBODY])).await;
+    assert_eq!(page.value("document.activeElement.id").await, "queue-title");
     assert_eq!(chromium.close().await, [""; 0], "complaints of the page");
     assert!(watch.terminate().await);
     world.session.close().await.expect("closed");
@@ -141,10 +189,10 @@ async fn requests_of_other_sites_revoke_nothing() {
 #[tokio::test]
 async fn page_shows_that_the_servers_are_away_and_the_queue_when_they_are_back() {
     let mut server = Server::start().await.expect("a server");
-    let watch = Watch::start(&server.hosts()).await;
+    let watch = Watch::with_timeout(&server.hosts(), "6").await;
     let mut chromium = Chromium::open(&format!("http://{}/", watch.address)).await;
     let page = &mut chromium;
-    shows(page, "queue", json!(["none; ; ; "])).await;
+    shows(page, "queue", json!([NOBODY])).await;
     server.kill();
     let state = "document.getElementById('state')";
     until("a failure", async || page.value(&format!("{state}.className")).await == "failed").await;

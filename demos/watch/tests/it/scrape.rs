@@ -129,7 +129,7 @@ async fn scrape_has_every_documented_metric_with_its_unit() {
         let help = scrape.help.get(name).unwrap_or_else(|| panic!("{name} has no description"));
         let in_name = ["_total", "_seconds", "_nodes"].iter().any(|unit| name.ends_with(unit));
         assert!(
-            in_name || ["contenders", "locks", "sessions"].iter().any(|unit| help.starts_with(unit)),
+            in_name || ["calls", "contenders", "locks", "sessions"].iter().any(|unit| help.starts_with(unit)),
             "{name}: {help}"
         );
         assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
@@ -142,6 +142,7 @@ async fn scrape_has_every_documented_metric_with_its_unit() {
         (format!("zookeeper_lock_wait_seconds_count{{{granted}}}"), 3.0),
         (format!("zookeeper_lock_hold_seconds_count{{{by_kind}}}"), 3.0),
         (format!("zookeeper_lock_holds{{{by_kind}}}"), 0.0),
+        (format!("zookeeper_lock_waiting{{{by_kind}}}"), 0.0),
         ("zookeeper_lock_losses_total{kind=\"lock\",cause=\"deleted\",lock=\"orders\"}".to_owned(), 1.0),
         (format!("zookeeper_lock_contenders_ahead_sum{{{by_kind}}}"), 1.0),
     ] {
@@ -178,7 +179,9 @@ fn used<'a>(query: &'a str, scrape: &Scrape) -> BTreeSet<&'a str> {
             let unknown = words(list.0).find(|label| *label != "instance" && !labels.contains(label));
             assert_eq!(unknown, None, "a label that {sample} has not: {query}");
         }
-        for filter in query.split('{').skip(1).filter_map(|rest| rest.split_once('}')) {
+        // The filters of this one alone.
+        let filters = query.split(sample).skip(1).filter_map(|rest| rest.strip_prefix('{'));
+        for filter in filters.filter_map(|rest| rest.split_once('}')) {
             let mut names = filter.0.split(',').filter_map(|filter| filter.split(['=', '!']).next());
             let unknown = names.find(|label| *label != "instance" && !labels.contains(label));
             assert_eq!(unknown, None, "a label that {sample} has not: {query}");
@@ -210,9 +213,9 @@ async fn alert_rules_find_their_series_in_the_first_scrape() {
     rules.iter().for_each(|rule| drop(used(rule, &scrape)));
     let has = |series: &str| scrape.series.get(series).copied();
     assert_eq!(has("zookeeper_lock_losses_total{kind=\"lock\",cause=\"expired\",lock=\"orders\"}"), Some(0.0));
-    for outcome in
-        rules.iter().flat_map(|rule| rule.split('"').skip(1).step_by(2)).flat_map(|words| words.split('|'))
-    {
+    let outcomes =
+        rules.iter().flat_map(|rule| rule.split("outcome=").skip(1)).filter_map(|rest| rest.split('"').nth(1));
+    for outcome in outcomes.flat_map(|words| words.split('|')) {
         let series =
             format!("zookeeper_lock_acquisitions_total{{kind=\"lock\",outcome=\"{outcome}\",lock=\"orders\"}}");
         assert_eq!(has(&series), Some(0.0), "{:#?}", scrape.series);

@@ -45,7 +45,12 @@ pub(crate) struct World {
 impl World {
     pub(crate) async fn new() -> Self {
         let servers = std::env::var("ZK_HOSTS").expect("no ZK_HOSTS: run the suite as `zk-docker/run cargo test`");
-        let server = servers.split(',').next().expect("a server").to_owned();
+        Self::on(servers.split(',').next().expect("a server")).await
+    }
+
+    /// The same on another server.
+    pub(crate) async fn on(server: &str) -> Self {
+        let server = server.to_owned();
         let chroot = format!("/watch-{}", Uuid::new_v4().simple());
         let admin = Client::connect(&server).await.expect("connects");
         let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
@@ -76,9 +81,25 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
+    /// With a session that outlasts a busy machine.
     pub(crate) async fn start(hosts: &str) -> Self {
+        Self::with_timeout(hosts, "20").await
+    }
+
+    /// The shorter the session timeout, in seconds, the sooner it reports an outage.
+    pub(crate) async fn with_timeout(hosts: &str, timeout: &str) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_watch"))
-            .args(["--listen", "127.0.0.1:0", "--hosts", hosts, "--session-timeout", "6", "--every", "0.05", LOCK])
+            .args([
+                "--listen",
+                "127.0.0.1:0",
+                "--hosts",
+                hosts,
+                "--session-timeout",
+                timeout,
+                "--every",
+                "0.05",
+                LOCK,
+            ])
             .env("NO_COLOR", "1")
             .stderr(Stdio::piped())
             .kill_on_drop(true)
