@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use zookeeper_recipes::{Error, LockGuard, LockProvider, Mutex, Semaphore, Session};
 
+use crate::cli::Wanted;
 use crate::exit::{Failure, MIXED};
+use crate::messages::count;
 
 /// What is held.
 ///
@@ -17,6 +19,17 @@ pub(crate) enum Kind {
     Reader,
     /// One of the slots of a semaphore.
     Slot(u32),
+}
+
+impl Kind {
+    pub(crate) fn of(wanted: &Wanted) -> Self {
+        match wanted.slots {
+            Some(slots) => Self::Slot(slots),
+            None if wanted.shared => Self::Reader,
+            None if wanted.exclusive => Self::Writer,
+            None => Self::Mutex,
+        }
+    }
 }
 
 /// How long a call waits.
@@ -74,9 +87,9 @@ pub(crate) async fn refuse_mixture(session: &Session, path: &str, kind: Kind) ->
         return Ok(());
     }
     let message = format!(
-        "{path} is in use {used} ({} contenders), and this run would use it {wanted}: they do not exclude each other; \
-         choose another path, or the same options",
-        others.len()
+        "{path} is in use {used} ({}), and would be used {wanted}: they do not exclude each other; choose another path, or \
+         the same options",
+        count(others.len(), "contender", "contenders")
     );
     Err(Failure::new(MIXED, message))
 }

@@ -4,12 +4,13 @@ use std::io::{self, IsTerminal, Write};
 
 use zookeeper_recipes::{Contender, Error, Mutex, Semaphore, Session};
 
-use crate::cli::{Break, Revoke, Target};
+use crate::cli::{Break, Connection, Revoke, Target};
 use crate::connect::{close, connect};
-use crate::exit::{Failure, NO};
+use crate::exit::{Failure, NO, USAGE};
 use crate::list::table;
 use crate::messages::report;
 use crate::queue::Queue;
+use crate::screen;
 
 #[derive(Clone, Copy)]
 enum Change {
@@ -18,20 +19,24 @@ enum Change {
 }
 
 pub(crate) async fn break_node(given: &Break) -> Result<u8, Failure> {
-    change(&given.target, Change::Break, !given.yes && io::stdin().is_terminal()).await
+    if !given.yes && !io::stdin().is_terminal() {
+        let reason = "standard input is no terminal at which to confirm: give --yes to remove the node";
+        return Err(Failure::new(USAGE, reason));
+    }
+    change(&given.connection, &given.target, Change::Break, !given.yes).await
 }
 
 pub(crate) async fn revoke(given: &Revoke) -> Result<u8, Failure> {
-    change(&given.target, Change::Revoke, false).await
+    change(&given.connection, &given.target, Change::Revoke, false).await
 }
 
 /// Shows the contender, and changes its node: this one, and not a later one of the same name.
-async fn change(target: &Target, change: Change, asks: bool) -> Result<u8, Failure> {
-    let session = connect(&target.connection, None).await?;
+async fn change(connection: &Connection, target: &Target, change: Change, asks: bool) -> Result<u8, Failure> {
+    let session = connect(connection, None).await?;
     let queue = Queue::look(&session, &target.path, None).await?;
     let entry = queue.find(&target.path, &target.node)?;
     let mut out = io::stdout();
-    out.write_all(table(std::slice::from_ref(entry)).as_bytes())?;
+    out.write_all(table(std::slice::from_ref(entry), screen::columns()).as_bytes())?;
     if asks && !confirmed().await {
         report("nothing was changed");
         return Ok(NO);

@@ -1,17 +1,21 @@
-//! Owns the command line: subcommands, options, and what their values may be.
+//! Owns the command line: subcommands and their options.
 
+mod values;
+
+use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::cli::values::{chroot, lock_path, seconds, session, session_ms, truth};
 use crate::exit;
 
 const CODES: &str = "Exit codes of zklock's own:
     1  busy, timed out, no such node, not confirmed, or the doctor has found something to fix
-   64  the command line cannot be used
+   64  the command line cannot be used, the chroot does not exist, or zklock would wait for itself
    69  no server answered
    70  a request was refused, or another error
    74  the output cannot be written
@@ -30,9 +34,24 @@ pub(crate) struct Cli {
     pub(crate) action: Action,
 }
 
+impl Cli {
+    /// Parses the command line of this process. As for services, an empty variable is not set.
+    pub(crate) fn of_process() -> Result<Self, clap::Error> {
+        let mut command = Self::command().mut_subcommands(|subcommand| {
+            subcommand.mut_args(|arg| {
+                let is_empty = arg.get_env().and_then(env::var_os).is_some_and(|value| value.is_empty());
+                if is_empty { arg.env(None::<&str>) } else { arg }
+            })
+        });
+        let matches = command.try_get_matches_from_mut(env::args_os())?;
+        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
     Run(Run),
+    Hold(Hold),
     List(List),
     Wait(Wait),
     Break(Break),
@@ -49,28 +68,43 @@ pub(crate) enum Action {
         /// The directory; it must exist.
         directory: PathBuf,
     },
+    #[cfg(target_os = "linux")]
+    DieWith(DieWith),
 }
 
 /// Where the servers are, and who we are to them.
+///
+/// It is the last part of each subcommand, because a heading is that of all later options.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Servers")]
 pub(crate) struct Connection {
-    /// The servers, as zk1:2181,zk2:2181,zk3:2181/chroot.
+    /// The servers, as zk1:2181,zk2:2181,zk3:2181/chroot. Required.
     #[arg(long, env = "ZK_HOSTS", value_name = "HOSTS")]
-    pub(crate) hosts: String,
+    pub(crate) hosts: Option<String>,
     /// The node below which all paths begin, instead of after the hosts.
     #[arg(long, env = "ZK_CHROOT", value_name = "PATH", value_parser = chroot)]
     pub(crate) chroot: Option<String>,
-    /// The session timeout: after a crash of the holder, the lock is free that much later.
-    #[arg(long, value_name = "SECS", default_value = "10", value_parser = session)]
-    pub(crate) session: Duration,
-    /// Authenticates, as digest:USER:PASSWORD. Others can read a command line: prefer --auth-file, or the variables of services:
-    /// ZK_AUTH, which is USER:PASSWORD without digest:, or ZK_AUTH_FILE, a file with that.
-    #[arg(long, value_name = "SCHEME:CREDENTIALS")]
+    /// Creates a missing chroot. If you authenticate, only you have access to it.
+    #[arg(long, env = "ZK_CREATE_CHROOT", value_parser = truth)]
+    pub(crate) create_chroot: bool,
+    /// The session timeout: after a crash of the holder, the lock is free that much later [default: 10, or the milliseconds in
+    /// ZK_SESSION_TIMEOUT_MS].
+    #[arg(long, value_name = "SECS", value_parser = session)]
+    session: Option<Duration>,
+    /// The same for services.
+    #[arg(long, hide = true, env = "ZK_SESSION_TIMEOUT_MS", value_name = "MS", value_parser = session_ms)]
+    session_timeout_ms: Option<Duration>,
+    /// Authenticates. Others can read a command line: prefer --auth-file, or the variables ZK_AUTH and ZK_AUTH_FILE, which
+    /// have the same form.
+    #[arg(long, value_name = "USER:PASSWORD")]
     pub(crate) auth: Vec<String>,
-    /// Authenticates with each line of a file, as --auth does.
+    /// Authenticates with USER:PASSWORD, the only line of a file.
     #[arg(long, value_name = "FILE")]
     pub(crate) auth_file: Option<PathBuf>,
+    /// The scheme of the credentials in --auth, --auth-file, ZK_AUTH and ZK_AUTH_FILE. With another scheme they may have
+    /// another form.
+    #[arg(long, value_name = "SCHEME", default_value = DIGEST)]
+    pub(crate) auth_scheme: String,
     /// Authenticates by SASL DIGEST-MD5 with USER:PASSWORD, the first line of a file.
     #[cfg(feature = "sasl-digest-md5")]
     #[arg(long, value_name = "FILE")]
@@ -78,6 +112,16 @@ pub(crate) struct Connection {
     #[cfg(feature = "tls")]
     #[command(flatten)]
     pub(crate) tls: Tls,
+}
+
+/// The scheme of users with passwords.
+pub(crate) const DIGEST: &str = "digest";
+
+impl Connection {
+    /// The session timeout to ask for.
+    pub(crate) fn session(&self) -> Duration {
+        self.session.or(self.session_timeout_ms).unwrap_or(Duration::from_secs(10))
+    }
 }
 
 /// TLS.
@@ -97,25 +141,19 @@ pub(crate) struct Tls {
     pub(crate) tls_key: Option<PathBuf>,
 }
 
-/// Runs a command while it holds a lock.
-///
-/// The command is executed without a shell, and its exit code is returned. If the lock is lost, the command's process group
-/// gets SIGTERM before the servers can grant the lock to anybody else, and SIGKILL after the grace time.
-///
-/// The command finds the lock path in ZK_LOCK_PATH, and the fencing token in ZK_LOCK_TOKEN.
+/// A lock to acquire, and how.
 #[derive(Args, Debug)]
-#[command(after_help = CODES)]
-pub(crate) struct Run {
-    #[command(flatten)]
-    pub(crate) connection: Connection,
+pub(crate) struct Wanted {
+    /// The lock path, as /locks/nightly-report.
+    #[arg(value_parser = lock_path)]
+    pub(crate) path: String,
     /// Shared: holds the lock together with other shared holders, as a reader.
     #[arg(short, long, conflicts_with_all = ["exclusive", "slots"])]
     pub(crate) shared: bool,
-    /// Exclusive, as a writer among the readers of Curator's read-write lock. The default is exclusive, too, as Curator's
-    /// mutex.
+    /// Exclusive, as a writer of Curator's read-write lock. Without -s, -x and -N the lock is exclusive as Curator's mutex.
     #[arg(short = 'x', long, conflicts_with = "slots")]
     pub(crate) exclusive: bool,
-    /// Holds one slot of a semaphore: SLOTS commands may run at once.
+    /// One slot of a semaphore: SLOTS contenders may hold it at once.
     #[arg(short = 'N', long, value_name = "SLOTS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) slots: Option<u32>,
     /// Does not wait: exits if the lock is busy.
@@ -130,16 +168,7 @@ pub(crate) struct Run {
     /// The exit code if the lock is lost.
     #[arg(long, value_name = "CODE", default_value_t = exit::LOST)]
     pub(crate) lost_code: u8,
-    /// How long the command may go on after SIGTERM when the lock is lost.
-    #[arg(long, value_name = "SECS", default_value = "10", value_parser = seconds)]
-    pub(crate) grace: Duration,
-    /// Keeps the lock for SECS at least, however short the command is: the clocks of a fleet differ.
-    #[arg(long, value_name = "SECS", value_parser = seconds)]
-    pub(crate) min_hold: Option<Duration>,
-    /// Sends the command SIGTERM when somebody asks for the lock with `zklock revoke`.
-    #[arg(long)]
-    pub(crate) revocable: bool,
-    /// What `zklock list` shows of us; host name and process id by default.
+    /// Our name in `zklock list`; host name and process id by default.
     #[arg(long, env = "ZK_IDENTIFIER", value_name = "TEXT")]
     pub(crate) identifier: Option<String>,
     /// Creates nodes that only we may read, change and delete, by the identity with which we authenticate.
@@ -148,30 +177,74 @@ pub(crate) struct Run {
     /// Reports each step on standard error.
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// The lock path, as /locks/nightly-report.
-    #[arg(value_parser = lock_path)]
-    pub(crate) path: String,
-    /// The command and its arguments, after --.
-    #[arg(required = true, last = true, action = ArgAction::Append)]
+}
+
+/// Runs a command while it holds a lock.
+///
+/// The command is executed without a shell, and its exit code is returned. If the lock is lost, the command's process group
+/// gets SIGTERM before the servers can grant the lock to another contender, and SIGKILL after the grace time.
+///
+/// The command finds the lock path in ZK_LOCK_PATH, and the fencing token in ZK_LOCK_TOKEN.
+#[derive(Args, Debug)]
+#[command(after_help = CODES, override_usage = "zklock run [OPTIONS] PATH [--] COMMAND [ARG]...")]
+pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) wanted: Wanted,
+    /// How long the command may go on after SIGTERM when the lock is lost.
+    #[arg(long, value_name = "SECS", default_value = "10", value_parser = seconds)]
+    pub(crate) grace: Duration,
+    /// Keeps the lock for SECS at least, however short the command is: the clocks of a fleet differ.
+    #[arg(long, value_name = "SECS", value_parser = seconds)]
+    pub(crate) min_hold: Option<Duration>,
+    /// Sends the command SIGTERM when its lock is requested with `zklock revoke`.
+    #[arg(long)]
+    pub(crate) revocable: bool,
+    /// Sends the command SIGTERM if zklock is killed. Processes that the command has started do not get it. A command that
+    /// changes its user, such as sudo, does not get it either.
+    #[cfg(target_os = "linux")]
+    #[arg(long)]
+    pub(crate) die_with_parent: bool,
+    /// The command and its arguments. All that follows it is for the command, options included.
+    #[arg(required = true, trailing_var_arg = true, action = ArgAction::Append)]
     pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+/// Holds a lock without a command, until standard input ends or a signal comes.
+///
+/// When the lock is granted, it prints a line with the fencing token. Then it reads standard input to its end, and releases the
+/// lock. A script that runs it as a coprocess holds the lock until the script closes the pipe or ends, even by SIGKILL. If
+/// standard input is /dev/null, as in the background of a script, only a signal ends it.
+///
+/// It exits with 0 if the lock was held to the end. It exits at once, with another code, if the lock is lost. Unlike `zklock run`,
+/// it cannot stop the work under the lock.
+#[derive(Args, Debug)]
+#[command(after_help = CODES)]
+pub(crate) struct Hold {
+    #[command(flatten)]
+    pub(crate) wanted: Wanted,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
 }
 
 /// Lists the holders and waiters of a lock.
 ///
-/// The holders are at position 0; a waiter at position N has N-1 waiters ahead.
+/// The holders are at position 0; a waiter at position N has N-1 waiters ahead. On a terminal, columns that do not fit are left
+/// out.
 #[derive(Args, Debug)]
 pub(crate) struct List {
-    #[command(flatten)]
-    pub(crate) connection: Connection,
+    /// The lock path.
+    #[arg(value_parser = lock_path)]
+    pub(crate) path: String,
     /// Of a semaphore: how many slots it has. Otherwise every slot that is taken counts as held.
     #[arg(short = 'N', long, value_name = "SLOTS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) slots: Option<u32>,
     /// Prints an array of JSON.
     #[arg(long)]
     pub(crate) json: bool,
-    /// The lock path.
-    #[arg(value_parser = lock_path)]
-    pub(crate) path: String,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
 }
 
 /// Waits until nobody holds a lock or waits for it.
@@ -179,24 +252,22 @@ pub(crate) struct List {
 /// It joins no queue, so the lock may be taken again at once. With -N it waits until a slot is free.
 #[derive(Args, Debug)]
 pub(crate) struct Wait {
-    #[command(flatten)]
-    pub(crate) connection: Connection,
+    /// The lock path.
+    #[arg(value_parser = lock_path)]
+    pub(crate) path: String,
     /// Of a semaphore: how many slots it has.
     #[arg(short = 'N', long, value_name = "SLOTS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) slots: Option<u32>,
     /// Waits for SECS at most, and exits with 1 then.
     #[arg(short, long, value_name = "SECS", value_parser = seconds)]
     pub(crate) wait: Option<Duration>,
-    /// The lock path.
-    #[arg(value_parser = lock_path)]
-    pub(crate) path: String,
-}
-
-/// Which contender is meant.
-#[derive(Args, Debug)]
-pub(crate) struct Target {
     #[command(flatten)]
     pub(crate) connection: Connection,
+}
+
+/// A contender.
+#[derive(Args, Debug)]
+pub(crate) struct Target {
     /// The lock path.
     #[arg(value_parser = lock_path)]
     pub(crate) path: String,
@@ -206,8 +277,8 @@ pub(crate) struct Target {
 
 /// Removes one node of a lock, after showing it.
 ///
-/// The lock is free at once, while its holder may still be at work: the holder learns of it a moment later. On a terminal it
-/// asks first.
+/// The lock is free at once, while its holder may still be at work: the holder learns of it a moment later. It asks first. If
+/// standard input is no terminal, it needs --yes.
 #[derive(Args, Debug)]
 pub(crate) struct Break {
     #[command(flatten)]
@@ -215,6 +286,8 @@ pub(crate) struct Break {
     /// Does not ask.
     #[arg(short, long)]
     pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
 }
 
 /// Asks a holder to release a lock.
@@ -225,19 +298,23 @@ pub(crate) struct Break {
 pub(crate) struct Revoke {
     #[command(flatten)]
     pub(crate) target: Target,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
 }
 
 /// Shows the queue of a lock, live: a table on a terminal, otherwise a line for each change.
+///
+/// On a terminal, the key q ends it.
 #[derive(Args, Debug)]
 pub(crate) struct Watch {
-    #[command(flatten)]
-    pub(crate) connection: Connection,
-    /// Of a semaphore: how many slots it has. Otherwise every slot that is taken counts as held.
-    #[arg(short = 'N', long, value_name = "SLOTS", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) slots: Option<u32>,
     /// The lock path.
     #[arg(value_parser = lock_path)]
     pub(crate) path: String,
+    /// Of a semaphore: how many slots it has. Otherwise every slot that is taken counts as held.
+    #[arg(short = 'N', long, value_name = "SLOTS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) slots: Option<u32>,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
 }
 
 /// Checks what would hurt locks: servers, versions, session limits, latencies, containers, ACLs.
@@ -245,65 +322,31 @@ pub(crate) struct Watch {
 /// It takes and releases a lock of its own beside PATH. Exits with 1 if there is something to fix.
 #[derive(Args, Debug)]
 pub(crate) struct Doctor {
-    #[command(flatten)]
-    pub(crate) connection: Connection,
-    /// A lock path whose ACL and children are checked, too.
+    /// A lock path whose ACL and children are checked as well.
     #[arg(value_parser = lock_path)]
     pub(crate) path: Option<String>,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
 }
 
-fn lock_path(text: &str) -> Result<String, String> {
-    match zookeeper_recipes::path::validate(text) {
-        Ok(()) => Ok(text.to_owned()),
-        Err(zookeeper_recipes::Error::InvalidInput { reason, .. }) => Err(reason),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-/// As services read it: the root, or nothing, is no chroot.
-fn chroot(text: &str) -> Result<String, String> {
-    match text {
-        "" | "/" => Ok(String::new()),
-        text => lock_path(text),
-    }
-}
-
-/// A number of seconds, with decimals.
-fn seconds(text: &str) -> Result<Duration, String> {
-    // Not everything that is a number to Rust is one here: `inf`, `NaN`, `-1`, `1e9`.
-    let well_formed = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    let seconds = text.parse::<f64>().ok().filter(|_| well_formed);
-    let seconds = seconds.ok_or("it should be a number of seconds, such as 2 or 0.5")?;
-    // A clock can add a century to its time.
-    Duration::try_from_secs_f64(seconds)
-        .ok()
-        .filter(|seconds| *seconds <= Duration::from_secs(3_153_600_000))
-        .ok_or_else(|| "it is too long; a century is the most".to_owned())
-}
-
-fn session(text: &str) -> Result<Duration, String> {
-    let seconds = seconds(text)?;
-    let limits = Duration::from_millis(100)..=Duration::from_secs(24 * 60 * 60);
-    if limits.contains(&seconds) { Ok(seconds) } else { Err("it should be from 0.1 s to a day".to_owned()) }
+/// Executes a command that gets SIGTERM when its parent ends. Used by `zklock run --die-with-parent`.
+#[cfg(target_os = "linux")]
+#[derive(Args, Debug)]
+#[command(hide = true)]
+pub(crate) struct DieWith {
+    /// The process id of the parent.
+    pub(crate) parent: i32,
+    /// The command and its arguments.
+    #[arg(required = true, last = true, action = ArgAction::Append)]
+    pub(crate) command: Vec<OsString>,
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn command_line_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn seconds_are_plain_numbers() {
-        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
-        assert_eq!(seconds("0"), Ok(Duration::ZERO));
-        for odd in ["", ".", "-1", "inf", "NaN", "1e3", "+1", "1s", "1.2.3", "99999999999"] {
-            assert!(seconds(odd).is_err(), "{odd}");
-        }
     }
 }

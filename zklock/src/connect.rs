@@ -9,23 +9,43 @@ use std::time::Duration;
 use zookeeper_recipes::zookeeper_client::SaslOptions;
 #[cfg(feature = "tls")]
 use zookeeper_recipes::zookeeper_client::TlsOptions;
-use zookeeper_recipes::zookeeper_client::{Client, Connector};
-use zookeeper_recipes::{Servers, Session};
+use zookeeper_recipes::zookeeper_client::{Acls, Client, Connector, CreateMode};
+use zookeeper_recipes::{Error, Servers, Session};
 
-use crate::cli::Connection;
+use crate::cli::{Connection, DIGEST};
 use crate::exit::{Failure, NO_SERVER, USAGE};
 
-/// Connects within one session timeout, or within `limit` if that is shorter.
+/// Connects within one session timeout, or within `limit` if that is shorter. Creates a missing chroot if that is wanted.
 pub(crate) async fn connect(connection: &Connection, limit: Option<Duration>) -> Result<Session, Failure> {
-    let (connector, hosts) = (connector(connection, connection.session)?, hosts(connection)?);
-    let connected = Session::connect(Servers::new(connector, &hosts));
+    let (connector, hosts) = (connector(connection, connection.session())?, hosts(connection)?);
+    let connected = connect_to(connection, connector, &hosts);
     match limit {
-        None => Ok(connected.await?),
-        Some(limit) => match tokio::time::timeout(limit, connected).await {
-            Ok(connected) => Ok(connected?),
-            Err(_) => Err(Failure::new(NO_SERVER, format!("no answer from {hosts} within {limit:.1?}"))),
-        },
+        None => connected.await,
+        Some(limit) => tokio::time::timeout(limit, connected).await.unwrap_or_else(|_| {
+            Err(Failure::new(NO_SERVER, format!("no answer from {hosts} within {limit:.1?}")))
+        }),
     }
+}
+
+async fn connect_to(connection: &Connection, connector: Connector, hosts: &str) -> Result<Session, Failure> {
+    match Session::connect(Servers::new(connector.clone(), hosts)).await {
+        Err(Error::InvalidInput { what: "chroot", .. }) if connection.create_chroot => {
+            create_chroot(connection, connector.clone(), hosts).await?;
+            Ok(Session::connect(Servers::new(connector, hosts)).await?)
+        }
+        connected => Ok(connected?),
+    }
+}
+
+/// Creates the chroot after the hosts, and its missing ancestors, as services do.
+async fn create_chroot(connection: &Connection, connector: Connector, hosts: &str) -> Result<(), Failure> {
+    let (names, chroot) = split(hosts);
+    let session = Session::connect(Servers::new(connector, &names.join(","))).await?;
+    let acls = if has_identity(connection)? { Acls::creator_all() } else { Acls::anyone_all() };
+    let client = session.client().ok_or(Error::Closed)?;
+    let created = client.mkdir(&chroot, &CreateMode::Persistent.with_acls(acls)).await;
+    close(&session).await;
+    Ok(created.map_err(|source| Error::Client { action: "create", path: chroot, source })?)
 }
 
 /// Ends a session that has no nodes. It ends by itself if the servers do not answer.
@@ -37,8 +57,7 @@ pub(crate) async fn close(session: &Session) {
 pub(crate) fn connector(connection: &Connection, session: Duration) -> Result<Connector, Failure> {
     let mut connector = Client::connector().with_session_timeout(session);
     for credentials in credentials(connection)? {
-        let (scheme, secret) = pair(&credentials, "credentials should look like digest:USER:PASSWORD")?;
-        connector = connector.with_auth(scheme, secret.as_bytes());
+        connector = connector.with_auth(&connection.auth_scheme, credentials.as_bytes());
     }
     #[cfg(feature = "sasl-digest-md5")]
     if let Some(file) = &connection.sasl_file {
@@ -65,44 +84,58 @@ pub(crate) fn has_identity(connection: &Connection) -> Result<bool, Failure> {
     Ok(is_known)
 }
 
-/// The credentials, each after its scheme: those of the command line, or else those of services.
+/// The credentials of the command line, or else those of services.
 fn credentials(connection: &Connection) -> Result<Vec<String>, Failure> {
-    let lines = connection.auth_file.as_deref().map(read).transpose()?.unwrap_or_default();
-    let in_file = lines.lines().filter(|line| !line.trim().is_empty());
-    let given: Vec<_> = connection.auth.iter().map(String::as_str).chain(in_file).map(str::to_owned).collect();
-    if !given.is_empty() || connection.auth_file.is_some() {
-        return Ok(given);
+    let mut given: Vec<_> = connection.auth.iter().map(|auth| ("--auth", auth.clone())).collect();
+    if let Some(file) = &connection.auth_file {
+        given.push(("--auth-file", read(file)?));
     }
-    let (name, of_service) = match (variable("ZK_AUTH"), variable("ZK_AUTH_FILE")) {
-        (None, None) => return Ok(given),
-        (Some(_), Some(_)) => return Err(Failure::new(USAGE, "ZK_AUTH and ZK_AUTH_FILE are both set; unset one")),
-        (Some(auth), None) => ("ZK_AUTH", auth),
-        (None, Some(file)) => ("ZK_AUTH_FILE", read(&PathBuf::from(file))?),
-    };
-    let line = of_service.trim_end_matches(['\r', '\n']);
-    if line.contains('\n') || line.strip_prefix("digest:").is_some_and(|rest| rest.contains(':')) {
-        // Services would take `digest` for the user.
-        return Err(Failure::new(
-            USAGE,
-            format!("{name} should be one line, USER:PASSWORD, without digest: before it"),
-        ));
+    if given.is_empty() {
+        match (variable("ZK_AUTH"), variable("ZK_AUTH_FILE")) {
+            (None, None) => {}
+            (Some(auth), None) => given.push(("ZK_AUTH", auth)),
+            (None, Some(file)) => given.push(("ZK_AUTH_FILE", read(&PathBuf::from(file))?)),
+            (Some(_), Some(_)) => {
+                return Err(Failure::new(USAGE, "ZK_AUTH and ZK_AUTH_FILE are both set; unset one"));
+            }
+        }
     }
-    pair(line, &format!("{name} should look like USER:PASSWORD"))?;
-    Ok(vec![format!("digest:{line}")])
+    given.into_iter().map(|(name, text)| only_line(&connection.auth_scheme, name, &text)).collect()
 }
 
-/// A variable that services read, too. An empty one is not set.
-fn variable(name: &str) -> Option<String> {
+/// The credentials in a text, which has one line. The error does not show them.
+fn only_line(scheme: &str, name: &str, text: &str) -> Result<String, Failure> {
+    let line = text.trim_end_matches(['\r', '\n']);
+    if line.contains('\n') {
+        return Err(Failure::new(USAGE, format!("{name} should have one line")));
+    }
+    if scheme == DIGEST {
+        let form = "should be USER:PASSWORD, without digest: before it";
+        let (user, password) = pair(line, &format!("{name} {form}"))?;
+        // Services would take `digest` for the user.
+        if user == DIGEST && password.contains(':') {
+            return Err(Failure::new(USAGE, format!("{name} {form}")));
+        }
+    }
+    Ok(line.to_owned())
+}
+
+/// A variable of the environment. An empty one is not set.
+pub(crate) fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// The hosts as the client takes them, with the chroot.
 pub(crate) fn hosts(connection: &Connection) -> Result<String, Failure> {
-    let (names, behind) = split(&connection.hosts);
+    let given = connection.hosts.as_deref().ok_or_else(|| {
+        Failure::new(USAGE, "no servers are given: set ZK_HOSTS or --hosts, as zk1:2181,zk2:2181,zk3:2181")
+    })?;
+    let (names, behind) = split(given);
     let chroot = match connection.chroot.as_deref() {
         Some(chroot) if !chroot.is_empty() && !behind.is_empty() => {
-            let message =
-                format!("the hosts end with the chroot {behind}, and --chroot or ZK_CHROOT is {chroot}, too");
+            let message = format!(
+                "the hosts end with the chroot {behind}, and --chroot or ZK_CHROOT is {chroot}: leave out one"
+            );
             return Err(Failure::new(USAGE, message));
         }
         Some(chroot) if !chroot.is_empty() => chroot,
@@ -139,8 +172,8 @@ fn over_tls(host: String) -> String {
 fn tls(connection: &Connection) -> Result<Option<TlsOptions>, Failure> {
     let tls = &connection.tls;
     let Some(ca) = &tls.tls_ca else {
-        if connection.hosts.contains("tcp+tls://") {
-            return Err(Failure::new(USAGE, "a host has tcp+tls:// before it: give --tls-ca, too"));
+        if connection.hosts.as_deref().is_some_and(|hosts| hosts.contains("tcp+tls://")) {
+            return Err(Failure::new(USAGE, "a host has tcp+tls:// before it: give --tls-ca"));
         }
         return Ok(None);
     };

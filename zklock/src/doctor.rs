@@ -1,5 +1,6 @@
 //! Owns `zklock doctor`: it examines the servers one by one, tries a lock, looks at the path, and reports what to change.
 
+mod faults;
 mod findings;
 mod host;
 mod reason;
@@ -14,10 +15,15 @@ use zookeeper_recipes::{Error, Mutex, Options, Session};
 
 use crate::cli::Doctor;
 use crate::connect::{close, connect, hosts, split};
-use crate::doctor::findings::{Finding, elsewhere_than, of_hosts, of_path};
+use crate::doctor::findings::{Finding, elsewhere_than, of_hosts, of_local_sessions, of_path};
 use crate::doctor::host::{Host, Latency};
 use crate::exit::{Failure, NO, NO_SERVER};
+use crate::kazoo;
+use crate::messages::count;
 use crate::queue::plain;
+
+/// The error of servers that keep the session local, which may then have no ephemeral nodes. The client has no name for it.
+const EPHEMERAL_ON_LOCAL_SESSION: i32 = -120;
 
 pub(crate) async fn doctor(given: &Doctor) -> Result<u8, Failure> {
     let (names, chroot) = split(&hosts(&given.connection)?);
@@ -29,7 +35,7 @@ pub(crate) async fn doctor(given: &Doctor) -> Result<u8, Failure> {
     for host in &examined {
         describe(&mut report, host);
     }
-    let mut findings = of_hosts(&examined, given.connection.session);
+    let mut findings = of_hosts(&examined, given.connection.session());
     if examined.iter().all(|host| host.seen.is_err()) {
         print(&report, &findings)?;
         return Err(Failure::new(NO_SERVER, "no server answered"));
@@ -87,7 +93,7 @@ async fn try_lock(
     // Nothing stays of it.
     let mutex = Mutex::with_options(session, &path, Options::new().with_path_removal(true))?;
     let began = Instant::now();
-    let guard = match mutex.try_lock_for(given.connection.session).await {
+    let guard = match mutex.try_lock_for(given.connection.session()).await {
         Ok(Some(guard)) => guard,
         Ok(None) => return Ok(vec![Finding::Fix(format!("{path} is busy, though nobody else knows it"))]),
         Err(Error::Client { source: ZkError::Unimplemented, .. }) => {
@@ -96,6 +102,10 @@ async fn try_lock(
             return Ok(vec![Finding::Fix(format!(
                 "the servers have no containers, which lock paths are; {change}"
             ))]);
+        }
+        Err(Error::Client { source: ZkError::UnexpectedErrorCode(EPHEMERAL_ON_LOCAL_SESSION), .. }) => {
+            line(report, "lock", "not acquired");
+            return Ok(vec![of_local_sessions()]);
         }
         Err(error @ Error::InvalidInput { .. }) => return Err(error.into()),
         Err(error) => {
@@ -146,12 +156,17 @@ async fn look(session: &Session, path: &str, report: &mut String) -> Vec<Finding
     let list: Vec<_> =
         acls.iter().map(|acl| plain(&format!("{}:{} {}", acl.scheme(), acl.id(), acl.permission()), 80)).collect();
     let children = usize::try_from(stat.num_children).unwrap_or_default();
-    line(report, path, &format!("{}; {children} children", list.join(", ")));
+    line(report, path, &format!("{}; {}", list.join(", "), count(children, "child", "children")));
     let open = acls.iter().any(|acl| acl.scheme() == "world" && acl.permission().has(Permission::DELETE));
     let mut findings = of_path(path, open, children);
-    if let Err(ZkError::NoAuth) = client.list_children(path).await {
-        findings
-            .push(Finding::Fix(format!("{path}: its ACL does not let us read; grant READ, CREATE and DELETE")));
+    match client.list_children(path).await {
+        Ok(names) => {
+            let warning = kazoo::warning(path, names.iter().map(String::as_str));
+            findings.extend(warning.map(Finding::Note));
+        }
+        Err(ZkError::NoAuth) => findings
+            .push(Finding::Fix(format!("{path}: its ACL does not let us read; grant READ, CREATE and DELETE"))),
+        Err(_) => {}
     }
     findings
 }

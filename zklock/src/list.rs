@@ -1,17 +1,25 @@
 //! Owns `zklock list`, and how contenders are printed: as a table, or as JSON.
 
 use std::io::{self, Write};
+use std::iter;
 
 use serde_json::{Value, json};
 
 use crate::cli::List;
 use crate::connect::{close, connect};
 use crate::exit::Failure;
-use crate::messages::report;
+use crate::kazoo;
+use crate::messages::{count, report};
 use crate::queue::{Entry, Queue, plain, utc};
+use crate::screen;
 
 /// The longest identifier in a table.
 const IDENTIFIER: usize = 40;
+
+const COLUMNS: [&str; 8] = ["POS", "STATE", "KIND", "TOKEN", "SESSION", "SINCE", "IDENTIFIER", "NODE"];
+
+/// The columns that are left out on a narrow screen, the first one first.
+const LEFT_OUT: [&str; 3] = ["NODE", "SESSION", "SINCE"];
 
 pub(crate) async fn list(list: &List) -> Result<u8, Failure> {
     let session = connect(&list.connection, None).await?;
@@ -25,32 +33,40 @@ pub(crate) async fn list(list: &List) -> Result<u8, Failure> {
         writeln!(out)?;
     } else if let Some(first) = below.first() {
         report(format_args!(
-            "nobody holds or waits for {}; below it are {} nodes, such as {}",
+            "nobody holds or waits for {}; below it: {}, such as {}",
             list.path,
-            below.len(),
+            count(below.len(), "lock path", "lock paths"),
             plain(first, 200)
         ));
     } else if queue.entries().is_empty() {
         report(format_args!("nobody holds or waits for {}", list.path));
     } else {
-        out.write_all(table(queue.entries()).as_bytes())?;
+        out.write_all(table(queue.entries(), screen::columns()).as_bytes())?;
     }
     out.flush()?;
+    if let Some(warning) = kazoo::warning(&list.path, queue.entries().iter().map(|entry| entry.node.as_str())) {
+        report(warning);
+    }
     Ok(0)
 }
 
-/// Columns that are as wide as they have to be. The last is the node, because it is long.
-pub(crate) fn table(entries: &[Entry]) -> String {
-    let mut rows =
-        vec![["POS", "STATE", "KIND", "TOKEN", "SESSION", "SINCE", "IDENTIFIER", "NODE"].map(str::to_owned)];
-    rows.extend(entries.iter().map(row));
-    let widths: Vec<_> = (0..rows[0].len())
-        .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default())
-        .collect();
+/// Columns that are as wide as they have to be. The last is the node, because it is long. On a screen of some width, columns that
+/// do not fit are left out, and the rest is cut off.
+pub(crate) fn table(entries: &[Entry], screen: Option<usize>) -> String {
+    let rows: Vec<_> = iter::once(COLUMNS.map(str::to_owned)).chain(entries.iter().map(row)).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let mut shown: Vec<_> = (0..COLUMNS.len()).map(|column| (column, width(column))).collect();
+    let screen = screen.unwrap_or(usize::MAX);
+    for name in LEFT_OUT {
+        if shown.iter().map(|(_, width)| width + 2).sum::<usize>() - 2 > screen {
+            shown.retain(|(column, _)| COLUMNS[*column] != name);
+        }
+    }
     let mut table = String::new();
-    for row in rows {
-        let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:<width$}"));
-        table += cells.collect::<Vec<_>>().join("  ").trim_end();
+    for row in &rows {
+        let cells = shown.iter().map(|&(column, width)| format!("{:<width$}", row[column]));
+        let cells = cells.collect::<Vec<_>>().join("  ");
+        table.extend(cells.trim_end().chars().take(screen));
         table.push('\n');
     }
     table

@@ -6,14 +6,24 @@ mod changes;
 mod cli;
 mod command;
 mod connect;
+#[cfg(target_os = "linux")]
+mod die_with_parent;
 mod doctor;
 mod exit;
 mod generate;
+mod group;
+mod hold;
+mod input;
+mod kazoo;
 mod list;
+mod locked;
 mod messages;
+mod nested;
+mod program;
 mod progress;
 mod queue;
 mod run;
+mod screen;
 mod signals;
 mod terminal;
 mod wait;
@@ -21,14 +31,12 @@ mod watch;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use crate::cli::{Action, Cli};
 use crate::exit::Failure;
 use crate::messages::{flush, report};
 
 fn main() -> ExitCode {
-    let code = match Cli::try_parse() {
+    let code = match Cli::of_process() {
         Ok(cli) => perform(cli.action),
         Err(error) => {
             let printed = error.print().map_err(Failure::from);
@@ -53,6 +61,7 @@ fn perform(action: Action) -> Result<u8, Failure> {
     let code = runtime.block_on(async {
         match action {
             Action::Run(given) => run::run(&given).await,
+            Action::Hold(given) => hold::hold(&given).await,
             Action::List(given) => list::list(&given).await,
             Action::Wait(given) => wait::wait(&given).await,
             Action::Break(given) => change::break_node(&given).await,
@@ -61,6 +70,8 @@ fn perform(action: Action) -> Result<u8, Failure> {
             Action::Doctor(given) => doctor::doctor(&given).await,
             Action::Completions { shell } => generate::completions(shell),
             Action::Man { directory } => generate::man(&directory),
+            #[cfg(target_os = "linux")]
+            Action::DieWith(given) => Err(die_with_parent::execute(&given)),
         }
     });
     // A thread may still wait for somebody at a terminal.

@@ -6,17 +6,25 @@
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
 
+use crate::screen;
+
 /// How long the end waits for what is still to be written.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Erases the row that the cursor is on.
+const ERASE: &str = "\r\x1b[K";
+
 enum Message {
-    Text(String),
+    Line(String),
+    /// A row on a terminal that the next message erases.
+    Status(String),
+    EndOfStatus,
     /// Answered when all before it is written.
     End(Sender<()>),
 }
@@ -25,40 +33,61 @@ fn writer() -> &'static Sender<Message> {
     static WRITER: OnceLock<Sender<Message>> = OnceLock::new();
     WRITER.get_or_init(|| {
         let (sender, messages) = mpsc::channel();
-        thread::spawn(move || {
-            // A terminal may be set to stop what writes to it in the background, where we are while the command has it.
-            _ = SigSet::from(Signal::SIGTTOU).thread_block();
-            for message in messages {
-                match message {
-                    // There is nobody to report to if this fails.
-                    Message::Text(text) => _ = io::stderr().write_all(text.as_bytes()),
-                    Message::End(done) => _ = done.send(()),
-                }
-            }
-        });
+        thread::spawn(move || write(messages));
         sender
     })
 }
 
-/// Writes text as it is.
-fn write(text: String) {
+/// Writes messages until the process ends.
+fn write(messages: Receiver<Message>) {
+    // A terminal may be set to stop what writes to it in the background, where we are while the command has it.
+    _ = SigSet::from(Signal::SIGTTOU).thread_block();
+    let mut erase = "";
+    for message in messages {
+        let (text, is_status) = match message {
+            Message::Line(line) => (format!("{erase}zklock: {line}\n"), false),
+            Message::Status(status) => (format!("{ERASE}{}", on_one_row(&status)), true),
+            Message::EndOfStatus => (erase.to_owned(), false),
+            Message::End(done) => {
+                _ = done.send(());
+                continue;
+            }
+        };
+        // There is nobody to report to if this fails.
+        _ = io::stderr().write_all(text.as_bytes());
+        erase = if is_status { ERASE } else { "" };
+    }
+}
+
+/// A row that is too long would be broken in two, and one of them would stay.
+fn on_one_row(status: &str) -> String {
+    let columns = screen::size(io::stderr()).map_or(usize::MAX, |(_, columns)| columns - 1);
+    format!("zklock: {status}").chars().take(columns).collect()
+}
+
+fn send(message: Message) {
     // The thread ends with the process.
-    _ = writer().send(Message::Text(text));
+    _ = writer().send(message);
 }
 
 /// Writes a line.
 pub(crate) fn report(message: impl Display) {
-    write(format!("zklock: {message}\n"));
+    send(Message::Line(message.to_string()));
+}
+
+/// A number with its noun.
+pub(crate) fn count(number: usize, one: &str, several: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { several })
 }
 
 /// Waits for a moment until all is written.
 pub(crate) fn flush() {
     let (done, written) = mpsc::channel();
-    _ = writer().send(Message::End(done));
+    send(Message::End(done));
     _ = written.recv_timeout(PATIENCE);
 }
 
-/// A line on a terminal that is written over again and again, and erased in the end.
+/// A row on a terminal that is written over again and again, and erased in the end.
 #[derive(Debug, Default)]
 pub(crate) struct Status {
     is_shown: bool,
@@ -72,14 +101,14 @@ impl Status {
 
     pub(crate) fn show(&mut self, text: impl Display) {
         self.is_shown = true;
-        write(format!("\r\x1b[Kzklock: {text}"));
+        send(Message::Status(text.to_string()));
     }
 }
 
 impl Drop for Status {
     fn drop(&mut self) {
         if self.is_shown {
-            write("\r\x1b[K".to_owned());
+            send(Message::EndOfStatus);
             // What is written to the terminal next is not ours.
             flush();
         }

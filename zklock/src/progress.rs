@@ -1,4 +1,4 @@
-//! Owns what is shown while we wait: how many are ahead, and who holds the lock.
+//! Owns the status that is shown while we wait: the holder, and our position.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -47,9 +47,8 @@ async fn describe(session: &Session, path: &str, kind: Kind) -> Option<String> {
     };
     let queue = Queue::look(session, path, slots).await.ok()?;
     let entries = queue.entries();
-    let ours =
-        entries.iter().position(|entry| entry.contender.session_id() == session.id() && entry.position > 0)?;
+    let ours = entries.iter().find(|entry| entry.contender.session_id() == session.id() && entry.position > 0)?;
     let holder = entries.iter().find(|entry| entry.contender.is_holder())?;
     let by = plain(&holder.contender.identifier_lossy(), 60);
-    Some(format!("{path} is held by {by}, and {ours} are ahead"))
+    Some(format!("{path} is held by {by}; position {} in the queue", ours.position))
 }

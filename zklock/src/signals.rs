@@ -1,23 +1,38 @@
 //! Owns the signals that end us, or are passed on to the command.
 
 use std::future::poll_fn;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
+use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
 use crate::exit::{Failure, OTHER};
+use crate::messages::report;
 
 /// Those that ask for the end.
-const ENDS: [SignalKind; 4] =
-    [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup(), SignalKind::quit()];
+const ENDS: [Signal; 8] = [
+    Signal::TERM,
+    Signal::INT,
+    Signal::HUP,
+    Signal::QUIT,
+    Signal::ALARM,
+    Signal::VTALARM,
+    Signal::PROF,
+    Signal::XCPU,
+];
 
 /// Those that mean what a program wants them to, such as to read its files again.
-const OTHERS: [SignalKind; 2] = [SignalKind::user_defined1(), SignalKind::user_defined2()];
+const OTHERS: [Signal; 2] = [Signal::USR1, Signal::USR2];
 
-/// TERM, INT, HUP, QUIT, USR1 and USR2, without those that we were started to ignore.
+/// Those that stop a process, unless they are caught. The last two come to the whole group of a pager behind us, if it reads
+/// while the command has the terminal.
+const STOPS: [Signal; 3] = [Signal::TSTP, Signal::TTIN, Signal::TTOU];
+
+/// The signals that would end us, without those that we were started to ignore.
 #[derive(Debug)]
 pub(crate) struct Signals {
-    caught: Vec<(i32, unix::Signal)>,
+    caught: Vec<(Signal, unix::Signal)>,
+    stops: Vec<(Signal, unix::Signal)>,
     is_end: bool,
 }
 
@@ -25,28 +40,30 @@ impl Signals {
     /// Catches them from now on.
     pub(crate) fn catch() -> Result<Self, Failure> {
         let ignored = ignored();
-        let numbers = ENDS.iter().chain(&OTHERS).map(|kind| kind.as_raw_value());
-        let caught = numbers.filter(|number| ignored >> (number - 1) & 1 == 0).map(|number| {
-            let signal = unix::signal(SignalKind::from_raw(number));
-            signal
-                .map(|signal| (number, signal))
-                .map_err(|error| Failure::new(OTHER, format!("no signals: {error}")))
-        });
-        caught.collect::<Result<_, _>>().map(|caught| Self { caught, is_end: false })
+        let signals = ENDS.into_iter().chain(OTHERS).filter(|signal| ignored >> (signal.as_raw() - 1) & 1 == 0);
+        Ok(Self { caught: catch_all(signals)?, stops: Vec::new(), is_end: false })
     }
 
-    /// The number of the next one.
+    /// Also catches the signals that would stop us, from now on. A stopped process holds up the queue behind it, and loses its
+    /// lock.
+    pub(crate) fn catch_stops(&mut self) -> Result<(), Failure> {
+        self.stops = catch_all(STOPS.into_iter())?;
+        Ok(())
+    }
+
+    /// The number of the next one that does not stop us.
     ///
     /// Dropping the future loses none.
     pub(crate) async fn next(&mut self) -> i32 {
         poll_fn(|cx| {
-            for (number, signal) in &mut self.caught {
-                if let Poll::Ready(Some(())) = signal.poll_recv(cx) {
-                    self.is_end |= ENDS.iter().any(|end| end.as_raw_value() == *number);
-                    return Poll::Ready(*number);
+            while let Some(stop) = poll(&mut self.stops, cx) {
+                if stop == Signal::TSTP {
+                    report("Ctrl-Z does not stop zklock: it would hold up the queue, or lose its lock");
                 }
             }
-            Poll::Pending
+            let Some(signal) = poll(&mut self.caught, cx) else { return Poll::Pending };
+            self.is_end |= ENDS.contains(&signal);
+            Poll::Ready(signal.as_raw())
         })
         .await
     }
@@ -55,6 +72,21 @@ impl Signals {
     pub(crate) fn ask_for_the_end(&self) -> bool {
         self.is_end
     }
+}
+
+/// A signal that has come; otherwise the task is woken by the next.
+fn poll(signals: &mut [(Signal, unix::Signal)], cx: &mut Context<'_>) -> Option<Signal> {
+    signals.iter_mut().find_map(|(signal, caught)| caught.poll_recv(cx).is_ready().then_some(*signal))
+}
+
+fn catch_all(signals: impl Iterator<Item = Signal>) -> Result<Vec<(Signal, unix::Signal)>, Failure> {
+    signals.map(|signal| Ok((signal, catch(signal)?))).collect()
+}
+
+/// Catches a signal from now on.
+pub(crate) fn catch(signal: Signal) -> Result<unix::Signal, Failure> {
+    let caught = unix::signal(SignalKind::from_raw(signal.as_raw()));
+    caught.map_err(|error| Failure::new(OTHER, format!("no signals: {error}")))
 }
 
 /// The signals that we were started to ignore, as a mask: SIGHUP under `nohup`, SIGINT and SIGQUIT in the background of a

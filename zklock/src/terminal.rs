@@ -10,16 +10,18 @@ use std::fs::File;
 use std::io;
 
 use nix::sys::signal::{self, SigSet};
-use rustix::io::{Errno, Result};
-use rustix::process::{Pid, Signal, getpgrp, kill_process_group, test_kill_process_group};
+use rustix::io::Result;
+use rustix::process::{Signal, getpgrp};
 use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
+
+use crate::group::Group;
 
 /// The terminal that we were started at.
 #[derive(Debug)]
 pub(crate) struct Terminal {
     file: File,
     /// Who got it, and how it was set before.
-    lent: Option<(Pid, Option<Termios>)>,
+    lent: Option<(Group, Option<Termios>)>,
 }
 
 impl Terminal {
@@ -35,12 +37,12 @@ impl Terminal {
     }
 
     /// Lends it to a group; `false` if it is not ours.
-    pub(crate) fn lend(&mut self, group: Pid) -> bool {
-        if !self.is_owned_by(getpgrp()) {
+    pub(crate) fn lend(&mut self, group: Group) -> bool {
+        if !self.is_owned_by(Group(getpgrp())) {
             return false;
         }
         let modes = tcgetattr(&self.file).ok();
-        let is_lent = as_owner(|| tcsetpgrp(&self.file, group)).is_ok();
+        let is_lent = as_owner(|| tcsetpgrp(&self.file, group.0)).is_ok();
         if is_lent {
             self.lent = Some((group, modes));
         }
@@ -48,20 +50,19 @@ impl Terminal {
     }
 
     /// Whether a group has got it, and not lost it since.
-    pub(crate) fn is_lent_to(&self, group: Pid) -> bool {
+    pub(crate) fn is_lent_to(&self, group: Group) -> bool {
         self.lent.is_some() && self.is_owned_by(group)
     }
 
-    /// Takes it back, because a script that has started us reads from it, too. What had it may have been killed before it could
+    /// Takes it back, because a script that has started us also reads from it. The command may have been killed before it could
     /// undo its settings, and then we undo them.
     pub(crate) fn take_back(&mut self, was_killed: bool) {
         let Some((group, modes)) = self.lent.take() else {
             return;
         };
         // It may be gone, or with a job of another shell by now, which needs it more.
-        let owner = tcgetpgrp(&self.file);
-        let is_over = |owner| matches!(test_kill_process_group(owner), Err(Errno::SRCH));
-        if !owner.is_ok_and(|owner| owner == group || is_over(owner)) {
+        let owner = tcgetpgrp(&self.file).map(Group);
+        if !owner.is_ok_and(|owner| owner == group || !owner.is_running()) {
             return;
         }
         _ = as_owner(|| tcsetpgrp(&self.file, getpgrp()));
@@ -69,11 +70,11 @@ impl Terminal {
             _ = as_owner(|| tcsetattr(&self.file, OptionalActions::Now, &modes));
         }
         // A pager behind us was stopped if it has read from it meanwhile.
-        _ = kill_process_group(getpgrp(), Signal::CONT);
+        _ = Group(getpgrp()).send(Signal::CONT);
     }
 
-    fn is_owned_by(&self, group: Pid) -> bool {
-        tcgetpgrp(&self.file).is_ok_and(|owner| owner == group)
+    fn is_owned_by(&self, group: Group) -> bool {
+        tcgetpgrp(&self.file).is_ok_and(|owner| owner == group.0)
     }
 }
 

@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use zookeeper_recipes::Session;
 
+use crate::acquire::Kind;
 use crate::changes::Changes;
 use crate::cli::Wait;
 use crate::connect::{close, connect};
 use crate::exit::{Failure, NO};
 use crate::messages::report;
+use crate::nested::refuse_own;
 use crate::queue::Queue;
 
 pub(crate) async fn wait(wait: &Wait) -> Result<u8, Failure> {
@@ -33,6 +35,9 @@ pub(crate) async fn wait(wait: &Wait) -> Result<u8, Failure> {
 
 /// Waits until the lock is free; `false` at once if we are not to wait.
 async fn until_free(wait: &Wait, session: &Session) -> Result<bool, Failure> {
+    if wait.wait.is_none() {
+        refuse_own(session, &wait.path, wait.slots.map_or(Kind::Mutex, Kind::Slot)).await?;
+    }
     let mut changes = Changes::of(session, &wait.path);
     loop {
         changes.arm().await;

@@ -4,40 +4,68 @@ use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 use std::time::SystemTime;
 
-use rustix::termios::tcgetwinsize;
+use rustix::process::Signal;
 use zookeeper_recipes::SessionState;
 
 use crate::changes::Changes;
 use crate::cli::Watch;
 use crate::connect::connect;
-use crate::exit::{Failure, NO_SERVER};
+use crate::exit::{self, Failure, NO_SERVER};
+use crate::input;
 use crate::list::{state, table};
 use crate::messages::report;
 use crate::queue::{Entry, Queue, plain, utc};
+use crate::screen::{self, Keys, Redraws};
+use crate::signals::{Signals, catch};
+
+/// The key that ends it.
+const QUIT: u8 = b'q';
 
 pub(crate) async fn watch(watch: &Watch) -> Result<u8, Failure> {
+    let Some(keys) = io::stdout().is_terminal().then(Keys::take).flatten() else {
+        return show(watch).await;
+    };
+    // The terminal gets its settings back, however this ends.
+    let (mut signals, mut stops) = (Signals::catch()?, catch(Signal::TSTP)?);
+    let (quit, show) = (input::key(QUIT), show(watch));
+    tokio::pin!(quit, show);
+    loop {
+        tokio::select! {
+            biased;
+            number = signals.next() => return Ok(exit::signal(number)),
+            () = &mut quit => return Ok(0),
+            _ = stops.recv() => keys.stop(),
+            done = &mut show => return done,
+        }
+    }
+}
+
+async fn show(watch: &Watch) -> Result<u8, Failure> {
     let session = connect(&watch.connection, None).await?;
-    let is_terminal = io::stdout().is_terminal();
-    let (mut changes, mut shown) = (Changes::of(&session, &watch.path), None);
+    let mut redraws = io::stdout().is_terminal().then(Redraws::catch).transpose()?;
+    let (mut changes, mut shown, mut is_current) = (Changes::of(&session, &watch.path), None, false);
     loop {
         changes.arm().await;
         match Queue::look(&session, &watch.path, watch.slots).await {
-            Ok(queue) if shown.as_ref() == Some(&queue) => {}
+            Ok(queue) if is_current && shown.as_ref() == Some(&queue) => {}
             Ok(queue) => {
-                let text = match is_terminal {
-                    true => screen(&watch.path, &queue),
-                    false => lines(shown.as_ref().map_or(&[], Queue::entries), queue.entries()),
+                let text = match redraws {
+                    Some(_) => drawing(&watch.path, &queue),
+                    None => lines(shown.as_ref().map_or(&[], Queue::entries), queue.entries()),
                 };
                 let mut out = io::stdout().lock();
                 out.write_all(text.as_bytes())?;
                 out.flush()?;
-                shown = Some(queue);
+                (shown, is_current) = (Some(queue), true);
             }
             // They come back, and the session with them.
             Err(failure) if failure.code == NO_SERVER => report(failure),
             Err(failure) => return Err(failure),
         }
-        changes.next().await;
+        tokio::select! {
+            () = Redraws::next(&mut redraws) => is_current = false,
+            () = changes.next() => {}
+        }
         if session.state() == SessionState::Ended {
             return Err(Failure::new(NO_SERVER, "the session is over"));
         }
@@ -45,11 +73,8 @@ pub(crate) async fn watch(watch: &Watch) -> Result<u8, Failure> {
 }
 
 /// The whole table, from the upper left corner; what does not fit is counted.
-fn screen(path: &str, queue: &Queue) -> String {
-    let (rows, columns) = match tcgetwinsize(io::stdout()) {
-        Ok(size) if size.ws_row > 0 && size.ws_col > 0 => (size.ws_row.into(), size.ws_col.into()),
-        _ => (24, 80),
-    };
+fn drawing(path: &str, queue: &Queue) -> String {
+    let (rows, columns) = screen::size(io::stdout()).unwrap_or((24, 80));
     let entries = queue.entries();
     let waiting = entries.iter().filter(|entry| entry.position > 0).count();
     let now = utc(SystemTime::now());
@@ -57,7 +82,7 @@ fn screen(path: &str, queue: &Queue) -> String {
     // The head, the names of the columns, what does not fit, and where the cursor stays.
     let fits = entries.len().min(usize::max(rows, 5) - 4);
     if !entries.is_empty() {
-        text += &table(&entries[..fits]);
+        text += &table(&entries[..fits], Some(columns));
     }
     if fits < entries.len() {
         text += &format!("… and {} more\n", entries.len() - fits);

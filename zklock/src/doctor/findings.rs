@@ -3,10 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::doctor::faults::{Fault, GOOD, faults};
 use crate::doctor::host::{Host, Seen};
-
-/// Debian, and others, fix old versions without changing their number.
-const UNLESS: &str = "unless your distribution has fixed it";
 
 /// Something worth knowing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +31,7 @@ pub(crate) fn of_hosts(hosts: &[Host], asked: Duration) -> Vec<Finding> {
     findings.extend(same(&seen, |host, seen| timeouts(host, seen, asked)));
     findings.extend(same(&seen, latency));
     findings.extend(same(&seen, |host, _| version(host)));
+    findings.extend(same(&seen, |host, _| fsyncs(host)));
     findings.extend(same(&seen, |host, _| {
         let words = host.words.forbidden.join(",");
         let unknown = format!("not everything is known; allow 4lw.commands.whitelist={words}");
@@ -148,9 +147,32 @@ fn version(host: &Host) -> Vec<Finding> {
     if version < (3, 6, 0) {
         return vec![Fix(format!("{name} ends sessions when a connection is lost; upgrade to 3.6 or later"))];
     }
-    let is_leaky = version < (3, 8, 4) || ((3, 9, 0)..(3, 9, 2)).contains(&version);
-    let leaks = format!("{name} shows the names of nodes to all (CVE-2024-23944), {UNLESS}; upgrade");
-    is_leaky.then_some(Note(leaks)).into_iter().collect()
+    // One server has no others from which it could miss a transaction.
+    let is_alone = host.words.mode.as_deref() == Some("standalone");
+    let found = faults(version).filter(|fault| !(fault.loses && is_alone));
+    let finding = |fault: &Fault| {
+        // Debian, and others, fix old versions without changing their number.
+        let unless = "unless your distribution has fixed it";
+        let text = format!("{name} {}, {unless}; upgrade to {GOOD}", fault.what);
+        if fault.loses { Fix(text) } else { Note(text) }
+    };
+    found.map(finding).collect()
+}
+
+/// Servers that answer a write before it is on their disks.
+fn fsyncs(host: &Host) -> Vec<Finding> {
+    // The measurement has written. No write counts on an observer's disk, and it may have none.
+    if host.words.fsyncs != Some(0) || host.words.mode.as_deref() == Some("observer") {
+        return Vec::new();
+    }
+    let change = "a power failure can lose locks that are held; remove forceSync=no";
+    vec![Fix(format!("has answered writes that were not on its disk: {change}"))]
+}
+
+/// Sessions that the servers do not let have the nodes of a lock.
+pub(crate) fn of_local_sessions() -> Finding {
+    let change = "set localSessionsUpgradingEnabled=true, or localSessionsEnabled=false";
+    Fix(format!("a session is local, and gets no lock; {change}"))
 }
 
 /// The hosts that do not have a lock that is held at the others.

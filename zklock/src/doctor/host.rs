@@ -56,13 +56,16 @@ impl Host {
             return Ok(Self { name: name.to_owned(), words: Words::default(), seen: Err(reason) });
         }
         // They are answered on ports without TLS only.
-        let words = if tls.is_some() { Words::default() } else { Words::ask(&address).await };
+        let mut words = if tls.is_some() { Words::default() } else { Words::ask(&address).await };
         let seen = Seen::at(connection, &format!("{name}{chroot}")).await;
+        if seen.is_ok() && tls.is_none() {
+            words.count_fsyncs(&address).await;
+        }
         let seen = match seen {
             Ok(seen) => Ok(seen),
             Err(Error::Unavailable { .. }) => {
-                let connector = connector(connection, connection.session)?;
-                Err(reason::of(connector, name, &address, connection.session).await)
+                let connector = connector(connection, connection.session())?;
+                Err(reason::of(connector, name, &address, connection.session()).await)
             }
             Err(error @ (Error::InvalidInput { .. } | Error::NoAuth { .. })) => return Err(error.into()),
             Err(error @ Error::Client { source: ZkError::AuthFailed, .. }) => return Err(error.into()),
@@ -79,22 +82,23 @@ impl Seen {
             connector(connection, timeout)
                 .map_err(|failure| Error::InvalidInput { what: "options", reason: failure.message })
         };
-        let session = Session::connect(Servers::new(connector(connection.session)?, host)).await?;
-        let granted = granted(&session).unwrap_or(connection.session);
+        let session = Session::connect(Servers::new(connector(connection.session())?, host)).await?;
+        let granted = granted(&session).unwrap_or(connection.session());
         // A server that grants one session grants others, unless it limits the connections of a client.
         let mut limits = (None, None);
         for (limit, asked) in
             [(&mut limits.0, Duration::from_secs(1)), (&mut limits.1, Duration::from_secs(24 * 60 * 60))]
         {
             // It would try for as long as the session that it asks for.
-            let probe = timeout(connection.session, Session::connect(Servers::new(connector(asked)?, host))).await;
+            let probe =
+                timeout(connection.session(), Session::connect(Servers::new(connector(asked)?, host))).await;
             if let Ok(Ok(probe)) = probe {
                 *limit = self::granted(&probe);
                 crate::connect::close(&probe).await;
             }
         }
         let reads = measure(async || read(&session).await).await?;
-        let writes = measure(async || write(&session, connection.session).await).await?;
+        let writes = measure(async || write(&session, connection.session()).await).await?;
         let voters = match session.client() {
             Some(client) => {
                 client.get_config().await.ok().map(|(config, _)| voters(&config)).filter(|count| *count > 0)

@@ -26,6 +26,8 @@ pub(crate) struct Words {
     pub(crate) synced_followers: Option<usize>,
     /// From `mntr`: how long the slowest hundredth of the writes has taken, since the start.
     pub(crate) slow_writes: Option<Duration>,
+    /// From `mntr`: how many writes to its disk the server has waited for. [`count_fsyncs`](Words::count_fsyncs) asks.
+    pub(crate) fsyncs: Option<u64>,
     /// The words that the configuration forbids.
     pub(crate) forbidden: Vec<&'static str>,
 }
@@ -51,6 +53,12 @@ impl Words {
         let slow = mntr.get("zk_p99_updatelatency").and_then(|ms| ms.parse::<f64>().ok());
         words.slow_writes = slow.and_then(|ms| Duration::try_from_secs_f64(ms / 1000.0).ok());
         words
+    }
+
+    /// Asks how many writes to its disk the server has waited for, after it has answered some.
+    pub(crate) async fn count_fsyncs(&mut self, address: &str) {
+        let mntr = fields(&answer(address, "mntr").await, "\t");
+        self.fsyncs = mntr.get("zk_cnt_fsynctime").and_then(|count| count.parse().ok());
     }
 }
 

@@ -8,14 +8,13 @@ use crate::support::{World, code, stderr, zklock};
 /// The arguments, and a part of the reason. The table of README.md has the same rows.
 const USAGE: &[(&[&str], &str)] = &[
     (&["run", "/a"], "required arguments were not provided"),
-    (&["run", "/a", "true"], "unexpected argument 'true'"),
     (&["run", "a", "--", "true"], "is relative; it should begin with /"),
     (&["run", "/", "--", "true"], "the root cannot be a lock"),
     (&["run", "", "--", "true"], "it is empty"),
     (&["run", "/a/", "--", "true"], "leave the last / out"),
     (&["run", "/a//b", "--", "true"], "has an empty segment"),
     (&["run", "/a/../b", "--", "true"], "which ZooKeeper does not resolve"),
-    (&["run", "/a\n", "--", "true"], "has the character"),
+    (&["run", "/a\n", "--", "true"], "has the character '\\n'; write %0A"),
     (&["run", "/zookeeper/quota", "--", "true"], "belongs to the servers"),
     (&["run", "-s", "-x", "/a", "--", "true"], "cannot be used with"),
     (&["run", "-s", "-N", "2", "/a", "--", "true"], "cannot be used with"),
@@ -32,7 +31,11 @@ const USAGE: &[(&[&str], &str)] = &[
     (&["run", "--hosts", "zk1;zk2", "/a", "--", "true"], "has the character ';'"),
     (&["run", "--hosts", "", "/a", "--", "true"], "a host is missing"),
     (&["run", "--hosts", "zk1/a/,zk2", "/a", "--", "true"], "a chroot comes once"),
-    (&["run", "--auth", "secret-without-a-scheme", "/a", "--", "true"], "should look like digest:USER:PASSWORD"),
+    (
+        &["run", "--auth", "secret-without-a-scheme", "/a", "--", "true"],
+        "--auth should be USER:PASSWORD, without digest: before it",
+    ),
+    (&["run", "--auth", "digest:a:secret", "/a", "--", "true"], "--auth should be USER:PASSWORD, without digest:"),
     (&["run", "--auth-file", "/no/such/file", "/a", "--", "true"], "cannot read /no/such/file"),
     (&["run", "--tls-ca", "/dev/null", "/a", "--", "true"], "cannot use /dev/null"),
     (&["run", "--tls-cert", "/dev/null", "/a", "--", "true"], "required arguments were not provided"),
@@ -41,6 +44,9 @@ const USAGE: &[(&[&str], &str)] = &[
     (&["run", "--identifier", "__REVOKE__", "/a", "--", "true"], "asks a holder to release"),
     (&["run", "--private", "/a", "--", "true"], "--private needs an identity"),
     (&["man", "/no/such/directory", "more"], "unexpected argument"),
+    (&["hold", "/a", "--", "true"], "unexpected argument 'true'"),
+    (&["hold", "--private", "/a"], "--private needs an identity"),
+    (&["break", "/a", "7"], "give --yes to remove the node"),
 ];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -63,10 +69,17 @@ fn path_that_is_no_text_is_refused() {
 
 #[test]
 fn hosts_have_to_be_given() {
-    let mut command = assert_cmd::Command::new(crate::support::binary());
-    let done = command.args(["list", "/a"]).env_remove("ZK_HOSTS").assert();
-    assert_eq!(code(&done), Some(64));
-    assert!(stderr(&done).contains("--hosts <HOSTS>"), "{}", stderr(&done));
+    for hosts in [None, Some("")] {
+        let mut command = assert_cmd::Command::new(crate::support::binary());
+        command.args(["list", "/a"]).env_remove("ZK_HOSTS").envs(hosts.map(|hosts| ("ZK_HOSTS", hosts)));
+        let done = command.assert();
+        assert_eq!(code(&done), Some(64));
+        assert!(
+            stderr(&done).contains("no servers are given: set ZK_HOSTS or --hosts, as zk1:2181"),
+            "{}",
+            stderr(&done)
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

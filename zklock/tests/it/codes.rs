@@ -134,7 +134,7 @@ async fn lost_lock_gives_75_or_what_the_user_wants() {
 #[tokio::test(flavor = "multi_thread")]
 async fn lock_of_another_identity_gives_77() {
     let world = World::new().await;
-    let ours = ["--auth", "digest:billing:secret", "--private"];
+    let ours = ["--auth", "billing:secret", "--private"];
     let _holder = {
         let running =
             world.start(&ours, &["sh", "-c", "echo >$0; sleep 1000", &world.file("held").display().to_string()]);
@@ -149,14 +149,14 @@ async fn lock_of_another_identity_gives_77() {
     }
     let done = world.run(&["-n"], &["true"]);
     assert_eq!(code(&done), Some(77), "{}", stderr(&done));
-    let done = zklock(["list", "--auth", "digest:billing:secret", &world.path]);
+    let done = zklock(["list", "--auth", "billing:secret", &world.path]);
     assert_eq!(code(&done), Some(0), "{}", stderr(&done));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn credentials_that_the_servers_do_not_know_give_77() {
     let world = World::new().await;
-    let done = world.run(&["--auth", "nosuchscheme:secret"], &["true"]);
+    let done = world.run(&["--auth", "secret", "--auth-scheme", "nosuchscheme"], &["true"]);
     assert_eq!(code(&done), Some(77), "{}", stderr(&done));
 }
 

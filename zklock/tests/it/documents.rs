@@ -9,9 +9,16 @@ fn manual_pages_are_one_a_subcommand() {
     let folder = tempfile::tempdir().expect("a folder");
     let done = zklock([std::ffi::OsStr::new("man"), folder.path().as_os_str()]);
     assert_eq!(code(&done), Some(0));
-    for page in
-        ["zklock", "zklock-run", "zklock-list", "zklock-wait", "zklock-break", "zklock-revoke", "zklock-doctor"]
-    {
+    for page in [
+        "zklock",
+        "zklock-run",
+        "zklock-hold",
+        "zklock-list",
+        "zklock-wait",
+        "zklock-break",
+        "zklock-revoke",
+        "zklock-doctor",
+    ] {
         let text = std::fs::read_to_string(folder.path().join(format!("{page}.1"))).expect(page);
         assert!(text.contains(".SH NAME"), "{page}");
     }
@@ -37,6 +44,12 @@ fn readme_has_every_exit_code() {
         let code = line.split_whitespace().next().expect("a code");
         assert!(README.contains(&format!("\n| {code} |")), "{code}");
     }
+}
+
+#[test]
+fn what_the_readme_installs_is_locked() {
+    let installs: Vec<_> = README.lines().filter(|line| line.contains("cargo install")).collect();
+    assert!(!installs.is_empty() && installs.iter().all(|line| line.contains(" --locked ")), "{installs:?}");
 }
 
 #[test]

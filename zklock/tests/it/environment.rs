@@ -47,9 +47,56 @@ async fn credentials_and_identifier_are_those_of_services() {
         assert_eq!(stdout(&done).contains(" billing-7 "), expected == 0, "{variables:?}: {}", stdout(&done));
     }
     // The command line replaces it.
-    let done =
-        zklock_with(&[("ZK_AUTH", "billing:other")], &["list", "--auth", "digest:billing:secret", &world.path]);
+    let done = zklock_with(&[("ZK_AUTH", "billing:other")], &["list", "--auth", "billing:secret", &world.path]);
     assert_eq!(code(&done), Some(0), "{}", stderr(&done));
+    // One file serves both.
+    let file = auth.to_str().expect("a text");
+    let done = zklock_with(&[], &["list", "--auth-file", file, &world.path]);
+    assert_eq!(code(&done), Some(0), "{}", stderr(&done));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_without_private_make_an_open_lock_and_a_warning() {
+    let world = World::new().await;
+    for (variables, options, is_warned) in [
+        (&[("ZK_AUTH", "billing:secret")][..], &[][..], true),
+        (&[("ZK_AUTH", "billing:secret")], &["--private"], false),
+        (&[], &[], false),
+    ] {
+        let done = zklock_with(variables, &world.arguments(options, &["true"]));
+        assert_eq!(code(&done), Some(0), "{}", stderr(&done));
+        assert_eq!(stderr(&done).contains("is open to everyone"), is_warned, "{variables:?}: {}", stderr(&done));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn session_timeout_of_services_is_asked_for() {
+    for (variables, arguments, expected) in [
+        (&[("ZK_SESSION_TIMEOUT_MS", "7000")][..], &["doctor"][..], "session 7s"),
+        (&[("ZK_SESSION_TIMEOUT_MS", "7000")], &["doctor", "--session", "8"], "session 8s"),
+        (&[("ZK_SESSION_TIMEOUT_MS", "")], &["doctor"], "session 10s"),
+        (&[], &["doctor"], "session 10s"),
+    ] {
+        let done = zklock_with(variables, arguments);
+        assert!(stdout(&done).contains(expected), "{variables:?} {arguments:?}: {}", stdout(&done));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn chroot_is_created_if_services_create_it() {
+    let open = "zklock: /a is open to everyone, although you have credentials; --private closes it\n";
+    for (credentials, others, warning) in [("", 0, ""), ("billing:secret", 77, open)] {
+        let chroot = format!("/zklock-{}/app", uuid::Uuid::new_v4().simple());
+        let run = |lock: &str, variables: &[(&str, &str)]| {
+            let variables = [&[("ZK_CHROOT", chroot.as_str())], variables].concat();
+            zklock_with(&variables, &["run", lock, "--", "true"])
+        };
+        assert_eq!(code(&run("/a", &[])), Some(64));
+        let done = run("/a", &[("ZK_AUTH", credentials), ("ZK_CREATE_CHROOT", "true")]);
+        assert_eq!((code(&done), stderr(&done)), (Some(0), warning.to_owned()));
+        let done = run("/b", &[("ZK_AUTH", "other:secret")]);
+        assert_eq!(code(&done), Some(others), "with credentials it is for these only: {}", stderr(&done));
+    }
 }
 
 #[test]
@@ -58,9 +105,12 @@ fn what_cannot_be_meant_is_refused_with_its_reason() {
     for (variables, reason) in [
         (
             &[("ZK_AUTH", "digest:billing:secret")][..],
-            "ZK_AUTH should be one line, USER:PASSWORD, without digest:",
+            "ZK_AUTH should be USER:PASSWORD, without digest: before it",
         ),
-        (&[("ZK_AUTH", "secret")], "ZK_AUTH should look like USER:PASSWORD"),
+        (&[("ZK_AUTH", "secret")], "ZK_AUTH should be USER:PASSWORD"),
+        (&[("ZK_AUTH", "a:secret\nb:secret")], "ZK_AUTH should have one line"),
+        (&[("ZK_SESSION_TIMEOUT_MS", "10s")], "ZK_SESSION_TIMEOUT_MS should be a number of milliseconds"),
+        (&[("ZK_CREATE_CHROOT", "yes")], "ZK_CREATE_CHROOT should be true or false"),
         (&[("ZK_AUTH", "a:secret"), ("ZK_AUTH_FILE", "/b")], "ZK_AUTH and ZK_AUTH_FILE are both set"),
         (&[("ZK_AUTH_FILE", "/no/such/file")], "cannot read /no/such/file"),
         (&[("ZK_CHROOT", "a")], "is relative; it should begin with /"),

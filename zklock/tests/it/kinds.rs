@@ -112,7 +112,7 @@ async fn private_lock_is_listed_by_its_owner_only() {
     written(&file).await;
     assert!(Mutex::new(&world.session, &world.path).expect("a mutex").contenders().await.is_err());
     let auth = world.file("auth");
-    std::fs::write(&auth, "\ndigest:billing:secret\n").expect("written");
+    std::fs::write(&auth, "billing:secret\n").expect("written");
     let done = zklock(["list", "--auth-file", &auth.display().to_string(), &world.path]);
     assert_eq!(stdout(&done).lines().count(), 2, "{folder}: {}", stderr(&done));
 }

@@ -9,7 +9,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use testbed::proxy::Proxy;
 use zookeeper_recipes::Contender;
 
-use crate::support::{Running, World, binary, hosts, until, written};
+use crate::support::{
+    LEAVE_A_ZOMBIE, Running, World, binary, binary_without_an_init, code, hosts, stderr, stdout, until, written,
+};
 
 /// Writes the time when it gets SIGTERM into the second file, after it has written the first.
 const NOTE_THE_END: &str = "trap 'date +%s%N >$1; exit 9' TERM; echo >$0; while :; do sleep 0.02; done";
@@ -174,13 +176,27 @@ async fn command_that_ends_while_zklock_is_paused_may_have_lost_the_lock() {
     assert_eq!(running.end().await.code(), Some(75));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn zombies_are_not_waited_for() {
+    let world = World::new().await;
+    let (id, started) = (world.file("id"), world.file("started"));
+    let (id_name, started_name) = (name(&id), name(&started));
+    let script = format!("{LEAVE_A_ZOMBIE}; echo >$1; exec sleep 1000");
+    let arguments = world.arguments(&["--grace", "1000"], &["sh", "-c", &script, &id_name, &started_name]);
+    let mut running = Running::start(binary_without_an_init().args(arguments));
+    written(&started).await;
+    let all = world.contenders("a holder", |all| all.iter().any(Contender::is_holder)).await;
+    assert!(world.mutex().break_lock(&all[0]).await.expect("broken"));
+    assert_eq!(running.end().await.code(), Some(75), "long before the end of the grace time");
+}
+
 /// Kills zklock, which holds a lock for a command that is started like this, and returns the command's process.
-async fn killed_with(world: &World, how: &[&str]) -> String {
+async fn killed_with(world: &World, options: &[&str], how: &[&str]) -> String {
     let file = world.file("id");
     let file_name = name(&file);
     let script = ["sh", "-c", "echo $$ >$0; while :; do sleep 0.02; done", &file_name];
     let command = [how, &script].concat();
-    let mut running = world.start(&["--session", "1"], &command);
+    let mut running = world.start(&[&["--session", "1"], options].concat(), &command);
     let id = written(&file).await;
     running.signal(Signal::KILL);
     running.end().await;
@@ -190,7 +206,7 @@ async fn killed_with(world: &World, how: &[&str]) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn command_outlives_a_killed_zklock_and_the_lock_does_not() {
     let world = World::new().await;
-    let id = killed_with(&world, &[]).await;
+    let id = killed_with(&world, &[], &[]).await;
     world.contenders("its session has expired", <[_]>::is_empty).await;
     assert!(is_running(&id), "README.md warns of it");
     let id = Pid::from_raw(id.trim().parse().expect("a number")).expect("a process");
@@ -200,6 +216,36 @@ async fn command_outlives_a_killed_zklock_and_the_lock_does_not() {
 #[tokio::test(flavor = "multi_thread")]
 async fn command_that_asks_for_it_ends_with_a_killed_zklock() {
     let world = World::new().await;
-    let id = killed_with(&world, &["setpriv", "--pdeathsig", "TERM", "--"]).await;
+    let id = killed_with(&world, &[], &["setpriv", "--pdeathsig", "TERM", "--"]).await;
     until("it has ended, too", || (!is_running(&id)).then_some(())).await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn command_dies_with_its_parent() {
+    let world = World::new().await;
+    let id = killed_with(&world, &["--die-with-parent"], &[]).await;
+    until("it has ended", || (!is_running(&id)).then_some(())).await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn command_that_dies_with_its_parent_is_as_any_other() {
+    let world = World::new().await;
+    let options = ["--die-with-parent"];
+    let script = "echo $ZK_LOCK_PATH $1; exit 7";
+    let done = world.run(&options, &["sh", "-c", script, "sh", "-x"]);
+    assert_eq!((code(&done), stdout(&done)), (Some(7), format!("{} -x\n", world.path)), "{}", stderr(&done));
+    for (command, expected) in [("/etc", 126), ("no-such-command", 127)] {
+        let done = world.run(&options, &[command]);
+        assert_eq!(code(&done), Some(expected), "{}", stderr(&done));
+        assert!(
+            stderr(&done).starts_with(&format!("zklock: cannot execute \"{command}\": ")),
+            "{}",
+            stderr(&done)
+        );
+    }
+    let mut running = world.holder(&options).await;
+    running.signal(Signal::TERM);
+    assert_eq!(running.end().await.code(), Some(143));
 }

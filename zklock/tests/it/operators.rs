@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use serde_json::Value;
+use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
 use zookeeper_recipes::{Contender, Mutex, Options, RwLock, Semaphore};
 
 use crate::support::{World, binary, code, stderr, stdout, zklock};
@@ -55,7 +56,7 @@ async fn list_of_a_path_with_locks_below_names_one() {
     let done = zklock(["list", parent]);
     assert_eq!((code(&done), stdout(&done).as_str()), (Some(0), ""));
     let expected =
-        format!("zklock: nobody holds or waits for {parent}; below it are 1 nodes, such as {}\n", world.path);
+        format!("zklock: nobody holds or waits for {parent}; below it: 1 lock path, such as {}\n", world.path);
     assert_eq!(stderr(&done), expected);
     let done = zklock(["list", "/no/such/path"]);
     assert_eq!(
@@ -93,7 +94,7 @@ async fn break_removes_the_node_that_was_meant() {
             "node" => all[1].name().to_owned(),
             _ => format!("{}/{}", all[1].path(), all[1].name()),
         };
-        let done = zklock(["break", &world.path, &node]);
+        let done = zklock(["break", "-y", &world.path, &node]);
         assert_eq!(code(&done), Some(0), "{by}: {}", stderr(&done));
         let shown = stdout(&done);
         assert!(shown.contains(all[1].name()) && shown.ends_with("removed\n"), "{by}: {shown}");
@@ -104,14 +105,44 @@ async fn break_removes_the_node_that_was_meant() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn break_that_nobody_confirms_changes_nothing() {
+    let world = World::new().await;
+    let _guard = world.mutex().lock().await.expect("held");
+    let node = world.mutex().contenders().await.expect("listed")[0].name().to_owned();
+    let done = zklock(["break", &world.path, &node]);
+    assert_eq!(code(&done), Some(64), "{}", stdout(&done));
+    assert!(stderr(&done).contains("--yes"), "{}", stderr(&done));
+    assert_eq!(world.mutex().contenders().await.expect("listed").len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kazoos_nodes_beside_others_are_warned_of() {
+    let world = World::new().await;
+    let _guard = world.mutex().lock().await.expect("held");
+    let warning = format!("{} has nodes of kazoo (__lock__) beside others", world.path);
+    assert_eq!(stderr(&zklock(["list", &world.path])), "");
+    assert!(!stdout(&zklock(["doctor", &world.path])).contains(&warning));
+    // As a plain kazoo Lock, which would hold now.
+    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let node = format!("{}/{}__lock__", world.path, uuid::Uuid::new_v4().simple());
+    let client = world.session.client().expect("a client");
+    client.create(&node, b"kazoo", &options).await.expect("created");
+    let listed = zklock(["list", &world.path]);
+    assert!(stdout(&listed).contains(" waits "), "{}", stdout(&listed));
+    assert!(stderr(&listed).contains(&warning), "{}", stderr(&listed));
+    let report = stdout(&zklock(["doctor", &world.path]));
+    assert!(report.contains(&format!("note  {warning}")), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn node_that_is_not_there_changes_nothing() {
     let world = World::new().await;
     let _guard = world.mutex().lock().await.expect("held");
     let node = world.mutex().contenders().await.expect("listed")[0].name().to_owned();
     for missing in ["1", "no-such-node", "", "/", &node[1..], &format!("{node}/x"), "*"] {
-        for action in ["break", "revoke"] {
-            let done = zklock([action, &world.path, missing]);
-            assert_eq!(code(&done), Some(1), "{action} {missing:?}: {}", stderr(&done));
+        for action in [&["break", "--yes"][..], &["revoke"]] {
+            let done = zklock(action.iter().chain(&[world.path.as_str(), missing]));
+            assert_eq!(code(&done), Some(1), "{action:?} {missing:?}: {}", stderr(&done));
         }
     }
     assert_eq!(world.mutex().contenders().await.expect("listed").len(), 1);
@@ -134,9 +165,9 @@ async fn slot_of_a_semaphore_is_listed_and_broken() {
     assert!(node.starts_with("leases/"), "{all}");
     // Both permits are of one transaction.
     let token = all[0]["token"].to_string();
-    let done = zklock(["break", &world.path, &token]);
+    let done = zklock(["break", "-y", &world.path, &token]);
     assert_eq!(code(&done), Some(64), "{}: {}", stdout(&done), stderr(&done));
-    let done = zklock(["break", &world.path, node]);
+    let done = zklock(["break", "-y", &world.path, node]);
     assert_eq!(code(&done), Some(0), "{}", stderr(&done));
     assert_eq!(waiter.end().await.code(), Some(0), "it has the slot");
     drop(permits);

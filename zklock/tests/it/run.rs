@@ -1,12 +1,16 @@
 //! What a command finds, and how long the lock is kept for it.
 
 use std::ffi::OsStr;
+use std::fs::Permissions;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use zookeeper_recipes::Contender;
 
-use crate::support::{PATIENCE, World, binary, code, stderr, stdout, written, zklock};
+use crate::support::{
+    LEAVE_A_ZOMBIE, PATIENCE, World, binary, binary_without_an_init, code, stderr, stdout, written, zklock,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn command_finds_the_path_and_the_token_in_its_environment() {
@@ -82,7 +86,7 @@ async fn report_names_the_holder_the_token_and_the_end() {
     command.args(world.arguments(&["-v"], &["true"])).stderr(log);
     let mut waiter = crate::support::Running::start(&mut command);
     let read = || std::fs::read_to_string(world.file("log")).expect("read");
-    let expected = format!("zklock: {} is held by billing-7, and 1 are ahead\n", world.path);
+    let expected = format!("zklock: {} is held by billing-7; position 1 in the queue\n", world.path);
     crate::support::until("it reports the holder", || (read() == expected).then_some(())).await;
     drop(_holder);
     assert_eq!(waiter.end().await.code(), Some(0));
@@ -116,6 +120,46 @@ async fn orphans_that_have_ended_are_not_left_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn zombies_are_not_left_behind() {
+    let world = World::new().await;
+    let file = world.file("id").display().to_string();
+    let mut command = assert_cmd::Command::from_std(binary_without_an_init());
+    let done = command.args(world.arguments(&[], &["sh", "-c", LEAVE_A_ZOMBIE, &file])).timeout(PATIENCE).assert();
+    assert_eq!((code(&done), stderr(&done)), (Some(0), String::new()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn command_needs_no_dashes_before_it() {
+    let world = World::new().await;
+    for command in [&["printf", "%s", "-n"][..], &["--", "printf", "%s", "-n"], &["printf", "--", "%s", "-n"]] {
+        let done = zklock([&["run", "-w", "60", &world.path], command].concat());
+        assert_eq!((code(&done), stdout(&done).as_str()), (Some(0), "-n"), "{}", stderr(&done));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn script_without_an_interpreter_is_run_by_the_shell() {
+    let world = World::new().await;
+    let script = world.file("a script");
+    std::fs::write(&script, "echo \"$0 $1\"\nexit 5\n").expect("written");
+    std::fs::set_permissions(&script, Permissions::from_mode(0o755)).expect("executable");
+    let name = script.display().to_string();
+    let path = format!("{}:{}", world.folder.path().display(), std::env::var("PATH").expect("a path"));
+    for options in [
+        &[][..],
+        #[cfg(target_os = "linux")]
+        &["--die-with-parent"],
+    ] {
+        for command in [name.as_str(), "a script"] {
+            let mut zklock = assert_cmd::Command::new(binary());
+            let done = zklock.env("PATH", &path).args(world.arguments(options, &[command, "x"])).assert();
+            assert_eq!(code(&done), Some(5), "{command}: {}", stderr(&done));
+            assert_eq!(stdout(&done), format!("{name} x\n"), "{command}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn revocation_ends_the_time_for_which_a_revocable_lock_is_kept() {
     let world = World::new().await;
     let options = ["--min-hold", "1000", "--revocable", "--session", "2"];
@@ -144,8 +188,7 @@ async fn revocation_ends_only_a_command_that_is_revocable() {
         assert_eq!(code(&done), Some(0), "{}", stderr(&done));
         assert!(stdout(&done).ends_with("asked to release\n"), "{}", stdout(&done));
         let read = || std::fs::read_to_string(world.file("log")).expect("read");
-        crate::support::until("the request is reported", || read().contains("somebody asks for").then_some(()))
-            .await;
+        crate::support::until("the request is reported", || read().contains("a release of ").then_some(())).await;
         if expected == 12 {
             std::fs::write(&go_on, "").expect("written");
         }

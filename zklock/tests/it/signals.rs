@@ -12,7 +12,16 @@ const LONG: &[&str] = &["--session", "60"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn signal_ends_a_wait_and_its_node_is_gone_at_once() {
-    for (signal, expected) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129), (Signal::QUIT, 131)] {
+    for (signal, expected) in [
+        (Signal::TERM, 143),
+        (Signal::INT, 130),
+        (Signal::HUP, 129),
+        (Signal::QUIT, 131),
+        (Signal::ALARM, 142),
+        (Signal::VTALARM, 154),
+        (Signal::PROF, 155),
+        (Signal::XCPU, 152),
+    ] {
         let world = World::new().await;
         let _guard = world.mutex().lock().await.expect("held");
         let mut waiter = world.start(LONG, &["true"]);
@@ -33,6 +42,10 @@ async fn signal_is_passed_on_to_the_command() {
         (Signal::QUIT, "QUIT"),
         (Signal::USR1, "USR1"),
         (Signal::USR2, "USR2"),
+        (Signal::ALARM, "ALRM"),
+        (Signal::VTALARM, "VTALRM"),
+        (Signal::PROF, "PROF"),
+        (Signal::XCPU, "XCPU"),
     ] {
         let world = World::new().await;
         let file = world.file("started");

@@ -25,6 +25,19 @@ pub(crate) fn binary() -> &'static str {
     env!("CARGO_BIN_EXE_zklock")
 }
 
+/// The binary in a container whose process 1 is no init: what orphans leave stays.
+pub(crate) fn binary_without_an_init() -> Command {
+    let mut command = Command::new("python3");
+    let adopt =
+        "import ctypes, subprocess, sys; ctypes.CDLL(None).prctl(36, 1); sys.exit(subprocess.call(sys.argv[1:]))";
+    command.args(["-c", adopt, binary()]);
+    command
+}
+
+/// A script that leaves an orphan in its group, which has ended. It writes the file `$0`.
+pub(crate) const LEAVE_A_ZOMBIE: &str = "(sh -c 'echo $$ >$0' $0 &); until read id 2>/dev/null <$0; do sleep 0.02; done; \
+    until grep -q ') Z' /proc/$id/stat; do sleep 0.02; done";
+
 /// Runs zklock to its end.
 pub(crate) fn zklock<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Assert {
     assert_cmd::Command::new(binary()).args(arguments).timeout(PATIENCE).assert()
@@ -134,7 +147,11 @@ pub(crate) struct Running(Child);
 
 impl Running {
     pub(crate) fn start(command: &mut Command) -> Self {
-        Self(command.stdin(Stdio::null()).spawn().expect("starts"))
+        Self::start_with_input(command, Stdio::null())
+    }
+
+    pub(crate) fn start_with_input(command: &mut Command, input: Stdio) -> Self {
+        Self(command.stdin(input).spawn().expect("starts"))
     }
 
     pub(crate) fn id(&self) -> i32 {

@@ -67,10 +67,26 @@ async fn ctrl_c_ends_a_wait() {
     let world = World::new().await;
     let _guard = world.mutex().lock().await.expect("held");
     let mut terminal = terminal("trap : INT; $0 run $1 -- true; echo code=$?", &[&world.path]);
-    expect(&mut terminal, "ahead");
+    expect(&mut terminal, "in the queue");
     terminal.send("\x03").expect("sent");
     expect(&mut terminal, "code=130");
     assert_eq!(world.mutex().contenders().await.expect("listed").len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ctrl_z_does_not_stop_a_waiter() {
+    let world = World::new().await;
+    let guard = world.mutex().lock().await.expect("held");
+    let mut terminal = terminal("$0 run $1 -- echo done; echo code=$?", &[&world.path]);
+    expect(&mut terminal, "in the queue");
+    terminal.send("\x1a").expect("sent");
+    // It is a row of its own.
+    expect(
+        &mut terminal,
+        "\r\x1b[Kzklock: Ctrl-Z does not stop zklock: it would hold up the queue, or lose its lock\r\n",
+    );
+    guard.release().await.expect("released");
+    expect(&mut terminal, "code=0");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -102,13 +118,23 @@ async fn waiter_sees_its_position_and_the_holder() {
     let world = World::new().await;
     let _holder = world.holder(&["--identifier", "billing-7"]).await;
     let mut terminal = terminal("$0 run $1 -- echo done", &[&world.path]);
-    expect(&mut terminal, &format!("{} is held by billing-7, and 1 are ahead; ", world.path));
+    expect(&mut terminal, &format!("{} is held by billing-7; position 1 in the queue; ", world.path));
     // It is shown again, with the time.
-    terminal.expect(Regex("is held by billing-7, and 1 are ahead; [1-9][0-9]* s")).expect("a later time");
+    terminal.expect(Regex("is held by billing-7; position 1 in the queue; [1-9][0-9]* s")).expect("a later time");
     drop(_holder);
     // The row is erased before the command writes.
     let before = expect(&mut terminal, "done");
     assert!(before.ends_with("\r\x1b[K"), "{before:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_of_a_waiter_has_one_row() {
+    let world = World::new().await;
+    let _holder = world.holder(&[]).await;
+    let mut terminal = terminal("read x; $0 run $1 -- echo done", &[&world.path]);
+    terminal.get_process_mut().set_window_size(40, 24).expect("resized");
+    terminal.send_line("").expect("sent");
+    expect(&mut terminal, &format!("\x1b[K{}\r", &format!("zklock: {} is held by", world.path)[..39]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -131,6 +157,87 @@ async fn watch_draws_the_table_again_when_it_changes() {
     expect(&mut terminal, "0 hold, 0 wait");
     terminal.send("\x03").expect("sent");
     terminal.expect(Eof).expect("it ends");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watch_follows_the_size_and_ends_by_a_key() {
+    let world = World::new().await;
+    let mutex = world.mutex();
+    let _guard = mutex.lock().await.expect("held");
+    let mut waiting = Vec::new();
+    for _ in 0..10 {
+        waiting.push(mutex.enqueue().await.expect("queued"));
+    }
+    let last = mutex.contenders().await.expect("listed")[10].name().to_owned();
+    let mut terminal = terminal("stty echo; $0 watch $1; echo code=$?; stty -a", &[&world.path]);
+    expect(&mut terminal, "… and 3 more");
+    terminal.get_process_mut().set_window_size(200, 40).expect("resized");
+    expect(&mut terminal, &last);
+    terminal.send("q").expect("sent");
+    expect(&mut terminal, "code=0");
+    let settings = expect(&mut terminal, "echoctl");
+    assert!(settings.contains(" icanon ") && settings.contains(" echo "), "{settings}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watch_that_is_stopped_leaves_the_terminal_as_it_was() {
+    let world = World::new().await;
+    let script = "stty echo; set -m; $0 watch $1; stty -a; fg; echo code=$?";
+    let mut terminal = terminal_of("bash", script, &[&world.path]);
+    expect(&mut terminal, "0 hold, 0 wait");
+    terminal.send("\x1a").expect("sent");
+    let settings = expect(&mut terminal, "echoctl");
+    assert!(settings.contains(" icanon ") && settings.contains(" echo "), "{settings}");
+    expect(&mut terminal, "0 hold, 0 wait");
+    terminal.send("q").expect("sent");
+    expect(&mut terminal, "code=0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn table_fits_the_screen() {
+    let world = World::new().await;
+    let guard = world.holder(&["--identifier", "billing-7"]).await;
+    for (columns, head) in [
+        (200, "POS  STATE  KIND  TOKEN  SESSION  SINCE  IDENTIFIER  NODE"),
+        (80, "POS  STATE  KIND  TOKEN  SESSION  SINCE  IDENTIFIER"),
+        (60, "POS  STATE  KIND  TOKEN  SINCE  IDENTIFIER"),
+        (40, "POS  STATE  KIND  TOKEN  IDENTIFIER"),
+        (20, "POS  STATE  KIND  TOK"),
+    ] {
+        let mut terminal = terminal("read x; $0 list $1; echo code=$?", &[&world.path]);
+        terminal.get_process_mut().set_window_size(columns, 24).expect("resized");
+        terminal.send_line("").expect("sent");
+        let table = expect(&mut terminal, "code=0");
+        let rows: Vec<_> = table.lines().filter(|row| !row.trim().is_empty()).collect();
+        assert_eq!(rows.len(), 2, "{table}");
+        let found = rows[0].split_whitespace().collect::<Vec<_>>();
+        let head = head.split_whitespace().collect::<Vec<_>>();
+        assert!(found.len() == head.len() && found.iter().zip(&head).all(|(a, b)| b.starts_with(a)), "{table}");
+        assert!(rows.iter().all(|row| row.trim_end().chars().count() <= columns.into()), "{table}");
+    }
+    drop(guard);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hold_at_a_terminal_ends_with_the_input() {
+    let world = World::new().await;
+    let mut terminal = terminal("$0 hold $1; echo code=$?", &[&world.path]);
+    world.contenders("a holder", |all| all.iter().any(Contender::is_holder)).await;
+    terminal.send("\x04").expect("sent");
+    expect(&mut terminal, "code=0");
+    assert!(world.mutex().contenders().await.expect("listed").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hold_in_the_background_leaves_the_terminal_alone() {
+    let world = World::new().await;
+    // A job that has ended has no number any more.
+    let script = "set -m; $0 hold $1 & id=$!; read x; echo got-$x; kill $id; wait $id; echo code=$?";
+    let mut terminal = terminal_of("bash", script, &[&world.path]);
+    terminal.expect(Regex("[0-9]+\r\n")).expect("a token");
+    terminal.send_line("something").expect("sent");
+    expect(&mut terminal, "got-something");
+    expect(&mut terminal, "code=0");
 }
 
 #[tokio::test(flavor = "multi_thread")]

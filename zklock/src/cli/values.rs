@@ -1,0 +1,80 @@
+//! Owns the values of options and variables: which are valid, and what they mean.
+
+use std::time::Duration;
+
+/// A lock path.
+pub(crate) fn lock_path(text: &str) -> Result<String, String> {
+    match zookeeper_recipes::path::validate(text) {
+        Ok(()) => Ok(text.to_owned()),
+        Err(zookeeper_recipes::Error::InvalidInput { reason, .. }) => Err(reason),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// A chroot, as services read it: the root is none.
+pub(crate) fn chroot(text: &str) -> Result<String, String> {
+    match text {
+        "" | "/" => Ok(String::new()),
+        text => lock_path(text),
+    }
+}
+
+/// A number of seconds, with decimals.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    // Not everything that is a number to Rust is one here: `inf`, `NaN`, `-1`, `1e9`.
+    let well_formed = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let seconds = text.parse::<f64>().ok().filter(|_| well_formed);
+    let seconds = seconds.ok_or("it should be a number of seconds, such as 2 or 0.5")?;
+    // A clock can add a century to its time.
+    Duration::try_from_secs_f64(seconds)
+        .ok()
+        .filter(|seconds| *seconds <= Duration::from_secs(3_153_600_000))
+        .ok_or_else(|| "it is too long; a century is the most".to_owned())
+}
+
+/// A session timeout in seconds.
+pub(crate) fn session(text: &str) -> Result<Duration, String> {
+    bearable(seconds(text)?).ok_or_else(|| "it should be from 0.1 s to a day".to_owned())
+}
+
+/// A session timeout in milliseconds, from the variable of services, with the limits of `--session`.
+pub(crate) fn session_ms(text: &str) -> Result<Duration, String> {
+    text.trim()
+        .parse()
+        .ok()
+        .map(Duration::from_millis)
+        .and_then(bearable)
+        .ok_or_else(|| "ZK_SESSION_TIMEOUT_MS should be a number of milliseconds, from 100 to 86400000".to_owned())
+}
+
+fn bearable(session: Duration) -> Option<Duration> {
+    let limits = Duration::from_millis(100)..=Duration::from_secs(24 * 60 * 60);
+    limits.contains(&session).then_some(session)
+}
+
+/// Yes or no, as services read it.
+pub(crate) fn truth(text: &str) -> Result<bool, String> {
+    text.trim().parse().map_err(|_| "ZK_CREATE_CHROOT should be true or false".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_plain_numbers() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(seconds("0"), Ok(Duration::ZERO));
+        for odd in ["", ".", "-1", "inf", "NaN", "1e3", "+1", "1s", "1.2.3", "99999999999"] {
+            assert!(seconds(odd).is_err(), "{odd}");
+        }
+    }
+
+    #[test]
+    fn session_timeouts_of_services_are_milliseconds() {
+        assert_eq!(session_ms(" 6000"), Ok(Duration::from_secs(6)));
+        for odd in ["", "6s", "99", "-1", "0.5", "86400001"] {
+            assert!(session_ms(odd).is_err(), "{odd}");
+        }
+    }
+}

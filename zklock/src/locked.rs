@@ -1,0 +1,175 @@
+//! Owns the lock of `zklock run` and `zklock hold`, from the first request to the last.
+
+use std::convert::Infallible;
+use std::fmt::Display;
+use std::time::{Duration, Instant};
+
+use tokio::time::{sleep, timeout};
+use zookeeper_recipes::zookeeper_client::Acls;
+use zookeeper_recipes::{Ended, Error, HoldMonitor, HoldState, LockGuard, Loss, Options, Session};
+
+use crate::acquire::{Kind, Patience, acquire, refuse_mixture};
+use crate::cli::{Connection, Wanted};
+use crate::connect::{connect, has_identity};
+use crate::exit::{self, Failure, NO_SERVER, USAGE};
+use crate::messages::report;
+use crate::nested::refuse_own;
+use crate::progress;
+use crate::signals::Signals;
+
+/// How long the end waits for servers that have been away for a while.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Connects, acquires the lock, and calls `work` with it. No node is left afterwards.
+pub(crate) async fn locked(
+    connection: &Connection,
+    wanted: &Wanted,
+    work: impl AsyncFnOnce(Box<dyn LockGuard>, &mut Signals) -> Result<u8, Failure>,
+) -> Result<u8, Failure> {
+    let began = Instant::now();
+    match (has_identity(connection)?, wanted.private) {
+        (false, true) => {
+            return Err(Failure::new(
+                USAGE,
+                "--private needs an identity: give --auth-file, --sasl-file or --tls-cert",
+            ));
+        }
+        (true, false) => report(format_args!(
+            "{} is open to everyone, although you have credentials; --private closes it",
+            wanted.path
+        )),
+        _ => {}
+    }
+    let mut signals = Signals::catch()?;
+    signals.catch_stops()?;
+    let limit = wanted.wait.filter(|limit| !limit.is_zero());
+    let session = tokio::select! {
+        biased;
+        number = signals.next() => return Ok(exit::signal(number)),
+        connected = connect(connection, limit) => connected?,
+    };
+    let mut options = Options::new();
+    if let Some(identifier) = wanted.identifier.as_ref().filter(|text| !text.is_empty()) {
+        options = options.with_identifier(identifier);
+    }
+    if wanted.private {
+        options = options.with_acls(Acls::creator_all());
+    }
+    let locks = session.clone().with_lock_options(options);
+    let done = under_lock(wanted, &locks, began, &mut signals, work).await;
+    // The nodes are gone when the session has ended: at the latest now, however this has ended.
+    let is_connected = session.state().is_connected();
+    tokio::select! {
+        biased;
+        closed = session.close() => if let Err(error) = closed {
+            report(format_args!("the session could not be closed, and ends by itself: {error}"));
+        },
+        () = sleep(FAREWELL), if !is_connected => {}
+        // Another signal is from a user who does not want to wait. Those that come together are one.
+        () = async { sleep(FAREWELL).await; signals.next().await; } => {}
+    }
+    done
+}
+
+/// Acquires the lock, and calls `work` with it.
+async fn under_lock(
+    wanted: &Wanted,
+    session: &Session,
+    began: Instant,
+    signals: &mut Signals,
+    work: impl AsyncFnOnce(Box<dyn LockGuard>, &mut Signals) -> Result<u8, Failure>,
+) -> Result<u8, Failure> {
+    let kind = Kind::of(wanted);
+    let acquired = tokio::select! {
+        biased;
+        number = signals.next() => return Ok(exit::signal(number)),
+        acquired = take(wanted, session, kind, began) => acquired?,
+        never = progress::show(session, &wanted.path, kind, wanted.verbose) => match never {},
+    };
+    let Some(guard) = acquired else {
+        report(format_args!("{} is busy", wanted.path));
+        return Ok(wanted.busy_code);
+    };
+    if wanted.verbose {
+        let (token, waited) = (guard.fencing_token(), began.elapsed());
+        report(format_args!("{} is ours after {waited:.1?}, with token {token}", wanted.path));
+    }
+    work(guard, signals).await
+}
+
+/// Waits for the lock; `None` if it is busy.
+async fn take(
+    wanted: &Wanted,
+    session: &Session,
+    kind: Kind,
+    began: Instant,
+) -> Result<Option<Box<dyn LockGuard>>, Failure> {
+    let path = &wanted.path;
+    let left = || wanted.wait.map(|limit| limit.saturating_sub(began.elapsed()));
+    let look = async {
+        // A semaphore would create its own nodes in a path of others before it finds them, and a lock would be in the way of
+        // a semaphore for a moment.
+        refuse_mixture(session, path, kind).await?;
+        if wanted.nonblock { Ok(()) } else { refuse_own(session, path, kind).await }
+    };
+    match left() {
+        Some(limit) if !limit.is_zero() => timeout(limit, look).await.map_err(|_| {
+            let limit = wanted.wait.unwrap_or_default();
+            Failure::new(NO_SERVER, format!("no answer about {path} within {limit:.1?}"))
+        })??,
+        _ => look.await?,
+    }
+    let patience = match left() {
+        None if wanted.nonblock => Patience::None,
+        None => Patience::Endless,
+        // What is left of a limit that has just passed is enough for a look.
+        Some(limit) => Patience::For(limit),
+    };
+    let guard = acquire(session, path, kind, patience).await?;
+    if guard.is_some() {
+        refuse_mixture(session, path, kind).await?;
+    }
+    Ok(guard)
+}
+
+/// Reports when the connection is lost and comes back, if the user wants reports.
+pub(crate) async fn report_suspensions(wanted: &Wanted, hold: HoldMonitor) -> Infallible {
+    if !wanted.verbose {
+        return std::future::pending().await;
+    }
+    let mut before = hold.state();
+    loop {
+        sleep(Duration::from_millis(200)).await;
+        let state = hold.state();
+        if state != before && matches!(state, HoldState::Held | HoldState::Suspended) {
+            let left = hold.valid_for();
+            report(format_args!("{} is {state}, and ours for {left:.1?} more without an answer", hold.path()));
+        }
+        before = state;
+    }
+}
+
+/// Releases the lock, and returns how it was lost before, if it was.
+pub(crate) async fn release(wanted: &Wanted, guard: Box<dyn LockGuard>) -> Result<(), Loss> {
+    match guard.release().await {
+        Ok(()) => {}
+        // Its node was deleted at an unknown time, maybe while the lock was needed.
+        Err(Error::Lost(Loss::Deleted)) => return Err(Loss::Deleted),
+        // It was ours until now.
+        Err(Error::Lost(_)) => report(format_args!(
+            "no server has confirmed the release; {} is free when the session expires",
+            wanted.path
+        )),
+        Err(error) => {
+            let failure = Failure::from(error);
+            report(format_args!("{} stays locked until the session has ended: {failure}", wanted.path));
+        }
+    }
+    Ok(())
+}
+
+/// Reports a loss and what follows from it, and returns the exit code.
+pub(crate) fn lost(wanted: &Wanted, loss: Loss, so: impl Display) -> u8 {
+    report(format_args!("{}: {}; {so}", wanted.path, Ended::Lost(loss)));
+    wanted.lost_code
+}
