@@ -128,7 +128,8 @@ pub(crate) struct State {
     epoch: u64,
     /// Counts sessions: an answer to a request of an earlier one is for nobody.
     pub(crate) generation: u64,
-    connection: Option<StateWatcher>,
+    /// Of the ZooKeeper session, while there is one, connected or not.
+    pub(crate) connection: Option<StateWatcher>,
     entries: HashMap<Op, Entry>,
     timers: BTreeMap<Timer, Moment>,
     /// When holds end that may last for a limited time.
@@ -860,9 +861,7 @@ impl State {
 
     /// The handle of an acquisition is gone, and its time limit with it.
     pub(super) fn forget_limit(&mut self, op: Op) {
-        if !self.limits.is_empty() {
-            self.limits.retain(|(_, one)| *one != op);
-        }
+        self.limits.retain(|(_, one)| *one != op);
     }
 
     /// Why an acquisition was refused.
@@ -895,11 +894,6 @@ impl State {
     /// How many holds there are, with those that are being released.
     pub(crate) fn hold_count(&self) -> usize {
         self.machine.ops().filter(|(_, one)| one.stage.is_hold()).count()
-    }
-
-    /// Whether there is a ZooKeeper session, connected or not.
-    pub(crate) fn has_session(&self) -> bool {
-        self.connection.is_some()
     }
 
     pub(crate) fn has_chroot(&self) -> bool {
@@ -1001,11 +995,6 @@ impl State {
 
     fn holder(&self, op: Op) -> Option<Arc<dyn Holder>> {
         self.entries.get(&op)?.holder.as_ref()?.upgrade()
-    }
-
-    /// The connection that is watched, for the driver to wait on.
-    pub(super) fn connection_watcher(&self) -> Option<StateWatcher> {
-        self.connection.clone()
     }
 
     fn watch(&mut self, ask: &Ask, watcher: OneshotWatcher, room: Option<Room>) {

@@ -46,7 +46,7 @@ impl Task {
                 let mut state = core.look();
                 connected.set(state.machine.is_up);
                 let beat = beats.beat(&mut state);
-                let watcher = state.connection_watcher();
+                let watcher = state.connection.clone();
                 (state.machine.session, watcher, state.is_orphaned, state.is_replaced, beat)
             };
             if beat.has_slept {
@@ -98,7 +98,7 @@ impl Drop for Task {
         let is_panicking = std::thread::panicking();
         let mut state = self.core.lock();
         state.error.get_or_insert_with(|| ended(ORPHANED));
-        let closing = if state.has_session() { Closing::Unconfirmed } else { Closing::Confirmed };
+        let closing = if state.connection.is_some() { Closing::Unconfirmed } else { Closing::Confirmed };
         let given = state.client.clone().filter(|_| state.is_given);
         let nodes = state.all_nodes();
         self.core.expire(&mut state);
@@ -179,7 +179,7 @@ async fn shut_down(core: &Arc<Core>, began: Instant) -> Closing {
         let state = core.lock();
         let times = Times::of(Duration::from_micros(state.machine.timeout.0));
         let is_clean = state.ended == Some(true);
-        let watcher = state.connection_watcher();
+        let watcher = state.connection.clone();
         (state.client.clone(), watcher, is_clean, state.is_client_shared, state.is_given, times)
     };
     let (Some(client), Some(watcher)) = (client, watcher) else {

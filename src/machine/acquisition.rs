@@ -173,6 +173,15 @@ impl Acquisition {
         self.single().is_some() && self.stage == Stage::Queuing(Place::Waiting)
     }
 
+    pub(crate) fn is_known(&self) -> bool {
+        self.queues.iter().all(|queue| queue.position != Position::Unknown)
+    }
+
+    /// Whether it waits, and it is known behind how many.
+    pub(crate) fn is_placed(&self) -> bool {
+        matches!(self.stage, Stage::Queuing(_)) && self.is_known() && self.ahead() > 0
+    }
+
     pub(crate) fn is_first(&self) -> bool {
         self.queues.iter().all(|queue| queue.position == Position::First)
     }

@@ -2,8 +2,8 @@
 //! meanwhile. It also finds the nodes of lost creates.
 
 use crate::machine::{
-    Action, Armed, Ask, End, Listing, Machine, Moment, Name, Node, Op, Outcome, Path, Place, Position, Stage,
-    Timer, Trust, Watch,
+    Acquisition, Action, Armed, Ask, End, Listing, Machine, Moment, Name, Node, Op, Outcome, Path, Place,
+    Position, Stage, Timer, Trust, Watch,
 };
 
 /// How long after the first look a create of a lost connection may still be applied, in microseconds. A server was seen to do so.
@@ -177,6 +177,9 @@ impl<T: Trust> Machine<T> {
                 let queues = one.queues.iter().enumerate().filter(|(_, queue)| queue.path == path);
                 for at in queues.map(|(at, _)| at).collect::<Vec<_>>() {
                     self.judge(now, op, at, (&names, strangers), is_fresh);
+                }
+                if self.ops.get(&op).is_some_and(Acquisition::is_placed) {
+                    self.out.push(Action::Placed(op));
                 }
                 self.arm_predecessor(op);
                 self.at_front(op);

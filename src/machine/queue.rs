@@ -146,7 +146,6 @@ impl<T: Trust> Machine<T> {
         if !waits {
             return self.finish(now, op, End::Contended);
         }
-        self.out.push(Action::Placed(op));
         let Some(predecessor) = predecessor else {
             self.put(op, at, Position::Full);
             return self.look_for(op);
@@ -427,10 +426,8 @@ impl<T: Trust> Machine<T> {
         let Some(queue) = one.queues.get(at).filter(|queue| queue.own == Armed::No) else { return };
         let is_followed = one.followers.iter().any(|(_, path)| *path == queue.path);
         // One of several may go while it waits for the others. What is about to be granted is not watched.
-        let waits_for_others = || {
-            let is_known = |queue: &Queue| queue.position != Position::Unknown;
-            one.spec.admission == Admission::First && one.single().is_none() && one.queues.iter().all(is_known)
-        };
+        let waits_for_others =
+            || one.spec.admission == Admission::First && one.single().is_none() && one.is_known();
         let is_of_use = match (one.stage, queue.position) {
             (Stage::Held, _) => is_followed || one.age >= 2,
             (Stage::Queuing(Place::Waiting | Place::Proving { .. }), position) => match position {

@@ -180,6 +180,33 @@ fn event_that_is_no_deletion_gives_no_turn() {
     assert!(matches!(sent.as_slice(), [Ask::List { .. }]), "it looks: {sent:?}");
 }
 
+/// Its position is the largest of them.
+#[test]
+fn waiter_in_several_queues_is_placed_when_it_is_in_all() {
+    let kind = Kind::Lock;
+    for last in [0, 2] {
+        let mut session = Session::new();
+        let queues = vec![(0, kind), (1, kind)];
+        let spec = Spec { queues, admission: Admission::First, waits: true, may_count: true };
+        let sent = session.handle(Event::Acquire { op: WRITER, spec: Arc::new(spec) });
+        let Ask::Create { guid, .. } = sent[0] else { panic!("{sent:?}") };
+        let own = Name { number: 9, guid, kind };
+        let outcome = Outcome::Created { names: [own, own].into(), czxid: 5, owner: Some(7), counted: None };
+        session.answer(&sent[0], outcome);
+        for (path, ahead) in [(0, 1), (1, last)] {
+            let list = sent.iter().find(|ask| matches!(ask, Ask::List { path: its, .. } if *its == path));
+            let ahead = (1..=ahead).map(|number| Name { number, guid: 4, kind });
+            let names = ahead.chain([own]).collect();
+            let outcome = Outcome::Names { names, strangers: 0, is_empty: true };
+            let ask = list.expect("it lists").clone();
+            session.0.handle(NOW, Event::Answer { ask, sent: NOW, is_stale: false, outcome });
+            let is_placed = session.0.actions().any(|action| action == Action::Placed(WRITER));
+            assert_eq!(is_placed, path == 1);
+        }
+        assert_eq!(session.0.op(WRITER).map(|one| one.ahead()), Some(last.max(1) as usize));
+    }
+}
+
 /// A server that answers all but the create will not answer it.
 #[test]
 fn creates_that_cut_the_connection_wait_for_a_search_and_end() {

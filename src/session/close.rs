@@ -48,7 +48,7 @@ impl Session {
         let ended = until(&core.changes, || {
             let state = core.lock();
             // Or there is no session to end.
-            state.closing.or_else(|| (!state.has_session()).then_some(Closing::Confirmed))
+            state.closing.or_else(|| state.connection.is_none().then_some(Closing::Confirmed))
         });
         let closing = tokio::time::timeout(limit, ended).await.unwrap_or_else(|_| {
             let mut state = core.lock();

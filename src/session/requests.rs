@@ -45,7 +45,7 @@ pub(crate) struct Zk {
 impl Zk {
     /// The present one, if there is one that is not being closed.
     pub(crate) fn present(core: &Arc<Core>, state: &State) -> Option<Self> {
-        let client = state.client.as_ref().filter(|_| is_open(state) && state.has_session())?;
+        let client = state.client.as_ref().filter(|_| is_open(state) && state.connection.is_some())?;
         Some(Self { client: Arc::clone(client), core: Arc::clone(core), generation: state.generation })
     }
 

@@ -149,7 +149,9 @@ fn present(core: &Arc<Core>) -> SessionState {
         Life::Renewing if state.is_refused => SessionState::Refused,
         Life::Renewing if state.was_connected => SessionState::Renewing,
         Life::Renewing => SessionState::Connecting,
-        Life::Closing | Life::Over if state.closing.is_none() && state.has_session() => SessionState::Closing,
+        Life::Closing | Life::Over if state.closing.is_none() && state.connection.is_some() => {
+            SessionState::Closing
+        }
         Life::Closing | Life::Over => SessionState::Ended,
     }
 }
