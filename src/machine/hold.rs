@@ -27,11 +27,6 @@ impl<T: Trust> Machine<T> {
         self.trust.until() > now
     }
 
-    /// Whether trust lasts until a round trip is over.
-    pub(crate) fn is_trusted_for_long(&self, now: Moment) -> bool {
-        self.trust.until() > now.plus(self.timeout.0 / 3)
-    }
-
     pub(crate) fn hold(&mut self, now: Moment, op: Op) {
         if let Some(one) = self.ops.get_mut(&op) {
             (one.stage, one.age) = (Stage::Held, 0);
@@ -54,8 +49,7 @@ impl<T: Trust> Machine<T> {
 
     /// Deletes the nodes. The followers of an exclusive hold have the lock as soon as the delete is sent.
     pub(crate) fn release(&mut self, now: Moment, op: Op) {
-        let hands_over = self.is_up && self.is_trusted_for_long(now);
-        let is_trusted = self.is_trusted(now);
+        let (is_up, is_trusted) = (self.is_up, self.is_trusted(now));
         let Some(one) = self.ops.get_mut(&op).filter(|one| one.stage == Stage::Held) else { return };
         if !is_trusted {
             return self.finish(now, op, End::Lost(Loss::Expired));
@@ -63,7 +57,7 @@ impl<T: Trust> Machine<T> {
         // Without an answer the release ends with trust.
         self.out.push(Action::Timer(Timer::TrustEnds, self.trust.until()));
         let hands_over =
-            hands_over && one.single().is_some_and(|queue| queue.kind.is_exclusive() && !queue.is_in_zone());
+            is_up && one.single().is_some_and(|queue| queue.kind.is_exclusive() && !queue.is_in_zone());
         one.stage = Stage::Releasing;
         let followers = if hands_over { std::mem::take(&mut one.followers) } else { Vec::new() };
         self.leave(now, op, true);

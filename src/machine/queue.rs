@@ -111,9 +111,7 @@ impl<T: Trust> Machine<T> {
             return;
         };
         let Some(place) = place_of(names, own) else {
-            let rests = matches!(one.stage, Stage::Held | Stage::Queuing(Place::Waiting));
-            // A downgrade deletes it.
-            if rests && !one.change.is_open() {
+            if matches!(one.stage, Stage::Held | Stage::Queuing(Place::Waiting)) {
                 self.prove(now, op, false);
             }
             return;
@@ -265,7 +263,7 @@ impl<T: Trust> Machine<T> {
         // A writer's node also goes when it becomes a reader.
         let is_plain = queue.kind.is_plain() && name.kind.is_plain() && !is_in_zone;
         let is_next = is_deleted && *is_only && is_plain && queue.own == Armed::Set;
-        if is_next && self.ops.get(&op).is_some_and(Acquisition::waits_in_one) && self.is_trusted_for_long(now) {
+        if is_next && self.ops.get(&op).is_some_and(Acquisition::waits_in_one) {
             self.turn(now, op, 0, Way::Deleted, true);
         } else {
             self.vouch(now, op, path);
@@ -495,10 +493,7 @@ impl<T: Trust> Machine<T> {
             Stage::Held if one.change.is_open() => {}
             Stage::Held => self.finish(now, op, End::Lost(Loss::Deleted)),
             // Its session may have ended. A quorum knows.
-            Stage::Queuing(_) => {
-                self.send_followers(op);
-                self.prove(now, op, false);
-            }
+            Stage::Queuing(_) => self.prove(now, op, false),
             _ => {}
         }
     }

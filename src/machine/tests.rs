@@ -1,5 +1,7 @@
 //! Sequences that the world does not play.
 
+mod rules;
+
 use std::sync::Arc;
 
 use crate::machine::{
@@ -11,16 +13,17 @@ const T: u64 = 10_000_000;
 const NOW: Moment = Moment(1_000);
 const WRITER: Op = 1;
 
-struct Session(Machine<Ledger>);
+/// A machine, and what time it is.
+struct Session(Machine<Ledger>, Moment);
 
 impl Session {
     fn new() -> Self {
-        Self(Machine::new(7, 9, T, Ledger::new(T, Some(NOW), NOW)))
+        Self(Machine::new(7, 9, T, Ledger::new(T, Some(NOW), NOW)), NOW)
     }
 
     /// Handles an event; returns what is sent.
     fn handle(&mut self, event: Event) -> Vec<Ask> {
-        self.0.handle(NOW, event);
+        self.0.handle(self.1, event);
         let sent = self.0.actions().filter_map(|action| match action {
             Action::Send(ask) => Some(ask),
             _ => None,
@@ -29,7 +32,7 @@ impl Session {
     }
 
     fn answer(&mut self, ask: &Ask, outcome: Outcome) -> Vec<Ask> {
-        self.handle(Event::Answer { ask: ask.clone(), sent: NOW, is_stale: false, outcome })
+        self.handle(Event::Answer { ask: ask.clone(), sent: self.1, is_stale: false, outcome })
     }
 
     /// A hold of a writer; returns its name.

@@ -1,0 +1,421 @@
+//! A unit for each rule that no case and no history of the world breaks. `world/rules` leaves them out, one at a time.
+
+use std::sync::Arc;
+
+use crate::machine::tests::{NOW, Session, T, WRITER, created};
+use crate::machine::{
+    Action, Admission, Armed, Ask, Change, Connection, Counted, End, Event, HoldState, Identity, Kind, Loss, Name,
+    Op, Outcome, Path, Place, Position, Spec, Stage, Timer, Trust, Watch,
+};
+
+const FIRST: Op = WRITER;
+const SECOND: Op = 2;
+
+/// A node of another session.
+fn stranger(number: i32) -> Name {
+    Name { number, guid: 4, kind: Kind::Lock }
+}
+
+fn listing(names: &[Name]) -> Outcome {
+    Outcome::Names { names: names.into(), strangers: 0, is_empty: true }
+}
+
+/// The first of these requests that is as wanted.
+fn one(sent: &[Ask], is_wanted: impl Fn(&Ask) -> bool) -> Ask {
+    sent.iter().find(|ask| is_wanted(ask)).unwrap_or_else(|| panic!("{sent:?}")).clone()
+}
+
+fn list(sent: &[Ask]) -> Ask {
+    one(sent, |ask| matches!(ask, Ask::List { .. }))
+}
+
+fn identify(sent: &[Ask]) -> Ask {
+    one(sent, |ask| matches!(ask, Ask::Identify { .. }))
+}
+
+impl Session {
+    fn acquire(&mut self, op: Op, queues: &[(Path, Kind)], admission: Admission, waits: bool) -> Vec<Ask> {
+        let spec = Spec { queues: queues.into(), admission, waits, may_count: true };
+        self.handle(Event::Acquire { op, spec: Arc::new(spec) })
+    }
+
+    /// An acquisition whose node is created. Returns the node, and what it has sent behind the create.
+    fn enter(&mut self, op: Op, kind: Kind, number: i32) -> (Name, Vec<Ask>) {
+        let mut sent = self.acquire(op, &[(0, kind)], Admission::First, true);
+        let create = sent.remove(0);
+        let Ask::Create { guid, .. } = create else { panic!("{create:?}") };
+        let name = Name { number, guid, kind };
+        sent.extend(self.answer(&create, created(name, Some(7))));
+        (name, sent)
+    }
+
+    fn answer_late(&mut self, ask: &Ask, outcome: Outcome) -> Vec<Ask> {
+        self.handle(Event::Answer { ask: ask.clone(), sent: self.1, is_stale: true, outcome })
+    }
+
+    fn reconnect(&mut self) -> Vec<Ask> {
+        self.handle(Event::Connection(Connection::Down));
+        self.handle(Event::Connection(Connection::Up))
+    }
+
+    fn fire(&mut self, watch: Watch) -> Vec<Ask> {
+        self.handle(Event::Fired { watch, is_deleted: true })
+    }
+
+    /// A mutex that is first by a listing of long ago. Returns the request by which a quorum confirms it.
+    fn prove(&mut self) -> Ask {
+        let (own, sent) = self.enter(FIRST, Kind::Lock, 3);
+        let (ask, outcome) = (list(&sent), listing(&[own]));
+        self.1 = NOW.plus(T / 4);
+        let sent = self.handle(Event::Answer { ask, sent: NOW, is_stale: false, outcome });
+        one(&sent, |ask| matches!(ask, Ask::Prove { .. }))
+    }
+
+    /// A writer that holds, with the reader that it is to become, and the request for that.
+    fn start_downgrade(&mut self) -> (Name, Name, Ask) {
+        let writer = self.hold();
+        let sent = self.handle(Event::Downgrade(FIRST));
+        let Ask::Replace { guid, .. } = sent[0] else { panic!("{sent:?}") };
+        (writer, writer.reader(guid), sent[0].clone())
+    }
+
+    /// The request of a downgrade is lost with the connection. Returns what is sent over the next, and the second attempt.
+    fn lose_downgrade(&mut self, replace: &Ask) -> (Vec<Ask>, Ask) {
+        self.handle(Event::Connection(Connection::Down));
+        self.answer(replace, Outcome::Unknown);
+        let sent = self.handle(Event::Connection(Connection::Up));
+        let again = one(&sent, |ask| matches!(ask, Ask::Replace { .. }));
+        (sent, again)
+    }
+
+    fn stage_of(&self, op: Op) -> Stage {
+        self.0.op(op).expect("it is there").stage
+    }
+
+    fn position(&self, op: Op) -> Position {
+        self.0.op(op).expect("it is there").queues[0].position
+    }
+}
+
+/// It may show that the path has no data, and somebody has written some since.
+#[test]
+fn listing_over_another_connection_is_not_judged() {
+    let mut session = Session::new();
+    let (own, sent) = session.enter(FIRST, Kind::Lock, 3);
+    session.reconnect();
+    session.answer_late(&list(&sent), listing(&[own]));
+    assert!(!session.0.rows[&0].is_empty, "a create would write the data of the path");
+    assert_eq!(session.position(FIRST), Position::Unknown);
+}
+
+/// It may have fired since.
+#[test]
+fn watch_on_a_path_that_came_over_another_connection_is_not_counted_on() {
+    let mut session = Session::new();
+    let admission = Admission::Room { limit: 1, turn: None };
+    let sent = session.acquire(FIRST, &[(0, Kind::Lease)], admission, true);
+    let Ask::Create { guid, .. } = sent[0] else { panic!("{sent:?}") };
+    let own = Name { number: 3, guid, kind: Kind::Lease };
+    let names = [Name { kind: Kind::Lease, ..stranger(1) }, own];
+    session.answer(&sent[0], created(own, Some(7)));
+    let watching = session.answer(&sent[1], listing(&names));
+    assert_eq!(watching, [Ask::List { op: FIRST, path: 0, watches: true }]);
+    session.reconnect();
+    session.answer_late(&watching[0], listing(&names));
+    assert_eq!(session.0.rows[&0].watch, Armed::No);
+}
+
+/// The next node of that acquisition is behind theirs.
+#[test]
+fn those_that_follow_the_node_of_a_lost_create_look() {
+    let mut session = Session::new();
+    let sent = session.acquire(FIRST, &[(0, Kind::Lock)], Admission::First, true);
+    let Ask::Create { guid, .. } = sent[0] else { panic!("{sent:?}") };
+    let (own, _) = session.enter(SECOND, Kind::Lock, 2);
+    let next = session.answer(&sent[1], Outcome::NoNode);
+    session.answer(&list(&next), listing(&[Name { number: 1, guid, kind: Kind::Lock }, own]));
+    assert_eq!(session.position(SECOND), Position::Following(FIRST));
+    session.handle(Event::Connection(Connection::Down));
+    session.answer(&sent[0], Outcome::Unknown);
+    assert_eq!(session.position(SECOND), Position::Unknown);
+}
+
+#[test]
+fn permits_granted_by_count_overtake_no_turn() {
+    for (turns, stage) in [(0, Stage::Held), (1, Stage::Over(End::Contended))] {
+        let mut session = Session::new();
+        for path in [0, 1] {
+            session.0.rows.entry(path).or_default().is_empty = true;
+        }
+        let admission = Admission::Room { limit: 3, turn: Some(1) };
+        let sent = session.acquire(FIRST, &[(0, Kind::Lease)], admission, false);
+        let [create @ Ask::Create { guid, counts: true, .. }] = sent.as_slice() else { panic!("{sent:?}") };
+        let names = [Name { number: 3, guid: *guid, kind: Kind::Lease }].into();
+        let counted = Some(Counted { others: 0, turns });
+        session.answer(create, Outcome::Created { names, czxid: 5, owner: Some(7), counted });
+        assert_eq!(session.stage_of(FIRST), stage);
+    }
+}
+
+#[test]
+fn caller_that_does_not_queue_looks_before_it_writes() {
+    let mut session = Session::new();
+    let sent = session.acquire(FIRST, &[(0, Kind::Lock)], Admission::First, false);
+    assert!(matches!(sent.as_slice(), [Ask::List { .. }]), "{sent:?}");
+    session.answer(&sent[0], listing(&[stranger(1)]));
+    assert_eq!(session.stage_of(FIRST), Stage::Over(End::Contended));
+}
+
+/// Somebody may have deleted the node since it was listed.
+#[test]
+fn grant_by_a_listing_is_recent() {
+    for (late, holds) in [(0, true), (T / 4, false)] {
+        let mut session = Session::new();
+        let (own, sent) = session.enter(FIRST, Kind::Lock, 3);
+        let (ask, outcome) = (list(&sent), listing(&[own]));
+        session.1 = NOW.plus(late);
+        session.handle(Event::Answer { ask, sent: NOW, is_stale: false, outcome });
+        assert_eq!(session.stage_of(FIRST) == Stage::Held, holds);
+    }
+}
+
+/// Somebody may have deleted the node between the two.
+#[test]
+fn proof_is_of_this_connection() {
+    let mut session = Session::new();
+    let proof = session.prove();
+    session.reconnect();
+    session.answer_late(&proof, Outcome::Done);
+    assert!(matches!(session.stage_of(FIRST), Stage::Queuing(Place::Proving { .. })));
+}
+
+#[test]
+fn sign_that_a_node_is_gone_stops_a_proof() {
+    let mut session = Session::new();
+    let proof = session.prove();
+    let Ask::Prove { nodes, .. } = &proof else { panic!("{proof:?}") };
+    session.fire(Watch::Own(FIRST, 0, nodes[0].1));
+    session.answer(&proof, Outcome::Done);
+    assert_ne!(session.stage_of(FIRST), Stage::Held, "it was asked before the deletion");
+}
+
+#[test]
+fn abandoned_nodes_are_no_predecessors() {
+    let mut session = Session::new();
+    let (own, sent) = session.enter(FIRST, Kind::Lock, 3);
+    let abandoned = Name { number: 1, guid: session.0.guid(SECOND), kind: Kind::Lock };
+    let sent = session.answer(&list(&sent), listing(&[abandoned, own]));
+    assert_eq!(session.stage_of(FIRST), Stage::Held);
+    assert!(matches!(sent.as_slice(), [Ask::Delete { .. }]), "{sent:?}");
+}
+
+/// Nodes of one session go together, in no order, when it ends.
+#[test]
+fn turn_by_deletion_is_of_another_session() {
+    for (owner, holds) in [(8, true), (7, false)] {
+        let mut session = Session::new();
+        let (own, sent) = session.enter(FIRST, Kind::Lock, 3);
+        let watches = session.answer(&list(&sent), listing(&[stranger(1), own]));
+        assert_eq!(watches.len(), 2, "on the predecessor, and on its own node: {watches:?}");
+        watches.iter().for_each(|ask| drop(session.answer(ask, Outcome::Stat { owner })));
+        let sent = session.fire(Watch::Predecessor(FIRST, 0, stranger(1)));
+        assert_eq!((session.stage_of(FIRST) == Stage::Held, sent.is_empty()), (holds, holds), "{sent:?}");
+    }
+}
+
+/// The delete is not sent, and nothing is heard of the follower's node.
+#[test]
+fn hand_over_needs_a_connection() {
+    for (is_up, stage) in [(true, Stage::Held), (false, Stage::Queuing(Place::Waiting))] {
+        let mut session = Session::new();
+        let holder = session.hold();
+        let (own, sent) = session.enter(SECOND, Kind::Write, 4);
+        let watches = session.answer(&list(&sent), listing(&[holder, own]));
+        let own = one(&watches, |ask| matches!(ask, Ask::WatchOwn { op: SECOND, .. }));
+        session.answer(&own, Outcome::Stat { owner: 7 });
+        if !is_up {
+            session.handle(Event::Connection(Connection::Down));
+        }
+        session.handle(Event::Release(FIRST));
+        assert_eq!(session.stage_of(SECOND), stage);
+    }
+}
+
+/// Its state was a loss before.
+#[test]
+fn release_without_trust_is_a_loss() {
+    let mut session = Session::new();
+    session.hold();
+    session.1 = NOW.plus(T);
+    session.handle(Event::Release(FIRST));
+    assert_eq!(session.stage_of(FIRST), Stage::Over(End::Lost(Loss::Expired)));
+}
+
+#[test]
+fn release_ends_with_its_last_node() {
+    let mut session = Session::new();
+    let sent = session.acquire(FIRST, &[(0, Kind::Lock), (1, Kind::Lock)], Admission::First, true);
+    let Ask::Create { guid, .. } = sent[0] else { panic!("{sent:?}") };
+    let own = Name { number: 3, guid, kind: Kind::Lock };
+    let names = [own, Name { guid: guid + 1, ..own }];
+    let outcome = Outcome::Created { names: names.into(), czxid: 5, owner: Some(7), counted: None };
+    session.answer(&sent[0], outcome);
+    session.answer(&sent[1], listing(&names[..1]));
+    let sent = session.answer(&sent[2], listing(&names[1..]));
+    session.answer(&one(&sent, |ask| matches!(ask, Ask::Prove { .. })), Outcome::Done);
+    assert_eq!(session.stage_of(FIRST), Stage::Held);
+    let together = session.handle(Event::Release(FIRST));
+    let one_by_one = session.answer(&together[0], Outcome::Refused);
+    let [first, second] = one_by_one.as_slice() else { panic!("{one_by_one:?}") };
+    session.answer(first, Outcome::Done);
+    assert_eq!(session.stage_of(FIRST), Stage::Releasing);
+    session.answer(second, Outcome::Done);
+    assert_eq!(session.stage_of(FIRST), Stage::Over(End::Released));
+}
+
+/// Trust that comes back brings no hold back.
+#[test]
+fn end_of_trust_ends_holds() {
+    let mut session = Session::new();
+    session.hold();
+    session.1 = NOW.plus(T);
+    session.handle(Event::Timer(Timer::TrustEnds));
+    assert_eq!(session.stage_of(FIRST), Stage::Over(End::Lost(Loss::Expired)));
+}
+
+#[test]
+fn state_of_a_hold_is_computed() {
+    let mut session = Session::new();
+    session.hold();
+    assert_eq!(session.0.state(NOW.plus(T), FIRST), Some(HoldState::Lost(Loss::Expired)), "no timer has fired");
+}
+
+/// Whether an answer in the middle of the timeout renews trust. `before`: what happens to the connection first.
+fn renews(ask: Ask, before: impl Fn(&mut Session), is_stale: bool, outcome: Outcome) -> bool {
+    let mut session = Session::new();
+    session.hold();
+    // The process is seen to run.
+    for step in 1..=38 {
+        session.1 = NOW.plus(T / 64 * step);
+        session.0.trust.awake(session.1);
+    }
+    before(&mut session);
+    let until = session.0.trust.until();
+    session.handle(Event::Answer { ask, sent: session.1, is_stale, outcome });
+    session.0.trust.until() > until
+}
+
+#[test]
+fn answer_over_another_connection_is_no_proof() {
+    assert!(renews(Ask::Check, |_| (), false, Outcome::Done));
+    assert!(!renews(Ask::Check, |_| (), true, Outcome::Done));
+}
+
+/// One server may refuse it.
+#[test]
+fn refused_write_is_no_proof() {
+    for outcome in [Outcome::Refused, Outcome::NoNode, Outcome::Odd, Outcome::DataRefused] {
+        assert!(!renews(Ask::Check, |_| (), false, outcome));
+    }
+}
+
+#[test]
+fn read_is_no_proof() {
+    assert!(!renews(Ask::Read, |_| (), false, Outcome::Done));
+}
+
+#[test]
+fn no_answer_is_a_proof_before_the_connection_is_known_to_be_ours() {
+    let unknown = |session: &mut Session| drop(session.reconnect());
+    assert!(!renews(Ask::Check, unknown, false, Outcome::Done));
+    let known = |session: &mut Session| {
+        let sent = session.reconnect();
+        session.answer(&identify(&sent), Outcome::Done);
+    };
+    assert!(renews(Ask::Check, known, false, Outcome::Done));
+}
+
+#[test]
+fn connection_that_another_session_answers_ends_the_session() {
+    let mut session = Session::new();
+    session.hold();
+    let ask = identify(&session.reconnect());
+    session.0.handle(NOW, Event::Answer { ask, sent: NOW, is_stale: false, outcome: Outcome::Stranger });
+    assert!(session.0.actions().any(|action| action == Action::Replace));
+    assert_eq!(session.stage_of(FIRST), Stage::Over(End::Lost(Loss::Expired)));
+}
+
+#[test]
+fn lost_question_whose_connection_it_is_is_asked_again() {
+    let mut session = Session::new();
+    session.hold();
+    let ask = identify(&session.reconnect());
+    session.answer(&ask, Outcome::Unknown);
+    assert_eq!(identify(&session.handle(Event::Timer(Timer::Resume))), ask);
+    assert_ne!(session.0.identity, Identity::Known);
+}
+
+#[test]
+fn downgrade_finds_the_reader_of_its_first_attempt() {
+    let mut session = Session::new();
+    let (_, reader, lost) = session.start_downgrade();
+    let (_, again) = session.lose_downgrade(&lost);
+    session.answer(&again, Outcome::Exists);
+    assert_eq!(session.stage_of(FIRST), Stage::Held);
+    assert_eq!(session.0.op(FIRST).expect("it is there").queues[0].name, Some(reader));
+}
+
+#[test]
+fn reader_of_a_lost_downgrade_is_looked_for() {
+    let mut session = Session::new();
+    let (_, reader, lost) = session.start_downgrade();
+    let (sent, again) = session.lose_downgrade(&lost);
+    // It is found while it is still wanted.
+    session.answer(&list(&sent), listing(&[reader]));
+    session.handle(Event::Limit(FIRST));
+    session.answer(&again, Outcome::Refused);
+    let sent = session.handle(Event::Timer(Timer::Resume));
+    let sent = session.answer(&list(&sent), listing(&[reader]));
+    assert_eq!(sent, [Ask::Delete { op: FIRST, nodes: [(0, reader)].into() }]);
+}
+
+#[test]
+fn deletion_of_the_writer_by_its_downgrade_is_no_loss() {
+    let mut session = Session::new();
+    let (writer, reader, replace) = session.start_downgrade();
+    session.handle(Event::Attend(FIRST)).iter().for_each(|ask| {
+        session.answer(ask, Outcome::Stat { owner: 7 });
+    });
+    session.fire(Watch::Own(FIRST, 0, writer));
+    assert_eq!(session.stage_of(FIRST), Stage::Held);
+    session.answer(&replace, created(reader, Some(7)));
+    assert_eq!(session.0.state(NOW, FIRST), Some(HoldState::Held));
+    assert_eq!(session.0.op(FIRST).expect("it is there").change, Change::None);
+}
+
+/// The writer in it is the reader of now, and no node that nobody wants.
+#[test]
+fn listing_from_before_a_downgrade_shows_its_reader() {
+    let mut session = Session::new();
+    let (writer, reader, replace) = session.start_downgrade();
+    let (next, sent) = session.enter(SECOND, Kind::Write, 4);
+    session.answer(&replace, created(reader, Some(7)));
+    session.answer(&list(&sent), listing(&[writer, next]));
+    assert_eq!(session.position(SECOND), Position::Following(FIRST));
+}
+
+/// The answer of the downgrade decides what becomes of it, and the release ends with it.
+#[test]
+fn reader_of_a_downgrade_under_way_is_not_abandoned() {
+    let mut session = Session::new();
+    let (_, reader, replace) = session.start_downgrade();
+    let (next, sent) = session.enter(SECOND, Kind::Write, 4);
+    let writer = one(&session.handle(Event::Release(FIRST)), |ask| matches!(ask, Ask::Delete { .. }));
+    session.answer(&list(&sent), listing(&[reader, next]));
+    let delete = session.answer(&replace, created(reader, Some(7)));
+    assert_eq!(delete, [Ask::Delete { op: FIRST, nodes: [(0, reader)].into() }]);
+    session.answer(&writer, Outcome::NoNode);
+    assert_eq!(session.stage_of(FIRST), Stage::Releasing, "the reader is there");
+    session.answer(&delete[0], Outcome::Done);
+    assert_eq!(session.stage_of(FIRST), Stage::Over(End::Released));
+}
