@@ -32,12 +32,35 @@ pub(crate) enum Admitted {
 impl Draft {
     /// The bytes of the paths of the nodes, as the servers count them.
     pub(super) fn node_bytes(&self, root_bytes: usize) -> usize {
-        self.queues.iter().map(|(path, _)| root_bytes + names::longest(path.as_str())).sum()
+        self.lengths().map(|bytes| root_bytes + bytes).sum()
     }
-    /// The bytes of the longest path of a node, without the sign of a number.
+
+    /// The bytes of the longest path of a node.
     pub(super) fn longest_node(&self) -> usize {
-        let node =
-            |(path, kind): &(LockPath, Kind)| names::prefix(path.as_str(), 0, *kind).len() + "0123456789".len();
-        self.queues.iter().map(node).max().unwrap_or_default()
+        self.lengths().max().unwrap_or_default()
+    }
+
+    /// Without the sign of a number.
+    fn lengths(&self) -> impl Iterator<Item = usize> {
+        self.queues.iter().map(|(path, kind)| names::prefix(path.as_str(), 0, *kind).len() + "0123456789".len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Draft;
+    use crate::driver::names;
+    use crate::machine::{Kind, Name};
+    use crate::path::LockPath;
+
+    /// A session can be filled to the last node.
+    #[test]
+    fn room_is_taken_for_as_many_bytes_as_the_nodes_will_have() {
+        for kind in [Kind::Lock, Kind::Read, Kind::Write, Kind::Lease, Kind::Latch] {
+            let path = LockPath::new("/a/b").expect("a path");
+            let node = names::own("/a/b", Name { number: 7, guid: 1, kind });
+            let draft = Draft { queues: vec![(path, kind)], ..Draft::default() };
+            assert_eq!(draft.node_bytes(3), 3 + node.len());
+        }
     }
 }
