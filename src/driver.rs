@@ -9,6 +9,7 @@
 //! | `budget` | what a session may have of nodes and watches |
 //! | `wire` | how an ask becomes a request, and its answer an outcome |
 //! | `names` | the texts of names and paths |
+//! | `progress` | how many are ahead, for those that want to know |
 //! | `task` | the one task of a session |
 
 mod budget;

@@ -123,10 +123,9 @@
 //! # Runtimes
 //!
 //! The futures of this crate need a tokio runtime with timers (`enable_time` or `enable_all`). Elsewhere they may
-//! panic: [`Mutex::try_lock`], [`MutexGuard::release`] and [`Hold::lost`] always do, [`Mutex::lock`] does when it has
-//! to pause. A call that panics leaves no node behind: it is deleted in the background. No runtime is needed to create
-//! a lock, to call [`Hold::state`], to await [`Hold::revoke_requested`], or to drop a guard, a [`Waiting`] or a
-//! session.
+//! panic: [`Mutex::try_lock`] and [`Hold::lost`] always do. A call that panics leaves no node behind: it is deleted in
+//! the background. No runtime is needed to create a lock, to call [`Hold::state`], to await
+//! [`Hold::revoke_requested`], or to drop a guard, a [`Waiting`] or a session.
 //!
 //! # Sessions
 //!
@@ -172,6 +171,7 @@ mod hold;
 mod job;
 mod kept_node;
 mod lock;
+mod locked;
 mod machine;
 #[cfg(feature = "metrics")]
 pub mod metrics;

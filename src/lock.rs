@@ -205,7 +205,7 @@ impl Lock {
 
     /// Queues and waits for the grant; `None` if it timed out after it had a predecessor.
     pub(crate) async fn try_acquire_for(&self, limit: Duration) -> Result<Option<Hold>> {
-        let (progress, acquisition) = (Arc::new(Progress::new()), self.acquisition());
+        let (progress, acquisition) = (Arc::<Progress>::default(), self.acquisition());
         if limit.is_zero() {
             let tried = self.session.while_connected(self.try_in(&acquisition));
             return acquisition.run(tried, token).await;

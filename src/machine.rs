@@ -35,7 +35,7 @@ pub(crate) use crate::machine::downgrade::{Change, Replacement};
 pub(crate) use crate::machine::hold::HoldState;
 pub(crate) use crate::machine::identity::Identity;
 pub(crate) use crate::machine::look::Row;
-pub(crate) use crate::machine::name::{Kind, Listing, Name};
+pub(crate) use crate::machine::name::{Kind, Listing, Name, is_in_zone};
 pub(crate) use crate::machine::node::{Leaving, Node, Nodes};
 pub(crate) use crate::machine::queue::{Armed, Position, Queue};
 pub(crate) use crate::machine::session::Session;

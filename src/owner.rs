@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
@@ -11,6 +11,7 @@ use crate::driver::Progress;
 use crate::error::Result;
 use crate::hold::Hold;
 use crate::lock::Lock;
+use crate::locked::locked;
 use crate::path::LockPath;
 
 /// The owner of a held [`ReentrantMutex`](crate::ReentrantMutex). Clones are the same owner.
@@ -68,7 +69,7 @@ impl Owner {
     /// What the owner has of this lock; begins to acquire it if that is nothing.
     pub(crate) fn lock(&self, lock: &Lock, mode: Mode) -> Locking {
         let key = (lock.session.identity(), lock.path.clone());
-        let mut entries = entries(&self.0);
+        let mut entries = locked(&self.0);
         // What is over has no place here.
         entries.retain(|_, entry| match entry {
             Entry::Held(hold) => hold.strong_count() > 0,
@@ -83,7 +84,7 @@ impl Owner {
         if let Some(locking) = found {
             return locking;
         }
-        let progress = Arc::new(Progress::new());
+        let progress = Arc::<Progress>::default();
         let acquiring = acquire(lock.clone(), mode, progress.clone(), self.0.clone(), key.clone()).shared();
         if let Some(weak) = acquiring.downgrade() {
             entries.insert(key, Entry::Acquiring(weak, progress.clone()));
@@ -96,10 +97,6 @@ impl fmt::Debug for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Owner").finish_non_exhaustive()
     }
-}
-
-fn entries(register: &Register) -> MutexGuard<'_, HashMap<(usize, LockPath), Entry>> {
-    register.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Acquires the lock for all calls of one owner that wait for it, and enters the hold in its register.
@@ -117,7 +114,7 @@ fn acquire(
             Mode::Try => lock.try_without_limit().await,
         };
         let hold = hold.map(|hold| hold.map(Arc::new));
-        let mut entries = entries(&register);
+        let mut entries = locked(&register);
         match &hold {
             Ok(Some(hold)) => drop(entries.insert(key, Entry::Held(Arc::downgrade(hold)))),
             Ok(None) | Err(_) => drop(entries.remove(&key)),

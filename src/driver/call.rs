@@ -22,7 +22,7 @@ fn spec(draft: &Draft, state: &mut State, waits: bool) -> Spec {
             Admission::Room { limit: *limit, turn }
         }
     };
-    Spec { queues, admission, waits, may_count: draft.options.one_request() }
+    Spec { queues, admission, waits, may_count: draft.options.one_request(), is_turn: draft.is_turn }
 }
 
 /// How an acquisition or a release ended, and why, if it was refused.

@@ -5,7 +5,7 @@
 //!    while there is one, and else the driver.
 //! 3. Before anything else is handled, the state of the connection is. So an answer is never taken for one of a connection that it
 //!    did not come over.
-//! 4. Nobody is woken, and nobody else's code is called, under the lock: see [`Locked`].
+//! 4. Nobody is woken, and nobody else's code is called, under the lock: see [`Locked`]. Only metrics are counted under it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -14,7 +14,7 @@ use std::ops::{Deref, DerefMut};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::FutureExt;
@@ -29,6 +29,7 @@ use crate::driver::names::{self, Paths};
 use crate::driver::progress::Progress;
 use crate::driver::wire::{self, Answer, Answered};
 use crate::error::Error;
+use crate::locked::locked;
 use crate::machine::{
     Action, Ask, Connection, Event, HoldState, Ledger, Machine, Moment, Name, Op, Outcome, Path, Queue, Session,
     Stage, Timer, Watch,
@@ -201,7 +202,7 @@ impl Drop for Locked<'_> {
         self.state = None;
         let After { wakers, ready, placed, changed, seen, unwatched, is_driver, is_session } = after;
         if !ready.is_empty() {
-            self.core.ready().extend(ready);
+            locked(&self.core.ready).extend(ready);
             self.core.driver.notify_one();
         }
         placed.into_iter().for_each(|(progress, ahead)| progress.ahead(ahead));
@@ -330,9 +331,8 @@ impl Core {
         core
     }
 
-    /// A panic under the lock would be in code of this crate; what it left is as good as what it found.
     pub(crate) fn lock(&self) -> Locked<'_> {
-        Locked { core: self, state: Some(self.state.lock().unwrap_or_else(PoisonError::into_inner)) }
+        Locked { core: self, state: Some(locked(&self.state)) }
     }
 
     /// The state under its lock, with what has happened to the connection: right also for the first look after a pause.
@@ -342,12 +342,8 @@ impl Core {
         state
     }
 
-    fn ready(&self) -> MutexGuard<'_, Vec<Op>> {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn is_ready(&self, op: Op) {
-        self.ready().push(op);
+        locked(&self.ready).push(op);
         self.driver.notify_one();
     }
 
@@ -626,7 +622,7 @@ impl Core {
 
     /// Polls what nobody awaits. Returns whether there was anything.
     pub(super) fn poll_ready(self: &Arc<Self>) -> bool {
-        let ready = std::mem::take(&mut *self.ready());
+        let ready = std::mem::take(&mut *locked(&self.ready));
         let has_any = !ready.is_empty();
         for op in ready {
             self.poll(op, Reader::Driver);
@@ -635,7 +631,8 @@ impl Core {
         has_any
     }
 
-    /// Reads what is late, from now on: a caller may keep its call and not poll it, and others wait for its listing.
+    /// Reads what is late, and goes on to read it unless its caller comes back: others may wait for the listing of a call that is
+    /// kept and not polled.
     /// Returns whether there was anything.
     pub(super) fn poll_late(self: &Arc<Self>) -> bool {
         let state = self.lock();
@@ -668,8 +665,9 @@ impl Core {
             };
             state.timers.remove(&timer);
             if timer == Timer::SlowLook {
-                let State { paths, machine, .. } = &mut *state;
+                let State { paths, machine, refused, .. } = &mut *state;
                 paths.retain(machine);
+                refused.retain(|path, _| machine.rows.contains_key(path));
                 state.set(timer, now().plus(slow_look()));
             }
             self.handle(&mut state, Event::Timer(timer));

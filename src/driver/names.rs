@@ -2,11 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
+use crate::locked::locked;
 use crate::machine::{Admission, Kind, Ledger, Listing, Machine, Name, Op, Path};
 use crate::queue::order::{self, is_before_zero};
 
@@ -116,7 +117,7 @@ pub(super) struct Made {
 
 impl Notes {
     pub(super) fn lock(&self) -> MutexGuard<'_, Noted> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 }
 

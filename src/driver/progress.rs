@@ -7,10 +7,6 @@ use tokio::sync::watch;
 pub(crate) struct Progress(watch::Sender<Option<usize>>);
 
 impl Progress {
-    pub(crate) fn new() -> Self {
-        Self::default()
-    }
-
     /// Notes how many are ahead.
     pub(crate) fn ahead(&self, count: usize) {
         self.0.send_replace(Some(count));

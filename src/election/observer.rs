@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use futures_util::future::BoxFuture;
@@ -15,6 +15,7 @@ use crate::contender::Contender;
 use crate::driver::{Core, Room};
 use crate::error::{Error, Result};
 use crate::lock::Lock;
+use crate::locked::locked;
 use crate::queue::{Name, Queue};
 use crate::session::{Interrupt, Zk, found};
 
@@ -244,10 +245,6 @@ async fn fired(watch: OneshotWatcher, core: Arc<Core>) -> Result<(), Interrupt> 
             Err(Interrupt::SessionOver)
         }
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for Observer {

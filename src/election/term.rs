@@ -2,12 +2,13 @@
 //! of the present one.
 
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 
 use crate::error::Result;
 use crate::hold::HoldMonitor;
+use crate::locked::locked;
 
 /// One term of a leader: a [monitor](HoldMonitor) of the leadership that a [`Candidate`](crate::Candidate) keeps.
 ///
@@ -88,16 +89,12 @@ pub(crate) struct CurrentTerm(Arc<Mutex<Option<HoldMonitor>>>);
 
 impl CurrentTerm {
     pub(crate) fn begin(&self, term: HoldMonitor) {
-        *self.last() = Some(term);
+        *locked(&self.0) = Some(term);
     }
 
     /// A view of the term, unless it has ended.
     pub(crate) fn monitor(&self) -> Option<HoldMonitor> {
-        let term = self.last().clone();
+        let term = locked(&self.0).clone();
         term.filter(|term| term.state().ended().is_none())
-    }
-
-    fn last(&self) -> MutexGuard<'_, Option<HoldMonitor>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Owns [`Waiting`]: a waiter in the queue, to be awaited for the guard; and [`Progress`], how many are ahead.
+//! Owns [`Waiting`]: a waiter in the queue, to be awaited for the guard.
 
 use std::fmt;
 use std::future::Future;
@@ -54,7 +54,7 @@ pub struct Waiting<G> {
 impl<G> Waiting<G> {
     /// Takes a place in the queue of `lock`; comes back when it is known.
     pub(crate) async fn enqueue(lock: Lock, guard: impl Fn(Hold) -> G + Send + Sync + 'static) -> Result<Self> {
-        let progress = Arc::new(Progress::new());
+        let progress = Arc::<Progress>::default();
         let mut queued = queued(lock.clone(), progress.clone()).boxed();
         let place = tokio::select! {
             biased;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::machine::{
-    Armed, Aside, Ask, Change, Kind, Machine, Moment, Node, Op, Path, Position, Queue, Session, Trust,
+    Armed, Aside, Ask, Change, Kind, Machine, Moment, Node, Op, Path, Position, Queue, Row, Session, Trust,
 };
 
 /// What a caller asks for.
@@ -16,6 +16,8 @@ pub(crate) struct Spec {
     pub(crate) waits: bool,
     /// Its create may write the empty data of the paths, to count their children.
     pub(crate) may_count: bool,
+    /// It is held by a caller that waits for permits.
+    pub(crate) is_turn: bool,
 }
 
 /// When an acquisition holds.
@@ -222,7 +224,7 @@ impl<T: Trust> Machine<T> {
             return;
         }
         let row = |path: &Path| self.rows.get(path);
-        let is_empty = |path| row(path).is_some_and(crate::machine::Row::may_count);
+        let is_empty = |path| row(path).is_some_and(Row::may_count);
         let turn = match one.spec.admission {
             Admission::Room { turn, .. } => turn,
             Admission::First => None,
@@ -234,7 +236,7 @@ impl<T: Trust> Machine<T> {
         }
         let guid = self.guid(op) | u128::from(one.attempt) << 16;
         let Some(one) = self.ops.get_mut(&op) else { return };
-        one.attempt += 1;
+        one.attempt = one.attempt.wrapping_add(1);
         one.node = Node::Sending { guid };
         one.forget_positions();
         let spec = Arc::clone(&one.spec);
@@ -295,7 +297,7 @@ impl<T: Trust> Machine<T> {
             self.put(op, at, Position::Unknown);
         }
         let Some(one) = self.ops.get_mut(&op) else { return };
-        let node = std::mem::replace(&mut one.node, Node::Gone);
+        let node = std::mem::replace(&mut one.node, Node::None);
         if node == Node::There {
             let nodes = one.nodes();
             self.delete(&nodes, releases);

@@ -66,7 +66,7 @@ impl<T: Trust> Machine<T> {
         };
         if let Some(one) = self.ops.get_mut(&op).filter(holds) {
             one.change = Change::Wanted { guid: base | u128::from(one.attempt) << 16, is_again: false };
-            one.attempt += 1;
+            one.attempt = one.attempt.wrapping_add(1);
             self.resume_downgrade(op);
         }
     }
@@ -108,9 +108,10 @@ impl<T: Trust> Machine<T> {
                 one.change = Change::None;
                 self.finish(now, op, End::Lost(Loss::Deleted));
             }
-            // An earlier attempt may have been done: then the writer is gone, and a quorum has to show that.
-            _ if is_again => {
+            // It may have been done, or an earlier attempt: then the writer is gone, and a quorum has to show that.
+            _ if is_again || *outcome == Outcome::Odd => {
                 one.change = Change::Refused;
+                self.doubt_later(now, path);
                 self.prove(now, op, false);
                 self.wake(op);
             }
@@ -134,7 +135,7 @@ impl<T: Trust> Machine<T> {
                 let releases = leaving.is_some_and(|leaving| std::mem::take(&mut leaving.releases));
                 self.delete(&[(path, writer.reader(guid))].into(), releases);
             }
-            Outcome::Unknown => {
+            Outcome::Unknown | Outcome::Odd => {
                 if let Some(leaving) = leaving {
                     leaving.is_again = true;
                 }
@@ -156,7 +157,7 @@ impl<T: Trust> Machine<T> {
     fn downgraded(&mut self, op: Op, writer: Name, guid: u128, czxid: i64) {
         let Some(one) = self.ops.get_mut(&op) else { return };
         // The hold keeps its token.
-        (one.change, one.czxid) = (Change::None, Aside(czxid));
+        (one.change, one.czxid, one.is_missed) = (Change::None, Aside(czxid), false);
         if let Some(queue) = one.queues.first_mut() {
             (queue.name, queue.was) = (Some(writer.reader(guid)), Some(writer));
             (queue.kind, queue.own) = (Kind::Read, Armed::No);

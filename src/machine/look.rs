@@ -233,7 +233,7 @@ impl<T: Trust> Machine<T> {
 
     /// Takes the watch on a path back when nobody waits for room there any more.
     pub(crate) fn unwatch_path(&mut self, path: Path) {
-        let waits = |one: &crate::machine::Acquisition| {
+        let waits = |one: &Acquisition| {
             one.queues.iter().any(|queue| queue.path == path && queue.position == Position::Full)
         };
         let Some(row) = self.rows.get_mut(&path).filter(|row| row.watch == Armed::Set) else { return };

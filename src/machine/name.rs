@@ -55,6 +55,16 @@ impl Name {
     pub(crate) fn reader(self, guid: u128) -> Self {
         Self { guid, kind: Kind::Read, ..self }
     }
+
+    #[must_use]
+    pub(crate) fn is_in_zone(self) -> bool {
+        is_in_zone(self.number)
+    }
+}
+
+/// Whether the number alone does not show the order: the counter has come to its end.
+pub(crate) fn is_in_zone(number: i32) -> bool {
+    number == i32::MAX || number < 0
 }
 
 impl fmt::Debug for Name {

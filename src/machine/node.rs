@@ -10,14 +10,12 @@ use crate::machine::{
 /// The nodes of an acquisition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Node {
-    /// Nothing was sent, or what was sent was lost.
+    /// Nothing was sent, or what was sent was lost, or it is left to be deleted.
     None,
     /// `guid`: of the first.
     Sending { guid: u128 },
     /// Each queue has its name.
     There,
-    /// Deleted, or left to be deleted.
-    Gone,
 }
 
 /// Nodes that one transaction is about.
@@ -39,12 +37,6 @@ impl Name {
     /// The acquisition that created it, if it is a node of this session.
     pub(crate) fn guid_op(self) -> Op {
         (self.guid >> 32) as Op
-    }
-
-    /// Whether the number alone does not show the order: the counter has come to its end.
-    #[must_use]
-    pub(crate) fn is_in_zone(self) -> bool {
-        self.number == i32::MAX || self.number < 0
     }
 }
 
@@ -68,7 +60,7 @@ impl<T: Trust> Machine<T> {
             Node::There => {
                 one.queues.iter().any(|queue| queue.is_named(path, name)) || one.change.guid() == Some(name.guid)
             }
-            Node::None | Node::Gone => false,
+            Node::None => false,
         };
         (self.is_ours(name) && self.ops.get(&op).is_some_and(is_own)).then_some(op)
     }
@@ -98,7 +90,7 @@ impl<T: Trust> Machine<T> {
         };
         for (path, _) in &spec.queues {
             let row = self.create_answered(*path);
-            if let Some(granted) = granted {
+            if let Some(granted) = granted.filter(|_| is_fresh) {
                 // The transaction has written the data, or made the path.
                 (row.is_empty, row.is_contended) = (true, !granted);
             }

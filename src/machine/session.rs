@@ -2,8 +2,8 @@
 
 use crate::machine::look::PAUSE;
 use crate::machine::{
-    Action, Change, Connection, End, Identity, Loss, Machine, Moment, Node, Op, Path, Place, Position, Stage,
-    Timer, Trust,
+    Acquisition, Action, Change, Connection, End, Identity, Loss, Machine, Moment, Node, Op, Path, Place,
+    Position, Row, Stage, Timer, Trust,
 };
 
 /// The life of a session.
@@ -28,8 +28,11 @@ impl<T: Trust> Machine<T> {
                 self.ops.values_mut().filter(|one| one.stage == Stage::Held).for_each(|one| one.age = 2);
                 for queue in self.ops.values_mut().flat_map(|one| &mut one.queues) {
                     // The order of events after a reconnect is not that of the log, so what was listed before is of no use for a turn.
-                    if let Position::Watching { is_only, .. } = &mut queue.position {
-                        *is_only = false;
+                    match &mut queue.position {
+                        Position::Watching { is_only, .. } => *is_only = false,
+                        // So is an answer that shows its own node.
+                        position @ Position::HandedOver => *position = Position::Unknown,
+                        _ => {}
                     }
                 }
                 // Somebody may write data to a path meanwhile.
@@ -133,11 +136,12 @@ impl<T: Trust> Machine<T> {
     }
 
     fn end_waiters(&mut self, now: Moment, end: End) {
-        for op in self.ops.keys().copied().collect::<Vec<Op>>() {
-            if matches!(self.stage(op), Some(Stage::Queuing(_))) {
-                self.finish(now, op, end);
-            }
-        }
+        let waits = |one: &Acquisition| match one.stage {
+            Stage::Queuing(_) => true,
+            stage => stage == Stage::Held && one.spec.is_turn,
+        };
+        let ops: Vec<Op> = self.ops.iter().filter(|(_, one)| waits(one)).map(|(op, _)| *op).collect();
+        ops.into_iter().for_each(|op| self.finish(now, op, end));
     }
 
     /// Holds are lost and waiters leave. When nothing is left the session ends.
@@ -158,7 +162,7 @@ impl<T: Trust> Machine<T> {
     /// Whether all nodes of the session are certainly gone.
     #[must_use]
     pub(crate) fn is_clean(&self) -> bool {
-        self.leaving.is_empty() && self.rows.values().all(crate::machine::Row::is_clean)
+        self.leaving.is_empty() && self.rows.values().all(Row::is_clean)
     }
 
     pub(crate) fn end_if_done(&mut self, now: Moment) {

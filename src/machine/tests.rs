@@ -37,8 +37,13 @@ impl Session {
 
     /// A hold of a writer; returns its name.
     fn hold(&mut self) -> Name {
-        let spec =
-            Spec { queues: vec![(0, Kind::Write)], admission: Admission::First, waits: true, may_count: true };
+        let spec = Spec {
+            queues: vec![(0, Kind::Write)],
+            admission: Admission::First,
+            waits: true,
+            may_count: true,
+            is_turn: false,
+        };
         let sent = self.handle(Event::Acquire { op: WRITER, spec: Arc::new(spec) });
         let [create @ Ask::Create { guid, .. }, list @ Ask::List { .. }] = sent.as_slice() else {
             panic!("{sent:?}")
@@ -74,7 +79,13 @@ fn second_call_of_a_downgrade_joins_the_first() {
 #[test]
 fn create_that_another_session_owns_ends_the_session_and_no_more() {
     let mut session = Session::new();
-    let spec = Spec { queues: vec![(0, Kind::Lock)], admission: Admission::First, waits: true, may_count: true };
+    let spec = Spec {
+        queues: vec![(0, Kind::Lock)],
+        admission: Admission::First,
+        waits: true,
+        may_count: true,
+        is_turn: false,
+    };
     let sent = session.handle(Event::Acquire { op: WRITER, spec: Arc::new(spec) });
     session.answer(&sent[0], created(Name { number: 0, guid: 1, kind: Kind::Lock }, Some(8)));
     assert!(!session.0.is_up, "the session counts as over");
@@ -168,7 +179,13 @@ fn end_of_a_session_that_was_not_closed_by_its_servers_is_not_clean() {
 #[test]
 fn event_that_is_no_deletion_gives_no_turn() {
     let mut session = Session::new();
-    let spec = Spec { queues: vec![(0, Kind::Lock)], admission: Admission::First, waits: true, may_count: true };
+    let spec = Spec {
+        queues: vec![(0, Kind::Lock)],
+        admission: Admission::First,
+        waits: true,
+        may_count: true,
+        is_turn: false,
+    };
     let sent = session.handle(Event::Acquire { op: WRITER, spec: Arc::new(spec) });
     let Ask::Create { guid, .. } = sent[0] else { panic!("{sent:?}") };
     let (ahead, own) = (Name { number: 1, guid: 4, kind: Kind::Lock }, Name { number: 2, guid, kind: Kind::Lock });
@@ -190,7 +207,7 @@ fn waiter_in_several_queues_is_placed_when_it_is_in_all() {
     for last in [0, 2] {
         let mut session = Session::new();
         let queues = vec![(0, kind), (1, kind)];
-        let spec = Spec { queues, admission: Admission::First, waits: true, may_count: true };
+        let spec = Spec { queues, admission: Admission::First, waits: true, may_count: true, is_turn: false };
         let sent = session.handle(Event::Acquire { op: WRITER, spec: Arc::new(spec) });
         let Ask::Create { guid, .. } = sent[0] else { panic!("{sent:?}") };
         let own = Name { number: 9, guid, kind };
@@ -214,7 +231,13 @@ fn waiter_in_several_queues_is_placed_when_it_is_in_all() {
 #[test]
 fn creates_that_cut_the_connection_wait_for_a_search_and_end() {
     let mut session = Session::new();
-    let spec = Spec { queues: vec![(0, Kind::Lock)], admission: Admission::First, waits: true, may_count: true };
+    let spec = Spec {
+        queues: vec![(0, Kind::Lock)],
+        admission: Admission::First,
+        waits: true,
+        may_count: true,
+        is_turn: false,
+    };
     let mut sent = session.handle(Event::Acquire { op: WRITER, spec: Arc::new(spec) });
     for lost in 1..=11 {
         let create = sent.iter().find(|ask| matches!(ask, Ask::Create { .. })).expect("a create").clone();
@@ -244,7 +267,13 @@ fn creates_that_cut_the_connection_wait_for_a_search_and_end() {
 #[test]
 fn create_whose_form_was_answered_before_is_sent_again_for_ever() {
     let mut session = Session::new();
-    let spec = Spec { queues: vec![(0, Kind::Lock)], admission: Admission::First, waits: true, may_count: true };
+    let spec = Spec {
+        queues: vec![(0, Kind::Lock)],
+        admission: Admission::First,
+        waits: true,
+        may_count: true,
+        is_turn: false,
+    };
     let mut sent = session.handle(Event::Acquire { op: WRITER, spec: Arc::new(spec) });
     for _ in 0..100 {
         if let Some(identify) = sent.iter().find(|ask| matches!(ask, Ask::Identify { .. })) {

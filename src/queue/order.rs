@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use crate::machine::{ContenderKind, Kind};
+use crate::machine::{ContenderKind, Kind, is_in_zone};
 
 /// The names under the path of a semaphore: of the queue of turns, and of the permits.
 pub(crate) const TURNS: &str = "locks";
@@ -120,11 +120,6 @@ fn key(number: i32, czxid: Option<i64>, is_mixed: bool) -> (i8, i32, Option<i64>
     }
     let side = if is_before_zero(number) { -1 } else { 1 };
     (if is_mixed { side } else { 0 }, 0, czxid)
-}
-
-/// Whether the number alone does not show the order.
-pub(crate) fn is_in_zone(number: i32) -> bool {
-    number == i32::MAX || number < 0
 }
 
 /// Whether the counter comes to 0 again before it comes to its end.

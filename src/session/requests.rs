@@ -135,7 +135,7 @@ impl Zk {
     where
         F: Future<Output = Result<T, ZkError>>,
     {
-        let mut lost = 0;
+        let (mut lost, mut throttled) = (0_u32, 0);
         loop {
             until(&self.core.changes, || self.is_connected().map(|is_up| is_up.then_some(())).transpose()).await?;
             telemetry::requested(name);
@@ -147,7 +147,7 @@ impl Zk {
                     self.core.found_orphaned();
                     return Err(Interrupt::SessionOver);
                 }
-                Err(ZkError::Throttled) if lost < MAX_LOST => lost += 1,
+                Err(ZkError::Throttled) if throttled < MAX_LOST => (lost, throttled) = (lost + 1, throttled + 1),
                 Err(error) if error != ZkError::Throttled && !is_refusal(&error) => lost += 1,
                 answer => return Ok(answer),
             }

@@ -7,7 +7,7 @@
 
 use std::fmt;
 use std::future::pending;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -17,6 +17,7 @@ use zookeeper_client::{Acl, Acls, Client, Connector, CreateMode, SessionInfo, St
 
 use crate::clock::now;
 use crate::error::{Error, HostFailure, Result, Unanswered, ZkError};
+use crate::locked::locked;
 use crate::machine::Moment;
 use crate::options::Options;
 use crate::session::times::Times;
@@ -200,7 +201,7 @@ impl Servers {
 
     /// For one session; fails if the connector or the hosts cannot be used.
     pub(super) fn checked(self) -> Result<Arc<Self>> {
-        self.lock_target().clone()?;
+        locked(&self.target).clone()?;
         Ok(Arc::new(self))
     }
 
@@ -222,11 +223,11 @@ impl Servers {
 
     /// Why the hosts did not answer at the latest attempt.
     pub(super) fn failures(&self) -> Vec<HostFailure> {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.failures).clone()
     }
 
     fn set_failures(&self, failures: Vec<HostFailure>) {
-        *self.failures.lock().unwrap_or_else(PoisonError::into_inner) = failures;
+        *locked(&self.failures) = failures;
     }
 
     /// Notes why all hosts are of no use.
@@ -240,22 +241,18 @@ impl Servers {
         self.set_failures(addresses::failures(&target.hosts, Times::of(target.session_timeout()).host()).await);
     }
 
-    fn lock_target(&self) -> MutexGuard<'_, Result<Option<Target>>> {
-        self.target.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn known(&self) -> Option<Target> {
-        self.lock_target().clone().ok().flatten()
+        locked(&self.target).clone().ok().flatten()
     }
 
     /// Where to connect to now.
     async fn target(&self) -> Result<Target> {
         let Some(question) = &self.question else {
-            return Ok(self.lock_target().clone()?.expect("servers that are not asked for are given"));
+            return Ok(locked(&self.target).clone()?.expect("servers that are not asked for are given"));
         };
         let (connector, hosts) = question().await.map_err(refusal_of)?;
         let target = Target::new(connector, &hosts)?;
-        *self.lock_target() = Ok(Some(target.clone()));
+        *locked(&self.target) = Ok(Some(target.clone()));
         Ok(target)
     }
 
@@ -372,8 +369,9 @@ impl Servers {
     /// Makes certain that the old session is gone.
     async fn bury(&self, target: &Target, old: &SessionInfo) -> Result<(), ZkError> {
         match target.connect(Some(old)).await {
-            // Without credentials there will be no new session either, and connecting reports it.
-            Err(ZkError::SessionExpired | ZkError::AuthFailed) => Ok(()),
+            Err(ZkError::SessionExpired) => Ok(()),
+            // The servers keep the old session, and refuse a new one as well.
+            Err(ZkError::AuthFailed) => Err(ZkError::AuthFailed),
             Err(error) => {
                 self.try_hosts(target).await;
                 Err(error)

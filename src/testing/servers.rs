@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
@@ -11,6 +11,7 @@ use crate::contender::Contender;
 use crate::error::{Error, HostFailure, Loss, Result, Unanswered};
 use crate::fencing_token::FencingToken;
 use crate::hold::{Ended, REVOKE, View};
+use crate::locked::locked;
 use crate::path::LockPath;
 use crate::queue::{Kind, Name};
 
@@ -332,8 +333,4 @@ pub(super) fn unavailable(after: Duration) -> Error {
     let hosts = "local servers".to_owned();
     let failures = vec![HostFailure { host: hosts.clone(), reason: "disconnected by the test".to_owned() }];
     Error::Unavailable { hosts, after, why: Unanswered::Servers, failures }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -13,7 +13,7 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::Registry;
 use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{
-    Election, Error, HoldState, Loss, Mutex, Owner, ReentrantMutex, Result, Session, Standing,
+    Election, Error, HoldState, Loss, Mutex, Owner, ReentrantMutex, Result, Semaphore, Session, Standing,
 };
 
 use crate::recipes::*;
@@ -152,6 +152,19 @@ async fn place_in_the_queue_that_nobody_awaits_gets_closed() {
     assert!(is_closed(soon("its end", waiting).await));
     ahead.release().await.expect("still held");
     world.wait_empty().await;
+}
+
+/// It has the turn, and waits for a permit.
+#[tokio::test]
+async fn turn_of_a_semaphore_that_nobody_awaits_gets_closed() {
+    let world = World::new().await;
+    let semaphore = |session| Semaphore::new(session, &world.path, 1).expect("a semaphore");
+    let other = world.other().await;
+    let ahead = semaphore(&other).acquire().await.expect("held");
+    let waiting = semaphore(&world.session).enqueue(1).await.expect("enqueued");
+    assert_eq!(soon("the drain", world.session.drain(PATIENCE)).await, Ok(0));
+    assert!(is_closed(soon("its end", waiting).await));
+    ahead.release().await.expect("still held");
 }
 
 #[tokio::test]

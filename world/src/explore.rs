@@ -27,7 +27,13 @@ fn user_of(spec: Spec, turns: Option<Path>, times: u8) -> User {
 /// A user that locks this many times.
 pub(crate) fn user(kind: Kind, times: u8) -> User {
     user_of(
-        Spec { queues: vec![(0, kind)], admission: Admission::First, waits: true, may_count: true },
+        Spec {
+            queues: vec![(0, kind)],
+            admission: Admission::First,
+            waits: true,
+            may_count: true,
+            is_turn: false,
+        },
         None,
         times,
     )
@@ -35,19 +41,33 @@ pub(crate) fn user(kind: Kind, times: u8) -> User {
 
 /// A user that does not queue.
 pub(crate) fn trying(kind: Kind) -> User {
-    user_of(Spec { queues: vec![(0, kind)], admission: Admission::First, waits: false, may_count: true }, None, 1)
+    user_of(
+        Spec {
+            queues: vec![(0, kind)],
+            admission: Admission::First,
+            waits: false,
+            may_count: true,
+            is_turn: false,
+        },
+        None,
+        1,
+    )
 }
 
 /// A user that locks several paths together.
 pub(crate) fn together(paths: &[Path]) -> User {
     let queues = paths.iter().map(|path| (*path, Kind::Lock)).collect();
-    user_of(Spec { queues, admission: Admission::First, waits: true, may_count: true }, None, 1)
+    user_of(Spec { queues, admission: Admission::First, waits: true, may_count: true, is_turn: false }, None, 1)
 }
 
 /// A user that takes some permits of a semaphore. It queues for its turn in path 1.
 pub(crate) fn permits(count: usize, limit: u32) -> User {
     let admission = Admission::Room { limit, turn: None };
-    user_of(Spec { queues: vec![(0, Kind::Lease); count], admission, waits: true, may_count: true }, Some(1), 1)
+    user_of(
+        Spec { queues: vec![(0, Kind::Lease); count], admission, waits: true, may_count: true, is_turn: false },
+        Some(1),
+        1,
+    )
 }
 
 impl Model for Case {

@@ -126,9 +126,17 @@ impl Log {
                 let node = self.find(path, name).filter(|node| node.stands_at(seen));
                 node.map_or(Outcome::NoNode, |node| Outcome::Stat { owner: node.owner })
             }
-            // A session without nodes has nothing to lose.
-            Ask::Identify { .. } if owner == id => Outcome::Done,
-            Ask::Identify { .. } => Outcome::Stranger,
+            // It is not asked whose connection it is: a session without nodes has nothing to lose.
+            Ask::Identify { ref nodes } if nodes.is_empty() => Outcome::Done,
+            Ask::Identify { ref nodes } => {
+                let found = nodes.iter().filter_map(|(path, name)| self.find(*path, *name));
+                let is_of = |id| found.clone().any(|node| node.stands_at(seen) && node.owner == id);
+                match () {
+                    () if is_of(owner) => Outcome::Done,
+                    () if is_of(id) => Outcome::Stranger,
+                    () => Outcome::NoNode,
+                }
+            }
             _ => Outcome::Done,
         }
     }

@@ -401,6 +401,7 @@ impl<T: Doubt> World<T> {
                         admission: Admission::First,
                         waits: true,
                         may_count: true,
+                        is_turn: true,
                     };
                     self.handle(c, Event::Acquire { op: turn, spec: Arc::new(spec) });
                 }

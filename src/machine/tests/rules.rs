@@ -1,11 +1,12 @@
-//! A unit for each rule that no case and no history of the world breaks. `world/rules` leaves them out, one at a time.
+//! A unit for each rule that no case and no history of the world breaks, or none of a few thousand. `world/rules` leaves rules out,
+//! one at a time.
 
 use std::sync::Arc;
 
 use crate::machine::tests::{NOW, Session, T, WRITER, created};
 use crate::machine::{
     Action, Admission, Armed, Ask, Change, Connection, Counted, End, Event, HoldState, Identity, Kind, Loss, Name,
-    Op, Outcome, Path, Place, Position, Spec, Stage, Timer, Trust, Watch,
+    Op, Outcome, Path, Place, Position, Session as Life, Spec, Stage, Timer, Trust, Watch,
 };
 
 const FIRST: Op = WRITER;
@@ -35,7 +36,7 @@ fn identify(sent: &[Ask]) -> Ask {
 
 impl Session {
     fn acquire(&mut self, op: Op, queues: &[(Path, Kind)], admission: Admission, waits: bool) -> Vec<Ask> {
-        let spec = Spec { queues: queues.into(), admission, waits, may_count: true };
+        let spec = Spec { queues: queues.into(), admission, waits, may_count: true, is_turn: false };
         self.handle(Event::Acquire { op, spec: Arc::new(spec) })
     }
 
@@ -418,4 +419,93 @@ fn reader_of_a_downgrade_under_way_is_not_abandoned() {
     assert_eq!(session.stage_of(FIRST), Stage::Releasing, "the reader is there");
     session.answer(&delete[0], Outcome::Done);
     assert_eq!(session.stage_of(FIRST), Stage::Over(End::Released));
+}
+
+/// The question names the writer, which the first attempt has deleted.
+#[test]
+fn connection_is_known_by_the_reader_of_a_lost_downgrade() {
+    let mut session = Session::new();
+    let (_, reader, lost) = session.start_downgrade();
+    let (sent, again) = session.lose_downgrade(&lost);
+    let asked = session.answer(&identify(&sent), Outcome::NoNode);
+    session.answer(&again, Outcome::Exists);
+    session.answer(&one(&asked, |ask| matches!(ask, Ask::Prove { .. })), Outcome::NoNode);
+    let sent = session.handle(Event::Timer(Timer::Tick));
+    assert_eq!(identify(&sent), Ask::Identify { nodes: [(0, reader)].into() });
+}
+
+/// Somebody may have written data since.
+#[test]
+fn count_over_another_connection_does_not_show_that_the_path_is_empty() {
+    let mut session = Session::new();
+    session.0.rows.entry(0).or_default().is_empty = true;
+    let sent = session.acquire(FIRST, &[(0, Kind::Lock)], Admission::First, true);
+    let [create @ Ask::Create { guid, counts: true, .. }] = sent.as_slice() else { panic!("{sent:?}") };
+    session.reconnect();
+    let names = [Name { number: 3, guid: *guid, kind: Kind::Lock }].into();
+    let counted = Some(Counted { others: 0, turns: 0 });
+    session.answer_late(create, Outcome::Created { names, czxid: 5, owner: Some(7), counted });
+    assert!(!session.0.rows[&0].is_empty);
+}
+
+/// Its node may have been deleted by hand since.
+#[test]
+fn hand_over_waits_for_no_answer_of_a_lost_connection() {
+    let mut session = Session::new();
+    let holder = session.hold();
+    let (own, sent) = session.enter(SECOND, Kind::Write, 4);
+    let watches = session.answer(&list(&sent), listing(&[holder, own]));
+    let own = one(&watches, |ask| matches!(ask, Ask::WatchOwn { op: SECOND, .. }));
+    session.handle(Event::Release(FIRST));
+    assert_eq!(session.position(SECOND), Position::HandedOver);
+    session.reconnect();
+    session.answer_late(&own, Outcome::Stat { owner: 7 });
+    assert_ne!(session.stage_of(SECOND), Stage::Held);
+}
+
+#[test]
+fn reader_of_a_downgrade_with_an_odd_answer_is_looked_for() {
+    for is_released in [false, true] {
+        let mut session = Session::new();
+        let (_, _, replace) = session.start_downgrade();
+        if is_released {
+            session.handle(Event::Release(FIRST));
+        }
+        session.answer(&replace, Outcome::Odd);
+        assert!(!session.0.rows[&0].is_clean());
+    }
+}
+
+/// Its caller may not be polled.
+#[test]
+fn turn_of_a_semaphore_does_not_keep_a_drained_session_open() {
+    let mut session = Session::new();
+    let spec = Spec {
+        queues: vec![(0, Kind::Lock)],
+        admission: Admission::First,
+        waits: true,
+        may_count: true,
+        is_turn: true,
+    };
+    let sent = session.handle(Event::Acquire { op: FIRST, spec: Arc::new(spec) });
+    let Ask::Create { guid, .. } = sent[0] else { panic!("{sent:?}") };
+    let own = Name { number: 3, guid, kind: Kind::Lock };
+    session.answer(&sent[0], created(own, Some(7)));
+    session.answer(&sent[1], listing(&[own]));
+    assert_eq!(session.stage_of(FIRST), Stage::Held);
+    let sent = session.handle(Event::Drain);
+    assert!(matches!(sent.as_slice(), [Ask::Delete { .. }]), "{sent:?}");
+    session.answer(&sent[0], Outcome::Done);
+    assert_eq!(session.0.session, Life::Over);
+}
+
+#[test]
+fn downgrade_that_is_refused_again_and_again_does_not_run_out_of_numbers() {
+    let mut session = Session::new();
+    session.hold();
+    for _ in 0..=u16::MAX {
+        let sent = session.handle(Event::Downgrade(FIRST));
+        session.answer(&sent[0], Outcome::Refused);
+    }
+    assert_eq!(session.stage_of(FIRST), Stage::Held);
 }
