@@ -24,7 +24,7 @@ mod wire;
 pub(crate) use self::budget::Room;
 pub(crate) use self::call::{Acquire, Failed, abandon, end, lost, release};
 pub(crate) use self::core::{Closing, Core, Holder, Reader, State, slow_look};
-pub(crate) use self::draft::{Admitted, Draft};
+pub(crate) use self::draft::Draft;
 pub(crate) use self::progress::Progress;
 pub(crate) use self::task::drive;
 pub(crate) use self::wire::{MAX_REQUEST_BYTES, ask_quorum, is_orphaned, is_refusal};

@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use crate::driver::{self, Acquire, Admitted, Draft, Failed, MAX_REQUEST_BYTES, Progress};
+use crate::driver::{self, Acquire, Draft, Failed, MAX_REQUEST_BYTES, Progress};
 use crate::error::{Error, Result, ZkError};
 use crate::fencing_token::FencingToken;
 use crate::hold::{Hold, REVOKE};
-use crate::machine::{End, Event, Loss, Op, Session as Life, Way};
+use crate::machine::{Admission, End, Event, Loss, Op, Session as Life, Way};
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::queue::{Kind, Queue};
@@ -92,11 +92,11 @@ impl Lock {
             let (options, queues, removes) = (options.clone(), nodes.collect(), removes.to_vec());
             Draft { options, queues, admission, is_turn: false, removes }
         };
-        let mut admission = Admitted::First;
+        let mut admission = Admission::First;
         let permits = permits.map(|(turns, limit)| {
-            admission = Admitted::Room { limit, turn: Some(turns.path.clone()) };
-            let turn = Draft { is_turn: true, ..draft(std::slice::from_ref(&turns), Admitted::First, &[]) };
-            let in_turn = draft(&queues, Admitted::Room { limit, turn: None }, &removes);
+            admission = Admission::Room { limit, turn: Some(turns.path.clone()) };
+            let turn = Draft { is_turn: true, ..draft(std::slice::from_ref(&turns), Admission::First, &[]) };
+            let in_turn = draft(&queues, Admission::Room { limit, turn: None }, &removes);
             Permits { turns, limit, turn: Arc::new(turn), in_turn: Arc::new(in_turn) }
         });
         let draft = Arc::new(draft(&queues, admission, &removes));

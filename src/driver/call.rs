@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use crate::clock::now;
 use crate::driver::core::{Core, Reader, State};
-use crate::driver::draft::{Admitted, Draft};
+use crate::driver::draft::Draft;
 use crate::driver::progress::Progress;
 use crate::error::Error;
 use crate::machine::{Admission, End, Event, HoldState, Loss, Op, Spec, Stage};
@@ -16,8 +16,8 @@ use crate::machine::{Admission, End, Event, HoldState, Loss, Op, Spec, Stage};
 fn spec(draft: &Draft, state: &mut State, waits: bool) -> Spec {
     let queues = draft.queues.iter().map(|(path, kind)| (state.paths.number(path.as_str()), *kind)).collect();
     let admission = match &draft.admission {
-        Admitted::First => Admission::First,
-        Admitted::Room { limit, turn } => {
+        Admission::First => Admission::First,
+        Admission::Room { limit, turn } => {
             let turn = turn.as_ref().map(|turn| state.paths.number(turn.as_str()));
             Admission::Room { limit: *limit, turn }
         }

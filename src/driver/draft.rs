@@ -1,7 +1,7 @@
 //! Owns [`Draft`]: what the nodes of an acquisition are created with, and where.
 
 use crate::driver::names;
-use crate::machine::Kind;
+use crate::machine::{Admission, Kind};
 use crate::options::Options;
 use crate::path::LockPath;
 
@@ -11,22 +11,11 @@ pub(crate) struct Draft {
     pub(crate) options: Options,
     /// The nodes. Several in one path are permits.
     pub(crate) queues: Vec<(LockPath, Kind)>,
-    pub(crate) admission: Admitted,
+    pub(crate) admission: Admission<LockPath>,
     /// It is for a turn of a semaphore, whose path may have children of any name.
     pub(crate) is_turn: bool,
     /// What to delete together with the nodes, if nothing is in it.
     pub(crate) removes: Vec<LockPath>,
-}
-
-/// When an acquisition holds; see [`Admission`].
-#[derive(Clone, Debug, Default)]
-pub(crate) enum Admitted {
-    #[default]
-    First,
-    Room {
-        limit: u32,
-        turn: Option<LockPath>,
-    },
 }
 
 impl Draft {

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
 use crate::locked::locked;
-use crate::machine::{Admission, Kind, Ledger, Listing, Machine, Name, Op, Path};
+use crate::machine::{Kind, Ledger, Listing, Machine, Name, Op, Path};
 use crate::queue::order::{self, is_before_zero};
 
 /// What is in front of the guid in the names that we make.
@@ -190,9 +190,7 @@ impl Paths {
         for one in machine.ops.values() {
             used.extend(one.queues.iter().map(|queue| queue.path));
             named.extend(one.queues.iter().filter_map(|queue| queue.name));
-            if let Admission::Room { turn: Some(turn), .. } = one.spec.admission {
-                used.insert(turn);
-            }
+            used.extend(one.spec.admission.turn());
         }
         for (path, name) in machine.leaving.keys() {
             used.insert(*path);

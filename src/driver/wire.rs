@@ -10,11 +10,11 @@ use futures_util::future::{BoxFuture, join_all};
 use futures_util::{FutureExt, TryFutureExt};
 use zookeeper_client::{Client, CreateMode, MultiWriteError, MultiWriteResult, MultiWriter, OneshotWatcher, Stat};
 
-use crate::driver::draft::{Admitted, Draft};
+use crate::driver::draft::Draft;
 use crate::driver::names::{self, Notes, Paths, Texts};
 use crate::driver::wire::create::Create;
 use crate::error::{Error, ZkError};
-use crate::machine::{Ask, Kind, Name, Op, Outcome, Path};
+use crate::machine::{Admission, Ask, Kind, Name, Op, Outcome, Path};
 use crate::queue::order::{self, LEASES, TURNS};
 
 /// A request to a server may have a megabyte (`jute.maxbuffer`), less what surrounds it.
@@ -452,7 +452,7 @@ impl List {
     /// Fails if permits of a semaphore at the path of a lock are in use. A semaphore has its nodes below its path,
     /// which it does not list, so it excludes no other recipe there, and is excluded by none.
     async fn refuse_semaphore(&self) -> Option<Answered> {
-        let Draft { admission: Admitted::First, is_turn: false, queues, .. } = &*self.draft else { return None };
+        let Draft { admission: Admission::First, is_turn: false, queues, .. } = &*self.draft else { return None };
         let (path, kind) = queues.iter().find(|(path, _)| path.as_str() == &*self.path)?;
         let is_lease = |text: &String| order::Name::parse(text).is_some_and(|name| name.kind == Kind::Lease);
         match self.client.list_children(&path.child(LEASES)).await {

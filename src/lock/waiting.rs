@@ -55,7 +55,8 @@ impl<G> Waiting<G> {
     /// Takes a place in the queue of `lock`; comes back when it is known.
     pub(crate) async fn enqueue(lock: Lock, guard: impl Fn(Hold) -> G + Send + Sync + 'static) -> Result<Self> {
         let progress = Arc::<Progress>::default();
-        let mut queued = queued(lock.clone(), progress.clone()).boxed();
+        let (waiter, ahead) = (lock.clone(), progress.clone());
+        let mut queued = async move { waiter.acquire_with(Some(&ahead)).await }.boxed();
         let place = tokio::select! {
             biased;
             hold = &mut queued => {
@@ -95,16 +96,12 @@ impl<G> Future for Waiting<G> {
     }
 }
 
-async fn queued(lock: Lock, progress: Arc<Progress>) -> Result<Hold> {
-    lock.acquire_with(Some(&progress)).await
-}
-
 /// A hold that was granted before it was awaited.
 async fn admitted(hold: Hold, lock: Lock, progress: Arc<Progress>) -> Result<Hold> {
     match hold.state().loss() {
         None => Ok(hold),
         // As while it waits, the end of the session is no error: it queues again in the renewed one.
-        Some(Loss::Expired | Loss::Closed) => queued(lock, progress).await,
+        Some(Loss::Expired | Loss::Closed) => lock.acquire_with(Some(&progress)).await,
         Some(loss) => Err(loss.into()),
     }
 }

@@ -21,13 +21,23 @@ pub(crate) struct Spec {
 }
 
 /// When an acquisition holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Admission {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Admission<P = Path> {
     /// As the first in each of its queues.
+    #[default]
     First,
     /// While its path has at most this number of children, of which this is the only caller that adds any. `turn`: the path where
     /// others wait for that; then the acquisition is granted by the answer to its create, or not at all.
-    Room { limit: u32, turn: Option<Path> },
+    Room { limit: u32, turn: Option<P> },
+}
+
+impl<P> Admission<P> {
+    pub(crate) fn turn(&self) -> Option<&P> {
+        match self {
+            Self::Room { turn, .. } => turn.as_ref(),
+            Self::First => None,
+        }
+    }
 }
 
 /// An acquisition whose handle is alive.
@@ -154,7 +164,7 @@ impl Acquisition {
 
     /// Whether it is granted by the answer to its create, or not at all.
     pub(crate) fn is_in_one_request(&self) -> bool {
-        matches!(self.spec.admission, Admission::Room { turn: Some(_), .. })
+        self.spec.admission.turn().is_some()
     }
 
     /// The only queue of an acquisition that has one.
@@ -225,11 +235,7 @@ impl<T: Trust> Machine<T> {
         }
         let row = |path: &Path| self.rows.get(path);
         let is_empty = |path| row(path).is_some_and(Row::may_count);
-        let turn = match one.spec.admission {
-            Admission::Room { turn, .. } => turn,
-            Admission::First => None,
-        };
-        let mut paths = one.spec.queues.iter().map(|(path, _)| path).chain(&turn);
+        let mut paths = one.spec.queues.iter().map(|(path, _)| path).chain(one.spec.admission.turn());
         let counts = one.spec.may_count && paths.all(is_empty);
         if one.is_in_one_request() && !counts {
             return self.finish(now, op, End::Contended);

@@ -31,7 +31,7 @@ impl<T: Trust> Machine<T> {
         if let Some(one) = self.ops.get_mut(&op) {
             (one.stage, one.age) = (Stage::Held, 0);
         }
-        self.tick_later(now);
+        self.out.push(Action::Timer(Timer::Tick, now.plus(self.timeout.0 / 16)));
         self.wake(op);
         self.at_front(op);
     }
@@ -81,10 +81,6 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    fn tick_later(&mut self, now: Moment) {
-        self.out.push(Action::Timer(Timer::Tick, now.plus(self.timeout.0 / 16)));
-    }
-
     /// A sixteenth of the timeout has passed: holds that last are watched, and trust is renewed.
     pub(crate) fn tick(&mut self, now: Moment) {
         let held: Vec<Op> =
@@ -107,7 +103,7 @@ impl<T: Trust> Machine<T> {
         if self.trust.until() <= now.plus(self.timeout.0 / 16) {
             self.out.push(Action::Timer(Timer::TrustEnds, self.trust.until()));
         }
-        self.tick_later(now);
+        self.out.push(Action::Timer(Timer::Tick, now.plus(self.timeout.0 / 16)));
     }
 
     /// The proof is asked for again when a write can renew trust.

@@ -52,8 +52,6 @@ impl<T: Trust> Machine<T> {
     /// with it.
     pub(crate) fn expired(&mut self, now: Moment) {
         (self.is_up, self.renewing) = (false, 0);
-        // The client may have given the session up before the servers do.
-        let is_clean = self.is_clean() && !self.ops.values().any(|one| one.node == Node::There);
         self.leaving.clear();
         self.rows.clear();
         let loss = if self.session == Session::Closing { Loss::Closed } else { Loss::Expired };
@@ -80,7 +78,8 @@ impl<T: Trust> Machine<T> {
             }
         }
         if self.session == Session::Closing {
-            self.end(is_clean);
+            // The client may have given the session up before the servers do.
+            self.end(false);
         }
     }
 

@@ -17,7 +17,7 @@ use futures_util::future::{BoxFuture, join_all};
 use futures_util::{FutureExt, TryFutureExt};
 use zookeeper_client::{Client, CreateMode, MultiWriteResult, Stat};
 
-use crate::driver::draft::{Admitted, Draft};
+use crate::driver::draft::Draft;
 use crate::driver::names::{self, Made, Notes, Paths};
 use crate::driver::wire::{Answered, MAX_REQUEST_BYTES, Parts, THROTTLED, failed, transact, whole};
 use crate::error::{Error, ZkError};
@@ -101,10 +101,7 @@ impl Create {
             let guid = guid + index as u128;
             nodes.push(New { prefix: names::prefix(path.as_str(), guid, *kind), guid, kind: *kind, at });
         }
-        let turn = match &draft.admission {
-            Admitted::Room { turn, .. } => turn.clone(),
-            Admitted::First => None,
-        };
+        let turn = draft.admission.turn().cloned();
         Self { client, op, draft, counts, nodes, paths: known, turn, answered }
     }
 
