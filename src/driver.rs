@@ -4,6 +4,7 @@
 //! | | |
 //! |---|---|
 //! | `core` | the machine under its lock, with its requests, watches and timers |
+//! | `entry` | what an acquisition has under way: requests, watches, room, and whom to wake |
 //! | `call` | an acquisition and a release, as futures |
 //! | `draft` | what its nodes are created with |
 //! | `budget` | what a session may have of nodes and watches |
@@ -16,6 +17,7 @@ mod budget;
 mod call;
 mod core;
 mod draft;
+mod entry;
 mod names;
 mod progress;
 mod task;
@@ -23,8 +25,9 @@ mod wire;
 
 pub(crate) use self::budget::Room;
 pub(crate) use self::call::{Acquire, Failed, abandon, end, lost, release};
-pub(crate) use self::core::{Closing, Core, Holder, Reader, State, slow_look};
+pub(crate) use self::core::{Closing, Core, Reader, State, slow_look};
 pub(crate) use self::draft::Draft;
+pub(crate) use self::entry::Holder;
 pub(crate) use self::progress::Progress;
 pub(crate) use self::task::drive;
 pub(crate) use self::wire::{MAX_REQUEST_BYTES, ask_quorum, is_orphaned, is_refusal};

@@ -151,7 +151,7 @@ impl Ask {
 }
 
 /// The answer to a request.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Outcome {
     Created {
         names: Arc<[Name]>,
@@ -184,6 +184,7 @@ pub(crate) enum Outcome {
     /// The connection belongs to another session.
     Stranger,
     /// The connection was lost: the request may have been done, or may be yet.
+    #[default]
     Unknown,
     /// The same for a create, which may be the cause: none of its form was ever answered.
     Cut,

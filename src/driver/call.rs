@@ -15,12 +15,10 @@ use crate::machine::{Admission, End, Event, HoldState, Loss, Op, Spec, Stage};
 /// What the machine is asked for.
 fn spec(draft: &Draft, state: &mut State, waits: bool) -> Spec {
     let queues = draft.queues.iter().map(|(path, kind)| (state.paths.number(path.as_str()), *kind)).collect();
-    let admission = match &draft.admission {
+    let turn = draft.admission.turn().map(|turn| state.paths.number(turn.as_str()));
+    let admission = match draft.admission {
         Admission::First => Admission::First,
-        Admission::Room { limit, turn } => {
-            let turn = turn.as_ref().map(|turn| state.paths.number(turn.as_str()));
-            Admission::Room { limit: *limit, turn }
-        }
+        Admission::Room { limit, .. } => Admission::Room { limit, turn },
     };
     Spec { queues, admission, waits, may_count: draft.options.one_request(), is_turn: draft.is_turn }
 }

@@ -7,27 +7,24 @@
 //!    did not come over.
 //! 4. Nobody is woken, and nobody else's code is called, under the lock: see [`Locked`]. Only metrics are counted under it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::mem::{Discriminant, discriminant};
 use std::ops::{Deref, DerefMut};
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 
 use futures_util::FutureExt;
-use futures_util::task::AtomicWaker;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use zookeeper_client::{Client, EventType, OneshotWatcher, SessionState, StateWatcher};
 
 use crate::clock::{micros, now};
 use crate::driver::budget::{Budget, Room};
 use crate::driver::draft::Draft;
+use crate::driver::entry::{Entry, Flight, Holder, Next, Ready, Watching};
 use crate::driver::names::{self, Paths};
 use crate::driver::progress::Progress;
-use crate::driver::wire::{self, Answer, Answered};
+use crate::driver::wire::{self, Answered};
 use crate::error::Error;
 use crate::locked::locked;
 use crate::machine::{
@@ -42,10 +39,6 @@ const SLOW_LOOK: u64 = 20_000_000;
 
 /// The longest time between two looks at whether the process runs, in microseconds.
 const LONGEST_BEAT: u64 = 1_000_000;
-
-/// This number of answers in a row that a kind of request was throttled is an error, and of odd refusals of a delete.
-const MOST_THROTTLED: u8 = 11;
-const MOST_ODD: u8 = 50;
 
 /// A predecessor of another client may have a name that is longer than ours by this. One that is longer is not watched.
 const LONGER_NAME: usize = 128;
@@ -75,10 +68,7 @@ const SESSION: Op = Op::MAX;
 /// A session: the machine, and one task.
 pub(crate) struct Core {
     state: Mutex<State>,
-    /// The acquisitions that the driver has to poll. It has a lock of its own, because the client may wake us under any other.
-    ready: Mutex<Vec<Op>>,
-    /// Wakes the driver.
-    pub(super) driver: Notify,
+    pub(super) ready: Arc<Ready>,
     /// Of the connection, of the session, or of its end.
     pub(crate) changes: watch::Sender<()>,
 }
@@ -95,15 +85,6 @@ pub(crate) enum Reader {
     /// It looks at what it wakes itself for.
     Caller,
     Driver,
-}
-
-/// What a hold learns of its acquisition.
-pub(crate) trait Holder: Send + Sync {
-    /// Something has changed; perhaps the hold has ended.
-    fn changed(&self, state: HoldState);
-
-    /// The data of one of its nodes.
-    fn saw(&self, data: &[u8]);
 }
 
 /// A session that is not connected yet.
@@ -202,15 +183,14 @@ impl Drop for Locked<'_> {
         self.state = None;
         let After { wakers, ready, placed, changed, seen, unwatched, is_driver, is_session } = after;
         if !ready.is_empty() {
-            locked(&self.core.ready).extend(ready);
-            self.core.driver.notify_one();
+            self.core.ready.extend(ready);
         }
         placed.into_iter().for_each(|(progress, ahead)| progress.ahead(ahead));
         seen.into_iter().for_each(|(holder, data)| holder.saw(&data));
         changed.into_iter().for_each(|(holder, state)| holder.changed(state));
         wakers.into_iter().for_each(Waker::wake);
         if is_driver {
-            self.core.driver.notify_one();
+            self.core.ready.driver.notify_one();
         }
         if is_session {
             self.core.changes.send_replace(());
@@ -221,112 +201,12 @@ impl Drop for Locked<'_> {
     }
 }
 
-/// A request under way.
-struct Flight {
-    ask: Ask,
-    sent: Moment,
-    epoch: u64,
-    generation: u64,
-    answer: Answer,
-    /// Of the watch that it sets, unless its waiter has that room.
-    room: Option<Room>,
-}
-
-/// A watch that is set, or whose event has not been looked for.
-struct Watching {
-    watch: Watch,
-    /// Resolves with whether the node was deleted.
-    fires: Pin<Box<dyn Future<Output = bool> + Send>>,
-    _room: Option<Room>,
-}
-
-/// A watch that has fired, and whether its node was deleted.
-type Fired = (Watch, bool);
-
-/// What has come for an acquisition.
-#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
-enum Next {
-    Fired(Fired),
-    Answered(Flight, Answered),
-}
-
-/// What an acquisition waits for.
-struct Entry {
-    flights: VecDeque<Flight>,
-    watches: Vec<Watching>,
-    /// A watch that has fired, and waits for a look at what came before it.
-    fired: Option<Fired>,
-    draft: Arc<Draft>,
-    waker: Arc<OpWaker>,
-    progress: Option<Arc<Progress>>,
-    holder: Option<Weak<dyn Holder>>,
-    /// Why it was refused.
-    refusal: Option<Error>,
-    /// The room for nodes that are not created yet.
-    node_room: Option<Room>,
-    /// The room for the watch of a waiter, which it keeps from one predecessor to the next.
-    watch_room: Option<Room>,
-    /// It was behind others at its last look, so it is not turned away any more.
-    has_waited: bool,
-    /// How often in a row each kind of request was throttled, or refused in an odd way.
-    throttled: HashMap<Discriminant<Ask>, u8>,
-    /// Those of its nodes in whose data somebody asks for the lock, while there is no hold to learn of it.
-    asked_back: Vec<Name>,
-    /// The watch on its own node was refused, which is in the log.
-    is_unwatched: bool,
-}
-
-/// Wakes the caller of an acquisition while there is one, and else the driver.
-struct OpWaker {
-    op: Op,
-    core: Weak<Core>,
-    caller: AtomicWaker,
-    /// There is a caller. If it is not there to be woken, it has been, and will look.
-    has_caller: AtomicBool,
-}
-
-impl OpWaker {
-    /// The caller, if it has to be woken; whether the driver has to.
-    fn take(&self) -> (Option<Waker>, bool) {
-        let caller = self.caller.take();
-        let is_driver = caller.is_none() && !self.has_caller.load(Ordering::Acquire);
-        (caller, is_driver)
-    }
-
-    /// What is not for a caller that waits is for the driver from now on.
-    fn share(&self) {
-        self.has_caller.store(false, Ordering::Release);
-    }
-}
-
-impl Wake for OpWaker {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        match self.take() {
-            (Some(caller), _) => caller.wake(),
-            (None, true) => {
-                if let Some(core) = self.core.upgrade() {
-                    core.is_ready(self.op);
-                }
-            }
-            (None, false) => {}
-        }
-    }
-}
-
 impl Core {
     /// A session that is not connected yet.
     pub(crate) fn new() -> Arc<Self> {
-        let core = Arc::new(Self {
-            state: Mutex::default(),
-            ready: Mutex::default(),
-            driver: Notify::new(),
-            changes: watch::Sender::new(()),
-        });
-        let entry = Entry::new(&core, SESSION, Arc::default());
+        let core =
+            Arc::new(Self { state: Mutex::default(), ready: Arc::default(), changes: watch::Sender::new(()) });
+        let entry = Entry::new(&core.ready, SESSION, Arc::default());
         core.lock().entries.insert(SESSION, entry);
         core
     }
@@ -340,11 +220,6 @@ impl Core {
         let mut state = self.lock();
         self.connection(&mut state);
         state
-    }
-
-    fn is_ready(&self, op: Op) {
-        locked(&self.ready).push(op);
-        self.driver.notify_one();
     }
 
     /// Numbers an acquisition, before its first event, so that a waker is there. It fails if its nodes have no room.
@@ -361,7 +236,7 @@ impl Core {
         }
         let op = state.next;
         state.next = state.next.wrapping_add(1);
-        state.entries.insert(op, Entry { progress, node_room, ..Entry::new(self, op, Arc::clone(draft)) });
+        state.entries.insert(op, Entry { progress, node_room, ..Entry::new(&self.ready, op, Arc::clone(draft)) });
         Ok(op)
     }
 
@@ -486,7 +361,7 @@ impl Core {
         if room.is_ok() {
             telemetry::requested(wire::name(&ask));
         }
-        let entry = state.entries.entry(op).or_insert_with(|| Entry::new(self, op, Arc::default()));
+        let entry = state.entries.entry(op).or_insert_with(|| Entry::new(&self.ready, op, Arc::default()));
         let (mut answer, room) = match (room, &ask) {
             (Err(outcome), _) => (std::future::ready(outcome.into()).boxed(), None),
             (Ok(None), Ask::WatchOwn { path, name, .. }) => {
@@ -515,9 +390,7 @@ impl Core {
             let State { entries, reading, .. } = &mut *state;
             let Some(entry) = entries.get_mut(&op) else { return };
             *reading = (reader == Reader::Caller).then_some(op);
-            let waker = Waker::from(Arc::clone(&entry.waker));
-            let mut cx = Context::from_waker(&waker);
-            match entry.next(&mut cx) {
+            match entry.next() {
                 Some(Next::Fired((watch, is_deleted))) => {
                     self.handle(&mut state, Event::Fired { watch, is_deleted })
                 }
@@ -600,8 +473,7 @@ impl Core {
             else {
                 continue;
             };
-            let waker = Waker::from(Arc::clone(&entry.waker));
-            if let Some((flight, answered)) = entry.answered(&mut Context::from_waker(&waker)) {
+            if let Some((flight, answered)) = entry.answered() {
                 self.answered(state, flight, answered);
             }
         }
@@ -611,8 +483,7 @@ impl Core {
     pub(crate) fn leave_to_driver(&self, op: Op) {
         let mut state = self.lock();
         let Some(entry) = state.entries.get(&op) else { return };
-        entry.waker.share();
-        entry.waker.caller.take();
+        entry.waker.leave();
         if entry.is_empty() {
             state.forget(op);
         } else {
@@ -622,7 +493,7 @@ impl Core {
 
     /// Polls what nobody awaits. Returns whether there was anything.
     pub(super) fn poll_ready(self: &Arc<Self>) -> bool {
-        let ready = std::mem::take(&mut *locked(&self.ready));
+        let ready = self.ready.take();
         let has_any = !ready.is_empty();
         for op in ready {
             self.poll(op, Reader::Driver);
@@ -734,112 +605,11 @@ pub(crate) fn nonce() -> u64 {
     uuid::Uuid::new_v4().as_u64_pair().0
 }
 
-impl Entry {
-    fn new(core: &Arc<Core>, op: Op, draft: Arc<Draft>) -> Self {
-        let waker = OpWaker {
-            op,
-            core: Arc::downgrade(core),
-            caller: AtomicWaker::new(),
-            has_caller: AtomicBool::new(false),
-        };
-        Self {
-            flights: VecDeque::new(),
-            watches: Vec::new(),
-            fired: None,
-            draft,
-            waker: Arc::new(waker),
-            progress: None,
-            holder: None,
-            refusal: None,
-            node_room: None,
-            watch_room: None,
-            has_waited: false,
-            throttled: HashMap::new(),
-            asked_back: Vec::new(),
-            is_unwatched: false,
-        }
-    }
-
-    /// What has come next. The deletion of the own node is first, because without the node there is no turn. Answers are before the
-    /// other events: a turn rests on what they have shown.
-    fn next(&mut self, cx: &mut Context<'_>) -> Option<Next> {
-        loop {
-            if let Some(own) = self.next_fired(cx, is_own) {
-                return Some(Next::Fired(own));
-            }
-            if let Some((flight, answered)) = self.answered(cx) {
-                return Some(Next::Answered(flight, answered));
-            }
-            if let Some(fired) = self.fired.take() {
-                return Some(Next::Fired(fired));
-            }
-            // What was dispatched before it may have come since: it is looked for once more.
-            self.fired = Some(self.next_fired(cx, |_| true)?);
-        }
-    }
-
-    fn next_fired(&mut self, cx: &mut Context<'_>, is_wanted: impl Fn(&Watch) -> bool) -> Option<Fired> {
-        let mut wanted = self.watches.iter_mut().enumerate().filter(|(_, one)| is_wanted(&one.watch));
-        let (at, is_deleted) = wanted.find_map(|(at, one)| match one.fires.poll_unpin(cx) {
-            Poll::Ready(is_deleted) => Some((at, is_deleted)),
-            Poll::Pending => None,
-        })?;
-        Some((self.watches.remove(at).watch, is_deleted))
-    }
-
-    /// The first request, if its answer is there.
-    fn answered(&mut self, cx: &mut Context<'_>) -> Option<(Flight, Answered)> {
-        match self.flights.front_mut()?.answer.poll_unpin(cx) {
-            Poll::Ready(answered) => Some((self.flights.pop_front()?, answered)),
-            Poll::Pending => None,
-        }
-    }
-
-    /// A request that is throttled again and again, or refused in an odd way, is refused in the end.
-    fn bound(&mut self, ask: &Ask, answered: &mut Answered) {
-        let is_odd = answered.outcome == Outcome::Odd && matches!(ask, Ask::Delete { .. });
-        if !answered.is_throttled && !is_odd {
-            self.throttled.remove(&discriminant(ask));
-            if answered.outcome == Outcome::Odd && matches!(ask, Ask::List { .. }) {
-                answered.outcome = Outcome::Refused;
-            }
-            return;
-        }
-        let count = self.throttled.entry(discriminant(ask)).or_default();
-        *count = count.saturating_add(1);
-        let is_over = *count >= if is_odd { MOST_ODD } else { MOST_THROTTLED };
-        answered.outcome = match ask {
-            // Some servers have done it all the same, and lost creates are still to be looked for.
-            Ask::Create { .. } | Ask::List { .. } if is_over => Outcome::Odd,
-            Ask::Prove { .. } | Ask::Replace { .. } if is_over => Outcome::Refused,
-            Ask::Delete { .. } if is_over && is_odd => Outcome::Refused,
-            _ => Outcome::Unknown,
-        };
-    }
-
-    /// Notes whether somebody asks for the lock in the data of a node.
-    fn saw(&mut self, name: Name, data: &[u8]) {
-        self.asked_back.retain(|asked| *asked != name);
-        if data == REVOKE {
-            self.asked_back.push(name);
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.flights.is_empty() && self.watches.is_empty() && self.fired.is_none()
-    }
-}
-
-fn is_own(watch: &Watch) -> bool {
-    matches!(watch, Watch::Own(..))
-}
-
 impl State {
     /// The caller of an acquisition, which is woken from now on.
     pub(super) fn await_op(&mut self, op: Op, waker: &Waker) {
         if let Some(entry) = self.entries.get(&op) {
-            entry.waker.caller.register(waker);
-            entry.waker.has_caller.store(true, Ordering::Release);
+            entry.waker.await_by(waker);
         }
     }
 
@@ -927,11 +697,7 @@ impl State {
     fn drop_flights(&mut self) {
         self.budget.session_over();
         for (op, entry) in &mut self.entries {
-            entry.flights.clear();
-            entry.watches.clear();
-            (entry.fired, entry.watch_room) = (None, None);
-            entry.throttled.clear();
-            entry.asked_back.clear();
+            entry.session_over();
             // Waiters create their nodes again.
             let waits = self.machine.op(*op).is_some_and(|one| matches!(one.stage, Stage::Queuing(_)));
             if waits && entry.node_room.is_none() {
@@ -1083,7 +849,7 @@ impl State {
             if !machine.op(*op).is_some_and(|one| matches!(one.stage, Stage::Queuing(_))) {
                 continue;
             }
-            for Watching { watch, .. } in entry.watches.extract_if(.., |one| is_own(&one.watch)) {
+            for Watching { watch, .. } in entry.watches.extract_if(.., |one| matches!(one.watch, Watch::Own(..))) {
                 has_taken = true;
                 if let Watch::Own(op, path, name) = watch {
                     machine.own_unwatched(op, path, name);

@@ -81,7 +81,7 @@ impl Task {
             let wakes_at = core.fire_timers();
             let changed = OptionFuture::from(watcher.as_mut().map(StateWatcher::changed));
             tokio::select! {
-                () = core.driver.notified() => {}
+                () = core.ready.driver.notified() => {}
                 () = sleep(Duration::from_micros(wakes_at.since(now()))) => {}
                 Some(_) = changed => {}
             }
@@ -154,7 +154,7 @@ async fn renew(core: &Arc<Core>, servers: &Servers, old: &mut Option<SessionInfo
         }
         tokio::select! {
             renewed = &mut renewal => break renewed,
-            () = core.driver.notified() => {
+            () = core.ready.driver.notified() => {
                 core.poll_ready();
             }
         }

@@ -24,7 +24,7 @@ pub(crate) const MAX_REQUEST_BYTES: usize = 1_000_000;
 const THROTTLED: &str = "create a node (the servers throttle it, or the session has too many) under";
 
 /// An answer, with what is not for the machine.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Answered {
     pub(super) outcome: Outcome,
     pub(super) watcher: Option<OneshotWatcher>,
@@ -41,15 +41,7 @@ pub(super) struct Answered {
 
 impl From<Outcome> for Answered {
     fn from(outcome: Outcome) -> Self {
-        Self {
-            outcome,
-            watcher: None,
-            texts: None,
-            data: None,
-            refusal: None,
-            is_throttled: false,
-            is_orphaned: false,
-        }
+        Self { outcome, ..Self::default() }
     }
 }
 

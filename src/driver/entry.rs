@@ -1,0 +1,264 @@
+//! What an acquisition has under way: its requests and watches, the room that it has taken, and whom to wake for it.
+
+use std::collections::{HashMap, VecDeque};
+use std::mem::{Discriminant, discriminant};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+
+use futures_util::FutureExt;
+use futures_util::task::AtomicWaker;
+use tokio::sync::Notify;
+
+use crate::driver::budget::Room;
+use crate::driver::draft::Draft;
+use crate::driver::progress::Progress;
+use crate::driver::wire::{Answer, Answered};
+use crate::error::Error;
+use crate::locked::locked;
+use crate::machine::{Ask, HoldState, Moment, Name, Op, Outcome, Watch};
+use crate::options::REVOKE;
+
+/// This number of answers in a row that a kind of request was throttled is an error, and of odd refusals of a delete.
+const MOST_THROTTLED: u8 = 11;
+const MOST_ODD: u8 = 50;
+
+/// What a hold learns of its acquisition.
+pub(crate) trait Holder: Send + Sync {
+    /// Something has changed; perhaps the hold has ended.
+    fn changed(&self, state: HoldState);
+
+    /// The data of one of its nodes.
+    fn saw(&self, data: &[u8]);
+}
+
+/// The acquisitions that the driver has to poll. It has a lock of its own, because the client may wake us under any other.
+#[derive(Default)]
+pub(super) struct Ready {
+    ops: Mutex<Vec<Op>>,
+    /// Wakes the driver.
+    pub(super) driver: Notify,
+}
+
+impl Ready {
+    pub(super) fn extend(&self, ops: impl IntoIterator<Item = Op>) {
+        locked(&self.ops).extend(ops);
+        self.driver.notify_one();
+    }
+
+    pub(super) fn take(&self) -> Vec<Op> {
+        std::mem::take(&mut *locked(&self.ops))
+    }
+}
+
+/// A request under way.
+pub(super) struct Flight {
+    pub(super) ask: Ask,
+    pub(super) sent: Moment,
+    pub(super) epoch: u64,
+    pub(super) generation: u64,
+    pub(super) answer: Answer,
+    /// Of the watch that it sets, unless its waiter has that room.
+    pub(super) room: Option<Room>,
+}
+
+/// A watch that is set, or whose event has not been looked for.
+pub(super) struct Watching {
+    pub(super) watch: Watch,
+    /// Resolves with whether the node was deleted.
+    pub(super) fires: Pin<Box<dyn Future<Output = bool> + Send>>,
+    pub(super) _room: Option<Room>,
+}
+
+/// A watch that has fired, and whether its node was deleted.
+pub(super) type Fired = (Watch, bool);
+
+/// What has come for an acquisition.
+#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
+pub(super) enum Next {
+    Fired(Fired),
+    Answered(Flight, Answered),
+}
+
+/// What an acquisition waits for.
+pub(super) struct Entry {
+    pub(super) flights: VecDeque<Flight>,
+    pub(super) watches: Vec<Watching>,
+    /// A watch that has fired, and waits for a look at what came before it.
+    pub(super) fired: Option<Fired>,
+    pub(super) draft: Arc<Draft>,
+    pub(super) waker: Arc<OpWaker>,
+    pub(super) progress: Option<Arc<Progress>>,
+    pub(super) holder: Option<Weak<dyn Holder>>,
+    /// Why it was refused.
+    pub(super) refusal: Option<Error>,
+    /// The room for nodes that are not created yet.
+    pub(super) node_room: Option<Room>,
+    /// The room for the watch of a waiter, which it keeps from one predecessor to the next.
+    pub(super) watch_room: Option<Room>,
+    /// It was behind others at its last look, so it is not turned away any more.
+    pub(super) has_waited: bool,
+    /// How often in a row each kind of request was throttled, or refused in an odd way.
+    pub(super) throttled: HashMap<Discriminant<Ask>, u8>,
+    /// Those of its nodes in whose data somebody asks for the lock, while there is no hold to learn of it.
+    pub(super) asked_back: Vec<Name>,
+    /// The watch on its own node was refused, which is in the log.
+    pub(super) is_unwatched: bool,
+}
+
+/// Wakes the caller of an acquisition while there is one, and else the driver.
+pub(super) struct OpWaker {
+    op: Op,
+    ready: Arc<Ready>,
+    caller: AtomicWaker,
+    /// There is a caller. If it is not there to be woken, it has been, and will look.
+    has_caller: AtomicBool,
+}
+
+impl OpWaker {
+    /// The caller, if it has to be woken; whether the driver has to.
+    pub(super) fn take(&self) -> (Option<Waker>, bool) {
+        let caller = self.caller.take();
+        let is_driver = caller.is_none() && !self.has_caller.load(Ordering::Acquire);
+        (caller, is_driver)
+    }
+
+    pub(super) fn await_by(&self, caller: &Waker) {
+        self.caller.register(caller);
+        self.has_caller.store(true, Ordering::Release);
+    }
+
+    /// What is not for a caller that waits is for the driver from now on.
+    pub(super) fn share(&self) {
+        self.has_caller.store(false, Ordering::Release);
+    }
+
+    /// All is for the driver from now on.
+    pub(super) fn leave(&self) {
+        self.share();
+        self.caller.take();
+    }
+}
+
+impl Wake for OpWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        match self.take() {
+            (Some(caller), _) => caller.wake(),
+            (None, true) => self.ready.extend([self.op]),
+            (None, false) => {}
+        }
+    }
+}
+
+impl Entry {
+    pub(super) fn new(ready: &Arc<Ready>, op: Op, draft: Arc<Draft>) -> Self {
+        let waker = OpWaker {
+            op,
+            ready: Arc::clone(ready),
+            caller: AtomicWaker::new(),
+            has_caller: AtomicBool::new(false),
+        };
+        Self {
+            flights: VecDeque::new(),
+            watches: Vec::new(),
+            fired: None,
+            draft,
+            waker: Arc::new(waker),
+            progress: None,
+            holder: None,
+            refusal: None,
+            node_room: None,
+            watch_room: None,
+            has_waited: false,
+            throttled: HashMap::new(),
+            asked_back: Vec::new(),
+            is_unwatched: false,
+        }
+    }
+
+    /// What has come next. The deletion of the own node is first, because without the node there is no turn. Answers are before the
+    /// other events: a turn rests on what they have shown.
+    pub(super) fn next(&mut self) -> Option<Next> {
+        loop {
+            if let Some(own) = self.next_fired(|watch| matches!(watch, Watch::Own(..))) {
+                return Some(Next::Fired(own));
+            }
+            if let Some((flight, answered)) = self.answered() {
+                return Some(Next::Answered(flight, answered));
+            }
+            if let Some(fired) = self.fired.take() {
+                return Some(Next::Fired(fired));
+            }
+            // What was dispatched before it may have come since: it is looked for once more.
+            self.fired = Some(self.next_fired(|_| true)?);
+        }
+    }
+
+    fn next_fired(&mut self, is_wanted: impl Fn(&Watch) -> bool) -> Option<Fired> {
+        let waker = Waker::from(Arc::clone(&self.waker));
+        let mut cx = Context::from_waker(&waker);
+        let mut wanted = self.watches.iter_mut().enumerate().filter(|(_, one)| is_wanted(&one.watch));
+        let (at, is_deleted) = wanted.find_map(|(at, one)| match one.fires.poll_unpin(&mut cx) {
+            Poll::Ready(is_deleted) => Some((at, is_deleted)),
+            Poll::Pending => None,
+        })?;
+        Some((self.watches.remove(at).watch, is_deleted))
+    }
+
+    /// The first request, if its answer is there.
+    pub(super) fn answered(&mut self) -> Option<(Flight, Answered)> {
+        let waker = Waker::from(Arc::clone(&self.waker));
+        match self.flights.front_mut()?.answer.poll_unpin(&mut Context::from_waker(&waker)) {
+            Poll::Ready(answered) => Some((self.flights.pop_front()?, answered)),
+            Poll::Pending => None,
+        }
+    }
+
+    /// A request that is throttled again and again, or refused in an odd way, is refused in the end.
+    pub(super) fn bound(&mut self, ask: &Ask, answered: &mut Answered) {
+        let is_odd = answered.outcome == Outcome::Odd && matches!(ask, Ask::Delete { .. });
+        if !answered.is_throttled && !is_odd {
+            self.throttled.remove(&discriminant(ask));
+            if answered.outcome == Outcome::Odd && matches!(ask, Ask::List { .. }) {
+                answered.outcome = Outcome::Refused;
+            }
+            return;
+        }
+        let count = self.throttled.entry(discriminant(ask)).or_default();
+        *count = count.saturating_add(1);
+        let is_over = *count >= if is_odd { MOST_ODD } else { MOST_THROTTLED };
+        answered.outcome = match ask {
+            // Some servers have done it all the same, and lost creates are still to be looked for.
+            Ask::Create { .. } | Ask::List { .. } if is_over => Outcome::Odd,
+            Ask::Prove { .. } | Ask::Replace { .. } if is_over => Outcome::Refused,
+            Ask::Delete { .. } if is_over && is_odd => Outcome::Refused,
+            _ => Outcome::Unknown,
+        };
+    }
+
+    /// Notes whether somebody asks for the lock in the data of a node.
+    pub(super) fn saw(&mut self, name: Name, data: &[u8]) {
+        self.asked_back.retain(|asked| *asked != name);
+        if data == REVOKE {
+            self.asked_back.push(name);
+        }
+    }
+
+    /// All that it has under way goes with its session, but not what it needs in the next.
+    pub(super) fn session_over(&mut self) {
+        self.flights.clear();
+        self.watches.clear();
+        (self.fired, self.watch_room) = (None, None);
+        self.throttled.clear();
+        self.asked_back.clear();
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.flights.is_empty() && self.watches.is_empty() && self.fired.is_none()
+    }
+}
