@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+pub use crate::machine::Loss;
+
 /// An error of the client, beside [`Error`].
 pub(crate) use zookeeper_client::Error as ZkError;
 
@@ -260,28 +262,6 @@ impl Error {
     }
 }
 
-/// Why a hold ended before it was released.
-///
-/// For every reason, another contender may hold the lock from now on: stop, or let a store that checks
-/// [fencing tokens](crate::FencingToken) refuse late writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-#[non_exhaustive]
-pub enum Loss {
-    /// The session has expired, or nothing proves any more that it has not.
-    #[error("session has expired, or can no longer be trusted to live")]
-    Expired,
-    /// The node of the hold was deleted: by a person, or by the servers together with its session, if the deletion was
-    /// reported first.
-    #[error("node was deleted")]
-    Deleted,
-    /// The session was closed under the hold.
-    #[error("session was closed")]
-    Closed,
-    /// The hold reached the longest time that its options allow.
-    #[error("hold reached its time limit")]
-    MaxHold,
-}
-
 impl Loss {
     /// A word, for labels.
     pub(crate) fn as_str(self) -> &'static str {
@@ -293,3 +273,16 @@ impl Loss {
         }
     }
 }
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "session has expired, or can no longer be trusted to live",
+            Self::Deleted => "node was deleted",
+            Self::Closed => "session was closed",
+            Self::MaxHold => "hold reached its time limit",
+        })
+    }
+}
+
+impl std::error::Error for Loss {}

@@ -20,31 +20,17 @@ use crate::driver;
 use crate::error::{Error, Loss, Result};
 use crate::fencing_token::FencingToken;
 use crate::hold::core::Core;
-use crate::machine::{self, End, Op};
+use crate::machine::{End, Op};
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::session::Session;
 use crate::telemetry::Acquisition;
 
 pub use self::monitor::{Ended, HoldMonitor};
+pub use crate::machine::HoldState;
 
 pub(crate) use self::monitor::{View, lost, resigned, run_until};
 pub(crate) use crate::options::REVOKE;
-
-/// The state of a hold at a moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum HoldState {
-    /// The lock is held: we are connected, and the lock is trusted to be ours.
-    Held,
-    /// The lock is still trusted to be ours, but the connection is gone, or no answer has come for half a session
-    /// timeout. Begin nothing that takes long; it becomes `Held` again or `Lost`.
-    Suspended,
-    /// The lock is lost, for good. Another contender may hold it.
-    Lost(Loss),
-    /// The lock was released, or its guard dropped. Only a [`HoldMonitor`] shows this.
-    Released,
-}
 
 /// A lock that is held.
 ///
@@ -388,7 +374,7 @@ impl Hold {
         // From here on the nodes are deleted, whether anybody waits for it or not.
         driver::release(self.session.core(), self.core.op).await.map_err(|failed| {
             match (failed.end, failed.refusal) {
-                (End::Lost(loss), _) => Loss::from(loss).into(),
+                (End::Lost(loss), _) => loss.into(),
                 (_, Some(refusal)) => refusal,
                 (_, None) => Loss::Expired.into(),
             }
@@ -417,17 +403,6 @@ impl Drop for Hold {
     fn drop(&mut self) {
         self.core.note_end(Ended::Released);
         driver::abandon(self.session.core(), self.core.op);
-    }
-}
-
-impl From<machine::Loss> for Loss {
-    fn from(loss: machine::Loss) -> Self {
-        match loss {
-            machine::Loss::Expired => Self::Expired,
-            machine::Loss::Deleted => Self::Deleted,
-            machine::Loss::Closed => Self::Closed,
-            machine::Loss::Limit => Self::MaxHold,
-        }
     }
 }
 

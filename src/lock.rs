@@ -299,7 +299,7 @@ impl Lock {
             End::Refused | End::Unanswered => refusal.unwrap_or_else(|| {
                 Error::refused("create a node under", self.path.as_str(), ZkError::ConnectionLoss)
             }),
-            End::Lost(loss) => crate::error::Loss::from(loss).into(),
+            End::Lost(loss) => loss.into(),
             End::Closed | End::Contended | End::Released => self.session.error().unwrap_or(Error::Closed),
         }
     }

@@ -28,11 +28,12 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+pub use crate::machine::acquisition::Loss;
+pub use crate::machine::hold::HoldState;
 pub use crate::machine::name::ContenderKind;
 
-pub(crate) use crate::machine::acquisition::{Acquisition, Admission, End, Loss, Place, Spec, Stage, Way};
+pub(crate) use crate::machine::acquisition::{Acquisition, Admission, End, Place, Spec, Stage, Way};
 pub(crate) use crate::machine::downgrade::{Change, Replacement};
-pub(crate) use crate::machine::hold::HoldState;
 pub(crate) use crate::machine::identity::Identity;
 pub(crate) use crate::machine::look::Row;
 pub(crate) use crate::machine::name::{Kind, Listing, Name, is_in_zone};

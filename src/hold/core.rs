@@ -15,7 +15,7 @@ use crate::driver::{self, Holder, Reader};
 use crate::error::{Error, Loss, Result, ZkError};
 use crate::fencing_token::FencingToken;
 use crate::hold::{Ended, HoldState, REVOKE, View, resigned};
-use crate::machine::{self, Change, Event, Kind, Moment, Op, Session, Timer, Trust};
+use crate::machine::{Change, Event, Kind, Moment, Op, Session, Timer, Trust};
 use crate::path::LockPath;
 use crate::session::Zk;
 use crate::telemetry::{Acquisition, Held};
@@ -214,11 +214,10 @@ impl Core {
 }
 
 impl Holder for Core {
-    fn changed(&self, state: machine::HoldState) {
-        match state {
-            machine::HoldState::Held => self.end.send_modify(|_| {}),
-            machine::HoldState::Released => self.note_end(Ended::Released),
-            machine::HoldState::Lost(loss) => self.note_end(Ended::Lost(loss.into())),
+    fn changed(&self, state: HoldState) {
+        match state.ended() {
+            None => self.end.send_modify(|_| {}),
+            Some(end) => self.note_end(end),
         }
     }
 
@@ -256,9 +255,9 @@ impl View for Core {
         let found = state.machine.state(at, self.op);
         let is_fresh = state.machine.is_up && state.machine.trust.is_fresh(at);
         drop(state);
-        match found.unwrap_or(machine::HoldState::Lost(machine::Loss::Expired)) {
-            machine::HoldState::Held if is_fresh => HoldState::Held,
-            machine::HoldState::Held => HoldState::Suspended,
+        match found.unwrap_or(HoldState::Lost(Loss::Expired)) {
+            HoldState::Held if !is_fresh => HoldState::Suspended,
+            HoldState::Held => HoldState::Held,
             ended => {
                 self.changed(ended);
                 // Somebody may have been faster, with another reason.

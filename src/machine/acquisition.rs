@@ -125,14 +125,22 @@ pub(crate) enum End {
     Closed,
 }
 
-/// Why a hold was lost.
+/// Why a hold ended before it was released.
+///
+/// For every reason, another contender may hold the lock from now on: stop, or let a store that checks fencing tokens refuse late
+/// writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Loss {
+#[non_exhaustive]
+pub enum Loss {
+    /// The session has expired, or nothing proves any more that it has not.
     Expired,
+    /// The node of the hold was deleted: by a person, or by the servers together with its session, if the deletion was
+    /// reported first.
     Deleted,
+    /// The session was closed under the hold.
     Closed,
-    /// It has lasted as long as it may.
-    Limit,
+    /// The hold reached the longest time that its options allow.
+    MaxHold,
 }
 
 /// This number of lost creates in a row is an error.

@@ -2,16 +2,23 @@
 
 use crate::machine::{Acquisition, Action, Ask, End, Loss, Machine, Moment, Op, Place, Stage, Timer, Trust};
 
-/// The state of a hold, computed when it is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HoldState {
+/// The state of a hold at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HoldState {
+    /// The lock is held: we are connected, and the lock is trusted to be ours.
     Held,
-    Released,
+    /// The lock is still trusted to be ours, but the connection is gone, or no answer has come for half a session
+    /// timeout. Begin nothing that takes long; it becomes `Held` again or `Lost`.
+    Suspended,
+    /// The lock is lost, for good. Another contender may hold it.
     Lost(Loss),
+    /// The lock was released, or its guard dropped. Only a `HoldMonitor` shows this.
+    Released,
 }
 
 impl<T: Trust> Machine<T> {
-    /// The state of the hold of an acquisition that was granted.
+    /// The state of the hold of an acquisition that was granted, computed when it is asked for.
     #[must_use]
     pub(crate) fn state(&self, now: Moment, op: Op) -> Option<HoldState> {
         match self.stage(op)? {
@@ -69,7 +76,7 @@ impl<T: Trust> Machine<T> {
     /// A hold ends before its handle does.
     pub(crate) fn limit(&mut self, now: Moment, op: Op) {
         if self.stage(op) == Some(Stage::Held) {
-            self.finish(now, op, End::Lost(Loss::Limit));
+            self.finish(now, op, End::Lost(Loss::MaxHold));
         }
     }
 
