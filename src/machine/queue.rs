@@ -263,7 +263,8 @@ impl<T: Trust> Machine<T> {
         // A writer's node also goes when it becomes a reader.
         let is_plain = queue.kind.is_plain() && name.kind.is_plain() && !is_in_zone;
         let is_next = is_deleted && *is_only && is_plain && queue.own == Armed::Set;
-        if is_next && self.ops.get(&op).is_some_and(Acquisition::waits_in_one) {
+        // Without trust a listing goes out with the proof.
+        if is_next && self.trust.suffices(now) && self.ops.get(&op).is_some_and(Acquisition::waits_in_one) {
             self.turn(now, op, 0, Way::Deleted, true);
         } else {
             self.vouch(now, op, path);
