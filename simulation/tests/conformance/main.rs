@@ -26,15 +26,16 @@ fn real_server() -> String {
 async fn simulated_and_real_server_answer_the_same() {
     let (real, simulated) = (real_server(), Server::start().await.expect("a server"));
     let seed = number("SIMULATION_SEED", fastrand::u64(..1 << 32));
-    let (mut steps, mut differing) = (0, 0);
+    let (mut steps, mut events, mut differing) = (0, 0, 0);
     for seed in seed..seed + number("SIMULATION_PROGRAMS", PROGRAMS) {
         let program = program::random(seed);
         let ours = play::play(&simulated.address(), seed, &program).await;
         let theirs = play::play(&real, seed, &program).await;
         steps += program.len();
+        events += theirs.iter().map(|line| line.matches("SyncConnected of ").count()).sum::<usize>();
         differing += usize::from(report(seed, &program, &ours, &theirs));
     }
-    println!("{steps} steps from seed {seed}");
+    println!("{steps} steps with {events} events, from seed {seed}");
     assert_eq!(differing, 0, "programs differ");
 }
 

@@ -241,7 +241,8 @@ impl Player {
                 Ok(format!("{results:?}"))
             }
             Action::GetAcl(path) => {
-                let (acls, stat): (Vec<Acl>, _) = client.get_acl(&at(path)).await?;
+                let (acls, stat) = client.get_acl(&at(path)).await?;
+                let acls = sorted(acls.iter().map(|acl| format!("{acl:?}")).collect());
                 Ok(format!("{acls:?} {}", self.seen.stat(&stat)))
             }
             Action::Count(path) => Ok(client.count_descendants_number(&at(path)).await?.to_string()),
@@ -251,7 +252,10 @@ impl Player {
             }
             Action::Sync(path) => client.sync(&at(path)).await.map(|()| "synced".to_owned()),
             Action::Auth(user) => client.auth("digest", user.as_bytes()).await.map(|()| "known".to_owned()),
-            Action::WhoAmI => Ok(format!("{:?}", client.list_auth_users().await?)),
+            Action::WhoAmI => {
+                let users = client.list_auth_users().await?;
+                Ok(format!("{:?}", sorted(users.iter().map(|user| format!("{user:?}")).collect())))
+            }
             Action::Unwatch | Action::Cut | Action::Heal | Action::Renew => unreachable!("it is no request"),
         }
     }
