@@ -251,6 +251,13 @@ impl Ensemble {
         self.finish()
     }
 
+    /// The paths with watches on data at a server, and the sessions that watch.
+    pub fn watches_by_path(&self, server: usize) -> Vec<(String, Vec<i64>)> {
+        let session = |connection: ConnectionId| self.connections.get(&connection).map(|one| one.session);
+        let by_path = self.replicas[server].watches.by_path();
+        by_path.map(|(path, of)| (path.to_owned(), of.into_iter().filter_map(session).collect())).collect()
+    }
+
     /// Lets the next sequential child of a node get this number.
     pub fn set_counter(&mut self, path: &str, next: i32) {
         self.head.set_counter(path, next);

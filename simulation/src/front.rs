@@ -180,6 +180,20 @@ impl Shared {
         state.connections.remove(&connection);
     }
 
+    /// The answer to a command of four letters.
+    fn command(&self, server: usize, command: &[u8]) -> String {
+        match command {
+            b"ruok" => "imok".to_owned(),
+            b"wchp" => {
+                let watches = self.lock().ensemble.watches_by_path(server);
+                let watchers =
+                    |sessions: Vec<i64>| sessions.iter().map(|one| format!("\t0x{one:x}\n")).collect::<String>();
+                watches.into_iter().map(|(path, sessions)| format!("{path}\n{}", watchers(sessions))).collect()
+            }
+            _ => String::new(),
+        }
+    }
+
     /// Waits while the server is paused.
     async fn unpaused(&self) {
         // The sender is ours, so there is one.
@@ -212,11 +226,23 @@ async fn accept(shared: Arc<Shared>, server: usize, listener: TcpListener) {
 async fn serve(shared: Arc<Shared>, server: usize, stream: TcpStream) {
     // Or small answers wait for the acknowledgement of earlier ones. It fails when the client is gone.
     _ = stream.set_nodelay(true);
-    let (reader, writer) = stream.into_split();
+    let (mut reader, mut writer) = stream.into_split();
+    let mut head = [0; 4];
+    if reader.read_exact(&mut head).await.is_err() {
+        return;
+    }
+    // Read as a length, the letters would exceed one gigabyte.
+    if head.iter().all(u8::is_ascii_lowercase) {
+        shared.unpaused().await;
+        // It fails when the client is gone.
+        _ = writer.write_all(shared.command(server, &head).as_bytes()).await;
+        return;
+    }
     let (connection, frames) = shared.open();
+    let reader = BufReader::new(reader);
     tokio::select! {
         // An error of either is the end of the connection.
-        _ = receive(&shared, server, connection, reader) => {}
+        _ = receive(&shared, server, connection, head, reader) => {}
         _ = send(writer, frames) => {}
     }
     shared.close(connection);
@@ -226,23 +252,25 @@ async fn receive(
     shared: &Shared,
     server: usize,
     connection: ConnectionId,
-    reader: OwnedReadHalf,
+    head: [u8; 4],
+    mut reader: BufReader<OwnedReadHalf>,
 ) -> io::Result<()> {
-    let mut reader = BufReader::new(reader);
-    let first = next(&mut reader).await?;
+    let first = frame(head, &mut reader).await?;
     shared.unpaused().await;
     let request = wire::connect(&first).map_err(|_| io::ErrorKind::InvalidData)?;
     shared.run(|ensemble, now| ensemble.connect(now, server, connection, &request));
     loop {
-        let frame = next(&mut reader).await?;
+        let head = reader.read_i32().await?.to_be_bytes();
+        let frame = frame(head, &mut reader).await?;
         shared.unpaused().await;
         let (xid, request) = wire::request(&frame).map_err(|_| io::ErrorKind::InvalidData)?;
         shared.run(|ensemble, now| ensemble.handle(now, connection, xid, request));
     }
 }
 
-async fn next(reader: &mut BufReader<OwnedReadHalf>) -> io::Result<Vec<u8>> {
-    let length = usize::try_from(reader.read_i32().await?).ok().filter(|length| *length <= LONGEST_FRAME);
+/// The frame that follows its length.
+async fn frame(head: [u8; 4], reader: &mut BufReader<OwnedReadHalf>) -> io::Result<Vec<u8>> {
+    let length = usize::try_from(i32::from_be_bytes(head)).ok().filter(|length| *length <= LONGEST_FRAME);
     let mut frame = vec![0; length.ok_or(io::ErrorKind::InvalidData)?];
     reader.read_exact(&mut frame).await?;
     Ok(frame)

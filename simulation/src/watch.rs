@@ -109,6 +109,11 @@ impl Watches {
         data || children
     }
 
+    /// The paths with watches on data, and the connections that watch.
+    pub(crate) fn by_path(&self) -> impl Iterator<Item = (&str, Vec<ConnectionId>)> {
+        self.data.0.iter().map(|(path, watchers)| (path.as_str(), watchers.keys().copied().collect()))
+    }
+
     pub(crate) fn forget(&mut self, connection: ConnectionId) {
         self.data.forget(connection);
         self.children.forget(connection);
