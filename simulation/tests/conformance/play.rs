@@ -177,7 +177,11 @@ impl Player {
         for _ in 0..20 {
             yield_now().await;
         }
-        std::iter::from_fn(|| self.events.1.try_recv().ok()).collect()
+        let mut events: Vec<String> = std::iter::from_fn(|| self.events.1.try_recv().ok()).collect();
+        // The client gives one event to its watches in no order.
+        let what = |event: &String| event.split(" of ").next().map(str::to_owned);
+        events.chunk_by_mut(|one, next| what(one) == what(next)).for_each(<[String]>::sort);
+        events
     }
 
     fn watch(&mut self, index: usize, watcher: OneshotWatcher) {

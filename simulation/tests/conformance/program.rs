@@ -2,21 +2,10 @@
 
 use fastrand::Rng;
 
-const STEPS: usize = 60;
-const PATHS: [&str; 12] = [
-    "",
-    "/a",
-    "/b",
-    "/c",
-    "/a/x",
-    "/a/y",
-    "/b/x",
-    "/a/x/z",
-    "/a/s0000000000",
-    "/a/s0000000001",
-    "/s0000000001",
-    "/b/s0000000000",
-];
+const STEPS: usize = 100;
+/// Few, so that most of them exist. The first two do from the start.
+const PATHS: [&str; 9] =
+    ["/a", "/b", "/c", "/a/x", "/a/y", "/b/x", "/a/s0000000000", "/a/s0000000001", "/b/s0000000000"];
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
@@ -90,37 +79,54 @@ pub(crate) struct Step {
 pub(crate) fn random(seed: u64) -> Vec<Step> {
     let mut rng = Rng::with_seed(seed);
     let clients = rng.usize(1..=2);
-    (0..STEPS).map(|_| Step { client: rng.usize(..clients), action: action(&mut rng) }).collect()
+    let folder = |path| Write::Create { path, kind: Kind::Persistent, access: Access::Open, data: 0 };
+    let folders = Action::Multi(vec![folder("/a"), folder("/b")]);
+    let mut steps = vec![Step { client: 0, action: folders }];
+    let mut is_cut = [false; 2];
+    while steps.len() < STEPS {
+        let client = rng.usize(..clients);
+        let action = match rng.u8(..100) {
+            _ if is_cut[client] && rng.bool() => Action::Heal,
+            0..4 => Action::Cut,
+            4 => Action::Renew,
+            _ => action(&mut rng),
+        };
+        match action {
+            Action::Cut => is_cut[client] = true,
+            Action::Heal => is_cut[client] = false,
+            _ => {}
+        }
+        steps.push(Step { client, action });
+    }
+    steps
 }
 
 fn action(rng: &mut Rng) -> Action {
-    let path = any_path(rng);
-    let watch = rng.bool();
+    let (path, watch) = (any_path(rng), rng.u8(..3) > 0);
+    // The root of the program is listed, and neither written nor deleted.
+    let folder = ["", "/a", "/b", "/c"][rng.usize(..4)];
     match rng.u8(..100) {
-        0..42 => Action::Write(write(rng)),
-        42..52 => Action::Multi((0..rng.usize(1..5)).map(|_| part(rng)).collect()),
-        52..58 => Action::Exists { path, watch },
-        58..66 => Action::GetData { path, watch },
-        66..76 => Action::GetChildren { path, watch, stat: rng.bool() },
-        76..79 => Action::MultiRead((0..rng.usize(1..4)).map(|_| (any_path(rng), rng.bool())).collect()),
-        79..82 => Action::SetAcl { path, access: access(rng), version: version(rng) },
-        82..85 => Action::GetAcl(path),
-        85..87 => Action::Count(path),
-        87..89 => Action::Ephemerals(path),
-        89 => Action::Sync(path),
-        90 => Action::Auth(if rng.bool() { "ann:secret" } else { "bob:other:secret" }),
-        91 => Action::WhoAmI,
-        92 => Action::Unwatch,
-        93..96 => Action::Cut,
-        96..99 => Action::Heal,
-        _ => Action::Renew,
+        0..44 => Action::Write(write(rng)),
+        44..54 => Action::Multi((0..rng.usize(1..4)).map(|_| part(rng)).collect()),
+        54..62 => Action::Exists { path, watch },
+        62..70 => Action::GetData { path, watch },
+        70..82 => Action::GetChildren { path: folder, watch, stat: rng.bool() },
+        82..85 => Action::MultiRead((0..rng.usize(1..4)).map(|_| (any_path(rng), rng.bool())).collect()),
+        85..87 => Action::SetAcl { path, access: access(rng), version: version(rng) },
+        87..90 => Action::GetAcl(path),
+        90..92 => Action::Count(folder),
+        92..94 => Action::Ephemerals(folder),
+        94 => Action::Sync(path),
+        95..97 => Action::Auth(if rng.bool() { "ann:secret" } else { "bob:other:secret" }),
+        97 => Action::WhoAmI,
+        _ => Action::Unwatch,
     }
 }
 
 fn write(rng: &mut Rng) -> Write {
     let (path, version, data) = (any_path(rng), version(rng), rng.usize(..4));
     match rng.u8(..10) {
-        0..6 => {
+        0..5 => {
             use Kind::{Container, Ephemeral, EphemeralSequential, Persistent, Sequential, Ttl};
             let kinds = [
                 Persistent,
@@ -135,10 +141,10 @@ fn write(rng: &mut Rng) -> Write {
             ];
             let kind = kinds[rng.usize(..kinds.len())];
             let is_sequential = matches!(kind, Sequential | EphemeralSequential);
-            let path = if is_sequential { ["/s", "/a/s", "/b/s"][rng.usize(..3)] } else { path };
+            let path = if is_sequential { ["/c/s", "/a/s", "/b/s"][rng.usize(..3)] } else { path };
             Write::Create { path, kind, access: access(rng), data }
         }
-        6..8 => Write::Delete { path, version },
+        5..7 => Write::Delete { path, version },
         _ => Write::SetData { path, version, data },
     }
 }
@@ -152,11 +158,11 @@ fn any_path(rng: &mut Rng) -> &'static str {
 }
 
 fn version(rng: &mut Rng) -> Option<i32> {
-    rng.bool().then(|| rng.i32(0..3))
+    (rng.u8(..4) == 0).then(|| rng.i32(0..3))
 }
 
 fn access(rng: &mut Rng) -> Access {
-    match rng.u8(..12) {
+    match rng.u8(..20) {
         0 => Access::ReadOnly,
         1 => Access::Creator,
         _ => Access::Open,
