@@ -428,8 +428,15 @@ impl Ensemble {
             stats.clear();
             let mut fired = Vec::new();
             for change in &entry.changes {
+                let deleted = change.path().and_then(|path| replica.tree.get(path)).map(|node| node.acl.clone());
                 stats.push(replica.tree.apply(change, zxid, entry.time));
-                fired.extend(replica.watches.fire(change));
+                // Of what a client may not read its watches report nothing, but they have fired.
+                let may_read = |(connection, event): &(ConnectionId, Event)| {
+                    let acl = replica.tree.get(&event.path).map(|node| &node.acl).or(deleted.as_ref());
+                    let identities = self.connections.get(connection).map_or(&[][..], |one| &one.identities);
+                    acl.is_none_or(|acl| acl::check(acl, acl::READ, identities).is_ok())
+                };
+                fired.extend(replica.watches.fire(change).into_iter().filter(may_read));
                 if let Change::CloseSession(session) = change {
                     let of_it = |one: &Connection| one.session == *session && one.server == server;
                     let ended = self.connections.iter().filter(|(_, one)| of_it(one)).map(|(id, _)| *id);

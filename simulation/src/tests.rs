@@ -273,6 +273,11 @@ fn nodes_of_a_creator_need_its_password() {
     world.ask(ann, write("/a")).expect("created");
     let read = Request::GetData { path: "/a".to_owned(), watch: false };
     assert_eq!(world.ask(other, read.clone()), Err(Code::NoAuth));
+    let path = "/a".to_owned();
+    world.ask(other, Request::Exists { path: path.clone(), watch: true }).expect("servers ask for no permission");
+    let change = Write::SetData { path, version: -1, data: Vec::new() };
+    world.ask(ann, Request::Write(change)).expect("changed");
+    assert_eq!(world.events(other), []);
     world.ask(other, auth).expect("known");
     world.ask(other, read).expect("read");
 }

@@ -46,6 +46,16 @@ pub(crate) enum Change {
     CloseSession(i64),
 }
 
+impl Change {
+    pub(crate) fn path(&self) -> Option<&str> {
+        match self {
+            Self::Create { path, .. } | Self::Delete { path } => Some(path),
+            Self::SetData { path, .. } | Self::SetAcl { path, .. } => Some(path),
+            Self::Check | Self::CloseSession(_) => None,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
     nodes: HashMap<String, Node>,

@@ -18,6 +18,9 @@ use crate::transcript::Transcript;
 const TIMEOUT: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// An event, and the session that got it.
+type Seen = (i64, String);
+
 struct Player {
     root: String,
     relays: Vec<Relay>,
@@ -26,7 +29,7 @@ struct Player {
     /// Its session is of no program: it waits for what others have done.
     observer: Client,
     watches: VecDeque<JoinHandle<()>>,
-    events: (mpsc::UnboundedSender<String>, mpsc::UnboundedReceiver<String>),
+    events: (mpsc::UnboundedSender<Seen>, mpsc::UnboundedReceiver<Seen>),
     seen: Transcript,
 }
 
@@ -177,19 +180,21 @@ impl Player {
         for _ in 0..20 {
             yield_now().await;
         }
-        let mut events: Vec<String> = std::iter::from_fn(|| self.events.1.try_recv().ok()).collect();
-        // The client gives one event to its watches in no order.
-        let what = |event: &String| event.split(" of ").next().map(str::to_owned);
-        events.chunk_by_mut(|one, next| what(one) == what(next)).for_each(<[String]>::sort);
-        events
+        let mut events: Vec<_> = std::iter::from_fn(|| self.events.1.try_recv().ok()).collect();
+        // Those of two clients have no order, nor have the watches of one client that get the same event.
+        events.sort_by_key(|(session, _)| *session);
+        let what = |(session, event): &Seen| (*session, event.split(" of ").next().map(str::to_owned));
+        events.chunk_by_mut(|one, next| what(one) == what(next)).for_each(<[_]>::sort);
+        events.into_iter().map(|(_, event)| event).collect()
     }
 
-    fn watch(&mut self, index: usize, watcher: OneshotWatcher) {
-        let (events, root) = (self.events.0.clone(), self.root.clone());
+    fn watch(&mut self, index: usize, client: &Client, watcher: OneshotWatcher) {
+        let (events, root, of) = (self.events.0.clone(), self.root.clone(), client.session_id());
         self.watches.push_back(tokio::spawn(async move {
             let event = watcher.changed().await;
             let path = event.path.replace(&root, "");
-            _ = events.send(format!("{} {path:?} {:?} of {index}", event.event_type, event.session_state));
+            let event = format!("{} {path:?} {:?} of {index}", event.event_type, event.session_state);
+            _ = events.send((of.0, event));
         }));
         self.watches.retain(|watch| !watch.is_finished());
     }
@@ -207,7 +212,7 @@ impl Player {
                 let path = at(path);
                 let stat = if *watch {
                     let (stat, watcher) = client.check_and_watch_stat(&path).await?;
-                    self.watch(index, watcher);
+                    self.watch(index, client, watcher);
                     stat
                 } else {
                     client.check_stat(&path).await?
@@ -218,7 +223,7 @@ impl Player {
                 let path = at(path);
                 let (data, stat) = if *watch {
                     let (data, stat, watcher) = client.get_and_watch_data(&path).await?;
-                    self.watch(index, watcher);
+                    self.watch(index, client, watcher);
                     (data, stat)
                 } else {
                     client.get_data(&path).await?
@@ -284,7 +289,7 @@ impl Player {
             }
         };
         if let Some(watcher) = watcher {
-            self.watch(index, watcher);
+            self.watch(index, client, watcher);
         }
         let stat = stat.map(|stat| self.seen.stat(&stat)).unwrap_or_default();
         Ok(format!("{:?} {stat}", sorted(names)))
