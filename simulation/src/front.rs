@@ -1,0 +1,285 @@
+//! An ensemble behind ports of 127.0.0.1, in real time.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::ensemble::{Config, ConnectionId, Ensemble, Output};
+use crate::message::Message;
+use crate::wire;
+
+/// The longest frame that servers read, as they are configured when nobody configures it.
+const LONGEST_FRAME: usize = 0xf_ffff;
+/// How often the ensemble learns that time has passed.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Simulated servers that any client can connect to. Dropping it shuts them down.
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    addresses: Vec<SocketAddr>,
+    tasks: JoinSet<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    paused: watch::Sender<bool>,
+    began: (SystemTime, Instant),
+}
+
+#[derive(Debug)]
+struct State {
+    ensemble: Ensemble,
+    /// Where to put frames for a connection. One that is dropped closes it.
+    connections: HashMap<ConnectionId, mpsc::UnboundedSender<Vec<u8>>>,
+    last_connection: ConnectionId,
+}
+
+impl Server {
+    /// Starts one server on a free port.
+    ///
+    /// # Errors
+    ///
+    /// If there is no port to listen on.
+    pub async fn start() -> io::Result<Self> {
+        Self::start_with(Config::default(), &[0]).await
+    }
+
+    /// Starts as many servers as there are ports; 0 is a free one. The count in `config` is ignored.
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::start`].
+    pub async fn start_with(mut config: Config, ports: &[u16]) -> io::Result<Self> {
+        config.servers = ports.len();
+        let wall = SystemTime::now();
+        // So a session of another run is not taken for one of this.
+        let since_epoch = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        config.last_session += i64::try_from(since_epoch.as_micros()).unwrap_or(0) << 4;
+        let state = State { ensemble: Ensemble::new(config), connections: HashMap::new(), last_connection: 0 };
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            paused: watch::Sender::new(false),
+            began: (wall, Instant::now()),
+        });
+        let (mut addresses, mut tasks) = (Vec::new(), JoinSet::new());
+        for (server, port) in ports.iter().enumerate() {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).await?;
+            addresses.push(listener.local_addr()?);
+            tasks.spawn(accept(shared.clone(), server, listener));
+        }
+        tasks.spawn(tick(shared.clone()));
+        Ok(Self { shared, addresses, tasks })
+    }
+
+    /// `127.0.0.1:port` of each server, separated by commas, for clients.
+    pub fn address(&self) -> String {
+        let addresses: Vec<_> = self.addresses.iter().map(SocketAddr::to_string).collect();
+        addresses.join(",")
+    }
+
+    /// The address of each server.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Ends a session, as if it had expired.
+    pub fn expire(&self, session: i64) {
+        self.shared.run(|ensemble, now| ensemble.expire(now, session));
+    }
+
+    /// Closes the connections of a session.
+    pub fn disconnect(&self, session: i64) {
+        self.shared.run(|ensemble, _| ensemble.cut(Some(session)));
+    }
+
+    /// Closes all connections.
+    pub fn disconnect_all(&self) {
+        self.shared.run(|ensemble, _| ensemble.cut(None));
+    }
+
+    /// Answers nothing from now on, as processes that are stopped. No session expires meanwhile.
+    pub fn pause(&self) {
+        self.shared.paused.send_replace(true);
+    }
+
+    /// Goes on after [`Server::pause`].
+    pub fn resume(&self) {
+        self.shared.paused.send_replace(false);
+    }
+
+    /// Lets a server, by its index, lag behind the others; see [`Ensemble::lag`].
+    pub fn lag(&self, server: usize, lags: bool) {
+        self.shared.run(|ensemble, _| ensemble.lag(server, lags));
+    }
+
+    /// Removes disused containers now.
+    pub fn reap(&self) {
+        self.shared.run(Ensemble::reap);
+    }
+
+    /// Lets the next sequential child of a node get this number.
+    pub fn set_counter(&self, path: &str, next: i32) {
+        self.shared.lock().ensemble.set_counter(path, next);
+    }
+
+    /// Closes all connections and ports.
+    pub async fn shutdown(mut self) {
+        self.disconnect_all();
+        self.tasks.shutdown().await;
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The wall clock, without its jumps.
+    fn now(&self) -> Duration {
+        let (wall, monotonic) = self.began;
+        wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default() + monotonic.elapsed()
+    }
+
+    /// Lets the ensemble do a step, and sends what comes of it. Steps and what they send have the same order.
+    fn run(&self, step: impl FnOnce(&mut Ensemble, Duration) -> Vec<Output>) {
+        let state = &mut *self.lock();
+        for Output { connection, message } in step(&mut state.ensemble, self.now()) {
+            if message == Message::Close {
+                state.connections.remove(&connection);
+            } else if let (Some(sender), Some(frame)) = (state.connections.get(&connection), wire::frame(&message))
+            {
+                // It fails when the client is gone, of which its reader learns.
+                _ = sender.send(frame);
+            }
+        }
+    }
+
+    fn open(&self) -> (ConnectionId, mpsc::UnboundedReceiver<Vec<u8>>) {
+        let (sender, frames) = mpsc::unbounded_channel();
+        let mut state = self.lock();
+        state.last_connection += 1;
+        let connection = state.last_connection;
+        state.connections.insert(connection, sender);
+        (connection, frames)
+    }
+
+    fn close(&self, connection: ConnectionId) {
+        let mut state = self.lock();
+        state.ensemble.disconnect(connection);
+        state.connections.remove(&connection);
+    }
+
+    /// The answer to a command of four letters.
+    fn command(&self, server: usize, command: &[u8]) -> String {
+        match command {
+            b"ruok" => "imok".to_owned(),
+            b"wchp" => {
+                let watches = self.lock().ensemble.watches_by_path(server);
+                let watchers =
+                    |sessions: Vec<i64>| sessions.iter().map(|one| format!("\t0x{one:x}\n")).collect::<String>();
+                watches.into_iter().map(|(path, sessions)| format!("{path}\n{}", watchers(sessions))).collect()
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// Waits while the server is paused.
+    async fn unpaused(&self) {
+        // The sender is ours, so there is one.
+        _ = self.paused.subscribe().wait_for(|paused| !paused).await;
+    }
+}
+
+async fn tick(shared: Arc<Shared>) {
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        shared.unpaused().await;
+        shared.run(Ensemble::tick);
+    }
+}
+
+async fn accept(shared: Arc<Shared>, server: usize, listener: TcpListener) {
+    let mut clients = JoinSet::new();
+    loop {
+        tokio::select! {
+            Ok((stream, _)) = listener.accept() => {
+                clients.spawn(serve(shared.clone(), server, stream));
+            }
+            Some(_) = clients.join_next() => {}
+        }
+    }
+}
+
+async fn serve(shared: Arc<Shared>, server: usize, stream: TcpStream) {
+    // Or small answers wait for the acknowledgement of earlier ones. It fails when the client is gone.
+    _ = stream.set_nodelay(true);
+    let (mut reader, mut writer) = stream.into_split();
+    let mut head = [0; 4];
+    if reader.read_exact(&mut head).await.is_err() {
+        return;
+    }
+    // Read as a length, the letters would exceed one gigabyte.
+    if head.iter().all(u8::is_ascii_lowercase) {
+        shared.unpaused().await;
+        // It fails when the client is gone.
+        _ = writer.write_all(shared.command(server, &head).as_bytes()).await;
+        return;
+    }
+    let (connection, frames) = shared.open();
+    let reader = BufReader::new(reader);
+    tokio::select! {
+        // An error of either is the end of the connection.
+        _ = receive(&shared, server, connection, head, reader) => {}
+        _ = send(writer, frames) => {}
+    }
+    shared.close(connection);
+}
+
+async fn receive(
+    shared: &Shared,
+    server: usize,
+    connection: ConnectionId,
+    head: [u8; 4],
+    mut reader: BufReader<OwnedReadHalf>,
+) -> io::Result<()> {
+    let first = frame(head, &mut reader).await?;
+    shared.unpaused().await;
+    let request = wire::connect(&first).map_err(|_| io::ErrorKind::InvalidData)?;
+    shared.run(|ensemble, now| ensemble.connect(now, server, connection, &request));
+    loop {
+        let head = reader.read_i32().await?.to_be_bytes();
+        let frame = frame(head, &mut reader).await?;
+        shared.unpaused().await;
+        let (xid, request) = wire::request(&frame).map_err(|_| io::ErrorKind::InvalidData)?;
+        shared.run(|ensemble, now| ensemble.handle(now, connection, xid, request));
+    }
+}
+
+/// The frame that follows its length.
+async fn frame(head: [u8; 4], reader: &mut BufReader<OwnedReadHalf>) -> io::Result<Vec<u8>> {
+    let length = usize::try_from(i32::from_be_bytes(head)).ok().filter(|length| *length <= LONGEST_FRAME);
+    let mut frame = vec![0; length.ok_or(io::ErrorKind::InvalidData)?];
+    reader.read_exact(&mut frame).await?;
+    Ok(frame)
+}
+
+/// Writes frames until there are no more to come.
+async fn send(mut writer: OwnedWriteHalf, mut frames: mpsc::UnboundedReceiver<Vec<u8>>) -> io::Result<()> {
+    while let Some(frame) = frames.recv().await {
+        writer.write_all(&frame).await?;
+    }
+    writer.shutdown().await
+}

@@ -1,0 +1,53 @@
+//! Random programs of requests, played to the simulated server and to a real one. Both must answer the same.
+//!
+//! `SIMULATION_SEED` is the seed of the first program, `SIMULATION_PROGRAMS` how many there are.
+
+mod play;
+mod program;
+mod relay;
+mod transcript;
+
+use simulation::Server;
+
+use program::Step;
+
+const PROGRAMS: u64 = 30;
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
+fn real_server() -> String {
+    std::env::var("ZK_HOSTS").expect("no ZK_HOSTS: run it as `zk-docker/run cargo test -p simulation`")
+}
+
+/// On one thread, so that events are seen in the order in which the client reads them.
+#[tokio::test]
+async fn simulated_and_real_server_answer_the_same() {
+    let (real, simulated) = (real_server(), Server::start().await.expect("a server"));
+    let seed = number("SIMULATION_SEED", fastrand::u64(..1 << 32));
+    let (mut steps, mut events, mut differing) = (0, 0, 0);
+    for seed in seed..seed + number("SIMULATION_PROGRAMS", PROGRAMS) {
+        let program = program::random(seed);
+        let ours = play::play(&simulated.address(), seed, &program).await;
+        let theirs = play::play(&real, seed, &program).await;
+        steps += program.len();
+        events += theirs.iter().map(|line| line.matches("SyncConnected of ").count()).sum::<usize>();
+        differing += usize::from(report(seed, &program, &ours, &theirs));
+    }
+    println!("{steps} steps with {events} events, from seed {seed}");
+    assert_eq!(differing, 0, "programs differ");
+}
+
+/// Prints the first step after which the servers differ, and whether there is one.
+fn report(seed: u64, program: &[Step], ours: &[String], theirs: &[String]) -> bool {
+    let Some(index) = ours.iter().zip(theirs).position(|(ours, theirs)| ours != theirs) else {
+        return false;
+    };
+    println!("SIMULATION_SEED={seed} SIMULATION_PROGRAMS=1: they differ at step {index}");
+    for (index, step) in program.iter().enumerate().take(index + 1) {
+        println!("{index:>3} {step:?}\n      {}", theirs[index]);
+    }
+    println!("  simulated: {}\n  real:      {}", ours[index], theirs[index]);
+    true
+}
