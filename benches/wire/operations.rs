@@ -31,16 +31,14 @@ impl Cost {
 /// Measures the operations of `session`, of which some need another session. `path` is theirs.
 pub(crate) async fn measure(session: &Session, other: &Session, path: &str) -> Outcome<Vec<Cost>> {
     let mut costs = bare(session, path).await?;
-    costs.extend(new_paths(session, path).await?);
-    costs.extend(existing_paths(session, other, path).await?);
+    costs.extend(mutexes(session, other, path).await?);
     costs.extend(undisturbed(&Mutex::new(session, &format!("{path}/undisturbed"))?).await?);
     let shared = format!("{path}/shared");
     let [mutex, same, another] = [session, session, other].map(|session| Mutex::new(session, &shared));
     let (mutex, same, another) = (mutex?, same?, another?);
     costs.push(hand_over("hand-over, session to session", &mutex, &another).await?);
     costs.push(hand_over("hand-over, task to task", &mutex, &same).await?);
-    costs.extend(permits(&Semaphore::new(session, &format!("{path}/semaphore"), 4)?).await?);
-    costs.push(together(session, path).await?);
+    costs.extend(several_nodes(session, path).await?);
     Ok(costs)
 }
 
@@ -62,31 +60,47 @@ async fn bare(session: &Session, path: &str) -> Outcome<Vec<Cost>> {
     Ok(vec![Cost::of("a bare read", reads), Cost::of("a bare create", creates)])
 }
 
-async fn new_paths(session: &Session, path: &str) -> Outcome<Vec<Cost>> {
+/// The median of several times; `one` measures one of them, by its number.
+async fn cost(operation: &'static str, mut one: impl AsyncFnMut(usize) -> Outcome<Duration>) -> Outcome<Cost> {
     let mut times = Vec::new();
     for number in 0..TIMES {
-        let mutex = Mutex::new(session, &format!("{path}/new-{number}"))?;
-        let began = Instant::now();
-        let guard = mutex.lock().await?;
-        times.push(began.elapsed());
-        guard.release().await?;
+        times.push(one(number).await?);
     }
-    Ok(vec![Cost::of("lock, path is missing", times)])
+    Ok(Cost::of(operation, times))
 }
 
-/// Another session has made the paths.
-async fn existing_paths(session: &Session, other: &Session, path: &str) -> Outcome<Vec<Cost>> {
-    let mut times = Vec::new();
-    for number in 0..TIMES {
+/// How long it takes to acquire. What it returns is released.
+macro_rules! acquire {
+    ($acquire:expr) => {{
+        let began = Instant::now();
+        let guard = $acquire.await?;
+        let took = began.elapsed();
+        guard.release().await?;
+        Ok(took)
+    }};
+}
+
+async fn mutexes(session: &Session, other: &Session, path: &str) -> Outcome<Vec<Cost>> {
+    let missing = async |number| acquire!(Mutex::new(session, &format!("{path}/new-{number}"))?.lock());
+    let first = async |number| {
+        // Another session has made the path.
         let path = format!("{path}/existing-{number}");
         make(&client(other)?, &path).await?;
-        let mutex = Mutex::new(session, &path)?;
-        let began = Instant::now();
-        let guard = mutex.lock().await?;
-        times.push(began.elapsed());
-        guard.release().await?;
-    }
-    Ok(vec![Cost::of("lock, first in this session", times)])
+        acquire!(Mutex::new(session, &path)?.lock())
+    };
+    let turns = format!("{path}/turns");
+    let (ours, theirs) = (Mutex::new(session, &turns)?, Mutex::new(other, &turns)?);
+    ours.lock().await?.release().await?;
+    theirs.lock().await?.release().await?;
+    let turn = async |_| {
+        theirs.lock().await?.release().await?;
+        acquire!(ours.lock())
+    };
+    Ok(vec![
+        cost("lock, path is missing", missing).await?,
+        cost("lock, first in this session", first).await?,
+        cost("lock, sessions take turns", turn).await?,
+    ])
 }
 
 /// Nobody else uses the path.
@@ -128,29 +142,20 @@ async fn hand_over(operation: &'static str, from: &Mutex, to: &Mutex) -> Outcome
     Ok(Cost::of(operation, times))
 }
 
-async fn permits(semaphore: &Semaphore) -> Outcome<Vec<Cost>> {
-    semaphore.acquire().await?.release().await?;
-    let mut times = Vec::new();
-    for _ in 0..TIMES {
-        let began = Instant::now();
-        let permit = semaphore.acquire().await?;
-        times.push(began.elapsed());
-        permit.release().await?;
-    }
-    Ok(vec![Cost::of("acquire of a semaphore", times)])
-}
-
-async fn together(session: &Session, path: &str) -> Outcome<Cost> {
-    let locks = MultiLock::new(session, (0..10).map(|lock| format!("{path}/together-{lock}")))?;
-    locks.lock().await?.release().await?;
-    let mut times = Vec::new();
-    for _ in 0..TIMES {
-        let began = Instant::now();
-        let guard = locks.lock().await?;
-        times.push(began.elapsed());
-        guard.release().await?;
-    }
-    Ok(Cost::of("10 locks together", times))
+async fn several_nodes(session: &Session, path: &str) -> Outcome<Vec<Cost>> {
+    let semaphore = |name: &str| Semaphore::new(session, &format!("{path}/permits-{name}"), 4);
+    let locks = |name: &str| MultiLock::new(session, (0..10).map(|lock| format!("{path}/together-{name}/{lock}")));
+    let (known, together) = (semaphore("known")?, locks("known")?);
+    known.acquire().await?.release().await?;
+    together.lock().await?.release().await?;
+    Ok(vec![
+        cost("permit, path is missing", async |number| acquire!(semaphore(&number.to_string())?.acquire()))
+            .await?,
+        cost("permit, undisturbed", async |_| acquire!(known.acquire())).await?,
+        cost("10 locks together, paths are missing", async |number| acquire!(locks(&number.to_string())?.lock()))
+            .await?,
+        cost("10 locks together, undisturbed", async |_| acquire!(together.lock())).await?,
+    ])
 }
 
 fn client(session: &Session) -> Outcome<Client> {

@@ -15,7 +15,8 @@ impl Session {
     /// Holds become [`Lost(Closed)`](crate::Loss::Closed) at once, their nodes are deleted, and waiters get
     /// [`Error::Closed`]. Then the ZooKeeper session is ended. It takes one session timeout at most. A second call
     /// waits for the same end. Closing an [attached](Self::attach) session ends only its locks. While a renewal is
-    /// under way there is nothing to end, because the old session has expired.
+    /// under way there is nothing to end, because the old session has expired. After an outage that may be by the
+    /// client's clock alone: then its nodes stay until the servers expire it, too.
     ///
     /// # Cancel safety
     ///
