@@ -44,7 +44,7 @@ pub struct Connected {
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the fields have the names of the protocol")]
 pub enum Write {
-    /// Creates a node. `with_stat` is for the answer, and `flags` are those of the protocol: see [`crate::write`].
+    /// Creates a node. `with_stat` is for the answer, and `flags` are those of the protocol: see `write`.
     Create { path: String, data: Vec<u8>, acl: Vec<Acl>, flags: i32, with_stat: bool },
     /// Deletes a node without children. The version -1 is any.
     Delete { path: String, version: i32 },

@@ -387,14 +387,11 @@ impl Core {
     pub(crate) fn poll(self: &Arc<Self>, op: Op, reader: Reader) {
         loop {
             let mut state = self.look();
-            let State { entries, reading, paths, .. } = &mut *state;
+            let State { entries, reading, .. } = &mut *state;
             let Some(entry) = entries.get_mut(&op) else { return };
             *reading = (reader == Reader::Caller).then_some(op);
             match entry.next() {
                 Some(Next::Fired((watch, is_deleted))) => {
-                    if let (Watch::Own(_, path, name), true) = (watch, is_deleted) {
-                        entry.refusal = Some(Error::Evicted { node: names::own(&paths.text(path), name) });
-                    }
                     self.handle(&mut state, Event::Fired { watch, is_deleted })
                 }
                 Some(Next::Answered(flight, answered)) => self.answered(&mut state, flight, answered),
