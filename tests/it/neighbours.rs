@@ -530,6 +530,8 @@ async fn next_task_is_not_woken_before_the_delete_is_sent() {
         () = polls => {}
         () = watched => {}
     }
+    // It reads that its own watch is set.
+    assert!(next.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     world.proxy.reset();
     *woken.releasing.lock().expect("no panic") = Some(std::thread::current().id());
     drop(held);
