@@ -206,8 +206,7 @@ impl Core {
     pub(crate) fn new() -> Arc<Self> {
         let core =
             Arc::new(Self { state: Mutex::default(), ready: Arc::default(), changes: watch::Sender::new(()) });
-        let entry = Entry::new(&core.ready, SESSION, Arc::default());
-        core.lock().entries.insert(SESSION, entry);
+        core.lock().entries.insert(SESSION, Entry::new(&core.ready, SESSION, Arc::default()));
         core
     }
 
@@ -503,8 +502,7 @@ impl Core {
     }
 
     /// Reads what is late, and goes on to read it unless its caller comes back: others may wait for the listing of a call that is
-    /// kept and not polled.
-    /// Returns whether there was anything.
+    /// kept and not polled. Returns whether there was anything.
     pub(super) fn poll_late(self: &Arc<Self>) -> bool {
         let state = self.lock();
         let limit = now().minus(state.machine.timeout.0 / 8);
@@ -747,9 +745,9 @@ impl State {
     fn placed(&mut self, op: Op) {
         let entry = self.entries.get_mut(&op);
         // One that is yet to ask for its first watch may be turned away.
-        let is_placed = self.machine.op(op).is_some_and(|one| one.queues.iter().all(Queue::is_placed));
+        let is_settled = self.machine.op(op).is_some_and(|one| one.queues.iter().all(Queue::is_settled));
         let progress = entry.and_then(|entry| {
-            entry.has_waited |= is_placed;
+            entry.has_waited |= is_settled;
             entry.progress.clone()
         });
         if let (Some(progress), Some(one)) = (progress, self.machine.op(op)) {

@@ -184,26 +184,26 @@ impl Entry {
     /// What has come next. The deletion of the own node is first, because without the node there is no turn. Answers are before the
     /// other events: a turn rests on what they have shown.
     pub(super) fn next(&mut self) -> Option<Next> {
+        let waker = Waker::from(Arc::clone(&self.waker));
+        let mut cx = Context::from_waker(&waker);
         loop {
-            if let Some(own) = self.next_fired(|watch| matches!(watch, Watch::Own(..))) {
+            if let Some(own) = self.next_fired(&mut cx, |watch| matches!(watch, Watch::Own(..))) {
                 return Some(Next::Fired(own));
             }
-            if let Some((flight, answered)) = self.answered() {
+            if let Some((flight, answered)) = self.next_answered(&mut cx) {
                 return Some(Next::Answered(flight, answered));
             }
             if let Some(fired) = self.fired.take() {
                 return Some(Next::Fired(fired));
             }
             // What was dispatched before it may have come since: it is looked for once more.
-            self.fired = Some(self.next_fired(|_| true)?);
+            self.fired = Some(self.next_fired(&mut cx, |_| true)?);
         }
     }
 
-    fn next_fired(&mut self, is_wanted: impl Fn(&Watch) -> bool) -> Option<Fired> {
-        let waker = Waker::from(Arc::clone(&self.waker));
-        let mut cx = Context::from_waker(&waker);
+    fn next_fired(&mut self, cx: &mut Context<'_>, is_wanted: impl Fn(&Watch) -> bool) -> Option<Fired> {
         let mut wanted = self.watches.iter_mut().enumerate().filter(|(_, one)| is_wanted(&one.watch));
-        let (at, is_deleted) = wanted.find_map(|(at, one)| match one.fires.poll_unpin(&mut cx) {
+        let (at, is_deleted) = wanted.find_map(|(at, one)| match one.fires.poll_unpin(cx) {
             Poll::Ready(is_deleted) => Some((at, is_deleted)),
             Poll::Pending => None,
         })?;
@@ -213,7 +213,11 @@ impl Entry {
     /// The first request, if its answer is there.
     pub(super) fn answered(&mut self) -> Option<(Flight, Answered)> {
         let waker = Waker::from(Arc::clone(&self.waker));
-        match self.flights.front_mut()?.answer.poll_unpin(&mut Context::from_waker(&waker)) {
+        self.next_answered(&mut Context::from_waker(&waker))
+    }
+
+    fn next_answered(&mut self, cx: &mut Context<'_>) -> Option<(Flight, Answered)> {
+        match self.flights.front_mut()?.answer.poll_unpin(cx) {
             Poll::Ready(answered) => Some((self.flights.pop_front()?, answered)),
             Poll::Pending => None,
         }

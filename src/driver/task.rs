@@ -46,8 +46,7 @@ impl Task {
                 let mut state = core.look();
                 connected.set(state.machine.is_up);
                 let beat = beats.beat(&mut state);
-                let watcher = state.connection.clone();
-                (state.machine.session, watcher, state.is_orphaned, state.is_replaced, beat)
+                (state.machine.session, state.connection.clone(), state.is_orphaned, state.is_replaced, beat)
             };
             if beat.has_slept {
                 // Everybody that waits by a timer looks again.
@@ -178,9 +177,8 @@ async fn shut_down(core: &Arc<Core>, began: Instant) -> Closing {
     let (client, watcher, is_clean, is_shared, is_given, times) = {
         let state = core.lock();
         let times = Times::of(Duration::from_micros(state.machine.timeout.0));
-        let is_clean = state.ended == Some(true);
-        let watcher = state.connection.clone();
-        (state.client.clone(), watcher, is_clean, state.is_client_shared, state.is_given, times)
+        let (client, watcher) = (state.client.clone(), state.connection.clone());
+        (client, watcher, state.ended == Some(true), state.is_client_shared, state.is_given, times)
     };
     let (Some(client), Some(watcher)) = (client, watcher) else {
         // There is no session to end.

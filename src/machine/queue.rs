@@ -57,7 +57,7 @@ impl Queue {
     }
 
     /// Whether it waits, and asks for no watch to do so.
-    pub(crate) fn is_placed(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         let asks = matches!(self.position, Position::Watching { armed: Armed::No | Armed::Sending, .. });
         self.position != Position::Unknown && !asks
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::machine::{
     Action, Admission, Ask, Change, Connection, End, Event, HoldState, Identity, Kind, Ledger, Loss, Machine,
-    Moment, Name, Op, Outcome, Spec, Stage, Timer,
+    Moment, Name, Op, Outcome, Path, Spec, Stage, Timer,
 };
 
 const T: u64 = 10_000_000;
@@ -35,16 +35,14 @@ impl Session {
         self.handle(Event::Answer { ask: ask.clone(), sent: self.1, is_stale: false, outcome })
     }
 
+    fn acquire(&mut self, op: Op, queues: &[(Path, Kind)], admission: Admission, waits: bool) -> Vec<Ask> {
+        let spec = Spec { queues: queues.into(), admission, waits, may_count: true, is_turn: false };
+        self.handle(Event::Acquire { op, spec: Arc::new(spec) })
+    }
+
     /// A hold of a writer; returns its name.
     fn hold(&mut self) -> Name {
-        let spec = Spec {
-            queues: vec![(0, Kind::Write)],
-            admission: Admission::First,
-            waits: true,
-            may_count: true,
-            is_turn: false,
-        };
-        let sent = self.handle(Event::Acquire { op: WRITER, spec: Arc::new(spec) });
+        let sent = self.acquire(WRITER, &[(0, Kind::Write)], Admission::First, true);
         let [create @ Ask::Create { guid, .. }, list @ Ask::List { .. }] = sent.as_slice() else {
             panic!("{sent:?}")
         };
@@ -79,14 +77,7 @@ fn second_call_of_a_downgrade_joins_the_first() {
 #[test]
 fn create_that_another_session_owns_ends_the_session_and_no_more() {
     let mut session = Session::new();
-    let spec = Spec {
-        queues: vec![(0, Kind::Lock)],
-        admission: Admission::First,
-        waits: true,
-        may_count: true,
-        is_turn: false,
-    };
-    let sent = session.handle(Event::Acquire { op: WRITER, spec: Arc::new(spec) });
+    let sent = session.acquire(WRITER, &[(0, Kind::Lock)], Admission::First, true);
     session.answer(&sent[0], created(Name { number: 0, guid: 1, kind: Kind::Lock }, Some(8)));
     assert!(!session.0.is_up, "the session counts as over");
     session.handle(Event::Renewed { session: 9, nonce: 10, created: Some(NOW), timeout: T });
@@ -179,14 +170,7 @@ fn end_of_a_session_that_was_not_closed_by_its_servers_is_not_clean() {
 #[test]
 fn event_that_is_no_deletion_gives_no_turn() {
     let mut session = Session::new();
-    let spec = Spec {
-        queues: vec![(0, Kind::Lock)],
-        admission: Admission::First,
-        waits: true,
-        may_count: true,
-        is_turn: false,
-    };
-    let sent = session.handle(Event::Acquire { op: WRITER, spec: Arc::new(spec) });
+    let sent = session.acquire(WRITER, &[(0, Kind::Lock)], Admission::First, true);
     let Ask::Create { guid, .. } = sent[0] else { panic!("{sent:?}") };
     let (ahead, own) = (Name { number: 1, guid: 4, kind: Kind::Lock }, Name { number: 2, guid, kind: Kind::Lock });
     session.answer(&sent[0], created(own, Some(7)));
@@ -206,9 +190,7 @@ fn waiter_in_several_queues_is_placed_when_it_is_in_all() {
     let kind = Kind::Lock;
     for last in [0, 2] {
         let mut session = Session::new();
-        let queues = vec![(0, kind), (1, kind)];
-        let spec = Spec { queues, admission: Admission::First, waits: true, may_count: true, is_turn: false };
-        let sent = session.handle(Event::Acquire { op: WRITER, spec: Arc::new(spec) });
+        let sent = session.acquire(WRITER, &[(0, kind), (1, kind)], Admission::First, true);
         let Ask::Create { guid, .. } = sent[0] else { panic!("{sent:?}") };
         let own = Name { number: 9, guid, kind };
         let outcome = Outcome::Created { names: [own, own].into(), czxid: 5, owner: Some(7), counted: None };
@@ -231,14 +213,7 @@ fn waiter_in_several_queues_is_placed_when_it_is_in_all() {
 #[test]
 fn creates_that_cut_the_connection_wait_for_a_search_and_end() {
     let mut session = Session::new();
-    let spec = Spec {
-        queues: vec![(0, Kind::Lock)],
-        admission: Admission::First,
-        waits: true,
-        may_count: true,
-        is_turn: false,
-    };
-    let mut sent = session.handle(Event::Acquire { op: WRITER, spec: Arc::new(spec) });
+    let mut sent = session.acquire(WRITER, &[(0, Kind::Lock)], Admission::First, true);
     for lost in 1..=11 {
         let create = sent.iter().find(|ask| matches!(ask, Ask::Create { .. })).expect("a create").clone();
         session.handle(Event::Connection(Connection::Down));
@@ -267,14 +242,7 @@ fn creates_that_cut_the_connection_wait_for_a_search_and_end() {
 #[test]
 fn create_whose_form_was_answered_before_is_sent_again_for_ever() {
     let mut session = Session::new();
-    let spec = Spec {
-        queues: vec![(0, Kind::Lock)],
-        admission: Admission::First,
-        waits: true,
-        may_count: true,
-        is_turn: false,
-    };
-    let mut sent = session.handle(Event::Acquire { op: WRITER, spec: Arc::new(spec) });
+    let mut sent = session.acquire(WRITER, &[(0, Kind::Lock)], Admission::First, true);
     for _ in 0..100 {
         if let Some(identify) = sent.iter().find(|ask| matches!(ask, Ask::Identify { .. })) {
             session.answer(identify, Outcome::Done);

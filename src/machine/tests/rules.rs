@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::machine::tests::{NOW, Session, T, WRITER, created};
 use crate::machine::{
     Action, Admission, Armed, Ask, Change, Connection, Counted, End, Event, HoldState, Identity, Kind, Loss, Name,
-    Op, Outcome, Path, Place, Position, Session as Life, Spec, Stage, Timer, Trust, Watch,
+    Op, Outcome, Place, Position, Session as Life, Spec, Stage, Timer, Trust, Watch,
 };
 
 const FIRST: Op = WRITER;
@@ -35,11 +35,6 @@ fn identify(sent: &[Ask]) -> Ask {
 }
 
 impl Session {
-    fn acquire(&mut self, op: Op, queues: &[(Path, Kind)], admission: Admission, waits: bool) -> Vec<Ask> {
-        let spec = Spec { queues: queues.into(), admission, waits, may_count: true, is_turn: false };
-        self.handle(Event::Acquire { op, spec: Arc::new(spec) })
-    }
-
     /// An acquisition whose node is created. Returns the node, and what it has sent behind the create.
     fn enter(&mut self, op: Op, kind: Kind, number: i32) -> (Name, Vec<Ask>) {
         let mut sent = self.acquire(op, &[(0, kind)], Admission::First, true);
