@@ -350,25 +350,25 @@ impl<'a> Turn<'a> {
     /// Acquires while the turn lasts.
     async fn during(&self, acquiring: impl Future<Output = Result<Op, Failed>>) -> Result<Op, Failed> {
         let core = self.lock.session.core();
-        let end = tokio::select! {
+        let loss = tokio::select! {
             biased;
-            end = driver::lost(core, self.op) => end,
+            loss = driver::lost(core, self.op) => loss,
             granted = acquiring => {
                 let op = granted?;
-                let Some(end) = driver::end(core, self.op) else { return Ok(op) };
+                let Some(loss) = driver::loss(core, self.op) else { return Ok(op) };
                 driver::abandon(core, op);
-                end
+                loss
             }
         };
-        Err(Failed { end: self.why(end).await, refusal: None, node: self.node() })
+        Err(Failed { end: self.end(loss).await, refusal: None, node: self.node() })
     }
 
     /// Servers report the deletion of a session's nodes before the end of the session.
-    async fn why(&self, end: End) -> End {
-        let Some(zk) = self.zk.as_ref().filter(|_| end == End::Evicted) else { return end };
-        match zk.retry("check", || zk.check()).await {
-            Ok(_) => End::Evicted,
-            Err(_) => End::Lost(Loss::Expired),
+    async fn end(&self, loss: Loss) -> End {
+        match (loss, &self.zk) {
+            (Loss::Closed, _) => End::Closed,
+            (Loss::Deleted, Some(zk)) if zk.retry("check", || zk.check()).await.is_ok() => End::Evicted,
+            _ => End::Lost(Loss::Expired),
         }
     }
 

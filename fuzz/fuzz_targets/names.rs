@@ -17,7 +17,7 @@ mod queue {
 mod machine {
     mod name;
 
-    pub(crate) use name::{ContenderKind, Kind};
+    pub(crate) use name::{ContenderKind, Kind, is_in_zone};
 }
 
 use std::collections::HashSet;
@@ -25,8 +25,8 @@ use std::collections::HashSet;
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 
-use machine::Kind;
-use queue::order::{Name, is_before_zero, is_in_zone, sort};
+use machine::{Kind, is_in_zone};
+use queue::order::{Name, is_before_zero, sort};
 
 const KINDS: [Kind; 5] = [Kind::Lock, Kind::Read, Kind::Write, Kind::Lease, Kind::Latch];
 /// Of the counter, with the bit that a server does not have: where it ends.

@@ -101,7 +101,6 @@ impl Future for Acquire {
                 Poll::Ready(Ok(op))
             }
             Stage::Over(end) => {
-                let end = if let End::Lost(loss) = end { unheld(loss) } else { end };
                 let failed = failed(&mut self.core.lock(), op, end);
                 self.op = None;
                 abandon(&self.core, op);
@@ -127,15 +126,6 @@ fn failed(state: &mut State, op: Op, end: End) -> Failed {
     Failed { end, refusal, node: state.nodes(op).into_iter().next() }
 }
 
-/// How a waiter has ended whose hold nobody had yet.
-fn unheld(loss: Loss) -> End {
-    match loss {
-        Loss::Deleted => End::Evicted,
-        Loss::Closed => End::Closed,
-        loss => End::Lost(loss),
-    }
-}
-
 /// The handle of an acquisition is gone.
 pub(crate) fn abandon(core: &Arc<Core>, op: Op) {
     let mut state = core.lock();
@@ -145,21 +135,21 @@ pub(crate) fn abandon(core: &Arc<Core>, op: Op) {
     core.leave_to_driver(op);
 }
 
-/// How a hold has ended, if it has. Events that have come before now count.
-pub(crate) fn end(core: &Arc<Core>, op: Op) -> Option<End> {
+/// Why a hold was lost, if it was. Events that have come before now count.
+pub(crate) fn loss(core: &Arc<Core>, op: Op) -> Option<Loss> {
     core.poll(op, Reader::Driver);
     match core.lock().machine.state(now(), op) {
         Some(HoldState::Held) => None,
-        Some(HoldState::Lost(loss)) => Some(unheld(loss)),
-        _ => Some(End::Lost(Loss::Expired)),
+        Some(HoldState::Lost(loss)) => Some(loss),
+        _ => Some(Loss::Expired),
     }
 }
 
-/// Waits until a hold has ended.
-pub(crate) async fn lost(core: &Arc<Core>, op: Op) -> End {
+/// Waits until a hold is lost.
+pub(crate) async fn lost(core: &Arc<Core>, op: Op) -> Loss {
     poll_fn(|cx| {
         core.lock().await_op(op, cx.waker());
-        end(core, op).map_or(Poll::Pending, Poll::Ready)
+        loss(core, op).map_or(Poll::Pending, Poll::Ready)
     })
     .await
 }

@@ -61,6 +61,8 @@ pub(crate) struct Acquisition {
     pub(crate) released: End,
     /// By what it holds.
     pub(crate) way: Aside<Way>,
+    /// Its caller has come for what it was granted.
+    pub(crate) is_claimed: bool,
     /// For how many ticks it has been held, up to two: then it is watched.
     pub(crate) age: u8,
     /// Its nodes were looked for on this connection, and not found. A quorum is asked for them.
@@ -160,6 +162,7 @@ impl Acquisition {
             change: Change::None,
             released: End::Released,
             way: Aside(Way::Listed),
+            is_claimed: false,
             age: 0,
             is_missed: false,
         }
@@ -173,6 +176,11 @@ impl Acquisition {
     /// Whether it is granted by the answer to its create, or not at all.
     pub(crate) fn is_in_one_request(&self) -> bool {
         self.spec.admission.turn().is_some()
+    }
+
+    /// Whether it was granted, and nobody knows yet.
+    pub(crate) fn is_unclaimed(&self) -> bool {
+        self.stage == Stage::Held && !self.is_claimed
     }
 
     /// The only queue of an acquisition that has one.

@@ -43,15 +43,12 @@ impl<T: Trust> Machine<T> {
         self.at_front(op);
     }
 
-    /// Nobody has seen a hold before its caller comes for it. One that was granted a while ago, or over another
-    /// connection, has to be confirmed: somebody may have deleted its nodes, or trust may have passed.
+    /// The caller comes for what it was granted. What was granted a while ago, or over another connection, has to be confirmed:
+    /// somebody may have deleted its nodes, or trust may have passed.
     pub(crate) fn claim(&mut self, now: Moment, op: Op) {
         let is_young = self.is_up && self.is_trusted(now);
-        let is_old = |one: &&mut Acquisition| one.stage == Stage::Held && (one.age >= 2 || !is_young);
-        if let Some(one) = self.ops.get_mut(&op).filter(is_old) {
-            one.stage = Stage::Queuing(Place::Proving { is_first: true, is_asked: false });
-            self.ask_proof(now, op);
-        }
+        let Some(one) = self.ops.get_mut(&op).filter(|one| one.is_unclaimed()) else { return };
+        if is_young && one.age < 2 { one.is_claimed = true } else { self.prove(now, op, true) }
     }
 
     /// Deletes the nodes. The followers of an exclusive hold have the lock as soon as the delete is sent.
@@ -134,7 +131,13 @@ impl<T: Trust> Machine<T> {
             }
             return;
         }
-        let lost: Vec<Op> = self.ops.iter().filter(|(_, one)| one.stage.is_hold()).map(|(op, _)| *op).collect();
-        lost.into_iter().for_each(|op| self.finish(now, op, End::Lost(Loss::Expired)));
+        let holds: Vec<Op> = self.ops.iter().filter(|(_, one)| one.stage.is_hold()).map(|(op, _)| *op).collect();
+        for op in holds {
+            if self.ops.get(&op).is_some_and(Acquisition::is_unclaimed) {
+                self.prove(now, op, true);
+            } else {
+                self.finish(now, op, End::Lost(Loss::Expired));
+            }
+        }
     }
 }

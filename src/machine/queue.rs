@@ -312,13 +312,13 @@ impl<T: Trust> Machine<T> {
         if is_fresh && self.trust.suffices(now) { self.hold(now, op) } else { self.prove(now, op, true) }
     }
 
-    /// Asks a quorum whether the nodes are there.
+    /// Asks a quorum whether the nodes are there. A hold that nobody has come for is a waiter's again meanwhile.
     pub(crate) fn prove(&mut self, now: Moment, op: Op, is_first: bool) {
         let Some(one) = self.ops.get_mut(&op) else { return };
         match &mut one.stage {
             Stage::Queuing(Place::Proving { is_first: before, .. }) => *before &= is_first,
-            Stage::Queuing(place) => *place = Place::Proving { is_first, is_asked: false },
-            _ => {}
+            Stage::Held if one.is_claimed => {}
+            stage => *stage = Stage::Queuing(Place::Proving { is_first, is_asked: false }),
         }
         self.ask_proof(now, op);
         self.at_front(op);
@@ -352,11 +352,10 @@ impl<T: Trust> Machine<T> {
         }
         let Some(one) = self.ops.get_mut(&op) else { return };
         match (one.stage, outcome) {
-            (Stage::Held, Outcome::NoNode) if !one.change.is_open() => {
-                self.finish(now, op, End::Lost(Loss::Deleted))
-            }
+            (Stage::Held, Outcome::NoNode) if one.change.is_open() => {}
+            (Stage::Held, Outcome::NoNode) if one.is_claimed => self.finish(now, op, End::Lost(Loss::Deleted)),
             // The leader has judged it in a session that lived: the node was deleted by hand.
-            (Stage::Queuing(_), Outcome::NoNode) => self.finish(now, op, End::Evicted),
+            (_, Outcome::NoNode) => self.finish(now, op, End::Evicted),
             (Stage::Queuing(Place::Proving { is_first, .. }), outcome) => {
                 one.stage = Stage::Queuing(Place::Proving { is_first, is_asked: false });
                 match outcome {
@@ -451,12 +450,12 @@ impl<T: Trust> Machine<T> {
 
     pub(crate) fn own_watched(&mut self, now: Moment, op: Op, path: Path, name: Name, outcome: &Outcome) {
         let Some(at) = self.queue_at(op, path, name) else { return };
-        let is_queuing = matches!(self.stage(op), Some(Stage::Queuing(_)));
+        let is_claimed = self.ops.get(&op).is_some_and(|one| one.is_claimed);
         let Some(queue) = self.queue(op, at).filter(|queue| queue.own == Armed::Sending) else { return };
         queue.own = match outcome {
             Outcome::Stat { .. } => Armed::Set,
             // No check finds a difference.
-            Outcome::Exists if is_queuing => return self.finish(now, op, End::Evicted),
+            Outcome::Exists if !is_claimed => return self.finish(now, op, End::Evicted),
             Outcome::NoNode | Outcome::Exists => return self.own_fired(now, op, path, name, true),
             Outcome::Unknown => Armed::No,
             _ => Armed::Refused,
@@ -492,10 +491,9 @@ impl<T: Trust> Machine<T> {
             }
             // A downgrade deletes it. Its answer shows whether it did.
             Stage::Held if one.change.is_open() => {}
-            Stage::Held => self.finish(now, op, End::Lost(Loss::Deleted)),
+            Stage::Held if one.is_claimed => self.finish(now, op, End::Lost(Loss::Deleted)),
             // Its session may have ended. A quorum knows.
-            Stage::Queuing(_) => self.prove(now, op, false),
-            _ => {}
+            _ => self.prove(now, op, false),
         }
     }
 

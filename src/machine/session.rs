@@ -68,13 +68,13 @@ impl<T: Trust> Machine<T> {
             one.change = Change::None;
             one.followers.clear();
             match one.stage {
-                Stage::Queuing(_) if self.session == Session::Closing => self.finish(now, op, End::Closed),
-                Stage::Queuing(_) => one.stage = Stage::Queuing(one.start()),
-                Stage::Held | Stage::Releasing => {
+                Stage::Over(_) => {}
+                Stage::Held | Stage::Releasing if one.is_claimed => {
                     one.stage = Stage::Over(End::Lost(loss));
                     self.wake(op);
                 }
-                Stage::Over(_) => {}
+                _ if self.session == Session::Closing => self.finish(now, op, End::Closed),
+                _ => one.stage = Stage::Queuing(one.start()),
             }
         }
         if self.session == Session::Closing {
@@ -137,7 +137,7 @@ impl<T: Trust> Machine<T> {
     fn end_waiters(&mut self, now: Moment, end: End) {
         let waits = |one: &Acquisition| match one.stage {
             Stage::Queuing(_) => true,
-            stage => stage == Stage::Held && one.spec.is_turn,
+            stage => stage == Stage::Held && (one.spec.is_turn || !one.is_claimed),
         };
         let ops: Vec<Op> = self.ops.iter().filter(|(_, one)| waits(one)).map(|(op, _)| *op).collect();
         ops.into_iter().for_each(|op| self.finish(now, op, end));

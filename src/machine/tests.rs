@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::machine::{
     Action, Admission, Ask, Change, Connection, End, Event, HoldState, Identity, Kind, Ledger, Loss, Machine,
-    Moment, Name, Op, Outcome, Path, Spec, Stage, Timer,
+    Moment, Name, Op, Outcome, Path, Place, Spec, Stage, Timer,
 };
 
 const T: u64 = 10_000_000;
@@ -42,6 +42,14 @@ impl Session {
 
     /// A hold of a writer; returns its name.
     fn hold(&mut self) -> Name {
+        let name = self.grant();
+        assert_eq!(self.handle(Event::Claim(WRITER)), [], "it is not confirmed when its caller comes at once");
+        assert_eq!(self.0.state(NOW, WRITER), Some(HoldState::Held));
+        name
+    }
+
+    /// A lock is granted to a writer that has not come for it yet; returns its name.
+    fn grant(&mut self) -> Name {
         let sent = self.acquire(WRITER, &[(0, Kind::Write)], Admission::First, true);
         let [create @ Ask::Create { guid, .. }, list @ Ask::List { .. }] = sent.as_slice() else {
             panic!("{sent:?}")
@@ -134,18 +142,10 @@ fn question_of_the_last_connection_has_its_answer_before_another_is_asked() {
 }
 
 #[test]
-fn hold_that_its_caller_comes_for_at_once_is_not_confirmed() {
-    let mut session = Session::new();
-    session.hold();
-    assert_eq!(session.handle(Event::Claim(WRITER)), []);
-    assert_eq!(session.stage(), Some(Stage::Held));
-}
-
-#[test]
 fn hold_that_its_caller_comes_for_late_is_confirmed() {
     for (outcome, end) in [(Outcome::Done, Stage::Held), (Outcome::NoNode, Stage::Over(End::Evicted))] {
         let mut session = Session::new();
-        session.hold();
+        session.grant();
         session.handle(Event::Connection(Connection::Down));
         session.handle(Event::Claim(WRITER));
         assert_ne!(session.stage(), Some(Stage::Held), "nobody can be asked");
@@ -156,6 +156,53 @@ fn hold_that_its_caller_comes_for_late_is_confirmed() {
         session.answer(prove, outcome);
         assert_eq!(session.stage(), Some(end));
     }
+}
+
+/// Two ticks watch the node of a hold that nobody has come for. What happens to it then is asked of a quorum, as for a waiter.
+#[test]
+fn hold_that_nobody_has_come_for_ends_as_a_waiter() {
+    let granted = || {
+        let mut session = Session::new();
+        let name = session.grant();
+        session.handle(Event::Timer(Timer::Tick));
+        let sent = session.handle(Event::Timer(Timer::Tick));
+        session.answer(&sent[0], Outcome::Stat { owner: 7 });
+        (session, crate::machine::Watch::Own(WRITER, 0, name))
+    };
+    for (outcome, end) in [(Outcome::Done, None), (Outcome::NoNode, Some(End::Evicted))] {
+        let (mut session, watch) = granted();
+        let sent = session.handle(Event::Fired { watch, is_deleted: true });
+        let [prove @ Ask::Prove { .. }] = sent.as_slice() else { panic!("{sent:?}") };
+        session.answer(prove, outcome);
+        assert_eq!(session.stage(), Some(end.map_or(Stage::Queuing(Place::Waiting), Stage::Over)));
+    }
+    let (mut session, watch) = granted();
+    session.handle(Event::Fired { watch, is_deleted: true });
+    session.handle(Event::Connection(Connection::Expired));
+    let sent = session.handle(Event::Renewed { session: 9, nonce: 10, created: Some(NOW), timeout: T });
+    assert!(matches!(sent[0], Ask::Create { .. }), "its session had ended, so it queues again: {sent:?}");
+
+    let (mut session, _) = granted();
+    session.1 = NOW.plus(T);
+    let sent = session.handle(Event::Timer(Timer::TrustEnds));
+    assert!(sent.iter().any(|ask| matches!(ask, Ask::Prove { .. })), "it asks a quorum: {sent:?}");
+    assert_eq!(session.stage(), Some(Stage::Queuing(Place::Proving { is_first: true, is_asked: true })));
+
+    for (event, end) in [(Event::Drain, End::Draining), (Event::Close, End::Closed)] {
+        let (mut session, _) = granted();
+        session.handle(event);
+        assert_eq!(session.stage(), Some(Stage::Over(end)));
+    }
+}
+
+/// The same for the answer to the watch.
+#[test]
+fn hold_that_nobody_has_come_for_and_whose_node_was_created_again_by_hand_is_evicted() {
+    let mut session = Session::new();
+    session.grant();
+    let sent = session.handle(Event::Attend(WRITER));
+    session.answer(&sent[0], Outcome::Exists);
+    assert_eq!(session.stage(), Some(Stage::Over(End::Evicted)));
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use testbed::proxy::Request;
+use testbed::frames::Op;
+use testbed::proxy::{Request, Verdict};
 use tokio::runtime::Builder;
 use zookeeper_recipes::{
     Election, Error, HoldState, Loss, MultiLock, Mutex, MutexGuard, Options, RwLock, Semaphore, Waiting,
@@ -391,6 +392,30 @@ async fn place_whose_node_is_deleted_is_evicted() {
     let error = soon("an end", waiting).await.expect_err("evicted");
     assert!(matches!(&error, Error::Evicted { node: evicted } if *evicted == node), "{error:?}");
     world.wait_empty().await;
+}
+
+/// It was granted while nobody polled the call.
+#[tokio::test]
+async fn eviction_names_the_node_that_was_deleted() {
+    let world = World::new().await;
+    let (semaphore, leases) = (Semaphore::new(&world.session, &world.path, 2), format!("{}/leases", world.path));
+    let semaphore = semaphore.expect("a semaphore");
+    let is_listing = |request: &Request| request.op == Op::GetChildren2 && request.path.ends_with("/leases");
+    world.proxy.on_request(move |request| if is_listing(request) { Verdict::Hold } else { Verdict::Forward });
+    let mut acquiring = Box::pin(semaphore.acquire_many(2));
+    tokio::select! {
+        _ = &mut acquiring => panic!("it is not listed yet"),
+        _ = world.proxy.wait_for(is_listing) => {}
+    }
+    world.proxy.heal();
+    let second = format!("{leases}/{}", crate::support::wait_children(&world.admin, &leases, 2).await[1]);
+    let watched = |request: &Request| request.watch && request.path == second && request.answer.is_some();
+    soon("the watch", world.proxy.wait_for(watched)).await;
+    world.admin.delete(&second, None).await.expect("deleted");
+    // All events have arrived before this answer.
+    world.session.client().expect("a client").check_stat("/").await.expect("asked");
+    let error = soon("an end", acquiring).await.expect_err("evicted");
+    assert!(matches!(&error, Error::Evicted { node } if *node == second), "{error:?}");
 }
 
 #[tokio::test]

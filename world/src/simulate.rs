@@ -121,6 +121,7 @@ fn weight(act: &Act) -> u32 {
     match act {
         Act::Cut { .. } | Act::CutOff(_) | Act::Hand(_) | Act::Early(_) => 1,
         Act::Drop(..) | Act::Heal(_) => 2,
+        Act::Claim(..) => 4,
         _ => 40,
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::client::{Client, Flight, User};
 use crate::machine::{
-    Action, Admission, Aside, Ask, Change, Connection, End, Event, HoldState, Kind, Ledger, Moment, Name, Node,
-    Op, Outcome, Path, Place, Queue, Spec, Stage, Timer, Trust, Watch,
+    Acquisition, Action, Admission, Aside, Ask, Change, Connection, End, Event, HoldState, Kind, Ledger, Moment,
+    Name, Node, Op, Outcome, Path, Place, Queue, Spec, Stage, Timer, Trust, Watch,
 };
 use crate::server::{By, Log, Znode, Zxid};
 use crate::trust::Bit;
@@ -73,6 +73,8 @@ pub(crate) struct World<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
     Start(usize, usize),
+    /// A user comes for what it was granted.
+    Claim(usize, usize),
     Release(usize, usize),
     Downgrade(usize, usize),
     Drop(usize, usize),
@@ -151,11 +153,15 @@ impl<T: Doubt> World<T> {
             if user.op.is_none() && user.turn.is_none() && user.left > 0 {
                 acts.push(Act::Start(c, u));
             }
-            if one.is_some_and(|one| one.stage == Stage::Held) {
+            if one.is_some_and(Acquisition::is_unclaimed) {
+                acts.push(Act::Claim(c, u));
+            }
+            if one.is_some_and(|one| one.is_claimed && one.stage == Stage::Held) {
                 acts.push(Act::Release(c, u));
             }
-            let is_writer = |one: &crate::machine::Acquisition| {
+            let is_writer = |one: &Acquisition| {
                 one.stage == Stage::Held
+                    && one.is_claimed
                     && one.change == Change::None
                     && one.queues.first().is_some_and(|queue| queue.kind == Kind::Write)
             };
@@ -221,7 +227,7 @@ impl<T: Doubt> World<T> {
     fn acts_of_session(&self, c: usize, acts: &mut Vec<Act>) {
         let client = &self.clients[c];
         if !self.is_timed {
-            let is_young = |one: &crate::machine::Acquisition| one.stage == Stage::Held && one.age < 2;
+            let is_young = |one: &Acquisition| one.stage == Stage::Held && one.age < 2;
             if self.budget.ticks > 0 && client.machine.ops().any(|(_, one)| is_young(one)) {
                 acts.push(Act::Timer(c, Timer::Tick));
             }
@@ -263,6 +269,10 @@ impl<T: Doubt> World<T> {
                 let user = &self.clients[c].users[u];
                 let spec = user.in_one_request().unwrap_or_else(|| Arc::clone(&user.spec));
                 self.acquire(c, u, spec);
+            }
+            Act::Claim(c, u) => {
+                let op = self.clients[c].users[u].op.expect("it was granted");
+                self.handle(c, Event::Claim(op));
             }
             Act::Release(c, u) => {
                 let op = self.clients[c].users[u].op.expect("it holds");
@@ -383,6 +393,7 @@ impl<T: Doubt> World<T> {
         let stage = |op: Option<Op>| op.and_then(|op| Some((op, self.clients[c].machine.op(op)?.stage)));
         match (stage(user.op), stage(user.turn)) {
             (Some((op, Stage::Over(end))), _) => {
+                let is_claimed = self.clients[c].machine.op(op).is_some_and(|one| one.is_claimed);
                 let user = &mut self.clients[c].users[u];
                 // The first attempt without a turn was not granted.
                 let queues = end == End::Contended && user.turn.is_none() && user.spec.waits;
@@ -391,6 +402,9 @@ impl<T: Doubt> World<T> {
                 match end {
                     End::Released => self.check_release(c, op),
                     End::Evicted => self.check_eviction(c, op),
+                    End::Lost(_) if !is_claimed => {
+                        self.broken = Some("a hold that nobody has come for is not lost")
+                    }
                     _ => {}
                 }
                 if let Some(path) = path {
@@ -407,12 +421,13 @@ impl<T: Doubt> World<T> {
                 }
                 [Some(op), turn].into_iter().flatten().for_each(|op| self.handle(c, Event::Abandon(op)));
             }
+            (None, Some((turn, Stage::Held))) if self.is_unclaimed(c, turn) => self.handle(c, Event::Claim(turn)),
             (None, Some((_, Stage::Held))) => {
                 let spec = Arc::clone(&self.clients[c].users[u].spec);
                 self.acquire(c, u, spec);
             }
             // The permits are there, so the turn is the next one's.
-            (Some((_, Stage::Held)), Some((turn, _))) => {
+            (Some((op, Stage::Held)), Some((turn, _))) if !self.is_unclaimed(c, op) => {
                 self.clients[c].users[u].turn = None;
                 self.handle(c, Event::Abandon(turn));
             }
@@ -425,6 +440,10 @@ impl<T: Doubt> World<T> {
             }
             _ => {}
         }
+    }
+
+    fn is_unclaimed(&self, c: usize, op: Op) -> bool {
+        self.clients[c].machine.op(op).is_some_and(Acquisition::is_unclaimed)
     }
 
     fn number(&mut self, c: usize, u: usize) -> Op {
@@ -773,14 +792,14 @@ impl<T: Doubt> World<T> {
 
     /// Whether a waiter waits for nobody, for ever.
     pub(crate) fn sleeps(&self) -> bool {
-        let is_behind = |one: &crate::machine::Acquisition, path: Path, kind: Kind, name: Name| {
+        let is_behind = |one: &Acquisition, path: Path, kind: Kind, name: Name| {
             let mut standing = self.log.standing(path);
             match one.spec.admission {
                 Admission::First => standing.any(|node| node.name < name && kind.waits_for(node.name.kind)),
                 Admission::Room { limit, .. } => standing.count() > limit as usize,
             }
         };
-        let sleeps = |one: &crate::machine::Acquisition| match (one.stage, one.node) {
+        let sleeps = |one: &Acquisition| match (one.stage, one.node) {
             (Stage::Queuing(_), Node::There) => {
                 let mut queues = one.queues.iter();
                 !queues.any(|queue| queue.name.is_some_and(|name| is_behind(one, queue.path, queue.kind, name)))
