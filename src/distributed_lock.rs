@@ -1,9 +1,4 @@
-//! Owns the traits that services are written against, so that a test double can stand in for the servers.
-//!
-//! They have everything that the recipes have. Methods that a double can do without have default bodies, so new methods
-//! break no double.
-
-mod recipes;
+//! Owns the traits for services that do not care which lock it is: one path or several, or no ZooKeeper at all.
 
 use std::fmt::Debug;
 use std::future::{Future, pending};
@@ -15,17 +10,22 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::contender::Contender;
-use crate::election::{Candidate, Term, Won};
+use crate::election::Leadership;
 use crate::error::{Error, Loss, Result};
 use crate::fencing_token::FencingToken;
-use crate::hold::{HoldMonitor, HoldState, run_until};
-use crate::owner::Owner;
+use crate::hold::{HoldState, run_until};
+use crate::multi_lock::{MultiLock, MultiLockGuard};
+use crate::mutex::{Mutex, MutexGuard};
+use crate::reentrant::ReentrantMutexGuard;
+use crate::rwlock::{RwLockReadGuard, RwLockWriteGuard};
+use crate::semaphore::SemaphorePermit;
+use crate::session::Session;
 
 /// A lock that one holder at a time can hold. Object safe: keep an `Arc<dyn DistributedLock>`.
 ///
-/// Implemented by [`Mutex`](crate::Mutex) and by test doubles. [`MultiLock::exclusive`](crate::MultiLock::exclusive)
-/// returns one; a [`MultiLock`](crate::MultiLock) itself may have members that are only read, and then has several
-/// holders at a time.
+/// Implemented by [`Mutex`](crate::Mutex). [`MultiLock::exclusive`](crate::MultiLock::exclusive) returns one; a
+/// [`MultiLock`](crate::MultiLock) itself may have members that are only read, and then has several holders at a time. Methods
+/// that a lock of another kind can do without have default bodies.
 ///
 /// # Examples
 ///
@@ -81,7 +81,7 @@ pub trait DistributedLock: Send + Sync {
     }
 }
 
-/// A held lock. Dropping it releases the lock in the background.
+/// A held lock: implemented by the guards of all recipes. Dropping it releases the lock in the background.
 ///
 /// # Examples
 ///
@@ -118,12 +118,6 @@ pub trait LockGuard: Debug + Send + Sync {
         if self.state() == HoldState::Held { Duration::MAX } else { Duration::ZERO }
     }
 
-    /// A view of the hold that does not hold it. The default one shows the state of the moment when it was made, and a loss
-    /// that comes later, but no release.
-    fn monitor(&self) -> HoldMonitor {
-        HoldMonitor::of_double(self.path(), self.fencing_token(), self.state(), self.lost())
-    }
-
     /// Resolves when someone asks the holder to release; by default never. See
     /// [`Hold::revoke_requested`](crate::Hold::revoke_requested).
     fn revoke_requested(&self) -> BoxFuture<'static, ()> {
@@ -131,196 +125,33 @@ pub trait LockGuard: Debug + Send + Sync {
     }
 }
 
-macro_rules! run_until_lost {
-    ($($guard:ident),*) => {$(
-        impl dyn $guard + '_ {
-            /// Runs `future` for as long as the lock is held. See [`Hold::run_until_lost`](crate::Hold::run_until_lost).
-            ///
-            /// # Cancel safety
-            ///
-            /// Dropping this future drops `future`. The guard stays.
-            ///
-            /// # Errors
-            ///
-            /// The [`Loss`], if it comes before `future` is done; `future` is dropped.
-            pub async fn run_until_lost<F: Future>(&self, future: F) -> Result<F::Output, Loss> {
-                run_until(|| self.state().loss(), self.lost(), future).await
-            }
-        }
-    )*};
-}
-
-run_until_lost!(LockGuard, WriteGuard, LeaderGuard);
-
-/// A lock that one writer can hold, or any number of readers. Implemented by [`RwLock`](crate::RwLock) and by test
-/// doubles.
-///
-/// # Examples
-///
-/// ```
-/// use zookeeper_recipes::{DistributedRwLock, Error};
-///
-/// async fn refresh(prices: &dyn DistributedRwLock) -> Result<(), Error> {
-///     let writing = prices.write().await?;
-///     let _reading = writing.downgrade().await.map_err(|(_guard, error)| error)?;
-///     Ok(())
-/// }
-/// ```
-#[async_trait]
-pub trait DistributedRwLock: Send + Sync {
-    /// Waits to read, for as long as it takes.
-    async fn read(&self) -> Result<Box<dyn LockGuard>>;
-
-    /// Reads without waiting for others.
-    async fn try_read(&self) -> Result<Option<Box<dyn LockGuard>>>;
-
-    /// Waits to read for at most `limit`.
-    async fn try_read_for(&self, limit: Duration) -> Result<Option<Box<dyn LockGuard>>>;
-
-    /// Waits to write, for as long as it takes.
-    async fn write(&self) -> Result<Box<dyn WriteGuard>>;
-
-    /// Writes without waiting for others.
-    async fn try_write(&self) -> Result<Option<Box<dyn WriteGuard>>>;
-
-    /// Waits to write for at most `limit`.
-    async fn try_write_for(&self, limit: Duration) -> Result<Option<Box<dyn WriteGuard>>>;
-}
-
-/// A [`DistributedRwLock`] held for writing.
-#[async_trait]
-pub trait WriteGuard: LockGuard {
-    /// Turns the writer into a reader; if that fails, returns the guard. See
-    /// [`RwLockWriteGuard::downgrade`](crate::RwLockWriteGuard::downgrade).
-    async fn downgrade(self: Box<Self>) -> Result<Box<dyn LockGuard>, (Box<dyn WriteGuard>, Error)>;
-}
-
-/// A number of permits. Implemented by [`Semaphore`](crate::Semaphore) and by test doubles.
-///
-/// # Examples
-///
-/// ```
-/// use zookeeper_recipes::{DistributedSemaphore, Error};
-///
-/// async fn call(api: &dyn DistributedSemaphore) -> Result<(), Error> {
-///     let _permit = api.acquire(1).await?;
-///     Ok(())
-/// }
-/// ```
-#[async_trait]
-pub trait DistributedSemaphore: Send + Sync {
-    /// Waits for `count` permits, all or none, for as long as it takes.
-    async fn acquire(&self, count: u32) -> Result<Box<dyn LockGuard>>;
-
-    /// Acquires `count` permits without waiting for others.
-    async fn try_acquire(&self, count: u32) -> Result<Option<Box<dyn LockGuard>>>;
-
-    /// Waits for `count` permits for at most `limit`.
-    async fn try_acquire_for(&self, count: u32, limit: Duration) -> Result<Option<Box<dyn LockGuard>>>;
-}
-
-/// A lock that its [`Owner`] may lock again. Implemented by [`ReentrantMutex`](crate::ReentrantMutex) and by test
-/// doubles.
-///
-/// # Examples
-///
-/// ```
-/// use zookeeper_recipes::{DistributedReentrantLock, Error, Owner};
-///
-/// async fn book(ledger: &dyn DistributedReentrantLock, owner: &Owner) -> Result<(), Error> {
-///     let _guard = ledger.lock(owner).await?;
-///     Ok(())
-/// }
-/// ```
-#[async_trait]
-pub trait DistributedReentrantLock: Send + Sync {
-    /// Waits for the lock, for as long as it takes; at once if `owner` holds it.
-    async fn lock(&self, owner: &Owner) -> Result<Box<dyn LockGuard>>;
-
-    /// Acquires the lock without waiting for others.
-    async fn try_lock(&self, owner: &Owner) -> Result<Option<Box<dyn LockGuard>>>;
-
-    /// Waits for the lock for at most `limit`.
-    async fn try_lock_for(&self, owner: &Owner, limit: Duration) -> Result<Option<Box<dyn LockGuard>>>;
-}
-
-/// One leader among candidates. Implemented by [`Election`](crate::Election) and by test doubles.
-///
-/// # Examples
-///
-/// ```
-/// use std::sync::Arc;
-///
-/// use zookeeper_recipes::{Candidate, DistributedElection};
-///
-/// fn start(election: &Arc<dyn DistributedElection>) -> Candidate {
-///     election.run(|term| async move { println!("leads, with token {}", term.fencing_token()) })
-/// }
-/// ```
-#[async_trait]
-pub trait DistributedElection: Send + Sync {
-    /// Waits for leadership, for as long as it takes.
-    async fn campaign(&self) -> Result<Box<dyn LeaderGuard>>;
-
-    /// Becomes the leader without waiting for others.
-    async fn try_campaign(&self) -> Result<Option<Box<dyn LeaderGuard>>>;
-
-    /// Waits for leadership for at most `limit`.
-    async fn try_campaign_for(&self, limit: Duration) -> Result<Option<Box<dyn LeaderGuard>>>;
-
-    /// A view of the present leadership of this value. See [`Election::current_term`](crate::Election::current_term).
-    fn current_term(&self) -> Option<HoldMonitor>;
-
-    /// The present leader; by default not known. Each call asks the servers, for one session timeout at most. See
-    /// [`Election::leader`](crate::Election::leader).
-    async fn leader(&self) -> Result<Option<Contender>> {
-        Ok(None)
-    }
-}
-
-/// The leadership of a [`DistributedElection`]. Its release resigns.
-#[async_trait]
-pub trait LeaderGuard: LockGuard {
-    /// Shows observers `data` instead of the identifier. See
-    /// [`Leadership::proclaim`](crate::Leadership::proclaim).
-    async fn proclaim(&self, data: Vec<u8>) -> Result<()>;
-}
-
-impl dyn DistributedElection {
-    /// Runs a candidate in the background, term after term. See [`Election::run`](crate::Election::run).
+impl dyn LockGuard + '_ {
+    /// Runs `future` for as long as the lock is held. See [`Hold::run_until_lost`](crate::Hold::run_until_lost).
     ///
-    /// The candidate does not know how many others are ahead: its [`Standing`](crate::Standing) is `Waiting { ahead: None }`.
+    /// # Cancel safety
     ///
-    /// # Panics
+    /// Dropping this future drops `future`. The guard stays.
     ///
-    /// Panics outside a tokio runtime.
-    pub fn run<F, R>(self: &Arc<Self>, term: F) -> Candidate
-    where
-        F: FnMut(Term) -> R + Send + 'static,
-        R: Future<Output = ()> + Send + 'static,
-    {
-        let election = self.clone();
-        let campaign = move |_| {
-            let election = election.clone();
-            let won = async move {
-                let leadership = election.campaign().await?;
-                Ok(Won::new(leadership.monitor(), leadership.release()))
-            };
-            won.boxed()
+    /// # Errors
+    ///
+    /// The [`Loss`], if it comes before `future` is done; `future` is dropped.
+    pub async fn run_until_lost<F: Future>(&self, future: F) -> Result<F::Output, Loss> {
+        let loss = || match self.state() {
+            HoldState::Lost(loss) => Some(loss),
+            _ => None,
         };
-        Candidate::campaigning(Box::new(campaign), term)
+        run_until(loss, self.lost(), future).await
     }
 }
 
-/// Creates locks by path. Implemented by [`Session`](crate::Session) and by test doubles, and by an `Arc` of one.
+/// Creates locks by path. Implemented by [`Session`](crate::Session), and by an `Arc` of a provider.
 ///
-/// None of these calls sends anything. The options are those of the session, which
+/// It sends nothing. The options are those of the session, which
 /// [`Session::with_lock_options`](crate::Session::with_lock_options) sets before it is handed over.
 ///
 /// # Errors
 ///
-/// [`Error::InvalidInput`] if a path cannot be a lock path, or the provider has no such locks, as is the default for
-/// all but [`lock_at`](Self::lock_at).
+/// [`Error::InvalidInput`] if the path cannot be a lock path.
 ///
 /// # Examples
 ///
@@ -346,34 +177,145 @@ impl dyn DistributedElection {
 pub trait LockProvider: Send + Sync {
     /// The lock at `path`.
     fn lock_at(&self, path: &str) -> Result<Arc<dyn DistributedLock>>;
+}
 
-    /// The read-write lock at `path`.
-    fn rw_lock_at(&self, _path: &str) -> Result<Arc<dyn DistributedRwLock>> {
-        Err(missing("read-write locks"))
-    }
+/// A multi-lock without shared members.
+struct Exclusive(MultiLock);
 
-    /// The semaphore with `permits` permits at `path`.
-    fn semaphore_at(&self, _path: &str, _permits: u32) -> Result<Arc<dyn DistributedSemaphore>> {
-        Err(missing("semaphores"))
-    }
+macro_rules! locks {
+    ($($lock:ty: |$this:ident| $of:expr;)*) => {$(
+        #[async_trait]
+        impl DistributedLock for $lock {
+            async fn lock(&self) -> Result<Box<dyn LockGuard>> {
+                let $this = self;
+                Ok(Box::new($of.lock().await?))
+            }
 
-    /// The re-entrant lock at `path`.
-    fn reentrant_lock_at(&self, _path: &str) -> Result<Arc<dyn DistributedReentrantLock>> {
-        Err(missing("re-entrant locks"))
-    }
+            async fn try_lock(&self) -> Result<Option<Box<dyn LockGuard>>> {
+                let $this = self;
+                Ok($of.try_lock().await?.map(boxed))
+            }
 
-    /// The locks at all these paths as one.
-    fn multi_lock_of(&self, _paths: &[&str]) -> Result<Arc<dyn DistributedLock>> {
-        Err(missing("locks of several paths"))
-    }
+            async fn try_lock_for(&self, limit: Duration) -> Result<Option<Box<dyn LockGuard>>> {
+                let $this = self;
+                Ok($of.try_lock_for(limit).await?.map(boxed))
+            }
 
-    /// The election at `path`. Keep the value: its [`current_term`](DistributedElection::current_term) is the term that
-    /// was won through it.
-    fn election_at(&self, _path: &str) -> Result<Arc<dyn DistributedElection>> {
-        Err(missing("elections"))
+            fn path(&self) -> &str {
+                let $this = self;
+                $of.path()
+            }
+
+            async fn contenders(&self) -> Result<Vec<Contender>> {
+                let $this = self;
+                $of.contenders().await
+            }
+
+            async fn revoke(&self, contender: &Contender) -> Result<bool> {
+                let $this = self;
+                $of.revoke(contender).await
+            }
+
+            async fn break_lock(&self, contender: &Contender) -> Result<bool> {
+                let $this = self;
+                $of.break_lock(contender).await
+            }
+        }
+    )*};
+}
+
+locks! {
+    Mutex: |this| this;
+    Exclusive: |this| this.0;
+}
+
+fn boxed<G: LockGuard + 'static>(guard: G) -> Box<dyn LockGuard> {
+    Box::new(guard)
+}
+
+impl MultiLock {
+    /// Returns this lock as a [`DistributedLock`], which one holder at a time can hold.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if one of the members is only [read](crate::MultiLockBuilder::read): others may read it
+    /// at the same time.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(session: zookeeper_recipes::Session) -> Result<(), zookeeper_recipes::Error> {
+    /// use std::sync::Arc;
+    ///
+    /// use zookeeper_recipes::{DistributedLock, MultiLock};
+    ///
+    /// let accounts: Arc<dyn DistributedLock> =
+    ///     MultiLock::new(&session, ["/accounts/alice", "/accounts/bob"])?.exclusive()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn exclusive(&self) -> Result<Arc<dyn DistributedLock>> {
+        if let Some(path) = self.shared_member() {
+            let reason = format!("{path} is only read, which several may do at a time; lock it or write it");
+            return Err(Error::invalid("paths", reason));
+        }
+        Ok(Arc::new(Exclusive(self.clone())))
     }
 }
 
-fn missing(what: &str) -> Error {
-    Error::invalid("provider", format!("this LockProvider has no {what}; implement the method that creates them"))
+macro_rules! guards {
+    ($($guard:ty: $release:ident),*) => {$(
+        #[async_trait]
+        impl LockGuard for $guard {
+            fn fencing_token(&self) -> FencingToken {
+                (**self).fencing_token()
+            }
+
+            fn state(&self) -> HoldState {
+                (**self).state()
+            }
+
+            fn lost(&self) -> BoxFuture<'static, Loss> {
+                (**self).lost().boxed()
+            }
+
+            async fn release(self: Box<Self>) -> Result<()> {
+                Self::$release(*self).await
+            }
+
+            fn path(&self) -> &str {
+                (**self).path()
+            }
+
+            fn valid_for(&self) -> Duration {
+                (**self).valid_for()
+            }
+
+            fn revoke_requested(&self) -> BoxFuture<'static, ()> {
+                (**self).revoke_requested().boxed()
+            }
+        }
+    )*};
+}
+
+guards! {
+    MutexGuard: release,
+    ReentrantMutexGuard: release,
+    RwLockReadGuard: release,
+    RwLockWriteGuard: release,
+    SemaphorePermit: release,
+    MultiLockGuard: release,
+    Leadership: resign
+}
+
+impl LockProvider for Session {
+    fn lock_at(&self, path: &str) -> Result<Arc<dyn DistributedLock>> {
+        Ok(Arc::new(Mutex::new(self, path)?))
+    }
+}
+
+impl<P: LockProvider + ?Sized> LockProvider for Arc<P> {
+    fn lock_at(&self, path: &str) -> Result<Arc<dyn DistributedLock>> {
+        (**self).lock_at(path)
+    }
 }

@@ -29,7 +29,8 @@ use crate::telemetry::Acquisition;
 pub use self::monitor::{Ended, HoldMonitor};
 pub use crate::machine::HoldState;
 
-pub(crate) use self::monitor::{View, lost, resigned, run_until};
+pub(crate) use self::monitor::run_until;
+use self::monitor::{lost, resigned};
 pub(crate) use crate::options::REVOKE;
 
 /// A lock that is held.

@@ -43,7 +43,7 @@
 //! `revoke` asks a holder to release, and `break_lock` takes the lock from it. Every guard dereferences to a [`Hold`];
 //! its [monitor](Hold::monitor) shows the hold to other tasks and holds nothing.
 //!
-//! Write services against [`LockProvider`] and [`DistributedLock`]. Their tests then need no server.
+//! The tests of a service need no server: with the feature `testing`, `Session::local` connects to a simulated one.
 //!
 //! # Promises
 //!
@@ -143,8 +143,8 @@
 //!   without a runtime. One session can serve both threads and tasks.
 //! * `metrics`: [`metrics`](https://docs.rs/zookeeper-recipes/latest/zookeeper_recipes/metrics/), numbers of locks and
 //!   sessions, for the recorder of the `metrics` crate.
-//! * `testing`: `testing::LocalSession`, a [`LockProvider`] without a server, which a test can make unavailable and
-//!   whose holds it can make lost. Add it under `[dev-dependencies]`.
+//! * `testing`: `Session::local`, a session with simulated servers within the process, which a test can disconnect, expire and
+//!   make unavailable. Add it under `[dev-dependencies]`.
 //! * `serde`: [`FencingToken`] is serialized as a number, and a [`Config`] is deserialized.
 //! * `tls`, `sasl-digest-md5`, `sasl-gssapi`: the features of [`zookeeper_client`]. `tls` needs a C compiler, and
 //!   `sasl-gssapi` the C library libgssapi.
@@ -197,10 +197,7 @@ pub use zookeeper_client;
 
 pub use crate::config::Config;
 pub use crate::contender::Contender;
-pub use crate::distributed_lock::{
-    DistributedElection, DistributedLock, DistributedReentrantLock, DistributedRwLock, DistributedSemaphore,
-    LeaderGuard, LockGuard, LockProvider, WriteGuard,
-};
+pub use crate::distributed_lock::{DistributedLock, LockGuard, LockProvider};
 pub use crate::election::{Candidate, Election, Leadership, Observer, Standing, Term};
 pub use crate::error::{Error, ErrorKind, HostFailure, Loss, Result, Unanswered};
 pub use crate::fencing_token::FencingToken;

@@ -60,12 +60,6 @@ impl Owner {
         Self::default()
     }
 
-    /// Distinguishes this owner from others for as long as it lives.
-    #[cfg(feature = "testing")]
-    pub(crate) fn id(&self) -> usize {
-        Arc::as_ptr(&self.0).addr()
-    }
-
     /// What the owner has of this lock; begins to acquire it if that is nothing.
     pub(crate) fn lock(&self, lock: &Lock, mode: Mode) -> Locking {
         let key = (lock.session.identity(), lock.path.clone());

@@ -1,6 +1,6 @@
 //! An ensemble behind ports of 127.0.0.1, in real time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
@@ -22,13 +23,24 @@ const LONGEST_FRAME: usize = 0xf_ffff;
 /// How often the ensemble learns that time has passed.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Simulated servers that any client can connect to. Dropping it shuts them down.
+/// Simulated servers that any client can connect to, in a thread of their own. Dropping it shuts them down.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
     addresses: Vec<SocketAddr>,
-    tasks: JoinSet<()>,
+    /// There is one until it is dropped.
+    runtime: Option<Runtime>,
 }
+
+/// A way to the first server that can be cut, for the clients that use its address.
+#[derive(Debug)]
+pub struct Link {
+    shared: Arc<Shared>,
+    id: LinkId,
+    address: SocketAddr,
+}
+
+type LinkId = u64;
 
 #[derive(Debug)]
 struct Shared {
@@ -40,9 +52,11 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     ensemble: Ensemble,
-    /// Where to put frames for a connection. One that is dropped closes it.
-    connections: HashMap<ConnectionId, mpsc::UnboundedSender<Vec<u8>>>,
+    /// By which link a connection has come, and where to put frames for it. One that is dropped closes it.
+    connections: HashMap<ConnectionId, (LinkId, mpsc::UnboundedSender<Vec<u8>>)>,
     last_connection: ConnectionId,
+    last_link: LinkId,
+    cut: HashSet<LinkId>,
 }
 
 impl Server {
@@ -50,9 +64,9 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// If there is no port to listen on.
-    pub async fn start() -> io::Result<Self> {
-        Self::start_with(Config::default(), &[0]).await
+    /// If there is no port to listen on, or no thread.
+    pub fn start() -> io::Result<Self> {
+        Self::start_with(Config::default(), &[0])
     }
 
     /// Starts as many servers as there are ports; 0 is a free one. The count in `config` is ignored.
@@ -60,26 +74,56 @@ impl Server {
     /// # Errors
     ///
     /// As [`Server::start`].
-    pub async fn start_with(mut config: Config, ports: &[u16]) -> io::Result<Self> {
+    pub fn start_with(mut config: Config, ports: &[u16]) -> io::Result<Self> {
         config.servers = ports.len();
         let wall = SystemTime::now();
         // So a session of another run is not taken for one of this.
         let since_epoch = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         config.last_session += i64::try_from(since_epoch.as_micros()).unwrap_or(0) << 4;
-        let state = State { ensemble: Ensemble::new(config), connections: HashMap::new(), last_connection: 0 };
+        let state = State {
+            ensemble: Ensemble::new(config),
+            connections: HashMap::new(),
+            last_connection: 0,
+            last_link: 0,
+            cut: HashSet::new(),
+        };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             paused: watch::Sender::new(false),
             began: (wall, Instant::now()),
         });
-        let (mut addresses, mut tasks) = (Vec::new(), JoinSet::new());
-        for (server, port) in ports.iter().enumerate() {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).await?;
-            addresses.push(listener.local_addr()?);
-            tasks.spawn(accept(shared.clone(), server, listener));
+        // A test that blocks the runtime of its clients does not block the servers.
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        runtime.spawn(tick(shared.clone()));
+        let mut server = Self { shared, addresses: Vec::new(), runtime: Some(runtime) };
+        for (index, port) in ports.iter().enumerate() {
+            let (_, address) = server.listen(index, *port)?;
+            server.addresses.push(address);
         }
-        tasks.spawn(tick(shared.clone()));
-        Ok(Self { shared, addresses, tasks })
+        Ok(server)
+    }
+
+    fn listen(&self, server: usize, port: u16) -> io::Result<(LinkId, SocketAddr)> {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let link = self.shared.add_link();
+        if let Some(runtime) = &self.runtime {
+            let _context = runtime.enter();
+            let listener = TcpListener::from_std(listener)?;
+            runtime.spawn(accept(self.shared.clone(), server, link, listener));
+        }
+        Ok((link, address))
+    }
+
+    /// Listens on another port of the first server, which can be cut off by itself.
+    ///
+    /// # Errors
+    ///
+    /// If there is no port to listen on.
+    pub fn link(&self) -> io::Result<Link> {
+        let (id, address) = self.listen(0, 0)?;
+        Ok(Link { shared: self.shared.clone(), id, address })
     }
 
     /// `127.0.0.1:port` of each server, separated by commas, for clients.
@@ -132,11 +176,32 @@ impl Server {
     pub fn set_counter(&self, path: &str, next: i32) {
         self.shared.lock().ensemble.set_counter(path, next);
     }
+}
 
-    /// Closes all connections and ports.
-    pub async fn shutdown(mut self) {
-        self.disconnect_all();
-        self.tasks.shutdown().await;
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // It may be dropped by a task, which may not wait for threads.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Link {
+    /// The address, for clients.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Closes the connections that have come by this link, and refuses others.
+    pub fn cut(&self) {
+        self.shared.cut(self.id);
+    }
+
+    /// Lets clients connect again after [`Link::cut`].
+    pub fn heal(&self) {
+        self.shared.lock().cut.remove(&self.id);
     }
 }
 
@@ -157,7 +222,8 @@ impl Shared {
         for Output { connection, message } in step(&mut state.ensemble, self.now()) {
             if message == Message::Close {
                 state.connections.remove(&connection);
-            } else if let (Some(sender), Some(frame)) = (state.connections.get(&connection), wire::frame(&message))
+            } else if let (Some((_, sender)), Some(frame)) =
+                (state.connections.get(&connection), wire::frame(&message))
             {
                 // It fails when the client is gone, of which its reader learns.
                 _ = sender.send(frame);
@@ -165,13 +231,35 @@ impl Shared {
         }
     }
 
-    fn open(&self) -> (ConnectionId, mpsc::UnboundedReceiver<Vec<u8>>) {
-        let (sender, frames) = mpsc::unbounded_channel();
+    fn add_link(&self) -> LinkId {
         let mut state = self.lock();
+        state.last_link += 1;
+        state.last_link
+    }
+
+    fn cut(&self, link: LinkId) {
+        let state = &mut *self.lock();
+        state.cut.insert(link);
+        let (ensemble, connections) = (&mut state.ensemble, &mut state.connections);
+        connections.retain(|connection, (its, _)| {
+            if *its == link {
+                ensemble.disconnect(*connection);
+            }
+            *its != link
+        });
+    }
+
+    /// None if the link is cut.
+    fn open(&self, link: LinkId) -> Option<(ConnectionId, mpsc::UnboundedReceiver<Vec<u8>>)> {
+        let mut state = self.lock();
+        if state.cut.contains(&link) {
+            return None;
+        }
+        let (sender, frames) = mpsc::unbounded_channel();
         state.last_connection += 1;
         let connection = state.last_connection;
-        state.connections.insert(connection, sender);
-        (connection, frames)
+        state.connections.insert(connection, (link, sender));
+        Some((connection, frames))
     }
 
     fn close(&self, connection: ConnectionId) {
@@ -211,19 +299,19 @@ async fn tick(shared: Arc<Shared>) {
     }
 }
 
-async fn accept(shared: Arc<Shared>, server: usize, listener: TcpListener) {
+async fn accept(shared: Arc<Shared>, server: usize, link: LinkId, listener: TcpListener) {
     let mut clients = JoinSet::new();
     loop {
         tokio::select! {
             Ok((stream, _)) = listener.accept() => {
-                clients.spawn(serve(shared.clone(), server, stream));
+                clients.spawn(serve(shared.clone(), server, link, stream));
             }
             Some(_) = clients.join_next() => {}
         }
     }
 }
 
-async fn serve(shared: Arc<Shared>, server: usize, stream: TcpStream) {
+async fn serve(shared: Arc<Shared>, server: usize, link: LinkId, stream: TcpStream) {
     // Or small answers wait for the acknowledgement of earlier ones. It fails when the client is gone.
     _ = stream.set_nodelay(true);
     let (mut reader, mut writer) = stream.into_split();
@@ -238,7 +326,7 @@ async fn serve(shared: Arc<Shared>, server: usize, stream: TcpStream) {
         _ = writer.write_all(shared.command(server, &head).as_bytes()).await;
         return;
     }
-    let (connection, frames) = shared.open();
+    let Some((connection, frames)) = shared.open(link) else { return };
     let reader = BufReader::new(reader);
     tokio::select! {
         // An error of either is the end of the connection.

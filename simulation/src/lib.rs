@@ -18,7 +18,7 @@ mod write;
 
 pub use acl::{Acl, Identity};
 pub use ensemble::{Config, ConnectionId, Ensemble, Output};
-pub use front::Server;
+pub use front::{Link, Server};
 pub use message::{
     Code, Connect, Connected, Event, EventKind, Message, Reply, Request, SetWatches, Watcher, Write,
 };

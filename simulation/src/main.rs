@@ -1,8 +1,8 @@
-//! Simulated servers in the foreground: `cargo run -p simulation -- --port 2181`. More ports are more servers.
+//! Simulated servers in the foreground: `cargo run -p zookeeper-simulation -- --port 2181`. More ports are more servers.
 
 use std::error::Error;
 
-use simulation::{Config, Server};
+use zookeeper_simulation::{Config, Server};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -17,7 +17,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     if ports.is_empty() {
         ports.push(0);
     }
-    let server = Server::start_with(Config::default(), &ports).await?;
+    let server = Server::start_with(Config::default(), &ports)?;
     println!("{}", server.address());
     std::future::pending().await
 }

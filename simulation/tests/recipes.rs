@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use simulation::{Config, Server};
 use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Mutex, RwLock, Semaphore, Servers, Session};
+use zookeeper_simulation::{Config, Server};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-async fn start() -> Server {
-    Server::start().await.expect("a server")
+fn start() -> Server {
+    Server::start().expect("a server")
 }
 
 async fn connect(hosts: &str) -> Session {
@@ -27,7 +27,7 @@ async fn sessions(server: &Server) -> [Session; 2] {
 
 #[tokio::test]
 async fn mutex_is_handed_over() {
-    let server = start().await;
+    let server = start();
     let [first, second] = sessions(&server).await;
     let held = soon(Mutex::new(&first, "/jobs/a").expect("a mutex").lock()).await.expect("acquired");
     let other = Mutex::new(&second, "/jobs/a").expect("a mutex");
@@ -41,7 +41,7 @@ async fn mutex_is_handed_over() {
 
 #[tokio::test]
 async fn semaphore_counts_its_permits() {
-    let server = start().await;
+    let server = start();
     let [first, second] = sessions(&server).await;
     let [ours, theirs] = [&first, &second].map(|one| Semaphore::new(one, "/pool", 3).expect("a semaphore"));
     let two = soon(ours.acquire_many(2)).await.expect("acquired");
@@ -54,7 +54,7 @@ async fn semaphore_counts_its_permits() {
 
 #[tokio::test]
 async fn writer_that_downgrades_lets_readers_in() {
-    let server = start().await;
+    let server = start();
     let [first, second] = sessions(&server).await;
     let writing = soon(RwLock::new(&first, "/book").expect("a lock").write()).await.expect("acquired");
     let other = RwLock::new(&second, "/book").expect("a lock");
@@ -65,7 +65,7 @@ async fn writer_that_downgrades_lets_readers_in() {
 
 #[tokio::test]
 async fn holder_whose_session_expires_learns_it_and_the_next_is_granted() {
-    let server = start().await;
+    let server = start();
     let [first, second] = sessions(&server).await;
     let held = soon(Mutex::new(&first, "/jobs/b").expect("a mutex").lock()).await.expect("acquired");
     let other = Mutex::new(&second, "/jobs/b").expect("a mutex");
@@ -77,7 +77,7 @@ async fn holder_whose_session_expires_learns_it_and_the_next_is_granted() {
 
 #[tokio::test]
 async fn hold_survives_a_disconnect() {
-    let server = start().await;
+    let server = start();
     let [first, _] = sessions(&server).await;
     let held = soon(Mutex::new(&first, "/jobs/c").expect("a mutex").lock()).await.expect("acquired");
     let id = first.id();
@@ -88,7 +88,7 @@ async fn hold_survives_a_disconnect() {
 
 #[tokio::test]
 async fn hold_is_lost_while_the_server_answers_nothing() {
-    let server = start().await;
+    let server = start();
     let [first, _] = sessions(&server).await;
     let held = soon(Mutex::new(&first, "/jobs/d").expect("a mutex").lock()).await.expect("acquired");
     server.pause();
@@ -98,7 +98,7 @@ async fn hold_is_lost_while_the_server_answers_nothing() {
 
 #[tokio::test]
 async fn mutex_is_handed_over_by_a_server_that_lags() {
-    let server = Server::start_with(Config::default(), &[0, 0]).await.expect("servers");
+    let server = Server::start_with(Config::default(), &[0, 0]).expect("servers");
     let hosts: Vec<_> = server.addresses().iter().map(ToString::to_string).collect();
     let (first, second) = (connect(&hosts[0]).await, connect(&hosts[1]).await);
     let held = soon(Mutex::new(&first, "/jobs/e").expect("a mutex").lock()).await.expect("acquired");
@@ -108,5 +108,4 @@ async fn mutex_is_handed_over_by_a_server_that_lags() {
     soon(held.release()).await.expect("released");
     server.lag(1, false);
     drop(soon(waiting).await.expect("no panic").expect("acquired"));
-    server.shutdown().await;
 }

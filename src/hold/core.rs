@@ -5,8 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
@@ -14,7 +12,7 @@ use crate::clock::{micros, now};
 use crate::driver::{self, Holder, Reader};
 use crate::error::{Error, Loss, Result, ZkError};
 use crate::fencing_token::FencingToken;
-use crate::hold::{Ended, HoldState, REVOKE, View, resigned};
+use crate::hold::{Ended, HoldState, REVOKE, resigned};
 use crate::machine::{Change, Event, Kind, Moment, Op, Session, Timer, Trust};
 use crate::path::LockPath;
 use crate::session::Zk;
@@ -229,16 +227,8 @@ impl Holder for Core {
     }
 }
 
-impl View for Core {
-    fn path(&self) -> &str {
-        self.path.as_str()
-    }
-
-    fn fencing_token(&self) -> FencingToken {
-        self.token
-    }
-
-    fn state(&self) -> HoldState {
+impl Core {
+    pub(super) fn state(&self) -> HoldState {
         if let Some(end) = self.found_end() {
             return end;
         }
@@ -266,23 +256,23 @@ impl View for Core {
         }
     }
 
-    fn valid_for(&self) -> Duration {
+    pub(super) fn valid_for(&self) -> Duration {
         if self.state().ended().is_some() {
             return Duration::ZERO;
         }
         Duration::from_micros(self.trusted_until(&self.driver.lock()).since(now()))
     }
 
-    fn ended(self: Arc<Self>) -> BoxFuture<'static, Ended> {
+    pub(super) fn ended(self: Arc<Self>) -> impl Future<Output = Ended> + Send + 'static {
         self.attend();
-        async move { self.end().await }.boxed()
+        async move { self.end().await }
     }
 
-    fn revoke(&self) {
+    pub(super) fn revoke(&self) {
         self.saw(REVOKE);
     }
 
-    fn revoke_requested(self: Arc<Self>) -> BoxFuture<'static, ()> {
+    pub(super) fn revoke_requested(self: Arc<Self>) -> impl Future<Output = ()> + Send + 'static {
         self.attend();
         async move {
             // It needs no timer: a hold that trust leaves is not revoked, and whether it is lost does not matter here.
@@ -295,16 +285,18 @@ impl View for Core {
                 pending().await
             }
         }
-        .boxed()
     }
 
-    fn changed_from(self: Arc<Self>, before: HoldState) -> BoxFuture<'static, HoldState> {
+    pub(super) fn changed_from(
+        self: Arc<Self>,
+        before: HoldState,
+    ) -> impl Future<Output = HoldState> + Send + 'static {
         self.attend();
-        async move { self.until(|| Some(self.state()).filter(|state| *state != before)).await }.boxed()
+        async move { self.until(|| Some(self.state()).filter(|state| *state != before)).await }
     }
 
-    fn proclaim(self: Arc<Self>, data: Vec<u8>) -> BoxFuture<'static, Result<()>> {
+    pub(super) async fn proclaim(&self, data: Vec<u8>) -> Result<()> {
         self.attend();
-        async move { self.write(&data).await }.boxed()
+        self.write(&data).await
     }
 }

@@ -1,19 +1,16 @@
 //! Owns [`HoldMonitor`]: a view of a hold that does not hold it; and [`Ended`], how a hold has ended.
 
 use std::fmt;
-use std::future::{Future, pending, poll_fn, ready};
+use std::future::{Future, pending, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Shared};
-use tokio::sync::watch;
-
 use crate::error::{Error, Loss, Result};
 use crate::fencing_token::FencingToken;
 use crate::hold::HoldState;
+use crate::hold::core::Core;
 use crate::options::validate_data;
 
 /// How a hold has ended.
@@ -26,36 +23,6 @@ pub enum Ended {
     /// It was lost before it was released.
     #[error("lock was lost: {0}")]
     Lost(Loss),
-}
-
-/// What can be seen of a hold.
-pub(crate) trait View: Send + Sync {
-    fn path(&self) -> &str;
-
-    fn fencing_token(&self) -> FencingToken;
-
-    fn state(&self) -> HoldState;
-
-    fn valid_for(&self) -> Duration;
-
-    /// Resolves when the hold has ended.
-    fn ended(self: Arc<Self>) -> BoxFuture<'static, Ended>;
-
-    /// Takes note of a revocation by this process.
-    fn revoke(&self);
-
-    /// Resolves when the lock is revoked while it is held.
-    fn revoke_requested(self: Arc<Self>) -> BoxFuture<'static, ()>;
-
-    /// Resolves with the state once it is another.
-    fn changed_from(self: Arc<Self>, _before: HoldState) -> BoxFuture<'static, HoldState> {
-        pending().boxed()
-    }
-
-    /// Sets what observers of a leader see.
-    fn proclaim(self: Arc<Self>, _data: Vec<u8>) -> BoxFuture<'static, Result<()>> {
-        ready(Ok(())).boxed()
-    }
 }
 
 /// A view of a hold that does not hold it: for health checks, metrics, and tasks that work under a lock of another
@@ -76,34 +43,23 @@ pub(crate) trait View: Send + Sync {
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct HoldMonitor(Arc<dyn View>);
+pub struct HoldMonitor(Arc<Core>);
 
 impl HoldMonitor {
-    pub(crate) fn new(view: Arc<dyn View>) -> Self {
-        Self(view)
-    }
-
-    /// That of a test double which has none of its own.
-    pub(crate) fn of_double(
-        path: &str,
-        token: FencingToken,
-        state: HoldState,
-        lost: BoxFuture<'static, Loss>,
-    ) -> Self {
-        let (path, revoked) = (path.to_owned(), watch::Sender::new(false));
-        Self::new(Arc::new(Double { path, token, state, lost: lost.shared(), revoked }))
+    pub(super) fn new(core: Arc<Core>) -> Self {
+        Self(core)
     }
 
     /// The lock path; of a hold with several, the first.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.0.path()
+        self.0.path.as_str()
     }
 
     /// The token of the hold. See [`Hold::fencing_token`](crate::Hold::fencing_token).
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
-        self.0.fencing_token()
+        self.0.token
     }
 
     /// The state of the hold right now. See [`Hold::state`](crate::Hold::state).
@@ -182,7 +138,7 @@ impl HoldMonitor {
 
     pub(crate) async fn proclaim(&self, data: Vec<u8>) -> Result<()> {
         validate_data("data", &data)?;
-        self.0.clone().proclaim(data).await
+        self.0.proclaim(data).await
     }
 
     /// Runs `future` for as long as the lock is held. See [`Hold::run_until_lost`](crate::Hold::run_until_lost).
@@ -210,47 +166,6 @@ impl HoldMonitor {
     }
 }
 
-/// What is known of a test double's hold.
-struct Double {
-    path: String,
-    token: FencingToken,
-    /// At the time when the monitor was made.
-    state: HoldState,
-    lost: Shared<BoxFuture<'static, Loss>>,
-    revoked: watch::Sender<bool>,
-}
-
-impl View for Double {
-    fn path(&self) -> &str {
-        &self.path
-    }
-
-    fn fencing_token(&self) -> FencingToken {
-        self.token
-    }
-
-    fn state(&self) -> HoldState {
-        self.lost.clone().now_or_never().map_or(self.state, HoldState::Lost)
-    }
-
-    fn valid_for(&self) -> Duration {
-        if self.state() == HoldState::Held { Duration::MAX } else { Duration::ZERO }
-    }
-
-    fn ended(self: Arc<Self>) -> BoxFuture<'static, Ended> {
-        self.lost.clone().map(Ended::Lost).boxed()
-    }
-
-    fn revoke(&self) {
-        self.revoked.send_replace(true);
-    }
-
-    fn revoke_requested(self: Arc<Self>) -> BoxFuture<'static, ()> {
-        // The sender lives in `self`.
-        async move { drop(self.revoked.subscribe().wait_for(|revoked| *revoked).await) }.boxed()
-    }
-}
-
 impl fmt::Debug for HoldMonitor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HoldMonitor")
@@ -262,12 +177,12 @@ impl fmt::Debug for HoldMonitor {
 }
 
 /// The error of a leader that proclaims after its release.
-pub(crate) fn resigned() -> Error {
+pub(super) fn resigned() -> Error {
     Error::invalid("leadership", "it was resigned; proclaim while it lasts")
 }
 
 /// The loss, if it is one; never for a release.
-pub(crate) async fn lost(ended: impl Future<Output = Ended>) -> Loss {
+pub(super) async fn lost(ended: impl Future<Output = Ended>) -> Loss {
     match ended.await {
         Ended::Lost(loss) => loss,
         Ended::Released => pending().await,

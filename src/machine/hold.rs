@@ -46,9 +46,9 @@ impl<T: Trust> Machine<T> {
     /// The caller comes for what it was granted. What was granted a while ago, or over another connection, has to be confirmed:
     /// somebody may have deleted its nodes, or trust may have passed.
     pub(crate) fn claim(&mut self, now: Moment, op: Op) {
-        let is_young = self.is_up && self.is_trusted(now);
+        let is_trusted = self.is_trusted(now);
         let Some(one) = self.ops.get_mut(&op).filter(|one| one.is_unclaimed()) else { return };
-        if is_young && one.age < 2 { one.is_claimed = true } else { self.prove(now, op, true) }
+        if is_trusted && one.age < 2 { one.is_claimed = true } else { self.prove(now, op, true) }
     }
 
     /// Deletes the nodes. The followers of an exclusive hold have the lock as soon as the delete is sent.

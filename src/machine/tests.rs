@@ -169,6 +169,20 @@ fn hold_that_nobody_has_come_for_ends_as_a_waiter() {
         session.answer(&sent[0], Outcome::Stat { owner: 7 });
         (session, crate::machine::Watch::Own(WRITER, 0, name))
     };
+    let (mut session, _) = granted();
+    let sent = session.handle(Event::Claim(WRITER));
+    assert!(matches!(sent.as_slice(), [Ask::Prove { .. }]), "its caller comes late: {sent:?}");
+
+    let mut session = Session::new();
+    session.grant();
+    session.1 = NOW.plus(T);
+    session.handle(Event::Claim(WRITER));
+    assert_eq!(
+        session.stage(),
+        Some(Stage::Queuing(Place::Proving { is_first: true, is_asked: true })),
+        "no timer has fired"
+    );
+
     for (outcome, end) in [(Outcome::Done, None), (Outcome::NoNode, Some(End::Evicted))] {
         let (mut session, watch) = granted();
         let sent = session.handle(Event::Fired { watch, is_deleted: true });

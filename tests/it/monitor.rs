@@ -3,10 +3,8 @@
 use std::future::pending;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use testbed::frames::Op;
-use zookeeper_recipes::{Ended, Error, FencingToken, HoldMonitor, HoldState, LockGuard, Loss, async_trait};
+use zookeeper_recipes::{Ended, HoldMonitor, HoldState, Loss};
 
 use crate::support::{World, connect, soon};
 use crate::warnings::Warnings;
@@ -76,35 +74,4 @@ async fn lost_hold_is_logged_once_and_a_released_one_is_not() {
     assert_eq!(warnings.count("lock is lost"), 1);
     let hold = format!("lock is lost path={} token=", world.path);
     assert_eq!(warnings.count(&hold), 1, "{hold}");
-}
-
-/// A double that has nothing but what it must have.
-#[derive(Debug)]
-struct Bare(HoldState);
-
-#[async_trait]
-impl LockGuard for Bare {
-    fn fencing_token(&self) -> FencingToken {
-        FencingToken::try_from(7_i64).expect("positive")
-    }
-
-    fn state(&self) -> HoldState {
-        self.0
-    }
-
-    fn lost(&self) -> BoxFuture<'static, Loss> {
-        pending().boxed()
-    }
-
-    async fn release(self: Box<Self>) -> Result<(), Error> {
-        Ok(())
-    }
-}
-
-#[test]
-fn default_monitor_trusts_only_a_held_lock() {
-    for (state, most) in [(HoldState::Held, Duration::MAX), (HoldState::Suspended, Duration::ZERO)] {
-        let monitor = LockGuard::monitor(&Bare(state));
-        assert_eq!((monitor.state(), monitor.valid_for()), (state, most));
-    }
 }

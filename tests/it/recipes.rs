@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zookeeper_recipes::{
-    DistributedElection, DistributedLock, DistributedReentrantLock, DistributedRwLock, DistributedSemaphore,
-    LockGuard, LockProvider, MultiLock, Mutex, Owner, Result, Session, async_trait,
+    DistributedLock, Election, LockGuard, MultiLock, Mutex, Owner, ReentrantMutex, Result, RwLock, Semaphore,
+    Session, async_trait,
 };
 
 /// A kind of lock.
@@ -47,18 +47,18 @@ impl Recipe {
 pub(crate) const MUTEX: Recipe = Recipe::of_one_node(|session, path| the(Mutex::new(session, path)));
 
 pub(crate) const REENTRANT_MUTEX: Recipe =
-    Recipe::of_one_node(|session, path| the(session.reentrant_lock_at(path).map(Reentrant)));
+    Recipe::of_one_node(|session, path| the(ReentrantMutex::new(session, path).map(Reentrant)));
 
-pub(crate) const WRITER: Recipe = Recipe::of_one_node(|session, path| the(session.rw_lock_at(path).map(Writer)));
+pub(crate) const WRITER: Recipe = Recipe::of_one_node(|session, path| the(RwLock::new(session, path).map(Writer)));
 
 pub(crate) const READER: Recipe = Recipe {
-    lock: |session, path| the(session.rw_lock_at(path).map(Reader)),
+    lock: |session, path| the(RwLock::new(session, path).map(Reader)),
     ..Recipe { other: WRITER.lock, ..WRITER }
 };
 
 pub(crate) const SEMAPHORE: Recipe = Recipe {
-    lock: |session, path| the(session.semaphore_at(path, 1).map(|semaphore| Permits(semaphore, 1))),
-    other: |session, path| the(session.semaphore_at(path, 1).map(|semaphore| Permits(semaphore, 1))),
+    lock: |session, path| the(Semaphore::new(session, path, 1).map(|semaphore| Permits(semaphore, 1))),
+    other: |session, path| the(Semaphore::new(session, path, 1).map(|semaphore| Permits(semaphore, 1))),
     dirs: &["/locks", "/leases"],
     // The first waiter already has its lease.
     nodes: |waiters| 1 + waiters + waiters.min(1),
@@ -66,8 +66,8 @@ pub(crate) const SEMAPHORE: Recipe = Recipe {
 
 /// Three of four, so that the second caller has to wait.
 pub(crate) const SEVERAL_PERMITS: Recipe = Recipe {
-    lock: |session, path| the(session.semaphore_at(path, 4).map(|semaphore| Permits(semaphore, 3))),
-    other: |session, path| the(session.semaphore_at(path, 4).map(|semaphore| Permits(semaphore, 3))),
+    lock: |session, path| the(Semaphore::new(session, path, 4).map(|semaphore| Permits(semaphore, 3))),
+    other: |session, path| the(Semaphore::new(session, path, 4).map(|semaphore| Permits(semaphore, 3))),
     dirs: &["/locks", "/leases"],
     nodes: |waiters| 3 + waiters + 3 * waiters.min(1),
 };
@@ -98,7 +98,7 @@ pub(crate) const MIXED_MULTI_LOCK: Recipe = Recipe {
 };
 
 pub(crate) const ELECTION: Recipe =
-    Recipe::of_one_node(|session, path| the(session.election_at(path).map(Candidate)));
+    Recipe::of_one_node(|session, path| the(Election::new(session, path).map(Candidate)));
 
 fn members(path: &str) -> [String; 3] {
     ["a", "b", "c"].map(|name| format!("{path}/{name}"))
@@ -120,47 +120,30 @@ macro_rules! adapters {
         impl DistributedLock for $name {
             async fn lock(&self) -> Result<Box<dyn LockGuard>> {
                 let $this = self;
-                Ok($lock.await?)
+                Ok(Box::new($lock.await?))
             }
 
             async fn try_lock(&self) -> Result<Option<Box<dyn LockGuard>>> {
                 let $this = self;
-                Ok($try_lock.await?.map(|guard| guard as _))
+                Ok($try_lock.await?.map(|guard| Box::new(guard) as _))
             }
 
             async fn try_lock_for(&self, $limit: Duration) -> Result<Option<Box<dyn LockGuard>>> {
                 let $this = self;
-                Ok($try_lock_for.await?.map(|guard| guard as _))
+                Ok($try_lock_for.await?.map(|guard| Box::new(guard) as _))
             }
         }
     )*};
 }
 
 adapters! {
-    Reentrant(Arc<dyn DistributedReentrantLock>): |this| this.0.lock(&Owner::new()), this.0.try_lock(&Owner::new()),
+    Reentrant(ReentrantMutex): |this| this.0.lock(&Owner::new()), this.0.try_lock(&Owner::new()),
         |limit| this.0.try_lock_for(&Owner::new(), limit);
-    Writer(Arc<dyn DistributedRwLock>): |this| this.0.write(), this.0.try_write(), |limit| this.0.try_write_for(limit);
-    Reader(Arc<dyn DistributedRwLock>): |this| this.0.read(), this.0.try_read(), |limit| this.0.try_read_for(limit);
-    Permits(Arc<dyn DistributedSemaphore>, u32): |this| this.0.acquire(this.1), this.0.try_acquire(this.1),
-        |limit| this.0.try_acquire_for(this.1, limit);
-    Candidate(Arc<dyn DistributedElection>): |this| this.0.campaign(), this.0.try_campaign(),
-        |limit| this.0.try_campaign_for(limit);
-}
-
-/// A multi-lock with members that are read.
-pub(crate) struct Members(pub(crate) MultiLock);
-
-#[async_trait]
-impl DistributedLock for Members {
-    async fn lock(&self) -> Result<Box<dyn LockGuard>> {
-        Ok(Box::new(self.0.lock().await?))
-    }
-
-    async fn try_lock(&self) -> Result<Option<Box<dyn LockGuard>>> {
-        Ok(self.0.try_lock().await?.map(|guard| Box::new(guard) as _))
-    }
-
-    async fn try_lock_for(&self, limit: Duration) -> Result<Option<Box<dyn LockGuard>>> {
-        Ok(self.0.try_lock_for(limit).await?.map(|guard| Box::new(guard) as _))
-    }
+    Writer(RwLock): |this| this.0.write(), this.0.try_write(), |limit| this.0.try_write_for(limit);
+    Reader(RwLock): |this| this.0.read(), this.0.try_read(), |limit| this.0.try_read_for(limit);
+    Permits(Semaphore, u32): |this| this.0.acquire_many(this.1), this.0.try_acquire_many(this.1),
+        |limit| this.0.try_acquire_many_for(this.1, limit);
+    Candidate(Election): |this| this.0.campaign(), this.0.try_campaign(), |limit| this.0.try_campaign_for(limit);
+    // With members that are read.
+    Members(MultiLock): |this| this.0.lock(), this.0.try_lock(), |limit| this.0.try_lock_for(limit);
 }

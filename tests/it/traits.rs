@@ -1,4 +1,4 @@
-//! A service written against the traits runs with the real lock, the local one, and a fake of its own.
+//! A service written against the traits runs with a lock on ZooKeeper, and with a fake of its own.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use zookeeper_recipes::testing::LocalSession;
 use zookeeper_recipes::{
-    DistributedLock, Error, FencingToken, HoldState, LockGuard, LockProvider, Loss, MultiLock, async_trait,
+    DistributedLock, Error, FencingToken, HoldState, LockGuard, LockProvider, Loss, MultiLock, Session,
+    async_trait,
 };
 
 use crate::support::World;
@@ -55,8 +55,8 @@ async fn service_runs_with_the_real_lock() {
 }
 
 #[tokio::test]
-async fn service_runs_with_the_local_lock() {
-    serves(&LocalSession::new(), "/jobs/bills").await;
+async fn service_runs_with_local_servers() {
+    serves(&*Session::local().await.expect("servers"), "/jobs/bills").await;
 }
 
 #[tokio::test]
@@ -128,7 +128,8 @@ async fn works_on_a_borrowed_guard(guard: &dyn LockGuard) -> Result<u8, Loss> {
 
 #[tokio::test]
 async fn borrowed_guard_runs_until_lost() {
-    let lock = LocalSession::new().lock_at("/jobs/bills").expect("a lock");
+    let session = Session::local().await.expect("servers");
+    let lock = session.lock_at("/jobs/bills").expect("a lock");
     let guard = lock.lock().await.expect("held");
     assert_eq!(works_on_a_borrowed_guard(&*guard).await, Ok(1));
 }

@@ -100,7 +100,7 @@ async fn lock_at(client: &mut Client, path: String) {
 
 pub(crate) async fn campaign(client: &mut Client) {
     let election = Election::new(&client.session, &client.path).expect("a lock");
-    let candidate = Candidate(Arc::new(election.clone()));
+    let candidate = Candidate(election.clone());
     let place = place(async move { election.enqueue().await });
     let acquires = vec![Acquire::exclusive(client.path.clone())];
     ask(client, Ask { acquires, lock: Box::new(candidate), place: Some(place) }).await;
@@ -110,7 +110,7 @@ pub(crate) async fn take_permits(client: &mut Client) {
     let semaphore = Semaphore::new(&client.session, &client.path, PERMITS).expect("a lock");
     let count = client.random.u32(1..=PERMITS);
     let acquires = vec![Acquire::permits(client.path.clone(), count)];
-    ask(client, Ask { acquires, lock: Box::new(Permits(Arc::new(semaphore), count)), place: None }).await;
+    ask(client, Ask { acquires, lock: Box::new(Permits(semaphore, count)), place: None }).await;
 }
 
 pub(crate) async fn lock_some(client: &mut Client) {
@@ -151,18 +151,14 @@ pub(crate) async fn read_or_write(client: &mut Client) {
             let place = place(async move { same.enqueue_read().await });
             ask(
                 client,
-                Ask {
-                    acquires: vec![Acquire::shared(path)],
-                    lock: Box::new(Reader(Arc::new(lock))),
-                    place: Some(place),
-                },
+                Ask { acquires: vec![Acquire::shared(path)], lock: Box::new(Reader(lock)), place: Some(place) },
             )
             .await;
         }
         3 => {
             let place = place(async move { same.enqueue_write().await });
             let acquires = vec![Acquire::exclusive(path)];
-            ask(client, Ask { acquires, lock: Box::new(Writer(Arc::new(lock))), place: Some(place) }).await;
+            ask(client, Ask { acquires, lock: Box::new(Writer(lock)), place: Some(place) }).await;
         }
         _ => {
             let acquiring = client.process.acquire(Acquire::exclusive(path));

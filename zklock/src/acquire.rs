@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use zookeeper_recipes::{Error, LockGuard, LockProvider, Mutex, Semaphore, Session};
+use zookeeper_recipes::{Error, HoldMonitor, LockGuard, Mutex, RwLock, Semaphore, Session};
 
 use crate::cli::Wanted;
 use crate::exit::{Failure, MIXED};
@@ -32,6 +32,12 @@ impl Kind {
     }
 }
 
+/// A lock that is held, of whichever kind.
+pub(crate) struct Held {
+    pub(crate) guard: Box<dyn LockGuard>,
+    pub(crate) monitor: HoldMonitor,
+}
+
 /// How long a call waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Patience {
@@ -46,27 +52,25 @@ pub(crate) async fn acquire(
     path: &str,
     kind: Kind,
     patience: Patience,
-) -> Result<Option<Box<dyn LockGuard>>, Error> {
+) -> Result<Option<Held>, Error> {
     /// Calls the method for the patience.
     macro_rules! call {
-        ($lock:expr, $wait:ident, $try:ident, $try_for:ident $(, $count:expr)?) => {{
+        ($lock:expr, $wait:ident, $try:ident, $try_for:ident) => {{
             let lock = $lock;
-            match patience {
-                Patience::Endless => Ok(Some(lock.$wait($($count)?).await?)),
-                Patience::None => lock.$try($($count)?).await,
-                Patience::For(limit) => lock.$try_for($($count,)? limit).await,
-            }
+            let guard = match patience {
+                Patience::Endless => Some(lock.$wait().await?),
+                Patience::None => lock.$try().await?,
+                Patience::For(limit) => lock.$try_for(limit).await?,
+            };
+            Ok(guard.map(|guard| Held { monitor: guard.monitor(), guard: Box::new(guard) }))
         }};
     }
     match kind {
-        Kind::Mutex => call!(session.lock_at(path)?, lock, try_lock, try_lock_for),
-        Kind::Reader => call!(session.rw_lock_at(path)?, read, try_read, try_read_for),
-        Kind::Writer => {
-            let guard = call!(session.rw_lock_at(path)?, write, try_write, try_write_for)?;
-            Ok(guard.map(|guard| guard as Box<dyn LockGuard>))
-        }
+        Kind::Mutex => call!(Mutex::new(session, path)?, lock, try_lock, try_lock_for),
+        Kind::Reader => call!(RwLock::new(session, path)?, read, try_read, try_read_for),
+        Kind::Writer => call!(RwLock::new(session, path)?, write, try_write, try_write_for),
         Kind::Slot(slots) => {
-            call!(session.semaphore_at(path, slots)?, acquire, try_acquire, try_acquire_for, 1)
+            call!(Semaphore::new(session, path, slots)?, acquire, try_acquire, try_acquire_for)
         }
     }
 }

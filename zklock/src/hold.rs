@@ -2,8 +2,9 @@
 
 use std::io::{self, Write};
 
-use zookeeper_recipes::{HoldState, LockGuard};
+use zookeeper_recipes::HoldState;
 
+use crate::acquire::Held;
 use crate::cli::{Hold, Wanted};
 use crate::exit::Failure;
 use crate::input;
@@ -13,13 +14,14 @@ use crate::signals::Signals;
 
 pub(crate) async fn hold(hold: &Hold) -> Result<u8, Failure> {
     let wanted = &hold.wanted;
-    locked(&hold.connection, wanted, async |guard, signals| until_the_end(wanted, guard, signals).await).await
+    locked(&hold.connection, wanted, async |held, signals| until_the_end(wanted, held, signals).await).await
 }
 
-async fn until_the_end(wanted: &Wanted, guard: Box<dyn LockGuard>, signals: &mut Signals) -> Result<u8, Failure> {
+async fn until_the_end(wanted: &Wanted, held: Held, signals: &mut Signals) -> Result<u8, Failure> {
     const GOES_ON: &str = "the work that it protects is not stopped";
+    let Held { guard, monitor } = held;
     let (mut loss, mut revoked, mut is_revoked) = (guard.lost(), guard.revoke_requested(), false);
-    let (end, suspensions) = (input::end(), report_suspensions(wanted, guard.monitor()));
+    let (end, suspensions) = (input::end(), report_suspensions(wanted, monitor));
     tokio::pin!(end, suspensions);
     // A script waits for this line.
     writeln!(io::stdout(), "{}", guard.fencing_token())?;

@@ -8,7 +8,7 @@ use tokio::time::{sleep, timeout};
 use zookeeper_recipes::zookeeper_client::Acls;
 use zookeeper_recipes::{Ended, Error, HoldMonitor, HoldState, LockGuard, Loss, Options, Session};
 
-use crate::acquire::{Kind, Patience, acquire, refuse_mixture};
+use crate::acquire::{Held, Kind, Patience, acquire, refuse_mixture};
 use crate::cli::{Connection, Wanted};
 use crate::connect::{connect, has_identity};
 use crate::exit::{self, Failure, NO_SERVER, USAGE};
@@ -24,7 +24,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 pub(crate) async fn locked(
     connection: &Connection,
     wanted: &Wanted,
-    work: impl AsyncFnOnce(Box<dyn LockGuard>, &mut Signals) -> Result<u8, Failure>,
+    work: impl AsyncFnOnce(Held, &mut Signals) -> Result<u8, Failure>,
 ) -> Result<u8, Failure> {
     let began = Instant::now();
     match (has_identity(connection)?, wanted.private) {
@@ -77,7 +77,7 @@ async fn under_lock(
     session: &Session,
     began: Instant,
     signals: &mut Signals,
-    work: impl AsyncFnOnce(Box<dyn LockGuard>, &mut Signals) -> Result<u8, Failure>,
+    work: impl AsyncFnOnce(Held, &mut Signals) -> Result<u8, Failure>,
 ) -> Result<u8, Failure> {
     let kind = Kind::of(wanted);
     let acquired = tokio::select! {
@@ -86,24 +86,19 @@ async fn under_lock(
         acquired = take(wanted, session, kind, began) => acquired?,
         never = progress::show(session, &wanted.path, kind, wanted.verbose) => match never {},
     };
-    let Some(guard) = acquired else {
+    let Some(held) = acquired else {
         report(format_args!("{} is busy", wanted.path));
         return Ok(wanted.busy_code);
     };
     if wanted.verbose {
-        let (token, waited) = (guard.fencing_token(), began.elapsed());
+        let (token, waited) = (held.guard.fencing_token(), began.elapsed());
         report(format_args!("{} is ours after {waited:.1?}, with token {token}", wanted.path));
     }
-    work(guard, signals).await
+    work(held, signals).await
 }
 
 /// Waits for the lock; `None` if it is busy.
-async fn take(
-    wanted: &Wanted,
-    session: &Session,
-    kind: Kind,
-    began: Instant,
-) -> Result<Option<Box<dyn LockGuard>>, Failure> {
+async fn take(wanted: &Wanted, session: &Session, kind: Kind, began: Instant) -> Result<Option<Held>, Failure> {
     let path = &wanted.path;
     let left = || wanted.wait.map(|limit| limit.saturating_sub(began.elapsed()));
     let look = async {
@@ -125,11 +120,11 @@ async fn take(
         // What is left of a limit that has just passed is enough for a look.
         Some(limit) => Patience::For(limit),
     };
-    let guard = acquire(session, path, kind, patience).await?;
-    if guard.is_some() {
+    let held = acquire(session, path, kind, patience).await?;
+    if held.is_some() {
         refuse_mixture(session, path, kind).await?;
     }
-    Ok(guard)
+    Ok(held)
 }
 
 /// Reports when the connection is lost and comes back, if the user wants reports.

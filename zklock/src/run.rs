@@ -8,8 +8,9 @@ use std::process::ExitStatus;
 use std::time::Instant;
 
 use tokio::time::sleep_until;
-use zookeeper_recipes::{Ended, HoldState, LockGuard, Loss};
+use zookeeper_recipes::{Ended, HoldMonitor, HoldState, LockGuard, Loss};
 
+use crate::acquire::Held;
 use crate::cli::Run;
 use crate::command::{Command, code};
 use crate::exit::{self, Failure};
@@ -26,11 +27,11 @@ enum End {
 }
 
 pub(crate) async fn run(run: &Run) -> Result<u8, Failure> {
-    locked(&run.connection, &run.wanted, async |guard, signals| command_under(run, guard, signals).await).await
+    locked(&run.connection, &run.wanted, async |held, signals| command_under(run, held, signals).await).await
 }
 
 /// Runs the command, and releases the lock.
-async fn command_under(run: &Run, guard: Box<dyn LockGuard>, signals: &mut Signals) -> Result<u8, Failure> {
+async fn command_under(run: &Run, Held { guard, monitor }: Held, signals: &mut Signals) -> Result<u8, Failure> {
     let (granted, wanted) = (Instant::now(), &run.wanted);
     if let HoldState::Lost(loss) = guard.state() {
         return Ok(lost(wanted, loss, "the command was not started"));
@@ -38,7 +39,7 @@ async fn command_under(run: &Run, guard: Box<dyn LockGuard>, signals: &mut Signa
     let environment = [(nested::PATH, wanted.path.clone()), (nested::TOKEN, guard.fencing_token().to_string())];
     let command = Command::start(&executed(run), &environment);
     let mut command = command.map_err(|error| program::failure(&run.command, &error))?;
-    let end = supervise(run, &*guard, &mut command, signals).await;
+    let end = supervise(run, (&*guard, monitor), &mut command, signals).await;
     let end = end.map_err(|error| Failure::new(exit::OTHER, format!("cannot wait for the command: {error}")))?;
     let status = match (end, guard.state()) {
         (End::Exited(status), HoldState::Lost(loss)) | (End::Lost(loss, status), _) => {
@@ -91,13 +92,13 @@ fn has_ended(status: ExitStatus) -> String {
 /// Waits for the end of the command, or for the loss of the lock, which ends it.
 async fn supervise(
     run: &Run,
-    guard: &dyn LockGuard,
+    (guard, monitor): (&dyn LockGuard, HoldMonitor),
     command: &mut Command,
     signals: &mut Signals,
 ) -> io::Result<End> {
     let (mut lost, mut revoked, mut is_revoked) = (guard.lost(), guard.revoke_requested(), false);
     let path = &run.wanted.path;
-    let suspensions = report_suspensions(&run.wanted, guard.monitor());
+    let suspensions = report_suspensions(&run.wanted, monitor);
     tokio::pin!(suspensions);
     if run.wanted.verbose {
         report(format_args!("the command is process {}", command.id()));

@@ -7,7 +7,7 @@ use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use zookeeper_recipes::{DistributedElection, Error, HoldState, LockProvider};
+use zookeeper_recipes::{Election, Error, HoldState, Session};
 
 use crate::failure::Failure;
 use crate::ship;
@@ -20,16 +20,16 @@ pub(crate) struct App {
     pub(crate) draining: CancellationToken,
 }
 
-/// What ZooKeeper provides, by traits: a test needs no server.
+/// What ZooKeeper provides.
 pub(crate) struct Fleet {
-    locks: Arc<dyn LockProvider>,
+    session: Session,
     /// One value for all: it knows the term that was won through it.
-    pub(crate) election: Arc<dyn DistributedElection>,
+    pub(crate) election: Election,
 }
 
 impl Fleet {
-    pub(crate) fn new(locks: Arc<dyn LockProvider>) -> Result<Self, Error> {
-        Ok(Self { election: locks.election_at("/leader")?, locks })
+    pub(crate) fn new(session: Session) -> Result<Self, Error> {
+        Ok(Self { election: Election::new(&session, "/leader")?, session })
     }
 }
 
@@ -79,7 +79,7 @@ async fn place(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<&'
 }
 
 async fn ship_order(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<&'static str, Failure> {
-    let shipped = ship::ship(&app.fleet()?.locks, &app.store, &checked(id)?).await?;
+    let shipped = ship::ship(&app.fleet()?.session, &app.store, &checked(id)?).await?;
     Ok(if shipped { "shipped\n" } else { "shipped before\n" })
 }
 

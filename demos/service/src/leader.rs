@@ -1,10 +1,9 @@
 //! What one process of the fleet does: it counts shipments, from time to time.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
-use zookeeper_recipes::{DistributedElection, Error, Term};
+use zookeeper_recipes::{Election, Error, Term};
 
 use crate::failure::Failure;
 use crate::http::App;
@@ -13,7 +12,7 @@ use crate::store::Store;
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// Leads whenever it is elected, until the service drains; then it has resigned.
-pub(crate) async fn lead(election: &Arc<dyn DistributedElection>, app: &App) -> Result<(), Error> {
+pub(crate) async fn lead(election: &Election, app: &App) -> Result<(), Error> {
     let store = app.store.clone();
     let candidate = election.run(move |term| report(term, store.clone()));
     app.draining.cancelled().await;

@@ -80,7 +80,7 @@ async fn coordinate(config: &Config, identifier: String, app: &Arc<App>) -> Resu
     }
     // For others to see who is there.
     let _member = session.keep_node(&format!("/members/{}", path::segment(&identifier)), identifier.as_bytes())?;
-    let fleet = Fleet::new(Arc::new(session.clone()))?;
+    let fleet = Fleet::new(session.clone())?;
     let fleet = app.fleet.get_or_init(|| fleet);
     tracing::info!("ready");
     leader::lead(&fleet.election, app).await?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
-use zookeeper_recipes::{Error, FencingToken, LockProvider, path};
+use zookeeper_recipes::{Error, FencingToken, Mutex, Session, path};
 
 use crate::failure::Failure;
 use crate::store::Store;
@@ -15,8 +15,8 @@ const PATIENCE: Duration = Duration::from_millis(300);
 const CARRIER: Duration = Duration::from_millis(20);
 
 /// Returns whether it was this request that shipped the order.
-pub(crate) async fn ship(locks: &dyn LockProvider, store: &Store, id: &str) -> Result<bool, Failure> {
-    let lock = locks.lock_at(&format!("/orders/{}", path::segment(id)))?;
+pub(crate) async fn ship(session: &Session, store: &Store, id: &str) -> Result<bool, Failure> {
+    let lock = Mutex::new(session, &format!("/orders/{}", path::segment(id)))?;
     // Dropped at any point, as when the client hangs up, this leaves no node.
     let guard = lock.try_lock_for(PATIENCE).await?.ok_or(Failure::Contended)?;
     let shipped = guard.run_until_lost(ship_locked(store, id, guard.fencing_token())).await;

@@ -1,4 +1,4 @@
-//! What each request is answered, without a server.
+//! What each request is answered, with simulated servers.
 
 use std::path::Path;
 use std::sync::{Arc, mpsc};
@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use axum::body::{Body, to_bytes};
 use tower::ServiceExt;
 use zookeeper_recipes::testing::LocalSession;
-use zookeeper_recipes::{FencingToken, LockProvider, Loss};
+use zookeeper_recipes::{Election, FencingToken, Mutex, Options, Session};
 
 use crate::http::{App, Fleet, routes};
 use crate::leader;
@@ -14,16 +14,20 @@ use crate::store::Store;
 
 const SHIP: &str = "POST /orders/7/ship";
 
-fn connect(app: &App) -> LocalSession {
-    let session = LocalSession::new();
-    assert!(app.fleet.set(Fleet::new(Arc::new(session.clone())).unwrap()).is_ok());
+async fn connect(app: &App) -> LocalSession {
+    let session = Session::local().await.unwrap();
+    assert!(app.fleet.set(Fleet::new(named(&session, "first")).unwrap()).is_ok());
     session
+}
+
+fn named(session: &Session, identifier: &str) -> Session {
+    session.clone().with_lock_options(Options::new().with_identifier(identifier))
 }
 
 /// A service with the order 7.
 async fn ready() -> (Arc<App>, LocalSession) {
     let app = App::new(Store::open(Path::new(":memory:")).unwrap());
-    let session = connect(&app);
+    let session = connect(&app).await;
     assert_eq!(status(&app, "PUT /orders/7").await, 200);
     (app, session)
 }
@@ -45,7 +49,7 @@ async fn is_ready_from_the_first_session_until_it_drains() {
     assert_eq!(status(&app, "GET /live").await, 200);
     assert_eq!(status(&app, "GET /ready").await, 503);
     assert_eq!(status(&app, SHIP).await, 503);
-    connect(&app);
+    let _session = connect(&app).await;
     assert_eq!(status(&app, "GET /ready").await, 200);
     app.draining.cancel();
     assert_eq!(status(&app, "GET /ready").await, 503);
@@ -69,7 +73,8 @@ async fn ids_are_checked() {
 #[tokio::test]
 async fn contended_and_unavailable_locks_differ() {
     let (app, session) = ready().await;
-    let other = session.another().lock_at("/orders/7").unwrap().lock().await.unwrap();
+    let elsewhere = session.another().await.unwrap();
+    let other = Mutex::new(&elsewhere, "/orders/7").unwrap().lock().await.unwrap();
     assert_eq!(status(&app, SHIP).await, 423);
     other.release().await.unwrap();
     session.disconnect();
@@ -86,11 +91,11 @@ async fn lock_that_is_lost_under_the_work_is_a_conflict() {
     let store = app.store.clone();
     tokio::spawn(async move { store.transaction(move |_| Ok(_ = waits.recv())).await });
     let lose = async {
-        let lock = session.lock_at("/orders/7").unwrap();
+        let lock = Mutex::new(&session, "/orders/7").unwrap();
         while lock.contenders().await.unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
-        session.lose("/orders/7", Loss::Expired);
+        session.lose("/orders/7").await.unwrap();
     };
     assert_eq!(tokio::join!(status(&app, SHIP), lose).0, 409);
     drop(go_on);
@@ -112,12 +117,18 @@ async fn leader_is_known_and_probed() {
         while status(&app, "GET /leads").await == 503 {
             tokio::task::yield_now().await;
         }
-        assert!(ask(&app, "GET /leader").await.1.contains("local-1"));
-        session.lose("/leader", Loss::Expired);
-        let other = session.another().election_at("/leader").unwrap();
-        let _leads = other.try_campaign().await.unwrap().unwrap();
+        assert!(ask(&app, "GET /leader").await.1.contains("first"));
+        let elsewhere = session.another().await.unwrap();
+        let other = Election::new(&named(&elsewhere, "second"), "/leader").unwrap();
+        let lose = async {
+            while other.contenders().await.unwrap().len() < 2 {
+                tokio::task::yield_now().await;
+            }
+            session.lose("/leader").await.unwrap();
+        };
+        let _leads = tokio::join!(other.campaign(), lose).0.unwrap();
         assert_eq!(status(&app, "GET /leads").await, 503);
-        assert!(ask(&app, "GET /leader").await.1.contains("local-2"));
+        assert!(ask(&app, "GET /leader").await.1.contains("second"));
         app.draining.cancel();
     };
     tokio::join!(leader::lead(&app.fleet.get().unwrap().election, &app), script).0.unwrap();

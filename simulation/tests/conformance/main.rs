@@ -7,7 +7,7 @@ mod program;
 mod relay;
 mod transcript;
 
-use simulation::Server;
+use zookeeper_simulation::Server;
 
 use program::Step;
 
@@ -24,7 +24,7 @@ fn real_server() -> String {
 /// On one thread, so that events are seen in the order in which the client reads them.
 #[tokio::test]
 async fn simulated_and_real_server_answer_the_same() {
-    let (real, simulated) = (real_server(), Server::start().await.expect("a server"));
+    let (real, simulated) = (real_server(), Server::start().expect("a server"));
     let seed = number("SIMULATION_SEED", fastrand::u64(..1 << 32));
     let (mut steps, mut events, mut differing) = (0, 0, 0);
     for seed in seed..seed + number("SIMULATION_PROGRAMS", PROGRAMS) {

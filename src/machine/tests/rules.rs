@@ -487,6 +487,7 @@ fn turn_of_a_semaphore_does_not_keep_a_drained_session_open() {
     let own = Name { number: 3, guid, kind: Kind::Lock };
     session.answer(&sent[0], created(own, Some(7)));
     session.answer(&sent[1], listing(&[own]));
+    session.handle(Event::Claim(FIRST));
     assert_eq!(session.stage_of(FIRST), Stage::Held);
     let sent = session.handle(Event::Drain);
     assert!(matches!(sent.as_slice(), [Ask::Delete { .. }]), "{sent:?}");
