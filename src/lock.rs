@@ -259,13 +259,14 @@ impl Lock {
             Err(Failed { end: End::Contended, .. }) => {}
             tried => return tried,
         }
+        let progress = &Arc::<Progress>::default();
         // If permits are free, the owner of the turn is about to acquire.
-        let short = self.session.timeout() / 8;
-        let Ok(turn) = tokio::time::timeout(short, self.wait(&permits.turn, acquisition, None, || ())).await
-        else {
-            return Err(Failed::of(End::Contended));
+        let is_late = progress.waits().then(|()| tokio::time::sleep(self.session.timeout() / 8));
+        let turn = tokio::select! {
+            turn = self.wait(&permits.turn, acquisition, Some(progress), || ()) => turn?,
+            () = is_late => return Err(Failed::of(End::Contended)),
         };
-        Turn::new(self, turn?).during(self.try_draft(&permits.in_turn)).await
+        Turn::new(self, turn).during(self.try_draft(&permits.in_turn)).await
     }
 
     /// Whether there is room for the permits, by a look.
@@ -366,7 +367,6 @@ impl<'a> Turn<'a> {
     /// Servers report the deletion of a session's nodes before the end of the session.
     async fn end(&self, loss: Loss) -> End {
         match (loss, &self.zk) {
-            (Loss::Closed, _) => End::Closed,
             (Loss::Deleted, Some(zk)) if zk.retry("check", || zk.check()).await.is_ok() => End::Evicted,
             _ => End::Lost(Loss::Expired),
         }
