@@ -136,11 +136,7 @@ impl dyn LockGuard + '_ {
     ///
     /// The [`Loss`], if it comes before `future` is done; `future` is dropped.
     pub async fn run_until_lost<F: Future>(&self, future: F) -> Result<F::Output, Loss> {
-        let loss = || match self.state() {
-            HoldState::Lost(loss) => Some(loss),
-            _ => None,
-        };
-        run_until(loss, self.lost(), future).await
+        run_until(|| self.state().loss(), self.lost(), future).await
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use zookeeper_client::Connector;
+use zookeeper_client::{Client, Connector};
 use zookeeper_simulation::{Link, Server};
 
 use crate::error::{Error, HostFailure, Result, Unanswered};
@@ -66,11 +66,7 @@ impl Session {
     ///
     /// See [`LocalSession`].
     pub async fn local() -> Result<LocalSession> {
-        LocalSession::connect(
-            Arc::new(Server::start().map_err(unavailable)?),
-            zookeeper_client::Client::connector(),
-        )
-        .await
+        LocalSession::connect(Arc::new(Server::start().map_err(unavailable)?), Client::connector()).await
     }
 }
 
@@ -81,7 +77,7 @@ impl LocalSession {
     ///
     /// As [`Session::local`], and while the servers are [unavailable](Self::make_unavailable).
     pub async fn another(&self) -> Result<Self> {
-        self.another_with(zookeeper_client::Client::connector()).await
+        self.another_with(Client::connector()).await
     }
 
     /// As [`another`](Self::another), with the timeout and the credentials of a connector.

@@ -7,9 +7,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use zookeeper_recipes::{
-    Contender, ContenderKind, Election, Error, Hold, Leadership, MultiLock, MultiLockGuard, Mutex, MutexGuard,
-    Options, Owner, ReentrantMutex, ReentrantMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore,
-    SemaphorePermit, Session, Waiting, async_trait,
+    Contender, ContenderKind, Election, Error, Hold, LockGuard, MultiLock, Mutex, Options, Owner, ReentrantMutex,
+    RwLock, Semaphore, Session, Waiting, async_trait,
 };
 
 use crate::support::{World, children, soon, wait_children};
@@ -33,10 +32,9 @@ pub(crate) trait Family: Operated {
 }
 
 /// What every guard can do.
-#[async_trait]
-pub(crate) trait Held: Deref<Target = Hold> + std::fmt::Debug + Send + Sync {
-    async fn release(self: Box<Self>) -> Result<(), Error>;
-}
+pub(crate) trait Held: Deref<Target = Hold> + LockGuard {}
+
+impl<G: Deref<Target = Hold> + LockGuard> Held for G {}
 
 /// A place in the queue of any recipe.
 pub(crate) trait Queued: Send + Unpin {
@@ -61,27 +59,6 @@ impl Future for dyn Queued {
         // Every place is `Unpin`.
         self.get_mut().poll_turn(cx)
     }
-}
-
-macro_rules! held {
-    ($($guard:ty: $release:ident),*) => {$(
-        #[async_trait]
-        impl Held for $guard {
-            async fn release(self: Box<Self>) -> Result<(), Error> {
-                Self::$release(*self).await
-            }
-        }
-    )*};
-}
-
-held! {
-    MutexGuard: release,
-    ReentrantMutexGuard: release,
-    RwLockReadGuard: release,
-    RwLockWriteGuard: release,
-    SemaphorePermit: release,
-    MultiLockGuard: release,
-    Leadership: resign
 }
 
 struct Reads(RwLock);

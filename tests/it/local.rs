@@ -458,8 +458,7 @@ async fn holder_is_revoked_and_broken(fleet: Fleet) {
 
 #[tokio::test]
 async fn session_that_stays_disconnected_expires() {
-    let (session, other) = (local().await, Session::local());
-    drop(other);
+    let session = local().await;
     let guard = Mutex::new(&session, "/jobs/bills").expect("a lock").lock().await.expect("held");
     let next = session.another().await.expect("connects");
     session.disconnect();
