@@ -61,12 +61,12 @@ impl Acquire {
     }
 
     fn begin(&mut self, cx: &Context<'_>) -> Result<Op, Error> {
-        let mut state = self.core.lock();
+        let mut state = self.core.look();
         let op = self.core.begin(&mut state, &self.draft, self.progress.clone())?;
         self.op = Some(op);
         state.await_op(op, cx.waker());
         let spec = Arc::new(spec(&self.draft, &mut state, self.waits));
-        self.core.handle(&mut state, Event::Acquire { op, spec });
+        self.core.decide(&mut state, Event::Acquire { op, spec });
         Ok(op)
     }
 }
@@ -76,20 +76,16 @@ impl Future for Acquire {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let op = match self.op {
-            Some(op) => {
-                self.core.lock().await_op(op, cx.waker());
-                op
-            }
+            Some(op) => op,
             None => match self.begin(cx) {
                 Ok(op) => op,
                 Err(full) => return Poll::Ready(Err(Failed::refused(full))),
             },
         };
+        self.core.lock().await_op(op, cx.waker());
         self.core.poll(op, Reader::Caller);
         let mut state = self.core.lock();
-        if state.machine.op(op).is_some_and(|one| one.stage == Stage::Held) {
-            self.core.handle(&mut state, Event::Claim(op));
-        }
+        self.core.handle(&mut state, Event::Claim(op));
         let found = state.machine.op(op).map(|one| (one.stage, one.ahead()));
         drop(state);
         let Some((stage, ahead)) = found else { return Poll::Pending };

@@ -221,7 +221,8 @@ impl Core {
         state
     }
 
-    /// Numbers an acquisition, before its first event, so that a waker is there. It fails if its nodes have no room.
+    /// Numbers an acquisition, before its first event, so that a waker is there. It fails if its nodes have no room. The connection
+    /// is not looked at between the two: the end of the session would drop what the machine does not know yet.
     pub(super) fn begin(
         self: &Arc<Self>,
         state: &mut State,
@@ -242,6 +243,11 @@ impl Core {
     /// Handles an event. What it asks for is sent before this returns.
     pub(crate) fn handle(self: &Arc<Self>, state: &mut State, event: Event) {
         self.connection(state);
+        self.decide(state, event);
+    }
+
+    /// Handles an event for a caller that has had the lock since it looked at the connection.
+    pub(super) fn decide(self: &Arc<Self>, state: &mut State, event: Event) {
         let life = state.machine.session;
         state.machine.handle(now(), event);
         if life != state.machine.session {
@@ -408,14 +414,14 @@ impl Core {
         self.connection(state);
         state.is_orphaned |= answered.is_orphaned;
         state.after.is_driver |= state.is_orphaned;
-        if generation != state.generation {
-            return;
-        }
-        let op = ask.op().unwrap_or(SESSION);
         if let Ask::List { path, .. } = &ask {
             state.refused.remove(path);
             self.read_creates(state, *path);
         }
+        if generation != state.generation {
+            return;
+        }
+        let op = ask.op().unwrap_or(SESSION);
         if let Some(entry) = state.entries.get_mut(&op) {
             entry.bound(&ask, &mut answered);
             if matches!(answered.outcome, Outcome::Created { .. }) {
@@ -458,7 +464,7 @@ impl Core {
             None => {}
         }
         let is_stale = epoch != state.epoch;
-        self.handle(state, Event::Answer { ask, sent, is_stale, outcome: answered.outcome });
+        self.decide(state, Event::Answer { ask, sent, is_stale, outcome: answered.outcome });
     }
 
     /// Reads the answers to the creates of those that share a listing. They have come before it, perhaps to callers that have not

@@ -245,6 +245,30 @@ async fn renewed_session_does_not_wait_behind_the_node_of_the_old_one() {
     guard.release().await.expect("released");
 }
 
+/// Its task is woken before that of the session, which has waited for longer.
+#[tokio::test]
+async fn call_that_begins_as_its_session_ends_is_granted_in_the_next() {
+    let world = World::new().await;
+    let client = world.session.client().expect("a client");
+    let old = world.session.id().0;
+    world.proxy.refuse();
+    testbed::expire::expire(&world.hosts, (old, world.proxy.password(old).expect("known")))
+        .await
+        .expect("expires");
+    while world.session.state().is_connected() {
+        tokio::task::yield_now().await;
+    }
+    let (mutex, mut state) = (world.mutex(), client.state_watcher());
+    let call = tokio::spawn(async move {
+        while state.changed().await != SessionState::Expired {}
+        mutex.lock().await
+    });
+    world.proxy.heal();
+    let guard = soon("a lock in the renewed session", call).await.expect("no panic").expect("held");
+    assert_eq!(guard.nodes(), [format!("{}/{}", world.path, world.wait_children(1).await[0])]);
+    guard.release().await.expect("released");
+}
+
 #[tokio::test]
 async fn session_made_from_a_client_is_not_renewed() {
     let world = World::new().await;
