@@ -11,8 +11,55 @@ use crate::server::Zxid;
 pub(crate) struct Flight {
     pub(crate) ask: Ask,
     pub(crate) sent: Moment,
+    /// Over which connection, as its driver counts them.
+    pub(crate) epoch: u16,
     /// Where its transaction is in the log, and its answer.
     pub(crate) committed: Option<(Zxid, Outcome)>,
+}
+
+impl Flight {
+    pub(crate) fn answered(self, outcome: Outcome) -> Mail {
+        Mail::Answer { ask: self.ask, sent: self.sent, epoch: self.epoch, outcome }
+    }
+}
+
+/// What has come for a client, and nobody has read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Mail {
+    Answer { ask: Ask, sent: Moment, epoch: u16, outcome: Outcome },
+    Fired(Watch),
+}
+
+impl Mail {
+    /// The acquisition that it is read with; none for the session's own.
+    pub(crate) fn op(&self) -> Option<Op> {
+        match self {
+            Self::Answer { ask, .. } => ask.op(),
+            Self::Fired(Watch::Predecessor(op, ..) | Watch::Own(op, ..)) => Some(*op),
+            Self::Fired(Watch::Path(_)) => None,
+        }
+    }
+
+    pub(crate) fn ask(&mut self) -> Option<&mut Ask> {
+        if let Self::Answer { ask, .. } = self { Some(ask) } else { None }
+    }
+
+    pub(crate) fn outcome(&mut self) -> Option<&mut Outcome> {
+        if let Self::Answer { outcome, .. } = self { Some(outcome) } else { None }
+    }
+
+    /// Whether a watch is known only when this has been read.
+    fn sets(&self, watch: &Watch) -> bool {
+        let Self::Answer { ask, .. } = self else { return false };
+        match (ask, watch) {
+            (Ask::Watch { op, path, name }, Watch::Predecessor(..)) => {
+                *watch == Watch::Predecessor(*op, *path, *name)
+            }
+            (Ask::WatchOwn { op, path, name }, Watch::Own(..)) => *watch == Watch::Own(*op, *path, *name),
+            (Ask::List { path, watches: true, .. }, Watch::Path(one)) => path == one,
+            _ => false,
+        }
+    }
 }
 
 /// A user: it locks, holds and releases, several times.
@@ -56,8 +103,13 @@ pub(crate) struct Client<T> {
     /// The transaction that ended its session.
     pub(crate) closed: Zxid,
     pub(crate) flight: VecDeque<Flight>,
-    /// Answers that came before a cut, and that nobody has read yet.
-    pub(crate) late: VecDeque<(Ask, Moment, Outcome)>,
+    /// What has come and was not read, in the order in which it came. Where time passes, that is all that comes, and each
+    /// acquisition reads its own whenever it runs. Else it is what came before a cut.
+    pub(crate) mail: Vec<Mail>,
+    /// How often its driver has seen the connection end.
+    pub(crate) epoch: u16,
+    /// The connection has changed, and its driver has not looked.
+    pub(crate) is_news: bool,
     /// Requests of a lost connection that may be applied yet, and their sessions.
     pub(crate) ghosts: VecDeque<(Ask, u64)>,
     /// And the transaction that created the node, or before which a path was read.
@@ -79,7 +131,9 @@ impl<T: Trust> Client<T> {
             seen: 0,
             closed: 0,
             flight: VecDeque::new(),
-            late: VecDeque::new(),
+            mail: Vec::new(),
+            epoch: 0,
+            is_news: false,
             ghosts: VecDeque::new(),
             watches: Vec::new(),
             timers: BTreeMap::new(),
@@ -94,7 +148,34 @@ impl<T: Trust> Client<T> {
 
     /// Whether an answer of the same acquisition has to be read before the first answer under way.
     pub(crate) fn is_behind_a_late_answer(&self) -> bool {
-        self.flight.front().is_some_and(|first| self.late.iter().any(|(ask, ..)| ask.op() == first.ask.op()))
+        self.flight.front().is_some_and(|first| self.mail.iter().any(|one| one.op() == first.ask.op()))
+    }
+
+    /// Whose mail can be read.
+    pub(crate) fn readers(&self, is_timed: bool) -> Vec<Option<Op>> {
+        if !is_timed {
+            return self.mail.first().map(Mail::op).into_iter().collect();
+        }
+        let mut readers: Vec<Option<Op>> = self.mail.iter().map(Mail::op).collect();
+        readers.sort_unstable();
+        readers.dedup();
+        readers
+    }
+
+    /// What an acquisition reads next: that its own node is deleted, then answers, then other events.
+    pub(crate) fn next_mail(&mut self, op: Option<Op>) -> Option<Mail> {
+        let is_known = |at: usize| match &self.mail[at] {
+            Mail::Fired(watch) => !self.mail[..at].iter().any(|one| one.sets(watch)),
+            Mail::Answer { .. } => true,
+        };
+        let mut own = (0..self.mail.len()).filter(|at| self.mail[*at].op() == op && is_known(*at));
+        let rank = |at: &usize| match &self.mail[*at] {
+            Mail::Fired(Watch::Own(..)) => 0,
+            Mail::Answer { .. } => 1,
+            Mail::Fired(_) => 2,
+        };
+        let at = own.by_ref().min_by_key(rank)?;
+        Some(self.mail.remove(at))
     }
 
     /// What its users do, from the beginning.

@@ -56,7 +56,12 @@ pub(crate) fn trying(kind: Kind) -> User {
 
 /// A user that locks several paths together.
 pub(crate) fn together(paths: &[Path]) -> User {
-    let queues = paths.iter().map(|path| (*path, Kind::Lock)).collect();
+    mixed(paths.iter().map(|path| (*path, Kind::Lock)))
+}
+
+/// A user that locks several paths together, each in its own kind.
+pub(crate) fn mixed(queues: impl IntoIterator<Item = (Path, Kind)>) -> User {
+    let queues = queues.into_iter().collect();
     user_of(Spec { queues, admission: Admission::First, waits: true, may_count: true, is_turn: false }, None, 1)
 }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::client::Client;
+use crate::client::{Client, Mail};
 use crate::machine::{Ask, Change, Name, Node, Outcome, Position, Trust, Watch};
 use crate::server::{Znode, Zxid};
 use crate::world::{Doubt, World};
@@ -101,7 +101,7 @@ impl<T: Doubt> World<T> {
             client.ghosts.iter_mut().for_each(|(_, owner)| visit(owner));
             let committed =
                 client.flight.iter_mut().filter_map(|one| one.committed.as_mut()).map(|(_, outcome)| outcome);
-            for outcome in committed.chain(client.late.iter_mut().map(|(.., outcome)| outcome)) {
+            for outcome in committed.chain(client.mail.iter_mut().filter_map(Mail::outcome)) {
                 if let Outcome::Created { owner: Some(owner), .. } | Outcome::Stat { owner } = outcome {
                     visit(owner);
                 }
@@ -125,7 +125,7 @@ impl<T: Doubt> World<T> {
             client.machine.leaving.values_mut().filter_map(|one| one.replaced_by.as_mut()).for_each(&mut *visit);
             let asks = client.flight.iter_mut().map(|one| &mut one.ask);
             let asks = asks.chain(client.ghosts.iter_mut().map(|(ask, _)| ask));
-            for ask in asks.chain(client.late.iter_mut().map(|(ask, ..)| ask)) {
+            for ask in asks.chain(client.mail.iter_mut().filter_map(Mail::ask)) {
                 if let Ask::Create { guid, .. } | Ask::Replace { guid, .. } = ask {
                     visit(guid);
                 }
@@ -145,7 +145,7 @@ impl<T: Doubt> World<T> {
                 visit(at);
                 forget_czxid(outcome);
             }
-            client.late.iter_mut().for_each(|(_, _, outcome)| forget_czxid(outcome));
+            client.mail.iter_mut().filter_map(Mail::outcome).for_each(forget_czxid);
             client.watches.iter_mut().for_each(|(_, at)| visit(at));
         }
     }
@@ -202,7 +202,7 @@ impl<T: Trust> Client<T> {
         self.machine.leaving = visited.collect::<BTreeMap<_, _>>();
         let asks =
             self.flight.iter_mut().map(|one| &mut one.ask).chain(self.ghosts.iter_mut().map(|(ask, _)| ask));
-        for ask in asks.chain(self.late.iter_mut().map(|(ask, ..)| ask)) {
+        for ask in asks.chain(self.mail.iter_mut().filter_map(Mail::ask)) {
             match ask {
                 Ask::Watch { name, .. } | Ask::WatchOwn { name, .. } | Ask::Replace { name, .. } => visit(name),
                 Ask::Prove { nodes, .. } | Ask::Delete { nodes, .. } => {
@@ -215,14 +215,18 @@ impl<T: Trust> Client<T> {
         }
         let committed =
             self.flight.iter_mut().filter_map(|one| one.committed.as_mut()).map(|(_, outcome)| outcome);
-        for outcome in committed.chain(self.late.iter_mut().map(|(.., outcome)| outcome)) {
+        for outcome in committed.chain(self.mail.iter_mut().filter_map(Mail::outcome)) {
             if let Outcome::Created { names, .. } | Outcome::Names { names, .. } = outcome {
                 let mut visited = names.to_vec();
                 visited.iter_mut().for_each(&mut *visit);
                 *names = visited.into();
             }
         }
-        for (watch, _) in &mut self.watches {
+        let fired = self.mail.iter_mut().filter_map(|one| match one {
+            Mail::Fired(watch) => Some(watch),
+            Mail::Answer { .. } => None,
+        });
+        for watch in fired.chain(self.watches.iter_mut().map(|(watch, _)| watch)) {
             if let Watch::Predecessor(_, _, name) | Watch::Own(_, _, name) = watch {
                 visit(name);
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::client::User;
-use crate::explore::{permits, together, user};
+use crate::explore::{mixed, permits, together, user};
 use crate::machine::{Kind, Ledger, Moment};
 use crate::world::{Act, Budget, World};
 
@@ -23,13 +23,18 @@ pub(crate) struct History {
 /// Plays the history of a seed.
 pub(crate) fn history(seed: u64, shows: bool) -> History {
     let mut random = fastrand::Rng::with_seed(seed);
-    let (mixes, limit) = (random.u8(..4), random.u32(1..4));
+    let (mixes, limit) = (random.u8(..5), random.u32(1..4));
     let mut user = || {
         let kinds = [Kind::Lock, Kind::Read, Kind::Read, Kind::Write];
         let mut user = match mixes {
             0 => user(Kind::Lock, 4),
             1 => user(kinds[random.usize(..kinds.len())], 4),
             2 => permits(random.usize(1..=limit as usize), limit),
+            3 => {
+                let from = random.usize(..3);
+                let paths = &[0, 2, 3][from..=random.usize(from..3)];
+                mixed(paths.iter().map(|path| (*path, kinds[random.usize(..kinds.len())])))
+            }
             _ if random.bool() => together(&[0, 2, 3][..random.usize(2..4)]),
             _ => together(&[[0, 2, 3][random.usize(..3)]]),
         };
@@ -73,6 +78,9 @@ pub(crate) fn history(seed: u64, shows: bool) -> History {
                 // Nothing but time makes progress.
                 // A slow look would wake it, and find what is left.
                 Some(_) if world.sleeps() || world.has_left() => {
+                    if shows {
+                        world.show();
+                    }
                     return ended(steps, &world, Some("nothing but time helps".to_owned()));
                 }
                 Some(next) if !is_done || !world.is_quiet() => {

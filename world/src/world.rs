@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::client::{Client, Flight, User};
+use crate::client::{Client, Flight, Mail, User};
 use crate::machine::{
     Acquisition, Action, Admission, Aside, Ask, Change, Connection, End, Event, HoldState, Kind, Ledger, Moment,
     Name, Node, Op, Outcome, Path, Place, Queue, Spec, Stage, Timer, Trust, Watch,
@@ -82,8 +82,10 @@ pub(crate) enum Act {
     Commit(usize),
     /// Its server answers its next read.
     Answer(usize),
-    /// A task reads an answer that came before a cut.
-    Late(usize),
+    /// Somebody reads what has come.
+    Read(usize, Option<Op>),
+    /// The driver looks at the connection.
+    Look(usize),
     /// Its server applies the next transaction.
     Advance(usize),
     /// `answered`: what the server could answer had come, and was not read.
@@ -182,7 +184,7 @@ impl<T: Doubt> World<T> {
                 acts.push(Act::Commit(c));
             }
             let is_read = client.flight.front().is_some_and(|one| !one.ask.is_write());
-            if is_read && !client.is_behind_a_late_answer() {
+            if is_read && (self.is_timed || !client.is_behind_a_late_answer()) {
                 acts.push(Act::Answer(c));
             }
             if client.seen < self.log.end && !client.is_cut_off {
@@ -216,8 +218,9 @@ impl<T: Doubt> World<T> {
                 acts.push(Act::Early(c));
             }
         }
-        if !client.late.is_empty() {
-            acts.push(Act::Late(c));
+        acts.extend(client.readers(self.is_timed).into_iter().map(|op| Act::Read(c, op)));
+        if client.is_news {
+            acts.push(Act::Look(c));
         }
         if !client.ghosts.is_empty() {
             acts.extend([Act::Ghost(c, true), Act::Ghost(c, false)]);
@@ -290,11 +293,19 @@ impl<T: Doubt> World<T> {
             }
             Act::Commit(c) => self.commit(c),
             Act::Answer(c) => self.read(c),
-            Act::Late(c) => {
-                let (ask, sent, outcome) = self.clients[c].late.pop_front().expect("there is one");
-                self.handle(c, Event::Answer { ask, sent, is_stale: true, outcome });
+            Act::Read(c, op) => {
+                self.look(c);
+                match self.clients[c].next_mail(op) {
+                    Some(Mail::Answer { ask, sent, epoch, outcome }) => {
+                        let is_stale = !self.is_timed || epoch != self.clients[c].epoch;
+                        self.handle(c, Event::Answer { ask, sent, is_stale, outcome });
+                    }
+                    Some(Mail::Fired(watch)) => self.handle(c, Event::Fired { watch, is_deleted: true }),
+                    None => {}
+                }
                 self.answer_writes(c);
             }
+            Act::Look(c) => self.look(c),
             Act::Advance(c) => self.advance(c),
             Act::Cut { client, answered } => {
                 self.budget.cuts -= 1;
@@ -359,7 +370,33 @@ impl<T: Doubt> World<T> {
         self.check();
     }
 
+    /// The driver looks at the connection, as it does before it handles anything else. Of several changes it sees the last.
+    fn look(&mut self, c: usize) {
+        let client = &mut self.clients[c];
+        if std::mem::take(&mut client.is_news) {
+            let (is_up, was_up) = (client.is_up, client.machine.is_up);
+            if was_up {
+                client.epoch += 1;
+                self.handle(c, Event::Connection(Connection::Down));
+            }
+            if is_up {
+                self.handle(c, Event::Connection(Connection::Up));
+            }
+        }
+    }
+
+    /// An answer comes. Where time passes, it is read later.
+    fn deliver(&mut self, c: usize, flight: Flight, outcome: Outcome) {
+        if self.is_timed {
+            self.clients[c].mail.push(flight.answered(outcome));
+        } else {
+            let Flight { ask, sent, .. } = flight;
+            self.handle(c, Event::Answer { ask, sent, is_stale: false, outcome });
+        }
+    }
+
     fn handle(&mut self, c: usize, event: Event) {
+        self.look(c);
         let held = self.in_stage(c, |stage| stage == Stage::Held);
         let proving = self.in_stage(c, |stage| matches!(stage, Stage::Queuing(Place::Proving { .. })));
         self.clients[c].machine.handle(self.now, event);
@@ -370,11 +407,15 @@ impl<T: Doubt> World<T> {
         let client = &mut self.clients[c];
         for action in actions {
             match action {
-                Action::Send(ask) if client.is_up => {
-                    client.flight.push_back(Flight { ask, sent: now, committed: None });
+                // The driver may not know yet that the connection has ended.
+                Action::Send(ask) if client.is_up || client.is_news => {
+                    client.flight.push_back(Flight { ask, sent: now, epoch: client.epoch, committed: None });
                 }
                 Action::Send(_) => self.broken = Some("sends without a connection"),
-                Action::Unwatch(watch) => client.watches.retain(|(one, _)| *one != watch),
+                Action::Unwatch(watch) => {
+                    client.watches.retain(|(one, _)| *one != watch);
+                    client.mail.retain(|one| *one != Mail::Fired(watch));
+                }
                 Action::Timer(Timer::Tick | Timer::TrustEnds, _) if !is_timed => {}
                 Action::Timer(timer, at) => client.set(timer, if is_timed { at } else { Moment(0) }),
                 Action::Replace => is_replaced = true,
@@ -478,24 +519,27 @@ impl<T: Doubt> World<T> {
             let seen = client.seen;
             let is_answered =
                 |one: &&Flight| one.committed.as_ref().is_some_and(|(committed, _)| *committed <= seen);
-            if client.flight.front().filter(is_answered).is_none() || client.is_behind_a_late_answer() {
+            let is_behind = !self.is_timed && client.is_behind_a_late_answer();
+            if client.flight.front().filter(is_answered).is_none() || is_behind {
                 return;
             }
-            if let Some(Flight { ask, sent, committed: Some((_, outcome)) }) = client.flight.pop_front() {
-                self.handle(c, Event::Answer { ask, sent, is_stale: false, outcome });
+            if let Some(mut flight) = client.flight.pop_front()
+                && let Some((_, outcome)) = flight.committed.take()
+            {
+                self.deliver(c, flight, outcome);
             }
         }
     }
 
     fn read(&mut self, c: usize) {
         let client = &mut self.clients[c];
-        let Some(Flight { ask, sent, .. }) = client.flight.pop_front() else { return };
+        let Some(flight) = client.flight.pop_front() else { return };
         if !client.is_cut_off && client.stranger.is_none() {
             client.touched = self.now;
         }
-        let outcome = self.log.read(&ask, client.seen, client.owner(), client.session);
-        self.watch(c, &ask, &outcome);
-        self.handle(c, Event::Answer { ask, sent, is_stale: false, outcome });
+        let outcome = self.log.read(&flight.ask, client.seen, client.owner(), client.session);
+        self.watch(c, &flight.ask, &outcome);
+        self.deliver(c, flight, outcome);
         self.answer_writes(c);
     }
 
@@ -539,7 +583,11 @@ impl<T: Doubt> World<T> {
             fired.reverse();
         }
         for watch in fired {
-            self.handle(c, Event::Fired { watch, is_deleted: true });
+            if self.is_timed {
+                self.clients[c].mail.push(Mail::Fired(watch));
+            } else {
+                self.handle(c, Event::Fired { watch, is_deleted: true });
+            }
         }
     }
 
@@ -555,7 +603,7 @@ impl<T: Doubt> World<T> {
     }
 
     /// The answers that may have come before a cut.
-    fn answered(&self, c: usize) -> impl Iterator<Item = (Ask, Moment, Outcome)> {
+    fn answered(&self, c: usize) -> impl Iterator<Item = (&Flight, Outcome)> {
         let client = &self.clients[c];
         let mut seen = client.seen;
         client.flight.iter().map_while(move |one| {
@@ -569,20 +617,21 @@ impl<T: Doubt> World<T> {
                     outcome.clone()
                 }
             };
-            Some((one.ask.clone(), one.sent, outcome))
+            Some((one, outcome))
         })
     }
 
     fn cut(&mut self, c: usize, answered: bool) {
         let late: Vec<_> = if answered { self.answered(c).collect() } else { Vec::new() };
-        for (ask, _, outcome) in &late {
-            self.watch(c, ask, outcome);
+        let late: Vec<_> = late.into_iter().map(|(flight, outcome)| (flight.clone(), outcome)).collect();
+        for (flight, outcome) in &late {
+            self.watch(c, &flight.ask, outcome);
         }
         let client = &mut self.clients[c];
         (client.is_up, client.is_cut_off) = (false, false);
         let lost = client.flight.split_off(late.len());
         client.flight.clear();
-        client.late.extend(late);
+        client.mail.extend(late.into_iter().map(|(flight, outcome)| flight.answered(outcome)));
         if client.closed == 0 {
             let may_be_applied = |one: &&Flight| {
                 one.committed.is_none()
@@ -592,11 +641,15 @@ impl<T: Doubt> World<T> {
             client.ghosts.extend(lost.iter().filter(may_be_applied).map(|one| (one.ask.clone(), owner)));
         }
         // What is behind an answer of the same acquisition that nobody has read is read after it.
-        let late_ops: Vec<_> = client.late.iter().map(|(ask, ..)| ask.op()).collect();
-        let (behind, lost): (Vec<_>, Vec<_>) = lost.into_iter().partition(|one| late_ops.contains(&one.ask.op()));
-        client.late.extend(behind.into_iter().map(|one| (one.ask, one.sent, Outcome::Unknown)));
+        let unread: Vec<_> = client.mail.iter().map(Mail::op).collect();
+        let is_behind = |one: &Flight| self.is_timed || unread.contains(&one.ask.op());
+        let (behind, lost): (Vec<_>, Vec<_>) = lost.into_iter().partition(is_behind);
+        client.mail.extend(behind.into_iter().map(|one| one.answered(Outcome::Unknown)));
+        client.is_news = self.is_timed;
         self.end_stranger(c);
-        self.handle(c, Event::Connection(Connection::Down));
+        if !self.is_timed {
+            self.handle(c, Event::Connection(Connection::Down));
+        }
         for Flight { ask, sent, .. } in lost {
             self.handle(c, Event::Answer { ask, sent, is_stale: true, outcome: Outcome::Unknown });
         }
@@ -611,7 +664,11 @@ impl<T: Doubt> World<T> {
         (client.is_up, client.touched) = (true, self.now);
         // Watches are set again before anything else is asked.
         self.fire(c, from, to, backwards);
-        self.handle(c, Event::Connection(Connection::Up));
+        if self.is_timed {
+            self.clients[c].is_news = true;
+        } else {
+            self.handle(c, Event::Connection(Connection::Up));
+        }
     }
 
     /// The session of a connection that another one answered ends with it.
@@ -640,7 +697,8 @@ impl<T: Doubt> World<T> {
             (false, end, 0, false, now);
         client.session += clients;
         client.flight.clear();
-        client.late.clear();
+        client.mail.clear();
+        client.is_news = false;
         client.watches.clear();
         client.timers.clear();
         let orphans = client.orphans.clone();
@@ -668,8 +726,8 @@ impl<T: Doubt> World<T> {
         self.log.nodes.iter().for_each(|node| println!("{node:?}"));
         for client in &self.clients {
             println!(
-                "session {}, up {}, timers {:?}, flight {:?}, late {:?}",
-                client.session, client.is_up, client.timers, client.flight, client.late
+                "session {}, up {}, timers {:?}, flight {:?}, mail {:?}",
+                client.session, client.is_up, client.timers, client.flight, client.mail
             );
             client.machine.ops().for_each(|(op, one)| println!("  {op}: {one:?}"));
             println!("  {:?} {:?}", client.machine.rows, client.machine.leaving);
@@ -733,8 +791,10 @@ impl<T: Doubt> World<T> {
                 self.broken = Some("a grant is trusted");
             }
             let nodes = self.nodes_of(c, op);
-            // A proof shows that they stood when it was committed.
-            let stands = |node: &Option<&Znode>| node.is_some_and(|node| node.stands_at(self.clients[c].seen));
+            // A proof shows that they stood when it was committed. That one is deleted by hand may not have been read.
+            let (seen, is_timed) = (self.clients[c].seen, self.is_timed);
+            let is_unread = |node: &Znode| is_timed && node.by == By::Hand;
+            let stands = |node: &Option<&Znode>| node.is_some_and(|node| node.stands_at(seen) || is_unread(node));
             let is_overtaken = |own: &&Znode| {
                 own.stands() && self.log.standing(own.path).any(|older| self.is_overtaken(older, own))
             };
@@ -785,7 +845,8 @@ impl<T: Doubt> World<T> {
             let waits =
                 client.timers.keys().any(|timer| matches!(timer, Timer::Late(_) | Timer::Resume | Timer::Prove));
             let is_open = client.is_up && !client.is_cut_off && client.closed == 0 && client.orphans.is_empty();
-            let is_still = client.flight.is_empty() && client.late.is_empty() && client.ghosts.is_empty();
+            let is_read = client.mail.is_empty() && !client.is_news;
+            let is_still = client.flight.is_empty() && is_read && client.ghosts.is_empty();
             is_open && is_still && !waits && client.seen == self.log.end
         })
     }
