@@ -1,10 +1,11 @@
 //! Readers and writers; some writers downgrade.
 
 use testbed::history::{Acquire, Held};
-use zookeeper_recipes::{DowngradeError, RwLock, RwLockWriteGuard};
+use tokio::time::interval;
+use zookeeper_recipes::{DowngradeError, HoldState, RwLock, RwLockWriteGuard};
 
 use super::acquire::{Futures, Way, acquire, token};
-use super::visit::visit;
+use super::visit::{LOOK, visit};
 use super::{Result, Worker};
 use crate::line::What;
 use crate::workload::path;
@@ -45,7 +46,25 @@ async fn downgrade(worker: &mut Worker, held: Vec<Held>, path: &str, guard: RwLo
     held.iter().for_each(Held::downgrade);
     let (node, token) = (guard.nodes().first().cloned().unwrap_or_default(), guard.fencing_token().get());
     worker.note(What::Moving { object: path.into(), token, node });
-    match guard.downgrade().await {
+    // It reports a lost connection as during a visit: a node that is deleted by hand then is noticed later.
+    let (monitor, mut is_suspended) = (guard.monitor(), false);
+    let looks = async {
+        let mut looks = interval(LOOK);
+        loop {
+            looks.tick().await;
+            if monitor.state() == HoldState::Suspended && !std::mem::replace(&mut is_suspended, true) {
+                worker.note(What::Suspended { object: path.into() });
+            }
+        }
+    };
+    let done = tokio::select! {
+        done = guard.downgrade() => done,
+        () = looks => unreachable!("it has no end"),
+    };
+    if is_suspended {
+        worker.note(What::Resumed { object: path.into() });
+    }
+    match done {
         Ok(reading) => {
             let node = reading.nodes().first().cloned().unwrap_or_default();
             let token = reading.fencing_token().get();

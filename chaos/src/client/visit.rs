@@ -11,7 +11,7 @@ use zookeeper_recipes::{Error, HoldState, LockGuard, Loss};
 use super::Worker;
 use crate::line::What;
 
-const LOOK: Duration = Duration::from_millis(50);
+pub(super) const LOOK: Duration = Duration::from_millis(50);
 
 /// Holds a lock for a while and releases it.
 pub(super) async fn visit(worker: &mut Worker, held: Vec<Held>, object: &str, guard: impl LockGuard) {
