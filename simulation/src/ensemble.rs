@@ -14,6 +14,19 @@ use crate::write::Draft;
 /// A connection of a client to a server. The caller chooses the numbers, and uses none twice.
 pub type ConnectionId = u64;
 
+/// Whose answers the servers give, where versions of ZooKeeper differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Version {
+    /// 3.6.3.
+    V3_6,
+    /// 3.8.0 of Debian, with its patches.
+    #[default]
+    V3_8,
+    /// 3.9.5.
+    V3_9,
+}
+
 /// What an ensemble is configured with.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -28,6 +41,8 @@ pub struct Config {
     pub container_check: Duration,
     /// The first session gets the number after this.
     pub last_session: i64,
+    /// Whose answers they give.
+    pub version: Version,
 }
 
 impl Default for Config {
@@ -39,6 +54,7 @@ impl Default for Config {
             timeouts: (Duration::from_secs(1), Duration::from_secs(60)),
             container_check: Duration::from_secs(60),
             last_session: 1 << 56,
+            version: Version::default(),
         }
     }
 }
@@ -181,7 +197,11 @@ impl Ensemble {
             }
             _ => {}
         }
-        let closes = matches!(request, Request::Unknown);
+        let closes = match request {
+            Request::Unknown => true,
+            Request::WhoAmI => self.config.version == Version::V3_6,
+            _ => false,
+        };
         let result = match request {
             Request::Write(write) => self.write(now, connection, &write),
             Request::Multi(writes) => self.multi(now, connection, &writes),
@@ -258,6 +278,11 @@ impl Ensemble {
         by_path.map(|(path, of)| (path.to_owned(), of.into_iter().filter_map(session).collect())).collect()
     }
 
+    /// The sessions that have ephemeral nodes, and these.
+    pub fn ephemerals(&self) -> impl Iterator<Item = (i64, impl Iterator<Item = &String>)> {
+        self.head.owners().map(|session| (session, self.head.ephemerals(session)))
+    }
+
     /// Lets the next sequential child of a node get this number.
     pub fn set_counter(&mut self, path: &str, next: i32) {
         self.head.set_counter(path, next);
@@ -284,7 +309,14 @@ impl Ensemble {
         let answers = match decided {
             Ok(changes) => {
                 let done = writes.iter().zip(&changes).zip(stats);
-                done.map(|((write, change), stat)| Ok(multi::answer(write, change, stat))).collect()
+                let has_stats = self.config.version >= Version::V3_9;
+                let answer =
+                    |((write, change), stat): ((&Write, &Change), _)| match multi::answer(write, change, stat) {
+                        // ZOOKEEPER-4026: before 3.7.2, 3.8.2 and 3.9.0 only that of a container has a stat.
+                        Reply::Create2(path, _) if !has_stats && !change.is_container() => Ok(Reply::Create(path)),
+                        answer => Ok(answer),
+                    };
+                done.map(answer).collect()
             }
             Err(answers) => answers,
         };
@@ -324,10 +356,15 @@ impl Ensemble {
         let reply = match request {
             Request::Exists { path, .. } if path.contains('\0') => return Err(Code::BadArguments),
             Request::Exists { path, watch } => {
+                // ZOOKEEPER-2590: from 3.8.4 and 3.9.2 on it needs READ.
+                if self.config.version >= Version::V3_9
+                    && let Err(Code::NoAuth) = readable(&path)
+                {
+                    return Err(Code::NoAuth);
+                }
                 if watch {
                     watches.on_data(&path, connection);
                 }
-                // Servers of 3.8.0 ask for no permission here.
                 Reply::Exists(tree.get(&path).ok_or(Code::NoNode)?.stat())
             }
             Request::GetData { path, watch } => {
@@ -386,7 +423,9 @@ impl Ensemble {
                 let removed = watches.remove(&path, watcher, connection);
                 removed.then_some(Reply::Nothing).ok_or(Code::NoWatcher)?
             }
-            Request::WhoAmI => Reply::WhoAmI(client.identities.iter().map(Identity::user).collect()),
+            Request::WhoAmI if self.config.version > Version::V3_6 => {
+                Reply::WhoAmI(client.identities.iter().map(Identity::user).collect())
+            }
             Request::Ping => Reply::Nothing,
             Request::Malformed => return Err(Code::MarshallingError),
             _ => return Err(Code::Unimplemented),
@@ -430,11 +469,12 @@ impl Ensemble {
             for change in &entry.changes {
                 let deleted = change.path().and_then(|path| replica.tree.get(path)).map(|node| node.acl.clone());
                 stats.push(replica.tree.apply(change, zxid, entry.time));
-                // Of what a client may not read its watches report nothing, but they have fired.
+                // Of what a client may not read its watches report nothing, but they have fired (CVE-2024-23944).
+                let hides = self.config.version > Version::V3_6;
                 let may_read = |(connection, event): &(ConnectionId, Event)| {
                     let acl = replica.tree.get(&event.path).map(|node| &node.acl).or(deleted.as_ref());
                     let identities = self.connections.get(connection).map_or(&[][..], |one| &one.identities);
-                    acl.is_none_or(|acl| acl::check(acl, acl::READ, identities).is_ok())
+                    !hides || acl.is_none_or(|acl| acl::check(acl, acl::READ, identities).is_ok())
                 };
                 fired.extend(replica.watches.fire(change).into_iter().filter(may_read));
                 if let Change::CloseSession(session) = change {

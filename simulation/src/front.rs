@@ -272,6 +272,14 @@ impl Shared {
     fn command(&self, server: usize, command: &[u8]) -> String {
         match command {
             b"ruok" => "imok".to_owned(),
+            b"dump" => {
+                let state = self.lock();
+                let owned = state.ensemble.ephemerals().map(|(session, paths)| {
+                    let lines: String = paths.map(|path| format!("\t{path}\n")).collect();
+                    format!("0x{session:x}:\n{lines}")
+                });
+                format!("Sessions with Ephemerals:\n{}", owned.collect::<String>())
+            }
             b"wchp" => {
                 let watches = self.lock().ensemble.watches_by_path(server);
                 let watchers =

@@ -17,7 +17,7 @@ mod wire;
 mod write;
 
 pub use acl::{Acl, Identity};
-pub use ensemble::{Config, ConnectionId, Ensemble, Output};
+pub use ensemble::{Config, ConnectionId, Ensemble, Output, Version};
 pub use front::{Link, Server};
 pub use message::{
     Code, Connect, Connected, Event, EventKind, Message, Reply, Request, SetWatches, Watcher, Write,

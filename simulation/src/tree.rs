@@ -54,6 +54,10 @@ impl Change {
             Self::Check | Self::CloseSession(_) => None,
         }
     }
+
+    pub(crate) fn is_container(&self) -> bool {
+        matches!(self, Self::Create { owner: CONTAINER, .. })
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -105,6 +109,11 @@ impl Tree {
 
     pub(crate) fn ephemerals(&self, session: i64) -> impl Iterator<Item = &String> {
         self.ephemerals.get(&session).into_iter().flatten()
+    }
+
+    /// The sessions that have ephemeral nodes.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = i64> {
+        self.ephemerals.keys().copied()
     }
 
     pub(crate) fn count_below(&self, path: &str) -> usize {

@@ -88,8 +88,6 @@ impl Reader<'_> {
             }
             writes.push(match code {
                 13 => Write::Check { path: self.string()?, version: self.int()? },
-                // In a multi servers of 3.8 take a create with a stat for one without.
-                15 => self.create(false)?,
                 7 => return Err(Malformed),
                 code => self.write(code)?.ok_or(Malformed)?,
             });
