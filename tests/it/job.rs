@@ -407,6 +407,7 @@ impl Machine {
         let mut child = Command::new(std::env::current_exe().expect("the path of this binary"))
             .args(["--exact", "job::child_runs_the_job", "--nocapture"])
             .env(CHILD, format!("{path} {first}"))
+            .env("ZK_HOSTS", hosts())
             .envs(clock.environment())
             .stdout(Stdio::piped())
             .kill_on_drop(true)

@@ -190,6 +190,7 @@ impl Holder {
         let mut child = Command::new(std::env::current_exe().expect("the path of this binary"))
             .args(["--exact", "pause::child_holds_the_lock", "--nocapture"])
             .env(CHILD, format!("{role} {path}"))
+            .env("ZK_HOSTS", hosts())
             .envs(environment)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -1,6 +1,7 @@
 //! Helpers of all tests: a server, a path of their own, and conditions to wait for.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -9,6 +10,7 @@ use testbed::proxy::{Proxy, Request};
 use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
 use zookeeper_recipes::{Mutex, Servers, Session};
+use zookeeper_simulation::Server;
 
 use crate::recipes::{MUTEX, Recipe};
 use crate::wait;
@@ -23,9 +25,11 @@ pub(crate) const UNHURRIED: Duration = Duration::from_secs(60);
 /// Far longer than anything takes; a test that waits this long has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The server given to the suite.
+/// The server given to the suite. For `simulated` it is one in this process.
 pub(crate) fn hosts() -> String {
-    std::env::var("ZK_HOSTS").expect("no ZK_HOSTS: run the suite as `zk-docker/run cargo test`")
+    static SIMULATED: LazyLock<Server> = LazyLock::new(|| Server::start().expect("a port"));
+    let given = std::env::var("ZK_HOSTS").expect("no ZK_HOSTS: run the suite as `zk-docker/run cargo test`");
+    if given == "simulated" { SIMULATED.address() } else { given }
 }
 
 pub(crate) async fn connect(hosts: &str) -> Session {
