@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission, SessionState};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex};
 
-use crate::support::{PATIENCE, TIMEOUT, UNHURRIED, World, soon};
+use crate::support::{LASTING, PATIENCE, TIMEOUT, UNHURRIED, World, hosts, soon};
 
 #[tokio::test]
 async fn waiter_whose_session_expires_at_its_turn_is_not_admitted() {
@@ -90,7 +90,7 @@ async fn waiter_whose_node_is_deleted_before_it_waits_is_evicted_while_the_holde
 /// Not the next, it has no watch on its own node.
 #[tokio::test]
 async fn waiter_in_the_middle_whose_node_is_deleted_is_evicted_while_the_holder_stays() {
-    let world = World::new().await;
+    let world = World::at(&hosts(), LASTING).await;
     let _held = world.other_mutex().await.lock().await.expect("held");
     let second = world.other_mutex().await;
     let second = tokio::spawn(async move { second.lock().await });
