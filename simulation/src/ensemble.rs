@@ -8,7 +8,7 @@ use crate::message::{Code, Connect, Connected, Event, Message, Reply, Request, W
 use crate::multi;
 use crate::session::{Sessions, password};
 use crate::tree::{Change, Node, Stat, Tree, length};
-use crate::watch::Watches;
+use crate::watch::{NO_ZXID, Watches};
 use crate::write::Draft;
 
 /// A connection of a client to a server. The caller chooses the numbers, and uses none twice.
@@ -465,6 +465,8 @@ impl Ensemble {
             let entry = usize::try_from(zxid - first).ok().and_then(|index| self.log.get(index));
             let entry = entry.expect("the log reaches back to what a server lacks");
             stats.clear();
+            // ZOOKEEPER-4655: before 3.9.0 events do not name their transaction.
+            let cause = if self.config.version >= Version::V3_9 { zxid } else { NO_ZXID };
             let mut fired = Vec::new();
             for change in &entry.changes {
                 let deleted = change.path().and_then(|path| replica.tree.get(path)).map(|node| node.acl.clone());
@@ -476,7 +478,7 @@ impl Ensemble {
                     let identities = self.connections.get(connection).map_or(&[][..], |one| &one.identities);
                     !hides || acl.is_none_or(|acl| acl::check(acl, acl::READ, identities).is_ok())
                 };
-                fired.extend(replica.watches.fire(change).into_iter().filter(may_read));
+                fired.extend(replica.watches.fire(change, cause).into_iter().filter(may_read));
                 if let Change::CloseSession(session) = change {
                     let of_it = |one: &Connection| one.session == *session && one.server == server;
                     let ended = self.connections.iter().filter(|(_, one)| of_it(one)).map(|(id, _)| *id);

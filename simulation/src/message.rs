@@ -206,6 +206,8 @@ pub struct Event {
     pub kind: EventKind,
     /// Where.
     pub path: String,
+    /// The transaction that caused it, or -1: before 3.9, and for what a watch that is set again has missed.
+    pub zxid: i64,
 }
 
 /// What a server sends on a connection, or does to it.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::message::{Code, Connect, Event, EventKind, Message, Reply, Request, SetWatches, Write};
-use crate::{Acl, Config, ConnectionId, Ensemble, Identity, Output, Stat};
+use crate::{Acl, Config, ConnectionId, Ensemble, Identity, Output, Stat, Version};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -17,7 +17,15 @@ struct World {
 
 impl World {
     fn new(servers: usize) -> Self {
-        let ensemble = Ensemble::new(Config { servers, ..Config::default() });
+        Self::with(Config { servers, ..Config::default() })
+    }
+
+    fn of(version: Version) -> Self {
+        Self::with(Config { version, ..Config::default() })
+    }
+
+    fn with(config: Config) -> Self {
+        let ensemble = Ensemble::new(config);
         Self { ensemble, now: Duration::from_secs(1_000_000), sent: Vec::new(), last: 0 }
     }
 
@@ -45,7 +53,7 @@ impl World {
 
     fn events(&mut self, connection: ConnectionId) -> Vec<(EventKind, String)> {
         let events = self.take(connection).into_iter().map(|message| match message {
-            Message::Event(Event { kind, path }) => (kind, path),
+            Message::Event(Event { kind, path, .. }) => (kind, path),
             other => panic!("{other:?}"),
         });
         events.collect()
@@ -292,4 +300,17 @@ fn paths_are_checked_as_servers_do() {
     }
     assert_eq!(world.delete(client, "/zookeeper"), Err(Code::BadArguments));
     assert_eq!(world.create(client, "/...", 0), created("/..."));
+}
+
+#[test]
+fn event_names_its_transaction_since_3_9() {
+    for (version, expected) in [(Version::V3_6, -1), (Version::V3_8, -1), (Version::V3_9, 2)] {
+        let mut world = World::of(version);
+        let (client, _) = world.session(0);
+        let path = "/a".to_owned();
+        world.ask(client, Request::Exists { path: path.clone(), watch: true }).expect_err("there is none");
+        world.create(client, &path, 0).expect("created");
+        let created = Event { kind: EventKind::NodeCreated, path, zxid: expected };
+        assert_eq!(world.take(client), [Message::Event(created)], "{version:?}");
+    }
 }

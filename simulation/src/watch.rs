@@ -6,6 +6,9 @@ use crate::ensemble::ConnectionId;
 use crate::message::{Event, EventKind, SetWatches, Watcher};
 use crate::tree::{Change, Tree, split};
 
+/// That of events for which servers name no transaction.
+pub(crate) const NO_ZXID: i64 = -1;
+
 pub(crate) type Fired = Vec<(ConnectionId, Event)>;
 
 /// The kinds of watches that a connection has on a path.
@@ -119,12 +122,12 @@ impl Watches {
         self.children.forget(connection);
     }
 
-    /// Fires the watches for a change. A connection that watches both the data and the children of a node learns once that it
-    /// is deleted.
-    pub(crate) fn fire(&mut self, change: &Change) -> Fired {
+    /// Fires the watches for a change, as events of this transaction. A connection that watches both the data and the children
+    /// of a node learns once that it is deleted.
+    pub(crate) fn fire(&mut self, change: &Change, zxid: i64) -> Fired {
         let mut fired = Fired::new();
         let mut add = |connections: Vec<ConnectionId>, kind, path: &str| {
-            fired.extend(connections.into_iter().map(|one| (one, Event { kind, path: path.to_owned() })));
+            fired.extend(connections.into_iter().map(|one| (one, Event { kind, path: path.to_owned(), zxid })));
         };
         let (path, is_create) = match change {
             Change::Create { path, .. } => (path, true),
@@ -154,7 +157,8 @@ impl Watches {
     pub(crate) fn set(&mut self, tree: &Tree, request: &SetWatches, connection: ConnectionId) -> Fired {
         let mut fired = Fired::new();
         let [data, exist, children] = &request.one_shot;
-        let mut add = |kind, path: &String| fired.push((connection, Event { kind, path: path.clone() }));
+        let mut add =
+            |kind, path: &String| fired.push((connection, Event { kind, path: path.clone(), zxid: NO_ZXID }));
         for path in data {
             match tree.get(path) {
                 None => add(EventKind::NodeDeleted, path),

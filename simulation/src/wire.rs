@@ -267,7 +267,7 @@ impl Writer {
     }
 
     fn event(&mut self, event: &Event) -> &mut Self {
-        self.int(NOTIFICATION).long(-1).int(0);
+        self.int(NOTIFICATION).long(event.zxid).int(0);
         self.int(event.kind as i32).int(CONNECTED).string(&event.path)
     }
 }

@@ -18,8 +18,8 @@ use crate::transcript::Transcript;
 const TIMEOUT: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// An event, and the session that got it.
-type Seen = (i64, String);
+/// An event, with the session that got it and the transaction that caused it.
+type Seen = (i64, i64, String);
 
 struct Player {
     root: String,
@@ -182,19 +182,20 @@ impl Player {
         }
         let mut events: Vec<_> = std::iter::from_fn(|| self.events.1.try_recv().ok()).collect();
         // Those of two clients have no order, nor have the watches of one client that get the same event.
-        events.sort_by_key(|(session, _)| *session);
-        let what = |(session, event): &Seen| (*session, event.split(" of ").next().map(str::to_owned));
+        events.sort_by_key(|(session, ..)| *session);
+        let what =
+            |(session, zxid, event): &Seen| (*session, *zxid, event.split(" of ").next().map(str::to_owned));
         events.chunk_by_mut(|one, next| what(one) == what(next)).for_each(<[_]>::sort);
-        events.into_iter().map(|(_, event)| event).collect()
+        events.into_iter().map(|(_, zxid, event)| format!("{event} by {}", self.seen.zxid(zxid))).collect()
     }
 
     fn watch(&mut self, index: usize, client: &Client, watcher: OneshotWatcher) {
         let (events, root, of) = (self.events.0.clone(), self.root.clone(), client.session_id());
         self.watches.push_back(tokio::spawn(async move {
             let event = watcher.changed().await;
-            let path = event.path.replace(&root, "");
+            let (path, zxid) = (event.path.replace(&root, ""), event.zxid);
             let event = format!("{} {path:?} {:?} of {index}", event.event_type, event.session_state);
-            _ = events.send((of.0, event));
+            _ = events.send((of.0, zxid, event));
         }));
         self.watches.retain(|watch| !watch.is_finished());
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use zookeeper_client::{Error, Stat};
+use zookeeper_client::{Error, Stat, WatchedEvent};
 
 #[derive(Default)]
 pub(crate) struct Transcript {
@@ -26,14 +26,20 @@ impl Transcript {
             0 => "nobody".to_owned(),
             id => self.sessions.get(&id).cloned().unwrap_or_else(|| "somebody".to_owned()),
         };
-        let [czxid, mzxid, pzxid] = [stat.czxid, stat.mzxid, stat.pzxid].map(|zxid| {
-            self.zxids.insert(zxid, 0);
-            format!("<{zxid}>")
-        });
+        let [czxid, mzxid, pzxid] = [stat.czxid, stat.mzxid, stat.pzxid].map(|zxid| self.zxid(zxid));
         format!(
             "c{czxid} m{mzxid} p{pzxid} versions {} {} {} of {owner}, {} bytes, {} children",
             stat.version, stat.cversion, stat.aversion, stat.data_length, stat.num_children
         )
+    }
+
+    /// A transaction, until [`Transcript::finish`] knows its place.
+    pub(crate) fn zxid(&mut self, zxid: i64) -> String {
+        if zxid == WatchedEvent::NO_ZXID {
+            return "none".to_owned();
+        }
+        self.zxids.insert(zxid, 0);
+        format!("<{zxid}>")
     }
 
     pub(crate) fn outcome(result: Result<String, impl Into<Error> + Debug>) -> String {
