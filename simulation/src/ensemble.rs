@@ -199,6 +199,7 @@ impl Ensemble {
         }
         let closes = match request {
             Request::Unknown => true,
+            // ZOOKEEPER-3969: before 3.7.0 servers do not know it.
             Request::WhoAmI => self.config.version == Version::V3_6,
             _ => false,
         };

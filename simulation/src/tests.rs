@@ -314,3 +314,13 @@ fn event_names_its_transaction_since_3_9() {
         assert_eq!(world.take(client), [Message::Event(created)], "{version:?}");
     }
 }
+
+#[test]
+fn who_a_client_is_closes_its_connection_to_3_6() {
+    for (version, is_known) in [(Version::V3_6, false), (Version::V3_8, true), (Version::V3_9, true)] {
+        let mut world = World::of(version);
+        let (client, _) = world.session(0);
+        assert_eq!(world.ask(client, Request::WhoAmI).is_ok(), is_known, "{version:?}");
+        assert_eq!(world.take(client).contains(&Message::Close), !is_known, "{version:?}");
+    }
+}
