@@ -472,7 +472,8 @@ impl Ensemble {
             for change in &entry.changes {
                 let deleted = change.path().and_then(|path| replica.tree.get(path)).map(|node| node.acl.clone());
                 stats.push(replica.tree.apply(change, zxid, entry.time));
-                // Of what a client may not read its watches report nothing, but they have fired (CVE-2024-23944).
+                // Of what a client may not read its watches report nothing, but they have fired.
+                // ZOOKEEPER-4799, CVE-2024-23944: Debian's 3.8.0 has the patch, as have 3.8.4 and 3.9.2.
                 let hides = self.config.version > Version::V3_6;
                 let may_read = |(connection, event): &(ConnectionId, Event)| {
                     let acl = replica.tree.get(&event.path).map(|node| &node.acl).or(deleted.as_ref());

@@ -303,6 +303,46 @@ fn paths_are_checked_as_servers_do() {
 }
 
 #[test]
+fn create_within_a_multi_returns_a_stat_since_3_9_and_of_a_container_always() {
+    for (version, has_stat) in [(Version::V3_6, false), (Version::V3_8, false), (Version::V3_9, true)] {
+        let mut world = World::of(version);
+        let (client, _) = world.session(0);
+        let part = |(path, flags): (&str, i32)| Write::Create {
+            path: path.to_owned(),
+            data: Vec::new(),
+            acl: Acl::open(),
+            flags,
+            with_stat: true,
+        };
+        let parts = [("/a", 0), ("/b", 4)].map(part).to_vec();
+        let Ok(Reply::Multi(answers)) = world.ask(client, Request::Multi(parts)) else { panic!("{version:?}") };
+        let stats: Vec<_> = answers.iter().map(|answer| matches!(answer, Ok(Reply::Create2(..)))).collect();
+        assert_eq!(stats, [has_stat, true], "{version:?}");
+    }
+}
+
+#[test]
+fn client_that_may_not_read_learns_less_from_version_to_version() {
+    let versions = [(Version::V3_6, true, true), (Version::V3_8, false, true), (Version::V3_9, false, false)];
+    for (version, gets_events, may_exist) in versions {
+        let mut world = World::of(version);
+        let ((ann, _), (other, _)) = (world.session(0), world.session(0));
+        let path = "/a".to_owned();
+        world.create(ann, &path, 0).expect("created");
+        world.watch_all(other, &path);
+        let auth = Request::Auth { scheme: "digest".to_owned(), credentials: b"ann:secret".to_vec() };
+        world.ask(ann, auth).expect("known");
+        let acl = vec![Acl::new(31, Identity::new("auth", ""))];
+        world.ask(ann, Request::Write(Write::SetAcl { path: path.clone(), acl, version: -1 })).expect("changed");
+        let change = Write::SetData { path: path.clone(), version: -1, data: Vec::new() };
+        world.ask(ann, Request::Write(change)).expect("changed");
+        assert_eq!(!world.events(other).is_empty(), gets_events, "{version:?}");
+        let exists = world.stat(other, &path);
+        assert!(if may_exist { exists.is_ok() } else { exists == Err(Code::NoAuth) }, "{version:?}: {exists:?}");
+    }
+}
+
+#[test]
 fn event_names_its_transaction_since_3_9() {
     for (version, expected) in [(Version::V3_6, -1), (Version::V3_8, -1), (Version::V3_9, 2)] {
         let mut world = World::of(version);
