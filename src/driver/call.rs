@@ -60,9 +60,9 @@ impl Acquire {
         Self { core: Arc::clone(core), draft: Arc::clone(draft), waits, progress, op: None, ahead: 0 }
     }
 
-    fn begin(&mut self, cx: &Context<'_>) -> Result<Op, Error> {
+    fn begin(&mut self, cx: &Context<'_>) -> Result<Op, Failed> {
         let mut state = self.core.look();
-        let op = self.core.begin(&mut state, &self.draft, self.progress.clone())?;
+        let op = self.core.begin(&mut state, &self.draft, self.progress.clone()).map_err(Failed::refused)?;
         self.op = Some(op);
         state.await_op(op, cx.waker());
         let spec = Arc::new(spec(&self.draft, &mut state, self.waits));
@@ -76,13 +76,12 @@ impl Future for Acquire {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let op = match self.op {
-            Some(op) => op,
-            None => match self.begin(cx) {
-                Ok(op) => op,
-                Err(full) => return Poll::Ready(Err(Failed::refused(full))),
-            },
+            Some(op) => {
+                self.core.lock().await_op(op, cx.waker());
+                op
+            }
+            None => self.begin(cx)?,
         };
-        self.core.lock().await_op(op, cx.waker());
         self.core.poll(op, Reader::Caller);
         let mut state = self.core.lock();
         self.core.handle(&mut state, Event::Claim(op));
