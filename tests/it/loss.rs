@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission, SessionState};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex};
 
-use crate::support::{LASTING, PATIENCE, TIMEOUT, UNHURRIED, World, hosts, soon};
+use crate::support::{PATIENCE, TIMEOUT, UNHURRIED, World, soon};
 
 #[tokio::test]
 async fn waiter_whose_session_expires_at_its_turn_is_not_admitted() {
@@ -90,7 +90,7 @@ async fn waiter_whose_node_is_deleted_before_it_waits_is_evicted_while_the_holde
 /// Not the next, it has no watch on its own node.
 #[tokio::test]
 async fn waiter_in_the_middle_whose_node_is_deleted_is_evicted_while_the_holder_stays() {
-    let world = World::at(&hosts(), LASTING).await;
+    let world = World::lasting().await;
     let _held = world.other_mutex().await.lock().await.expect("held");
     let second = world.other_mutex().await;
     let second = tokio::spawn(async move { second.lock().await });
@@ -250,11 +250,7 @@ async fn renewed_session_does_not_wait_behind_the_node_of_the_old_one() {
 async fn call_that_begins_as_its_session_ends_is_granted_in_the_next() {
     let world = World::new().await;
     let client = world.session.client().expect("a client");
-    let old = world.session.id().0;
-    world.proxy.refuse();
-    testbed::expire::expire(&world.hosts, (old, world.proxy.password(old).expect("known")))
-        .await
-        .expect("expires");
+    world.expire_unseen(&world.session).await;
     while world.session.state().is_connected() {
         tokio::task::yield_now().await;
     }

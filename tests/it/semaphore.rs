@@ -13,7 +13,7 @@ use tokio::sync::Barrier;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Semaphore, Session};
 
-use crate::support::{LASTING, TIMEOUT, UNHURRIED, World, connect_for, hosts, make_paths, soon, wait_children};
+use crate::support::{TIMEOUT, UNHURRIED, World, connect_for, hosts, make_paths, soon, wait_children};
 
 const PERMITS: u32 = 7;
 
@@ -490,7 +490,7 @@ async fn thousand_permits_are_searched_for_in_few_requests() {
 
 #[tokio::test]
 async fn hold_of_thousands_checks_its_unwatched_nodes_in_one_request() {
-    let world = World::at(&hosts(), LASTING).await;
+    let world = World::lasting().await;
     let count = 2_000;
     let semaphore = semaphore(&world, count);
     let permit = soon("all", semaphore.acquire_many(count)).await.expect("held");

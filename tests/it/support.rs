@@ -20,7 +20,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(4);
 
 /// A session timeout for tests in which a session must live on while nothing but its slow looks helps, which come every
 /// half minute: also on a machine that is busy with something else.
-pub(crate) const LASTING: Duration = Duration::from_secs(20);
+const LASTING: Duration = Duration::from_secs(20);
 
 /// The longest session timeout that the servers allow, for tests that count requests: no hold watches its own node and no
 /// waiter has to prove that its session lives before some seconds have passed.
@@ -135,6 +135,11 @@ impl World {
         world
     }
 
+    /// A world whose sessions outlast slow looks.
+    pub(crate) async fn lasting() -> Self {
+        Self::at(&hosts(), LASTING).await
+    }
+
     pub(crate) fn mutex(&self) -> Mutex {
         Mutex::new(&self.session, &self.path).expect("a mutex")
     }
@@ -209,12 +214,17 @@ impl World {
 
     /// Does the same to another session behind the proxy.
     pub(crate) async fn expire_that_of(&self, session: &Session) {
+        self.expire_unseen(session).await;
+        self.proxy.heal();
+    }
+
+    /// Does the same, and leaves the proxy closed: the client does not know yet.
+    pub(crate) async fn expire_unseen(&self, session: &Session) {
         let id = session.id().0;
         let password = self.proxy.password(id).expect("the session went through the proxy");
         // The client would reattach to its session in the meantime.
         self.proxy.refuse();
         testbed::expire::expire(&self.hosts, (id, password)).await.expect("expires");
-        self.proxy.heal();
     }
 }
 
