@@ -40,6 +40,11 @@ impl Mail {
         }
     }
 
+    /// Over which connection an answer came.
+    pub(crate) fn epoch(&self) -> Option<u16> {
+        if let Self::Answer { epoch, .. } = self { Some(*epoch) } else { None }
+    }
+
     pub(crate) fn ask(&mut self) -> Option<&mut Ask> {
         if let Self::Answer { ask, .. } = self { Some(ask) } else { None }
     }
@@ -168,13 +173,13 @@ impl<T: Trust> Client<T> {
             Mail::Fired(watch) => !self.mail[..at].iter().any(|one| one.sets(watch)),
             Mail::Answer { .. } => true,
         };
-        let mut own = (0..self.mail.len()).filter(|at| self.mail[*at].op() == op && is_known(*at));
+        let own = (0..self.mail.len()).filter(|at| self.mail[*at].op() == op && is_known(*at));
         let rank = |at: &usize| match &self.mail[*at] {
             Mail::Fired(Watch::Own(..)) => 0,
             Mail::Answer { .. } => 1,
             Mail::Fired(_) => 2,
         };
-        let at = own.by_ref().min_by_key(rank)?;
+        let at = own.min_by_key(rank)?;
         Some(self.mail.remove(at))
     }
 

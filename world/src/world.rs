@@ -184,7 +184,7 @@ impl<T: Doubt> World<T> {
                 acts.push(Act::Commit(c));
             }
             let is_read = client.flight.front().is_some_and(|one| !one.ask.is_write());
-            if is_read && (self.is_timed || !client.is_behind_a_late_answer()) {
+            if is_read && !self.is_behind(c) {
                 acts.push(Act::Answer(c));
             }
             if client.seen < self.log.end && !client.is_cut_off {
@@ -295,13 +295,9 @@ impl<T: Doubt> World<T> {
             Act::Answer(c) => self.read(c),
             Act::Read(c, op) => {
                 self.look(c);
-                match self.clients[c].next_mail(op) {
-                    Some(Mail::Answer { ask, sent, epoch, outcome }) => {
-                        let is_stale = !self.is_timed || epoch != self.clients[c].epoch;
-                        self.handle(c, Event::Answer { ask, sent, is_stale, outcome });
-                    }
-                    Some(Mail::Fired(watch)) => self.handle(c, Event::Fired { watch, is_deleted: true }),
-                    None => {}
+                if let Some(mail) = self.clients[c].next_mail(op) {
+                    let is_stale = !self.is_timed || mail.epoch() != Some(self.clients[c].epoch);
+                    self.take(c, mail, is_stale);
                 }
                 self.answer_writes(c);
             }
@@ -385,14 +381,17 @@ impl<T: Doubt> World<T> {
         }
     }
 
-    /// An answer comes. Where time passes, it is read later.
-    fn deliver(&mut self, c: usize, flight: Flight, outcome: Outcome) {
-        if self.is_timed {
-            self.clients[c].mail.push(flight.answered(outcome));
-        } else {
-            let Flight { ask, sent, .. } = flight;
-            self.handle(c, Event::Answer { ask, sent, is_stale: false, outcome });
-        }
+    /// An answer or an event comes. Where time passes, it is read later.
+    fn deliver(&mut self, c: usize, mail: Mail) {
+        if self.is_timed { self.clients[c].mail.push(mail) } else { self.take(c, mail, false) }
+    }
+
+    fn take(&mut self, c: usize, mail: Mail, is_stale: bool) {
+        let event = match mail {
+            Mail::Answer { ask, sent, outcome, .. } => Event::Answer { ask, sent, is_stale, outcome },
+            Mail::Fired(watch) => Event::Fired { watch, is_deleted: true },
+        };
+        self.handle(c, event);
     }
 
     fn handle(&mut self, c: usize, event: Event) {
@@ -515,20 +514,24 @@ impl<T: Doubt> World<T> {
 
     fn answer_writes(&mut self, c: usize) {
         loop {
-            let client = &mut self.clients[c];
+            let client = &self.clients[c];
             let seen = client.seen;
             let is_answered =
                 |one: &&Flight| one.committed.as_ref().is_some_and(|(committed, _)| *committed <= seen);
-            let is_behind = !self.is_timed && client.is_behind_a_late_answer();
-            if client.flight.front().filter(is_answered).is_none() || is_behind {
+            if client.flight.front().filter(is_answered).is_none() || self.is_behind(c) {
                 return;
             }
-            if let Some(mut flight) = client.flight.pop_front()
+            if let Some(mut flight) = self.clients[c].flight.pop_front()
                 && let Some((_, outcome)) = flight.committed.take()
             {
-                self.deliver(c, flight, outcome);
+                self.deliver(c, flight.answered(outcome));
             }
         }
+    }
+
+    /// Whether an answer from before a cut has to be read first. Where time passes, those that read keep the order.
+    fn is_behind(&self, c: usize) -> bool {
+        !self.is_timed && self.clients[c].is_behind_a_late_answer()
     }
 
     fn read(&mut self, c: usize) {
@@ -539,7 +542,7 @@ impl<T: Doubt> World<T> {
         }
         let outcome = self.log.read(&flight.ask, client.seen, client.owner(), client.session);
         self.watch(c, &flight.ask, &outcome);
-        self.deliver(c, flight, outcome);
+        self.deliver(c, flight.answered(outcome));
         self.answer_writes(c);
     }
 
@@ -583,11 +586,7 @@ impl<T: Doubt> World<T> {
             fired.reverse();
         }
         for watch in fired {
-            if self.is_timed {
-                self.clients[c].mail.push(Mail::Fired(watch));
-            } else {
-                self.handle(c, Event::Fired { watch, is_deleted: true });
-            }
+            self.deliver(c, Mail::Fired(watch));
         }
     }
 
@@ -622,8 +621,8 @@ impl<T: Doubt> World<T> {
     }
 
     fn cut(&mut self, c: usize, answered: bool) {
-        let late: Vec<_> = if answered { self.answered(c).collect() } else { Vec::new() };
-        let late: Vec<_> = late.into_iter().map(|(flight, outcome)| (flight.clone(), outcome)).collect();
+        let unread = self.answered(c).filter(|_| answered);
+        let late: Vec<_> = unread.map(|(flight, outcome)| (flight.clone(), outcome)).collect();
         for (flight, outcome) in &late {
             self.watch(c, &flight.ask, outcome);
         }
