@@ -1,11 +1,15 @@
 //! Owns [`Owner`]: who can lock again, and what it holds or waits for.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Shared, WeakShared};
+use futures_util::future::{BoxFuture, Shared};
+use tokio::sync::Notify;
 
 use crate::driver::Progress;
 use crate::error::Result;
@@ -34,16 +38,47 @@ pub struct Owner(Arc<Register>);
 type Register = Mutex<HashMap<(usize, LockPath), Entry>>;
 
 enum Entry {
-    Acquiring(WeakShared<Acquiring>, Arc<Progress>),
+    Acquiring(Weak<Attempt>),
     Held(Weak<Hold>),
 }
 
 type Acquiring = BoxFuture<'static, Result<Option<Arc<Hold>>>>;
 
+/// An attempt that all calls of one owner share.
+pub(crate) struct Attempt {
+    acquiring: Shared<Acquiring>,
+    pub(crate) progress: Arc<Progress>,
+    /// A call has ended, which may have been woken to look, and did not.
+    left: Notify,
+}
+
+/// A call that shares an attempt.
+struct Call<'a>(&'a Notify);
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        self.0.notify_waiters();
+    }
+}
+
+impl Attempt {
+    /// What it has acquired.
+    pub(crate) async fn hold(&self) -> Result<Option<Arc<Hold>>> {
+        let _call = Call(&self.left);
+        loop {
+            tokio::select! {
+                biased;
+                hold = self.acquiring.clone() => return hold,
+                () = self.left.notified() => {}
+            }
+        }
+    }
+}
+
 /// What a call to lock comes upon.
 pub(crate) enum Locking {
     Held(Arc<Hold>),
-    Acquiring(Shared<Acquiring>, Arc<Progress>),
+    Acquiring(Arc<Attempt>),
 }
 
 /// How a lock is acquired when the owner neither holds it nor waits for it.
@@ -67,23 +102,35 @@ impl Owner {
         // What is over has no place here.
         entries.retain(|_, entry| match entry {
             Entry::Held(hold) => hold.strong_count() > 0,
-            Entry::Acquiring(acquiring, _) => acquiring.upgrade().is_some(),
+            Entry::Acquiring(attempt) => attempt.strong_count() > 0,
         });
         let found = entries.get(&key).and_then(|entry| match entry {
             Entry::Held(hold) => hold.upgrade().map(Locking::Held),
-            Entry::Acquiring(acquiring, progress) => {
-                Some(Locking::Acquiring(acquiring.upgrade()?, progress.clone()))
-            }
+            Entry::Acquiring(attempt) => attempt.upgrade().map(Locking::Acquiring),
         });
         if let Some(locking) = found {
             return locking;
         }
         let progress = Arc::<Progress>::default();
-        let acquiring = acquire(lock.clone(), mode, progress.clone(), self.0.clone(), key.clone()).shared();
-        if let Some(weak) = acquiring.downgrade() {
-            entries.insert(key, Entry::Acquiring(weak, progress.clone()));
-        }
-        Locking::Acquiring(acquiring, progress)
+        let (lock, register, reports, place) = (lock.clone(), self.0.clone(), progress.clone(), key.clone());
+        let acquiring = async move {
+            let hold = match mode {
+                Mode::Wait => lock.acquire_with(Some(&reports)).await.map(Some),
+                // A caller that tries has a time limit of its own, which is not that of others who share the attempt.
+                Mode::Try => lock.try_without_limit().await,
+            };
+            let hold = hold.map(|hold| hold.map(Arc::new));
+            let mut entries = locked(&register);
+            match &hold {
+                Ok(Some(hold)) => drop(entries.insert(place, Entry::Held(Arc::downgrade(hold)))),
+                Ok(None) | Err(_) => drop(entries.remove(&place)),
+            }
+            hold
+        };
+        let acquiring = acquiring.boxed().shared();
+        let attempt = Arc::new(Attempt { acquiring, progress, left: Notify::new() });
+        entries.insert(key, Entry::Acquiring(Arc::downgrade(&attempt)));
+        Locking::Acquiring(attempt)
     }
 }
 
@@ -91,29 +138,4 @@ impl fmt::Debug for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Owner").finish_non_exhaustive()
     }
-}
-
-/// Acquires the lock for all calls of one owner that wait for it, and enters the hold in its register.
-fn acquire(
-    lock: Lock,
-    mode: Mode,
-    progress: Arc<Progress>,
-    register: Arc<Register>,
-    key: (usize, LockPath),
-) -> Acquiring {
-    async move {
-        let hold = match mode {
-            Mode::Wait => lock.acquire_with(Some(&progress)).await.map(Some),
-            // A caller that tries has a time limit of its own, which is not that of others who share the attempt.
-            Mode::Try => lock.try_without_limit().await,
-        };
-        let hold = hold.map(|hold| hold.map(Arc::new));
-        let mut entries = locked(&register);
-        match &hold {
-            Ok(Some(hold)) => drop(entries.insert(key, Entry::Held(Arc::downgrade(hold)))),
-            Ok(None) | Err(_) => drop(entries.remove(&key)),
-        }
-        hold
-    }
-    .boxed()
 }

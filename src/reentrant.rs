@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::contender::for_operators;
-use crate::driver::Progress;
 use crate::error::Result;
 use crate::hold::Hold;
 use crate::lock::Lock;
 use crate::options::Options;
-use crate::owner::{Locking, Mode, Owner};
+use crate::owner::{Attempt, Locking, Mode, Owner};
 use crate::queue::Kind;
 use crate::session::Session;
 
@@ -142,23 +141,22 @@ impl ReentrantMutex {
         if limit.is_zero() {
             return self.lock.session.while_connected(self.try_in(owner)).await;
         }
-        let mut ahead = None;
-        match tokio::time::timeout(limit, self.wait(owner, &mut ahead)).await {
+        let mut shared = None;
+        match tokio::time::timeout(limit, self.wait(owner, &mut shared)).await {
             Ok(guard) => guard.map(Some),
-            Err(_) if ahead.is_some_and(|progress| progress.has_waited()) => Ok(None),
+            Err(_) if shared.is_some_and(|attempt| attempt.progress.has_waited()) => Ok(None),
             Err(_) => Err(self.lock.session.unavailable(limit)),
         }
     }
 
-    /// Locks; `ahead` is that of the attempt that it waits for.
-    async fn wait(&self, owner: &Owner, ahead: &mut Option<Arc<Progress>>) -> Result<ReentrantMutexGuard> {
+    /// Locks; `shared` is the attempt that it waits for.
+    async fn wait(&self, owner: &Owner, shared: &mut Option<Arc<Attempt>>) -> Result<ReentrantMutexGuard> {
         loop {
             match owner.lock(&self.lock, Mode::Wait) {
                 Locking::Held(hold) => return again(hold),
-                Locking::Acquiring(acquiring, progress) => {
-                    *ahead = Some(progress);
+                Locking::Acquiring(attempt) => {
                     // Without a hold it was another call's attempt, which has ended.
-                    if let Some(hold) = acquiring.await? {
+                    if let Some(hold) = shared.insert(attempt).hold().await? {
                         return again(hold);
                     }
                 }
@@ -169,11 +167,11 @@ impl ReentrantMutex {
     async fn try_in(&self, owner: &Owner) -> Result<Option<ReentrantMutexGuard>> {
         match owner.lock(&self.lock, Mode::Try) {
             Locking::Held(hold) => again(hold).map(Some),
-            Locking::Acquiring(acquiring, progress) => tokio::select! {
+            Locking::Acquiring(attempt) => tokio::select! {
                 biased;
-                hold = acquiring => hold?.map(again).transpose(),
+                hold = attempt.hold() => hold?.map(again).transpose(),
                 // Another call of this owner waits, so another contender is ahead.
-                () = progress.waits() => Ok(None),
+                () = attempt.progress.waits() => Ok(None),
             },
         }
     }
