@@ -376,11 +376,20 @@ impl<T: Trust> Machine<T> {
         if !self.is_of_session(now, &ask, is_stale, &outcome) {
             return;
         }
+        // The driver may have refused a request by itself, or know that the node is gone.
+        let may_be_refused = matches!(ask, Ask::Create { .. } | Ask::Watch { .. } | Ask::WatchOwn { .. });
+        let is_answer = match outcome {
+            Outcome::Unknown | Outcome::Cut | Outcome::Full => false,
+            Outcome::Refused | Outcome::NoNode => !may_be_refused,
+            _ => true,
+        };
         // An answer over another connection, or perhaps of another session, proves nothing.
-        if !is_stale && !matches!(outcome, Outcome::Unknown | Outcome::Cut) && self.identity == Identity::Known {
+        if is_answer && !is_stale && self.identity == Identity::Known {
             // A server may refuse a write by itself.
-            let is_refusal =
-                matches!(outcome, Outcome::NoNode | Outcome::Refused | Outcome::Odd | Outcome::DataRefused);
+            let is_refusal = matches!(
+                outcome,
+                Outcome::NoNode | Outcome::Exists | Outcome::Refused | Outcome::Odd | Outcome::DataRefused
+            );
             self.trust.answered(ask.is_write() && !is_refusal, sent, now);
         }
         let is_fresh = !is_stale && self.trust.is_recent(sent, now);

@@ -310,9 +310,29 @@ fn answer_over_another_connection_is_no_proof() {
 /// One server may refuse it.
 #[test]
 fn refused_write_is_no_proof() {
-    for outcome in [Outcome::Refused, Outcome::NoNode, Outcome::Odd, Outcome::DataRefused] {
+    for outcome in [Outcome::Refused, Outcome::NoNode, Outcome::Exists, Outcome::Odd, Outcome::DataRefused] {
         assert!(!renews(Ask::Check, |_| (), false, outcome));
     }
+}
+
+/// No server has answered what the driver refused, for which it had no room or no name.
+#[test]
+fn word_of_the_driver_is_no_answer() {
+    let (path, name) = (0, stranger(1));
+    let watch = Ask::Watch { op: FIRST, path, name };
+    let own = Ask::WatchOwn { op: FIRST, path, name };
+    let refusals =
+        [(&watch, Outcome::Full), (&watch, Outcome::Refused), (&watch, Outcome::NoNode), (&own, Outcome::Refused)];
+    let mut session = Session::new();
+    session.hold();
+    session.1 = NOW.plus(T / 3);
+    let before = session.0.trust.clone();
+    for (ask, outcome) in refusals {
+        session.answer(ask, outcome);
+        assert_eq!(session.0.trust, before, "{ask:?}");
+    }
+    session.answer(&watch, Outcome::Stat { owner: 1 });
+    assert_ne!(session.0.trust, before, "a server has answered");
 }
 
 #[test]
