@@ -371,7 +371,7 @@ impl Hold {
         if let Some(loss) = self.state().loss() {
             return Err(loss.into());
         }
-        self.core.note_end(Ended::Released);
+        self.core.note_end(HoldState::Released);
         // From here on the nodes are deleted, whether anybody waits for it or not.
         driver::release(self.session.core(), self.core.op).await.map_err(|failed| {
             match (failed.end, failed.refusal) {
@@ -402,7 +402,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.core.note_end(Ended::Released);
+        self.core.note_end(HoldState::Released);
         driver::abandon(self.session.core(), self.core.op);
     }
 }

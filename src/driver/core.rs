@@ -12,7 +12,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::FutureExt;
 use tokio::sync::watch;
@@ -21,7 +21,7 @@ use zookeeper_client::{Client, EventType, OneshotWatcher, SessionState, StateWat
 use crate::clock::{micros, now};
 use crate::driver::budget::{Budget, Room};
 use crate::driver::draft::Draft;
-use crate::driver::entry::{Entry, Flight, Holder, Next, Ready, Watching};
+use crate::driver::entry::{Entry, Flight, Holder, Next, OpWaker, Ready, Watching};
 use crate::driver::names::{self, Paths};
 use crate::driver::progress::Progress;
 use crate::driver::wire::{self, Answered};
@@ -146,7 +146,7 @@ pub(crate) struct State {
 /// What is done when the lock is released.
 #[derive(Default)]
 struct After {
-    wakers: Vec<Waker>,
+    wakers: Vec<Arc<OpWaker>>,
     ready: Vec<Op>,
     placed: Vec<(Arc<Progress>, usize)>,
     changed: Vec<(Arc<dyn Holder>, HoldState)>,
@@ -187,14 +187,15 @@ impl Drop for Locked<'_> {
         }
         placed.into_iter().for_each(|(progress, ahead)| progress.ahead(ahead));
         seen.into_iter().for_each(|(holder, data)| holder.saw(&data));
-        changed.into_iter().for_each(|(holder, state)| holder.changed(state));
-        wakers.into_iter().for_each(Waker::wake);
+        wakers.into_iter().for_each(Wake::wake);
         if is_driver {
             self.core.ready.driver.notify_one();
         }
         if is_session {
             self.core.changes.send_replace(());
         }
+        // At the end, because it logs and counts, which is somebody else's code and may panic.
+        changed.into_iter().for_each(|(holder, state)| holder.changed(state));
         for node in unwatched {
             tracing::warn!(node, "cannot watch the node of a hold; its deletion is noticed late");
         }
@@ -727,12 +728,8 @@ impl State {
     }
 
     fn wake(&mut self, op: Op) {
-        let Some(entry) = self.entries.get(&op).filter(|_| self.reading != Some(op)) else { return };
-        match entry.waker.take() {
-            (Some(caller), _) => self.after.wakers.push(caller),
-            (None, true) => self.after.ready.push(op),
-            (None, false) => {}
-        }
+        let entry = self.entries.get(&op).filter(|_| self.reading != Some(op));
+        self.after.wakers.extend(entry.map(|entry| Arc::clone(&entry.waker)));
     }
 
     /// Wakes the caller of an acquisition, and reports to its hold.

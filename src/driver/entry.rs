@@ -117,13 +117,6 @@ pub(super) struct OpWaker {
 }
 
 impl OpWaker {
-    /// The caller, if it has to be woken; whether the driver has to.
-    pub(super) fn take(&self) -> (Option<Waker>, bool) {
-        let caller = self.caller.take();
-        let is_driver = caller.is_none() && !self.has_caller.load(Ordering::Acquire);
-        (caller, is_driver)
-    }
-
     pub(super) fn await_by(&self, caller: &Waker) {
         self.caller.register(caller);
         self.has_caller.store(true, Ordering::Release);
@@ -147,10 +140,10 @@ impl Wake for OpWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        match self.take() {
-            (Some(caller), _) => caller.wake(),
-            (None, true) => self.ready.extend([self.op]),
-            (None, false) => {}
+        match self.caller.take() {
+            Some(caller) => caller.wake(),
+            None if self.has_caller.load(Ordering::Acquire) => {}
+            None => self.ready.extend([self.op]),
         }
     }
 }

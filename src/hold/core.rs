@@ -28,7 +28,7 @@ pub(super) struct Core {
     limit: Option<Moment>,
     pub(super) seen: Held,
     /// How it has ended, which stays. It is also touched when anything else of the hold changes.
-    end: watch::Sender<Option<Ended>>,
+    end: watch::Sender<Option<HoldState>>,
     is_revoked: AtomicBool,
 }
 
@@ -58,26 +58,16 @@ impl Core {
     }
 
     fn found_end(&self) -> Option<HoldState> {
-        self.end.borrow().map(|end| match end {
-            Ended::Released => HoldState::Released,
-            Ended::Lost(loss) => HoldState::Lost(loss),
-        })
+        *self.end.borrow()
     }
 
     /// Takes note of the end, if there was none before.
-    pub(super) fn note_end(&self, end: Ended) {
-        let is_first = self.end.send_if_modified(|before| {
-            let is_first = before.is_none();
-            before.get_or_insert(end);
-            is_first
-        });
+    pub(super) fn note_end(&self, end: HoldState) {
+        let is_first = self.end.send_if_modified(|before| before.replace(before.unwrap_or(end)).is_none());
         if !is_first {
             return;
         }
-        let loss = match end {
-            Ended::Released => None,
-            Ended::Lost(loss) => Some(loss),
-        };
+        let loss = end.loss();
         // A close is the caller's own doing.
         if let Some(loss) = loss.filter(|loss| *loss != Loss::Closed) {
             let (path, token, cause) = (&self.path, self.token, loss.as_str());
@@ -215,7 +205,7 @@ impl Holder for Core {
     fn changed(&self, state: HoldState) {
         match state.ended() {
             None => self.end.send_modify(|_| {}),
-            Some(end) => self.note_end(end),
+            Some(_) => self.note_end(state),
         }
     }
 
