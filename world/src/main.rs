@@ -9,6 +9,7 @@ mod library {
 }
 mod reduce;
 mod server;
+mod shadow;
 mod simulate;
 mod trust;
 mod world;
@@ -24,7 +25,8 @@ use crate::world::Budget;
 const USAGE: &str = "\
 usage: world explore [quick | WORD] [show]   explores the cases whose names contain the word, or the quick ones
        world simulate HISTORIES SEED         plays random histories, the first with this seed
-       world history SEED                    shows one of them";
+       world compare HISTORIES SEED          the same, with the simulated servers beside those of the world
+       world history SEED [compare]          shows one of them";
 
 /// How many of the cases are explored in seconds.
 const QUICK: usize = 14;
@@ -100,9 +102,10 @@ fn main() -> ExitCode {
     let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
     let holds = match (words.as_slice(), number(1), number(2)) {
         (["explore", rest @ ..], ..) => explore_cases(rest),
-        (["simulate", _, _], Some(histories), Some(seed)) => simulate(histories, seed),
-        (["history", _], Some(seed), _) => {
-            let history = simulate::history(seed, true);
+        (["simulate", _, _], Some(histories), Some(seed)) => simulate(histories, seed, false),
+        (["compare", _, _], Some(histories), Some(seed)) => simulate(histories, seed, true),
+        (["history", _] | ["history", _, "compare"], Some(seed), _) => {
+            let history = simulate::history(seed, true, words.len() == 3);
             println!("{history:?}");
             history.broken.is_none()
         }
@@ -124,13 +127,14 @@ fn explore_cases(words: &[&str]) -> bool {
     !found.is_empty() && found.iter().all(|found| matches!(found, Found::Holds))
 }
 
-fn simulate(histories: u64, first: u64) -> bool {
+fn simulate(histories: u64, first: u64, compares: bool) -> bool {
     let began = Instant::now();
-    let (mut steps, mut grants) = (0u64, 0u64);
+    let (mut steps, mut grants, mut compared) = (0u64, 0u64, 0u64);
     for seed in first..first + histories {
-        let history = simulate::history(seed, false);
+        let history = simulate::history(seed, false, compares);
         steps += u64::from(history.steps);
         grants += u64::from(history.grants);
+        compared += history.compared;
         if let Some(broken) = history.broken {
             println!("seed {seed}: {broken}");
             println!(
@@ -147,5 +151,8 @@ fn simulate(histories: u64, first: u64) -> bool {
         "{histories} histories hold, {:.0} a second, {each:.0} steps and {granted:.1} grants each",
         all / took
     );
+    if compares {
+        println!("{compared} answers and events are the same on the simulated servers");
+    }
     true
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::client::User;
 use crate::explore::{mixed, permits, together, user};
 use crate::machine::{Kind, Ledger, Moment};
+use crate::shadow::Shadow;
 use crate::world::{Act, Budget, World};
 
 /// The session timeout, in microseconds.
@@ -17,12 +18,27 @@ const STEPS: u32 = 20_000;
 pub(crate) struct History {
     pub(crate) steps: u32,
     pub(crate) grants: u32,
+    /// How many answers and events were compared with those of the simulated servers.
+    pub(crate) compared: u64,
     pub(crate) broken: Option<String>,
 }
 
-/// Plays the history of a seed.
-pub(crate) fn history(seed: u64, shows: bool) -> History {
+/// Plays the history of a seed, `compares`: with the simulated servers beside those of the world.
+pub(crate) fn history(seed: u64, shows: bool, compares: bool) -> History {
     let mut random = fastrand::Rng::with_seed(seed);
+    let world = world(seed, &mut random);
+    let shadow = compares.then(|| Shadow::of(&world));
+    let mut play = Play { world, shadow, random, steps: 0, shows };
+    let broken = play.to_the_end();
+    if shows {
+        play.world.show();
+    }
+    let compared = play.shadow.map_or(0, |shadow| shadow.compared);
+    History { steps: play.steps, grants: play.world.grants.0, compared, broken }
+}
+
+/// The users of a history, and the faults that they meet.
+fn world(seed: u64, random: &mut fastrand::Rng) -> World<Ledger> {
     let (mixes, limit) = (random.u8(..5), random.u32(1..4));
     let mut user = || {
         let kinds = [Kind::Lock, Kind::Read, Kind::Read, Kind::Write];
@@ -58,74 +74,96 @@ pub(crate) fn history(seed: u64, shows: bool) -> History {
         strangers: random.u16(0..2),
         ..Budget::default()
     };
-    let mut world = World::new(&users, budget, true, T, || Ledger::new(T, Some(Moment(0)), Moment(0)));
-    let mut acts = Vec::new();
-    let mut steps = 0;
-    let ended =
-        |steps, world: &World<Ledger>, broken: Option<String>| History { steps, grants: world.grants.0, broken };
-    while steps < STEPS {
-        steps += 1;
-        acts.clear();
-        world.acts(&mut acts);
-        let total: u32 = acts.iter().map(weight).sum();
-        if acts.iter().all(|act| weight(act) == 1) {
-            let timers = world.clients.iter().flat_map(|client| client.timers.values());
-            let next = timers.filter(|at| **at > world.now).min().copied();
-            let is_done = world.clients.iter().all(|client| {
-                client.users.iter().all(|user| user.op.is_none() && user.turn.is_none() && user.left == 0)
-            });
-            match next {
+    World::new(&users, budget, true, T, || Ledger::new(T, Some(Moment(0)), Moment(0)))
+}
+
+/// A history as it goes on.
+struct Play {
+    world: World<Ledger>,
+    shadow: Option<Shadow>,
+    random: fastrand::Rng,
+    steps: u32,
+    shows: bool,
+}
+
+impl Play {
+    /// Returns what broke, if something did.
+    fn to_the_end(&mut self) -> Option<String> {
+        let mut acts = Vec::new();
+        while self.steps < STEPS {
+            self.steps += 1;
+            acts.clear();
+            self.world.acts(&mut acts);
+            if let Some(shadow) = &self.shadow {
+                acts.retain(|act| shadow.may(&self.world, act));
+            }
+            if acts.iter().all(|act| weight(act) == 1) {
                 // Nothing but time makes progress.
-                // A slow look would wake it, and find what is left.
-                Some(_) if world.sleeps() || world.has_left() => {
-                    if shows {
-                        world.show();
+                let timers = self.world.clients.iter().flat_map(|client| client.timers.values());
+                let next = timers.filter(|at| **at > self.world.now).min().copied();
+                match next {
+                    // A slow look would wake it, and find what is left.
+                    Some(_) if self.world.sleeps() || self.world.has_left() => {
+                        return Some("nothing but time helps".to_owned());
                     }
-                    return ended(steps, &world, Some("nothing but time helps".to_owned()));
+                    Some(next) if !self.is_done() || !self.world.is_quiet() => {
+                        self.world.now = next;
+                        self.world.ping();
+                        continue;
+                    }
+                    _ if self.is_done() || acts.is_empty() => return self.left().map(str::to_owned),
+                    _ => {}
                 }
-                Some(next) if !is_done || !world.is_quiet() => {
-                    world.now = next;
-                    world.ping();
-                    continue;
-                }
-                _ if is_done || acts.is_empty() => break,
-                _ => {}
+            }
+            let act = self.choose(&acts);
+            if let Some(broken) = self.step(act) {
+                return Some(format!("{broken}, by {act:?}"));
             }
         }
-        let mut at = random.u32(0..total);
+        Some("does not end".to_owned())
+    }
+
+    fn choose(&mut self, acts: &[Act]) -> Act {
+        let mut at = self.random.u32(0..acts.iter().map(weight).sum());
         let chosen = acts.iter().find(|act| {
             let is_it = at < weight(act);
             at = at.wrapping_sub(weight(act));
             is_it
         });
-        let act = *chosen.expect("the weights add up");
-        world.now = world.now.plus(random.u64(0..4_000));
-        world.ping();
-        if shows {
-            println!("{:>9} {act:?}", world.now.0);
+        *chosen.expect("the weights add up")
+    }
+
+    fn step(&mut self, act: Act) -> Option<String> {
+        self.world.now = self.world.now.plus(self.random.u64(0..4_000));
+        self.world.ping();
+        if self.shows {
+            println!("{:>9} {act:?}", self.world.now.0);
         }
-        world.step(act);
-        if world.log.nodes.len() > 40 || world.log.end > 90 {
-            world.normalise();
+        self.world.step(act);
+        let differs = self.shadow.as_mut().and_then(|shadow| shadow.follow(&mut self.world, act));
+        self.world.served.0.clear();
+        if self.world.log.nodes.len() > 40 || self.world.log.end > 90 {
+            self.world.normalise();
         }
-        if let Some(broken) = world.broken {
-            return ended(steps, &world, Some(format!("{broken}, by {act:?}")));
+        self.world.broken.map(str::to_owned).or(differs)
+    }
+
+    fn is_done(&self) -> bool {
+        let mut users = self.world.clients.iter().flat_map(|client| &client.users);
+        users.all(|user| user.op.is_none() && user.turn.is_none() && user.left == 0)
+    }
+
+    /// What should not be when nothing happens any more.
+    fn left(&self) -> Option<&'static str> {
+        let mut users = self.world.clients.iter().flat_map(|client| &client.users);
+        match () {
+            () if users.any(|user| user.op.is_some() || user.turn.is_some()) || self.world.sleeps() => {
+                Some("a waiter sleeps")
+            }
+            () if self.world.has_left() => Some("something is left"),
+            () => None,
         }
     }
-    if shows {
-        world.show();
-    }
-    let waits = world
-        .clients
-        .iter()
-        .any(|client| client.users.iter().any(|user| user.op.is_some() || user.turn.is_some()));
-    let broken = match () {
-        () if steps == STEPS => Some("does not end"),
-        () if waits || world.sleeps() => Some("a waiter sleeps"),
-        () if world.has_left() => Some("something is left"),
-        () => None,
-    };
-    ended(steps, &world, broken.map(str::to_owned))
 }
 
 /// Faults are rarer than what makes progress.

@@ -8,6 +8,7 @@ use crate::machine::{
     Name, Node, Op, Outcome, Path, Place, Queue, Spec, Stage, Timer, Trust, Watch,
 };
 use crate::server::{By, Log, Znode, Zxid};
+use crate::shadow::Served;
 use crate::trust::Bit;
 
 /// How the world takes trust away.
@@ -67,6 +68,8 @@ pub(crate) struct World<T> {
     timeout: u64,
     pub(crate) broken: Option<&'static str>,
     pub(crate) grants: Aside<u32>,
+    /// What the servers did, where time passes. It is taken after each step.
+    pub(crate) served: Aside<Vec<Served>>,
 }
 
 /// A step.
@@ -132,6 +135,7 @@ impl<T: Doubt> World<T> {
             timeout,
             broken: None,
             grants: Aside(0),
+            served: Aside::default(),
         }
     }
 
@@ -318,7 +322,8 @@ impl<T: Doubt> World<T> {
             }
             Act::Ghost(c, is_applied) => {
                 if let Some((ask, owner)) = self.clients[c].ghosts.pop_front().filter(|_| is_applied) {
-                    self.log.commit(&ask, owner);
+                    let outcome = self.log.commit(&ask, owner);
+                    self.note(Served::Write { owner, ask, outcome });
                 }
             }
             Act::Timer(c, timer) => {
@@ -338,10 +343,8 @@ impl<T: Doubt> World<T> {
             Act::Expire(c) => {
                 self.budget.expiries = self.budget.expiries.saturating_sub(1);
                 let session = self.clients[c].session;
-                self.log.delete(|node| node.owner == session, By::Session);
-                let client = &mut self.clients[c];
-                client.closed = self.log.end;
-                client.ghosts.retain(|(_, owner)| *owner != session);
+                self.end(c, session);
+                self.clients[c].closed = self.log.end;
             }
             Act::Early(c) => {
                 self.budget.early -= 1;
@@ -349,13 +352,13 @@ impl<T: Doubt> World<T> {
             }
             Act::Orphan(c, session) => {
                 self.clients[c].orphans.retain(|one| *one != session);
-                self.log.delete(|node| node.owner == session, By::Session);
-                self.clients[c].ghosts.retain(|(_, owner)| *owner != session);
+                self.end(c, session);
             }
             Act::Hand(n) => {
                 self.budget.hand -= 1;
                 let (path, name) = (self.log.nodes[n].path, self.log.nodes[n].name);
                 self.log.delete(|node| (node.path, node.name) == (path, name), By::Hand);
+                self.note(Served::DeletedByHand { path, name });
             }
             Act::CutOff(c) => {
                 self.budget.cuts -= 1;
@@ -403,6 +406,7 @@ impl<T: Doubt> World<T> {
         let actions: Vec<Action> = self.clients[c].machine.actions().collect();
         let (now, is_timed) = (self.now, self.is_timed);
         let mut is_replaced = false;
+        let mut dropped = Vec::new();
         let client = &mut self.clients[c];
         for action in actions {
             match action {
@@ -412,6 +416,7 @@ impl<T: Doubt> World<T> {
                 }
                 Action::Send(_) => self.broken = Some("sends without a connection"),
                 Action::Unwatch(watch) => {
+                    dropped.push(watch);
                     client.watches.retain(|(one, _)| *one != watch);
                     client.mail.retain(|one| *one != Mail::Fired(watch));
                 }
@@ -421,6 +426,7 @@ impl<T: Doubt> World<T> {
                 Action::Wake(_) | Action::Placed(_) | Action::End { .. } => {}
             }
         }
+        dropped.into_iter().for_each(|watch| self.note(Served::Unwatched { client: c, watch }));
         if is_replaced {
             return self.give_up(c);
         }
@@ -504,11 +510,13 @@ impl<T: Doubt> World<T> {
         let owner = client.owner();
         let next = client.flight.iter_mut().find(|one| one.committed.is_none()).expect("offered");
         let outcome = self.log.commit(&next.ask, owner);
-        next.committed = Some((self.log.end, outcome));
+        let ask = next.ask.clone();
+        next.committed = Some((self.log.end, outcome.clone()));
         if client.stranger.is_none() {
             client.touched = self.now;
             client.machine.trust.doubt(false);
         }
+        self.note(Served::Write { owner, ask, outcome });
         self.answer_writes(c);
     }
 
@@ -541,13 +549,16 @@ impl<T: Doubt> World<T> {
             client.touched = self.now;
         }
         let outcome = self.log.read(&flight.ask, client.seen, client.owner(), client.session);
-        self.watch(c, &flight.ask, &outcome);
+        self.reads(c, &flight.ask, &outcome);
         self.deliver(c, flight.answered(outcome));
         self.answer_writes(c);
     }
 
-    /// Sets the watch of a request that was answered.
-    fn watch(&mut self, c: usize, ask: &Ask, outcome: &Outcome) {
+    /// A request is answered. Sets its watch.
+    fn reads(&mut self, c: usize, ask: &Ask, outcome: &Outcome) {
+        if !ask.is_write() {
+            self.note(Served::Read { client: c, ask: ask.clone(), outcome: outcome.clone() });
+        }
         let (watch, at) = match (ask, outcome) {
             (Ask::List { path, watches: true, .. }, Outcome::Names { .. }) => {
                 (Watch::Path(*path), self.clients[c].seen)
@@ -586,6 +597,7 @@ impl<T: Doubt> World<T> {
             fired.reverse();
         }
         for watch in fired {
+            self.note(Served::Fired { client: c, watch });
             self.deliver(c, Mail::Fired(watch));
         }
     }
@@ -624,7 +636,7 @@ impl<T: Doubt> World<T> {
         let unread = self.answered(c).filter(|_| answered);
         let late: Vec<_> = unread.map(|(flight, outcome)| (flight.clone(), outcome)).collect();
         for (flight, outcome) in &late {
-            self.watch(c, &flight.ask, outcome);
+            self.reads(c, &flight.ask, outcome);
         }
         let client = &mut self.clients[c];
         (client.is_up, client.is_cut_off) = (false, false);
@@ -661,6 +673,8 @@ impl<T: Doubt> World<T> {
         let client = &mut self.clients[c];
         let from = std::mem::replace(&mut client.seen, to);
         (client.is_up, client.touched) = (true, self.now);
+        let (session, watches) = (client.owner(), client.watches.iter().map(|(watch, _)| *watch).collect());
+        self.note(Served::Connected { client: c, session, watches });
         // Watches are set again before anything else is asked.
         self.fire(c, from, to, backwards);
         if self.is_timed {
@@ -673,8 +687,19 @@ impl<T: Doubt> World<T> {
     /// The session of a connection that another one answered ends with it.
     fn end_stranger(&mut self, c: usize) {
         if let Some(session) = self.clients[c].stranger.take() {
-            self.log.delete(|node| node.owner == session, By::Session);
-            self.clients[c].ghosts.retain(|(_, owner)| *owner != session);
+            self.end(c, session);
+        }
+    }
+
+    fn end(&mut self, c: usize, session: u64) {
+        self.log.delete(|node| node.owner == session, By::Session);
+        self.clients[c].ghosts.retain(|(_, owner)| *owner != session);
+        self.note(Served::Ended { session });
+    }
+
+    fn note(&mut self, served: Served) {
+        if self.is_timed {
+            self.served.0.push(served);
         }
     }
 
@@ -703,6 +728,7 @@ impl<T: Doubt> World<T> {
         let orphans = client.orphans.clone();
         client.ghosts.retain(|(_, owner)| orphans.contains(owner));
         let session = client.session;
+        self.note(Served::Connected { client: c, session, watches: Vec::new() });
         self.handle(c, Event::Connection(Connection::Expired));
         self.clients[c].is_up = true;
         let (created, timeout) = (self.now, self.timeout);
