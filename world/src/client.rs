@@ -183,6 +183,27 @@ impl<T: Trust> Client<T> {
         Some(self.mail.remove(at))
     }
 
+    /// Requests are lost with their connection. Those that change something may be applied yet.
+    pub(crate) fn lose<'a>(&mut self, lost: impl IntoIterator<Item = &'a Flight>) {
+        let may_be_applied = |one: &&'a Flight| {
+            one.committed.is_none()
+                && matches!(one.ask, Ask::Create { .. } | Ask::Delete { .. } | Ask::Replace { .. })
+        };
+        if self.closed == 0 {
+            let owner = self.owner();
+            self.ghosts.extend(lost.into_iter().filter(may_be_applied).map(|one| (one.ask.clone(), owner)));
+        }
+    }
+
+    /// All that belongs to a session which the client has no more.
+    pub(crate) fn forget_session(&mut self) {
+        (self.is_up, self.is_cut_off, self.is_news) = (false, false, false);
+        self.flight.clear();
+        self.mail.clear();
+        self.watches.clear();
+        self.timers.clear();
+    }
+
     /// What its users do, from the beginning.
     pub(crate) fn program(&self) -> Vec<(Arc<Spec>, Option<Path>, bool)> {
         self.users.iter().map(|user| (Arc::clone(&user.spec), user.turns, user.downgrades)).collect()

@@ -26,10 +26,11 @@ const USAGE: &str = "\
 usage: world explore [quick | WORD] [show]   explores the cases whose names contain the word, or the quick ones
        world simulate HISTORIES SEED         plays random histories, the first with this seed
        world compare HISTORIES SEED          the same, with the simulated servers beside those of the world
-       world history SEED [compare]          shows one of them";
+       world history SEED [compare]          shows one of them
+       world shrink SEED [compare]           shows one that breaks with as few steps as it takes";
 
 /// How many of the cases are explored in seconds.
-const QUICK: usize = 14;
+const QUICK: usize = 16;
 /// A case that takes longer is reported as unfinished, which is a failure.
 const LIMIT: Duration = Duration::from_secs(600);
 
@@ -73,6 +74,8 @@ fn cases() -> Vec<Case> {
             &[one(1)],
             Budget { cuts: 1, strangers: 1, expiries: 1, ..none },
         ),
+        case("1 session, 2 tasks, 1 close, 1 cut", &[two()], Budget { closes: 1, cuts: 1, ..none }),
+        case("2 sessions, 2 closes", &[one(1), one(1)], Budget { closes: 2, ..none }),
         case("3 sessions, 1 by hand, 1 drop", &[one(1), one(1), one(1)], Budget { hand: 1, drops: 1, ..none }),
         case(
             "1 session, 2 tasks, 1 cut, 1 by hand, 1 drop",
@@ -108,6 +111,11 @@ fn main() -> ExitCode {
             let history = simulate::history(seed, true, words.len() == 3);
             println!("{history:?}");
             history.broken.is_none()
+        }
+        (["shrink", _] | ["shrink", _, "compare"], Some(seed), _) => {
+            let broken = simulate::shrink(seed, words.len() == 3);
+            println!("{}", broken.as_deref().unwrap_or("it holds"));
+            broken.is_none()
         }
         _ => {
             eprintln!("{USAGE}");

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::client::{Client, Mail};
-use crate::machine::{Ask, Change, Name, Node, Outcome, Position, Trust, Watch};
+use crate::machine::{Ask, Change, Name, Node, Outcome, Position, Session, Trust, Watch};
 use crate::server::{Znode, Zxid};
 use crate::world::{Doubt, World};
 
@@ -16,12 +16,14 @@ impl<T: Doubt> World<T> {
             client.watches.sort_unstable();
             client.each_name(&mut |name| named.push(*name));
         }
-        let oldest = self.clients.iter().map(|client| client.seen).min().unwrap_or_default();
+        let living = self.clients.iter().filter(|client| client.machine.session != Session::Over);
+        let oldest = living.map(|client| client.seen).min().unwrap_or(self.log.end);
         let watched: Vec<Zxid> =
             self.clients.iter().flat_map(|client| client.watches.iter().map(|(_, created)| *created)).collect();
         self.log.nodes.retain(|node| {
             node.stands() || node.deleted > oldest || named.contains(&node.name) || watched.contains(&node.created)
         });
+        assert!(self.log.end < 128, "a server lags too far behind");
         let mut used: u128 = 1 | 1 << self.log.end;
         self.each_zxid(&mut |at| used |= 1 << *at);
         let rank = |at: Zxid| Zxid::try_from((used & ((1u128 << at) - 1)).count_ones()).expect("they are few");

@@ -156,8 +156,10 @@ impl Shadow {
         }
         let served = std::mem::take(&mut world.served.0);
         let differs = served.into_iter().find_map(|one| self.serve(one));
-        if let Act::Cut { client, .. } = act {
-            self.links[client].connection = NONE;
+        for (link, client) in self.links.iter_mut().zip(&world.clients) {
+            if !client.is_up {
+                link.connection = NONE;
+            }
         }
         differs.or_else(|| self.compare_events(world))
     }

@@ -23,18 +23,48 @@ pub(crate) struct History {
     pub(crate) broken: Option<String>,
 }
 
-/// Plays the history of a seed, `compares`: with the simulated servers beside those of the world.
+/// Plays the history of a seed. `compares`: with the simulated servers beside those of the world.
 pub(crate) fn history(seed: u64, shows: bool, compares: bool) -> History {
-    let mut random = fastrand::Rng::with_seed(seed);
-    let world = world(seed, &mut random);
-    let shadow = compares.then(|| Shadow::of(&world));
-    let mut play = Play { world, shadow, random, steps: 0, shows };
+    let mut play = Play::new(seed, shows, compares);
     let broken = play.to_the_end();
     if shows {
         play.world.show();
     }
     let compared = play.shadow.map_or(0, |shadow| shadow.compared);
     History { steps: play.steps, grants: play.world.grants.0, compared, broken }
+}
+
+/// Leaves out steps of a history that breaks, as long as it breaks. Shows what remains, and returns what broke.
+pub(crate) fn shrink(seed: u64, compares: bool) -> Option<String> {
+    let mut play = Play::new(seed, false, compares);
+    let mut broken = play.to_the_end()?;
+    let (all, mut steps) = (play.played.len(), play.played);
+    // Something sleeps, or is left, only when nothing happens any more.
+    let breaks_at_the_end = Play::new(seed, false, compares).replay(&steps).is_none();
+    let replay = |steps: &[(Moment, Act)], shows: bool| {
+        let mut play = Play::new(seed, shows, compares);
+        play.replay(steps).or_else(|| breaks_at_the_end.then(|| play.to_a_calm_end()).flatten())
+    };
+    let mut size = all.next_power_of_two();
+    while size > 0 {
+        let mut at = 0;
+        while at < steps.len() {
+            let mut fewer = steps.clone();
+            fewer.drain(at..steps.len().min(at + size));
+            match replay(&fewer, false) {
+                Some(why) => (steps, broken) = (fewer, why),
+                None => at += size,
+            }
+        }
+        size /= 2;
+    }
+    replay(&steps, true);
+    println!(
+        "{} of {all} steps, {}",
+        steps.len(),
+        if breaks_at_the_end { "and what follows" } else { "the last of which breaks it" }
+    );
+    Some(broken)
 }
 
 /// The users of a history, and the faults that they meet.
@@ -72,6 +102,8 @@ fn world(seed: u64, random: &mut fastrand::Rng) -> World<Ledger> {
         hand: random.u16(0..4),
         drops: random.u16(0..8),
         strangers: random.u16(0..2),
+        closes: if random.u8(..4) == 0 { random.u16(1..4) } else { 0 },
+        limits: random.u16(0..4),
         ..Budget::default()
     };
     World::new(&users, budget, true, T, || Ledger::new(T, Some(Moment(0)), Moment(0)))
@@ -83,20 +115,52 @@ struct Play {
     shadow: Option<Shadow>,
     random: fastrand::Rng,
     steps: u32,
+    played: Vec<(Moment, Act)>,
+    /// No fault happens any more.
+    is_calm: bool,
     shows: bool,
 }
 
 impl Play {
+    fn new(seed: u64, shows: bool, compares: bool) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let world = world(seed, &mut random);
+        let shadow = compares.then(|| Shadow::of(&world));
+        Self { world, shadow, random, steps: 0, played: Vec::new(), is_calm: false, shows }
+    }
+
+    /// Plays the steps that can be played.
+    fn replay(&mut self, steps: &[(Moment, Act)]) -> Option<String> {
+        let mut acts = Vec::new();
+        steps.iter().find_map(|(at, act)| {
+            self.world.now = self.world.now.max(*at);
+            self.world.ping();
+            self.acts(&mut acts);
+            if acts.contains(act) { self.step(*act) } else { None }
+        })
+    }
+
+    /// Goes on without faults.
+    fn to_a_calm_end(&mut self) -> Option<String> {
+        self.is_calm = true;
+        self.to_the_end()
+    }
+
+    /// What can happen next.
+    fn acts(&self, acts: &mut Vec<Act>) {
+        acts.clear();
+        self.world.acts(acts);
+        let is_fault = |act: &Act| weight(act) <= 2 && !matches!(act, Act::Heal(_));
+        let may = |act: &Act| self.shadow.as_ref().is_none_or(|shadow| shadow.may(&self.world, act));
+        acts.retain(|act| may(act) && !(self.is_calm && is_fault(act)));
+    }
+
     /// Returns what broke, if something did.
     fn to_the_end(&mut self) -> Option<String> {
         let mut acts = Vec::new();
         while self.steps < STEPS {
             self.steps += 1;
-            acts.clear();
-            self.world.acts(&mut acts);
-            if let Some(shadow) = &self.shadow {
-                acts.retain(|act| shadow.may(&self.world, act));
-            }
+            self.acts(&mut acts);
             if acts.iter().all(|act| weight(act) == 1) {
                 // Nothing but time makes progress.
                 let timers = self.world.clients.iter().flat_map(|client| client.timers.values());
@@ -116,6 +180,8 @@ impl Play {
                 }
             }
             let act = self.choose(&acts);
+            self.world.now = self.world.now.plus(self.random.u64(0..4_000));
+            self.world.ping();
             if let Some(broken) = self.step(act) {
                 return Some(format!("{broken}, by {act:?}"));
             }
@@ -134,8 +200,7 @@ impl Play {
     }
 
     fn step(&mut self, act: Act) -> Option<String> {
-        self.world.now = self.world.now.plus(self.random.u64(0..4_000));
-        self.world.ping();
+        self.played.push((self.world.now, act));
         if self.shows {
             println!("{:>9} {act:?}", self.world.now.0);
         }
@@ -169,8 +234,8 @@ impl Play {
 /// Faults are rarer than what makes progress.
 fn weight(act: &Act) -> u32 {
     match act {
-        Act::Cut { .. } | Act::CutOff(_) | Act::Hand(_) | Act::Early(_) => 1,
-        Act::Drop(..) | Act::Heal(_) => 2,
+        Act::Cut { .. } | Act::CutOff(_) | Act::Hand(_) | Act::Early(_) | Act::Drain(_) | Act::Close(_) => 1,
+        Act::Drop(..) | Act::Heal(_) | Act::Limit(..) | Act::Attend(..) => 2,
         Act::Claim(..) => 4,
         _ => 40,
     }

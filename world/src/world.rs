@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::client::{Client, Flight, Mail, User};
 use crate::machine::{
     Acquisition, Action, Admission, Aside, Ask, Change, Connection, End, Event, HoldState, Kind, Ledger, Moment,
-    Name, Node, Op, Outcome, Path, Place, Queue, Spec, Stage, Timer, Trust, Watch,
+    Name, Node, Op, Outcome, Path, Place, Queue, Session, Spec, Stage, Timer, Trust, Watch,
 };
 use crate::server::{By, Log, Znode, Zxid};
 use crate::shadow::Served;
@@ -54,6 +54,10 @@ pub(crate) struct Budget {
     pub(crate) looks: u16,
     /// Reconnects that another session answers.
     pub(crate) strangers: u16,
+    /// Sessions that are drained or closed.
+    pub(crate) closes: u16,
+    /// Holds that last as long as they may.
+    pub(crate) limits: u16,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -81,6 +85,11 @@ pub(crate) enum Act {
     Release(usize, usize),
     Downgrade(usize, usize),
     Drop(usize, usize),
+    Limit(usize, usize),
+    /// Somebody wants to know when a hold is lost.
+    Attend(usize, usize),
+    Drain(usize),
+    Close(usize),
     /// The quorum commits the client's next write.
     Commit(usize),
     /// Its server answers its next read.
@@ -142,9 +151,16 @@ impl<T: Doubt> World<T> {
     /// What can happen next.
     pub(crate) fn acts(&self, acts: &mut Vec<Act>) {
         for c in 0..self.clients.len() {
-            self.acts_of_users(c, acts);
-            self.acts_of_connection(c, acts);
-            self.acts_of_session(c, acts);
+            let client = &self.clients[c];
+            acts.extend(client.orphans.iter().map(|session| Act::Orphan(c, *session)));
+            if !client.ghosts.is_empty() {
+                acts.extend([Act::Ghost(c, true), Act::Ghost(c, false)]);
+            }
+            if client.machine.session != Session::Over {
+                self.acts_of_users(c, acts);
+                self.acts_of_connection(c, acts);
+                self.acts_of_session(c, acts);
+            }
         }
         if self.budget.hand > 0 {
             let stands = self.log.nodes.iter().enumerate().filter(|(_, node)| node.stands());
@@ -164,6 +180,9 @@ impl<T: Doubt> World<T> {
             }
             if one.is_some_and(|one| one.is_claimed && one.stage == Stage::Held) {
                 acts.push(Act::Release(c, u));
+                if self.budget.limits > 0 {
+                    acts.extend([Act::Limit(c, u), Act::Attend(c, u)]);
+                }
             }
             let is_writer = |one: &Acquisition| {
                 one.stage == Stage::Held
@@ -226,9 +245,6 @@ impl<T: Doubt> World<T> {
         if client.is_news {
             acts.push(Act::Look(c));
         }
-        if !client.ghosts.is_empty() {
-            acts.extend([Act::Ghost(c, true), Act::Ghost(c, false)]);
-        }
     }
 
     fn acts_of_session(&self, c: usize, acts: &mut Vec<Act>) {
@@ -246,8 +262,8 @@ impl<T: Doubt> World<T> {
             let may = match timer {
                 // A server that takes longer to apply a request of a lost connection is assumed away.
                 Timer::Late(_) => client.ghosts.is_empty(),
-                Timer::TrustEnds | Timer::Resume | Timer::Prove => true,
-                Timer::Tick | Timer::SlowLook | Timer::CloseBy => self.is_timed,
+                Timer::TrustEnds | Timer::Resume | Timer::Prove | Timer::CloseBy => true,
+                Timer::Tick | Timer::SlowLook => self.is_timed,
             };
             if may && (!self.is_timed || *at <= self.now) {
                 acts.push(Act::Timer(c, *timer));
@@ -266,7 +282,13 @@ impl<T: Doubt> World<T> {
                 }
             }
         }
-        acts.extend(client.orphans.iter().map(|session| Act::Orphan(c, *session)));
+        if self.budget.closes > 0 && client.is_busy() {
+            match client.machine.session {
+                Session::Open | Session::Renewing => acts.extend([Act::Drain(c), Act::Close(c)]),
+                Session::Draining => acts.push(Act::Close(c)),
+                Session::Closing | Session::Over => {}
+            }
+        }
     }
 
     pub(crate) fn step(&mut self, act: Act) {
@@ -288,6 +310,20 @@ impl<T: Doubt> World<T> {
             Act::Downgrade(c, u) => {
                 let op = self.clients[c].users[u].op.expect("it holds");
                 self.handle(c, Event::Downgrade(op));
+            }
+            Act::Limit(c, u) | Act::Attend(c, u) => {
+                self.budget.limits -= 1;
+                let op = self.clients[c].users[u].op.expect("it holds");
+                let event = if let Act::Limit(..) = act { Event::Limit(op) } else { Event::Attend(op) };
+                self.handle(c, event);
+            }
+            Act::Drain(c) => {
+                self.budget.closes -= 1;
+                self.handle(c, Event::Drain);
+            }
+            Act::Close(c) => {
+                self.budget.closes -= 1;
+                self.handle(c, Event::Close);
             }
             Act::Drop(c, u) => {
                 self.budget.drops -= 1;
@@ -406,7 +442,7 @@ impl<T: Doubt> World<T> {
         let actions: Vec<Action> = self.clients[c].machine.actions().collect();
         let (now, is_timed) = (self.now, self.is_timed);
         let mut is_replaced = false;
-        let mut dropped = Vec::new();
+        let (mut dropped, mut ended) = (Vec::new(), None);
         let client = &mut self.clients[c];
         for action in actions {
             match action {
@@ -423,10 +459,14 @@ impl<T: Doubt> World<T> {
                 Action::Timer(Timer::Tick | Timer::TrustEnds, _) if !is_timed => {}
                 Action::Timer(timer, at) => client.set(timer, if is_timed { at } else { Moment(0) }),
                 Action::Replace => is_replaced = true,
-                Action::Wake(_) | Action::Placed(_) | Action::End { .. } => {}
+                Action::End { is_clean } => ended = Some(is_clean),
+                Action::Wake(_) | Action::Placed(_) => {}
             }
         }
         dropped.into_iter().for_each(|watch| self.note(Served::Unwatched { client: c, watch }));
+        if let Some(is_clean) = ended {
+            self.end_client(c, is_clean);
+        }
         if is_replaced {
             return self.give_up(c);
         }
@@ -643,14 +683,7 @@ impl<T: Doubt> World<T> {
         let lost = client.flight.split_off(late.len());
         client.flight.clear();
         client.mail.extend(late.into_iter().map(|(flight, outcome)| flight.answered(outcome)));
-        if client.closed == 0 {
-            let may_be_applied = |one: &&Flight| {
-                one.committed.is_none()
-                    && matches!(one.ask, Ask::Create { .. } | Ask::Delete { .. } | Ask::Replace { .. })
-            };
-            let owner = client.owner();
-            client.ghosts.extend(lost.iter().filter(may_be_applied).map(|one| (one.ask.clone(), owner)));
-        }
+        client.lose(&lost);
         // What is behind an answer of the same acquisition that nobody has read is read after it.
         let unread: Vec<_> = client.mail.iter().map(Mail::op).collect();
         let is_behind = |one: &Flight| self.is_timed || unread.contains(&one.ask.op());
@@ -713,26 +746,40 @@ impl<T: Doubt> World<T> {
         self.renew(c);
     }
 
-    /// The session is over for the client. A quorum makes the next one.
+    /// The session is over for the client. A quorum makes the next one, unless it was closed.
     fn renew(&mut self, c: usize) {
+        self.clients[c].forget_session();
+        self.handle(c, Event::Connection(Connection::Expired));
+        if self.clients[c].machine.session == Session::Over {
+            return;
+        }
         let (end, clients, now) = (self.log.end, self.clients.len() as u64, self.now);
         let client = &mut self.clients[c];
-        (client.is_up, client.seen, client.closed, client.is_cut_off, client.touched) =
-            (false, end, 0, false, now);
+        (client.seen, client.closed, client.touched, client.is_up) = (end, 0, now, true);
         client.session += clients;
-        client.flight.clear();
-        client.mail.clear();
-        client.is_news = false;
-        client.watches.clear();
-        client.timers.clear();
         let orphans = client.orphans.clone();
         client.ghosts.retain(|(_, owner)| orphans.contains(owner));
         let session = client.session;
         self.note(Served::Connected { client: c, session, watches: Vec::new() });
-        self.handle(c, Event::Connection(Connection::Expired));
-        self.clients[c].is_up = true;
         let (created, timeout) = (self.now, self.timeout);
         self.handle(c, Event::Renewed { session, nonce: session, created: Some(created), timeout });
+    }
+
+    /// The driver drops the client, so the servers end the session, at once or when it expires.
+    fn end_client(&mut self, c: usize, is_clean: bool) {
+        self.end_stranger(c);
+        let client = &mut self.clients[c];
+        let (session, is_over) = (client.session, client.closed != 0);
+        if is_clean && self.log.nodes.iter().any(|node| node.stands() && node.owner == session) {
+            self.broken = Some("a session that ends clean has no node");
+        }
+        let lost = std::mem::take(&mut client.flight);
+        client.lose(&lost);
+        client.forget_session();
+        if !is_over && !client.orphans.contains(&session) {
+            client.orphans.push(session);
+        }
+        client.users.iter_mut().for_each(|user| user.left = 0);
     }
 
     /// Clients ping while they have a connection that carries.
@@ -869,10 +916,11 @@ impl<T: Doubt> World<T> {
         self.clients.iter().all(|client| {
             let waits =
                 client.timers.keys().any(|timer| matches!(timer, Timer::Late(_) | Timer::Resume | Timer::Prove));
-            let is_open = client.is_up && !client.is_cut_off && client.closed == 0 && client.orphans.is_empty();
+            let is_over = client.machine.session == Session::Over;
+            let is_open = client.is_up && !client.is_cut_off && client.closed == 0 && client.seen == self.log.end;
             let is_read = client.mail.is_empty() && !client.is_news;
             let is_still = client.flight.is_empty() && is_read && client.ghosts.is_empty();
-            is_open && is_still && !waits && client.seen == self.log.end
+            (is_over || (is_open && !waits)) && is_still && client.orphans.is_empty()
         })
     }
 
@@ -907,7 +955,8 @@ impl<T: Doubt> World<T> {
             })
         };
         let stands = || self.log.nodes.iter().filter(|node| node.stands());
-        let is_clean = self.clients.iter().all(|client| client.machine.is_clean());
+        let is_clean = |client: &Client<T>| client.machine.session == Session::Over || client.machine.is_clean();
+        let is_clean = self.clients.iter().all(is_clean);
         self.is_quiet() && (!is_clean || stands().any(|node| !is_owned(node)))
     }
 }
