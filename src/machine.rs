@@ -8,7 +8,7 @@
 //! 3. [`Event::Abandon`] is the last word of every handle, in every stage. A future that is dropped, at any point, is
 //!    nothing else.
 //! 4. A node belongs to the acquisition whose guid it carries. A node of this session with another guid is abandoned, and every
-//!    listing deletes abandoned nodes.
+//!    listing for a waiter deletes abandoned nodes.
 
 mod acquisition;
 mod downgrade;
@@ -42,7 +42,7 @@ pub(crate) use crate::machine::queue::{Armed, Position, Queue};
 pub(crate) use crate::machine::session::Session;
 pub(crate) use crate::machine::trust::{Ledger, Moment, Trust};
 
-/// An acquisition, from its call until its handle is dropped. The driver numbers them, and never gives a number twice.
+/// An acquisition, from its call until its handle is dropped. The driver numbers them, and gives no number to two at a time.
 pub(crate) type Op = u32;
 
 /// A lock path, which the driver knows by this number.

@@ -5,7 +5,8 @@
 //!    while there is one, and else the driver.
 //! 3. Before anything else is handled, the state of the connection is. So an answer is never taken for one of a connection that it
 //!    did not come over.
-//! 4. Nobody is woken, and nobody else's code is called, under the lock: see [`Locked`]. Only metrics are counted under it.
+//! 4. Nobody is woken, and no hold is reported to, under the lock: see [`Locked`]. Requests are counted in metrics under it, and two
+//!    warnings are logged.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
