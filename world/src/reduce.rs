@@ -136,6 +136,7 @@ impl<T: Doubt> World<T> {
     }
 
     fn each_zxid(&mut self, visit: &mut impl FnMut(&mut Zxid)) {
+        self.tokens.0.values_mut().for_each(&mut *visit);
         for Znode { created, deleted, .. } in &mut self.log.nodes {
             visit(created);
             visit(deleted);

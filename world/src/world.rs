@@ -1,5 +1,6 @@
 //! Servers, clients and faults as one state that steps.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::client::{Client, Flight, Mail, User};
@@ -72,6 +73,8 @@ pub(crate) struct World<T> {
     timeout: u64,
     pub(crate) broken: Option<&'static str>,
     pub(crate) grants: Aside<u32>,
+    /// The transactions of the newest grants in each path, where time passes: of readers, and of those that exclude readers.
+    pub(crate) tokens: Aside<BTreeMap<(Path, bool), Zxid>>,
     /// What the servers did, where time passes. It is taken after each step.
     pub(crate) served: Aside<Vec<Served>>,
 }
@@ -144,6 +147,7 @@ impl<T: Doubt> World<T> {
             timeout,
             broken: None,
             grants: Aside(0),
+            tokens: Aside::default(),
             served: Aside::default(),
         }
     }
@@ -867,6 +871,9 @@ impl<T: Doubt> World<T> {
             let (seen, is_timed) = (self.clients[c].seen, self.is_timed);
             let is_unread = |node: &Znode| is_timed && node.by == By::Hand;
             let stands = |node: &Option<&Znode>| node.is_some_and(|node| node.stands_at(seen) || is_unread(node));
+            // A hold whose node was deleted by hand learns of it by its watch.
+            let counts = nodes.iter().flatten().filter(|node| node.by != By::Hand);
+            let tokens: Vec<_> = counts.map(|node| (node.path, node.name.kind, node.created)).collect();
             let is_overtaken = |own: &&Znode| {
                 own.stands() && self.log.standing(own.path).any(|older| self.is_overtaken(older, own))
             };
@@ -875,7 +882,24 @@ impl<T: Doubt> World<T> {
             } else if nodes.iter().flatten().any(is_overtaken) {
                 self.broken = Some("order");
             }
+            tokens.into_iter().for_each(|(path, kind, created)| self.check_token(path, kind, created));
         }
+    }
+
+    /// A grant has a larger token than those before that exclude it. Permits exclude nobody.
+    fn check_token(&mut self, path: Path, kind: Kind, created: Zxid) {
+        if kind == Kind::Lease || !self.is_timed {
+            return;
+        }
+        let is_reader = kind == Kind::Read;
+        let newest = |of_readers| self.tokens.0.get(&(path, of_readers)).copied().unwrap_or_default();
+        let before = if is_reader { newest(false) } else { newest(false).max(newest(true)) };
+        // A grant that nobody has come for may be confirmed, and granted again.
+        if created < before {
+            self.broken = Some("tokens go up");
+        }
+        let own = self.tokens.0.entry((path, is_reader)).or_default();
+        *own = created.max(*own);
     }
 
     /// Whether a live waiter was there before, and is excluded.
