@@ -101,6 +101,8 @@ pub(crate) struct Client<T> {
     /// The session that a server has put in the place of ours.
     pub(crate) stranger: Option<u64>,
     pub(crate) is_up: bool,
+    /// Its users have closed the session.
+    pub(crate) is_closed: bool,
     /// Its server is cut off from the others: it answers reads, and passes nothing on.
     pub(crate) is_cut_off: bool,
     pub(crate) touched: Moment,
@@ -131,6 +133,7 @@ impl<T: Trust> Client<T> {
             orphans: Vec::new(),
             stranger: None,
             is_up: true,
+            is_closed: false,
             is_cut_off: false,
             touched: Moment(0),
             seen: 0,

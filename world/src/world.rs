@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::client::{Client, Flight, Mail, User};
 use crate::machine::{
-    Acquisition, Action, Admission, Aside, Ask, Change, Connection, End, Event, HoldState, Kind, Ledger, Moment,
-    Name, Node, Op, Outcome, Path, Place, Queue, Session, Spec, Stage, Timer, Trust, Watch,
+    Acquisition, Action, Admission, Aside, Ask, Change, Connection, End, Event, HoldState, Kind, Ledger, Loss,
+    Moment, Name, Node, Op, Outcome, Path, Place, Queue, Session, Spec, Stage, Timer, Trust, Watch,
 };
 use crate::server::{By, Log, Znode, Zxid};
 use crate::shadow::Served;
@@ -327,6 +327,7 @@ impl<T: Doubt> World<T> {
             }
             Act::Close(c) => {
                 self.budget.closes -= 1;
+                self.clients[c].is_closed = true;
                 self.handle(c, Event::Close);
             }
             Act::Drop(c, u) => {
@@ -492,6 +493,9 @@ impl<T: Doubt> World<T> {
                 match end {
                     End::Released => self.check_release(c, op),
                     End::Evicted => self.check_eviction(c, op),
+                    End::Lost(Loss::Closed) if !self.clients[c].is_closed => {
+                        self.broken = Some("a drain ends no hold");
+                    }
                     End::Lost(_) if !is_claimed => {
                         self.broken = Some("a hold that nobody has come for is not lost")
                     }
