@@ -5,8 +5,8 @@
 //!    while there is one, and else the driver.
 //! 3. Before anything else is handled, the state of the connection is. So an answer is never taken for one of a connection that it
 //!    did not come over.
-//! 4. Nobody is woken, and no hold is reported to, under the lock: see [`Locked`]. Requests are counted in metrics under it, and two
-//!    warnings are logged.
+//! 4. Nobody is woken, and no hold is reported to, under the lock: see [`Locked`]. Requests are counted in metrics under it, the
+//!    journal is traced, and two warnings are logged.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -43,6 +43,9 @@ const LONGEST_BEAT: u64 = 1_000_000;
 
 /// A predecessor of another client may have a name that is longer than ours by this. One that is longer is not watched.
 const LONGER_NAME: usize = 128;
+
+/// The target of the journal: all that the machine is given and asks for, in order, which `replay` plays again.
+const JOURNAL: &str = "zookeeper_recipes::machine";
 
 /// Why a session ended without having been closed.
 pub(super) const ORPHANED: &str = "the runtime that it ran on is gone, or a task of it has panicked";
@@ -209,6 +212,7 @@ impl Core {
         let core =
             Arc::new(Self { state: Mutex::default(), ready: Arc::default(), changes: watch::Sender::new(()) });
         core.lock().entries.insert(SESSION, Entry::new(&core.ready, SESSION, Arc::default()));
+        core.lock().note(now(), &format_args!("Begin"));
         core
     }
 
@@ -250,8 +254,9 @@ impl Core {
 
     /// Handles an event for a caller that has had the lock since it looked at the connection.
     pub(super) fn decide(self: &Arc<Self>, state: &mut State, event: Event) {
-        let life = state.machine.session;
-        state.machine.handle(now(), event);
+        let (life, at) = (state.machine.session, now());
+        state.note(at, &event);
+        state.machine.handle(at, event);
         if life != state.machine.session {
             (state.after.is_driver, state.after.is_session) = (true, true);
         }
@@ -269,14 +274,10 @@ impl Core {
         state.after.is_session = true;
         if state.machine.is_up {
             state.epoch += 1;
-            state.machine.handle(now(), Event::Connection(Connection::Down));
-            self.act(state);
+            self.decide(state, Event::Connection(Connection::Down));
         }
         match changed {
-            SessionState::SyncConnected => {
-                state.machine.handle(now(), Event::Connection(Connection::Up));
-                self.act(state);
-            }
+            SessionState::SyncConnected => self.decide(state, Event::Connection(Connection::Up)),
             // A read-only server cannot take a lock.
             SessionState::Disconnected | SessionState::ConnectedReadOnly => {}
             SessionState::AuthFailed => {
@@ -295,13 +296,12 @@ impl Core {
         state.timers.clear();
         state.limits.clear();
         (state.epoch, state.generation) = (state.epoch + 1, state.generation + 1);
-        state.machine.handle(now(), Event::Connection(Connection::Expired));
+        self.decide(state, Event::Connection(Connection::Expired));
         if state.is_given {
             let ended = || ended("it has expired, and an attached session is not renewed");
             state.error.get_or_insert_with(ended);
-            state.machine.handle(now(), Event::Close);
+            self.decide(state, Event::Close);
         }
-        self.act(state);
         (state.after.is_driver, state.after.is_session) = (true, true);
     }
 
@@ -317,21 +317,17 @@ impl Core {
         let first = watcher.state();
         (state.client, state.connection) = (Some(Arc::new(client)), Some(watcher));
         state.timers.insert(Timer::SlowLook, now().plus(slow_look()));
-        state.machine.handle(now(), Event::Renewed { session, nonce: nonce(), created, timeout });
-        self.act(state);
+        self.decide(state, Event::Renewed { session, nonce: nonce(), created, timeout });
         // What has happened since it connected is seen now.
         if first != SessionState::SyncConnected {
             self.changed(state, first);
         }
-        (state.after.is_driver, state.after.is_session) = (true, true);
     }
 
     fn act(self: &Arc<Self>, state: &mut State) {
-        loop {
+        while !state.machine.out.is_empty() {
             let actions: Vec<Action> = state.machine.actions().collect();
-            if actions.is_empty() {
-                break;
-            }
+            tracing::trace!(target: JOURNAL, core = ?std::ptr::from_ref(state), ?actions);
             for action in actions {
                 match action {
                     Action::Send(ask) => self.send(state, ask),
@@ -571,6 +567,7 @@ impl Core {
             }
         }
         if deletes && state.machine.is_up {
+            state.note(now(), &format_args!("Abandoned({path}, {:?}, {abandoned:?})", state.paths.text(path)));
             state.machine.delete_abandoned(path, abandoned);
             self.act(&mut state);
         }
@@ -612,6 +609,11 @@ pub(crate) fn nonce() -> u64 {
 }
 
 impl State {
+    /// Notes in the journal what the machine is given.
+    pub(super) fn note(&self, at: Moment, what: &dyn fmt::Debug) {
+        tracing::trace!(target: JOURNAL, core = ?std::ptr::from_ref(self), at = at.0, event = ?what);
+    }
+
     /// The caller of an acquisition, which is woken from now on.
     pub(super) fn await_op(&mut self, op: Op, waker: &Waker) {
         if let Some(entry) = self.entries.get(&op) {
@@ -649,8 +651,7 @@ impl State {
     /// The texts of an acquisition's nodes.
     pub(crate) fn nodes(&self, op: Op) -> Vec<String> {
         let queues = self.machine.op(op).into_iter().flat_map(|one| &one.queues);
-        let named = queues.filter_map(|queue| Some(names::own(&self.paths.text(queue.path), queue.name?)));
-        named.collect()
+        queues.filter_map(|queue| Some(names::own(&self.paths.text(queue.path), queue.name?))).collect()
     }
 
     /// The texts of all nodes that may be there.
@@ -843,7 +844,7 @@ impl State {
     /// Makes room for the one watch of a waiter: others watch their own nodes meanwhile, without which they can do.
     fn make_room(&mut self, bytes: usize) {
         let Self { entries, machine, budget, .. } = self;
-        let mut has_taken = false;
+        let mut taken = Vec::new();
         for (op, entry) in entries {
             if budget.has_room_for_watch(bytes) {
                 break;
@@ -851,18 +852,20 @@ impl State {
             if !machine.op(*op).is_some_and(|one| matches!(one.stage, Stage::Queuing(_))) {
                 continue;
             }
-            for Watching { watch, .. } in entry.watches.extract_if(.., |one| matches!(one.watch, Watch::Own(..))) {
-                has_taken = true;
-                if let Watch::Own(op, path, name) = watch {
-                    machine.own_unwatched(op, path, name);
-                }
-            }
+            let own = entry.watches.extract_if(.., |one| matches!(one.watch, Watch::Own(..)));
+            taken.extend(own.map(|one| one.watch));
             // Those that are not set yet are not kept.
             for flight in entry.flights.iter_mut().filter(|flight| matches!(flight.ask, Ask::WatchOwn { .. })) {
                 flight.room = None;
             }
         }
-        if has_taken {
+        for watch in &taken {
+            self.note(now(), &format_args!("Unwatched({watch:?})"));
+            if let Watch::Own(op, path, name) = *watch {
+                self.machine.own_unwatched(op, path, name);
+            }
+        }
+        if !taken.is_empty() {
             self.look_soon();
         }
     }

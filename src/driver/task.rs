@@ -221,13 +221,13 @@ struct Beat {
 impl Beats {
     fn beat(&mut self, state: &mut State) -> Beat {
         let (at, timers) = (now(), Instant::now());
-        let mut slept = 0;
-        if let Some((before, then)) = self.last.replace((at, timers)) {
+        let slept = self.last.replace((at, timers)).map_or(0, |(before, then)| {
             // Timers stand still while the machine sleeps.
             let ran = u64::try_from(timers.duration_since(then).as_micros()).unwrap_or(u64::MAX);
-            slept = at.since(before).saturating_sub(ran);
-            state.machine.trust.slept(at, if slept > 1_000 { slept } else { 0 });
-        }
+            at.since(before).saturating_sub(ran)
+        });
+        state.note(at, &format_args!("Beat({slept})"));
+        state.machine.trust.slept(at, if slept > 1_000 { slept } else { 0 });
         if state.machine.is_up {
             state.machine.trust.awake(at);
         }
