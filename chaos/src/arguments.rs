@@ -73,6 +73,9 @@ pub(crate) struct Settings {
     /// Where the history and the timeline go [default: target/chaos/SEED]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// A new directory for the journals of the machines, and for what crosses the proxies: see `replay`
+    #[arg(long, value_name = "DIR")]
+    pub(crate) journal: Option<PathBuf>,
 }
 
 /// The settings of `random`.
@@ -108,7 +111,7 @@ impl Settings {
 impl Orders {
     /// The arguments which are parsed as [`Command::Client`] with these orders.
     pub(crate) fn to_arguments(&self) -> Vec<OsString> {
-        vec![
+        let mut arguments = vec![
             "client".into(),
             self.name.clone().into(),
             self.hosts.clone().into(),
@@ -117,7 +120,9 @@ impl Orders {
             self.seed.to_string().into(),
             self.journal.clone().into(),
             self.register.clone().into(),
-        ]
+        ];
+        arguments.extend(self.machine.clone().map(OsString::from));
+        arguments
     }
 }
 
@@ -165,10 +170,13 @@ mod tests {
             seed: u64::MAX,
             journal: "journals/c0.1.jsonl".into(),
             register: "register".into(),
+            machine: Some("c0.1.machine.jsonl".into()),
         };
-        let parsed = Arguments::parse_from([vec!["chaos".into()], orders.to_arguments()].concat());
-        let Some(Command::Client(parsed)) = parsed.command else { panic!("not a client: {parsed:?}") };
-        assert_eq!(format!("{parsed:?}"), format!("{orders:?}"));
+        for orders in [Orders { machine: None, ..orders.clone() }, orders] {
+            let parsed = Arguments::parse_from([vec!["chaos".into()], orders.to_arguments()].concat());
+            let Some(Command::Client(parsed)) = parsed.command else { panic!("not a client: {parsed:?}") };
+            assert_eq!(format!("{parsed:?}"), format!("{orders:?}"));
+        }
     }
 
     #[test]

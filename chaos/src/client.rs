@@ -4,12 +4,12 @@ mod acquire;
 pub(crate) mod crew;
 mod election;
 mod locks;
+mod logs;
 mod multi;
 mod permits;
 mod quiet;
 mod rw;
 mod visit;
-mod ways;
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -46,6 +46,8 @@ pub(crate) struct Orders {
     pub(crate) seed: u64,
     pub(crate) journal: PathBuf,
     pub(crate) register: PathBuf,
+    /// Where the journal of the machine goes, if it is wanted.
+    pub(crate) machine: Option<PathBuf>,
 }
 
 /// The phase of the run, set by the parent.
@@ -113,7 +115,8 @@ pub(crate) async fn run(orders: Orders) -> Result {
     let journal = Journal::create(&orders.journal)?;
     let name: Arc<str> = orders.name.as_str().into();
     record_stalls(&name, &journal);
-    ways::record(&name, &journal)?;
+    let machine = orders.machine.as_ref().map(Journal::create).transpose()?;
+    logs::record(&name, &journal, machine)?;
     let phase = follow_the_parent();
     let session = connect(&orders, &phase).await?;
     let options = Options::new();

@@ -67,6 +67,9 @@ async fn run_to_the_end(settings: &Settings, out: &Path, folder: &Path) -> Resul
         fs::remove_dir_all(folder)?;
     }
     fs::create_dir_all(folder)?;
+    if let Some(record) = &settings.journal {
+        fs::create_dir_all(record)?;
+    }
     let sockets = tempfile::tempdir()?;
     let register = Arc::new(Register::start(sockets.path())?);
     let mut ensemble = Ensemble::builder().tick(TICK).sync_limit(SYNC_LIMIT).start().await?;
@@ -85,8 +88,11 @@ async fn run_to_the_end(settings: &Settings, out: &Path, folder: &Path) -> Resul
             seed: random.u64(..),
             journal: PathBuf::new(),
             register: register.socket().to_owned(),
+            machine: None,
         };
-        clients.push(Client::start(&format!("c{number}"), &servers, recipe(orders, folder)).await?);
+        let (name, record) = (format!("c{number}"), settings.journal.as_deref());
+        let recipe = recipe(orders, folder, record);
+        clients.push(Client::start(&name, &servers, record, recipe).await?);
     }
     println!("chaos: all clients have started");
 
@@ -150,14 +156,19 @@ async fn run_to_the_end(settings: &Settings, out: &Path, folder: &Path) -> Resul
     Ok(kept)
 }
 
-/// Returns the command of a client process which writes its journal into this directory.
-fn recipe(orders: Orders, folder: &Path) -> impl Fn(&str, &str) -> Command + Send + 'static {
-    let folder = folder.to_owned();
+/// Returns the command of a client process which writes its journal into this directory, and that of its machine into `record`.
+fn recipe(
+    orders: Orders,
+    folder: &Path,
+    record: Option<&Path>,
+) -> impl Fn(&str, &str) -> Command + Send + 'static + use<> {
+    let (folder, record) = (folder.to_owned(), record.map(Path::to_owned));
     move |name, hosts| {
         let (name, hosts) = (name.to_owned(), hosts.to_owned());
         let journal = folder.join(format!("{name}.jsonl"));
         let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
-        command.args(Orders { name, hosts, journal, ..orders.clone() }.to_arguments());
+        let machine = record.as_ref().map(|record| record.join(format!("{name}.machine.jsonl")));
+        command.args(Orders { name, hosts, journal, machine, ..orders.clone() }.to_arguments());
         command
     }
 }

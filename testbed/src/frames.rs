@@ -163,6 +163,13 @@ impl Frame {
         }
     }
 
+    /// The errors of the parts of a multi that was refused; none of any other answer.
+    pub(crate) fn errors_of_parts(&self) -> Vec<i32> {
+        let mut fields = self.fields();
+        let _header = (fields.int(), fields.long(), fields.int());
+        multi::read_errors(&mut fields)
+    }
+
     /// Reads the first frame of a server; `None` if it is too short to be one.
     pub(crate) fn connect_response(&self) -> Option<ConnectResponse> {
         let mut fields = self.fields();
@@ -231,6 +238,20 @@ mod tests {
         let read = read(&frame);
         assert_eq!(read.parts, parts.map(|(op, path)| (op, path.to_owned())));
         assert_eq!(read.path, "/new");
+    }
+
+    #[test]
+    fn multi_that_was_refused_has_an_error_for_each_part() {
+        let mut answer = RecordWriter::default();
+        answer.int(9).long(77).int(0);
+        for err in [0, -101, -2] {
+            answer.int(-1).bool(false).int(err).int(err);
+        }
+        answer.int(-1).bool(true).int(-1);
+        assert_eq!(answer.into_frame().errors_of_parts(), [0, -101, -2]);
+        let mut done = RecordWriter::default();
+        done.int(9).long(77).int(0).int(13).bool(false).int(0).int(-1).bool(true).int(-1);
+        assert_eq!(done.into_frame().errors_of_parts(), []);
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! The operations of the client protocol by their names.
 
+use serde::{Deserialize, Serialize};
+
 macro_rules! ops {
     ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
         /// An operation that a client requests.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
         #[non_exhaustive]
         pub enum Op {
             $($(#[$doc])* $name,)*

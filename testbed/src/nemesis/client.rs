@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{Instant, sleep};
 
 use super::demand::{Life, Network};
+use crate::history::Journal;
 use crate::proxy::{Closing, Proxy};
 
 const POLL: Duration = Duration::from_millis(10);
@@ -29,19 +31,25 @@ pub struct Client {
 }
 
 impl Client {
-    /// Starts a client. `recipe` makes the command from the process's name, new at every start, and the hosts.
+    /// Starts a client. `recipe` makes the command from the process's name, new at every start, and the hosts. What crosses its
+    /// proxies is written to files in the folder `record`, if there is one: see [`Crossing`](crate::proxy::Crossing).
     ///
     /// # Errors
     ///
-    /// If a proxy gets no port or thread, or the command cannot be run.
+    /// If a proxy gets no port or thread, a file cannot be created, or the command cannot be run.
     pub async fn start(
         name: &str,
         servers: &[String],
+        record: Option<&Path>,
         recipe: impl Fn(&str, &str) -> Command + Send + 'static,
     ) -> io::Result<Self> {
         let mut proxies = Vec::new();
-        for server in servers {
-            proxies.push(Proxy::start(server).await?);
+        for (number, server) in servers.iter().enumerate() {
+            let proxy = Proxy::start(server).await?;
+            if let Some(folder) = record {
+                proxy.record_to(Journal::create(folder.join(format!("{name}-{number}.wire.jsonl")))?);
+            }
+            proxies.push(proxy);
         }
         let mut client = Self {
             name: name.to_owned(),

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 use super::faults::{Cut, Verdict};
 use super::history::{Direction, Ticket};
+use super::record::Crossed;
 use super::state::{Fate, State};
 use crate::frames::{ConnectResponse, Frame, Kind, RequestFrame};
 
@@ -78,6 +79,15 @@ impl Shared {
     pub(super) fn request_arrived(&self, link: usize, frame: RequestFrame) -> (Ticket, Step) {
         let mut guard = self.state();
         let state = &mut *guard;
+        let RequestFrame { xid, op, path, watch, parts } = &frame;
+        let crossed = || Crossed::Request {
+            xid: *xid,
+            op: *op,
+            path: path.clone(),
+            watch: *watch,
+            parts: parts.clone(),
+        };
+        state.record.write(link, || Some(crossed()));
         let (ticket, request) = state.history.request(link, frame, &state.leave_out);
         let step = if state.fate(link) != Fate::Flows {
             Step::Swallow
@@ -183,6 +193,11 @@ impl Shared {
             sessions.retain(|(id, _)| *id != response.session);
             sessions.push((response.session, response.password));
         }
+    }
+
+    /// A frame is forwarded to the client.
+    pub(super) fn crossed(&self, link: usize, frame: &Frame, is_first: bool) {
+        self.state().record.write(link, || Crossed::to_client(frame, is_first));
     }
 
     pub(super) fn aside(&self, link: usize, direction: Direction, kind: Kind) {

@@ -69,6 +69,7 @@ impl Link {
     }
 
     async fn deliver(&self, mut parcels: mpsc::UnboundedReceiver<Parcel>, mut writer: WriteHalf<'_>) {
+        let mut is_first = true;
         while let Some(Parcel { frame, ticket, due }) = parcels.recv().await {
             // A timer rounds up to milliseconds, even one that is due.
             if due > Instant::now() {
@@ -84,6 +85,10 @@ impl Link {
                     (step, _) => step,
                 },
             };
+            let is_first = std::mem::take(&mut is_first);
+            if step == Step::Forward {
+                self.shared.crossed(self.id, &frame, is_first);
+            }
             if step == Step::Cut {
                 return;
             }

@@ -1,0 +1,383 @@
+//! Plays the journal of a process: the same events have to get the same actions out of the machine.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::Path as File_;
+
+use serde::Deserialize;
+
+use crate::clock::Clock;
+use crate::debug::Value;
+use crate::form::{Form, Paths};
+use crate::machine::{
+    Action, Admission, Ask, Connection, End, Event, Kind, Ledger, Machine, Moment, Name, Op, Outcome, Path,
+    Session, Stage, Timer, Watch,
+};
+use crate::read::{Read, read};
+
+/// How late a timer may be, in microseconds in which the process ran. The machine of a test is busy.
+const LATEST: u64 = 500_000;
+
+/// A line of the journal: what the machine was given, or what it asked for.
+#[derive(Debug, Deserialize)]
+struct Line {
+    core: String,
+    at: Option<u64>,
+    event: Option<String>,
+    actions: Option<String>,
+}
+
+/// A request that the machine asked for.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) ask: Ask,
+    pub(crate) form: Form,
+    /// The moment of the event after which it was asked for.
+    pub(crate) at: u64,
+    /// The moment of the next event, before which it was sent.
+    by: Option<u64>,
+    epoch: u64,
+    pub(crate) outcome: Option<Outcome>,
+}
+
+/// A watch that the driver had.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    pub(crate) watch: Watch,
+    /// The index of the request that set it.
+    pub(crate) asked: usize,
+    pub(crate) until: Option<u64>,
+}
+
+/// A ZooKeeper session of a process.
+#[derive(Debug, Default)]
+pub(crate) struct Life {
+    pub(crate) session: u64,
+    pub(crate) asks: Vec<Asked>,
+    pub(crate) watches: Vec<Watched>,
+    /// When it was over, or its requests and watches were dropped.
+    pub(crate) ended: Option<u64>,
+}
+
+/// How much was played.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) events: u64,
+    pub(crate) actions: u64,
+    pub(crate) grants: u64,
+    pub(crate) losses: u64,
+    pub(crate) timers: u64,
+    /// The latest timer, in microseconds.
+    pub(crate) latest: u64,
+}
+
+impl Counts {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.events += other.events;
+        self.actions += other.actions;
+        self.grants += other.grants;
+        self.losses += other.losses;
+        self.timers += other.timers;
+        self.latest = self.latest.max(other.latest);
+    }
+}
+
+/// A session of the library: its machine, and what its driver has under way for it.
+struct Core {
+    machine: Machine<Ledger>,
+    paths: Paths,
+    /// Of the acquisition that begins next.
+    texts: Option<(Vec<String>, Option<String>)>,
+    flights: HashMap<Option<Op>, VecDeque<usize>>,
+    timers: BTreeMap<Timer, u64>,
+    /// Counts the connections.
+    epoch: u64,
+    is_given: bool,
+    life: Life,
+    /// There was a difference, so nothing that follows means anything.
+    is_broken: bool,
+}
+
+/// What the journal of a process shows.
+#[derive(Default)]
+pub(crate) struct Played {
+    cores: HashMap<String, Core>,
+    pub(crate) lives: Vec<Life>,
+    pub(crate) clock: Clock,
+    pub(crate) counts: Counts,
+    pub(crate) differences: Vec<String>,
+}
+
+/// A session before its first connection, as the driver makes it.
+fn unconnected() -> Machine<Ledger> {
+    let machine = Machine::new(0, 0, 0, Ledger::new(0, None, Moment(0)));
+    Machine { session: Session::Renewing, is_up: false, ..machine }
+}
+
+/// Plays a file. A last line without an end is ignored: its process was killed.
+pub(crate) fn play(file: &File_) -> io::Result<Played> {
+    let mut played = Played::default();
+    let mut lines = BufReader::new(File::open(file)?);
+    let mut text = String::new();
+    while lines.read_line(&mut text)? > 0 && text.ends_with('\n') {
+        played.line(&serde_json::from_str(&text)?);
+        text.clear();
+    }
+    let Played { cores, lives, .. } = &mut played;
+    lives.extend(std::mem::take(cores).into_values().map(|core| core.life));
+    Ok(played)
+}
+
+impl Played {
+    fn line(&mut self, line: &Line) {
+        let name = line.event.as_deref().map(|event| event.split(['(', ' ']).next().unwrap_or_default());
+        if let Some(at) = line.at {
+            self.clock.tick(at);
+        }
+        if name == Some("Begin") {
+            let before = self.cores.insert(line.core.clone(), Core::new());
+            self.lives.extend(before.map(|core| core.life));
+            return;
+        }
+        let Some(core) = self.cores.get_mut(&line.core).filter(|core| !core.is_broken) else { return };
+        let result = match (line.at, name, &line.event, &line.actions) {
+            (Some(at), Some(name), Some(event), None) => {
+                self.counts.events += 1;
+                core.event(at, name, event, &mut self.lives, &mut self.counts, &self.clock)
+            }
+            (None, None, None, Some(actions)) => core.actions(actions, &mut self.counts, self.clock.now()),
+            _ => Err(format!("{line:?} is neither an event nor actions")),
+        };
+        if let Err(why) = result {
+            core.is_broken = true;
+            self.differences.push(format!("at {}: {why}", self.clock.now()));
+        }
+        // One that is late is no reason to stop.
+        self.differences.extend(core.late(&self.clock, &mut self.counts));
+    }
+}
+
+impl Core {
+    fn new() -> Self {
+        Self {
+            machine: unconnected(),
+            paths: Paths::default(),
+            texts: None,
+            flights: HashMap::new(),
+            timers: BTreeMap::new(),
+            epoch: 0,
+            is_given: false,
+            life: Life::default(),
+            is_broken: false,
+        }
+    }
+
+    fn event(
+        &mut self,
+        at: u64,
+        name: &str,
+        text: &str,
+        lives: &mut Vec<Life>,
+        counts: &mut Counts,
+        clock: &Clock,
+    ) -> Result<(), String> {
+        if !self.machine.out.is_empty() {
+            return Err(format!("the driver has not done what the machine asked for: {:?}", self.machine.out));
+        }
+        for asked in self.life.asks.iter_mut().rev().take_while(|asked| asked.by.is_none()) {
+            asked.by = Some(at);
+        }
+        let now = Moment(at);
+        let value = Value::parse(text);
+        let unread = || format!("{text} cannot be read");
+        match name {
+            "Beat" => {
+                let slept = value.as_ref().and_then(|value| u64::read(value.item(0)?)).ok_or_else(unread)?;
+                self.machine.trust.slept(now, if slept > 1_000 { slept } else { 0 });
+                if self.machine.is_up {
+                    self.machine.trust.awake(now);
+                }
+            }
+            "Paths" => {
+                let texts = value.as_ref().and_then(|value| {
+                    let queues: Vec<(String, Kind)> = Read::read(value.item(0)?)?;
+                    let admission: Admission<String> = Read::read(value.item(1)?)?;
+                    Some((queues.into_iter().map(|(path, _)| path).collect(), admission.turn().cloned()))
+                });
+                self.texts = Some(texts.ok_or_else(unread)?);
+            }
+            "Unwatched" => {
+                let watch = value.as_ref().and_then(|value| Watch::read(value.item(0)?)).ok_or_else(unread)?;
+                let Watch::Own(op, path, name) = watch else { return Err(unread()) };
+                self.unwatch(&watch, at);
+                self.machine.own_unwatched(op, path, name);
+            }
+            "Abandoned" => {
+                let read = |value: &Value<'_>| {
+                    Some((
+                        Path::read(value.item(0)?)?,
+                        String::read(value.item(1)?)?,
+                        Vec::<Name>::read(value.item(2)?)?,
+                    ))
+                };
+                let (path, text, names) = value.as_ref().and_then(read).ok_or_else(unread)?;
+                self.paths.insert(path, text);
+                self.machine.delete_abandoned(path, names);
+            }
+            _ => {
+                let event = read::<Event>(text).ok_or_else(unread)?;
+                self.precede(at, &event, lives, counts, clock)?;
+                let claimed = if let Event::Claim(op) = event { Some(op) } else { None };
+                let is_held = |machine: &Machine<Ledger>, op| {
+                    machine.op(op).is_some_and(|one| one.stage == Stage::Held && one.is_claimed)
+                };
+                let was_held = claimed.is_some_and(|op| is_held(&self.machine, op));
+                self.machine.handle(now, event);
+                let is_granted = claimed.is_some_and(|op| is_held(&self.machine, op)) && !was_held;
+                counts.grants += u64::from(is_granted);
+            }
+        }
+        Ok(())
+    }
+
+    /// What the driver does, and has to have done, before it hands an event to the machine.
+    fn precede(
+        &mut self,
+        at: u64,
+        event: &Event,
+        lives: &mut Vec<Life>,
+        counts: &mut Counts,
+        clock: &Clock,
+    ) -> Result<(), String> {
+        match event {
+            Event::Acquire { spec, .. } => {
+                let (queues, turn) = self.texts.take().ok_or("an acquisition has no paths")?;
+                let numbers = spec.queues.iter().map(|(path, _)| *path);
+                numbers.zip(queues).for_each(|(path, text)| self.paths.insert(path, text));
+                if let (Some(path), Some(text)) = (spec.admission.turn(), turn) {
+                    self.paths.insert(*path, text);
+                }
+            }
+            Event::Answer { ask, sent, is_stale, outcome } => self.answered(ask, sent.0, *is_stale, outcome)?,
+            Event::Fired { watch, .. } => {
+                let watches = self.life.watches.iter_mut();
+                let set = watches.rev().find(|one| one.until.is_none() && one.watch == *watch);
+                set.ok_or_else(|| format!("{watch:?} has fired, and was not set"))?.until = Some(at);
+            }
+            Event::Connection(Connection::Down) => self.epoch += 1,
+            Event::Connection(Connection::Up) => {}
+            Event::Connection(Connection::Expired) => {
+                self.epoch += 1;
+                self.timers.clear();
+                self.drop_flights(at);
+                lives.push(std::mem::take(&mut self.life));
+            }
+            Event::Renewed { session, created, .. } => {
+                (self.life.session, self.is_given) = (*session, created.is_none());
+            }
+            Event::Timer(timer) => {
+                counts.timers += 1;
+                match (timer, self.timers.remove(timer)) {
+                    // The driver has one of its own.
+                    (Timer::SlowLook, _) => {}
+                    (_, Some(due)) if due <= at => counts.latest = counts.latest.max(clock.between(due, at)),
+                    (_, Some(due)) => return Err(format!("{timer:?} was due at {due}, and has come at {at}")),
+                    (_, None) => return Err(format!("{timer:?} was not set")),
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn answered(&mut self, ask: &Ask, sent: u64, is_stale: bool, outcome: &Outcome) -> Result<(), String> {
+        let flights = self.flights.entry(ask.op()).or_default();
+        let first = flights.pop_front().ok_or_else(|| format!("{ask:?} is answered, and was not asked for"))?;
+        let asked = &mut self.life.asks[first];
+        if asked.ask != *ask {
+            return Err(format!("{ask:?} is answered before {:?}", asked.ask));
+        }
+        if is_stale != (asked.epoch != self.epoch) {
+            return Err(format!("the answer to {ask:?} is handed over with is_stale: {is_stale}"));
+        }
+        if !(asked.at..=asked.by.unwrap_or(u64::MAX)).contains(&sent) {
+            return Err(format!(
+                "{ask:?} was sent at {sent}, but asked for between {} and {:?}",
+                asked.at, asked.by
+            ));
+        }
+        asked.outcome = Some(outcome.clone());
+        let watch = match (ask, outcome) {
+            (Ask::Watch { op, path, name }, Outcome::Stat { .. }) => Watch::Predecessor(*op, *path, *name),
+            (Ask::WatchOwn { op, path, name }, Outcome::Stat { .. }) => Watch::Own(*op, *path, *name),
+            (Ask::List { path, watches: true, .. }, Outcome::Names { .. }) => Watch::Path(*path),
+            _ => return Ok(()),
+        };
+        self.life.watches.push(Watched { watch, asked: first, until: None });
+        Ok(())
+    }
+
+    /// Compares what the machine asks for with what the driver has taken.
+    fn actions(&mut self, text: &str, counts: &mut Counts, at: u64) -> Result<(), String> {
+        let actions: Vec<Action> = self.machine.actions().collect();
+        let wanted = format!("{actions:?}");
+        if wanted != text {
+            return Err(format!("the machine asks for {wanted}, and its driver has taken {text}"));
+        }
+        for action in actions {
+            counts.actions += 1;
+            match action {
+                Action::Send(ask) => {
+                    self.flights.entry(ask.op()).or_default().push_back(self.life.asks.len());
+                    let form = Form::of(&ask, &self.paths);
+                    self.life.asks.push(Asked { ask, form, at, by: None, epoch: self.epoch, outcome: None });
+                }
+                Action::Unwatch(watch) => self.unwatch(&watch, at),
+                Action::Timer(Timer::CloseBy, _) if self.is_given => {}
+                Action::Timer(timer, due) => {
+                    let before = self.timers.entry(timer).or_insert(due.0);
+                    let is_late = matches!(timer, Timer::Late(_));
+                    *before = if is_late { due.0.max(*before) } else { due.0.min(*before) };
+                }
+                Action::Wake(op) => {
+                    let stage = self.machine.op(op).map(|one| one.stage);
+                    counts.losses += u64::from(matches!(stage, Some(Stage::Over(End::Lost(_)))));
+                }
+                Action::Placed(_) | Action::End { .. } => {}
+                Action::Replace => self.drop_flights(at),
+            }
+        }
+        Ok(())
+    }
+
+    fn unwatch(&mut self, watch: &Watch, at: u64) {
+        let set = self.life.watches.iter_mut().filter(|one| one.until.is_none() && one.watch == *watch);
+        set.for_each(|one| one.until = Some(at));
+    }
+
+    /// The requests and watches of a session go with it.
+    fn drop_flights(&mut self, at: u64) {
+        self.flights.clear();
+        self.life.ended.get_or_insert(at);
+        self.life.watches.iter_mut().for_each(|one| _ = one.until.get_or_insert(at));
+    }
+
+    /// The timers that were not handed to the machine in time. While there is no session, none is.
+    fn late(&mut self, clock: &Clock, counts: &mut Counts) -> Vec<String> {
+        let now = clock.now();
+        if self.is_broken || matches!(self.machine.session, Session::Over | Session::Renewing) {
+            return Vec::new();
+        }
+        let is_late = |timer: &Timer, due: u64| {
+            due + LATEST < now && *timer != Timer::SlowLook && clock.between(due, now) > LATEST
+        };
+        let late: Vec<_> = self.timers.extract_if(.., |timer, due| is_late(timer, *due)).collect();
+        let why = |(timer, due): (Timer, u64)| {
+            let by = clock.between(due, now);
+            counts.latest = counts.latest.max(by);
+            format!("at {now}: {timer:?} was due at {due}, and has not come for {by} µs of run time")
+        };
+        late.into_iter().map(why).collect()
+    }
+}

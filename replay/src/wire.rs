@@ -1,0 +1,251 @@
+//! Compares what the machine of a session asked for, and was handed, with what crossed the proxies.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io;
+use std::path::Path;
+
+use testbed::history::read_journal;
+use testbed::proxy::{Crossed, Crossing};
+
+use crate::clock::Clock;
+use crate::form::{Form, Sent};
+use crate::machine::{Ask, Outcome, Watch};
+use crate::play::{Asked, Life};
+
+/// How late an answer or an event may be read, in microseconds in which the process ran.
+const LATEST: u64 = 1_000_000;
+
+const OK: i32 = 0;
+const NO_NODE: i32 = -101;
+const NODE_DELETED: i32 = 2;
+
+/// An answer that was forwarded to the client.
+#[derive(Debug)]
+struct Answer {
+    at: u64,
+    err: i32,
+    /// Of the parts of a multi that was refused.
+    errors: Vec<i32>,
+}
+
+impl Answer {
+    fn is_done(&self) -> bool {
+        self.err == OK && self.errors.is_empty()
+    }
+
+    fn has(&self, err: i32) -> bool {
+        self.err == err || self.errors.contains(&err)
+    }
+}
+
+#[derive(Debug)]
+struct Request {
+    at: u64,
+    xid: i32,
+    sent: Sent,
+    answer: Option<Answer>,
+}
+
+/// A connection of a session.
+#[derive(Debug, Default)]
+pub(crate) struct Connection {
+    session: u64,
+    began: u64,
+    requests: Vec<Request>,
+    /// When a watch fired, what happened, and where.
+    events: Vec<(u64, i32, String)>,
+}
+
+impl Connection {
+    pub(crate) fn began(&self) -> u64 {
+        self.began
+    }
+}
+
+/// The connections that crossed a proxy. Times are in microseconds.
+pub(crate) fn connections(file: &Path) -> io::Result<Vec<Connection>> {
+    let mut connections = BTreeMap::<usize, Connection>::new();
+    for Crossing { at, connection, what, .. } in read_journal(file)? {
+        let at = at / 1_000;
+        let one = connections.entry(connection).or_default();
+        match what {
+            Crossed::Connected { session } => (one.session, one.began) = (session.cast_unsigned(), at),
+            Crossed::Request { xid, op, path, watch, parts } => {
+                one.requests.push(Request { at, xid, sent: Sent { op, path, watch, parts }, answer: None });
+            }
+            Crossed::Answer { xid, err, errors, .. } => {
+                if let Some(request) = one.requests.iter_mut().rev().find(|request| request.xid == xid) {
+                    request.answer = Some(Answer { at, err, errors });
+                }
+            }
+            Crossed::Event { event, path } => one.events.push((at, event, path.to_string())),
+            _ => {}
+        }
+    }
+    Ok(connections.into_values().filter(|one| one.session != 0).collect())
+}
+
+/// How much was compared.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) requests: u64,
+    pub(crate) answers: u64,
+    pub(crate) events: u64,
+    /// Requests that are no first request of the machine's: stats, listings of others, further parts of a create.
+    pub(crate) others: u64,
+}
+
+/// A request of the machine's, and where it is on the wire.
+type Found<'a> = HashMap<usize, (usize, usize, &'a Request)>;
+
+/// The differences between a session and its connections, which are in order.
+pub(crate) fn compare(life: &Life, all: &[Connection], clock: &Clock, counts: &mut Counts) -> Vec<String> {
+    let own: Vec<&Connection> = all.iter().filter(|one| one.session == life.session).collect();
+    let mut differences = Vec::new();
+    let found = find(life, &own, counts, &mut differences);
+    let end = life.ended.unwrap_or_else(|| clock.now());
+    // The last answer on each connection that the session has certainly read.
+    let mut read = vec![0; own.len()];
+    for (at, (connection, _, request)) in &found {
+        let is_read = life.asks[*at].outcome.as_ref().is_some_and(is_known);
+        if let (true, Some(answer)) = (is_read, &request.answer) {
+            read[*connection] = answer.at.max(read[*connection]);
+        }
+    }
+    for (at, asked) in life.asks.iter().enumerate() {
+        let on_wire = found.get(&at).map(|(connection, _, request)| (read[*connection], *request));
+        differences.extend(answered(asked, on_wire, end, clock, counts));
+    }
+    for watched in &life.watches {
+        let Some((first, _, Request { answer: Some(answer), .. })) = found.get(&watched.asked) else { continue };
+        let Some(path) = path_of(&life.asks[watched.asked], found[&watched.asked].2) else { continue };
+        let is_its = |(at, event, of): &&(u64, i32, String)| {
+            *at >= answer.at && of == path && (*event == NODE_DELETED || is_of_change(&watched.watch, *event))
+        };
+        let fired = own[*first..]
+            .iter()
+            .zip(&read[*first..])
+            .find_map(|(one, read)| one.events.iter().find(is_its).map(|(at, ..)| (*at, *read)));
+        let Some((fired, read)) = fired.filter(|(fired, read)| fired < read) else { continue };
+        counts.events += 1;
+        let until = watched.until.unwrap_or(end);
+        // The event may have been read before the proxy has noted it.
+        let by = clock.between(fired, until);
+        if by > LATEST {
+            differences.push(format!(
+                "at {fired}: {:?} has fired, and was not handed to the machine for {by} µs of run time (read to {read})",
+                watched.watch
+            ));
+        }
+    }
+    differences
+}
+
+/// Finds the requests of the machine on the wire, in their order.
+fn find<'a>(
+    life: &Life,
+    own: &[&'a Connection],
+    counts: &mut Counts,
+    differences: &mut Vec<String>,
+) -> Found<'a> {
+    let (mut found, mut next, mut created) = (Found::new(), 0, HashSet::new());
+    for (connection, one) in own.iter().enumerate() {
+        for (at, request) in one.requests.iter().enumerate() {
+            let asks = &life.asks[next..];
+            let before = asks.partition_point(|asked| asked.at <= request.at);
+            let fits = |asked: &Asked| {
+                let is_known = asked.outcome.as_ref().is_some_and(is_known);
+                asked.form.fits(&request.sent) && (request.answer.is_some() || !is_known)
+            };
+            let may_skip = asks[..before].iter().position(|asked| !may_be_missing(asked)).unwrap_or(before);
+            // One that was lost may have had the same form.
+            let certain = asks[..before].get(may_skip).filter(|asked| request.answer.is_some() && fits(asked));
+            let first = certain.map(|_| may_skip).or_else(|| asks[..before].iter().position(fits));
+            match first {
+                Some(skipped) => {
+                    if skipped > may_skip {
+                        differences.push(format!(
+                            "at {}: {:?} is on the wire before {:?}",
+                            request.at, request.sent, asks[may_skip].ask
+                        ));
+                    }
+                    created.extend(request.sent.creates());
+                    found.insert(next + skipped, (connection, at, request));
+                    next += skipped + 1;
+                    counts.requests += 1;
+                }
+                None => {
+                    counts.others += 1;
+                    let unasked = request.sent.creates().filter(|prefix| !created.contains(prefix));
+                    if let Some(prefix) = unasked {
+                        differences.push(format!(
+                            "at {}: {prefix} is created, and was not asked for",
+                            request.at
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    for (at, asked) in life.asks.iter().enumerate() {
+        if !found.contains_key(&at) && !may_be_missing(asked) {
+            differences.push(format!("at {}: {:?} is answered, and is not on the wire", asked.at, asked.ask));
+        }
+    }
+    found
+}
+
+fn is_known(outcome: &Outcome) -> bool {
+    !matches!(outcome, Outcome::Unknown | Outcome::Cut)
+}
+
+/// Whether a request need not be on the wire: it was lost with its connection, or the driver answers it by itself.
+fn may_be_missing(asked: &Asked) -> bool {
+    match (&asked.ask, &asked.outcome) {
+        (_, None | Some(Outcome::Unknown | Outcome::Cut)) => true,
+        (Ask::Watch { .. }, Some(outcome)) => {
+            matches!(outcome, Outcome::NoNode | Outcome::Full | Outcome::Refused)
+        }
+        _ => false,
+    }
+}
+
+/// The difference between the outcome of a request and its answer on the wire, and until when that connection was read.
+fn answered(
+    asked: &Asked,
+    on_wire: Option<(u64, &Request)>,
+    end: u64,
+    clock: &Clock,
+    counts: &mut Counts,
+) -> Option<String> {
+    let (read, Request { answer: Some(answer), .. }) = on_wire? else { return None };
+    counts.answers += 1;
+    let is_one_request =
+        !matches!(asked.ask, Ask::Create { .. } | Ask::List { .. } | Ask::Replace { .. } | Ask::Identify { .. });
+    let was_read = answer.at < read;
+    let is_right = match &asked.outcome {
+        None => !was_read || clock.between(answer.at, end) < LATEST,
+        Some(Outcome::Unknown | Outcome::Cut) => !(was_read && is_one_request && answer.is_done()),
+        Some(_) if !is_one_request => true,
+        Some(Outcome::Done | Outcome::Stat { .. } | Outcome::Exists) => answer.is_done(),
+        Some(Outcome::NoNode) => answer.has(NO_NODE) || matches!(asked.ask, Ask::Watch { .. }),
+        Some(Outcome::Refused) if matches!(asked.ask, Ask::WatchOwn { .. }) => true,
+        Some(_) => !answer.is_done(),
+    };
+    (!is_right).then(|| {
+        format!("at {}: {:?} has the outcome {:?}, and on the wire {answer:?}", answer.at, asked.ask, asked.outcome)
+    })
+}
+
+/// The path that a request watches.
+fn path_of<'a>(asked: &Asked, request: &'a Request) -> Option<&'a str> {
+    let watches = matches!(asked.form, Form::Children(_, true) | Form::Predecessor { .. } | Form::Data(_));
+    (watches && request.sent.watch).then_some(&*request.sent.path)
+}
+
+/// Whether an event other than a deletion is one of a watch.
+fn is_of_change(watch: &Watch, event: i32) -> bool {
+    const DATA_CHANGED: i32 = 3;
+    const CHILDREN_CHANGED: i32 = 4;
+    event == if matches!(watch, Watch::Own(..)) { DATA_CHANGED } else { CHILDREN_CHANGED }
+}

@@ -1,0 +1,73 @@
+//! What crosses a proxy, as lines of a file.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::frames::{Frame, FromServer, Kind, Op};
+use crate::history::{Journal, now};
+
+/// A frame that has reached a proxy or a client, or the end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Crossing {
+    /// The time in nanoseconds of the monotonic clock.
+    pub at: u64,
+    /// The connection, numbered from 1 since the start of the proxy.
+    pub connection: usize,
+    /// The frame, or the end.
+    pub what: Crossed,
+}
+
+/// A frame, without pings and authentication, or the end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "the fields have the names of the protocol")]
+pub enum Crossed {
+    /// The server's answer to the first frame was forwarded; 0 is no session.
+    Connected { session: i64 },
+    /// A request has arrived, and is going to be forwarded unless a fault prevents that.
+    Request { xid: i32, op: Op, path: String, watch: bool, parts: Vec<(Op, String)> },
+    /// An answer was forwarded. `errors`: of the parts of a multi that was refused.
+    Answer { xid: i32, zxid: i64, err: i32, errors: Vec<i32> },
+    /// The event of a watch was forwarded; 2 is a deletion.
+    Event { event: i32, path: Arc<str> },
+    /// The connection is over.
+    Closed,
+}
+
+impl Crossed {
+    /// A frame that was forwarded to a client; `None` for pings and authentication.
+    pub(super) fn to_client(frame: &Frame, is_first: bool) -> Option<Self> {
+        if is_first {
+            return frame.connect_response().map(|response| Self::Connected { session: response.session });
+        }
+        match frame.sent_by_server()? {
+            FromServer::Answer { xid, zxid, err } => {
+                Some(Self::Answer { xid, zxid, err, errors: frame.errors_of_parts() })
+            }
+            FromServer::Aside(Kind::Notification { event, path }) => {
+                Some(Self::Event { event, path: path.into() })
+            }
+            FromServer::Aside(_) => None,
+        }
+    }
+}
+
+/// Where a proxy writes what crosses it.
+#[derive(Debug, Default)]
+pub(super) struct Record(Option<Journal>);
+
+impl Record {
+    pub(super) fn begin(&mut self, journal: Journal) {
+        self.0 = Some(journal);
+    }
+
+    pub(super) fn write(&self, connection: usize, what: impl FnOnce() -> Option<Crossed>) {
+        if let Some(journal) = &self.0
+            && let Some(what) = what()
+        {
+            journal.write(&Crossing { at: now(), connection, what }).expect("the record can be written");
+        }
+    }
+}
