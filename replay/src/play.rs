@@ -12,7 +12,7 @@ use crate::debug::Value;
 use crate::form::{Form, Paths};
 use crate::machine::{
     Action, Admission, Ask, Connection, End, Event, Kind, Ledger, Machine, Moment, Name, Op, Outcome, Path,
-    Session, Stage, Timer, Watch,
+    Session, Stage, Timer, Trust, Watch,
 };
 use crate::read::{Read, read};
 
@@ -91,6 +91,8 @@ struct Core {
     texts: Option<(Vec<String>, Option<String>)>,
     flights: HashMap<Option<Op>, VecDeque<usize>>,
     timers: BTreeMap<Timer, u64>,
+    /// Those of a session that has just expired. The driver takes one that is due before it looks at the connection.
+    expired: BTreeMap<Timer, u64>,
     /// Counts the connections.
     epoch: u64,
     is_given: bool,
@@ -166,6 +168,7 @@ impl Core {
             texts: None,
             flights: HashMap::new(),
             timers: BTreeMap::new(),
+            expired: BTreeMap::new(),
             epoch: 0,
             is_given: false,
             life: Life::default(),
@@ -269,7 +272,7 @@ impl Core {
             Event::Connection(Connection::Up) => {}
             Event::Connection(Connection::Expired) => {
                 self.epoch += 1;
-                self.timers.clear();
+                self.expired = std::mem::take(&mut self.timers);
                 self.drop_flights(at);
                 lives.push(std::mem::take(&mut self.life));
             }
@@ -278,15 +281,21 @@ impl Core {
             }
             Event::Timer(timer) => {
                 counts.timers += 1;
-                match (timer, self.timers.remove(timer)) {
+                let due = self.timers.remove(timer).or_else(|| self.expired.remove(timer));
+                match (timer, due) {
                     // The driver has one of its own.
                     (Timer::SlowLook, _) => {}
+                    // A look at a hold does not wait for the timer.
+                    (Timer::TrustEnds, None) if self.machine.trust.until().0 <= at => {}
                     (_, Some(due)) if due <= at => counts.latest = counts.latest.max(clock.between(due, at)),
                     (_, Some(due)) => return Err(format!("{timer:?} was due at {due}, and has come at {at}")),
                     (_, None) => return Err(format!("{timer:?} was not set")),
                 }
             }
             _ => {}
+        }
+        if !matches!(event, Event::Connection(_)) {
+            self.expired.clear();
         }
         Ok(())
     }
