@@ -137,6 +137,9 @@ async fn run_to_the_end(settings: &Settings, out: &Path, folder: &Path) -> Resul
     }
     let left = leftover::of_all(&hosts).await?;
     drop(clients);
+    if let Some(record) = &settings.journal {
+        keep_logs(&ensemble, record)?;
+    }
     let course = Course {
         seed: *seed,
         session: SESSION,
@@ -154,6 +157,21 @@ async fn run_to_the_end(settings: &Settings, out: &Path, folder: &Path) -> Resul
     let kept = judgement::of_run(&course, folder, out)?;
     fs::remove_dir_all(folder)?;
     Ok(kept)
+}
+
+/// Copies the transaction logs of the servers, without the zeros behind the last transaction.
+fn keep_logs(ensemble: &Ensemble, folder: &Path) -> std::io::Result<()> {
+    for i in 0..ensemble.len() {
+        for entry in ensemble.server(i).data().read_dir()? {
+            let (from, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
+            if let Some(log) = name.to_str().filter(|name| name.starts_with("log.")) {
+                let bytes = fs::read(&from)?;
+                let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+                fs::write(folder.join(format!("server-{i}.{log}")), &bytes[..end])?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Returns the command of a client process which writes its journal into this directory, and that of its machine into `record`.

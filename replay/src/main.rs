@@ -3,6 +3,7 @@
 mod clock;
 mod debug;
 mod form;
+mod log;
 #[path = "../../src"]
 mod library {
     #[expect(dead_code, unreachable_pub, unused_imports, reason = "the library uses more of it")]
@@ -10,6 +11,7 @@ mod library {
 }
 mod play;
 mod read;
+mod servers;
 mod wire;
 
 use std::collections::BTreeSet;
@@ -18,11 +20,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::library::machine;
+use crate::servers::Servers;
 
 const USAGE: &str = "usage: replay FOLDER    plays the journals that `chaos --journal FOLDER` has written";
 
 const MACHINE: &str = ".machine.jsonl";
 const WIRE: &str = ".wire.jsonl";
+const LOG: &str = "server-";
 
 /// How many differences of a process are shown.
 const SHOWN: usize = 5;
@@ -52,10 +56,13 @@ fn replay(folder: &Path) -> io::Result<bool> {
     let (mut processes, mut sessions, mut differences) = (0, 0, 0);
     let clients: BTreeSet<&str> =
         files.iter().filter(|file| file.ends_with(MACHINE)).filter_map(|file| file.split('.').next()).collect();
+    let mut all = Vec::new();
     for client in clients {
         let mut connections = Vec::new();
-        for file in files.iter().filter(|file| file.ends_with(WIRE) && file.starts_with(&format!("{client}-"))) {
-            connections.extend(wire::connections(&folder.join(file))?);
+        for (server, file) in
+            files.iter().filter(|file| file.ends_with(WIRE) && file.starts_with(&format!("{client}-"))).enumerate()
+        {
+            connections.extend(wire::connections(&folder.join(file), server)?);
         }
         connections.sort_by_key(wire::Connection::began);
         let is_its = |file: &&String| file.ends_with(MACHINE) && file.starts_with(&format!("{client}."));
@@ -74,7 +81,15 @@ fn replay(folder: &Path) -> io::Result<bool> {
                 println!("{file}: {} more differences", found.len() - SHOWN);
             }
         }
+        all.extend(connections);
     }
+    let logs: Vec<PathBuf> =
+        files.iter().filter(|file| file.starts_with(LOG)).map(|file| folder.join(file)).collect();
+    let log = log::transactions(logs.iter().map(PathBuf::as_path))?;
+    let mut servers = Servers::new(&all);
+    servers.play(&log);
+    servers.differences.iter().take(SHOWN).for_each(|difference| println!("{difference}"));
+    differences += servers.differences.len();
     let play::Counts { events, actions, grants, losses, timers, latest } = played;
     println!(
         "{processes} processes, {sessions} sessions: {events} events and {actions} actions, with {grants} grants, {losses} \
@@ -83,6 +98,11 @@ fn replay(folder: &Path) -> io::Result<bool> {
     );
     let wire::Counts { requests, answers, events, others } = wired;
     println!("on the wire {requests} requests, {answers} answers and {events} events of watches; {others} requests of others");
+    let servers::Counts { transactions, writes, reads, events, closed } = servers.counts;
+    println!(
+        "simulated servers: {transactions} transactions, with the answers to {writes} writes and {reads} reads, and {events} \
+         events; {closed} answers over connections that have moved"
+    );
     println!("{differences} differences");
     Ok(differences == 0 && processes > 0)
 }

@@ -21,9 +21,10 @@ const NODE_DELETED: i32 = 2;
 
 /// An answer that was forwarded to the client.
 #[derive(Debug)]
-struct Answer {
+pub(crate) struct Answer {
     at: u64,
-    err: i32,
+    pub(crate) zxid: i64,
+    pub(crate) err: i32,
     /// Of the parts of a multi that was refused.
     errors: Vec<i32>,
 }
@@ -39,19 +40,32 @@ impl Answer {
 }
 
 #[derive(Debug)]
-struct Request {
+pub(crate) struct Request {
     at: u64,
-    xid: i32,
-    sent: Sent,
-    answer: Option<Answer>,
+    pub(crate) xid: i32,
+    pub(crate) sent: Sent,
+    /// The frame.
+    pub(crate) body: Vec<u8>,
+    pub(crate) answer: Option<Answer>,
+}
+
+/// A frame that was forwarded to the client.
+#[derive(Debug)]
+pub(crate) enum Seen {
+    /// The number of its request, and the frame.
+    Answer(i32, Vec<u8>),
+    /// What happened, and where.
+    Event(i32, String),
 }
 
 /// A connection of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Connection {
-    session: u64,
+    pub(crate) session: u64,
+    pub(crate) server: usize,
     began: u64,
-    requests: Vec<Request>,
+    pub(crate) requests: Vec<Request>,
+    pub(crate) seen: Vec<Seen>,
     /// When a watch fired, what happened, and where.
     events: Vec<(u64, i32, String)>,
 }
@@ -62,27 +76,39 @@ impl Connection {
     }
 }
 
-/// The connections that crossed a proxy. Times are in microseconds.
-pub(crate) fn connections(file: &Path) -> io::Result<Vec<Connection>> {
+/// The connections that crossed the proxy before a server. Times are in microseconds.
+pub(crate) fn connections(file: &Path, server: usize) -> io::Result<Vec<Connection>> {
     let mut connections = BTreeMap::<usize, Connection>::new();
     for Crossing { at, connection, what, .. } in read_journal(file)? {
         let at = at / 1_000;
-        let one = connections.entry(connection).or_default();
+        let one = connections.entry(connection).or_insert_with(|| Connection { server, ..Connection::default() });
         match what {
             Crossed::Connected { session } => (one.session, one.began) = (session.cast_unsigned(), at),
-            Crossed::Request { xid, op, path, watch, parts } => {
-                one.requests.push(Request { at, xid, sent: Sent { op, path, watch, parts }, answer: None });
+            Crossed::Request { xid, op, path, watch, parts, body } => {
+                let sent = Sent { op, path, watch, parts };
+                one.requests.push(Request { at, xid, sent, body: bytes(&body)?, answer: None });
             }
-            Crossed::Answer { xid, err, errors, .. } => {
+            Crossed::Answer { xid, zxid, err, errors, body } => {
+                one.seen.push(Seen::Answer(xid, bytes(&body)?));
                 if let Some(request) = one.requests.iter_mut().rev().find(|request| request.xid == xid) {
-                    request.answer = Some(Answer { at, err, errors });
+                    request.answer = Some(Answer { at, zxid, err, errors });
                 }
             }
-            Crossed::Event { event, path } => one.events.push((at, event, path.to_string())),
+            Crossed::Event { event, path } if event > 0 => {
+                one.seen.push(Seen::Event(event, path.to_string()));
+                one.events.push((at, event, path.to_string()));
+            }
             _ => {}
         }
     }
     Ok(connections.into_values().filter(|one| one.session != 0).collect())
+}
+
+/// Bytes that are written in hexadecimal.
+fn bytes(hex: &str) -> io::Result<Vec<u8>> {
+    let byte = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok();
+    let bytes = hex.as_bytes().chunks(2).map(byte).collect::<Option<_>>();
+    bytes.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{hex} is not hexadecimal")))
 }
 
 /// How much was compared.

@@ -176,6 +176,20 @@ pub(crate) fn connect(bytes: &[u8]) -> Result<Connect, Malformed> {
     Ok(Connect { last_zxid, timeout, session: reader.long()?, password: reader.buffer()? })
 }
 
+impl Request {
+    /// Reads the frame of a client, without its length: the number of the request, and the request. `None` if it has no number.
+    pub fn read(frame: &[u8]) -> Option<(i32, Self)> {
+        request(frame).ok()
+    }
+}
+
+impl Message {
+    /// The frame that a server sends for it, with its length; `None` if it sends none.
+    pub fn to_frame(&self) -> Option<Vec<u8>> {
+        frame(self)
+    }
+}
+
 struct Writer(Vec<u8>);
 
 impl Writer {

@@ -118,6 +118,19 @@ impl Frame {
         Fields::new(self.body())
     }
 
+    /// The header of an answer: the number of its request, the transaction, and the error.
+    pub(crate) fn answer(&self) -> Option<(i32, i64, i32)> {
+        let mut fields = self.fields();
+        Some((fields.int()?, fields.long()?, fields.int()?))
+    }
+
+    /// Reads a frame of a client as a request, of any kind.
+    pub(crate) fn request(&self) -> Option<RequestFrame> {
+        let mut fields = self.fields();
+        let (xid, op) = (fields.int()?, Op::from_code(fields.int()?));
+        Some(RequestFrame::read(xid, op, &mut fields))
+    }
+
     /// Reads a frame of a client; `None` if it is too short to be one.
     pub(crate) fn sent_by_client(&self) -> Option<FromClient> {
         let mut fields = self.fields();

@@ -79,6 +79,11 @@ impl Server {
         self.port
     }
 
+    /// The folder of its transaction log and its snapshots.
+    pub fn data(&self) -> PathBuf {
+        self.folder.path().join("data/version-2")
+    }
+
     /// The id of the process, while it runs.
     pub fn process_id(&self) -> Option<u32> {
         self.java.as_ref().map(Java::process_id)
@@ -112,7 +117,7 @@ impl Server {
     pub async fn restart_empty(&mut self) -> Result<(), ServerError> {
         self.kill();
         // The file next to it, the number of a member of an ensemble, must stay.
-        fs::remove_dir_all(self.folder.path().join("data/version-2"))
+        fs::remove_dir_all(self.data())
             .map_err(|error| ServerError::new(format!("cannot delete the server's data: {error}")))?;
         self.restart().await
     }

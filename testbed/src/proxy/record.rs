@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::frames::{Frame, FromServer, Kind, Op};
+use crate::frames::{Frame, FromServer, Kind, Op, RequestFrame};
 use crate::history::{Journal, now};
 
 /// A frame that has reached a proxy or a client, or the end of a connection.
@@ -26,10 +26,11 @@ pub struct Crossing {
 pub enum Crossed {
     /// The server's answer to the first frame was forwarded; 0 is no session.
     Connected { session: i64 },
-    /// A request has arrived, and is going to be forwarded unless a fault prevents that.
-    Request { xid: i32, op: Op, path: String, watch: bool, parts: Vec<(Op, String)> },
+    /// A request has arrived, and is going to be forwarded unless a fault prevents that. `body`: the frame without its length, in
+    /// hexadecimal.
+    Request { xid: i32, op: Op, path: String, watch: bool, parts: Vec<(Op, String)>, body: String },
     /// An answer was forwarded. `errors`: of the parts of a multi that was refused.
-    Answer { xid: i32, zxid: i64, err: i32, errors: Vec<i32> },
+    Answer { xid: i32, zxid: i64, err: i32, errors: Vec<i32>, body: String },
     /// The event of a watch was forwarded; 2 is a deletion.
     Event { event: i32, path: Arc<str> },
     /// The connection is over.
@@ -43,15 +44,27 @@ impl Crossed {
             return frame.connect_response().map(|response| Self::Connected { session: response.session });
         }
         match frame.sent_by_server()? {
-            FromServer::Answer { xid, zxid, err } => {
-                Some(Self::Answer { xid, zxid, err, errors: frame.errors_of_parts() })
-            }
             FromServer::Aside(Kind::Notification { event, path }) => {
                 Some(Self::Event { event, path: path.into() })
+            }
+            FromServer::Answer { .. } | FromServer::Aside(Kind::SetWatches) => {
+                let (xid, zxid, err) = frame.answer()?;
+                Some(Self::Answer { xid, zxid, err, errors: frame.errors_of_parts(), body: hex(frame) })
             }
             FromServer::Aside(_) => None,
         }
     }
+
+    /// A frame that has come from a client; `None` for pings and authentication.
+    pub(super) fn to_server(frame: &Frame) -> Option<Self> {
+        let RequestFrame { xid, op, path, watch, parts } = frame.request()?;
+        let is_recorded = !matches!(op, Op::Ping | Op::Auth | Op::Sasl);
+        is_recorded.then(|| Self::Request { xid, op, path, watch, parts, body: hex(frame) })
+    }
+}
+
+fn hex(frame: &Frame) -> String {
+    frame.body().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Where a proxy writes what crosses it.

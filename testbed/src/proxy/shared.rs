@@ -79,15 +79,6 @@ impl Shared {
     pub(super) fn request_arrived(&self, link: usize, frame: RequestFrame) -> (Ticket, Step) {
         let mut guard = self.state();
         let state = &mut *guard;
-        let RequestFrame { xid, op, path, watch, parts } = &frame;
-        let crossed = || Crossed::Request {
-            xid: *xid,
-            op: *op,
-            path: path.clone(),
-            watch: *watch,
-            parts: parts.clone(),
-        };
-        state.record.write(link, || Some(crossed()));
         let (ticket, request) = state.history.request(link, frame, &state.leave_out);
         let step = if state.fate(link) != Fate::Flows {
             Step::Swallow
@@ -193,6 +184,11 @@ impl Shared {
             sessions.retain(|(id, _)| *id != response.session);
             sessions.push((response.session, response.password));
         }
+    }
+
+    /// A frame has come from the client, and is not its first.
+    pub(super) fn came(&self, link: usize, frame: &Frame) {
+        self.state().record.write(link, || Crossed::to_server(frame));
     }
 
     /// A frame is forwarded to the client.

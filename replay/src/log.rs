@@ -1,0 +1,171 @@
+//! The transaction logs of the servers: the order in which they have done what was asked for.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use zookeeper_simulation::{Acl, Identity, Write};
+
+/// A transaction, and who has asked for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Transaction {
+    pub(crate) session: i64,
+    /// The number of its request.
+    pub(crate) xid: i32,
+    pub(crate) zxid: i64,
+    /// In milliseconds.
+    pub(crate) time: u64,
+    pub(crate) what: What,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum What {
+    /// With its timeout, in milliseconds.
+    CreateSession(u64),
+    CloseSession,
+    /// It was refused.
+    Error,
+    Writes(Vec<Write>),
+}
+
+/// The rest of a file, in the format of records: big-endian numbers, and buffers that begin with their length.
+struct Rest<'a>(&'a [u8]);
+
+impl<'a> Rest<'a> {
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn int(&mut self) -> Option<i32> {
+        Some(i32::from_be_bytes(self.take(4)?.try_into().ok()?))
+    }
+
+    fn long(&mut self) -> Option<i64> {
+        Some(i64::from_be_bytes(self.take(8)?.try_into().ok()?))
+    }
+
+    fn buffer(&mut self) -> Option<&'a [u8]> {
+        let length = self.int()?;
+        self.take(usize::try_from(length.max(0)).ok()?)
+    }
+
+    fn string(&mut self) -> Option<String> {
+        String::from_utf8(self.buffer()?.to_vec()).ok()
+    }
+
+    fn acls(&mut self) -> Option<Vec<Acl>> {
+        let count = self.int()?.max(0);
+        (0..count).map(|_| Some(Acl::new(self.int()?, Identity::new(self.string()?, self.string()?)))).collect()
+    }
+
+    fn transaction(&mut self) -> Option<Transaction> {
+        let (session, xid, zxid, time) = (self.long()?, self.int()?, self.long()?, self.long()?);
+        let code = self.int()?;
+        let what = match code {
+            -10 => What::CreateSession(u64::try_from(self.int()?).ok()?),
+            -11 => What::CloseSession,
+            _ => self.writes(code)?.map_or(What::Error, What::Writes),
+        };
+        Some(Transaction { session, xid, zxid, time: u64::try_from(time).ok()?, what })
+    }
+
+    /// The writes of a transaction with this code. The inner `None`: it was refused.
+    fn writes(&mut self, code: i32) -> Option<Option<Vec<Write>>> {
+        const ANY: i32 = -1;
+        const CONTAINER: i32 = 4;
+        let write = match code {
+            -1 => return Some(None),
+            14 => {
+                let count = self.int()?;
+                let mut writes = Vec::new();
+                for _ in 0..count {
+                    let (code, bytes) = (self.int()?, self.buffer()?);
+                    match Rest(bytes).writes(code)? {
+                        Some(more) => writes.extend(more),
+                        None => return Some(None),
+                    }
+                }
+                return Some(Some(writes));
+            }
+            1 | 15 | 19 => {
+                let (path, data, acl) = (self.string()?, self.buffer()?.to_vec(), self.acls()?);
+                let flags = if code == 19 { CONTAINER } else { i32::from(*self.take(1)?.first()?) };
+                Write::Create { path, data, acl, flags, with_stat: false }
+            }
+            2 | 20 => Write::Delete { path: self.string()?, version: ANY },
+            5 => Write::SetData { path: self.string()?, data: self.buffer()?.to_vec(), version: ANY },
+            7 => Write::SetAcl { path: self.string()?, acl: self.acls()?, version: ANY },
+            13 => Write::Check { path: self.string()?, version: ANY },
+            _ => return None,
+        };
+        Some(Some(vec![write]))
+    }
+}
+
+/// Reads a file. `None` if it has another format.
+fn read(bytes: &[u8]) -> Option<BTreeMap<i64, Transaction>> {
+    let mut rest = Rest(bytes);
+    if rest.take(4)? != b"ZKLG" {
+        return None;
+    }
+    let (_version, _database) = (rest.int()?, rest.long()?);
+    let mut all = BTreeMap::new();
+    while !rest.0.is_empty() {
+        let _checksum = rest.long()?;
+        let transaction = Rest(rest.buffer()?).transaction()?;
+        all.insert(transaction.zxid, transaction);
+        // The end of an entry.
+        (rest.take(1)? == b"B").then_some(())?;
+    }
+    Some(all)
+}
+
+/// The transactions of all servers, in their order. One that a majority has not logged was not done.
+pub(crate) fn transactions<'a>(files: impl Iterator<Item = &'a Path>) -> io::Result<Vec<Transaction>> {
+    let mut servers = BTreeMap::<String, BTreeMap<i64, Transaction>>::new();
+    for file in files {
+        let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let server = name.split('.').next().unwrap_or_default().to_owned();
+        let wrong = || io::Error::new(io::ErrorKind::InvalidData, format!("{name} is no transaction log"));
+        let read = read(&fs::read(file)?).ok_or_else(wrong)?;
+        servers.entry(server).or_default().extend(read);
+    }
+    let majority = servers.len() / 2 + 1;
+    let mut all = BTreeMap::<i64, (usize, Transaction)>::new();
+    for transaction in servers.into_values().flat_map(BTreeMap::into_values) {
+        all.entry(transaction.zxid).or_insert((0, transaction)).0 += 1;
+    }
+    Ok(all.into_values().filter(|(count, _)| *count >= majority).map(|(_, transaction)| transaction).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(code: i32, body: &[u8]) -> Vec<u8> {
+        let mut record = Vec::new();
+        record.extend(7_i64.to_be_bytes());
+        record.extend(3_i32.to_be_bytes());
+        record.extend([5_i64, 9].map(i64::to_be_bytes).concat());
+        record.extend(code.to_be_bytes());
+        record.extend(body);
+        let length = i32::try_from(record.len()).expect("it is short");
+        [&[0; 8][..], &length.to_be_bytes(), &record, b"B"].concat()
+    }
+
+    #[test]
+    fn transactions_are_read() {
+        let head = [&b"ZKLG"[..], &[0; 12]].concat();
+        let delete = [&[0, 0, 0, 2][..], b"/a"].concat();
+        let log = read(&[head.clone(), entry(2, &delete)].concat()).expect("a log");
+        let one = &log[&5];
+        assert_eq!((one.session, one.xid, one.time), (7, 3, 9));
+        assert!(matches!(&one.what, What::Writes(writes) if matches!(&writes[..], [Write::Delete { path, .. }] if path == "/a")));
+        let refused = read(&[head.clone(), entry(-1, &[255; 4])].concat()).expect("a log");
+        assert!(matches!(refused[&5].what, What::Error));
+        assert!(read(&[head, entry(99, &[])].concat()).is_none() && read(b"ZKSN").is_none());
+    }
+}

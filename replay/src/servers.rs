@@ -1,0 +1,399 @@
+//! Feeds the requests of a run to simulated servers, in the order of the real transaction log, and compares the answers.
+//!
+//! The log has all writes in order. The header of an answer to a read has the last transaction that the server had applied, so
+//! the simulated server is asked at the same place. Numbers of transactions and sessions differ, and are translated.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::time::Duration;
+
+use zookeeper_simulation::{
+    Code, Config, Connect, Connected, Ensemble, Event, Message, Output, Reply, Request, Stat,
+};
+
+use crate::log::{Transaction, What};
+use crate::wire::{Connection, Seen};
+
+/// The number of a request that has no answer on the wire.
+const UNANSWERED: i32 = i32::MIN;
+/// Errors of writes that no transaction was made for.
+const NOT_LOGGED: [i32; 2] = [-112, -118];
+const SERVERS: usize = 3;
+/// The header of an answer: its number, the transaction, and the error.
+const HEADER: usize = 16;
+
+/// How much was compared.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) transactions: u64,
+    pub(crate) writes: u64,
+    pub(crate) reads: u64,
+    pub(crate) events: u64,
+    /// Answers over connections that the simulated servers had closed.
+    pub(crate) closed: u64,
+}
+
+struct Session {
+    number: i64,
+    password: Vec<u8>,
+    timeout: Duration,
+    owner: u64,
+}
+
+pub(crate) struct Servers<'a> {
+    ensemble: Ensemble,
+    connections: &'a [Connection],
+    /// What each connection has yet to see.
+    rest: Vec<VecDeque<&'a Seen>>,
+    attached: HashSet<u64>,
+    sessions: HashMap<i64, Session>,
+    /// The sessions of the real servers, by those of the simulated ones.
+    real: HashMap<i64, i64>,
+    /// The transactions of the real servers: the first is the first of the simulated ones.
+    zxids: Vec<i64>,
+    now: Duration,
+    /// For connections that did not cross a proxy.
+    next: u64,
+    pub(crate) counts: Counts,
+    pub(crate) differences: Vec<String>,
+}
+
+impl<'a> Servers<'a> {
+    pub(crate) fn new(connections: &'a [Connection]) -> Self {
+        let mut config = Config::default();
+        config.servers = SERVERS;
+        config.timeouts = (Duration::ZERO, Duration::from_secs(3_600));
+        Self {
+            ensemble: Ensemble::new(config),
+            connections,
+            rest: connections.iter().map(|one| one.seen.iter().collect()).collect(),
+            attached: HashSet::new(),
+            sessions: HashMap::new(),
+            real: HashMap::new(),
+            zxids: Vec::new(),
+            now: Duration::ZERO,
+            next: connections.len() as u64,
+            counts: Counts::default(),
+            differences: Vec::new(),
+        }
+    }
+
+    pub(crate) fn play(&mut self, log: &[Transaction]) {
+        let mut requests = HashMap::new();
+        for (at, connection) in self.connections.iter().enumerate() {
+            for (index, request) in connection.requests.iter().enumerate().filter(|(_, one)| one.xid >= 0) {
+                requests.insert((connection.session.cast_signed(), request.xid), (at, index));
+            }
+        }
+        let logged: HashSet<(i64, i32)> = log.iter().map(|one| (one.session, one.xid)).collect();
+        let mut reads = BTreeMap::<usize, Vec<(usize, usize)>>::new();
+        for (at, connection) in self.connections.iter().enumerate() {
+            for (index, request) in connection.requests.iter().enumerate() {
+                let is_logged = logged.contains(&(connection.session.cast_signed(), request.xid));
+                if let Some(answer) = request.answer.as_ref().filter(|_| !is_logged) {
+                    let place = log.partition_point(|one| one.zxid <= answer.zxid);
+                    reads.entry(place).or_default().push((at, index));
+                }
+            }
+        }
+        for place in 0..=log.len() {
+            for (at, index) in reads.remove(&place).unwrap_or_default() {
+                self.read(at, index);
+            }
+            if let Some(transaction) = log.get(place) {
+                self.now = Duration::from_millis(transaction.time);
+                self.counts.transactions += 1;
+                self.zxids.push(transaction.zxid);
+                self.write(transaction, requests.get(&(transaction.session, transaction.xid)).copied());
+            }
+        }
+    }
+
+    /// The next transaction of the log. `request`: what has asked for it, if that has crossed a proxy.
+    fn write(&mut self, transaction: &Transaction, request: Option<(usize, usize)>) {
+        let real = transaction.session;
+        match &transaction.what {
+            What::CreateSession(timeout) => return self.open(real, Duration::from_millis(*timeout)),
+            What::CloseSession if request.is_none() => {
+                if let Some(session) = self.sessions.remove(&real) {
+                    let outputs = self.ensemble.expire(self.now, session.number);
+                    return self.take(outputs);
+                }
+            }
+            _ => {}
+        }
+        let sent = request.and_then(|(at, index)| {
+            let (_, read) = Request::read(&self.connections[at].requests[index].body)?;
+            Some((at, &self.connections[at].requests[index], read))
+        });
+        // It may have come over a connection that the session has left meanwhile.
+        let (connection, xid, wanted) = match sent {
+            Some((at, request, wanted)) => {
+                let answered = request.answer.is_some();
+                if answered {
+                    self.attach(at);
+                }
+                let owner = self.sessions.get(&real).map_or(at as u64, |session| session.owner);
+                if answered && owner == at as u64 {
+                    self.counts.writes += 1;
+                    (owner, request.xid, wanted)
+                } else {
+                    (owner, UNANSWERED, wanted)
+                }
+            }
+            None => {
+                let wanted = match &transaction.what {
+                    What::Writes(writes) => Request::Multi(writes.clone()),
+                    _ => Request::Refused(Code::NoNode),
+                };
+                let owner = self.sessions.get(&real).map(|session| session.owner);
+                (owner.unwrap_or_else(|| self.nobody()), UNANSWERED, wanted)
+            }
+        };
+        if matches!(wanted, Request::CloseSession) {
+            self.sessions.remove(&real);
+        }
+        let outputs = self.ensemble.handle(self.now, connection, xid, wanted);
+        let is_refused = matches!(transaction.what, What::Error);
+        for Output { message, .. } in &outputs {
+            if let Message::Reply { xid: its, zxid, result } = message
+                && *its == xid
+            {
+                let failed = match result {
+                    Ok(Reply::Multi(parts)) => parts.iter().any(Result::is_err),
+                    result => result.is_err(),
+                };
+                if failed != is_refused || usize::try_from(*zxid).ok() != Some(self.zxids.len()) {
+                    self.differ(format!(
+                        "transaction {:x} is {transaction:?}, and simulated servers answer {result:?} as number {zxid} of {}",
+                        transaction.zxid,
+                        self.zxids.len()
+                    ));
+                }
+            }
+        }
+        self.take(outputs);
+    }
+
+    /// A session begins, over its first connection.
+    fn open(&mut self, real: i64, timeout: Duration) {
+        let own = self.connections.iter().enumerate().filter(|(_, one)| one.session.cast_signed() == real);
+        let first = own.min_by_key(|(_, one)| one.began()).map(|(at, one)| (at as u64, one.server));
+        let (connection, server) = first.unwrap_or_else(|| (self.new_connection(), 0));
+        let outputs = self.ensemble.connect(self.now, server, connection, &Connect::new(timeout));
+        for Output { message, .. } in outputs {
+            if let Message::Connected(Connected { session: number, password, .. }) = message {
+                self.real.insert(number, real);
+                let session = Session { number, password: password.to_vec(), timeout, owner: connection };
+                self.sessions.insert(real, session);
+            }
+        }
+        self.attached.insert(connection);
+    }
+
+    fn new_connection(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// A connection of the servers themselves, which have no session. The session that it has here is no transaction there.
+    fn nobody(&mut self) -> u64 {
+        if !self.sessions.contains_key(&0) {
+            let before = self.zxids.iter().rev().nth(1).copied().unwrap_or_default();
+            let at = self.zxids.len() - 1;
+            self.zxids.insert(at, before);
+            self.open(0, Duration::from_secs(3_600));
+        }
+        self.sessions.get(&0).map_or(0, |session| session.owner)
+    }
+
+    /// A session has moved to another connection.
+    fn attach(&mut self, at: usize) {
+        let (connection, one) = (at as u64, &self.connections[at]);
+        if !self.attached.insert(connection) {
+            return;
+        }
+        let Some(session) = self.sessions.get_mut(&one.session.cast_signed()) else { return };
+        session.owner = connection;
+        let mut connect = Connect::new(session.timeout);
+        (connect.session, connect.password) = (session.number, session.password.clone());
+        let outputs = self.ensemble.connect(self.now, one.server, connection, &connect);
+        self.take(outputs);
+    }
+
+    /// A request that makes no transaction is asked where it was answered.
+    fn read(&mut self, at: usize, index: usize) {
+        self.attach(at);
+        let request = &self.connections[at].requests[index];
+        let Some((xid, mut wanted)) = Request::read(&request.body) else { return };
+        let is_not_logged = request.answer.as_ref().is_some_and(|answer| NOT_LOGGED.contains(&answer.err));
+        if request.sent.op.is_write() {
+            if !is_not_logged {
+                self.differ(format!("{:?} was answered, and is no transaction", request.sent));
+            }
+            return;
+        }
+        if let Request::SetWatches(watches) = &mut wanted {
+            let since = self.zxids.partition_point(|zxid| *zxid <= watches.since);
+            watches.since = i64::try_from(since).unwrap_or(i64::MAX);
+        }
+        self.counts.reads += 1;
+        let outputs = self.ensemble.handle(self.now, at as u64, xid, wanted);
+        if !outputs.iter().any(|one| matches!(one.message, Message::Reply { .. })) {
+            self.counts.closed += 1;
+        }
+        self.take(outputs);
+    }
+
+    fn differ(&mut self, difference: String) {
+        self.differences.push(format!("servers, {} transactions: {difference}", self.zxids.len()));
+    }
+
+    /// Compares what is sent to each connection with what it has seen. The order of events of one transaction is not
+    /// compared: servers have none where a session ends.
+    fn take(&mut self, outputs: Vec<Output>) {
+        let mut events = BTreeMap::<u64, Vec<(i32, String)>>::new();
+        let mut replies = Vec::new();
+        for Output { connection, message, .. } in outputs {
+            match message {
+                Message::Event(Event { kind, path, .. }) => {
+                    events.entry(connection).or_default().push((kind as i32, path))
+                }
+                Message::Reply { xid, result, .. } if xid != UNANSWERED => {
+                    replies.push((connection, xid, result))
+                }
+                _ => {}
+            }
+        }
+        for (connection, events) in events {
+            self.compare_events(connection, events);
+        }
+        for (connection, xid, result) in replies {
+            self.compare_answer(connection, xid, result);
+        }
+    }
+
+    fn seen(&mut self, connection: u64) -> Option<&mut VecDeque<&'a Seen>> {
+        self.rest.get_mut(usize::try_from(connection).ok()?)
+    }
+
+    /// A connection may end before it has seen all that the servers have sent.
+    fn compare_events(&mut self, connection: u64, mut wanted: Vec<(i32, String)>) {
+        let Self { rest, counts, .. } = self;
+        let Some(rest) = usize::try_from(connection).ok().and_then(|at| rest.get_mut(at)) else { return };
+        let mut differing = None;
+        for _ in 0..wanted.len() {
+            match rest.pop_front() {
+                None => break,
+                Some(Seen::Event(kind, path)) => {
+                    counts.events += 1;
+                    match wanted.iter().position(|(its, of)| its == kind && of == path) {
+                        Some(found) => drop(wanted.swap_remove(found)),
+                        None => differing = Some(format!("the event {kind} of {path}")),
+                    }
+                }
+                Some(Seen::Answer(xid, _)) => differing = Some(format!("the answer {xid}")),
+            }
+            if differing.is_some() {
+                break;
+            }
+        }
+        if let Some(seen) = differing {
+            self.forget(connection);
+            self.differ(format!("connection {connection} has seen {seen}, and simulated servers send {wanted:?}"));
+        }
+    }
+
+    fn compare_answer(&mut self, connection: u64, xid: i32, result: Result<Reply, Code>) {
+        let first = self.seen(connection).and_then(VecDeque::pop_front);
+        let wanted = Message::Reply { xid, zxid: 0, result: result.map(|reply| self.translated(reply)) };
+        let difference = match first {
+            None => return,
+            Some(Seen::Answer(its, body)) => {
+                let frame = wanted.to_frame().unwrap_or_default();
+                let wanted_body = frame.get(4..).unwrap_or_default();
+                if *its == xid && is_same(body, wanted_body, &wanted) {
+                    return;
+                }
+                format!("the answer {its} {body:02x?}, not {wanted_body:02x?}")
+            }
+            Some(Seen::Event(kind, path)) => format!("the event {kind} of {path}"),
+        };
+        self.forget(connection);
+        let request = usize::try_from(connection).ok().and_then(|at| self.connections.get(at));
+        let request =
+            request.and_then(|one| one.requests.iter().find(|one| one.xid == xid)).map(|one| &one.sent);
+        self.differ(format!(
+            "connection {connection} has seen {difference}; simulated servers answer {wanted:?} to {request:?}"
+        ));
+    }
+
+    /// After a difference nothing more is compared on a connection.
+    fn forget(&mut self, connection: u64) {
+        if let Some(rest) = self.seen(connection) {
+            rest.clear();
+        }
+    }
+
+    fn translated(&self, reply: Reply) -> Reply {
+        match reply {
+            Reply::Create2(path, stat) => Reply::Create2(path, self.stat(stat)),
+            Reply::SetData(stat) => Reply::SetData(self.stat(stat)),
+            Reply::SetAcl(stat) => Reply::SetAcl(self.stat(stat)),
+            Reply::Exists(stat) => Reply::Exists(self.stat(stat)),
+            Reply::GetData(data, stat) => Reply::GetData(data, self.stat(stat)),
+            Reply::GetChildren2(names, stat) => Reply::GetChildren2(names, self.stat(stat)),
+            Reply::GetAcl(acl, stat) => Reply::GetAcl(acl, self.stat(stat)),
+            Reply::Multi(parts) => {
+                Reply::Multi(parts.into_iter().map(|part| part.map(|reply| self.translated(reply))).collect())
+            }
+            reply => reply,
+        }
+    }
+
+    /// The numbers of the real servers.
+    fn stat(&self, mut stat: Stat) -> Stat {
+        let zxid = |zxid: i64| {
+            let at = usize::try_from(zxid).ok().and_then(|zxid| zxid.checked_sub(1));
+            at.and_then(|at| self.zxids.get(at)).copied().unwrap_or(zxid)
+        };
+        (stat.czxid, stat.mzxid, stat.pzxid) = (zxid(stat.czxid), zxid(stat.mzxid), zxid(stat.pzxid));
+        stat.ephemeral_owner = self.real.get(&stat.ephemeral_owner).copied().unwrap_or(stat.ephemeral_owner);
+        stat
+    }
+}
+
+/// Whether an answer is the same, but for the transaction in its header. Children have no order.
+fn is_same(body: &[u8], wanted: &[u8], reply: &Message) -> bool {
+    let is_list = matches!(
+        reply,
+        Message::Reply {
+            result: Ok(Reply::GetChildren(_) | Reply::GetChildren2(..) | Reply::GetEphemerals(_)),
+            ..
+        }
+    );
+    let parts = |body: &[u8]| {
+        let (header, rest) = body.split_at_checked(HEADER)?;
+        let names = if is_list { sorted(rest)? } else { (Vec::new(), rest.to_vec()) };
+        Some((header[..4].to_vec(), header[12..].to_vec(), names))
+    };
+    let (one, other) = (parts(body), parts(wanted));
+    one.is_some() && one == other
+}
+
+/// The strings at the beginning, sorted, and what is behind them.
+fn sorted(bytes: &[u8]) -> Option<(Vec<Vec<u8>>, Vec<u8>)> {
+    let int = |bytes: &[u8]| {
+        let (int, rest) = bytes.split_first_chunk()?;
+        Some((usize::try_from(i32::from_be_bytes(*int)).ok()?, rest.to_vec()))
+    };
+    let (count, mut rest) = int(bytes)?;
+    let mut strings = Vec::new();
+    for _ in 0..count {
+        let (length, behind) = int(&rest)?;
+        let (string, behind) = behind.split_at_checked(length)?;
+        strings.push(string.to_vec());
+        rest = behind.to_vec();
+    }
+    strings.sort_unstable();
+    Some((strings, rest))
+}
