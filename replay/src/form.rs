@@ -85,7 +85,10 @@ pub(crate) enum Form {
     /// A node, and whether its changes are watched.
     Children(String, bool),
     /// The node of another: its path is known but for the guid.
-    Predecessor { below: String, end: String },
+    Predecessor {
+        below: String,
+        end: String,
+    },
     Data(String),
     Checks(Vec<String>),
     Delete(Vec<String>),

@@ -163,7 +163,9 @@ mod tests {
         let log = read(&[head.clone(), entry(2, &delete)].concat()).expect("a log");
         let one = &log[&5];
         assert_eq!((one.session, one.xid, one.time), (7, 3, 9));
-        assert!(matches!(&one.what, What::Writes(writes) if matches!(&writes[..], [Write::Delete { path, .. }] if path == "/a")));
+        assert!(
+            matches!(&one.what, What::Writes(writes) if matches!(&writes[..], [Write::Delete { path, .. }] if path == "/a"))
+        );
         let refused = read(&[head.clone(), entry(-1, &[255; 4])].concat()).expect("a log");
         assert!(matches!(refused[&5].what, What::Error));
         assert!(read(&[head, entry(99, &[])].concat()).is_none() && read(b"ZKSN").is_none());

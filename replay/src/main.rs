@@ -64,7 +64,7 @@ fn replay(folder: &Path) -> io::Result<bool> {
         {
             connections.extend(wire::connections(&folder.join(file), server)?);
         }
-        connections.sort_by_key(wire::Connection::began);
+        connections.sort_by_key(|one| one.began);
         let is_its = |file: &&String| file.ends_with(MACHINE) && file.starts_with(&format!("{client}."));
         for file in files.iter().filter(is_its) {
             let process = play::play(&folder.join(file))?;
@@ -97,7 +97,9 @@ fn replay(folder: &Path) -> io::Result<bool> {
         latest as f64 / 1e3
     );
     let wire::Counts { requests, answers, events, others } = wired;
-    println!("on the wire {requests} requests, {answers} answers and {events} events of watches; {others} requests of others");
+    println!(
+        "on the wire {requests} requests, {answers} answers and {events} events of watches; {others} requests of others"
+    );
     let servers::Counts { transactions, writes, reads, events, closed } = servers.counts;
     println!(
         "simulated servers: {transactions} transactions, with the answers to {writes} writes and {reads} reads, and {events} \

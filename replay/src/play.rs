@@ -41,6 +41,13 @@ pub(crate) struct Asked {
     pub(crate) outcome: Option<Outcome>,
 }
 
+#[cfg(test)]
+impl Asked {
+    pub(crate) fn answered(ask: Ask, paths: &Paths, at: u64, outcome: Outcome) -> Self {
+        Self { form: Form::of(&ask, paths), ask, at, by: None, epoch: 0, outcome: Some(outcome) }
+    }
+}
+
 /// A watch that the driver had.
 #[derive(Debug)]
 pub(crate) struct Watched {
@@ -91,8 +98,8 @@ struct Core {
     texts: Option<(Vec<String>, Option<String>)>,
     flights: HashMap<Option<Op>, VecDeque<usize>>,
     timers: BTreeMap<Timer, u64>,
-    /// Those of a session that has just expired. The driver takes one that is due before it looks at the connection.
-    expired: BTreeMap<Timer, u64>,
+    /// The one that the driver has taken, to hand it to the machine next.
+    fires: Option<Timer>,
     /// Counts the connections.
     epoch: u64,
     is_given: bool,
@@ -168,7 +175,7 @@ impl Core {
             texts: None,
             flights: HashMap::new(),
             timers: BTreeMap::new(),
-            expired: BTreeMap::new(),
+            fires: None,
             epoch: 0,
             is_given: false,
             life: Life::default(),
@@ -216,6 +223,11 @@ impl Core {
                 self.unwatch(&watch, at);
                 self.machine.own_unwatched(op, path, name);
             }
+            "Fires" => {
+                let read = |value: &Value<'_>| Some((Timer::read(value.item(0)?)?, Moment::read(value.item(1)?)?));
+                let (timer, due) = value.as_ref().and_then(read).ok_or_else(unread)?;
+                self.fires(at, timer, due.0, counts, clock)?;
+            }
             "Abandoned" => {
                 let read = |value: &Value<'_>| {
                     Some((
@@ -230,7 +242,7 @@ impl Core {
             }
             _ => {
                 let event = read::<Event>(text).ok_or_else(unread)?;
-                self.precede(at, &event, lives, counts, clock)?;
+                self.precede(at, &event, lives)?;
                 let claimed = if let Event::Claim(op) = event { Some(op) } else { None };
                 let is_held = |machine: &Machine<Ledger>, op| {
                     machine.op(op).is_some_and(|one| one.stage == Stage::Held && one.is_claimed)
@@ -245,14 +257,7 @@ impl Core {
     }
 
     /// What the driver does, and has to have done, before it hands an event to the machine.
-    fn precede(
-        &mut self,
-        at: u64,
-        event: &Event,
-        lives: &mut Vec<Life>,
-        counts: &mut Counts,
-        clock: &Clock,
-    ) -> Result<(), String> {
+    fn precede(&mut self, at: u64, event: &Event, lives: &mut Vec<Life>) -> Result<(), String> {
         match event {
             Event::Acquire { spec, .. } => {
                 let (queues, turn) = self.texts.take().ok_or("an acquisition has no paths")?;
@@ -272,30 +277,45 @@ impl Core {
             Event::Connection(Connection::Up) => {}
             Event::Connection(Connection::Expired) => {
                 self.epoch += 1;
-                self.expired = std::mem::take(&mut self.timers);
+                self.timers.clear();
                 self.drop_flights(at);
                 lives.push(std::mem::take(&mut self.life));
             }
             Event::Renewed { session, created, .. } => {
                 (self.life.session, self.is_given) = (*session, created.is_none());
             }
+            // A look at a hold does not wait for the timer of trust.
+            Event::Timer(Timer::TrustEnds) if self.machine.trust.until().0 <= at => self.fires = None,
             Event::Timer(timer) => {
-                counts.timers += 1;
-                let due = self.timers.remove(timer).or_else(|| self.expired.remove(timer));
-                match (timer, due) {
-                    // The driver has one of its own.
-                    (Timer::SlowLook, _) => {}
-                    // A look at a hold does not wait for the timer.
-                    (Timer::TrustEnds, None) if self.machine.trust.until().0 <= at => {}
-                    (_, Some(due)) if due <= at => counts.latest = counts.latest.max(clock.between(due, at)),
-                    (_, Some(due)) => return Err(format!("{timer:?} was due at {due}, and has come at {at}")),
-                    (_, None) => return Err(format!("{timer:?} was not set")),
+                if self.fires.take() != Some(*timer) {
+                    return Err(format!("{timer:?} has come, and was not set"));
                 }
             }
             _ => {}
         }
-        if !matches!(event, Event::Connection(_)) {
-            self.expired.clear();
+        Ok(())
+    }
+
+    /// The driver takes a timer, to hand it to the machine.
+    fn fires(
+        &mut self,
+        at: u64,
+        timer: Timer,
+        due: u64,
+        counts: &mut Counts,
+        clock: &Clock,
+    ) -> Result<(), String> {
+        let (set, by) = (self.timers.remove(&timer), clock.between(due, at));
+        (counts.timers, counts.latest) = (counts.timers + 1, counts.latest.max(by));
+        self.fires = Some(timer);
+        if by > LATEST {
+            return Err(format!("{timer:?} is taken at {at}, {by} µs of run time after it was due"));
+        }
+        // The driver sets slow looks by itself, too.
+        if due > at || (timer != Timer::SlowLook && set != Some(due)) {
+            return Err(format!(
+                "{timer:?} is taken at {at}, as due at {due}; the machine has set it for {set:?}"
+            ));
         }
         Ok(())
     }
@@ -388,5 +408,173 @@ impl Core {
             format!("at {now}: {timer:?} was due at {due}, and has not come for {by} µs of run time")
         };
         late.into_iter().map(why).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::machine::Spec;
+
+    const OP: Op = 1;
+
+    /// The journal of a driver that does everything right: a lock is acquired, and a timer fires.
+    struct Driver {
+        machine: Machine<Ledger>,
+        lines: Vec<Line>,
+    }
+
+    impl Driver {
+        fn note(&mut self, at: u64, event: String) {
+            self.lines.push(Line { core: "core".to_owned(), at: Some(at), event: Some(event), actions: None });
+        }
+
+        fn handle(&mut self, at: u64, event: Event) -> Vec<Action> {
+            self.note(at, format!("{event:?}"));
+            self.machine.handle(Moment(at), event);
+            let actions: Vec<Action> = self.machine.actions().collect();
+            if !actions.is_empty() {
+                let actions = Some(format!("{actions:?}"));
+                self.lines.push(Line { core: "core".to_owned(), at: None, event: None, actions });
+            }
+            actions
+        }
+
+        fn answer(&mut self, at: u64, ask: &Ask, outcome: Outcome) -> Vec<Action> {
+            self.handle(at, Event::Answer { ask: ask.clone(), sent: Moment(30), is_stale: false, outcome })
+        }
+    }
+
+    fn recorded() -> Vec<Line> {
+        let mut driver = Driver { machine: unconnected(), lines: Vec::new() };
+        driver.note(1, "Begin".to_owned());
+        let renewed = Event::Renewed { session: 7, nonce: 8, created: Some(Moment(5)), timeout: 2_000_000 };
+        driver.handle(10, renewed);
+        driver.note(20, "Paths([(\"/a\", Lock)], First)".to_owned());
+        let (queues, admission) = (vec![(0, Kind::Lock)], Admission::First);
+        let spec = Arc::new(Spec { queues, admission, waits: true, may_count: false, is_turn: false });
+        let sent = driver.handle(25, Event::Acquire { op: OP, spec });
+        let [Action::Send(create), Action::Send(list)] = sent.as_slice() else { panic!("{sent:?}") };
+        let Ask::Create { guid, .. } = *create else { panic!("{create:?}") };
+        let name = Name { number: 3, guid, kind: Kind::Lock };
+        let created = Outcome::Created { names: [name].into(), czxid: 4, owner: Some(7), counted: None };
+        driver.answer(40, create, created);
+        let listed = Outcome::Names { names: [name].into(), strangers: 0, is_empty: true };
+        let granted = driver.answer(50, list, listed);
+        driver.handle(60, Event::Claim(OP));
+        let tick = granted.into_iter().find_map(|action| match action {
+            Action::Timer(Timer::Tick, at) => Some(at.0),
+            _ => None,
+        });
+        let tick = tick.expect("a hold is looked at now and then");
+        driver.note(tick, format!("Fires(Tick, Moment({tick}))"));
+        driver.handle(tick, Event::Timer(Timer::Tick));
+        driver.note(tick + 10, "Beat(0)".to_owned());
+        driver.lines
+    }
+
+    fn differences(lines: &[Line]) -> Vec<String> {
+        let mut played = Played::default();
+        lines.iter().for_each(|line| played.line(line));
+        played.differences
+    }
+
+    /// The difference that is found after a change of the lines.
+    fn changed(change: impl FnOnce(&mut Vec<Line>)) -> String {
+        let mut lines = recorded();
+        change(&mut lines);
+        differences(&lines).into_iter().next().unwrap_or_default()
+    }
+
+    fn event<'a>(lines: &'a mut [Line], begin: &str) -> &'a mut String {
+        let events = lines.iter_mut().filter_map(|line| line.event.as_mut());
+        events.into_iter().find(|event| event.starts_with(begin)).expect("it is there")
+    }
+
+    fn position(lines: &[Line], begin: &str) -> usize {
+        let is_it = |line: &Line| line.event.as_ref().is_some_and(|event| event.starts_with(begin));
+        lines.iter().position(is_it).expect("it is there")
+    }
+
+    #[test]
+    fn journal_of_a_driver_that_does_everything_right_has_no_difference() {
+        let mut played = Played::default();
+        recorded().iter().for_each(|line| played.line(line));
+        assert_eq!(played.differences, [""; 0]);
+        assert_eq!((played.counts.grants, played.counts.timers), (1, 1));
+    }
+
+    #[test]
+    fn difference_between_machine_and_driver_is_found() {
+        let has = |difference: String, words: &str| assert!(difference.contains(words), "{difference}");
+        let first_actions = |lines: &[Line]| lines.iter().position(|line| line.actions.is_some());
+        has(changed(|lines| drop(lines.remove(first_actions(lines).unwrap()))), "has not done");
+        let other = |lines: &mut Vec<Line>| {
+            let at = first_actions(lines).unwrap();
+            lines[at].actions = Some("[Send(Read)]".to_owned());
+        };
+        has(changed(other), "its driver has taken [Send(Read)]");
+        has(changed(|lines| *event(lines, "Claim") = "Claim(one)".to_owned()), "cannot be read");
+        has(changed(|lines| drop(lines.remove(position(lines, "Paths")))), "has no paths");
+    }
+
+    #[test]
+    fn answers_in_another_order_or_with_another_mark_are_found() {
+        let has = |difference: String, words: &str| assert!(difference.contains(words), "{difference}");
+        let edit = |from: &str, to: &str| {
+            let (from, to) = (from.to_owned(), to.to_owned());
+            changed(move |lines| {
+                let answer = event(lines, "Answer");
+                *answer = answer.replace(&from, &to);
+            })
+        };
+        has(edit("is_stale: false", "is_stale: true"), "is_stale: true");
+        has(edit("sent: Moment(30)", "sent: Moment(24)"), "was sent at 24");
+        has(edit("sent: Moment(30)", "sent: Moment(41)"), "was sent at 41");
+        let swap = |lines: &mut Vec<Line>| {
+            let at = position(lines, "Answer");
+            lines.swap(at, at + 1);
+        };
+        has(changed(swap), "is answered before");
+        let twice = |lines: &mut Vec<Line>| {
+            let at = position(lines, "Answer { ask: List");
+            let again =
+                Line { core: "core".to_owned(), at: Some(55), event: lines[at].event.clone(), actions: None };
+            lines.insert(at + 2, again);
+        };
+        has(changed(twice), "was not asked for");
+        let fired = |lines: &mut Vec<Line>| {
+            *event(lines, "Claim") = "Fired { watch: Path(0), is_deleted: true }".to_owned()
+        };
+        has(changed(fired), "was not set");
+    }
+
+    #[test]
+    fn timers_that_are_late_early_or_not_set_are_found() {
+        let has = |difference: String, words: &str| assert!(difference.contains(words), "{difference}");
+        let late = |lines: &mut Vec<Line>| {
+            let at = position(lines, "Fires(Tick");
+            lines.truncate(at);
+            lines.extend((1..12).map(|tenth| Line {
+                core: "core".to_owned(),
+                at: Some(100 + tenth * 100_000),
+                event: Some("Beat(0)".to_owned()),
+                actions: None,
+            }));
+        };
+        has(changed(late), "has not come for");
+        let early = |lines: &mut Vec<Line>| {
+            let at = position(lines, "Fires(Tick");
+            lines[at].at = Some(100);
+        };
+        has(changed(early), "is taken at 100");
+        has(
+            changed(|lines| *event(lines, "Claim") = "Timer(Resume)".to_owned()),
+            "Resume has come, and was not set",
+        );
+        let other = |lines: &mut Vec<Line>| *event(lines, "Fires(Tick") = "Fires(Tick, Moment(99))".to_owned();
+        has(changed(other), "as due at 99");
     }
 }

@@ -177,7 +177,7 @@ impl<'a> Servers<'a> {
     /// A session begins, over its first connection.
     fn open(&mut self, real: i64, timeout: Duration) {
         let own = self.connections.iter().enumerate().filter(|(_, one)| one.session.cast_signed() == real);
-        let first = own.min_by_key(|(_, one)| one.began()).map(|(at, one)| (at as u64, one.server));
+        let first = own.min_by_key(|(_, one)| one.began).map(|(at, one)| (at as u64, one.server));
         let (connection, server) = first.unwrap_or_else(|| (self.new_connection(), 0));
         let outputs = self.ensemble.connect(self.now, server, connection, &Connect::new(timeout));
         for Output { message, .. } in outputs {
@@ -258,9 +258,7 @@ impl<'a> Servers<'a> {
                 Message::Event(Event { kind, path, .. }) => {
                     events.entry(connection).or_default().push((kind as i32, path))
                 }
-                Message::Reply { xid, result, .. } if xid != UNANSWERED => {
-                    replies.push((connection, xid, result))
-                }
+                Message::Reply { xid, result, .. } if xid != UNANSWERED => replies.push((connection, xid, result)),
                 _ => {}
             }
         }
@@ -320,8 +318,7 @@ impl<'a> Servers<'a> {
         };
         self.forget(connection);
         let request = usize::try_from(connection).ok().and_then(|at| self.connections.get(at));
-        let request =
-            request.and_then(|one| one.requests.iter().find(|one| one.xid == xid)).map(|one| &one.sent);
+        let request = request.and_then(|one| one.requests.iter().find(|one| one.xid == xid)).map(|one| &one.sent);
         self.differ(format!(
             "connection {connection} has seen {difference}; simulated servers answer {wanted:?} to {request:?}"
         ));
@@ -396,4 +393,105 @@ fn sorted(bytes: &[u8]) -> Option<(Vec<Vec<u8>>, Vec<u8>)> {
     }
     strings.sort_unstable();
     Some((strings, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use testbed::proxy::Op;
+    use zookeeper_simulation::{Acl, Identity, Write};
+
+    use super::*;
+    use crate::form::Sent;
+    use crate::wire::Answer;
+
+    const SESSION: i64 = 77;
+    const FIRST: i64 = 0x1_0000_0001;
+    const TIME: u64 = 9;
+
+    /// A session creates a node and looks at it with a watch, and another deletes it.
+    struct Case {
+        log: Vec<Transaction>,
+        connection: Connection,
+    }
+
+    fn bytes(numbers: &[i32], texts: &[&str]) -> Vec<u8> {
+        let mut bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_be_bytes()).collect();
+        for text in texts {
+            bytes.extend(i32::try_from(text.len()).expect("it is short").to_be_bytes());
+            bytes.extend(text.as_bytes());
+        }
+        bytes
+    }
+
+    impl Case {
+        fn new() -> Self {
+            let transaction = |session, xid, after: i64, what| Transaction {
+                session,
+                xid,
+                zxid: FIRST + after,
+                time: TIME,
+                what,
+            };
+            let acl = vec![Acl::new(31, Identity::new("world", "anyone"))];
+            let path = || "/x".to_owned();
+            let create = Write::Create { path: path(), data: Vec::new(), acl, flags: 0, with_stat: false };
+            let delete = Write::Delete { path: path(), version: -1 };
+            let log = vec![
+                transaction(SESSION, 0, 0, What::CreateSession(1_000)),
+                transaction(SESSION, 1, 1, What::Writes(vec![create])),
+                transaction(0, 0, 2, What::Writes(vec![delete])),
+            ];
+            let request = |xid, op, body| crate::wire::Request {
+                xid,
+                sent: Sent { op, path: path(), watch: op == Op::Exists, parts: Vec::new() },
+                body,
+                answer: Some(Answer { at: 1, zxid: FIRST + 1, err: 0, errors: Vec::new() }),
+                at: 0,
+            };
+            let created = [bytes(&[1, 1], &["/x", ""]), bytes(&[1, 31], &["world", "anyone"]), bytes(&[0], &[])];
+            let looked = [bytes(&[2, 3], &["/x"]), vec![1]];
+            let zxid = (FIRST + 1).to_be_bytes();
+            let header = |xid: i32| [&xid.to_be_bytes()[..], &zxid, &[0; 4]].concat();
+            let times = [TIME; 2].map(u64::to_be_bytes).concat();
+            let stat = [&zxid[..], &zxid, &times, &[0; 28], &zxid].concat();
+            let connection = Connection {
+                session: SESSION.cast_unsigned(),
+                requests: vec![request(1, Op::Create, created.concat()), request(2, Op::Exists, looked.concat())],
+                seen: vec![
+                    Seen::Answer(1, [header(1), bytes(&[], &["/x"])].concat()),
+                    Seen::Answer(2, [header(2), stat].concat()),
+                    Seen::Event(2, path()),
+                ],
+                ..Connection::default()
+            };
+            Self { log, connection }
+        }
+
+        fn first_difference(&self) -> String {
+            let mut servers = Servers::new(std::slice::from_ref(&self.connection));
+            servers.play(&self.log);
+            servers.differences.first().cloned().unwrap_or_default()
+        }
+    }
+
+    #[test]
+    fn answers_that_simulated_servers_give_are_allowed() {
+        assert_eq!(Case::new().first_difference(), "");
+    }
+
+    #[test]
+    fn other_answers_and_events_are_found() {
+        let finds = |words: &str, change: fn(&mut Case)| {
+            let mut case = Case::new();
+            change(&mut case);
+            let difference = case.first_difference();
+            assert!(difference.contains(words), "{words}: {difference}");
+        };
+        finds("the answer 1", |case| case.connection.seen[0] = Seen::Answer(1, bytes(&[1, 0, 0, 0], &["/y"])));
+        finds("the answer 2", |case| drop(case.connection.seen.remove(0)));
+        finds("the event 3 of /x", |case| case.connection.seen[2] = Seen::Event(3, "/x".to_owned()));
+        finds("the event 2 of /x", |case| case.connection.seen.swap(1, 2));
+        finds("is Transaction", |case| case.log[1].what = What::Error);
+        finds("is no transaction", |case| drop(case.log.remove(1)));
+    }
 }

@@ -20,13 +20,13 @@ const NO_NODE: i32 = -101;
 const NODE_DELETED: i32 = 2;
 
 /// An answer that was forwarded to the client.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Answer {
-    at: u64,
+    pub(crate) at: u64,
     pub(crate) zxid: i64,
     pub(crate) err: i32,
     /// Of the parts of a multi that was refused.
-    errors: Vec<i32>,
+    pub(crate) errors: Vec<i32>,
 }
 
 impl Answer {
@@ -39,9 +39,9 @@ impl Answer {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Request {
-    at: u64,
+    pub(crate) at: u64,
     pub(crate) xid: i32,
     pub(crate) sent: Sent,
     /// The frame.
@@ -50,7 +50,7 @@ pub(crate) struct Request {
 }
 
 /// A frame that was forwarded to the client.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Seen {
     /// The number of its request, and the frame.
     Answer(i32, Vec<u8>),
@@ -59,21 +59,15 @@ pub(crate) enum Seen {
 }
 
 /// A connection of a session.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Connection {
     pub(crate) session: u64,
     pub(crate) server: usize,
-    began: u64,
+    pub(crate) began: u64,
     pub(crate) requests: Vec<Request>,
     pub(crate) seen: Vec<Seen>,
     /// When a watch fired, what happened, and where.
-    events: Vec<(u64, i32, String)>,
-}
-
-impl Connection {
-    pub(crate) fn began(&self) -> u64 {
-        self.began
-    }
+    pub(crate) events: Vec<(u64, i32, String)>,
 }
 
 /// The connections that crossed the proxy before a server. Times are in microseconds.
@@ -168,12 +162,7 @@ pub(crate) fn compare(life: &Life, all: &[Connection], clock: &Clock, counts: &m
 }
 
 /// Finds the requests of the machine on the wire, in their order.
-fn find<'a>(
-    life: &Life,
-    own: &[&'a Connection],
-    counts: &mut Counts,
-    differences: &mut Vec<String>,
-) -> Found<'a> {
+fn find<'a>(life: &Life, own: &[&'a Connection], counts: &mut Counts, differences: &mut Vec<String>) -> Found<'a> {
     let (mut found, mut next, mut created) = (Found::new(), 0, HashSet::new());
     for (connection, one) in own.iter().enumerate() {
         for (at, request) in one.requests.iter().enumerate() {
@@ -204,10 +193,7 @@ fn find<'a>(
                     counts.others += 1;
                     let unasked = request.sent.creates().filter(|prefix| !created.contains(prefix));
                     if let Some(prefix) = unasked {
-                        differences.push(format!(
-                            "at {}: {prefix} is created, and was not asked for",
-                            request.at
-                        ));
+                        differences.push(format!("at {}: {prefix} is created, and was not asked for", request.at));
                     }
                 }
             }
@@ -259,7 +245,10 @@ fn answered(
         Some(_) => !answer.is_done(),
     };
     (!is_right).then(|| {
-        format!("at {}: {:?} has the outcome {:?}, and on the wire {answer:?}", answer.at, asked.ask, asked.outcome)
+        format!(
+            "at {}: {:?} has the outcome {:?}, and on the wire {answer:?}",
+            answer.at, asked.ask, asked.outcome
+        )
     })
 }
 
@@ -274,4 +263,101 @@ fn is_of_change(watch: &Watch, event: i32) -> bool {
     const DATA_CHANGED: i32 = 3;
     const CHILDREN_CHANGED: i32 = 4;
     event == if matches!(watch, Watch::Own(..)) { DATA_CHANGED } else { CHILDREN_CHANGED }
+}
+
+#[cfg(test)]
+mod tests {
+    use testbed::proxy::Op;
+
+    use super::*;
+    use crate::machine::{Kind, Name};
+    use crate::play::Watched;
+
+    const NODE: &str = "/a/_c_00000000-0000-0007-0000-000000000000-lock-0000000003";
+
+    /// A create-free session: a node is watched, the watch fires, and the node is deleted.
+    struct Case {
+        life: Life,
+        connection: Connection,
+    }
+
+    impl Case {
+        fn new() -> Self {
+            let name = Name { number: 3, guid: 7 << 64, kind: Kind::Lock };
+            let mut paths = crate::form::Paths::default();
+            paths.insert(0, "/a".to_owned());
+            let asks = [
+                (Ask::WatchOwn { op: 1, path: 0, name }, Outcome::Stat { owner: 5 }),
+                (Ask::Delete { op: 1, nodes: [(0, name)].into() }, Outcome::Done),
+                (Ask::Check, Outcome::Done),
+            ];
+            let asked =
+                |(at, (ask, outcome)): (u64, (Ask, Outcome))| Asked::answered(ask, &paths, 10 * at, outcome);
+            let watch = Watch::Own(1, 0, name);
+            let life = Life {
+                session: 5,
+                asks: (1..).zip(asks).map(asked).collect(),
+                watches: vec![Watched { watch, asked: 0, until: Some(40) }],
+                ended: None,
+            };
+            let request = |at, op, watch, parts: &[(Op, &str)], path: &str| Request {
+                at,
+                xid: i32::try_from(at).expect("it is small"),
+                sent: Sent {
+                    op,
+                    path: path.to_owned(),
+                    watch,
+                    parts: parts.iter().map(|(op, path)| (*op, (*path).to_owned())).collect(),
+                },
+                body: Vec::new(),
+                answer: Some(Answer { at: at + 5, zxid: 1, err: OK, errors: Vec::new() }),
+            };
+            let requests = vec![
+                request(11, Op::GetData, true, &[], NODE),
+                request(21, Op::Delete, false, &[], NODE),
+                request(31, Op::Multi, false, &[(Op::Check, "/")], "/"),
+            ];
+            let events = vec![(26, NODE_DELETED, NODE.to_owned())];
+            Self { life, connection: Connection { session: 5, requests, events, ..Connection::default() } }
+        }
+
+        fn first_difference(self) -> String {
+            let mut clock = Clock::default();
+            (0..100).for_each(|tenth| clock.tick(tenth * 100_000));
+            let differences = compare(&self.life, &[self.connection], &clock, &mut Counts::default());
+            differences.into_iter().next().unwrap_or_default()
+        }
+    }
+
+    #[test]
+    fn what_crossed_in_order_has_no_difference() {
+        assert_eq!(Case::new().first_difference(), "");
+    }
+
+    #[test]
+    fn every_difference_is_found() {
+        let finds = |words: &str, change: fn(&mut Case)| {
+            let mut case = Case::new();
+            change(&mut case);
+            let difference = case.first_difference();
+            assert!(difference.contains(words), "{words}: {difference}");
+        };
+        finds("is on the wire before", |case| {
+            let requests = &mut case.connection.requests;
+            requests.swap(1, 2);
+            (requests[1].at, requests[2].at) = (31, 32);
+        });
+        finds("is not on the wire", |case| drop(case.connection.requests.pop()));
+        finds("was not asked for", |case| {
+            case.connection.requests[2].sent.parts = vec![(Op::Create2, "/a/_c_9".to_owned())];
+            case.life.asks.truncate(2);
+        });
+        finds("has the outcome", |case| {
+            let answer = case.connection.requests[1].answer.as_mut().expect("it was answered");
+            answer.err = NO_NODE;
+        });
+        finds("has the outcome Some(Unknown)", |case| case.life.asks[1].outcome = Some(Outcome::Unknown));
+        finds("has the outcome None", |case| case.life.asks[1].outcome = None);
+        finds("was not handed to the machine", |case| case.life.watches[0].until = None);
+    }
 }

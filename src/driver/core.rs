@@ -298,8 +298,7 @@ impl Core {
         (state.epoch, state.generation) = (state.epoch + 1, state.generation + 1);
         self.decide(state, Event::Connection(Connection::Expired));
         if state.is_given {
-            let ended = || ended("it has expired, and an attached session is not renewed");
-            state.error.get_or_insert_with(ended);
+            state.error.get_or_insert_with(|| ended("it has expired, and an attached session is not renewed"));
             self.decide(state, Event::Close);
         }
         (state.after.is_driver, state.after.is_session) = (true, true);
@@ -531,11 +530,12 @@ impl Core {
             }
             let beat = at_once.plus(state.beat());
             let first = state.timers.iter().min_by_key(|(_, at)| **at).map(|(timer, at)| (*timer, *at));
-            let Some((timer, _)) = first.filter(|(_, at)| *at <= at_once) else {
+            let Some((timer, due)) = first.filter(|(_, at)| *at <= at_once) else {
                 let limit = state.limits.first().map_or(beat, |(at, _)| *at);
                 state.wakes_at = first.map_or(beat, |(_, at)| at.min(beat)).min(limit);
                 return state.wakes_at;
             };
+            state.note(at_once, &format_args!("Fires({timer:?}, {due:?})"));
             state.timers.remove(&timer);
             if timer == Timer::SlowLook {
                 let State { paths, machine, refused, .. } = &mut *state;
