@@ -24,8 +24,8 @@ pub(crate) enum What {
     /// With its timeout, in milliseconds.
     CreateSession(u64),
     CloseSession,
-    /// It was refused.
-    Error,
+    /// It was refused, with this code.
+    Error(i32),
     Writes(Vec<Write>),
 }
 
@@ -67,28 +67,28 @@ impl<'a> Rest<'a> {
         let what = match code {
             -10 => What::CreateSession(u64::try_from(self.int()?).ok()?),
             -11 => What::CloseSession,
-            _ => self.writes(code)?.map_or(What::Error, What::Writes),
+            _ => self.writes(code)?.map_or_else(What::Error, What::Writes),
         };
         Some(Transaction { session, xid, zxid, time: u64::try_from(time).ok()?, what })
     }
 
-    /// The writes of a transaction with this code. The inner `None`: it was refused.
-    fn writes(&mut self, code: i32) -> Option<Option<Vec<Write>>> {
+    /// The writes of a transaction with this code, or with which code it was refused.
+    fn writes(&mut self, code: i32) -> Option<Result<Vec<Write>, i32>> {
         const ANY: i32 = -1;
         const CONTAINER: i32 = 4;
         let write = match code {
-            -1 => return Some(None),
+            -1 => return Some(Err(self.int()?)),
             14 => {
                 let count = self.int()?;
                 let mut writes = Vec::new();
                 for _ in 0..count {
                     let (code, bytes) = (self.int()?, self.buffer()?);
                     match Rest(bytes).writes(code)? {
-                        Some(more) => writes.extend(more),
-                        None => return Some(None),
+                        Ok(more) => writes.extend(more),
+                        Err(code) => return Some(Err(code)),
                     }
                 }
-                return Some(Some(writes));
+                return Some(Ok(writes));
             }
             1 | 15 | 19 => {
                 let (path, data, acl) = (self.string()?, self.buffer()?.to_vec(), self.acls()?);
@@ -101,7 +101,7 @@ impl<'a> Rest<'a> {
             13 => Write::Check { path: self.string()?, version: ANY },
             _ => return None,
         };
-        Some(Some(vec![write]))
+        Some(Ok(vec![write]))
     }
 }
 
@@ -167,7 +167,7 @@ mod tests {
             matches!(&one.what, What::Writes(writes) if matches!(&writes[..], [Write::Delete { path, .. }] if path == "/a"))
         );
         let refused = read(&[head.clone(), entry(-1, &[255; 4])].concat()).expect("a log");
-        assert!(matches!(refused[&5].what, What::Error));
+        assert!(matches!(refused[&5].what, What::Error(-1)));
         assert!(read(&[head, entry(99, &[])].concat()).is_none() && read(b"ZKSN").is_none());
     }
 }

@@ -15,8 +15,8 @@ use crate::wire::{Connection, Seen};
 
 /// The number of a request that has no answer on the wire.
 const UNANSWERED: i32 = i32::MIN;
-/// Errors of writes that no transaction was made for.
-const NOT_LOGGED: [i32; 2] = [-112, -118];
+/// Errors of writes whose session is over, or has moved.
+const OF_SESSION: [i32; 2] = [-112, -118];
 const SERVERS: usize = 3;
 /// The header of an answer: its number, the transaction, and the error.
 const HEADER: usize = 16;
@@ -78,20 +78,19 @@ impl<'a> Servers<'a> {
     }
 
     pub(crate) fn play(&mut self, log: &[Transaction]) {
-        let mut requests = HashMap::new();
-        for (at, connection) in self.connections.iter().enumerate() {
-            for (index, request) in connection.requests.iter().enumerate().filter(|(_, one)| one.xid >= 0) {
-                requests.insert((connection.session.cast_signed(), request.xid), (at, index));
-            }
-        }
-        let logged: HashSet<(i64, i32)> = log.iter().map(|one| (one.session, one.xid)).collect();
+        // A session may give the same number again over another connection.
+        let mut requests = HashMap::<(i64, i32), Vec<(usize, usize)>>::new();
         let mut reads = BTreeMap::<usize, Vec<(usize, usize)>>::new();
+        let logged: HashSet<(i64, i32, i64)> = log.iter().map(|one| (one.session, one.xid, one.zxid)).collect();
         for (at, connection) in self.connections.iter().enumerate() {
+            let session = connection.session.cast_signed();
             for (index, request) in connection.requests.iter().enumerate() {
-                let is_logged = logged.contains(&(connection.session.cast_signed(), request.xid));
-                if let Some(answer) = request.answer.as_ref().filter(|_| !is_logged) {
-                    let place = log.partition_point(|one| one.zxid <= answer.zxid);
-                    reads.entry(place).or_default().push((at, index));
+                match &request.answer {
+                    Some(answer) if !logged.contains(&(session, request.xid, answer.zxid)) => {
+                        let place = log.partition_point(|one| one.zxid <= answer.zxid);
+                        reads.entry(place).or_default().push((at, index));
+                    }
+                    _ => requests.entry((session, request.xid)).or_default().push((at, index)),
                 }
             }
         }
@@ -103,7 +102,13 @@ impl<'a> Servers<'a> {
                 self.now = Duration::from_millis(transaction.time);
                 self.counts.transactions += 1;
                 self.zxids.push(transaction.zxid);
-                self.write(transaction, requests.get(&(transaction.session, transaction.xid)).copied());
+                let same = requests.get(&(transaction.session, transaction.xid)).map_or(&[][..], Vec::as_slice);
+                let zxid = |(at, index): &&(usize, usize)| {
+                    self.connections[*at].requests[*index].answer.as_ref().map(|answer| answer.zxid)
+                };
+                let answered = same.iter().find(|one| zxid(one) == Some(transaction.zxid));
+                let lost = || same.iter().find(|one| zxid(one).is_none());
+                self.write(transaction, answered.or_else(lost).copied());
             }
         }
     }
@@ -125,6 +130,14 @@ impl<'a> Servers<'a> {
             let (_, read) = Request::read(&self.connections[at].requests[index].body)?;
             Some((at, &self.connections[at].requests[index], read))
         });
+        if let What::Error(-112 | -118) = transaction.what {
+            if let Some((at, request, _)) = sent.filter(|(_, request, _)| request.answer.is_some()) {
+                self.rest[at].pop_front_if(|first| matches!(first, Seen::Answer(xid, _) if *xid == request.xid));
+            }
+            let nobody = self.nobody();
+            let outputs = self.ensemble.handle(self.now, nobody, UNANSWERED, Request::Refused(Code::SessionExpired));
+            return self.take(outputs);
+        }
         // It may have come over a connection that the session has left meanwhile.
         let (connection, xid, wanted) = match sent {
             Some((at, request, wanted)) => {
@@ -153,7 +166,10 @@ impl<'a> Servers<'a> {
             self.sessions.remove(&real);
         }
         let outputs = self.ensemble.handle(self.now, connection, xid, wanted);
-        let is_refused = matches!(transaction.what, What::Error);
+        let is_refused = matches!(transaction.what, What::Error(_));
+        if !outputs.iter().any(|one| matches!(one.message, Message::Reply { xid: its, .. } if its == xid)) {
+            self.differ(format!("{transaction:?} gets no answer from simulated servers, but {outputs:?}"));
+        }
         for Output { message, .. } in &outputs {
             if let Message::Reply { xid: its, zxid, result } = message
                 && *its == xid
@@ -225,9 +241,9 @@ impl<'a> Servers<'a> {
         self.attach(at);
         let request = &self.connections[at].requests[index];
         let Some((xid, mut wanted)) = Request::read(&request.body) else { return };
-        let is_not_logged = request.answer.as_ref().is_some_and(|answer| NOT_LOGGED.contains(&answer.err));
+        let is_of_session = request.answer.as_ref().is_some_and(|answer| OF_SESSION.contains(&answer.err));
         if request.sent.op.is_write() {
-            if !is_not_logged {
+            if !is_of_session {
                 self.differ(format!("{:?} was answered, and is no transaction", request.sent));
             }
             return;
@@ -491,7 +507,7 @@ mod tests {
         finds("the answer 2", |case| drop(case.connection.seen.remove(0)));
         finds("the event 3 of /x", |case| case.connection.seen[2] = Seen::Event(3, "/x".to_owned()));
         finds("the event 2 of /x", |case| case.connection.seen.swap(1, 2));
-        finds("is Transaction", |case| case.log[1].what = What::Error);
+        finds("is Transaction", |case| case.log[1].what = What::Error(-110));
         finds("is no transaction", |case| drop(case.log.remove(1)));
     }
 }
