@@ -132,10 +132,14 @@ impl<'a> Servers<'a> {
         });
         if let What::Error(-112 | -118) = transaction.what {
             if let Some((at, request, _)) = sent.filter(|(_, request, _)| request.answer.is_some()) {
-                self.rest[at].pop_front_if(|first| matches!(first, Seen::Answer(xid, _) if *xid == request.xid));
+                let rest = &mut self.rest[at];
+                if matches!(rest.front(), Some(Seen::Answer(xid, _)) if *xid == request.xid) {
+                    rest.pop_front();
+                }
             }
             let nobody = self.nobody();
-            let outputs = self.ensemble.handle(self.now, nobody, UNANSWERED, Request::Refused(Code::SessionExpired));
+            let outputs =
+                self.ensemble.handle(self.now, nobody, UNANSWERED, Request::Refused(Code::SessionExpired));
             return self.take(outputs);
         }
         // It may have come over a connection that the session has left meanwhile.

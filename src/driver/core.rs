@@ -413,7 +413,7 @@ impl Core {
         state.after.is_driver |= state.is_orphaned;
         if let Ask::List { path, .. } = &ask {
             state.refused.remove(path);
-            self.read_creates(state, *path);
+            self.read_creates(state, *path, sent);
         }
         if generation != state.generation {
             return;
@@ -464,12 +464,12 @@ impl Core {
         self.decide(state, Event::Answer { ask, sent, is_stale, outcome: answered.outcome });
     }
 
-    /// Reads the answers to the creates of those that share a listing. They have come before it, perhaps to callers that have not
-    /// looked yet, and without them it would serve nobody else.
-    fn read_creates(self: &Arc<Self>, state: &mut State, path: Path) {
+    /// Reads the answers to the creates of acquisitions that share a listing, as far as they were sent before it. Their answers have
+    /// come before it, perhaps to callers that have not looked yet, and without them it would serve nobody else.
+    fn read_creates(self: &Arc<Self>, state: &mut State, path: Path, listed: Moment) {
         let look = state.machine.rows.get(&path).and_then(|row| row.look.as_ref());
         for op in look.map(|look| look.ops.clone()).unwrap_or_default() {
-            let is_create = |first: &Flight| matches!(first.ask, Ask::Create { .. });
+            let is_create = |first: &Flight| first.sent < listed && matches!(first.ask, Ask::Create { .. });
             let Some(entry) =
                 state.entries.get_mut(&op).filter(|entry| entry.flights.front().is_some_and(is_create))
             else {
