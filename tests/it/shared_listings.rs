@@ -86,6 +86,29 @@ async fn searches_after_a_cut_share_their_listings() {
     assert!(listings() <= AT_MOST, "{}", listings());
 }
 
+/// A listing does not show the nodes of creates that were sent behind it. If these were read first, a quorum would be asked for each.
+#[tokio::test]
+async fn creates_that_were_sent_behind_a_listing_are_read_behind_it() {
+    let world = World::at(&hosts(), UNHURRIED).await;
+    let _ahead = world.other_mutex().await.lock().await.expect("held");
+    world.proxy.reset();
+    world.proxy.on_request(|_| Verdict::Hold);
+    let mutex = world.mutex();
+    let waiting = tokio::spawn(async move { places(&mutex).await });
+    soon("creates", world.proxy.wait_for_requests(CALLERS)).await;
+    world.proxy.on_request(|_| Verdict::Forward);
+    // All answers are there when the first is read.
+    world.proxy.hold_answers(Duration::from_millis(100));
+    world.proxy.cut_now();
+    world.proxy.heal();
+    let _places = soon("all are queued", waiting).await.expect("no panic").expect("enqueued");
+    let is_proof = |request: &Request| {
+        request.op == Op::Multi && request.parts.iter().all(|(op, path)| *op == Op::Check && path.contains("/_c_"))
+    };
+    let requests = world.proxy.requests();
+    assert_eq!(requests.iter().filter(|request| is_proof(request)).count(), 0, "{requests:?}");
+}
+
 #[tokio::test]
 async fn callers_that_share_a_listing_share_the_end_of_the_session() {
     for k in [CALLERS, CALLERS + LISTINGS - 1] {
