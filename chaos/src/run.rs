@@ -159,7 +159,7 @@ async fn run_to_the_end(settings: &Settings, out: &Path, folder: &Path) -> Resul
     Ok(kept)
 }
 
-/// Copies the transaction logs of the servers, without the zeros behind the last transaction.
+/// Copies the transaction logs of the servers, without the zeros behind the last transaction, and the names of their snapshots.
 fn keep_logs(ensemble: &Ensemble, folder: &Path) -> std::io::Result<()> {
     for i in 0..ensemble.len() {
         for entry in ensemble.server(i).data().read_dir()? {
@@ -168,6 +168,8 @@ fn keep_logs(ensemble: &Ensemble, folder: &Path) -> std::io::Result<()> {
                 let bytes = fs::read(&from)?;
                 let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
                 fs::write(folder.join(format!("server-{i}.{log}")), &bytes[..end])?;
+            } else if let Some(snapshot) = name.to_str().filter(|name| name.starts_with("snapshot.")) {
+                fs::write(folder.join(format!("server-{i}.{snapshot}")), "")?;
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The transaction logs of the servers: the order in which they have done what was asked for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -123,22 +123,69 @@ fn read(bytes: &[u8]) -> Option<BTreeMap<i64, Transaction>> {
     Some(all)
 }
 
-/// The transactions of all servers, in their order. One that a majority has not logged was not done.
-pub(crate) fn transactions<'a>(files: impl Iterator<Item = &'a Path>) -> io::Result<Vec<Transaction>> {
-    let mut servers = BTreeMap::<String, BTreeMap<i64, Transaction>>::new();
+/// What the servers have done.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    /// In their order. One that a majority has not logged was not done.
+    pub(crate) transactions: Vec<Transaction>,
+    /// The first transaction that a server has lost, and which: it has neither logged it, nor made a snapshot that has it, and has
+    /// gone on. ZOOKEEPER-4394, -4646, -4785 and others are such faults.
+    pub(crate) lost: Option<(i64, String)>,
+}
+
+/// A server: its log, and the last transactions of its snapshots.
+#[derive(Debug, Default)]
+struct Server {
+    log: BTreeMap<i64, Transaction>,
+    snapshots: BTreeSet<i64>,
+}
+
+impl Server {
+    /// The first transaction that it has lost.
+    fn lost(&self, all: &[Transaction]) -> Option<i64> {
+        let is_there = |one: &Transaction| self.log.contains_key(&one.zxid);
+        let mut rest = all;
+        while let Some(first) = rest.iter().position(|one| !is_there(one)) {
+            let missing = &rest[first..];
+            // What is missing at the end may still come.
+            let next = missing.iter().position(is_there)?;
+            let (begin, last, after) = (missing[0].zxid, missing[next - 1].zxid, missing[next].zxid);
+            if self.snapshots.range(last..=after).next().is_none() {
+                return Some(begin);
+            }
+            rest = &missing[next..];
+        }
+        None
+    }
+}
+
+/// Reads the logs of all servers, and the names of their snapshots.
+pub(crate) fn history<'a>(files: impl Iterator<Item = &'a Path>) -> io::Result<History> {
+    let mut servers = BTreeMap::<String, Server>::new();
     for file in files {
         let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let server = name.split('.').next().unwrap_or_default().to_owned();
         let wrong = || io::Error::new(io::ErrorKind::InvalidData, format!("{name} is no transaction log"));
-        let read = read(&fs::read(file)?).ok_or_else(wrong)?;
-        servers.entry(server).or_default().extend(read);
+        let mut parts = name.split('.');
+        let server = servers.entry(parts.next().unwrap_or_default().to_owned()).or_default();
+        match (parts.next(), parts.next().and_then(|zxid| i64::from_str_radix(zxid, 16).ok())) {
+            (Some("log"), _) => server.log.extend(read(&fs::read(file)?).ok_or_else(wrong)?),
+            (Some("snapshot"), Some(zxid)) => drop(server.snapshots.insert(zxid)),
+            _ => return Err(wrong()),
+        }
     }
+    Ok(merged(&servers))
+}
+
+fn merged(servers: &BTreeMap<String, Server>) -> History {
     let majority = servers.len() / 2 + 1;
-    let mut all = BTreeMap::<i64, (usize, Transaction)>::new();
-    for transaction in servers.into_values().flat_map(BTreeMap::into_values) {
+    let mut all = BTreeMap::<i64, (usize, &Transaction)>::new();
+    for transaction in servers.values().flat_map(|server| server.log.values()) {
         all.entry(transaction.zxid).or_insert((0, transaction)).0 += 1;
     }
-    Ok(all.into_values().filter(|(count, _)| *count >= majority).map(|(_, transaction)| transaction).collect())
+    let done = all.into_values().filter(|(count, _)| *count >= majority);
+    let transactions: Vec<Transaction> = done.map(|(_, transaction)| transaction.clone()).collect();
+    let lost = servers.iter().filter_map(|(name, server)| Some((server.lost(&transactions)?, name.clone()))).min();
+    History { transactions, lost }
 }
 
 #[cfg(test)]
@@ -169,5 +216,24 @@ mod tests {
         let refused = read(&[head.clone(), entry(-1, &[255; 4])].concat()).expect("a log");
         assert!(matches!(refused[&5].what, What::Error(-1)));
         assert!(read(&[head, entry(99, &[])].concat()).is_none() && read(b"ZKSN").is_none());
+    }
+
+    #[test]
+    fn transaction_is_lost_if_its_server_goes_on_without_it() {
+        let log = |zxids: &[i64]| {
+            let one = |zxid: i64| Transaction { session: 1, xid: 1, zxid, time: 1, what: What::CloseSession };
+            zxids.iter().map(|zxid| (*zxid, one(*zxid))).collect::<BTreeMap<_, _>>()
+        };
+        let servers = |second: &[i64], snapshots: &[i64]| {
+            let whole = || Server { log: log(&[1, 2, 3, 4, 5]), ..Server::default() };
+            let second = Server { log: log(second), snapshots: snapshots.iter().copied().collect() };
+            BTreeMap::from([("a".to_owned(), whole()), ("b".to_owned(), second), ("c".to_owned(), whole())])
+        };
+        assert_eq!(merged(&servers(&[1, 4, 5], &[])).lost, Some((2, "b".to_owned())));
+        assert_eq!(merged(&servers(&[1, 4, 5], &[3])).lost, None, "its snapshot has them");
+        assert_eq!(merged(&servers(&[1, 4, 5], &[1])).lost, Some((2, "b".to_owned())));
+        assert_eq!(merged(&servers(&[1, 2, 3], &[])).lost, None, "it lags");
+        let only_one = merged(&servers(&[1, 2, 3, 4, 5, 6], &[]));
+        assert_eq!(only_one.transactions.len(), 5, "no majority has logged the last");
     }
 }
