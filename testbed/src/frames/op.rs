@@ -1,11 +1,9 @@
 //! The operations of the client protocol by their names.
 
-use serde::{Deserialize, Serialize};
-
 macro_rules! ops {
     ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
         /// An operation that a client requests.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Op {
             $($(#[$doc])* $name,)*
@@ -19,6 +17,14 @@ macro_rules! ops {
                 match code {
                     $($code => Self::$name,)*
                     code => Self::Other(code),
+                }
+            }
+
+            /// Its number in the protocol.
+            pub fn code(self) -> i32 {
+                match self {
+                    $(Self::$name => $code,)*
+                    Self::Other(code) => code,
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::frames::{Frame, FromServer, Kind, Op, RequestFrame};
 use crate::history::{Journal, now};
@@ -35,6 +35,19 @@ pub enum Crossed {
     Event { event: i32, path: Arc<str> },
     /// The connection is over.
     Closed,
+}
+
+/// As its number.
+impl Serialize for Op {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.code().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Op {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        i32::deserialize(deserializer).map(Self::from_code)
+    }
 }
 
 impl Crossed {
