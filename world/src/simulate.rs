@@ -26,7 +26,7 @@ pub(crate) struct History {
 /// Plays the history of a seed. `compares`: with the simulated servers beside those of the world.
 pub(crate) fn history(seed: u64, shows: bool, compares: bool) -> History {
     let mut play = Play::new(seed, shows, compares);
-    let broken = play.to_the_end();
+    let broken = play.play_on();
     if shows {
         play.world.show();
     }
@@ -37,13 +37,13 @@ pub(crate) fn history(seed: u64, shows: bool, compares: bool) -> History {
 /// Leaves out steps of a history that breaks, as long as it breaks. Shows what remains, and returns what broke.
 pub(crate) fn shrink(seed: u64, compares: bool) -> Option<String> {
     let mut play = Play::new(seed, false, compares);
-    let mut broken = play.to_the_end()?;
+    let mut broken = play.play_on()?;
     let (all, mut steps) = (play.played.len(), play.played);
     // Something sleeps, or is left, only when nothing happens any more.
     let breaks_at_the_end = Play::new(seed, false, compares).replay(&steps).is_none();
     let replay = |steps: &[(Moment, Act)], shows: bool| {
         let mut play = Play::new(seed, shows, compares);
-        play.replay(steps).or_else(|| breaks_at_the_end.then(|| play.to_a_calm_end()).flatten())
+        play.replay(steps).or_else(|| breaks_at_the_end.then(|| play.end_calmly()).flatten())
     };
     let mut size = all.next_power_of_two();
     while size > 0 {
@@ -141,9 +141,9 @@ impl Play {
     }
 
     /// Goes on without faults.
-    fn to_a_calm_end(&mut self) -> Option<String> {
+    fn end_calmly(&mut self) -> Option<String> {
         self.is_calm = true;
-        self.to_the_end()
+        self.play_on()
     }
 
     /// What can happen next.
@@ -156,7 +156,7 @@ impl Play {
     }
 
     /// Returns what broke, if something did.
-    fn to_the_end(&mut self) -> Option<String> {
+    fn play_on(&mut self) -> Option<String> {
         let mut acts = Vec::new();
         while self.steps < STEPS {
             self.steps += 1;
