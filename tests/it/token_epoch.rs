@@ -81,8 +81,10 @@ async fn contender_seen_in_one_epoch_is_broken_in_another() {
         for one in &nodes(seen) {
             assert!(in_epoch.revoke(one).await.expect("asked"), "{}: {one:?}", kin.name);
         }
-        for one in &nodes(in_epoch.contenders().await.expect("listed")) {
-            assert!(tool.break_lock(one).await.expect("asked"), "{}: {one:?}", kin.name);
+        for (at, one) in nodes(in_epoch.contenders().await.expect("listed")).iter().enumerate() {
+            let is_broken = tool.break_lock(one).await.expect("asked");
+            // A hold that learns that one of its nodes is gone deletes the others.
+            assert!(is_broken || at > 0, "{}: {one:?}", kin.name);
         }
         turn(kin, next).await.release().await.expect("released");
         drop(guard);
