@@ -10,6 +10,7 @@ mod candidate;
 mod clock;
 mod config;
 mod contract;
+mod counted;
 mod counter;
 mod cut;
 mod deaf;

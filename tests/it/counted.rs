@@ -1,0 +1,218 @@
+//! A free lock that is granted by the number of children in the answer to its create: on several servers, whatever becomes of them,
+//! and where servers check more than usual.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use testbed::frames::Op;
+use testbed::ledger::Ledger;
+use testbed::{Ensemble, Server};
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, Permission};
+use zookeeper_recipes::{Error, Mutex, Session};
+
+use crate::support::{UNHURRIED, World, admin_client, children, connect_for, make_paths, soon};
+
+/// Three servers, a session on each, and a path that exists.
+struct Turns {
+    ensemble: Ensemble,
+    admin: Client,
+    path: String,
+    ledger: Arc<Ledger>,
+    mutexes: Vec<Mutex>,
+}
+
+impl Turns {
+    async fn start() -> Self {
+        let ensemble = Ensemble::builder().sync_limit(30).start().await.unwrap_or_else(|error| panic!("{error}"));
+        ensemble.settled().await.expect("settles");
+        let admin = admin_client(&ensemble.hosts()).await;
+        let path = format!("/it-{}/lock", Uuid::new_v4().simple());
+        make_paths(&admin, std::slice::from_ref(&path)).await;
+        let mut mutexes = Vec::new();
+        for server in 0..ensemble.len() {
+            // It moves to another server when its own is gone.
+            let others = (1..3).map(|other| ensemble.server((server + other) % 3).hosts());
+            let hosts: Vec<String> = [ensemble.server(server).hosts()].into_iter().chain(others).collect();
+            let session: Session = connect_for(&hosts.join(","), UNHURRIED).await;
+            mutexes.push(Mutex::new(&session, &path).expect("a mutex"));
+        }
+        Self { ensemble, admin, path, ledger: Arc::new(Ledger::new()), mutexes }
+    }
+
+    /// All lock in turn, so nobody else is there. How many were granted by the count: only these write to the path.
+    async fn in_turn(&self) -> i32 {
+        let before = self.writes().await;
+        for round in 0..4 {
+            for (number, mutex) in self.mutexes.iter().enumerate() {
+                soon("a turn", turn(mutex, &self.ledger, &format!("session {number}, round {round}"))).await;
+            }
+        }
+        self.writes().await - before
+    }
+
+    async fn writes(&self) -> i32 {
+        self.admin.check_stat(&self.path).await.expect("answers").expect("it is there").version
+    }
+
+    /// All lock at the same time, until it is over.
+    fn at_once(&self) -> (Arc<AtomicBool>, Vec<JoinHandle<usize>>) {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let workers = self.mutexes.iter().enumerate().map(|(number, mutex)| {
+            let (mutex, ledger, is_over) = (mutex.clone(), Arc::clone(&self.ledger), Arc::clone(&is_over));
+            tokio::spawn(async move {
+                let mut count = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    turn(&mutex, &ledger, &format!("worker {number}, turn {count}")).await;
+                    count += 1;
+                    // Others come and go meanwhile, so some find the lock free.
+                    a_moment(Duration::from_micros(fastrand::u64(..8_000))).await;
+                }
+                count
+            })
+        });
+        (is_over.clone(), workers.collect())
+    }
+}
+
+async fn turn(mutex: &Mutex, ledger: &Ledger, who: &str) {
+    let guard = mutex.lock().await.expect("held");
+    let entry = ledger.enter(who, guard.fencing_token().get());
+    tokio::task::yield_now().await;
+    entry.leave();
+    guard.release().await.expect("its session lives");
+}
+
+async fn a_moment(time: Duration) {
+    let _ = tokio::time::timeout(time, pending::<()>()).await;
+}
+
+async fn end(turns: Turns, is_over: Arc<AtomicBool>, workers: Vec<JoinHandle<usize>>) {
+    is_over.store(true, Ordering::Relaxed);
+    for worker in workers {
+        assert!(soon("the last turn", worker).await.expect("no panic") > 0, "every session had turns");
+    }
+    turns.ensemble.settled().await.expect("settles");
+    // Each session looks at the path once more.
+    turns.in_turn().await;
+    assert_eq!(turns.in_turn().await, 12, "every lock is granted by the count again");
+    turns.ledger.assert_clean();
+    assert_eq!(children(&turns.admin, &turns.path).await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_on_three_servers_exclude_each_other_over_the_death_of_the_leader() {
+    let mut turns = Turns::start().await;
+    turns.in_turn().await;
+    assert_eq!(turns.in_turn().await, 12, "every lock is granted by the count");
+    let (is_over, workers) = turns.at_once();
+    for _ in 0..2 {
+        let leader = turns.ensemble.leader().await.expect("a leader");
+        let before = turns.ledger.grants().len();
+        turns.ensemble.server_mut(leader).kill();
+        soon("grants without the leader", async {
+            while turns.ledger.grants().len() < before + 30 {
+                a_moment(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+        turns.ensemble.server_mut(leader).restart().await.unwrap_or_else(|error| panic!("{error}"));
+        turns.ensemble.settled().await.expect("settles");
+    }
+    end(turns, is_over, workers).await;
+}
+
+/// It applies late what the others do, and its own session counts all the same what is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn session_on_a_follower_that_lags_excludes_the_others() {
+    let turns = Turns::start().await;
+    let (is_over, workers) = turns.at_once();
+    for _ in 0..5 {
+        let leader = turns.ensemble.leader().await.expect("a leader");
+        let follower = (leader + 1) % 3;
+        turns.ensemble.link(follower, leader).black_hole();
+        a_moment(Duration::from_millis(300)).await;
+        turns.ensemble.heal();
+        let before = turns.ledger.grants().len();
+        soon("grants on all servers", async {
+            while turns.ledger.grants().len() < before + 10 {
+                a_moment(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+    }
+    end(turns, is_over, workers).await;
+}
+
+/// The requests of a lock that is released at once.
+async fn cycle(world: &World, mutex: &Mutex) -> Vec<Op> {
+    world.proxy.reset();
+    let guard = soon("the lock", mutex.lock()).await.expect("held");
+    let ops = world.ops();
+    guard.release().await.expect("released");
+    ops
+}
+
+/// The connected server refuses by itself what may not be written.
+#[tokio::test]
+async fn server_that_checks_early_is_asked_once_for_what_it_refuses() {
+    let server =
+        Server::builder().property("zookeeper.enableEagerACLCheck", "true").start().await.expect("a server");
+    let world = World::at(&server.hosts(), UNHURRIED).await;
+    world.make_path().await;
+    let mutex = world.mutex();
+    cycle(&world, &mutex).await;
+    assert_eq!(cycle(&world, &mutex).await, [Op::Multi], "it may be written, and is counted");
+    let unwritable = Permission::READ | Permission::CREATE | Permission::DELETE | Permission::ADMIN;
+    world.admin.set_acl(&world.path, &[Acl::new(unwritable, AuthId::anyone())], None).await.expect("restricted");
+    assert_eq!(cycle(&world, &mutex).await, [Op::Multi, Op::Create2, Op::GetChildren2]);
+    assert_eq!(cycle(&world, &mutex).await, [Op::Create2, Op::GetChildren2], "it is not tried again");
+}
+
+/// Sets a quota of nodes for a path, with itself. Servers log when the soft one is exceeded, and from 3.7.0 on refuse what exceeds
+/// the hard one.
+async fn set_quota(world: &World, soft: i32, hard: i32) {
+    let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let mut node = "/zookeeper/quota".to_owned();
+    for name in world.path.split('/').skip(1) {
+        node = format!("{node}/{name}");
+        world.admin.create(&node, b"", &open).await.expect("created");
+    }
+    let limits = format!("count={soft},bytes=-1=;byteHardLimit=-1;countHardLimit={hard}");
+    world.admin.create(&format!("{node}/zookeeper_limits"), limits.as_bytes(), &open).await.expect("created");
+    world.admin.create(&format!("{node}/zookeeper_stats"), b"count=1,bytes=0", &open).await.expect("created");
+}
+
+#[tokio::test]
+async fn lock_within_a_quota_is_granted_by_the_count_and_beyond_it_refused() {
+    let server = Server::builder().property("zookeeper.enforceQuota", "true").start().await.expect("a server");
+    let report = server.four_letter_word("srvr").await.expect("answers");
+    let is_enforced = !report.contains("version: 3.6");
+    let world = World::at(&server.hosts(), UNHURRIED).await;
+    world.make_path().await;
+    set_quota(&world, 1, 2).await;
+    let mutex = world.mutex();
+    cycle(&world, &mutex).await;
+    for _ in 0..3 {
+        assert_eq!(cycle(&world, &mutex).await, [Op::Multi], "the path and one node");
+    }
+    let guard = soon("the lock", mutex.lock()).await.expect("held");
+    let other = world.other_mutex().await;
+    match tokio::time::timeout(Duration::from_secs(1), other.lock()).await {
+        Ok(refused) => {
+            let error = refused.expect_err("there is no room for its node");
+            assert!(
+                is_enforced && matches!(&error, Error::Client { source: ZkError::QuotaExceeded, .. }),
+                "{error:?}"
+            );
+        }
+        Err(_) => assert!(!is_enforced, "it waits, though its node exceeds the quota"),
+    }
+    guard.release().await.expect("released");
+    world.wait_empty().await;
+    cycle(&world, &mutex).await;
+    assert_eq!(cycle(&world, &mutex).await, [Op::Multi]);
+}
