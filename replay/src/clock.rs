@@ -31,6 +31,13 @@ impl Clock {
         (ran + (at - last)).min(most)
     }
 
+    /// The last moment from which on it ran for this long until a later one; 0 if there is none.
+    pub(crate) fn earlier(&self, until: u64, by: u64) -> u64 {
+        let Some(ran) = self.ran_until(until).checked_sub(by) else { return 0 };
+        let before = self.seen.partition_point(|(_, sum)| *sum <= ran);
+        before.checked_sub(1).and_then(|at| self.seen.get(at)).map_or(0, |(seen, _)| *seen)
+    }
+
     /// For how long it ran between two moments.
     pub(crate) fn between(&self, from: u64, to: u64) -> u64 {
         self.ran_until(to).saturating_sub(self.ran_until(from))
@@ -48,5 +55,8 @@ mod tests {
         assert_eq!(clock.between(150, 200), 50);
         assert_eq!(clock.between(100, clock.now()), 100 + LONGEST_GAP + 100);
         assert_eq!(clock.between(0, 50), 0);
+        assert_eq!(clock.earlier(clock.now(), LONGEST_GAP), 200, "it ran for 100 more");
+        assert_eq!(clock.earlier(clock.now(), LONGEST_GAP + 200), 100);
+        assert_eq!(clock.earlier(clock.now(), LONGEST_GAP + 201), 0);
     }
 }

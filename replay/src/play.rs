@@ -287,7 +287,8 @@ impl Core {
             // A look at a hold does not wait for the timer of trust.
             Event::Timer(Timer::TrustEnds) if self.machine.trust.until().0 <= at => self.fires = None,
             Event::Timer(timer) => {
-                if self.fires.take() != Some(*timer) {
+                let taken = self.fires.take();
+                if taken != Some(*timer) {
                     return Err(format!("{timer:?} has come, and was not set"));
                 }
             }
@@ -401,7 +402,9 @@ impl Core {
         let is_late = |timer: &Timer, due: u64| {
             due + LATEST < now && *timer != Timer::SlowLook && clock.between(due, now) > LATEST
         };
-        let late: Vec<_> = self.timers.extract_if(.., |timer, due| is_late(timer, *due)).collect();
+        let late = self.timers.iter().filter(|(timer, due)| is_late(timer, **due));
+        let late: Vec<(Timer, u64)> = late.map(|(timer, due)| (*timer, *due)).collect();
+        late.iter().for_each(|(timer, _)| _ = self.timers.remove(timer));
         let why = |(timer, due): (Timer, u64)| {
             let by = clock.between(due, now);
             counts.latest = counts.latest.max(by);

@@ -68,6 +68,7 @@ pub(crate) struct Connection {
     pub(crate) seen: Vec<Seen>,
     /// When a watch fired, what happened, and where.
     pub(crate) events: Vec<(u64, i32, String)>,
+    closed: Option<u64>,
 }
 
 /// The connections that crossed the proxy before a server. Times are in microseconds.
@@ -92,6 +93,7 @@ pub(crate) fn connections(file: &Path, server: usize) -> io::Result<Vec<Connecti
                 one.seen.push(Seen::Event(event, path.to_string()));
                 one.events.push((at, event, path.to_string()));
             }
+            Crossed::Closed => one.closed = Some(at),
             _ => {}
         }
     }
@@ -124,8 +126,9 @@ pub(crate) fn compare(life: &Life, all: &[Connection], clock: &Clock, counts: &m
     let mut differences = Vec::new();
     let found = find(life, &own, counts, &mut differences);
     let end = life.ended.unwrap_or_else(|| clock.now());
-    // The last answer on each connection that the session has certainly read.
-    let mut read = vec![0; own.len()];
+    // Until when the session has certainly read what came over each connection: a process that runs reads.
+    let ran = |one: &&Connection| clock.earlier(one.closed.unwrap_or_else(|| clock.now()), LATEST);
+    let mut read: Vec<u64> = own.iter().map(ran).collect();
     for (at, (connection, _, request)) in &found {
         let is_read = life.asks[*at].outcome.as_ref().is_some_and(is_known);
         if let (true, Some(answer)) = (is_read, &request.answer) {
