@@ -68,7 +68,7 @@ pub(crate) struct Connection {
     pub(crate) seen: Vec<Seen>,
     /// When a watch fired, what happened, and where.
     pub(crate) events: Vec<(u64, i32, String)>,
-    closed: Option<u64>,
+    pub(crate) closed: Option<u64>,
 }
 
 /// The connections that crossed the proxy before a server. Times are in microseconds.
