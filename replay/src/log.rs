@@ -61,6 +61,13 @@ impl<'a> Rest<'a> {
         (0..count).map(|_| Some(Acl::new(self.int()?, Identity::new(self.string()?, self.string()?)))).collect()
     }
 
+    /// The next entry of a log: a checksum, its bytes, and a mark.
+    fn entry(&mut self) -> Option<&'a [u8]> {
+        let _checksum = self.long()?;
+        let entry = self.buffer()?;
+        (self.take(1)? == b"B").then_some(entry)
+    }
+
     fn transaction(&mut self) -> Option<Transaction> {
         let (session, xid, zxid, time) = (self.long()?, self.int()?, self.long()?, self.long()?);
         let code = self.int()?;
@@ -113,12 +120,10 @@ fn read(bytes: &[u8]) -> Option<BTreeMap<i64, Transaction>> {
     }
     let (_version, _database) = (rest.int()?, rest.long()?);
     let mut all = BTreeMap::new();
-    while !rest.0.is_empty() {
-        let _checksum = rest.long()?;
-        let transaction = Rest(rest.buffer()?).transaction()?;
+    // The last entry may be incomplete, if its server was killed.
+    while let Some(entry) = rest.entry() {
+        let transaction = Rest(entry).transaction()?;
         all.insert(transaction.zxid, transaction);
-        // The end of an entry.
-        (rest.take(1)? == b"B").then_some(())?;
     }
     Some(all)
 }
@@ -215,6 +220,9 @@ mod tests {
         );
         let refused = read(&[head.clone(), entry(-1, &[255; 4])].concat()).expect("a log");
         assert!(matches!(refused[&5].what, What::Error(-1)));
+        let whole = [head.clone(), entry(2, &delete)].concat();
+        let torn = [&whole[..], &entry(2, &delete)[..30]].concat();
+        assert_eq!(read(&torn).map(|log| log.len()), Some(1), "its server was killed");
         assert!(read(&[head, entry(99, &[])].concat()).is_none() && read(b"ZKSN").is_none());
     }
 
