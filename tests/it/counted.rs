@@ -1,4 +1,4 @@
-//! A free lock that is granted by the number of children in the answer to its create: on several servers, whatever becomes of them,
+//! A free lock that is granted by the number of children in the answer to its create: on several servers, of which one dies or lags,
 //! and where servers check more than usual.
 
 use std::future::pending;
