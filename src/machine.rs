@@ -226,6 +226,13 @@ pub(crate) enum Timer {
     CloseBy,
 }
 
+impl Timer {
+    /// When it fires, if it was set for two moments.
+    pub(crate) fn moment(self, one: Moment, other: Moment) -> Moment {
+        if matches!(self, Self::Late(_)) { one.max(other) } else { one.min(other) }
+    }
+}
+
 /// A change of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Connection {
@@ -284,7 +291,7 @@ pub(crate) enum Event {
 pub(crate) enum Action {
     Send(Ask),
     Unwatch(Watch),
-    /// Of several moments the earliest counts, for [`Timer::Late`] the latest.
+    /// Of several moments the earliest counts, for [`Timer::Late`] the latest: see [`Timer::moment`].
     Timer(Timer, Moment),
     Wake(Op),
     /// It is known how many contenders are ahead of a waiter.

@@ -127,8 +127,7 @@ impl Owner {
             }
             hold
         };
-        let acquiring = acquiring.boxed().shared();
-        let attempt = Arc::new(Attempt { acquiring, progress, left: Notify::new() });
+        let attempt = Arc::new(Attempt { acquiring: acquiring.boxed().shared(), progress, left: Notify::new() });
         entries.insert(key, Entry::Acquiring(Arc::downgrade(&attempt)));
         Locking::Acquiring(attempt)
     }

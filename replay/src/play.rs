@@ -204,7 +204,7 @@ impl Core {
         match name {
             "Beat" => {
                 let slept = value.as_ref().and_then(|value| u64::read(value.item(0)?)).ok_or_else(unread)?;
-                self.machine.trust.slept(now, if slept > 1_000 { slept } else { 0 });
+                self.machine.trust.slept(now, slept);
                 if self.machine.is_up {
                     self.machine.trust.awake(now);
                 }
@@ -367,8 +367,7 @@ impl Core {
                 Action::Timer(Timer::CloseBy, _) if self.is_given => {}
                 Action::Timer(timer, due) => {
                     let before = self.timers.entry(timer).or_insert(due.0);
-                    let is_late = matches!(timer, Timer::Late(_));
-                    *before = if is_late { due.0.max(*before) } else { due.0.min(*before) };
+                    *before = timer.moment(Moment(*before), due).0;
                 }
                 Action::Wake(op) => {
                     let stage = self.machine.op(op).map(|one| one.stage);

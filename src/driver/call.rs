@@ -65,7 +65,7 @@ impl Acquire {
         let op = self.core.begin(&mut state, &self.draft, self.progress.clone()).map_err(Failed::refused)?;
         self.op = Some(op);
         state.await_op(op, cx.waker());
-        state.note(now(), &format_args!("Paths({:?}, {:?})", self.draft.queues, self.draft.admission));
+        state.note(now, &format_args!("Paths({:?}, {:?})", self.draft.queues, self.draft.admission));
         let spec = Arc::new(spec(&self.draft, &mut state, self.waits));
         self.core.decide(&mut state, Event::Acquire { op, spec });
         Ok(op)

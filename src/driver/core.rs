@@ -212,7 +212,7 @@ impl Core {
         let core =
             Arc::new(Self { state: Mutex::default(), ready: Arc::default(), changes: watch::Sender::new(()) });
         core.lock().entries.insert(SESSION, Entry::new(&core.ready, SESSION, Arc::default()));
-        core.lock().note(now(), &format_args!("Begin"));
+        core.lock().note(now, &format_args!("Begin"));
         core
     }
 
@@ -255,7 +255,7 @@ impl Core {
     /// Handles an event for a caller that has had the lock since it looked at the connection.
     pub(super) fn decide(self: &Arc<Self>, state: &mut State, event: Event) {
         let (life, at) = (state.machine.session, now());
-        state.note(at, &event);
+        state.note(|| at, &event);
         state.machine.handle(at, event);
         if life != state.machine.session {
             (state.after.is_driver, state.after.is_session) = (true, true);
@@ -535,7 +535,7 @@ impl Core {
                 state.wakes_at = first.map_or(beat, |(_, at)| at.min(beat)).min(limit);
                 return state.wakes_at;
             };
-            state.note(at_once, &format_args!("Fires({timer:?}, {due:?})"));
+            state.note(|| at_once, &format_args!("Fires({timer:?}, {due:?})"));
             state.timers.remove(&timer);
             if timer == Timer::SlowLook {
                 let State { paths, machine, refused, .. } = &mut *state;
@@ -567,7 +567,7 @@ impl Core {
             }
         }
         if deletes && state.machine.is_up {
-            state.note(now(), &format_args!("Abandoned({path}, {:?}, {abandoned:?})", state.paths.text(path)));
+            state.note(now, &format_args!("Abandoned({path}, {:?}, {abandoned:?})", state.paths.text(path)));
             state.machine.delete_abandoned(path, abandoned);
             self.act(&mut state);
         }
@@ -609,9 +609,9 @@ pub(crate) fn nonce() -> u64 {
 }
 
 impl State {
-    /// Notes in the journal what the machine is given.
-    pub(super) fn note(&self, at: Moment, what: &dyn fmt::Debug) {
-        tracing::trace!(target: JOURNAL, core = ?std::ptr::from_ref(self), at = at.0, event = ?what);
+    /// Notes in the journal what the machine is given. Nothing is looked at while nobody wants it.
+    pub(super) fn note(&self, at: impl FnOnce() -> Moment, what: &dyn fmt::Debug) {
+        tracing::trace!(target: JOURNAL, core = ?std::ptr::from_ref(self), at = at().0, event = ?what);
     }
 
     /// The caller of an acquisition, which is woken from now on.
@@ -725,7 +725,7 @@ impl State {
 
     fn set(&mut self, timer: Timer, at: Moment) {
         let before = self.timers.entry(timer).or_insert(at);
-        *before = if matches!(timer, Timer::Late(_)) { at.max(*before) } else { at.min(*before) };
+        *before = timer.moment(*before, at);
         self.after.is_driver |= at < self.wakes_at;
     }
 
@@ -860,7 +860,7 @@ impl State {
             }
         }
         for watch in &taken {
-            self.note(now(), &format_args!("Unwatched({watch:?})"));
+            self.note(now, &format_args!("Unwatched({watch:?})"));
             if let Watch::Own(op, path, name) = *watch {
                 self.machine.own_unwatched(op, path, name);
             }

@@ -224,10 +224,10 @@ impl Beats {
         let slept = self.last.replace((at, timers)).map_or(0, |(before, then)| {
             // Timers stand still while the machine sleeps.
             let ran = u64::try_from(timers.duration_since(then).as_micros()).unwrap_or(u64::MAX);
-            at.since(before).saturating_sub(ran)
+            Some(at.since(before).saturating_sub(ran)).filter(|slept| *slept > 1_000).unwrap_or_default()
         });
-        state.note(at, &format_args!("Beat({slept})"));
-        state.machine.trust.slept(at, if slept > 1_000 { slept } else { 0 });
+        state.note(|| at, &format_args!("Beat({slept})"));
+        state.machine.trust.slept(at, slept);
         if state.machine.is_up {
             state.machine.trust.awake(at);
         }

@@ -57,14 +57,9 @@ impl Core {
         core
     }
 
-    fn found_end(&self) -> Option<HoldState> {
-        *self.end.borrow()
-    }
-
     /// Takes note of the end, if there was none before.
     pub(super) fn note_end(&self, end: HoldState) {
-        let is_first = self.end.send_if_modified(|before| before.replace(before.unwrap_or(end)).is_none());
-        if !is_first {
+        if !self.end.send_if_modified(|before| before.replace(before.unwrap_or(end)).is_none()) {
             return;
         }
         let loss = end.loss();
@@ -203,10 +198,7 @@ impl Core {
 
 impl Holder for Core {
     fn changed(&self, state: HoldState) {
-        match state.ended() {
-            None => self.end.send_modify(|_| {}),
-            Some(_) => self.note_end(state),
-        }
+        if state.ended().is_some() { self.note_end(state) } else { self.end.send_modify(|_| {}) }
     }
 
     /// Somebody may ask for the lock back in the data of a node.
@@ -219,7 +211,7 @@ impl Holder for Core {
 
 impl Core {
     pub(super) fn state(&self) -> HoldState {
-        if let Some(end) = self.found_end() {
+        if let Some(end) = *self.end.borrow() {
             return end;
         }
         // Events that have come before now count.
@@ -241,7 +233,7 @@ impl Core {
             ended => {
                 self.changed(ended);
                 // Somebody may have been faster, with another reason.
-                self.found_end().unwrap_or(HoldState::Released)
+                self.end.borrow().unwrap_or(HoldState::Released)
             }
         }
     }

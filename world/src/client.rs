@@ -55,15 +55,17 @@ impl Mail {
 
     /// Whether a watch is known only when this has been read.
     fn sets(&self, watch: &Watch) -> bool {
-        let Self::Answer { ask, .. } = self else { return false };
-        match (ask, watch) {
-            (Ask::Watch { op, path, name }, Watch::Predecessor(..)) => {
-                *watch == Watch::Predecessor(*op, *path, *name)
-            }
-            (Ask::WatchOwn { op, path, name }, Watch::Own(..)) => *watch == Watch::Own(*op, *path, *name),
-            (Ask::List { path, watches: true, .. }, Watch::Path(one)) => path == one,
-            _ => false,
-        }
+        matches!(self, Self::Answer { ask, .. } if watch_of(ask) == Some(*watch))
+    }
+}
+
+/// The watch that a request sets.
+pub(crate) fn watch_of(ask: &Ask) -> Option<Watch> {
+    match *ask {
+        Ask::List { path, watches: true, .. } => Some(Watch::Path(path)),
+        Ask::Watch { op, path, name } => Some(Watch::Predecessor(op, path, name)),
+        Ask::WatchOwn { op, path, name } => Some(Watch::Own(op, path, name)),
+        _ => None,
     }
 }
 
@@ -220,6 +222,6 @@ impl<T: Trust> Client<T> {
     /// Sets a timer as a driver does.
     pub(crate) fn set(&mut self, timer: Timer, at: Moment) {
         let before = self.timers.entry(timer).or_insert(at);
-        *before = if matches!(timer, Timer::Late(_)) { at.max(*before) } else { at.min(*before) };
+        *before = timer.moment(*before, at);
     }
 }
