@@ -14,6 +14,7 @@ use zookeeper_simulation::{
     SetWatches, Write,
 };
 
+use crate::client::watch_of;
 use crate::machine::{Admission, Ask, Kind, Name, Outcome, Path, Spec, Watch};
 use crate::world::{Act, Doubt, World};
 
@@ -453,15 +454,6 @@ fn counted(spec: &Spec) -> Vec<Path> {
     paths.dedup();
     paths.extend(turn(spec));
     paths
-}
-
-fn watch_of(ask: &Ask) -> Option<Watch> {
-    match *ask {
-        Ask::List { path, watches: true, .. } => Some(Watch::Path(path)),
-        Ask::Watch { op, path, name } => Some(Watch::Predecessor(op, path, name)),
-        Ask::WatchOwn { op, path, name } => Some(Watch::Own(op, path, name)),
-        _ => None,
-    }
 }
 
 fn path_of(part: &Answer) -> Option<&str> {

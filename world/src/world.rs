@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::client::{Client, Flight, Mail, User};
+use crate::client::{Client, Flight, Mail, User, watch_of};
 use crate::machine::{
     Acquisition, Action, Admission, Aside, Ask, Change, Connection, End, Event, HoldState, Kind, Ledger, Loss,
     Moment, Name, Node, Op, Outcome, Path, Place, Queue, Session, Spec, Stage, Timer, Trust, Watch,
@@ -607,17 +607,13 @@ impl<T: Doubt> World<T> {
         if !ask.is_write() {
             self.note(Served::Read { client: c, ask: ask.clone(), outcome: outcome.clone() });
         }
-        let (watch, at) = match (ask, outcome) {
-            (Ask::List { path, watches: true, .. }, Outcome::Names { .. }) => {
-                (Watch::Path(*path), self.clients[c].seen)
-            }
-            (Ask::Watch { op, path, name }, Outcome::Stat { .. }) => {
-                (Watch::Predecessor(*op, *path, *name), self.log.created(*path, *name))
-            }
-            (Ask::WatchOwn { op, path, name }, Outcome::Stat { .. }) => {
-                (Watch::Own(*op, *path, *name), self.log.created(*path, *name))
-            }
-            _ => return,
+        if !matches!(outcome, Outcome::Names { .. } | Outcome::Stat { .. }) {
+            return;
+        }
+        let Some(watch) = watch_of(ask) else { return };
+        let at = match watch {
+            Watch::Path(_) => self.clients[c].seen,
+            Watch::Predecessor(_, path, name) | Watch::Own(_, path, name) => self.log.created(path, name),
         };
         self.clients[c].watches.push((watch, at));
     }
