@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use testbed::frames::Op;
 use testbed::ledger::Ledger;
 use testbed::{Ensemble, Server};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
-use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, Permission};
+use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
 use zookeeper_recipes::{Error, Mutex, Session};
 
 use crate::support::{UNHURRIED, World, admin_client, children, connect_for, make_paths, soon};
+use crate::undisturbed::{COUNTED, cycle, is_tried_once};
 
 /// Three servers, a session on each, and a path that exists.
 struct Turns {
@@ -147,15 +147,6 @@ async fn session_on_a_follower_that_lags_excludes_the_others() {
     end(turns, is_over, workers).await;
 }
 
-/// The requests of a lock that is released at once.
-async fn cycle(world: &World, mutex: &Mutex) -> Vec<Op> {
-    world.proxy.reset();
-    let guard = soon("the lock", mutex.lock()).await.expect("held");
-    let ops = world.ops();
-    guard.release().await.expect("released");
-    ops
-}
-
 /// The connected server refuses by itself what may not be written.
 #[tokio::test]
 async fn server_that_checks_early_is_asked_once_for_what_it_refuses() {
@@ -163,13 +154,7 @@ async fn server_that_checks_early_is_asked_once_for_what_it_refuses() {
         Server::builder().property("zookeeper.enableEagerACLCheck", "true").start().await.expect("a server");
     let world = World::at(&server.hosts(), UNHURRIED).await;
     world.make_path().await;
-    let mutex = world.mutex();
-    cycle(&world, &mutex).await;
-    assert_eq!(cycle(&world, &mutex).await, [Op::Multi], "it may be written, and is counted");
-    let unwritable = Permission::READ | Permission::CREATE | Permission::DELETE | Permission::ADMIN;
-    world.admin.set_acl(&world.path, &[Acl::new(unwritable, AuthId::anyone())], None).await.expect("restricted");
-    assert_eq!(cycle(&world, &mutex).await, [Op::Multi, Op::Create2, Op::GetChildren2]);
-    assert_eq!(cycle(&world, &mutex).await, [Op::Create2, Op::GetChildren2], "it is not tried again");
+    is_tried_once(&world).await;
 }
 
 /// Sets a quota of nodes for a path, with itself. Servers log when the soft one is exceeded, and from 3.7.0 on refuse what exceeds
@@ -197,7 +182,7 @@ async fn lock_within_a_quota_is_granted_by_the_count_and_beyond_it_refused() {
     let mutex = world.mutex();
     cycle(&world, &mutex).await;
     for _ in 0..3 {
-        assert_eq!(cycle(&world, &mutex).await, [Op::Multi], "the path and one node");
+        assert_eq!(cycle(&world, &mutex).await, COUNTED, "the path and one node");
     }
     let guard = soon("the lock", mutex.lock()).await.expect("held");
     let other = world.other_mutex().await;
@@ -214,5 +199,5 @@ async fn lock_within_a_quota_is_granted_by_the_count_and_beyond_it_refused() {
     guard.release().await.expect("released");
     world.wait_empty().await;
     cycle(&world, &mutex).await;
-    assert_eq!(cycle(&world, &mutex).await, [Op::Multi]);
+    assert_eq!(cycle(&world, &mutex).await, COUNTED);
 }

@@ -19,7 +19,7 @@ async fn lock(world: &World, mutex: &Mutex) -> (MutexGuard, Vec<Op>) {
     (guard, world.ops())
 }
 
-async fn cycle(world: &World, mutex: &Mutex) -> Vec<Op> {
+pub(crate) async fn cycle(world: &World, mutex: &Mutex) -> Vec<Op> {
     let (guard, ops) = lock(world, mutex).await;
     guard.release().await.expect("released");
     ops
@@ -37,7 +37,7 @@ pub(crate) async fn until_undisturbed(world: &World) -> Mutex {
 const LISTED: [Op; 2] = [Op::Create2, Op::GetChildren2];
 
 /// The create counts the children.
-const COUNTED: [Op; 1] = [Op::Multi];
+pub(crate) const COUNTED: [Op; 1] = [Op::Multi];
 
 /// The create has counted others.
 const MISCOUNTED: [Op; 2] = [Op::Multi, Op::GetChildren2];
@@ -330,13 +330,17 @@ async fn child_that_is_no_contender_is_counted_once() {
 /// Where its data may not be written, nothing is counted again.
 #[tokio::test]
 async fn path_that_may_not_be_written_is_tried_once() {
-    let world = World::calm().await;
-    let mutex = until_undisturbed(&world).await;
+    is_tried_once(&World::calm().await).await;
+}
+
+/// The data of a path that may not be written is tried once.
+pub(crate) async fn is_tried_once(world: &World) {
+    let mutex = until_undisturbed(world).await;
     let unwritable = Permission::READ | Permission::CREATE | Permission::DELETE | Permission::ADMIN;
     world.admin.set_acl(&world.path, &[Acl::new(unwritable, AuthId::anyone())], None).await.expect("restricted");
-    assert_eq!(cycle(&world, &mutex).await, [Op::Multi, Op::Create2, Op::GetChildren2]);
+    assert_eq!(cycle(world, &mutex).await, [Op::Multi, Op::Create2, Op::GetChildren2]);
     for _ in 0..3 {
-        assert_eq!(cycle(&world, &mutex).await, LISTED);
+        assert_eq!(cycle(world, &mutex).await, LISTED);
     }
 }
 
