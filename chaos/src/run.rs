@@ -61,15 +61,19 @@ async fn run_to_the_end(settings: &Settings, out: &Path, folder: &Path) -> Resul
         duration.as_secs_f64() / 60.0,
         out.display()
     );
+    if let Some(record) = &settings.journal {
+        fs::create_dir_all(record)?;
+        // Journals of another run would be replayed with those of this one.
+        if record.read_dir()?.next().is_some() {
+            return Err(format!("{} is not empty; name a new directory for --journal", record.display()).into());
+        }
+    }
     // With fewer clients than workloads, the last workloads are left out.
     let workloads: Vec<_> = workloads.iter().copied().take(*count).collect();
     if folder.exists() {
         fs::remove_dir_all(folder)?;
     }
     fs::create_dir_all(folder)?;
-    if let Some(record) = &settings.journal {
-        fs::create_dir_all(record)?;
-    }
     let sockets = tempfile::tempdir()?;
     let register = Arc::new(Register::start(sockets.path())?);
     let mut ensemble = Ensemble::builder().tick(TICK).sync_limit(SYNC_LIMIT).start().await?;
