@@ -185,10 +185,7 @@ impl Acquisition {
 
     /// The only queue of an acquisition that has one.
     pub(crate) fn single(&self) -> Option<&Queue> {
-        match self.queues.as_slice() {
-            [one] => Some(one),
-            _ => None,
-        }
+        if let [one] = self.queues.as_slice() { Some(one) } else { None }
     }
 
     /// The largest number of contenders that are ahead of it in any of its queues, or how many permits are missing.

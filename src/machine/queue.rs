@@ -138,7 +138,10 @@ impl<T: Trust> Machine<T> {
         if let Some(queue) = self.queue(op, at) {
             queue.ahead = Aside(u32::try_from(ahead).unwrap_or(u32::MAX));
         }
-        if ahead == 0 {
+        // A writer of ours may have become a reader since the listing.
+        let other = predecessor.and_then(|name| self.op_of(path, name));
+        let is_reader = |other| self.ops.get(&other)?.single().filter(|queue| queue.was == predecessor);
+        if ahead == 0 || (kind == Kind::Read && other.and_then(is_reader).is_some()) {
             return self.turn(now, op, at, Way::Listed, is_fresh);
         }
         if !waits {
@@ -148,7 +151,7 @@ impl<T: Trust> Machine<T> {
             self.put(op, at, Position::Full);
             return self.look_for(op);
         };
-        match self.op_of(path, predecessor) {
+        match other {
             Some(other) => {
                 self.put(op, at, Position::Following(other));
                 if let Some(other) = self.ops.get_mut(&other) {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use crate::alive::Alive;
 use crate::machine::{Admission, Ask, Machine, Moment, Op, Outcome, Path, Spec, Timer, Trust, Watch};
 use crate::server::Zxid;
 
@@ -77,6 +78,9 @@ pub(crate) struct User {
     pub(crate) turns: Option<Path>,
     /// A writer that holds may become a reader.
     pub(crate) downgrades: bool,
+    /// How long it holds, where time passes, and until when.
+    pub(crate) keeps: u64,
+    pub(crate) done_at: Moment,
     pub(crate) left: u8,
     /// How many acquisitions it has made.
     pub(crate) count: u8,
@@ -107,7 +111,7 @@ pub(crate) struct Client<T> {
     pub(crate) is_closed: bool,
     /// Its server is cut off from the others: it answers reads, and passes nothing on.
     pub(crate) is_cut_off: bool,
-    pub(crate) touched: Moment,
+    pub(crate) alive: Alive,
     pub(crate) seen: Zxid,
     /// The transaction that ended its session.
     pub(crate) closed: Zxid,
@@ -137,7 +141,7 @@ impl<T: Trust> Client<T> {
             is_up: true,
             is_closed: false,
             is_cut_off: false,
-            touched: Moment(0),
+            alive: Alive::new(timeout, session),
             seen: 0,
             closed: 0,
             flight: VecDeque::new(),
@@ -209,9 +213,33 @@ impl<T: Trust> Client<T> {
         self.timers.clear();
     }
 
+    /// When something is due by the clock.
+    pub(crate) fn due(&self) -> Vec<Moment> {
+        let wakes_at = self.alive.wakes_at();
+        let is_cut = !self.is_up || self.is_cut_off;
+        let ends = is_cut.then_some(self.alive.lasts_until);
+        let expires_at = ((is_cut || wakes_at.is_some()) && self.closed == 0).then(|| self.alive.expires_at());
+        let own = self.timers.values().copied().chain(self.users.iter().map(|user| user.done_at));
+        own.filter(|_| wakes_at.is_none()).chain(wakes_at).chain(ends).chain(expires_at).collect()
+    }
+
     /// What its users do, from the beginning.
     pub(crate) fn program(&self) -> Vec<(Arc<Spec>, Option<Path>, bool)> {
         self.users.iter().map(|user| (Arc::clone(&user.spec), user.turns, user.downgrades)).collect()
+    }
+
+    /// Its server has a connection of its session, which the leader has confirmed.
+    pub(crate) fn connected(&mut self, now: Moment, is_timed: bool) {
+        if is_timed {
+            self.alive.connected(now);
+        }
+    }
+
+    /// Its server handles a request of its session.
+    pub(crate) fn heard(&mut self, is_timed: bool) {
+        if is_timed {
+            self.alive.heard();
+        }
     }
 
     /// The session that its connection belongs to.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use crate::client::User;
-use crate::machine::{Admission, Kind, Path, Spec};
+use crate::machine::{Admission, Kind, Moment, Path, Spec};
 use crate::trust::Bit;
 use crate::world::{Act, Budget, World};
 
@@ -21,7 +21,17 @@ pub(crate) struct Case {
 
 fn user_of(spec: Spec, turns: Option<Path>, times: u8) -> User {
     let downgrades = matches!(spec.queues.as_slice(), [(_, Kind::Write)]);
-    User { spec: Arc::new(spec), turns, downgrades, left: times, count: 0, op: None, turn: None }
+    User {
+        spec: Arc::new(spec),
+        turns,
+        downgrades,
+        keeps: 0,
+        done_at: Moment(0),
+        left: times,
+        count: 0,
+        op: None,
+        turn: None,
+    }
 }
 
 /// A user that locks this many times.

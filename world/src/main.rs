@@ -1,5 +1,6 @@
 //! Explores and simulates the machine.
 
+mod alive;
 mod client;
 mod explore;
 #[path = "../../src"]

@@ -23,10 +23,11 @@ impl<T: Doubt> World<T> {
         self.log.nodes.retain(|node| {
             node.stands() || node.deleted > oldest || named.contains(&node.name) || watched.contains(&node.created)
         });
-        assert!(self.log.end < 128, "a server lags too far behind");
-        let mut used: u128 = 1 | 1 << self.log.end;
-        self.each_zxid(&mut |at| used |= 1 << *at);
-        let rank = |at: Zxid| Zxid::try_from((used & ((1u128 << at) - 1)).count_ones()).expect("they are few");
+        let mut used: Vec<Zxid> = vec![0, self.log.end];
+        self.each_zxid(&mut |at| used.push(*at));
+        used.sort_unstable();
+        used.dedup();
+        let rank = |at: Zxid| Zxid::try_from(used.partition_point(|one| *one < at)).expect("they are few");
         self.log.end = rank(self.log.end);
         self.each_zxid(&mut |at| *at = rank(*at));
         let nodes = self.log.nodes.iter().map(|node| node.name.number);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::client::User;
+use crate::client::{Client, User};
 use crate::explore::{mixed, permits, together, user};
 use crate::machine::{Kind, Ledger, Moment};
 use crate::shadow::Shadow;
@@ -93,8 +93,9 @@ fn world(seed: u64, random: &mut fastrand::Rng) -> World<Ledger> {
     };
     let mut users: Vec<Vec<User>> = Vec::new();
     let mut sizes = fastrand::Rng::with_seed(seed ^ 1);
+    let keeps = [0, 0, T / 4, 3 * T][sizes.usize(..4)];
     for _ in 0..sizes.usize(2..5) {
-        users.push((0..sizes.usize(1..5)).map(|_| user()).collect());
+        users.push((0..sizes.usize(1..5)).map(|_| User { keeps, ..user() }).collect());
     }
     let budget = Budget {
         cuts: random.u16(0..12),
@@ -104,6 +105,7 @@ fn world(seed: u64, random: &mut fastrand::Rng) -> World<Ledger> {
         strangers: random.u16(0..2),
         closes: if random.u8(..4) == 0 { random.u16(1..4) } else { 0 },
         limits: random.u16(0..4),
+        stalls: sizes.u16(0..4),
         ..Budget::default()
     };
     World::new(&users, budget, true, T, || Ledger::new(T, Some(Moment(0)), Moment(0)))
@@ -133,8 +135,7 @@ impl Play {
     fn replay(&mut self, steps: &[(Moment, Act)]) -> Option<String> {
         let mut acts = Vec::new();
         steps.iter().find_map(|(at, act)| {
-            self.world.now = self.world.now.max(*at);
-            self.world.ping();
+            self.world.pass(*at);
             self.acts(&mut acts);
             if acts.contains(act) { self.step(*act) } else { None }
         })
@@ -163,16 +164,14 @@ impl Play {
             self.acts(&mut acts);
             if acts.iter().all(|act| weight(act) == 1) {
                 // Nothing but time makes progress.
-                let timers = self.world.clients.iter().flat_map(|client| client.timers.values());
-                let next = timers.filter(|at| **at > self.world.now).min().copied();
+                let next = self.world.clients.iter().flat_map(Client::due).filter(|at| *at > self.world.now).min();
                 match next {
                     // A slow look would wake it, and find what is left.
                     Some(_) if self.world.sleeps() || self.world.has_left() => {
                         return Some("nothing but time helps".to_owned());
                     }
                     Some(next) if !self.is_done() || !self.world.is_quiet() => {
-                        self.world.now = next;
-                        self.world.ping();
+                        self.world.pass(next);
                         continue;
                     }
                     _ if self.is_done() || acts.is_empty() => return self.left().map(str::to_owned),
@@ -180,8 +179,7 @@ impl Play {
                 }
             }
             let act = self.choose(&acts);
-            self.world.now = self.world.now.plus(self.random.u64(0..4_000));
-            self.world.ping();
+            self.world.pass(self.world.now.plus(self.random.u64(0..4_000)));
             if let Some(broken) = self.step(act) {
                 return Some(format!("{broken}, by {act:?}"));
             }
@@ -234,7 +232,13 @@ impl Play {
 /// Faults are rarer than what makes progress.
 fn weight(act: &Act) -> u32 {
     match act {
-        Act::Cut { .. } | Act::CutOff(_) | Act::Hand(_) | Act::Early(_) | Act::Drain(_) | Act::Close(_) => 1,
+        Act::Cut { .. }
+        | Act::CutOff(_)
+        | Act::Hand(_)
+        | Act::Early(_)
+        | Act::Drain(_)
+        | Act::Close(_)
+        | Act::Stall { .. } => 1,
         Act::Drop(..) | Act::Heal(_) | Act::Limit(..) | Act::Attend(..) => 2,
         Act::Claim(..) => 4,
         _ => 40,

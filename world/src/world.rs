@@ -16,6 +16,8 @@ use crate::trust::Bit;
 pub(crate) trait Doubt: Trust {
     fn doubt(&mut self, is_doubted: bool);
     fn is_doubted(&self) -> bool;
+    /// The driver looks that its process runs. Its machine has slept for so long.
+    fn runs(&mut self, now: Moment, slept: u64, is_up: bool);
 }
 
 impl Doubt for Bit {
@@ -27,6 +29,8 @@ impl Doubt for Bit {
     fn is_doubted(&self) -> bool {
         self.is_doubted
     }
+
+    fn runs(&mut self, _: Moment, _: u64, _: bool) {}
 }
 
 impl Doubt for Ledger {
@@ -34,6 +38,13 @@ impl Doubt for Ledger {
 
     fn is_doubted(&self) -> bool {
         false
+    }
+
+    fn runs(&mut self, now: Moment, slept: u64, is_up: bool) {
+        self.slept(now, slept);
+        if is_up {
+            self.awake(now);
+        }
     }
 }
 
@@ -59,6 +70,8 @@ pub(crate) struct Budget {
     pub(crate) closes: u16,
     /// Holds that last as long as they may.
     pub(crate) limits: u16,
+    /// Clients that stand still.
+    pub(crate) stalls: u16,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -125,6 +138,12 @@ pub(crate) enum Act {
     Hand(usize),
     CutOff(usize),
     Heal(usize),
+    /// A client stands still, perhaps with its machine.
+    Stall {
+        client: usize,
+        sleeps: bool,
+    },
+    Wake(usize),
 }
 
 impl<T: Doubt> World<T> {
@@ -160,10 +179,18 @@ impl<T: Doubt> World<T> {
             if !client.ghosts.is_empty() {
                 acts.extend([Act::Ghost(c, true), Act::Ghost(c, false)]);
             }
-            if client.machine.session != Session::Over {
-                self.acts_of_users(c, acts);
-                self.acts_of_connection(c, acts);
-                self.acts_of_session(c, acts);
+            if client.machine.session == Session::Over {
+                continue;
+            }
+            self.acts_of_servers(c, acts);
+            match client.alive.wakes_at() {
+                None => {
+                    self.acts_of_users(c, acts);
+                    self.acts_of_connection(c, acts);
+                    self.acts_of_session(c, acts);
+                }
+                Some(at) if at <= self.now => acts.push(Act::Wake(c)),
+                Some(_) => {}
             }
         }
         if self.budget.hand > 0 {
@@ -183,7 +210,9 @@ impl<T: Doubt> World<T> {
                 acts.push(Act::Claim(c, u));
             }
             if one.is_some_and(|one| one.is_claimed && one.stage == Stage::Held) {
-                acts.push(Act::Release(c, u));
+                if user.done_at <= self.now {
+                    acts.push(Act::Release(c, u));
+                }
                 if self.budget.limits > 0 {
                     acts.extend([Act::Limit(c, u), Act::Attend(c, u)]);
                 }
@@ -203,7 +232,7 @@ impl<T: Doubt> World<T> {
         }
     }
 
-    fn acts_of_connection(&self, c: usize, acts: &mut Vec<Act>) {
+    fn acts_of_servers(&self, c: usize, acts: &mut Vec<Act>) {
         let client = &self.clients[c];
         if client.is_up {
             let next = client.flight.iter().find(|one| one.committed.is_none());
@@ -214,7 +243,9 @@ impl<T: Doubt> World<T> {
             if is_read && !self.is_behind(c) {
                 acts.push(Act::Answer(c));
             }
-            if client.seen < self.log.end && !client.is_cut_off {
+            // That its session is over, only a client that runs learns.
+            let is_last = client.closed == client.seen + 1 && client.alive.is_stalled();
+            if client.seen < self.log.end && !client.is_cut_off && !is_last {
                 acts.push(Act::Advance(c));
             }
             if self.budget.cuts > 0 && client.is_busy() {
@@ -226,10 +257,28 @@ impl<T: Doubt> World<T> {
                     acts.push(Act::CutOff(c));
                 }
             }
-            if client.is_cut_off {
+            if client.is_cut_off && client.alive.lasts_until <= self.now {
                 acts.push(Act::Heal(c));
             }
-        } else {
+        }
+        if client.closed == 0 {
+            if self.is_timed {
+                if client.alive.may_expire(self.now) {
+                    acts.push(Act::Expire(c));
+                }
+            } else if self.budget.expiries > 0 {
+                if client.machine.trust.is_doubted() && client.machine.trust.until() == Moment(0) {
+                    acts.push(Act::Expire(c));
+                } else if client.is_busy() {
+                    acts.push(Act::EndTrust(c));
+                }
+            }
+        }
+    }
+
+    fn acts_of_connection(&self, c: usize, acts: &mut Vec<Act>) {
+        let client = &self.clients[c];
+        if !client.is_up && client.alive.lasts_until <= self.now {
             let last = if client.closed == 0 { self.log.end } else { client.seen };
             for to in client.seen..=last {
                 let up = |backwards, stranger| Act::Up { client: c, to, backwards, stranger };
@@ -273,18 +322,8 @@ impl<T: Doubt> World<T> {
                 acts.push(Act::Timer(c, *timer));
             }
         }
-        if client.closed == 0 {
-            if self.is_timed {
-                if client.touched.plus(self.timeout) < self.now {
-                    acts.push(Act::Expire(c));
-                }
-            } else if self.budget.expiries > 0 {
-                if client.machine.trust.is_doubted() && client.machine.trust.until() == Moment(0) {
-                    acts.push(Act::Expire(c));
-                } else if client.is_busy() {
-                    acts.push(Act::EndTrust(c));
-                }
-            }
+        if self.budget.stalls > 0 && client.is_busy() {
+            acts.extend([false, true].map(|sleeps| Act::Stall { client: c, sleeps }));
         }
         if self.budget.closes > 0 && client.is_busy() {
             match client.machine.session {
@@ -304,7 +343,11 @@ impl<T: Doubt> World<T> {
                 self.acquire(c, u, spec);
             }
             Act::Claim(c, u) => {
-                let op = self.clients[c].users[u].op.expect("it was granted");
+                let user = &mut self.clients[c].users[u];
+                if user.keeps > 0 {
+                    user.done_at = self.now.plus(user.keeps);
+                }
+                let op = user.op.expect("it was granted");
                 self.handle(c, Event::Claim(op));
             }
             Act::Release(c, u) => {
@@ -404,10 +447,34 @@ impl<T: Doubt> World<T> {
             Act::CutOff(c) => {
                 self.budget.cuts -= 1;
                 self.clients[c].is_cut_off = true;
+                self.clients[c].alive.lasts_until = self.lasts_until();
             }
-            Act::Heal(c) => self.clients[c].is_cut_off = false,
+            Act::Heal(c) => {
+                let now = self.now;
+                let client = &mut self.clients[c];
+                client.is_cut_off = false;
+                client.alive.healed(now);
+            }
+            Act::Stall { client: c, sleeps } => {
+                self.budget.stalls -= 1;
+                let until = self.lasts_until();
+                self.clients[c].alive.stall(self.now, until, sleeps);
+            }
+            Act::Wake(c) => {
+                let now = self.now;
+                let slept = self.clients[c].alive.wake(now);
+                self.look(c);
+                let machine = &mut self.clients[c].machine;
+                machine.trust.runs(now, slept, machine.is_up);
+            }
         }
         self.check();
+    }
+
+    /// How long a fault lasts, as good as random where time passes: each microsecond has a length of its own.
+    fn lasts_until(&self) -> Moment {
+        let eighths = [0, 0, 0, 1, 2, 5, 9, 14][(self.now.0 % 8) as usize];
+        self.now.plus(self.timeout / 8 * eighths)
     }
 
     /// The driver looks at the connection, as it does before it handles anything else. Of several changes it sees the last.
@@ -554,6 +621,7 @@ impl<T: Doubt> World<T> {
     }
 
     fn commit(&mut self, c: usize) {
+        let is_timed = self.is_timed;
         let client = &mut self.clients[c];
         let owner = client.owner();
         let next = client.flight.iter_mut().find(|one| one.committed.is_none()).expect("offered");
@@ -561,7 +629,7 @@ impl<T: Doubt> World<T> {
         let ask = next.ask.clone();
         next.committed = Some((self.log.end, outcome.clone()));
         if client.stranger.is_none() {
-            client.touched = self.now;
+            client.heard(is_timed);
             client.machine.trust.doubt(false);
         }
         self.note(Served::Write { owner, ask, outcome });
@@ -593,8 +661,8 @@ impl<T: Doubt> World<T> {
     fn read(&mut self, c: usize) {
         let client = &mut self.clients[c];
         let Some(flight) = client.flight.pop_front() else { return };
-        if !client.is_cut_off && client.stranger.is_none() {
-            client.touched = self.now;
+        if client.stranger.is_none() {
+            client.heard(self.is_timed);
         }
         let outcome = self.log.read(&flight.ask, client.seen, client.owner(), client.session);
         self.reads(c, &flight.ask, &outcome);
@@ -677,6 +745,7 @@ impl<T: Doubt> World<T> {
     }
 
     fn cut(&mut self, c: usize, answered: bool) {
+        let until = self.lasts_until();
         let unread = self.answered(c).filter(|_| answered);
         let late: Vec<_> = unread.map(|(flight, outcome)| (flight.clone(), outcome)).collect();
         for (flight, outcome) in &late {
@@ -684,6 +753,7 @@ impl<T: Doubt> World<T> {
         }
         let client = &mut self.clients[c];
         (client.is_up, client.is_cut_off) = (false, false);
+        client.alive.cut(until);
         let lost = client.flight.split_off(late.len());
         client.flight.clear();
         client.mail.extend(late.into_iter().map(|(flight, outcome)| flight.answered(outcome)));
@@ -709,7 +779,10 @@ impl<T: Doubt> World<T> {
         }
         let client = &mut self.clients[c];
         let from = std::mem::replace(&mut client.seen, to);
-        (client.is_up, client.touched) = (true, self.now);
+        client.is_up = true;
+        if client.stranger.is_none() {
+            client.connected(self.now, self.is_timed);
+        }
         let (session, watches) = (client.owner(), client.watches.iter().map(|(watch, _)| *watch).collect());
         self.note(Served::Connected { client: c, session, watches });
         // Watches are set again before anything else is asked.
@@ -757,10 +830,11 @@ impl<T: Doubt> World<T> {
         if self.clients[c].machine.session == Session::Over {
             return;
         }
-        let (end, clients, now) = (self.log.end, self.clients.len() as u64, self.now);
+        let (end, clients, now, is_timed) = (self.log.end, self.clients.len() as u64, self.now, self.is_timed);
         let client = &mut self.clients[c];
-        (client.seen, client.closed, client.touched, client.is_up) = (end, 0, now, true);
+        (client.seen, client.closed, client.is_up) = (end, 0, true);
         client.session += clients;
+        client.connected(now, is_timed);
         let orphans = client.orphans.clone();
         client.ghosts.retain(|(_, owner)| orphans.contains(owner));
         let session = client.session;
@@ -786,14 +860,18 @@ impl<T: Doubt> World<T> {
         client.users.iter_mut().for_each(|user| user.left = 0);
     }
 
-    /// Clients ping while they have a connection that carries.
-    pub(crate) fn ping(&mut self) {
-        for client in self
-            .clients
-            .iter_mut()
-            .filter(|one| one.is_up && !one.is_cut_off && one.closed == 0 && one.stranger.is_none())
-        {
-            client.touched = self.now;
+    /// Time passes. A client looks that it runs each sixteenth of the session timeout.
+    pub(crate) fn pass(&mut self, until: Moment) {
+        while self.now < until {
+            let due = self.clients.iter().map(|client| client.alive.next()).filter(|at| *at > self.now).min();
+            self.now = until.min(self.now.plus(self.timeout / 16)).min(due.unwrap_or(until));
+            for client in &mut self.clients {
+                let is_ours = client.is_up && client.closed == 0 && client.stranger.is_none();
+                client.alive.run(self.now, is_ours, !client.is_cut_off);
+                if !client.is_news && !client.alive.is_stalled() {
+                    client.machine.trust.runs(self.now, 0, client.machine.is_up);
+                }
+            }
         }
     }
 
@@ -944,7 +1022,7 @@ impl<T: Doubt> World<T> {
             let is_open = client.is_up && !client.is_cut_off && client.closed == 0 && client.seen == self.log.end;
             let is_read = client.mail.is_empty() && !client.is_news;
             let is_still = client.flight.is_empty() && is_read && client.ghosts.is_empty();
-            (is_over || (is_open && !waits)) && is_still && client.orphans.is_empty()
+            (is_over || (is_open && !waits)) && is_still && client.orphans.is_empty() && !client.alive.is_stalled()
         })
     }
 

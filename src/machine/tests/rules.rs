@@ -420,6 +420,17 @@ fn listing_from_before_a_downgrade_shows_its_reader() {
     assert_eq!(session.position(SECOND), Position::Following(FIRST));
 }
 
+/// Nobody would look for it again before the reader is released.
+#[test]
+fn reader_does_not_follow_a_writer_that_has_become_a_reader() {
+    let mut session = Session::new();
+    let (writer, reader, replace) = session.start_downgrade();
+    let (next, sent) = session.enter(SECOND, Kind::Read, 4);
+    session.answer(&replace, created(reader, Some(7)));
+    session.answer(&list(&sent), listing(&[writer, next]));
+    assert_eq!(session.stage_of(SECOND), Stage::Held);
+}
+
 /// The answer of the downgrade decides what becomes of it, and the release ends with it.
 #[test]
 fn reader_of_a_downgrade_under_way_is_not_abandoned() {

@@ -1,0 +1,122 @@
+//! How the leader learns that a client lives, as late as docs/design/trust.md assumes it at most; and clients that stand still.
+//!
+//! A client pings its server each fifth of the session timeout. The server passes on that it has heard of the client when it answers
+//! the leader, each third. A session that the leader has not heard of for a whole timeout may expire.
+
+use crate::machine::Moment;
+
+/// What the leader, a client's server and the client know of it. It stays as it is where no time passes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Alive {
+    timeout: u64,
+    /// When the leader last learned that the client lives.
+    touched: Moment,
+    /// Its server has heard of it since it last told the leader.
+    is_heard: bool,
+    pings_at: Moment,
+    passes_on_at: Moment,
+    stall: Option<Stall>,
+    /// When its server is cut off no more, or its client connects again.
+    pub(crate) lasts_until: Moment,
+}
+
+/// A process that stands still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Stall {
+    since: Moment,
+    until: Moment,
+    /// With its machine, so that its timers stand still as well.
+    sleeps: bool,
+}
+
+impl Alive {
+    pub(crate) fn new(timeout: u64, number: u64) -> Self {
+        let passes_on_at = Moment(timeout / 3 / 7 * (number % 7));
+        Self {
+            timeout,
+            touched: Moment(0),
+            is_heard: false,
+            pings_at: Moment(timeout / 5),
+            passes_on_at,
+            stall: None,
+            lasts_until: Moment(0),
+        }
+    }
+
+    /// It has a connection, which the leader knows of.
+    pub(crate) fn connected(&mut self, now: Moment) {
+        (self.touched, self.is_heard, self.pings_at) = (now, false, now.plus(self.timeout / 5));
+    }
+
+    /// Its server hears of it.
+    pub(crate) fn heard(&mut self) {
+        self.is_heard = true;
+    }
+
+    /// Its connection ends, perhaps with its server.
+    pub(crate) fn cut(&mut self, until: Moment) {
+        (self.is_heard, self.lasts_until) = (false, until);
+    }
+
+    /// Its server can talk to the leader again.
+    pub(crate) fn healed(&mut self, now: Moment) {
+        self.pass_on(now);
+    }
+
+    fn pass_on(&mut self, now: Moment) {
+        if std::mem::take(&mut self.is_heard) {
+            self.touched = now;
+        }
+        self.passes_on_at = now.plus(self.timeout / 3);
+    }
+
+    /// What is due happens. `hears`: its server hears its pings. `passes_on`: and reaches the leader.
+    pub(crate) fn run(&mut self, now: Moment, hears: bool, passes_on: bool) {
+        if self.pings_at <= now && self.stall.is_none() {
+            self.is_heard |= hears;
+            self.pings_at = now.plus(self.timeout / 5);
+        }
+        if self.passes_on_at <= now {
+            if passes_on {
+                self.pass_on(now);
+            } else {
+                self.passes_on_at = now.plus(self.timeout / 3);
+            }
+        }
+    }
+
+    /// When something is due next.
+    pub(crate) fn next(&self) -> Moment {
+        let pings_at = if self.stall.is_none() { self.pings_at } else { Moment(u64::MAX) };
+        pings_at.min(self.passes_on_at)
+    }
+
+    pub(crate) fn may_expire(&self, now: Moment) -> bool {
+        self.expires_at() <= now
+    }
+
+    /// When the leader ends the session, unless it hears of the client.
+    pub(crate) fn expires_at(&self) -> Moment {
+        self.touched.plus(self.timeout).plus(1)
+    }
+
+    pub(crate) fn stall(&mut self, since: Moment, until: Moment, sleeps: bool) {
+        self.stall = Some(Stall { since, until, sleeps });
+    }
+
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.stall.is_some()
+    }
+
+    /// When it goes on, if it stands still.
+    pub(crate) fn wakes_at(&self) -> Option<Moment> {
+        self.stall.map(|stall| stall.until)
+    }
+
+    /// It goes on. Returns how long its machine has slept.
+    pub(crate) fn wake(&mut self, now: Moment) -> u64 {
+        let slept = self.stall.take().filter(|stall| stall.sleeps).map_or(0, |stall| now.since(stall.since));
+        self.pings_at = self.pings_at.plus(slept);
+        slept
+    }
+}
