@@ -1,59 +1,25 @@
 //! The history as SVG: a page per minute, with a row per server and per client.
 
-mod page;
-
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use testbed::history::{Event, Mode, Step};
 use testbed::nemesis::{Kind, Struck};
+use testbed::timeline::{self, Bar, Row, Shade};
 
-use self::page::{Page, Shade};
 use crate::line::{Mark, What};
 
 const PAGE: u64 = 60_000_000_000;
 
-/// An interval in one lane of a row, or across all lanes.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Bar {
-    row: Row,
-    /// `None` for all lanes.
-    lane: Option<Arc<str>>,
-    begin: u64,
-    end: u64,
-    shade: Shade,
-    /// The text on it.
-    label: String,
-}
-
-/// From top to bottom.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Row {
-    Server(usize),
-    Operator,
-    Client(usize),
-}
-
-impl Row {
-    /// `c3.1` belongs to client 3, and `server 1 (leader 2)` to server 1.
-    fn of(name: &str) -> Option<Self> {
-        let number = |text: &str| text.split(['.', ' ']).next()?.parse().ok();
-        match name.strip_prefix("server ") {
-            Some(rest) => number(rest).map(Self::Server),
-            None if name == "operator" => Some(Self::Operator),
-            None => number(name.strip_prefix('c')?).map(Self::Client),
-        }
-    }
-
-    fn name(self) -> String {
-        match self {
-            Self::Server(i) => format!("server {i}"),
-            Self::Operator => "operator".to_owned(),
-            Self::Client(i) => format!("client {i}"),
-        }
+/// The row of a process: `c3.1` belongs to client 3, and `server 1 (leader 2)` to server 1.
+fn row_of(name: &str) -> Option<Row> {
+    let number = |text: &str| text.split(['.', ' ']).next()?.parse().ok();
+    match name.strip_prefix("server ") {
+        Some(rest) => number(rest).map(Row::Server),
+        None if name == "operator" => Some(Row::Operator),
+        None => number(name.strip_prefix('c')?).map(Row::Client),
     }
 }
 
@@ -70,23 +36,7 @@ pub(crate) fn draw(
     let mut bars = of_faults(faults);
     bars.extend(of_holds(events, faults, end));
     bars.extend(of_marks(marks, events, faults, end));
-    // A client's faults are drawn behind its holds.
-    bars.sort_by_key(|bar| (bar.row, bar.lane.is_some(), bar.lane.clone(), bar.shade, bar.begin));
-    let mut rows = BTreeMap::<Row, Vec<Arc<str>>>::new();
-    for bar in &bars {
-        let lanes = rows.entry(bar.row).or_default();
-        lanes.extend(bar.lane.iter().filter(|lane| !lanes.contains(lane)).cloned().collect::<Vec<_>>());
-    }
-    rows.values_mut().for_each(|lanes| lanes.sort());
-    let pages = usize::try_from((end - begin).div_ceil(PAGE)).unwrap_or_default();
-    for number in 0..pages {
-        let from = begin + PAGE * number as u64;
-        let title = format!("{title}, page {} of {pages}", number + 1);
-        let mut page = Page::new(&rows, begin, from, from + PAGE, &title);
-        bars.iter().for_each(|bar| page.add(bar));
-        fs::write(out.join(format!("timeline-{:02}.svg", number + 1)), page.finish())?;
-    }
-    Ok(pages)
+    timeline::draw(bars, (begin, end), PAGE, title, out)
 }
 
 fn of_faults(faults: &[Struck]) -> Vec<Bar> {
@@ -101,7 +51,7 @@ fn of_faults(faults: &[Struck]) -> Vec<Bar> {
             Kind::NodeDeletion | Kind::PathDeletion => continue,
             _ => Shade::CutOff,
         };
-        let Some(row) = Row::of(target) else { continue };
+        let Some(row) = row_of(target) else { continue };
         // For clients the shade is enough.
         let (lane, label) = match row {
             Row::Server(_) => (Some(free_lane(ends.entry(row).or_default(), *begin, *end)), fault.to_string()),
@@ -126,7 +76,7 @@ fn of_holds(events: &[Event], faults: &[Struck], end: u64) -> Vec<Bar> {
     let mut bars = Vec::new();
     let mut close = |key: (Arc<str>, Arc<str>, u64), begin, end, shade| {
         let lane = Some(lane(&key.1));
-        bars.extend(Row::of(&key.0).map(|row| Bar { row, lane, begin, end, shade, label: String::new() }));
+        bars.extend(row_of(&key.0).map(|row| Bar { row, lane, begin, end, shade, label: String::new() }));
     };
     for event in events {
         let key = (Arc::clone(&event.process), Arc::clone(&event.object), event.attempt);
@@ -172,7 +122,7 @@ fn killed(faults: &[Struck], process: &str) -> Option<u64> {
 fn of_marks(marks: &[Mark], events: &[Event], faults: &[Struck], end: u64) -> Vec<Bar> {
     let mut bars = Vec::new();
     for (i, mark) in marks.iter().enumerate() {
-        let (row, begin) = (Row::of(&mark.process), mark.at);
+        let (row, begin) = (row_of(&mark.process), mark.at);
         let bar = match &mark.what {
             What::Deleting { .. } | What::Deleted { .. } => (None, begin, begin, Shade::Deleted),
             What::Stalled { since } => (None, *since, begin, Shade::Stalled),

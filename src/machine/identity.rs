@@ -45,18 +45,11 @@ impl<T: Trust> Machine<T> {
 
     /// What an answer shows of the connection; false if it is one of another session.
     pub(crate) fn is_of_session(&mut self, now: Moment, ask: &Ask, is_stale: bool, outcome: &Outcome) -> bool {
-        let shown = match outcome {
-            Outcome::Created { owner: Some(owner), .. } => Some(*owner == self.id),
-            _ => None,
-        };
-        match shown {
-            Some(false) => self.replace(now),
-            Some(true) if !is_stale => self.identity = Identity::Known,
-            _ => {
-                if let Ask::Identify { nodes } = ask {
-                    self.identified(now, nodes, is_stale, outcome);
-                }
-            }
+        match (ask, outcome) {
+            (_, Outcome::Created { owner: Some(owner), .. }) if *owner != self.id => self.replace(now),
+            (_, Outcome::Created { owner: Some(_), .. }) if !is_stale => self.identity = Identity::Known,
+            (Ask::Identify { nodes }, _) => self.identified(now, nodes, is_stale, outcome),
+            _ => {}
         }
         !matches!(self.out.last(), Some(Action::Replace))
     }
@@ -68,7 +61,8 @@ impl<T: Trust> Machine<T> {
                 (*is_asked, *lost) = (false, *lost + 1);
                 if *lost >= LOST_QUESTIONS { self.replace(now) } else { self.pause(now) }
             }
-            _ if is_stale => {
+            // It was asked for without a node that is known since.
+            _ if is_stale || (nodes.is_empty() && self.ops.values().any(|one| one.node == Node::There)) => {
                 *is_asked = false;
                 self.ask_identity();
             }

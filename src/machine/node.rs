@@ -181,10 +181,12 @@ impl<T: Trust> Machine<T> {
             self.delete_again();
         }
         let Some((op, is_again)) = ended else { return };
+        let is_trusted = self.is_trusted(now);
         let Some(one) = self.ops.get_mut(&op).filter(|one| one.stage == Stage::Releasing) else { return };
         match outcome {
             // After a delete with an unknown outcome nobody can know who deleted it.
             Outcome::NoNode if !is_again => one.released = End::Lost(Loss::Deleted),
+            Outcome::NoNode if !is_trusted => one.released = End::Lost(Loss::Expired),
             Outcome::Refused => one.released = End::Refused,
             _ => {}
         }

@@ -17,6 +17,7 @@ mod quorum_wire;
 mod relay;
 mod server;
 mod snapshot;
+pub mod timeline;
 mod wire;
 
 pub use ensemble::{Ensemble, EnsembleBuilder};

@@ -242,6 +242,11 @@ impl<T: Trust> Client<T> {
         }
     }
 
+    /// Whether the session of its connection lives.
+    pub(crate) fn is_served(&self) -> bool {
+        self.closed == 0 || self.stranger.is_some()
+    }
+
     /// The session that its connection belongs to.
     pub(crate) fn owner(&self) -> u64 {
         self.stranger.unwrap_or(self.session)

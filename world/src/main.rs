@@ -12,6 +12,7 @@ mod reduce;
 mod server;
 mod shadow;
 mod simulate;
+mod timeline;
 mod trust;
 mod world;
 
@@ -27,8 +28,8 @@ const USAGE: &str = "\
 usage: world explore [quick | WORD] [show]   explores the cases whose names contain the word, or the quick ones
        world simulate HISTORIES SEED         plays random histories, the first with this seed
        world compare HISTORIES SEED          the same, with the simulated servers beside those of the world
-       world history SEED [compare]          shows one of them
-       world shrink SEED [compare]           shows one that breaks with as few steps as it takes";
+       world history SEED [compare]          shows one of them, and draws it in target/world/SEED
+       world shrink SEED [compare]           shows one that breaks with as few steps as it takes, and draws it";
 
 /// How many of the cases are explored in seconds.
 const QUICK: usize = 16;

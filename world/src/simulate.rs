@@ -6,6 +6,7 @@ use crate::client::{Client, User};
 use crate::explore::{mixed, permits, together, user};
 use crate::machine::{Kind, Ledger, Moment};
 use crate::shadow::Shadow;
+use crate::timeline::Timeline;
 use crate::world::{Act, Budget, World};
 
 /// The session timeout, in microseconds.
@@ -29,6 +30,7 @@ pub(crate) fn history(seed: u64, shows: bool, compares: bool) -> History {
     let broken = play.play_on();
     if shows {
         play.world.show();
+        play.timeline.draw(&play.world, seed);
     }
     let compared = play.shadow.map_or(0, |shadow| shadow.compared);
     History { steps: play.steps, grants: play.world.grants.0, compared, broken }
@@ -43,7 +45,11 @@ pub(crate) fn shrink(seed: u64, compares: bool) -> Option<String> {
     let breaks_at_the_end = Play::new(seed, false, compares).replay(&steps).is_none();
     let replay = |steps: &[(Moment, Act)], shows: bool| {
         let mut play = Play::new(seed, shows, compares);
-        play.replay(steps).or_else(|| breaks_at_the_end.then(|| play.end_calmly()).flatten())
+        let broken = play.replay(steps).or_else(|| breaks_at_the_end.then(|| play.end_calmly()).flatten());
+        if shows {
+            play.timeline.draw(&play.world, seed);
+        }
+        broken
     };
     let mut size = all.next_power_of_two();
     while size > 0 {
@@ -121,6 +127,8 @@ struct Play {
     /// No fault happens any more.
     is_calm: bool,
     shows: bool,
+    /// What is drawn of it, if it is shown.
+    timeline: Timeline,
 }
 
 impl Play {
@@ -128,7 +136,16 @@ impl Play {
         let mut random = fastrand::Rng::with_seed(seed);
         let world = world(seed, &mut random);
         let shadow = compares.then(|| Shadow::of(&world));
-        Self { world, shadow, random, steps: 0, played: Vec::new(), is_calm: false, shows }
+        Self {
+            world,
+            shadow,
+            random,
+            steps: 0,
+            played: Vec::new(),
+            is_calm: false,
+            shows,
+            timeline: Timeline::default(),
+        }
     }
 
     /// Plays the steps that can be played.
@@ -203,6 +220,9 @@ impl Play {
             println!("{:>9} {act:?}", self.world.now.0);
         }
         self.world.step(act);
+        if self.shows {
+            self.timeline.look(&self.world, act);
+        }
         let differs = self.shadow.as_mut().and_then(|shadow| shadow.follow(&mut self.world, act));
         self.world.served.0.clear();
         if self.world.log.nodes.len() > 40 || self.world.log.end > 90 {

@@ -236,7 +236,7 @@ impl<T: Doubt> World<T> {
         let client = &self.clients[c];
         if client.is_up {
             let next = client.flight.iter().find(|one| one.committed.is_none());
-            if client.closed == 0 && !client.is_cut_off && next.is_some_and(|next| next.ask.is_write()) {
+            if client.is_served() && !client.is_cut_off && next.is_some_and(|next| next.ask.is_write()) {
                 acts.push(Act::Commit(c));
             }
             let is_read = client.flight.front().is_some_and(|one| !one.ask.is_write());
@@ -717,7 +717,8 @@ impl<T: Doubt> World<T> {
     fn advance(&mut self, c: usize) {
         let client = &mut self.clients[c];
         client.seen += 1;
-        let (seen, is_over) = (client.seen, client.closed == client.seen);
+        // A connection of another session goes on.
+        let (seen, is_over) = (client.seen, client.closed == client.seen && client.stranger.is_none());
         self.fire(c, seen - 1, seen, false);
         if is_over {
             return self.renew(c);
@@ -906,8 +907,14 @@ impl<T: Doubt> World<T> {
         let mut leases: Vec<(Path, u32)> = Vec::new();
         for (c, client) in self.clients.iter().enumerate() {
             for (op, one) in client.machine.ops() {
-                // A hold whose node was deleted by hand learns of it by its watch.
-                let is_by_hand = self.nodes_of(c, op).iter().flatten().any(|node| node.by == By::Hand);
+                // A hold whose node was deleted by hand learns of it by its watch. It may be that of a downgrade under way.
+                let reader = one
+                    .change
+                    .guid()
+                    .zip(one.single())
+                    .and_then(|(guid, queue)| self.log.find(queue.path, queue.name?.reader(guid)));
+                let own = self.nodes_of(c, op);
+                let is_by_hand = own.iter().flatten().copied().chain(reader).any(|node| node.by == By::Hand);
                 if client.machine.state(self.now, op) != Some(HoldState::Held) || is_by_hand {
                     continue;
                 }
@@ -992,12 +999,14 @@ impl<T: Doubt> World<T> {
         waits && is_before && own.name.kind != Kind::Lease && own.name.kind.waits_for(older.name.kind)
     }
 
-    /// Only a waiter whose node was deleted by hand is evicted.
+    /// Only a waiter whose node was deleted by hand is evicted. Over a connection of another session, nobody can distinguish that
+    /// from the end of its own.
     fn check_eviction(&mut self, c: usize, op: Op) {
+        let is_ours = self.clients[c].stranger.is_none();
         let session = self.clients[c].session;
         let is_its = |node: &&Znode| node.name.guid >> 32 == u128::from(session) << 32 | u128::from(op);
         let mut nodes = self.log.nodes.iter().filter(is_its).peekable();
-        if nodes.peek().is_some() && !nodes.any(|node| node.by == By::Hand) {
+        if is_ours && nodes.peek().is_some() && !nodes.any(|node| node.by == By::Hand) {
             self.broken = Some("eviction without a deletion by hand");
         }
     }
@@ -1019,7 +1028,7 @@ impl<T: Doubt> World<T> {
             let waits =
                 client.timers.keys().any(|timer| matches!(timer, Timer::Late(_) | Timer::Resume | Timer::Prove));
             let is_over = client.machine.session == Session::Over;
-            let is_open = client.is_up && !client.is_cut_off && client.closed == 0 && client.seen == self.log.end;
+            let is_open = client.is_up && client.is_served() && !client.is_cut_off && client.seen == self.log.end;
             let is_read = client.mail.is_empty() && !client.is_news;
             let is_still = client.flight.is_empty() && is_read && client.ghosts.is_empty();
             (is_over || (is_open && !waits)) && is_still && client.orphans.is_empty() && !client.alive.is_stalled()

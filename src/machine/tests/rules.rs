@@ -247,6 +247,20 @@ fn release_without_trust_is_a_loss() {
     assert_eq!(session.stage_of(FIRST), Stage::Over(End::Lost(Loss::Expired)));
 }
 
+/// The first delete was lost, so the node may have gone with the session.
+#[test]
+fn release_whose_node_is_gone_without_trust_is_a_loss() {
+    let mut session = Session::new();
+    let name = session.hold();
+    let delete = session.handle(Event::Release(FIRST)).remove(0);
+    session.handle(Event::Connection(Connection::Down));
+    session.answer(&delete, Outcome::Unknown);
+    session.handle(Event::Connection(Connection::Up));
+    session.1 = NOW.plus(T);
+    session.answer(&Ask::Delete { op: FIRST, nodes: [(0, name)].into() }, Outcome::NoNode);
+    assert_eq!(session.stage_of(FIRST), Stage::Over(End::Lost(Loss::Expired)));
+}
+
 #[test]
 fn release_ends_with_its_last_node() {
     let mut session = Session::new();
@@ -359,6 +373,29 @@ fn connection_that_another_session_answers_ends_the_session() {
     session.0.handle(NOW, Event::Answer { ask, sent: NOW, is_stale: false, outcome: Outcome::Stranger });
     assert!(session.0.actions().any(|action| action == Action::Replace));
     assert_eq!(session.stage_of(FIRST), Stage::Over(End::Lost(Loss::Expired)));
+}
+
+/// The node of a create that the last connection has answered is known after that: it may belong to another session than the
+/// connection, which was asked for without a node.
+#[test]
+fn connection_is_asked_for_by_a_node_that_is_known_late() {
+    for is_answered_before in [true, false] {
+        let mut session = Session::new();
+        let create = session.acquire(FIRST, &[(0, Kind::Lock)], Admission::First, true).remove(0);
+        let Ask::Create { guid, .. } = create else { panic!("{create:?}") };
+        let own = Name { number: 3, guid, kind: Kind::Lock };
+        let root = identify(&session.reconnect());
+        let mut sent = Vec::new();
+        if is_answered_before {
+            session.answer(&root, Outcome::Done);
+        }
+        sent.extend(session.answer_late(&create, created(own, Some(7))));
+        if !is_answered_before {
+            sent.extend(session.answer(&root, Outcome::Done));
+        }
+        assert_ne!(session.0.identity, Identity::Known);
+        assert_eq!(identify(&sent), Ask::Identify { nodes: [(0, own)].into() });
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! One page of the timeline as SVG.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -15,31 +15,46 @@ const STRIP: f64 = 4.0;
 const GAP: f64 = 5.0;
 /// The approximate width of a letter of a label.
 const LETTER: f64 = 4.0;
-const SECOND: u64 = 1_000_000_000;
+/// How far lines of the grid may be apart, in nanoseconds.
+const STEPS: [u64; 6] = [100_000_000, 200_000_000, 500_000_000, 1_000_000_000, 2_000_000_000, 5_000_000_000];
 /// Bars with a smaller gap are drawn as one.
 const MERGED: f64 = 0.6;
 
 /// The meaning of a bar, in drawing order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Shade {
+pub enum Shade {
+    /// The machine has not scheduled it.
     Stalled,
+    /// Cut off from the others.
     CutOff,
+    /// Connections end again and again.
     Flapping,
+    /// Answers to pings are held back.
     PingsHeld,
+    /// Paused by a signal.
     Paused,
+    /// Killed, until it is started again.
     Killed,
+    /// Waits for a lock.
+    Waiting,
+    /// Holds a lock with others.
     Shared,
+    /// Holds a lock alone.
     Held,
+    /// Holds a lock, and has no connection.
     Suspended,
+    /// Deletes a node by hand.
     Deleted,
+    /// A loss is reported.
     Lost,
 }
 
 impl Shade {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Held,
         Self::Shared,
         Self::Suspended,
+        Self::Waiting,
         Self::Lost,
         Self::Paused,
         Self::Stalled,
@@ -59,6 +74,7 @@ impl Shade {
             Self::Paused => ("paused", "paused"),
             Self::Killed => ("killed", "killed, until started again"),
             Self::Stalled => ("stalled", "not scheduled by the machine"),
+            Self::Waiting => ("waiting", "waits"),
             Self::Shared => ("shared", "holds, shared"),
             Self::Held => ("held", "holds"),
             Self::Suspended => ("suspended", "holds, suspended"),
@@ -76,7 +92,7 @@ const STYLE: &str = "\
 text{font:11px sans-serif}.title{font-size:15px}.lane{font-size:8px;fill:#555}.grid{stroke:#ddd}
 .row{fill:#f7f7f7}.held{fill:#2166ac}.shared{fill:#67a9cf}.suspended{fill:#c51b7d}.lost{fill:#d7191c}
 .paused{fill:#9e9e9e}.stalled{fill:#c8c8c8}.killed{fill:#4d4d4d}.cut{fill:#fdae61}.flap{fill:#fee08b}
-.pings{fill:#b8e186}.deleted{fill:#7b3294}.label{font-size:8px;fill:#000}.dark{font-size:8px;fill:#fff}";
+.waiting{fill:#d9d9d9}.pings{fill:#b8e186}.deleted{fill:#7b3294}.label{font-size:8px;fill:#000}.dark{font-size:8px;fill:#fff}";
 
 /// A page under construction.
 #[derive(Debug)]
@@ -90,6 +106,8 @@ pub(super) struct Page {
     svg: String,
     /// Drawn last.
     labels: Vec<(f64, f64, &'static str, String)>,
+    /// What is on it, for the legend.
+    shades: BTreeSet<Shade>,
     /// The last bar, which the next one may extend.
     open: Option<Drawn>,
 }
@@ -120,6 +138,7 @@ impl Page {
             height: TOP,
             svg: String::new(),
             labels: Vec::new(),
+            shades: BTreeSet::new(),
             open: None,
         };
         page.text(10.0, 22.0, "title", title);
@@ -139,10 +158,11 @@ impl Page {
             }
             page.height += height + GAP;
         }
-        for at in (begin..=end).step_by(5 * SECOND as usize) {
+        let step = STEPS.into_iter().find(|step| (end - begin) / step < 16).unwrap_or(end - begin);
+        for at in (begin..=end).step_by(step as usize) {
             let (x, bottom) = (page.x(at), page.height);
             let _ = writeln!(page.svg, "<path class='grid' d='M{x:.1} {:.1}V{bottom:.1}'/>", TOP - 5.0);
-            page.text(x - 8.0, TOP - 10.0, "", &format!("{} s", (at - origin) / SECOND));
+            page.text(x - 8.0, TOP - 10.0, "", &format!("{} s", (at - origin) as f64 / 1e9));
         }
         page
     }
@@ -152,6 +172,7 @@ impl Page {
         if bar.end < self.begin || bar.begin > self.end {
             return;
         }
+        self.shades.insert(bar.shade);
         let (mut top, mut height) = self.rows[&bar.row];
         if let Some(lane) = &bar.lane {
             (top, height) = (self.lanes[&(bar.row, Arc::clone(lane))] + 1.0, LANE - 3.0);
@@ -197,7 +218,8 @@ impl Page {
         }
         let mut left = LEFT;
         let top = self.height + 15.0;
-        for (class, meaning) in Shade::ALL.map(Shade::words) {
+        let shades = std::mem::take(&mut self.shades);
+        for (class, meaning) in Shade::ALL.into_iter().filter(|shade| shades.contains(shade)).map(Shade::words) {
             self.rect(left, top, 14.0, LANE, class);
             self.text(left + 18.0, top + 9.0, "", meaning);
             left += 40.0 + 6.2 * meaning.len() as f64;
