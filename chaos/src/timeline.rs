@@ -57,7 +57,7 @@ fn of_faults(faults: &[Struck]) -> Vec<Bar> {
             Row::Server(_) => (Some(free_lane(ends.entry(row).or_default(), *begin, *end)), fault.to_string()),
             _ => (None, String::new()),
         };
-        bars.push(Bar { row, lane, begin: *begin, end: *end, shade, label });
+        bars.push(Bar::new(row, lane, (*begin, *end), shade).labelled(label));
     }
     bars
 }
@@ -76,7 +76,7 @@ fn of_holds(events: &[Event], faults: &[Struck], end: u64) -> Vec<Bar> {
     let mut bars = Vec::new();
     let mut close = |key: (Arc<str>, Arc<str>, u64), begin, end, shade| {
         let lane = Some(lane(&key.1));
-        bars.extend(row_of(&key.0).map(|row| Bar { row, lane, begin, end, shade, label: String::new() }));
+        bars.extend(row_of(&key.0).map(|row| Bar::new(row, lane, (begin, end), shade)));
     };
     for event in events {
         let key = (Arc::clone(&event.process), Arc::clone(&event.object), event.attempt);
@@ -142,7 +142,7 @@ fn of_marks(marks: &[Mark], events: &[Event], faults: &[Struck], end: u64) -> Ve
             _ => continue,
         };
         let (lane, begin, end, shade) = bar;
-        bars.extend(row.map(|row| Bar { row, lane, begin, end, shade, label: String::new() }));
+        bars.extend(row.map(|row| Bar::new(row, lane, (begin, end), shade)));
     }
     bars
 }

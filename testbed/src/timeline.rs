@@ -14,22 +14,33 @@ pub use self::page::Shade;
 /// An interval in one lane of a row, or across all lanes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bar {
-    /// The row.
-    pub row: Row,
+    row: Row,
     /// `None` for all lanes.
-    pub lane: Option<Arc<str>>,
-    /// In nanoseconds.
-    pub begin: u64,
-    /// In nanoseconds.
-    pub end: u64,
-    /// What it means.
-    pub shade: Shade,
+    lane: Option<Arc<str>>,
+    begin: u64,
+    end: u64,
+    shade: Shade,
     /// The text on it.
-    pub label: String,
+    label: String,
+}
+
+impl Bar {
+    /// An interval from `begin` to `end`, in nanoseconds. Without a lane it goes across all lanes of its row.
+    #[must_use]
+    pub fn new(row: Row, lane: Option<Arc<str>>, (begin, end): (u64, u64), shade: Shade) -> Self {
+        Self { row, lane, begin, end, shade, label: String::new() }
+    }
+
+    /// With this text on it.
+    #[must_use]
+    pub fn labelled(self, label: String) -> Self {
+        Self { label, ..self }
+    }
 }
 
 /// From top to bottom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Row {
     /// A server, by its number.
     Server(usize),

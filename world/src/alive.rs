@@ -11,7 +11,7 @@ pub(crate) struct Alive {
     timeout: u64,
     /// When the leader last learned that the client lives.
     touched: Moment,
-    /// Its server has heard of it since it last told the leader.
+    /// Its server has heard of it since it last passed that on.
     is_heard: bool,
     pings_at: Moment,
     passes_on_at: Moment,

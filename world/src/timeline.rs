@@ -20,7 +20,7 @@ pub(crate) struct Timeline {
     bars: Vec<Bar>,
 }
 
-/// A history is at most this long, in nanoseconds; what lasts longer has more pages.
+/// What a page shows at most, in nanoseconds.
 const PAGE: u64 = 60_000_000_000;
 
 fn nanos(at: Moment) -> u64 {
@@ -90,14 +90,14 @@ impl Timeline {
     }
 
     fn add(&mut self, (row, lane): Lane, begin: u64, end: u64, shade: Shade) {
-        self.bars.push(Bar { row, lane, begin, end, shade, label: String::new() });
+        self.bars.push(Bar::new(row, lane, (begin, end), shade));
     }
 }
 
-/// What a user does, in short.
+/// What a user does, in short: `W0 R2` is a writer of path 0 that reads path 2.
 fn program(user: &User) -> String {
-    let paths = user.spec.queues.iter().map(|(path, kind)| format!("{kind:?} {path}"));
-    paths.collect::<Vec<_>>().join(", ")
+    let paths = user.spec.queues.iter().map(|(path, kind)| format!("{:.1}{path}", format!("{kind:?}")));
+    paths.collect::<Vec<_>>().join(" ")
 }
 
 fn shade(world: &World<Ledger>, c: usize, user: &User) -> Option<Shade> {

@@ -22,6 +22,7 @@ const MERGED: f64 = 0.6;
 
 /// The meaning of a bar, in drawing order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Shade {
     /// The machine has not scheduled it.
     Stalled,
