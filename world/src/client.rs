@@ -106,6 +106,8 @@ pub(crate) struct Client<T> {
     pub(crate) orphans: Vec<u64>,
     /// The session that a server has put in the place of ours.
     pub(crate) stranger: Option<u64>,
+    /// A connection since our session began was of another one.
+    pub(crate) met_stranger: bool,
     pub(crate) is_up: bool,
     /// Its users have closed the session.
     pub(crate) is_closed: bool,
@@ -138,6 +140,7 @@ impl<T: Trust> Client<T> {
             session,
             orphans: Vec::new(),
             stranger: None,
+            met_stranger: false,
             is_up: true,
             is_closed: false,
             is_cut_off: false,

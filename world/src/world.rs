@@ -401,6 +401,7 @@ impl<T: Doubt> World<T> {
                     self.budget.strangers -= 1;
                     // No session has this number.
                     self.clients[client].stranger = Some(1_000 + client as u64);
+                    self.clients[client].met_stranger = true;
                 }
                 self.reconnect(client, to, backwards);
             }
@@ -835,6 +836,7 @@ impl<T: Doubt> World<T> {
         let client = &mut self.clients[c];
         (client.seen, client.closed, client.is_up) = (end, 0, true);
         client.session += clients;
+        client.met_stranger = false;
         client.connected(now, is_timed);
         let orphans = client.orphans.clone();
         client.ghosts.retain(|(_, owner)| orphans.contains(owner));
@@ -1002,7 +1004,7 @@ impl<T: Doubt> World<T> {
     /// Only a waiter whose node was deleted by hand is evicted. Over a connection of another session, nobody can distinguish that
     /// from the end of its own.
     fn check_eviction(&mut self, c: usize, op: Op) {
-        let is_ours = self.clients[c].stranger.is_none();
+        let is_ours = !self.clients[c].met_stranger;
         let session = self.clients[c].session;
         let is_its = |node: &&Znode| node.name.guid >> 32 == u128::from(session) << 32 | u128::from(op);
         let mut nodes = self.log.nodes.iter().filter(is_its).peekable();
