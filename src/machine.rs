@@ -403,10 +403,8 @@ impl<T: Trust> Machine<T> {
         match ask {
             Ask::Create { op, guid, spec, .. } => {
                 self.created(now, op, &spec, guid, is_fresh, outcome);
-                // This connection may have been asked for without its node.
-                if is_stale && self.op(op).is_some_and(|one| one.node == Node::There) {
-                    self.doubt_identity();
-                }
+                // The question whose connection it is may have gone out without its node.
+                self.ask_identity();
             }
             // No quorum need have judged it, so the listing behind it may miss a node.
             Ask::Barrier { path, .. } if outcome == Outcome::Unknown => self.doubt_later(now, path),

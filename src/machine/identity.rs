@@ -7,6 +7,8 @@ use crate::machine::{Acquisition, Action, Ask, Machine, Moment, Node, Nodes, Out
 pub(crate) enum Identity {
     /// The connection belongs to our session.
     Known,
+    /// There is no node to ask by, and nothing to lose. Answers are no proof for a node that is known later.
+    Free,
     /// `nodes`: how many of ours are looked for at once. `lost`: how many questions in a row had no answer.
     Unknown { nodes: usize, is_asked: bool, lost: u8 },
 }
@@ -14,11 +16,13 @@ pub(crate) enum Identity {
 /// This number of questions in a row that are lost counts as the answer: a server before 3.6 closes the connection on them.
 const LOST_QUESTIONS: u8 = 11;
 
+const NOT_ASKED: Identity = Identity::Unknown { nodes: 1, is_asked: false, lost: 0 };
+
 impl<T: Trust> Machine<T> {
     /// A connection was made again. Nothing counts as trust before it is known to be ours.
     pub(crate) fn doubt_identity(&mut self) {
         self.identity = match self.identity {
-            Identity::Known => Identity::Unknown { nodes: 1, is_asked: false, lost: 0 },
+            Identity::Known | Identity::Free => NOT_ASKED,
             // A question of the last connection has its answer first, so that none is asked beyond the last.
             Identity::Unknown { is_asked, lost, .. } => Identity::Unknown { nodes: 1, is_asked, lost },
         };
@@ -28,14 +32,15 @@ impl<T: Trust> Machine<T> {
 
     /// It asks by nodes that no question has missed yet. If there are none, a quorum is being asked for the others.
     pub(crate) fn ask_identity(&mut self) {
-        let standing = || self.ops.values().filter(|one| one.node == Node::There);
-        let (is_up, has_nodes) = (self.is_up, standing().next().is_some());
+        let (is_up, has_nodes) = (self.is_up, self.ops.values().any(|one| one.node == Node::There));
+        if self.identity == Identity::Free && has_nodes {
+            self.identity = NOT_ASKED;
+        }
         if let Identity::Unknown { nodes, is_asked: is_asked @ false, .. } = &mut self.identity
             && is_up
         {
             let others = self.ops.values().filter(|one| one.node == Node::There && !one.is_missed);
-            let looked_for: Nodes =
-                others.flat_map(|one| one.nodes().iter().copied().collect::<Vec<_>>()).take(*nodes).collect();
+            let looked_for: Nodes = others.flat_map(|one| one.nodes().to_vec()).take(*nodes).collect();
             if !looked_for.is_empty() || !has_nodes {
                 *is_asked = true;
                 self.send(Ask::Identify { nodes: looked_for });
@@ -61,12 +66,14 @@ impl<T: Trust> Machine<T> {
                 (*is_asked, *lost) = (false, *lost + 1);
                 if *lost >= LOST_QUESTIONS { self.replace(now) } else { self.pause(now) }
             }
-            // It was asked for without a node that is known since.
-            _ if is_stale || (nodes.is_empty() && self.ops.values().any(|one| one.node == Node::There)) => {
+            _ if is_stale => {
                 *is_asked = false;
                 self.ask_identity();
             }
-            Outcome::Done => self.identity = Identity::Known,
+            Outcome::Done => {
+                self.identity = if nodes.is_empty() { Identity::Free } else { Identity::Known };
+                self.ask_identity();
+            }
             // Perhaps they were deleted by hand: a quorum knows. Others are asked for, twice as many each time.
             Outcome::NoNode => {
                 (*count, *is_asked, *lost) = (count.saturating_mul(2), false, 0);
@@ -81,14 +88,10 @@ impl<T: Trust> Machine<T> {
     fn missed(&mut self, nodes: &Nodes) {
         let is_one =
             |one: &Acquisition| one.node == Node::There && one.nodes().iter().any(|node| nodes.contains(node));
-        let missed = self.ops.iter_mut().filter(|(_, one)| is_one(one));
-        let proofs: Vec<Ask> = missed
-            .map(|(op, one)| {
-                one.is_missed = true;
-                Ask::Prove { op: *op, nodes: one.nodes() }
-            })
-            .collect();
-        proofs.into_iter().for_each(|proof| self.send(proof));
+        for (op, one) in self.ops.iter_mut().filter(|(_, one)| is_one(one)) {
+            one.is_missed = true;
+            self.out.push(Action::Send(Ask::Prove { op: *op, nodes: one.nodes() }));
+        }
     }
 
     fn replace(&mut self, now: Moment) {

@@ -134,14 +134,15 @@ impl<T: Trust> Machine<T> {
             }
         };
         let waits = one.spec.waits;
+        // A writer of this session may have become a reader since the listing.
+        let other = predecessor.and_then(|name| self.op_of(path, name));
+        let is_reader = |other| self.ops.get(&other)?.single().filter(|queue| queue.was == predecessor);
+        let ahead = if kind == Kind::Read && other.and_then(is_reader).is_some() { 0 } else { ahead };
         self.rows.entry(path).or_default().is_contended = is_contended;
         if let Some(queue) = self.queue(op, at) {
             queue.ahead = Aside(u32::try_from(ahead).unwrap_or(u32::MAX));
         }
-        // A writer of ours may have become a reader since the listing.
-        let other = predecessor.and_then(|name| self.op_of(path, name));
-        let is_reader = |other| self.ops.get(&other)?.single().filter(|queue| queue.was == predecessor);
-        if ahead == 0 || (kind == Kind::Read && other.and_then(is_reader).is_some()) {
+        if ahead == 0 {
             return self.turn(now, op, at, Way::Listed, is_fresh);
         }
         if !waits {
@@ -178,10 +179,9 @@ impl<T: Trust> Machine<T> {
             return self.finish(now, op, End::Contended);
         }
         let Some(one) = self.ops.get_mut(&op) else { return };
-        one.queues
-            .iter_mut()
-            .filter(|queue| queue.path == path)
-            .for_each(|queue| queue.position = Position::First);
+        for queue in one.queues.iter_mut().filter(|queue| queue.path == path) {
+            queue.position = Position::First;
+        }
         if one.is_first() {
             one.stage = Stage::Queuing(Place::Entering);
             self.enter(now, op);

@@ -1,8 +1,10 @@
 //! Servers that answer a reconnect with another session, as ClickHouse Keeper does, and do not know what they are asked.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures_util::poll;
 use testbed::frames::{Kind, Op};
 use testbed::ledger::Ledger;
 use testbed::proxy::{Request, Verdict};
@@ -219,5 +221,25 @@ async fn node_that_another_session_owns_is_not_taken_for_a_grant() {
     let stat = world.admin.check_stat(&guard.nodes()[0]).await.expect("asked").expect("it is there");
     assert_ne!(stat.ephemeral_owner, before.0, "the proxy has replaced that session");
     assert_eq!(stat.ephemeral_owner, world.session.id().0);
+    guard.release().await.expect("released");
+}
+
+/// The node is of the session before. Its connection was asked for when nobody knew of the node.
+#[tokio::test]
+async fn lock_whose_create_was_answered_before_the_reconnect_is_not_held_in_the_session_before() {
+    let world = World::new().await;
+    world.make_path().await;
+    let before = world.session.id();
+    let mutex = world.mutex();
+    let mut locking = pin!(mutex.lock());
+    assert!(poll!(&mut locking).is_pending(), "the create is under way");
+    soon("the create", world.proxy.wait_for(|one| creates(one) && one.answer.is_some())).await;
+    world.proxy.forget_sessions();
+    world.proxy.reset();
+    world.proxy.cut_now();
+    soon("the question", world.proxy.wait_for(|one| one.answer.is_some())).await;
+    let guard = soon("the lock", locking).await.expect("held");
+    let stat = world.admin.check_stat(&guard.nodes()[0]).await.expect("asked").expect("it is there");
+    assert_ne!(stat.ephemeral_owner, before.0, "nobody keeps that session alive");
     guard.release().await.expect("released");
 }

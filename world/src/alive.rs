@@ -1,11 +1,11 @@
-//! How the leader learns that a client lives, as late as docs/design/trust.md assumes it at most; and clients that stand still.
+//! How the leader learns that a client lives, within the times that docs/design/trust.md assumes; and clients that stand still.
 //!
-//! A client pings its server each fifth of the session timeout. The server passes on that it has heard of the client when it answers
-//! the leader, each third. A session that the leader has not heard of for a whole timeout may expire.
+//! A client pings its server every fifth of the session timeout. The server passes on that it has heard of the client when it answers
+//! the leader, within a third of it. A session that the leader has not heard of for a whole timeout may expire.
 
 use crate::machine::Moment;
 
-/// What the leader, a client's server and the client know of it. It stays as it is where no time passes.
+/// What the leader, a client's server and the client know of it. It never changes where no time passes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Alive {
     timeout: u64,
@@ -16,6 +16,7 @@ pub(crate) struct Alive {
     pings_at: Moment,
     passes_on_at: Moment,
     stall: Option<Stall>,
+    cut_at: Moment,
     /// When its server is cut off no more, or its client connects again.
     pub(crate) lasts_until: Moment,
 }
@@ -39,13 +40,22 @@ impl Alive {
             pings_at: Moment(timeout / 5),
             passes_on_at,
             stall: None,
+            cut_at: Moment(0),
             lasts_until: Moment(0),
         }
     }
 
-    /// It has a connection, which the leader knows of.
-    pub(crate) fn connected(&mut self, now: Moment) {
-        (self.touched, self.is_heard, self.pings_at) = (now, false, now.plus(self.timeout / 5));
+    /// It has a connection. The leader was asked for the session while it was made. Returns when.
+    pub(crate) fn connected(&mut self, now: Moment) -> Moment {
+        let asked = now.minus(self.part_of_a_third(now)).max(self.cut_at);
+        (self.touched, self.is_heard) = (self.touched.max(asked), false);
+        self.pings_at = now.plus(self.timeout / 5);
+        asked
+    }
+
+    /// As good as random: up to a third of the timeout.
+    fn part_of_a_third(&self, now: Moment) -> u64 {
+        self.timeout / 24 * (now.0 % 9)
     }
 
     /// Its server hears of it.
@@ -53,21 +63,14 @@ impl Alive {
         self.is_heard = true;
     }
 
+    /// The client has its session no more.
+    pub(crate) fn forget(&mut self) {
+        self.touched = Moment(0);
+    }
+
     /// Its connection ends, perhaps with its server.
-    pub(crate) fn cut(&mut self, until: Moment) {
-        (self.is_heard, self.lasts_until) = (false, until);
-    }
-
-    /// Its server can talk to the leader again.
-    pub(crate) fn healed(&mut self, now: Moment) {
-        self.pass_on(now);
-    }
-
-    fn pass_on(&mut self, now: Moment) {
-        if std::mem::take(&mut self.is_heard) {
-            self.touched = now;
-        }
-        self.passes_on_at = now.plus(self.timeout / 3);
+    pub(crate) fn cut(&mut self, now: Moment, until: Moment) {
+        (self.is_heard, self.cut_at, self.lasts_until) = (false, now, until);
     }
 
     /// What is due happens. `hears`: its server hears its pings. `passes_on`: and reaches the leader.
@@ -76,12 +79,12 @@ impl Alive {
             self.is_heard |= hears;
             self.pings_at = now.plus(self.timeout / 5);
         }
-        if self.passes_on_at <= now {
-            if passes_on {
-                self.pass_on(now);
-            } else {
-                self.passes_on_at = now.plus(self.timeout / 3);
+        // One that was cut off answers when it is no more.
+        if self.passes_on_at <= now && passes_on {
+            if std::mem::take(&mut self.is_heard) {
+                self.touched = now;
             }
+            self.passes_on_at = now.plus(self.part_of_a_third(now).max(self.timeout / 24));
         }
     }
 

@@ -214,6 +214,7 @@ impl<T: Trust> Client<T> {
         self.mail.clear();
         self.watches.clear();
         self.timers.clear();
+        self.alive.forget();
     }
 
     /// When something is due by the clock.
@@ -221,7 +222,8 @@ impl<T: Trust> Client<T> {
         let wakes_at = self.alive.wakes_at();
         let is_cut = !self.is_up || self.is_cut_off;
         let ends = is_cut.then_some(self.alive.lasts_until);
-        let expires_at = ((is_cut || wakes_at.is_some()) && self.closed == 0).then(|| self.alive.expires_at());
+        let is_silent = is_cut || wakes_at.is_some() || self.stranger.is_some();
+        let expires_at = (is_silent && self.closed == 0).then(|| self.alive.expires_at());
         let own = self.timers.values().copied().chain(self.users.iter().map(|user| user.done_at));
         own.filter(|_| wakes_at.is_none()).chain(wakes_at).chain(ends).chain(expires_at).collect()
     }
@@ -231,11 +233,9 @@ impl<T: Trust> Client<T> {
         self.users.iter().map(|user| (Arc::clone(&user.spec), user.turns, user.downgrades)).collect()
     }
 
-    /// Its server has a connection of its session, which the leader has confirmed.
-    pub(crate) fn connected(&mut self, now: Moment, is_timed: bool) {
-        if is_timed {
-            self.alive.connected(now);
-        }
+    /// It has a connection of its session. Returns when the leader was asked for that, or made it.
+    pub(crate) fn connected(&mut self, now: Moment, is_timed: bool) -> Moment {
+        if is_timed { self.alive.connected(now) } else { now }
     }
 
     /// Its server handles a request of its session.

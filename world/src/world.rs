@@ -243,7 +243,7 @@ impl<T: Doubt> World<T> {
             if is_read && !self.is_behind(c) {
                 acts.push(Act::Answer(c));
             }
-            // That its session is over, only a client that runs learns.
+            // Only a client that runs learns that its session is over.
             let is_last = client.closed == client.seen + 1 && client.alive.is_stalled();
             if client.seen < self.log.end && !client.is_cut_off && !is_last {
                 acts.push(Act::Advance(c));
@@ -451,10 +451,8 @@ impl<T: Doubt> World<T> {
                 self.clients[c].alive.lasts_until = self.lasts_until();
             }
             Act::Heal(c) => {
-                let now = self.now;
-                let client = &mut self.clients[c];
-                client.is_cut_off = false;
-                client.alive.healed(now);
+                self.clients[c].is_cut_off = false;
+                self.run(c);
             }
             Act::Stall { client: c, sleeps } => {
                 self.budget.stalls -= 1;
@@ -464,6 +462,7 @@ impl<T: Doubt> World<T> {
             Act::Wake(c) => {
                 let now = self.now;
                 let slept = self.clients[c].alive.wake(now);
+                self.run(c);
                 self.look(c);
                 let machine = &mut self.clients[c].machine;
                 machine.trust.runs(now, slept, machine.is_up);
@@ -472,7 +471,7 @@ impl<T: Doubt> World<T> {
         self.check();
     }
 
-    /// How long a fault lasts, as good as random where time passes: each microsecond has a length of its own.
+    /// How long a fault lasts, where time passes. The moment decides, which is as good as random.
     fn lasts_until(&self) -> Moment {
         let eighths = [0, 0, 0, 1, 2, 5, 9, 14][(self.now.0 % 8) as usize];
         self.now.plus(self.timeout / 8 * eighths)
@@ -733,7 +732,7 @@ impl<T: Doubt> World<T> {
         let mut seen = client.seen;
         client.flight.iter().map_while(move |one| {
             let outcome = match &one.committed {
-                _ if client.closed != 0 => return None,
+                _ if !client.is_served() => return None,
                 None if one.ask.is_write() => return None,
                 None => self.log.read(&one.ask, seen, client.owner(), client.session),
                 Some((at, _)) if !self.fired(c, seen, seen.max(*at)).is_empty() => return None,
@@ -747,7 +746,7 @@ impl<T: Doubt> World<T> {
     }
 
     fn cut(&mut self, c: usize, answered: bool) {
-        let until = self.lasts_until();
+        let (now, until) = (self.now, self.lasts_until());
         let unread = self.answered(c).filter(|_| answered);
         let late: Vec<_> = unread.map(|(flight, outcome)| (flight.clone(), outcome)).collect();
         for (flight, outcome) in &late {
@@ -755,7 +754,9 @@ impl<T: Doubt> World<T> {
         }
         let client = &mut self.clients[c];
         (client.is_up, client.is_cut_off) = (false, false);
-        client.alive.cut(until);
+        if self.is_timed {
+            client.alive.cut(now, until);
+        }
         let lost = client.flight.split_off(late.len());
         client.flight.clear();
         client.mail.extend(late.into_iter().map(|(flight, outcome)| flight.answered(outcome)));
@@ -837,12 +838,12 @@ impl<T: Doubt> World<T> {
         (client.seen, client.closed, client.is_up) = (end, 0, true);
         client.session += clients;
         client.met_stranger = false;
-        client.connected(now, is_timed);
+        let created = client.connected(now, is_timed);
         let orphans = client.orphans.clone();
         client.ghosts.retain(|(_, owner)| orphans.contains(owner));
         let session = client.session;
         self.note(Served::Connected { client: c, session, watches: Vec::new() });
-        let (created, timeout) = (self.now, self.timeout);
+        let timeout = self.timeout;
         self.handle(c, Event::Renewed { session, nonce: session, created: Some(created), timeout });
     }
 
@@ -863,14 +864,21 @@ impl<T: Doubt> World<T> {
         client.users.iter_mut().for_each(|user| user.left = 0);
     }
 
+    /// What is due for a client's session happens.
+    fn run(&mut self, c: usize) {
+        let client = &mut self.clients[c];
+        let is_ours = client.is_up && client.closed == 0 && client.stranger.is_none();
+        client.alive.run(self.now, is_ours, !client.is_cut_off);
+    }
+
     /// Time passes. A client looks that it runs each sixteenth of the session timeout.
     pub(crate) fn pass(&mut self, until: Moment) {
         while self.now < until {
             let due = self.clients.iter().map(|client| client.alive.next()).filter(|at| *at > self.now).min();
             self.now = until.min(self.now.plus(self.timeout / 16)).min(due.unwrap_or(until));
-            for client in &mut self.clients {
-                let is_ours = client.is_up && client.closed == 0 && client.stranger.is_none();
-                client.alive.run(self.now, is_ours, !client.is_cut_off);
+            for c in 0..self.clients.len() {
+                self.run(c);
+                let client = &mut self.clients[c];
                 if !client.is_news && !client.alive.is_stalled() {
                     client.machine.trust.runs(self.now, 0, client.machine.is_up);
                 }
