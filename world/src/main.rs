@@ -164,25 +164,22 @@ fn simulate(histories: u64, first: u64, compares: bool) -> bool {
 }
 
 /// What `rules` plays. The units of the machine are in the same binary, so that it is built once for each rule.
-#[cfg(test)]
+#[cfg(all(test, feature = "rules"))]
 mod tests {
     use super::{LIMIT, QUICK, cases, simulate};
     use crate::explore::{Found, explore};
 
     #[test]
-    #[ignore = "`world simulate` plays them"]
     fn histories_hold() {
         assert!(simulate(10_000, 1, false));
     }
 
     #[test]
-    #[ignore = "`world explore quick` plays them"]
     fn cases_hold() {
         assert!(cases()[..QUICK].iter().all(|case| matches!(explore(case, LIMIT, false), Found::Holds)));
     }
 
     #[test]
-    #[ignore = "`world compare` plays them"]
     fn servers_answer_alike() {
         assert!(simulate(20_000, 1, true));
     }
