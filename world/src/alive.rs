@@ -5,7 +5,7 @@
 
 use crate::machine::Moment;
 
-/// What the leader, a client's server and the client know of it. It never changes where no time passes.
+/// What the leader, a client's server and the client know of it. Where no time passes the timeout is 0, and nothing changes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Alive {
     timeout: u64,
@@ -47,6 +47,9 @@ impl Alive {
 
     /// It has a connection. The leader was asked for the session while it was made. Returns when.
     pub(crate) fn connected(&mut self, now: Moment) -> Moment {
+        if self.timeout == 0 {
+            return now;
+        }
         let asked = now.minus(self.part_of_a_third(now)).max(self.cut_at);
         (self.touched, self.is_heard) = (self.touched.max(asked), false);
         self.pings_at = now.plus(self.timeout / 5);
@@ -60,7 +63,7 @@ impl Alive {
 
     /// Its server hears of it.
     pub(crate) fn heard(&mut self) {
-        self.is_heard = true;
+        self.is_heard = self.timeout > 0;
     }
 
     /// The client has its session no more.
@@ -70,7 +73,9 @@ impl Alive {
 
     /// Its connection ends, perhaps with its server.
     pub(crate) fn cut(&mut self, now: Moment, until: Moment) {
-        (self.is_heard, self.cut_at, self.lasts_until) = (false, now, until);
+        if self.timeout > 0 {
+            (self.is_heard, self.cut_at, self.lasts_until) = (false, now, until);
+        }
     }
 
     /// What is due happens. `hears`: its server hears its pings. `passes_on`: and reaches the leader.

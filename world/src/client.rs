@@ -233,18 +233,6 @@ impl<T: Trust> Client<T> {
         self.users.iter().map(|user| (Arc::clone(&user.spec), user.turns, user.downgrades)).collect()
     }
 
-    /// It has a connection of its session. Returns when the leader was asked for that, or made it.
-    pub(crate) fn connected(&mut self, now: Moment, is_timed: bool) -> Moment {
-        if is_timed { self.alive.connected(now) } else { now }
-    }
-
-    /// Its server handles a request of its session.
-    pub(crate) fn heard(&mut self, is_timed: bool) {
-        if is_timed {
-            self.alive.heard();
-        }
-    }
-
     /// Whether the session of its connection lives.
     pub(crate) fn is_served(&self) -> bool {
         self.closed == 0 || self.stranger.is_some()

@@ -621,7 +621,6 @@ impl<T: Doubt> World<T> {
     }
 
     fn commit(&mut self, c: usize) {
-        let is_timed = self.is_timed;
         let client = &mut self.clients[c];
         let owner = client.owner();
         let next = client.flight.iter_mut().find(|one| one.committed.is_none()).expect("offered");
@@ -629,7 +628,7 @@ impl<T: Doubt> World<T> {
         let ask = next.ask.clone();
         next.committed = Some((self.log.end, outcome.clone()));
         if client.stranger.is_none() {
-            client.heard(is_timed);
+            client.alive.heard();
             client.machine.trust.doubt(false);
         }
         self.note(Served::Write { owner, ask, outcome });
@@ -662,7 +661,7 @@ impl<T: Doubt> World<T> {
         let client = &mut self.clients[c];
         let Some(flight) = client.flight.pop_front() else { return };
         if client.stranger.is_none() {
-            client.heard(self.is_timed);
+            client.alive.heard();
         }
         let outcome = self.log.read(&flight.ask, client.seen, client.owner(), client.session);
         self.reads(c, &flight.ask, &outcome);
@@ -754,9 +753,7 @@ impl<T: Doubt> World<T> {
         }
         let client = &mut self.clients[c];
         (client.is_up, client.is_cut_off) = (false, false);
-        if self.is_timed {
-            client.alive.cut(now, until);
-        }
+        client.alive.cut(now, until);
         let lost = client.flight.split_off(late.len());
         client.flight.clear();
         client.mail.extend(late.into_iter().map(|(flight, outcome)| flight.answered(outcome)));
@@ -784,7 +781,7 @@ impl<T: Doubt> World<T> {
         let from = std::mem::replace(&mut client.seen, to);
         client.is_up = true;
         if client.stranger.is_none() {
-            client.connected(self.now, self.is_timed);
+            client.alive.connected(self.now);
         }
         let (session, watches) = (client.owner(), client.watches.iter().map(|(watch, _)| *watch).collect());
         self.note(Served::Connected { client: c, session, watches });
@@ -833,12 +830,12 @@ impl<T: Doubt> World<T> {
         if self.clients[c].machine.session == Session::Over {
             return;
         }
-        let (end, clients, now, is_timed) = (self.log.end, self.clients.len() as u64, self.now, self.is_timed);
+        let (end, clients, now) = (self.log.end, self.clients.len() as u64, self.now);
         let client = &mut self.clients[c];
         (client.seen, client.closed, client.is_up) = (end, 0, true);
         client.session += clients;
         client.met_stranger = false;
-        let created = client.connected(now, is_timed);
+        let created = client.alive.connected(now);
         let orphans = client.orphans.clone();
         client.ghosts.retain(|(_, owner)| orphans.contains(owner));
         let session = client.session;
