@@ -418,17 +418,17 @@ impl<T: Trust> Machine<T> {
     }
 
     pub(crate) fn arm_all(&mut self, op: Op) {
-        (0..self.ops.get(&op).map_or(0, |one| one.queues.len())).for_each(|at| self.arm(op, at));
+        let Some(one) = self.ops.get(&op) else { return };
+        // One of several may go while it waits for the others. What is about to be granted is not watched.
+        let waits_for_others = one.spec.admission == Admission::First && one.single().is_none() && one.is_known();
+        (0..one.queues.len()).for_each(|at| self.arm(op, at, waits_for_others));
     }
 
     /// Watches its own node, if that is of use and the watch is not set.
-    pub(crate) fn arm(&mut self, op: Op, at: usize) {
+    fn arm(&mut self, op: Op, at: usize, waits_for_others: bool) {
         let Some(one) = self.ops.get(&op).filter(|one| one.node == Node::There && self.is_up) else { return };
         let Some(queue) = one.queues.get(at).filter(|queue| queue.own == Armed::No) else { return };
         let is_followed = one.followers.iter().any(|(_, path)| *path == queue.path);
-        // One of several may go while it waits for the others. What is about to be granted is not watched.
-        let waits_for_others =
-            || one.spec.admission == Admission::First && one.single().is_none() && one.is_known();
         let is_of_use = match (one.stage, queue.position) {
             (Stage::Held, _) => is_followed || one.age >= 2,
             (Stage::Queuing(Place::Waiting | Place::Proving { .. }), position) => match position {
@@ -437,9 +437,9 @@ impl<T: Trust> Machine<T> {
                 // Only behind a plain predecessor is there a turn without a listing.
                 Position::Watching { is_only, predecessor, .. } => {
                     let has_turn = is_only && queue.kind.is_plain() && predecessor.kind.is_plain();
-                    has_turn || is_followed || waits_for_others()
+                    has_turn || is_followed || waits_for_others
                 }
-                Position::First => is_followed || waits_for_others(),
+                Position::First => is_followed || waits_for_others,
                 Position::Unknown | Position::Full => false,
             },
             _ => false,
@@ -490,7 +490,7 @@ impl<T: Trust> Machine<T> {
             // Somebody writes to it. It was watched, and goes on to be.
             _ if !is_deleted => {
                 one.age = if one.stage == Stage::Held { 2 } else { one.age };
-                self.arm(op, at);
+                self.arm_all(op);
             }
             // A downgrade deletes it. Its answer shows whether it did.
             Stage::Held if one.change.is_open() => {}
