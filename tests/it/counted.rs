@@ -54,6 +54,12 @@ impl Turns {
         self.writes().await - before
     }
 
+    /// The count grants every lock, of each session in turn, unless it looks at the path just then, as it does every half minute.
+    async fn granted_by_the_count(&self) {
+        self.in_turn().await;
+        soon("every lock is granted by the count", async { while self.in_turn().await != 12 {} }).await;
+    }
+
     async fn writes(&self) -> i32 {
         self.admin.check_stat(&self.path).await.expect("answers").expect("it is there").version
     }
@@ -96,9 +102,7 @@ async fn end(turns: Turns, is_over: Arc<AtomicBool>, workers: Vec<JoinHandle<usi
         assert!(soon("the last turn", worker).await.expect("no panic") > 0, "every session had turns");
     }
     turns.ensemble.settled().await.expect("settles");
-    // Each session looks at the path once more.
-    turns.in_turn().await;
-    assert_eq!(turns.in_turn().await, 12, "every lock is granted by the count again");
+    turns.granted_by_the_count().await;
     turns.ledger.assert_clean();
     assert_eq!(children(&turns.admin, &turns.path).await, Vec::<String>::new());
 }
@@ -106,8 +110,7 @@ async fn end(turns: Turns, is_over: Arc<AtomicBool>, workers: Vec<JoinHandle<usi
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_on_three_servers_exclude_each_other_over_the_death_of_the_leader() {
     let mut turns = Turns::start().await;
-    turns.in_turn().await;
-    assert_eq!(turns.in_turn().await, 12, "every lock is granted by the count");
+    turns.granted_by_the_count().await;
     let (is_over, workers) = turns.at_once();
     for _ in 0..2 {
         let leader = turns.ensemble.leader().await.expect("a leader");
