@@ -106,6 +106,7 @@ pub struct Ensemble {
     sessions: Sessions,
     connections: BTreeMap<ConnectionId, Connection>,
     next_container_check: Duration,
+    wall_ahead: Duration,
     outputs: Vec<Output>,
     /// Connections of sessions that have ended, to be closed once they have their answers.
     ended: Vec<ConnectionId>,
@@ -123,10 +124,16 @@ impl Ensemble {
             sessions: Sessions::new(config.tick, config.last_session),
             connections: BTreeMap::new(),
             next_container_check: Duration::ZERO,
+            wall_ahead: Duration::ZERO,
             outputs: Vec::new(),
             ended: Vec::new(),
             config,
         }
+    }
+
+    /// Sets by how much the wall clock, which stats show, is ahead of the clock that each step is given, by which sessions end.
+    pub fn set_wall_ahead(&mut self, by: Duration) {
+        self.wall_ahead = by;
     }
 
     /// A client connects to a server.
@@ -447,7 +454,7 @@ impl Ensemble {
     }
 
     fn append(&mut self, now: Duration, changes: Vec<Change>) {
-        let time = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
+        let time = i64::try_from((now + self.wall_ahead).as_millis()).unwrap_or(i64::MAX);
         self.zxid += 1;
         for change in &changes {
             self.head.apply(change, self.zxid, time);

@@ -46,7 +46,7 @@ type LinkId = u64;
 struct Shared {
     state: Mutex<State>,
     paused: watch::Sender<bool>,
-    began: (SystemTime, Instant),
+    began: Instant,
 }
 
 #[derive(Debug)]
@@ -76,10 +76,8 @@ impl Server {
     /// As [`Server::start`].
     pub fn start_with(mut config: Config, ports: &[u16]) -> io::Result<Self> {
         config.servers = ports.len();
-        let wall = SystemTime::now();
         // So a session of another run is not taken for one of this.
-        let since_epoch = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        config.last_session += i64::try_from(since_epoch.as_micros()).unwrap_or(0) << 4;
+        config.last_session += i64::try_from(since_epoch().as_micros()).unwrap_or(0) << 4;
         let state = State {
             ensemble: Ensemble::new(config),
             connections: HashMap::new(),
@@ -90,7 +88,7 @@ impl Server {
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             paused: watch::Sender::new(false),
-            began: (wall, Instant::now()),
+            began: Instant::now(),
         });
         // A test that blocks the runtime of its clients does not block the servers.
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
@@ -205,21 +203,22 @@ impl Link {
     }
 }
 
+/// What the wall clock shows, which may be set.
+fn since_epoch() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
+
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The wall clock, without its jumps.
-    fn now(&self) -> Duration {
-        let (wall, monotonic) = self.began;
-        wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default() + monotonic.elapsed()
-    }
-
     /// Lets the ensemble do a step, and sends what comes of it. Steps and what they send have the same order.
     fn run(&self, step: impl FnOnce(&mut Ensemble, Duration) -> Vec<Output>) {
         let state = &mut *self.lock();
-        for Output { connection, message } in step(&mut state.ensemble, self.now()) {
+        let now = self.began.elapsed();
+        state.ensemble.set_wall_ahead(since_epoch().saturating_sub(now));
+        for Output { connection, message } in step(&mut state.ensemble, now) {
             if message == Message::Close {
                 state.connections.remove(&connection);
             } else if let (Some((_, sender)), Some(frame)) =

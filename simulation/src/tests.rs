@@ -114,6 +114,19 @@ fn created(path: &str) -> Result<Reply, Code> {
 }
 
 #[test]
+fn stats_show_the_wall_clock_by_which_no_session_ends() {
+    let mut world = World::new(1);
+    let (client, _) = world.session(0);
+    let hours = Duration::from_secs(7_200);
+    world.ensemble.set_wall_ahead(hours);
+    world.create(client, "/a", 0).expect("created");
+    let stat = world.stat(client, "/a").expect("there");
+    assert_eq!(u128::try_from(stat.ctime), Ok((world.now + hours).as_millis()));
+    world.tick(TIMEOUT / 2);
+    world.stat(client, "/a").expect("its session lives");
+}
+
+#[test]
 fn counter_stays_at_its_end_but_within_a_transaction_goes_on() {
     let mut world = World::new(1);
     let (client, _) = world.session(0);
