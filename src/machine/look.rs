@@ -1,6 +1,8 @@
 //! Listings of a lock path: at most one is under way, for all acquisitions that want one, and the next for those that come
 //! meanwhile. It also finds the nodes of lost creates.
 
+use std::collections::BTreeSet;
+
 use crate::machine::{
     Acquisition, Action, Armed, Ask, End, Listing, Machine, Moment, Name, Node, Op, Outcome, Path, Place,
     Position, Stage, Timer, Trust, Watch,
@@ -163,9 +165,6 @@ impl<T: Trust> Machine<T> {
             }
         };
         row.is_empty = is_empty;
-        if doubt == Doubt::First {
-            self.doubt_late(now, path);
-        }
         let (abandoned, names): (Vec<Name>, Vec<Name>) =
             names.iter().partition(|name| self.is_abandoned(path, **name));
         self.delete_abandoned(path, abandoned);
@@ -185,7 +184,10 @@ impl<T: Trust> Machine<T> {
                 self.at_front(op);
             }
         }
-        self.enter_searched(now, path);
+        if doubt == Doubt::First {
+            self.doubt_late(now, path);
+            self.enter_searched(now, path);
+        }
         self.unwatch_path(path);
         self.look(path);
     }
@@ -284,9 +286,8 @@ impl<T: Trust> Machine<T> {
                 self.arm_all(op);
             }
         }
-        let is_used =
-            |path: &Path| self.ops.values().any(|one| one.queues.iter().any(|queue| queue.path == *path));
-        self.rows.retain(|path, row| row.look.is_some() || !row.is_clean() || is_used(path));
+        let used: BTreeSet<Path> = self.ops.values().flat_map(|one| &one.queues).map(|queue| queue.path).collect();
+        self.rows.retain(|path, row| row.look.is_some() || !row.is_clean() || used.contains(path));
         self.rows.keys().copied().collect::<Vec<_>>().into_iter().for_each(|path| self.look(path));
     }
 }
