@@ -63,6 +63,8 @@ pub(crate) struct Life {
     pub(crate) session: u64,
     pub(crate) asks: Vec<Asked>,
     pub(crate) watches: Vec<Watched>,
+    /// When its connections were lost, as the machine learned.
+    pub(crate) downs: Vec<u64>,
     /// When it was over, or its requests and watches were dropped.
     pub(crate) ended: Option<u64>,
 }
@@ -273,7 +275,10 @@ impl Core {
                 let set = watches.rev().find(|one| one.until.is_none() && one.watch == *watch);
                 set.ok_or_else(|| format!("{watch:?} has fired, and was not set"))?.until = Some(at);
             }
-            Event::Connection(Connection::Down) => self.epoch += 1,
+            Event::Connection(Connection::Down) => {
+                self.epoch += 1;
+                self.life.downs.push(at);
+            }
             Event::Connection(Connection::Up) => {}
             Event::Connection(Connection::Expired) => {
                 self.epoch += 1;

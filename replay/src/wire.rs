@@ -127,7 +127,11 @@ pub(crate) fn compare(life: &Life, all: &[Connection], clock: &Clock, counts: &m
     let found = find(life, &own, counts, &mut differences);
     let end = life.ended.unwrap_or_else(|| clock.now());
     // Until when the session has certainly read what came over each connection: a process that runs reads.
-    let ran = |one: &&Connection| clock.earlier(one.closed.unwrap_or_else(|| clock.now()), LATEST);
+    let ran = |one: &&Connection| {
+        // After a pause the client may give a connection up with all that it has not read, and the proxy learns of that late.
+        let down = life.downs.iter().copied().find(|down| *down > one.began);
+        clock.earlier(one.closed.into_iter().chain(down).min().unwrap_or_else(|| clock.now()), LATEST)
+    };
     let mut read: Vec<u64> = own.iter().map(ran).collect();
     for (at, (connection, _, request)) in &found {
         let is_read = life.asks[*at].outcome.as_ref().is_some_and(is_known);
@@ -301,6 +305,7 @@ mod tests {
                 session: 5,
                 asks: (1..).zip(asks).map(asked).collect(),
                 watches: vec![Watched { watch, asked: 0, until: Some(40) }],
+                downs: Vec::new(),
                 ended: None,
             };
             let request = |at, op, watch, parts: &[(Op, &str)], path: &str| Request {
@@ -335,6 +340,22 @@ mod tests {
     #[test]
     fn what_crossed_in_order_has_no_difference() {
         assert_eq!(Case::new().first_difference(), "");
+    }
+
+    #[test]
+    fn event_that_comes_during_a_pause_may_be_lost_with_its_connection() {
+        let case = || {
+            let mut case = Case::new();
+            case.life.asks.truncate(1);
+            case.life.watches[0].until = None;
+            case.connection.requests.truncate(1);
+            case
+        };
+        let mut down = case();
+        down.life.downs.push(30);
+        assert_eq!(down.first_difference(), "");
+        let difference = case().first_difference();
+        assert!(difference.contains("was not handed to the machine"), "{difference}");
     }
 
     #[test]
