@@ -162,7 +162,7 @@ impl<T: Trust> Machine<T> {
             (queue.name, queue.was) = (Some(writer.reader(guid)), Some(writer));
             (queue.kind, queue.own) = (Kind::Read, Armed::No);
         }
-        self.arm_all(op);
+        self.arm(op, None);
         self.send_followers(op);
         self.wake(op);
     }

@@ -81,7 +81,7 @@ impl<T: Trust> Machine<T> {
     pub(crate) fn attend(&mut self, op: Op) {
         if let Some(one) = self.ops.get_mut(&op) {
             one.age = 2;
-            self.arm_all(op);
+            self.arm(op, None);
         }
     }
 
@@ -93,7 +93,7 @@ impl<T: Trust> Machine<T> {
             if let Some(one) = self.ops.get_mut(op) {
                 one.age = (one.age + 1).min(2);
             }
-            self.arm_all(*op);
+            self.arm(*op, None);
         }
         if held.is_empty() {
             return;

@@ -165,6 +165,9 @@ impl<T: Trust> Machine<T> {
             }
         };
         row.is_empty = is_empty;
+        if doubt == Doubt::First {
+            self.doubt_late(now, path);
+        }
         let (abandoned, names): (Vec<Name>, Vec<Name>) =
             names.iter().partition(|name| self.is_abandoned(path, **name));
         self.delete_abandoned(path, abandoned);
@@ -185,7 +188,6 @@ impl<T: Trust> Machine<T> {
             }
         }
         if doubt == Doubt::First {
-            self.doubt_late(now, path);
             self.enter_searched(now, path);
         }
         self.unwatch_path(path);
@@ -283,7 +285,7 @@ impl<T: Trust> Machine<T> {
                 self.ask_proof(now, op);
             } else {
                 unwatched.into_iter().for_each(|queue| queue.own = Armed::No);
-                self.arm_all(op);
+                self.arm(op, None);
             }
         }
         let used: BTreeSet<Path> = self.ops.values().flat_map(|one| &one.queues).map(|queue| queue.path).collect();

@@ -1,5 +1,7 @@
 //! The position of an acquisition in one of its queues: found in a listing, waited for, and watched.
 
+use std::collections::BTreeSet;
+
 use crate::machine::name::place_of;
 use crate::machine::{
     Acquisition, Action, Admission, Aside, Ask, Counted, End, Kind, Loss, Machine, Moment, Name, Node, Nodes, Op,
@@ -158,7 +160,7 @@ impl<T: Trust> Machine<T> {
                 if let Some(other) = self.ops.get_mut(&other) {
                     other.followers.push((op, path));
                 }
-                self.arm_all(other);
+                self.arm(other, Some(path));
             }
             None if matches!(position, Position::Watching { predecessor: before, .. } if before == predecessor) => {
             }
@@ -402,9 +404,9 @@ impl<T: Trust> Machine<T> {
 
     /// It waits for no node of this session any more, so its end is to be seen, and that of the nodes behind it.
     pub(crate) fn at_front(&mut self, op: Op) {
-        self.arm_all(op);
-        let followers = self.ops.get(&op).map(|one| one.followers.clone()).unwrap_or_default();
-        followers.into_iter().for_each(|(follower, _)| self.arm_all(follower));
+        let Some(one) = self.ops.get(&op).filter(|one| one.is_known()) else { return };
+        let all: BTreeSet<Op> = one.followers.iter().map(|(follower, _)| *follower).chain([op]).collect();
+        all.into_iter().for_each(|op| self.arm(op, None));
     }
 
     fn is_front(&self, op: Op, path: Path) -> bool {
@@ -417,38 +419,34 @@ impl<T: Trust> Machine<T> {
         })
     }
 
-    pub(crate) fn arm_all(&mut self, op: Op) {
-        let Some(one) = self.ops.get(&op) else { return };
+    /// Watches its own nodes, or those in one path, where that is of use and the watch is not set.
+    pub(crate) fn arm(&mut self, op: Op, only: Option<Path>) {
+        let Some(one) = self.ops.get(&op).filter(|one| one.node == Node::There && self.is_up) else { return };
         // One of several may go while it waits for the others. What is about to be granted is not watched.
         let waits_for_others = one.spec.admission == Admission::First && one.single().is_none() && one.is_known();
-        (0..one.queues.len()).for_each(|at| self.arm(op, at, waits_for_others));
-    }
-
-    /// Watches its own node, if that is of use and the watch is not set.
-    fn arm(&mut self, op: Op, at: usize, waits_for_others: bool) {
-        let Some(one) = self.ops.get(&op).filter(|one| one.node == Node::There && self.is_up) else { return };
-        let Some(queue) = one.queues.get(at).filter(|queue| queue.own == Armed::No) else { return };
-        let is_followed = one.followers.iter().any(|(_, path)| *path == queue.path);
-        let is_of_use = match (one.stage, queue.position) {
-            (Stage::Held, _) => is_followed || one.age >= 2,
+        let followed: BTreeSet<Path> = one.followers.iter().map(|(_, path)| *path).collect();
+        let is_of_use = |queue: &Queue| match (one.stage, queue.position) {
+            (Stage::Held, _) => followed.contains(&queue.path) || one.age >= 2,
             (Stage::Queuing(Place::Waiting | Place::Proving { .. }), position) => match position {
                 Position::Following(ahead) => self.is_front(ahead, queue.path),
                 Position::HandedOver => true,
                 // Only behind a plain predecessor is there a turn without a listing.
                 Position::Watching { is_only, predecessor, .. } => {
                     let has_turn = is_only && queue.kind.is_plain() && predecessor.kind.is_plain();
-                    has_turn || is_followed || waits_for_others
+                    has_turn || followed.contains(&queue.path) || waits_for_others
                 }
-                Position::First => is_followed || waits_for_others,
+                Position::First => followed.contains(&queue.path) || waits_for_others,
                 Position::Unknown | Position::Full => false,
             },
             _ => false,
         };
-        let (path, Some(name), true) = (queue.path, queue.name, is_of_use) else { return };
-        if let Some(queue) = self.queue(op, at) {
-            queue.own = Armed::Sending;
+        let is_meant = |queue: &Queue| queue.own == Armed::No && only.is_none_or(|path| queue.path == path);
+        let queues = one.queues.iter().enumerate().filter(|(_, queue)| is_meant(queue) && is_of_use(queue));
+        let wanted: Vec<_> = queues.filter_map(|(at, queue)| Some((at, queue.path, queue.name?))).collect();
+        for (at, path, name) in wanted {
+            self.queue(op, at).into_iter().for_each(|queue| queue.own = Armed::Sending);
+            self.send(Ask::WatchOwn { op, path, name });
         }
-        self.send(Ask::WatchOwn { op, path, name });
     }
 
     pub(crate) fn own_watched(&mut self, now: Moment, op: Op, path: Path, name: Name, outcome: &Outcome) {
@@ -490,7 +488,7 @@ impl<T: Trust> Machine<T> {
             // Somebody writes to it. It was watched, and goes on to be.
             _ if !is_deleted => {
                 one.age = if one.stage == Stage::Held { 2 } else { one.age };
-                self.arm_all(op);
+                self.arm(op, Some(path));
             }
             // A downgrade deletes it. Its answer shows whether it did.
             Stage::Held if one.change.is_open() => {}

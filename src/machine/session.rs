@@ -117,7 +117,7 @@ impl<T: Trust> Machine<T> {
                 }
                 _ => {}
             }
-            self.arm_all(op);
+            self.arm(op, None);
             self.resume_downgrade(op);
         }
         self.delete_again();

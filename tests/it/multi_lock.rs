@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
+use futures_util::future::try_join_all;
 use testbed::frames::Op;
 use testbed::ledger::Ledger;
 use testbed::proxy::{Request, Verdict};
@@ -365,6 +366,16 @@ async fn contenders_of_many_locks_are_listed_in_a_few_round_trips() {
     for path in &all {
         wait_children(&world.admin, path, 0).await;
     }
+}
+
+/// Each of them follows its predecessor in all queues.
+#[tokio::test]
+async fn three_tasks_of_a_session_take_a_thousand_locks_in_turn() {
+    let world = World::at(&hosts(), UNHURRIED).await;
+    let all: Vec<_> = (0..1_000).map(|member| format!("{}/{member}", world.path)).collect();
+    let lock = MultiLock::new(&world.session, &all).expect("a lock");
+    let turns = (0..3).map(|_| async { lock.lock().await?.release().await });
+    soon("three turns", try_join_all(turns)).await.expect("its session lives");
 }
 
 #[tokio::test]
