@@ -404,6 +404,7 @@ impl<T: Trust> Machine<T> {
 
     /// It waits for no node of this session any more, so its end is to be seen, and that of the nodes behind it.
     pub(crate) fn at_front(&mut self, op: Op) {
+        // With several queues, not before the last of them is listed: each listing would go through all.
         let Some(one) = self.ops.get(&op).filter(|one| one.is_known()) else { return };
         let all: BTreeSet<Op> = one.followers.iter().map(|(follower, _)| *follower).chain([op]).collect();
         all.into_iter().for_each(|op| self.arm(op, None));
