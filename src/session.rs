@@ -5,6 +5,7 @@ mod close;
 mod connector;
 mod requests;
 pub(crate) mod servers;
+pub(crate) mod state_changes;
 mod states;
 pub(crate) mod times;
 

@@ -17,7 +17,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::FutureExt;
 use tokio::sync::watch;
-use zookeeper_client::{Client, EventType, OneshotWatcher, SessionState, StateWatcher};
+use zookeeper_client::{Client, EventType, OneshotWatcher, SessionState};
 
 use crate::clock::{micros, now};
 use crate::driver::budget::{Budget, Room};
@@ -33,6 +33,7 @@ use crate::machine::{
     Stage, Timer, Watch,
 };
 use crate::options::REVOKE;
+use crate::session::state_changes::StateChanges;
 use crate::telemetry::{self, InCleanup};
 
 /// How often what rests looks, because events may never come: between this and half as much again. In microseconds.
@@ -115,7 +116,7 @@ pub(crate) struct State {
     /// Counts sessions: an answer to a request of an earlier one is for nobody.
     pub(crate) generation: u64,
     /// Of the ZooKeeper session, while there is one, connected or not.
-    pub(crate) connection: Option<StateWatcher>,
+    pub(crate) connection: Option<StateChanges>,
     entries: HashMap<Op, Entry>,
     timers: BTreeMap<Timer, Moment>,
     /// When holds end that may last for a limited time.
@@ -265,7 +266,10 @@ impl Core {
 
     /// Handles what has happened to the connection. Of several changes only the last is known: there were others before it.
     pub(crate) fn connection(self: &Arc<Self>, state: &mut State) {
-        while let Some(changed) = state.connection.as_mut().and_then(|watcher| watcher.changed().now_or_never()) {
+        // The task looks when the next one comes.
+        let waker = Waker::from(Arc::clone(&self.ready));
+        let mut cx = Context::from_waker(&waker);
+        while let Some(Poll::Ready(changed)) = state.connection.as_mut().map(|changes| changes.poll(&mut cx)) {
             self.changed(state, changed);
         }
     }
@@ -312,9 +316,8 @@ impl Core {
         (state.is_given, state.is_client_shared) = (created.is_none(), created.is_none());
         // The root is `/`, and a chroot ends in none.
         state.root_bytes = client.path().trim_end_matches('/').len();
-        let mut watcher = client.state_watcher();
-        let first = watcher.state();
-        (state.client, state.connection) = (Some(Arc::new(client)), Some(watcher));
+        let (first, changes) = StateChanges::new(client.state_watcher());
+        (state.client, state.connection) = (Some(Arc::new(client)), Some(changes));
         state.timers.insert(Timer::SlowLook, now().plus(slow_look()));
         self.decide(state, Event::Renewed { session, nonce: nonce(), created, timeout });
         // What has happened since it connected is seen now.

@@ -41,6 +41,13 @@ pub(super) struct Ready {
     pub(super) driver: Notify,
 }
 
+/// The state of the client has changed.
+impl Wake for Ready {
+    fn wake(self: Arc<Self>) {
+        self.driver.notify_one();
+    }
+}
+
 impl Ready {
     pub(super) fn extend(&self, ops: impl IntoIterator<Item = Op>) {
         locked(&self.ops).extend(ops);

@@ -4,16 +4,16 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::OptionFuture;
 use tokio::time::{Instant, sleep, timeout_at};
-use zookeeper_client::{SessionInfo, StateWatcher};
+use zookeeper_client::SessionInfo;
 
 use crate::clock::now;
 use crate::driver::core::{Closing, Core, ORPHANED, State, ended};
 use crate::driver::wire;
 use crate::error::Error;
 use crate::machine::{Event, Moment, Session as Life, Timer, Trust};
-use crate::session::servers::{Servers, terminated};
+use crate::session::servers::Servers;
+use crate::session::state_changes::StateChanges;
 use crate::session::times::Times;
 use crate::telemetry;
 
@@ -42,11 +42,11 @@ impl Task {
         let (mut old, mut began) = (None, None);
         loop {
             tracing::trace!("keeper is woken");
-            let (life, mut watcher, is_orphaned, is_replaced, beat) = {
+            let (life, is_orphaned, is_replaced, beat) = {
                 let mut state = core.look();
                 connected.set(state.machine.is_up);
                 let beat = beats.beat(&mut state);
-                (state.machine.session, state.connection.clone(), state.is_orphaned, state.is_replaced, beat)
+                (state.machine.session, state.is_orphaned, state.is_replaced, beat)
             };
             if beat.has_slept {
                 // Everybody that waits by a timer looks again.
@@ -78,11 +78,9 @@ impl Task {
                 tracing::trace!("worker is woken");
             }
             let wakes_at = core.fire_timers();
-            let changed = OptionFuture::from(watcher.as_mut().map(StateWatcher::changed));
             tokio::select! {
                 () = core.ready.driver.notified() => {}
                 () = sleep(Duration::from_micros(wakes_at.since(now()))) => {}
-                Some(_) = changed => {}
             }
         }
     }
@@ -174,13 +172,13 @@ async fn renew(core: &Arc<Core>, servers: &Servers, old: &mut Option<SessionInfo
 
 /// Ends the ZooKeeper session, if it is there and ours, within one session timeout since the close began.
 async fn shut_down(core: &Arc<Core>, began: Instant) -> Closing {
-    let (client, watcher, is_clean, is_shared, is_given, times) = {
+    let (client, is_clean, is_shared, is_given, times) = {
         let state = core.lock();
         let times = Times::of(Duration::from_micros(state.machine.timeout.0));
-        let (client, watcher) = (state.client.clone(), state.connection.clone());
-        (client, watcher, state.ended == Some(true), state.is_client_shared, state.is_given, times)
+        let client = state.client.clone().filter(|_| state.connection.is_some());
+        (client, state.ended == Some(true), state.is_client_shared, state.is_given, times)
     };
-    let (Some(client), Some(watcher)) = (client, watcher) else {
+    let Some(client) = client else {
         // There is no session to end.
         return Closing::Confirmed;
     };
@@ -190,12 +188,13 @@ async fn shut_down(core: &Arc<Core>, began: Instant) -> Closing {
     }
     let answered = async { is_shared && wire::ask_quorum(&client).await.is_ok() };
     let is_answering = timeout_at(began + times.close_answered(), answered).await == Ok(true);
+    let (_, changes) = StateChanges::new(client.state_watcher());
     drop((client, core.lock().give_client_up()));
     // Servers that have just answered a write confirm the end as soon. If they do not, and somebody has had a clone of
     // the client, it is still there, and waiting longer does not help.
     let is_kept = is_clean && is_answering;
     let until = if is_kept { Instant::now() + times.close_kept() } else { began + times.close_ended() };
-    match timeout_at(until, terminated(watcher)).await {
+    match timeout_at(until, changes.ended()).await {
         Ok(()) => Closing::Confirmed,
         Err(_) if is_kept => Closing::ClientKept,
         Err(_) if is_clean => Closing::Confirmed,

@@ -13,13 +13,14 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::time::timeout;
-use zookeeper_client::{Acl, Acls, Client, Connector, CreateMode, SessionInfo, StateWatcher};
+use zookeeper_client::{Acl, Acls, Client, Connector, CreateMode, SessionInfo};
 
 use crate::clock::now;
 use crate::error::{Error, HostFailure, Result, Unanswered, ZkError};
 use crate::locked::locked;
 use crate::machine::Moment;
 use crate::options::Options;
+use crate::session::state_changes::StateChanges;
 use crate::session::times::Times;
 use crate::session::{addresses, connector};
 
@@ -379,18 +380,12 @@ impl Servers {
             // A server that makes another session instead proves nothing. Then the old nodes stay in their queues until it has
             // ended the old session, and those behind them wait.
             Ok(client) => {
-                let (state, patience) = (client.state_watcher(), client.session_timeout());
+                let ((_, changes), patience) =
+                    (StateChanges::new(client.state_watcher()), client.session_timeout());
                 drop(client);
-                timeout(patience, terminated(state)).await.map_err(|_| ZkError::Timeout)
+                timeout(patience, changes.ended()).await.map_err(|_| ZkError::Timeout)
             }
         }
-    }
-}
-
-/// Waits for the end of the session of a client.
-pub(crate) async fn terminated(mut state: StateWatcher) {
-    while !state.state().is_terminated() {
-        state.changed().await;
     }
 }
 

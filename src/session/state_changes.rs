@@ -1,0 +1,78 @@
+//! Owns the wait for the next state of a client. It is never dropped while the client may still publish one.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::runtime::Handle;
+use zookeeper_client::{SessionState, StateWatcher};
+
+type Next = Pin<Box<dyn Future<Output = (SessionState, StateWatcher)> + Send>>;
+
+/// The states of a client, one after the other.
+///
+/// With asyncs-sync 0.4.0, dropping a pending `StateWatcher::changed` while the client publishes a state writes to the stack of the
+/// client's thread (docs/upstream.md, `dropped-watcher`). So one future is kept and polled until it resolves, also after this is
+/// dropped.
+pub(crate) struct StateChanges {
+    /// The next change. There is none after a state in which the session is over.
+    next: Option<Next>,
+    /// Where the client runs, and so whatever waits for it.
+    runtime: Option<Handle>,
+}
+
+impl StateChanges {
+    /// The state of the client now, and the changes from then on.
+    pub(crate) fn new(mut watcher: StateWatcher) -> (SessionState, Self) {
+        let state = watcher.state();
+        (state, Self { next: next(state, watcher), runtime: Handle::try_current().ok() })
+    }
+
+    /// The next state. Several changes between two polls count as one. After the last state this stays pending.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<SessionState> {
+        let Some(pending) = &mut self.next else { return Poll::Pending };
+        let (state, watcher) = std::task::ready!(pending.as_mut().poll(cx));
+        self.next = next(state, watcher);
+        Poll::Ready(state)
+    }
+
+    /// Waits for the end of the session.
+    pub(crate) async fn ended(mut self) {
+        while self.next.is_some() {
+            std::future::poll_fn(|cx| self.poll(cx)).await;
+        }
+    }
+}
+
+fn next(state: SessionState, mut watcher: StateWatcher) -> Option<Next> {
+    (!state.is_terminated()).then(|| -> Next { Box::pin(async move { (watcher.changed().await, watcher) }) })
+}
+
+/// A future that is leaked if it is dropped before it resolves.
+struct Undropped(Option<Next>);
+
+impl Undropped {
+    async fn wait(mut self) {
+        if let Some(next) = &mut self.0 {
+            next.await;
+        }
+        self.0.take();
+    }
+}
+
+impl Drop for Undropped {
+    fn drop(&mut self) {
+        std::mem::forget(self.0.take());
+    }
+}
+
+impl Drop for StateChanges {
+    fn drop(&mut self) {
+        let Some(next) = self.next.take() else { return };
+        let wait = Undropped(Some(next)).wait();
+        // A runtime that shuts down drops the task at once, perhaps before the client's own. Then the future is leaked.
+        match &self.runtime {
+            Some(runtime) => drop(runtime.spawn(wait)),
+            None => drop(wait),
+        }
+    }
+}
