@@ -11,6 +11,7 @@
 //! | `wire` | how an ask becomes a request, and its answer an outcome |
 //! | `names` | the texts of names and paths |
 //! | `progress` | how many are ahead, for those that want to know |
+//! | `reports` | log events and metrics, which run the user's code |
 //! | `task` | the one task of a session |
 
 mod budget;
@@ -20,6 +21,7 @@ mod draft;
 mod entry;
 mod names;
 mod progress;
+mod reports;
 mod task;
 mod wire;
 
@@ -31,3 +33,6 @@ pub(crate) use self::entry::Holder;
 pub(crate) use self::progress::Progress;
 pub(crate) use self::task::drive;
 pub(crate) use self::wire::{MAX_REQUEST_BYTES, ask_quorum, is_orphaned, is_refusal};
+
+#[cfg(test)]
+mod tests;

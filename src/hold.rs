@@ -371,7 +371,9 @@ impl Hold {
         if let Some(loss) = self.state().loss() {
             return Err(loss.into());
         }
-        self.core.note_end(HoldState::Released);
+        if self.core.note_end(HoldState::Released) {
+            self.core.seen.ended(None);
+        }
         // From here on the nodes are deleted, whether anybody waits for it or not.
         driver::release(self.session.core(), self.core.op).await.map_err(|failed| {
             match (failed.end, failed.refusal) {
@@ -402,8 +404,12 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.core.note_end(HoldState::Released);
+        let is_released = self.core.note_end(HoldState::Released);
         driver::abandon(self.session.core(), self.core.op);
+        // It runs the user's code, which may block.
+        if is_released {
+            self.core.seen.ended(None);
+        }
     }
 }
 

@@ -114,6 +114,18 @@
 //! right at the first look afterwards. Put work that blocks on [`tokio::task::spawn_blocking`], or connect
 //! the session on a runtime of its own. A loss does not stop work on such a thread: let it hand over the token.
 //!
+//! # Log layers and metrics recorders
+//!
+//! `tracing` layers and `metrics` recorders are your code. They may call this crate, take locks of their own, and panic.
+//!
+//! * What a session logs and counts by itself, such as a lost lock, comes from a task of its own, a moment after it happened.
+//!   The session's lock is never held meanwhile, and a layer that panics costs that event. So after [`Hold::lost`] has returned,
+//!   the warning and the counter of the loss may still be on their way. [`Session::close`] waits for them.
+//! * A layer that *blocks*, on a full pipe for example, blocks one thread of the runtime. Losses are reported in time
+//!   as long as the runtime has another thread. A runtime with one thread stands still; see
+//!   [above](#do-not-block-the-runtime).
+//! * Spans, and the events of a call such as `held`, come from the thread of that call. A layer that blocks there delays the call.
+//!
 //! # Cancel safety
 //!
 //! Every future of this crate can be dropped at any point. A dropped waiter leaves the queue, and its node is deleted

@@ -24,7 +24,7 @@ mod trust;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -320,6 +320,8 @@ pub(crate) struct Machine<T> {
     pub(crate) ops: BTreeMap<Op, Acquisition>,
     pub(crate) rows: BTreeMap<Path, Row>,
     pub(crate) leaving: BTreeMap<(Path, Name), Leaving>,
+    /// Nodes that the ACLs did not let us delete. Each slow look tries again.
+    pub(crate) refused: BTreeSet<(Path, Name)>,
     pub(crate) out: Vec<Action>,
 }
 
@@ -338,6 +340,7 @@ impl<T: Trust> Machine<T> {
             ops: BTreeMap::new(),
             rows: BTreeMap::new(),
             leaving: BTreeMap::new(),
+            refused: BTreeSet::new(),
             out: Vec::new(),
         }
     }

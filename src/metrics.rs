@@ -132,6 +132,14 @@ pub(crate) fn session_begins() {
     counter!(RENEWALS).increment(0);
 }
 
+pub(crate) fn connected(is_connected: bool) {
+    shift(CONNECTED, if is_connected { 1.0 } else { -1.0 });
+}
+
+pub(crate) fn cleaned_up(before: usize, nodes: usize) {
+    shift(CLEANUP, nodes as f64 - before as f64);
+}
+
 pub(crate) fn lock_begins(labels: &Labels) {
     let Labels { kind, lock } = labels;
     shift_of(labels, WAITING, 0.0);
@@ -150,7 +158,7 @@ pub(crate) fn job_ended(path: &str, outcome: &'static str, count: u64) {
 }
 
 /// Changes a gauge of the process.
-pub(crate) fn shift(name: &'static str, change: f64) {
+fn shift(name: &'static str, change: f64) {
     gauge!(name).increment(change);
 }
 

@@ -151,24 +151,8 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A node that nobody wants, until its deletion is confirmed, or is left to the end of the session.
-#[derive(Debug)]
-pub(crate) struct InCleanup(());
-
-impl InCleanup {
-    pub(crate) fn begin() -> Self {
-        #[cfg(feature = "metrics")]
-        metrics::shift(metrics::CLEANUP, 1.0);
-        Self(())
-    }
-}
-
-impl Drop for InCleanup {
-    fn drop(&mut self) {
-        #[cfg(feature = "metrics")]
-        metrics::shift(metrics::CLEANUP, -1.0);
-    }
-}
+/// Numbers go to a recorder.
+pub(crate) const IS_COUNTED: bool = cfg!(feature = "metrics");
 
 /// A lock is made, which nobody has asked for yet.
 pub(crate) fn lock_begins(_kind: &'static str, _path: &str) {
@@ -192,34 +176,17 @@ pub(crate) fn job_ended(_path: &str, _outcome: Option<&'static str>) {
 #[cfg(feature = "metrics")]
 const FAILED: &str = "failed";
 
-/// Whether a ZooKeeper session is connected; when dropped, it is not.
-#[derive(Debug, Default)]
-pub(crate) struct Connected(bool);
-
-impl Connected {
-    pub(crate) fn set(&mut self, is_connected: bool) {
-        if std::mem::replace(&mut self.0, is_connected) != is_connected {
-            #[cfg(feature = "metrics")]
-            metrics::shift(metrics::CONNECTED, if is_connected { 1.0 } else { -1.0 });
-        }
-    }
-}
-
-impl Drop for Connected {
-    fn drop(&mut self) {
-        self.set(false);
-    }
-}
-
-/// A session begins, a request is sent, a session is renewed, and for how long one is trusted.
+/// A session begins, connects or disconnects, sends a request, has other nodes to clean up, and is renewed; for how long it is trusted.
 #[cfg(feature = "metrics")]
-pub(crate) use crate::metrics::{renewed, requested, session_begins, trusted_for};
+pub(crate) use crate::metrics::{cleaned_up, connected, renewed, requested, session_begins, trusted_for};
 #[cfg(not(feature = "metrics"))]
-pub(crate) use silent::{renewed, requested, session_begins, trusted_for};
+pub(crate) use silent::{cleaned_up, connected, renewed, requested, session_begins, trusted_for};
 
 #[cfg(not(feature = "metrics"))]
 mod silent {
     pub(crate) fn session_begins() {}
+    pub(crate) fn connected(_is_connected: bool) {}
+    pub(crate) fn cleaned_up(_before: usize, _nodes: usize) {}
     pub(crate) fn requested(_request: &'static str) {}
     pub(crate) fn renewed() {}
     pub(crate) fn trusted_for(_left: std::time::Duration) {}

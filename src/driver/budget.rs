@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::driver::reports::Reports;
 use crate::error::{Error, Result};
 use crate::machine::{Name, Path};
 
@@ -51,8 +52,8 @@ pub(crate) struct Budget {
 
 impl Budget {
     /// Room for the nodes of a call, until they are created.
-    pub(super) fn reserve_nodes(&self, bytes: usize) -> Result<Room> {
-        take("nodes", &self.nodes, bytes, WARN_NODES, MAX_NODES)
+    pub(super) fn reserve_nodes(&self, bytes: usize, reports: &Reports) -> Result<Room> {
+        take("nodes", &self.nodes, bytes, WARN_NODES, MAX_NODES, reports)
     }
 
     /// The same for a call that begins again in the next session, and is not refused any more.
@@ -69,9 +70,9 @@ impl Budget {
     }
 
     /// Makes the room for the one watch of a waiter at least this large. A waiter that has room keeps it.
-    pub(super) fn reserve_watch(&self, room: &mut Option<Room>, bytes: usize) -> Result<()> {
+    pub(super) fn reserve_watch(&self, room: &mut Option<Room>, bytes: usize, reports: &Reports) -> Result<()> {
         let Some(room) = room.as_mut().filter(|room| Arc::ptr_eq(&room.of, &self.watches)) else {
-            *room = Some(take("watches", &self.watches, bytes, WARN_WATCHES, MAX_WATCHES)?);
+            *room = Some(take("watches", &self.watches, bytes, WARN_WATCHES, MAX_WATCHES, reports)?);
             return Ok(());
         };
         let more = bytes.saturating_sub(room.bytes);
@@ -104,13 +105,21 @@ impl Budget {
     }
 }
 
-fn take(what: &'static str, taken: &Taken, bytes: usize, warn_at: usize, limit: usize) -> Result<Room> {
+fn take(
+    what: &'static str,
+    taken: &Taken,
+    bytes: usize,
+    warn_at: usize,
+    limit: usize,
+    reports: &Reports,
+) -> Result<Room> {
     let before = taken.load(Ordering::Relaxed);
     if before + bytes > limit {
         return Err(Error::SessionFull { what, limit });
     }
     if before < warn_at && before + bytes >= warn_at {
-        tracing::warn!(what, bytes = before + bytes, limit, "session is filling up");
+        let bytes = before + bytes;
+        reports.push(move || tracing::warn!(what, bytes, limit, "session is filling up"));
     }
     Ok(Room::new(taken, bytes))
 }

@@ -61,10 +61,11 @@ impl Acquire {
     }
 
     fn begin(&mut self, cx: &Context<'_>) -> Result<Op, Failed> {
+        let waker = cx.waker().clone();
         let mut state = self.core.look();
         let op = self.core.begin(&mut state, &self.draft, self.progress.clone()).map_err(Failed::refused)?;
         self.op = Some(op);
-        state.await_op(op, cx.waker());
+        state.await_op(op, waker);
         state.note(now, &format_args!("Paths({:?}, {:?})", self.draft.queues, self.draft.admission));
         let spec = Arc::new(spec(&self.draft, &mut state, self.waits));
         self.core.decide(&mut state, Event::Acquire { op, spec });
@@ -78,7 +79,8 @@ impl Future for Acquire {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let op = match self.op {
             Some(op) => {
-                self.core.lock().await_op(op, cx.waker());
+                let waker = cx.waker().clone();
+                self.core.lock().await_op(op, waker);
                 op
             }
             None => self.begin(cx)?,
@@ -88,7 +90,10 @@ impl Future for Acquire {
         self.core.handle(&mut state, Event::Claim(op));
         let found = state.machine.op(op).map(|one| (one.stage, one.ahead()));
         drop(state);
-        let Some((stage, ahead)) = found else { return Poll::Pending };
+        let Some((stage, ahead)) = found else {
+            self.op = None;
+            return Poll::Ready(Err(Failed::of(End::Closed)));
+        };
         self.ahead = ahead;
         match stage {
             Stage::Held => {
@@ -144,7 +149,8 @@ pub(crate) fn loss(core: &Arc<Core>, op: Op) -> Option<Loss> {
 /// Waits until a hold is lost.
 pub(crate) async fn lost(core: &Arc<Core>, op: Op) -> Loss {
     poll_fn(|cx| {
-        core.lock().await_op(op, cx.waker());
+        let waker = cx.waker().clone();
+        core.lock().await_op(op, waker);
         loss(core, op).map_or(Poll::Pending, Poll::Ready)
     })
     .await
@@ -154,8 +160,9 @@ pub(crate) async fn lost(core: &Arc<Core>, op: Op) -> Loss {
 pub(crate) async fn release(core: &Arc<Core>, op: Op) -> Result<(), Failed> {
     let mut has_begun = false;
     poll_fn(|cx| {
+        let waker = cx.waker().clone();
         let mut state = core.lock();
-        state.await_op(op, cx.waker());
+        state.await_op(op, waker);
         if !std::mem::replace(&mut has_begun, true) {
             state.forget_limit(op);
             core.handle(&mut state, Event::Release(op));
@@ -166,7 +173,8 @@ pub(crate) async fn release(core: &Arc<Core>, op: Op) -> Result<(), Failed> {
         match state.machine.op(op).map(|one| one.stage) {
             Some(Stage::Over(End::Released)) => Poll::Ready(Ok(())),
             Some(Stage::Over(end)) => Poll::Ready(Err(failed(&mut state, op, end))),
-            _ => Poll::Pending,
+            Some(_) => Poll::Pending,
+            None => Poll::Ready(Err(Failed::of(End::Lost(Loss::Expired)))),
         }
     })
     .await

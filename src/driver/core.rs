@@ -5,18 +5,22 @@
 //!    while there is one, and else the driver.
 //! 3. Before anything else is handled, the state of the connection is. So an answer is never taken for one of a connection that it
 //!    did not come over.
-//! 4. Nobody is woken, and no hold is reported to, under the lock: see [`Locked`]. Requests are counted in metrics under it, the
-//!    journal is traced, and two warnings are logged.
+//! 4. No user's code runs under the lock: nobody is woken, no hold learns of anything, nothing is logged, counted or dropped that
+//!    a user may have a part in. See [`Locked`] and [`Reports`].
+//! 5. A panic under the lock ends the session: its state may be torn, so nothing is granted any more, and all holds are lost.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::error::Error as _;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use zookeeper_client::{Client, EventType, OneshotWatcher, SessionState};
 
 use crate::clock::{micros, now};
@@ -25,19 +29,22 @@ use crate::driver::draft::Draft;
 use crate::driver::entry::{Entry, Flight, Holder, Next, OpWaker, Ready, Watching};
 use crate::driver::names::{self, Paths};
 use crate::driver::progress::Progress;
+use crate::driver::reports::Reports;
 use crate::driver::wire::{self, Answered};
 use crate::error::Error;
-use crate::locked::locked;
 use crate::machine::{
-    Action, Ask, Connection, Event, HoldState, Ledger, Machine, Moment, Name, Op, Outcome, Path, Queue, Session,
-    Stage, Timer, Watch,
+    Action, Ask, Connection, Event, HoldState, Kind, Ledger, Loss, Machine, Moment, Name, Op, Outcome, Path,
+    Queue, Session, Stage, Timer, Watch,
 };
 use crate::options::REVOKE;
 use crate::session::state_changes::StateChanges;
-use crate::telemetry::{self, InCleanup};
+use crate::telemetry;
 
 /// How often what rests looks, because events may never come: between this and half as much again. In microseconds.
 const SLOW_LOOK: u64 = 20_000_000;
+
+/// After this number of session timeouts behind one node a waiter asks whether it is there.
+const LONG_WAIT: u64 = 10;
 
 /// The longest time between two looks at whether the process runs, in microseconds.
 const LONGEST_BEAT: u64 = 1_000_000;
@@ -50,6 +57,9 @@ const JOURNAL: &str = "zookeeper_recipes::machine";
 
 /// Why a session ended without having been closed.
 pub(super) const ORPHANED: &str = "the runtime that it ran on is gone, or a task of it has panicked";
+
+/// The same for a panic under the lock.
+const TORN: &str = "a panic has left its state torn; please report it";
 
 pub(super) fn ended(reason: impl Into<String>) -> Error {
     Error::SessionEnded { reason: reason.into() }
@@ -74,6 +84,7 @@ const SESSION: Op = Op::MAX;
 pub(crate) struct Core {
     state: Mutex<State>,
     pub(super) ready: Arc<Ready>,
+    pub(crate) reports: Arc<Reports>,
     /// Of the connection, of the session, or of its end.
     pub(crate) changes: watch::Sender<()>,
 }
@@ -144,7 +155,13 @@ pub(crate) struct State {
     pub(super) is_orphaned: bool,
     /// Why the last listing of a path was refused.
     refused: HashMap<Path, Error>,
-    in_cleanup: Vec<InCleanup>,
+    /// How many nodes the metrics count as being cleaned up.
+    in_cleanup: usize,
+    /// Somebody wants the journal.
+    is_journaled: bool,
+    /// They ask a quorum for nodes behind which waiters have waited for long.
+    judges: JoinSet<()>,
+    pub(super) reports: Arc<Reports>,
     after: After,
 }
 
@@ -156,8 +173,10 @@ struct After {
     placed: Vec<(Arc<Progress>, usize)>,
     changed: Vec<(Arc<dyn Holder>, HoldState)>,
     seen: Vec<(Arc<dyn Holder>, Vec<u8>)>,
-    /// Nodes of holds whose watches were refused.
-    unwatched: Vec<String>,
+    /// They may own what a user has a part in.
+    dropped: Vec<Entry>,
+    holders: Vec<Arc<dyn Holder>>,
+    callers: Vec<Waker>,
     is_driver: bool,
     is_session: bool,
 }
@@ -186,12 +205,14 @@ impl Drop for Locked<'_> {
     fn drop(&mut self) {
         let after = std::mem::take(&mut self.after);
         self.state = None;
-        let After { wakers, ready, placed, changed, seen, unwatched, is_driver, is_session } = after;
+        let After { wakers, ready, placed, changed, seen, dropped, holders, callers, is_driver, is_session } =
+            after;
         if !ready.is_empty() {
             self.core.ready.extend(ready);
         }
         placed.into_iter().for_each(|(progress, ahead)| progress.ahead(ahead));
-        seen.into_iter().for_each(|(holder, data)| holder.saw(&data));
+        changed.iter().for_each(|(holder, state)| holder.changed(*state));
+        seen.iter().for_each(|(holder, data)| holder.saw(data));
         wakers.into_iter().for_each(Wake::wake);
         if is_driver {
             self.core.ready.driver.notify_one();
@@ -199,26 +220,43 @@ impl Drop for Locked<'_> {
         if is_session {
             self.core.changes.send_replace(());
         }
-        // At the end, because it logs and counts, which is somebody else's code and may panic.
-        changed.into_iter().for_each(|(holder, state)| holder.changed(state));
-        for node in unwatched {
-            tracing::warn!(node, "cannot watch the node of a hold; its deletion is noticed late");
-        }
+        // A span is closed with the last of its hold, and a waker is the user's: at the end.
+        self.core.reports.settle();
+        drop((dropped, holders, callers));
     }
 }
 
 impl Core {
     /// A session that is not connected yet.
     pub(crate) fn new() -> Arc<Self> {
-        let core =
-            Arc::new(Self { state: Mutex::default(), ready: Arc::default(), changes: watch::Sender::new(()) });
+        let reports = Arc::<Reports>::default();
+        let state = Mutex::new(State { reports: Arc::clone(&reports), ..State::default() });
+        let core = Arc::new(Self { state, ready: Arc::default(), reports, changes: watch::Sender::new(()) });
         core.lock().entries.insert(SESSION, Entry::new(&core.ready, SESSION, Arc::default()));
         core.lock().note(now, &format_args!("Begin"));
         core
     }
 
     pub(crate) fn lock(&self) -> Locked<'_> {
-        Locked { core: self, state: Some(locked(&self.state)) }
+        // It asks the user's code, so it comes first.
+        let is_journaled = tracing::enabled!(target: JOURNAL, tracing::Level::TRACE);
+        let mut torn = false;
+        let mut state = self.state.lock().unwrap_or_else(|poisoned: PoisonError<_>| {
+            self.state.clear_poison();
+            torn = true;
+            poisoned.into_inner()
+        });
+        state.is_journaled = is_journaled;
+        if torn {
+            state.fail();
+        }
+        Locked { core: self, state: Some(state) }
+    }
+
+    /// Has something logged or counted, by code of the user's.
+    pub(super) fn report(&self, report: impl FnOnce() + Send + 'static) {
+        self.reports.push(report);
+        self.reports.settle();
     }
 
     /// The state under its lock, with what has happened to the connection: right also for the first look after a pause.
@@ -236,7 +274,7 @@ impl Core {
         draft: &Arc<Draft>,
         progress: Option<Arc<Progress>>,
     ) -> Result<Op, Error> {
-        let node_room = Some(state.budget.reserve_nodes(draft.node_bytes(state.root_bytes))?);
+        let node_room = Some(state.budget.reserve_nodes(draft.node_bytes(state.root_bytes), &self.reports)?);
         // The counter may come round to a call that is still there.
         while state.next == SESSION || state.entries.contains_key(&state.next) {
             state.next = state.next.wrapping_add(1);
@@ -255,9 +293,10 @@ impl Core {
 
     /// Handles an event for a caller that has had the lock since it looked at the connection.
     pub(super) fn decide(self: &Arc<Self>, state: &mut State, event: Event) {
-        let (life, at) = (state.machine.session, now());
+        let (life, was_up, at) = (state.machine.session, state.machine.is_up, now());
         state.note(|| at, &event);
         state.machine.handle(at, event);
+        state.count_connected(was_up);
         if life != state.machine.session {
             (state.after.is_driver, state.after.is_session) = (true, true);
         }
@@ -329,7 +368,10 @@ impl Core {
     fn act(self: &Arc<Self>, state: &mut State) {
         while !state.machine.out.is_empty() {
             let actions: Vec<Action> = state.machine.actions().collect();
-            tracing::trace!(target: JOURNAL, core = ?std::ptr::from_ref(state), ?actions);
+            if state.is_journaled {
+                let (core, actions) = (state.address(), format!("{actions:?}"));
+                state.reports.push(move || tracing::trace!(target: JOURNAL, core, %actions));
+            }
             for action in actions {
                 match action {
                     Action::Send(ask) => self.send(state, ask),
@@ -352,10 +394,7 @@ impl Core {
                 }
             }
         }
-        let leaving = state.machine.leaving.len();
-        if state.in_cleanup.len() != leaving {
-            state.in_cleanup.resize_with(leaving, InCleanup::begin);
-        }
+        state.count_cleanup(state.machine.leaving.len());
     }
 
     fn send(self: &Arc<Self>, state: &mut State, ask: Ask) {
@@ -364,7 +403,7 @@ impl Core {
         let czxid = state.machine.op(op).map_or(0, |one| one.czxid.0);
         let room = state.reserve_watch(op, &ask);
         if room.is_ok() {
-            telemetry::requested(wire::name(&ask));
+            self.reports.requested(wire::name(&ask));
         }
         let entry = state.entries.entry(op).or_insert_with(|| Entry::new(&self.ready, op, Arc::default()));
         let (mut answer, room) = match (room, &ask) {
@@ -431,12 +470,31 @@ impl Core {
             }
             match (answered.refusal.take(), &ask) {
                 (Some(refusal), Ask::List { path, .. }) => drop(state.refused.insert(*path, refusal)),
+                (Some(refusal), Ask::Delete { nodes, .. }) => {
+                    if let ([node], Outcome::Refused) = (&**nodes, &answered.outcome)
+                        && !state.machine.refused.contains(node)
+                    {
+                        let (node, error) = (names::own(&state.paths.text(node.0), node.1), refusal.clone());
+                        state.reports.push(move || {
+                            let error = error.source().map(ToString::to_string).unwrap_or_default();
+                            tracing::warn!(
+                                node,
+                                error,
+                                "cannot delete a lock node; trying again until its session ends"
+                            );
+                        });
+                    }
+                    entry.refusal = Some(refusal);
+                }
                 (Some(refusal), _) => entry.refusal = Some(refusal),
                 (None, Ask::WatchOwn { path, name, .. })
                     if answered.outcome == Outcome::Refused && answered.data.is_none() && !entry.is_unwatched =>
                 {
                     entry.is_unwatched = true;
-                    state.after.unwatched.push(names::own(&state.paths.text(*path), *name));
+                    let node = names::own(&state.paths.text(*path), *name);
+                    state.reports.push(move || {
+                        tracing::warn!(node, "cannot watch the node of a hold; its deletion is noticed late");
+                    });
                 }
                 (None, _) => {}
             }
@@ -452,7 +510,7 @@ impl Core {
                     entry.saw(*name, &data);
                 }
             }
-            _ => {}
+            (_, holder, _) => state.after.holders.extend(holder),
         }
         match answered.watcher {
             Some(_) if room.is_none() && matches!(ask, Ask::WatchOwn { .. }) => {
@@ -488,8 +546,10 @@ impl Core {
     pub(crate) fn leave_to_driver(&self, op: Op) {
         let mut state = self.lock();
         let Some(entry) = state.entries.get(&op) else { return };
-        entry.waker.leave();
-        if entry.is_empty() {
+        let caller = entry.waker.leave();
+        let is_empty = entry.is_empty();
+        state.after.callers.extend(caller);
+        if is_empty {
             state.forget(op);
         } else {
             state.after.ready.push(op);
@@ -545,6 +605,7 @@ impl Core {
                 paths.retain(machine);
                 refused.retain(|path, _| machine.rows.contains_key(path));
                 state.set(timer, now().plus(slow_look()));
+                state.judge_long_waits(at_once);
             }
             self.handle(&mut state, Event::Timer(timer));
         }
@@ -589,7 +650,7 @@ impl Core {
             return Ok(false);
         }
         let state = self.lock();
-        state.budget.reserve_watch(room, state.root_bytes + node.len())?;
+        state.budget.reserve_watch(room, state.root_bytes + node.len(), &self.reports)?;
         Ok(true)
     }
 
@@ -614,13 +675,81 @@ pub(crate) fn nonce() -> u64 {
 impl State {
     /// Notes in the journal what the machine is given. Nothing is looked at while nobody wants it.
     pub(super) fn note(&self, at: impl FnOnce() -> Moment, what: &dyn fmt::Debug) {
-        tracing::trace!(target: JOURNAL, core = ?std::ptr::from_ref(self), at = at().0, event = ?what);
+        if self.is_journaled {
+            let (core, at, event) = (self.address(), at().0, format!("{what:?}"));
+            self.reports.push(move || tracing::trace!(target: JOURNAL, core, at, %event));
+        }
+    }
+
+    /// Has a quorum judge each node behind which a waiter has waited for ten session timeouts. An ephemeral node may outlive its
+    /// session (ZOOKEEPER-2810, -4837), and a server may show nodes that no other has (ZOOKEEPER-4394, -4646).
+    fn judge_long_waits(&mut self, at: Moment) {
+        while self.judges.try_join_next().is_some() {}
+        let Some(client) = self.client.clone().filter(|_| self.machine.is_up) else { return };
+        let Self { entries, machine, paths, judges, reports, .. } = self;
+        for watching in entries.values_mut().flat_map(|entry| &mut entry.watches) {
+            let (Watch::Predecessor(op, path, name), Some(since)) = (watching.watch, watching.since) else {
+                continue;
+            };
+            let waited = Duration::from_micros(at.since(since));
+            let node = paths.node(path, name).filter(|_| at.since(since) >= LONG_WAIT * machine.timeout.0);
+            let Some(node) = node else { continue };
+            watching.since = None;
+            // Candidates wait for as long as there is a leader.
+            let is_usual =
+                machine.op(op).is_some_and(|one| one.queues.iter().any(|queue| queue.kind == Kind::Latch));
+            judges.spawn(wire::judge(Arc::clone(&client), node, waited, is_usual, Arc::clone(reports)));
+        }
+    }
+
+    /// Names a session in the journal.
+    fn address(&self) -> String {
+        format!("{:p}", std::ptr::from_ref(self))
+    }
+
+    fn count_connected(&self, was_up: bool) {
+        let is_up = self.machine.is_up;
+        if telemetry::IS_COUNTED && is_up != was_up {
+            self.reports.push(move || telemetry::connected(is_up));
+        }
+    }
+
+    fn count_cleanup(&mut self, nodes: usize) {
+        let before = std::mem::replace(&mut self.in_cleanup, nodes);
+        if telemetry::IS_COUNTED && before != nodes {
+            self.reports.push(move || telemetry::cleaned_up(before, nodes));
+        }
+    }
+
+    /// After a panic under the lock the machine may be torn. Another takes its place, in which the session is over: nothing is
+    /// granted any more, calls fail, and holds are lost. The task then ends the ZooKeeper session, whose nodes go with it.
+    fn fail(&mut self) {
+        let was_up = self.machine.is_up;
+        self.error.get_or_insert_with(|| ended(TORN));
+        if let Some(client) = self.client.clone().filter(|_| self.is_given) {
+            self.all_nodes().iter().for_each(|node| wire::send_delete(&client, node));
+        }
+        let (id, timeout) = (self.machine.id, self.machine.timeout);
+        self.machine = Machine { session: Session::Over, id, timeout, ..Machine::default() };
+        self.count_connected(was_up);
+        self.count_cleanup(0);
+        self.timers.clear();
+        self.limits.clear();
+        self.generation += 1;
+        let own = self.entries.remove(&SESSION);
+        for entry in std::mem::take(&mut self.entries).into_values().chain(own) {
+            self.after.wakers.push(Arc::clone(&entry.waker));
+            let holder = entry.holder.as_ref().and_then(Weak::upgrade);
+            self.after.changed.extend(holder.map(|holder| (holder, HoldState::Lost(Loss::Expired))));
+            self.after.dropped.push(entry);
+        }
+        (self.after.is_driver, self.after.is_session) = (true, true);
     }
 
     /// The caller of an acquisition, which is woken from now on.
-    pub(super) fn await_op(&mut self, op: Op, waker: &Waker) {
+    pub(super) fn await_op(&mut self, op: Op, waker: Waker) {
         if let Some(entry) = self.entries.get(&op) {
-            entry.waker.await_by(waker);
+            self.after.callers.extend(entry.waker.await_by(waker));
         }
     }
 
@@ -660,8 +789,8 @@ impl State {
     /// The texts of all nodes that may be there.
     pub(super) fn all_nodes(&self) -> Vec<String> {
         let own = self.machine.ops().flat_map(|(op, _)| self.nodes(op));
-        let leaving = self.machine.leaving.keys().map(|(path, name)| names::own(&self.paths.text(*path), *name));
-        own.chain(leaving).collect()
+        let leaving = self.machine.leaving.keys().chain(&self.machine.refused);
+        own.chain(leaving.map(|(path, name)| names::own(&self.paths.text(*path), *name))).collect()
     }
 
     /// The time between two looks at whether the process runs, in microseconds.
@@ -696,16 +825,17 @@ impl State {
         self.ended.get_or_insert(false);
         self.closing.get_or_insert(closing);
         self.connection = None;
-        self.entries.clear();
+        self.after.dropped.extend(self.entries.drain().map(|(_, entry)| entry));
         self.timers.clear();
         self.limits.clear();
-        self.in_cleanup.clear();
+        self.count_cleanup(0);
         self.after.is_session = true;
     }
 
     /// Drops the requests and watches of the session, and the entries of what nobody has any more.
     fn drop_flights(&mut self) {
         self.budget.session_over();
+        self.judges.abort_all();
         for (op, entry) in &mut self.entries {
             entry.session_over();
             // Waiters create their nodes again.
@@ -714,7 +844,8 @@ impl State {
                 entry.node_room = Some(self.budget.reserve_nodes_again(entry.draft.node_bytes(self.root_bytes)));
             }
         }
-        self.entries.retain(|op, _| *op == SESSION || self.machine.op(*op).is_some());
+        let gone = self.entries.extract_if(|op, _| *op != SESSION && self.machine.op(*op).is_none());
+        self.after.dropped.extend(gone.map(|(_, entry)| entry));
     }
 
     /// Nobody has this acquisition any more, and nothing of it is under way.
@@ -722,7 +853,7 @@ impl State {
         let is_empty = self.entries.get(&op).is_some_and(Entry::is_empty);
         let leaves = || self.machine.leaving.keys().any(|(_, name)| name.guid_op() == op);
         if op != SESSION && is_empty && self.machine.op(op).is_none() && !leaves() {
-            self.entries.remove(&op);
+            self.after.dropped.extend(self.entries.remove(&op));
         }
     }
 
@@ -745,8 +876,9 @@ impl State {
             // It waits no more.
             entry.watch_room = None;
         }
-        if let (Some(holder), Some(state)) = (self.holder(op), self.machine.state(now(), op)) {
-            self.after.changed.push((holder, state));
+        match (self.holder(op), self.machine.state(now(), op)) {
+            (Some(holder), Some(state)) => self.after.changed.push((holder, state)),
+            (holder, _) => self.after.holders.extend(holder),
         }
     }
 
@@ -781,7 +913,8 @@ impl State {
             _ => return,
         };
         if let Some(entry) = self.entries.get_mut(&op) {
-            entry.watches.push(Watching { watch, fires, _room: room });
+            let since = matches!(watch, Watch::Predecessor(..)).then(now);
+            entry.watches.push(Watching { watch, fires, since, _room: room });
             // It has to be polled once.
             self.wake(op);
         }
@@ -816,7 +949,7 @@ impl State {
                     let may_refuse = entry.watch_room.is_none() && !entry.has_waited;
                     let mut room = entry.watch_room.take();
                     self.make_room(wanted.saturating_sub(room.as_ref().map_or(0, |room| room.bytes)));
-                    let reserved = self.budget.reserve_watch(&mut room, wanted);
+                    let reserved = self.budget.reserve_watch(&mut room, wanted, &self.reports);
                     let Some(entry) = self.entries.get_mut(&op) else { return Ok(None) };
                     entry.watch_room = room;
                     match reserved {

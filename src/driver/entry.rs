@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::FutureExt;
-use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
 
 use crate::driver::budget::Room;
@@ -75,6 +74,8 @@ pub(super) struct Watching {
     pub(super) watch: Watch,
     /// Resolves with whether the node was deleted.
     pub(super) fires: Pin<Box<dyn Future<Output = bool> + Send>>,
+    /// Since when a waiter waits behind this node, until that is reported.
+    pub(super) since: Option<Moment>,
     pub(super) _room: Option<Room>,
 }
 
@@ -118,15 +119,17 @@ pub(super) struct Entry {
 pub(super) struct OpWaker {
     op: Op,
     ready: Arc<Ready>,
-    caller: AtomicWaker,
+    caller: Mutex<Option<Waker>>,
     /// There is a caller. If it is not there to be woken, it has been, and will look.
     has_caller: AtomicBool,
 }
 
 impl OpWaker {
-    pub(super) fn await_by(&self, caller: &Waker) {
-        self.caller.register(caller);
+    /// Returns the waker of before, which is to be dropped without a lock.
+    pub(super) fn await_by(&self, caller: Waker) -> Option<Waker> {
+        let before = locked(&self.caller).replace(caller);
         self.has_caller.store(true, Ordering::Release);
+        before
     }
 
     /// What is not for a caller that waits is for the driver from now on.
@@ -134,10 +137,14 @@ impl OpWaker {
         self.has_caller.store(false, Ordering::Release);
     }
 
-    /// All is for the driver from now on.
-    pub(super) fn leave(&self) {
+    /// All is for the driver from now on. Returns the waker of before.
+    pub(super) fn leave(&self) -> Option<Waker> {
         self.share();
-        self.caller.take();
+        self.take()
+    }
+
+    fn take(&self) -> Option<Waker> {
+        locked(&self.caller).take()
     }
 }
 
@@ -147,7 +154,7 @@ impl Wake for OpWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        match self.caller.take() {
+        match self.take() {
             Some(caller) => caller.wake(),
             None if self.has_caller.load(Ordering::Acquire) => {}
             None => self.ready.extend([self.op]),
@@ -157,12 +164,8 @@ impl Wake for OpWaker {
 
 impl Entry {
     pub(super) fn new(ready: &Arc<Ready>, op: Op, draft: Arc<Draft>) -> Self {
-        let waker = OpWaker {
-            op,
-            ready: Arc::clone(ready),
-            caller: AtomicWaker::new(),
-            has_caller: AtomicBool::new(false),
-        };
+        let waker =
+            OpWaker { op, ready: Arc::clone(ready), caller: Mutex::default(), has_caller: AtomicBool::new(false) };
         Self {
             flights: VecDeque::new(),
             watches: Vec::new(),

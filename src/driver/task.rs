@@ -38,13 +38,12 @@ struct Task {
 impl Task {
     async fn run(&mut self) {
         let core = Arc::clone(&self.core);
-        let (mut beats, mut connected) = (Beats::default(), telemetry::Connected::default());
+        let mut beats = Beats::default();
         let (mut old, mut began) = (None, None);
         loop {
-            tracing::trace!("keeper is woken");
+            core.report(|| tracing::trace!("keeper is woken"));
             let (life, is_orphaned, is_replaced, beat) = {
                 let mut state = core.look();
-                connected.set(state.machine.is_up);
                 let beat = beats.beat(&mut state);
                 (state.machine.session, state.is_orphaned, state.is_replaced, beat)
             };
@@ -59,6 +58,8 @@ impl Task {
                 }
                 Life::Over => {
                     let closing = shut_down(&core, began.unwrap_or_else(Instant::now)).await;
+                    // A close waits for the next step. Once it has returned, its caller may count on the reports.
+                    core.reports.close();
                     self.is_done = true;
                     let mut state = core.lock();
                     state.error.get_or_insert(Error::Closed);
@@ -75,7 +76,7 @@ impl Task {
             }
             // What is late is looked for now and then: there may be thousands of calls.
             if core.poll_ready() | (beat.is_over && core.poll_late()) {
-                tracing::trace!("worker is woken");
+                core.report(|| tracing::trace!("worker is woken"));
             }
             let wakes_at = core.fire_timers();
             tokio::select! {
@@ -106,6 +107,7 @@ impl Drop for Task {
         let dropped = if is_panicking && given.is_none() { state.client.take() } else { None };
         state.close(closing);
         drop(state);
+        self.core.reports.close();
         drop(dropped);
         if let Some(client) = given {
             nodes.iter().for_each(|node| wire::send_delete(&client, node));
@@ -124,7 +126,8 @@ fn replaced(core: &Arc<Core>) -> Option<SessionInfo> {
     }
     drop(state);
     let session = client.map(|client| client.session().clone())?;
-    tracing::warn!(session = %session.id(), "the server has given the connection to another session");
+    let id = session.id();
+    core.report(move || tracing::warn!(session = %id, "the server has given the connection to another session"));
     Some(session)
 }
 
@@ -140,7 +143,10 @@ async fn renew(core: &Arc<Core>, servers: &Servers, old: &mut Option<SessionInfo
     let old = old.as_ref();
     if let Some(old) = old {
         let how = if is_refused { "was refused its credentials" } else { "has expired" };
-        tracing::warn!(session = %old.id(), "session {how}; its locks are lost, and a new one is made");
+        let id = old.id();
+        core.report(move || {
+            tracing::warn!(session = %id, "session {how}; its locks are lost, and a new one is made");
+        });
     }
     let wanted = || core.lock().machine.session == Life::Renewing;
     let mut renewal = pin!(servers.renew(old, wanted, || core.lock().credentials_are_refused()));
@@ -164,10 +170,13 @@ async fn renew(core: &Arc<Core>, servers: &Servers, old: &mut Option<SessionInfo
     }
     core.renew(&mut state, client, Some(created));
     drop(state);
-    tracing::info!(session = %id, "session is made");
-    if old.is_some() {
-        telemetry::renewed();
-    }
+    let is_renewed = old.is_some();
+    core.report(move || {
+        tracing::info!(session = %id, "session is made");
+        if is_renewed {
+            telemetry::renewed();
+        }
+    });
 }
 
 /// Ends the ZooKeeper session, if it is there and ours, within one session timeout since the close began.
@@ -233,8 +242,10 @@ impl Beats {
         let is_over = at.since(self.over) >= state.beat();
         if is_over {
             self.over = at;
-            if state.hold_count() > 0 {
-                telemetry::trusted_for(Duration::from_micros(state.machine.trust.until().since(at)));
+            state.reports.beat();
+            if telemetry::IS_COUNTED && state.hold_count() > 0 {
+                let left = Duration::from_micros(state.machine.trust.until().since(at));
+                state.reports.push(move || telemetry::trusted_for(left));
             }
         }
         Beat { has_slept: slept > SLEPT, is_over }

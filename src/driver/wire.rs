@@ -5,6 +5,7 @@ mod create;
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::{FutureExt, TryFutureExt};
@@ -12,6 +13,7 @@ use zookeeper_client::{Client, CreateMode, MultiWriteError, MultiWriteResult, Mu
 
 use crate::driver::draft::Draft;
 use crate::driver::names::{self, Notes, Paths, Texts};
+use crate::driver::reports::Reports;
 use crate::driver::wire::create::Create;
 use crate::error::{Error, ZkError};
 use crate::machine::{Admission, Ask, Kind, Name, Op, Outcome, Path};
@@ -259,6 +261,43 @@ async fn check(client: Arc<Client>, nodes: Vec<String>) -> Answered {
     Outcome::Done.into()
 }
 
+/// A waiter has waited for long behind a node. Asks a quorum whether it is there, and logs what there is to do. `is_usual`: such
+/// waits are in the nature of the recipe.
+pub(super) async fn judge(
+    client: Arc<Client>,
+    node: String,
+    waited: Duration,
+    is_usual: bool,
+    reports: Arc<Reports>,
+) {
+    let judged = transact(&client, |writer| writer.add_check_version(&node, -1)).await;
+    match judged {
+        Ok(Err((Some(_), ZkError::NoNode))) => {
+            // This server has applied the check. If it shows the node all the same, it shows what the others do not have.
+            let Ok(Some(_)) = client.check_stat(&node).await else { return };
+            reports.push(move || {
+                tracing::warn!(
+                    node,
+                    "the connected server shows a node that the ensemble does not have; waiters behind it wait for as long as they \
+                     are connected there"
+                );
+            });
+        }
+        Ok(_) if is_usual => {
+            reports.push(move || tracing::info!(node, ?waited, "has waited behind the same node for long"));
+        }
+        Ok(_) => reports.push(move || {
+            tracing::warn!(
+                node,
+                ?waited,
+                "has waited behind the same node for long; if its owner is gone, `zklock break` takes it away"
+            );
+        }),
+        Err(_) => return,
+    }
+    reports.settle();
+}
+
 /// Watches the node of a contender, which has no children: its deletion, and not changes of its data.
 async fn watch(client: &Client, node: &str, name: Name, notes: &Notes) -> Answered {
     match client.get_and_watch_children(node).await {
@@ -289,9 +328,6 @@ async fn delete(client: &Client, nodes: &[String], draft: &Draft) -> Answered {
         Err(error) => (None, error),
     };
     let node = nodes.get(part.unwrap_or_default()).map_or("/", String::as_str);
-    if nodes.len() == 1 && failed(&error) == Outcome::Refused {
-        tracing::warn!(node, %error, "cannot delete a lock node; it stays until its session ends");
-    }
     let parent = node.rsplit_once('/').map_or(node, |(parent, _)| parent);
     Answered::failed(error, |error| Error::refused("delete a node of", parent, error))
 }

@@ -26,7 +26,7 @@ pub(super) struct Core {
     pub(super) token: FencingToken,
     /// When it is over at the latest.
     limit: Option<Moment>,
-    pub(super) seen: Held,
+    pub(super) seen: Arc<Held>,
     /// How it has ended, which stays. It is also touched when anything else of the hold changes.
     end: watch::Sender<Option<HoldState>>,
     is_revoked: AtomicBool,
@@ -48,7 +48,7 @@ impl Core {
             path: path.clone(),
             token,
             limit,
-            seen: acquisition.hold(path.as_str(), token),
+            seen: Arc::new(acquisition.hold(path.as_str(), token)),
             end: watch::Sender::new(None),
             is_revoked: AtomicBool::new(false),
         });
@@ -57,18 +57,24 @@ impl Core {
         core
     }
 
-    /// Takes note of the end, if there was none before.
-    pub(super) fn note_end(&self, end: HoldState) {
-        if !self.end.send_if_modified(|before| before.replace(before.unwrap_or(end)).is_none()) {
+    /// Takes note of the end; returns whether there was none before.
+    pub(super) fn note_end(&self, end: HoldState) -> bool {
+        self.end.send_if_modified(|before| before.replace(before.unwrap_or(end)).is_none())
+    }
+
+    /// Takes note of an end that its owner has not asked for, and has it reported.
+    fn note_loss(&self, end: HoldState) {
+        if !self.note_end(end) {
             return;
         }
-        let loss = end.loss();
-        // A close is the caller's own doing.
-        if let Some(loss) = loss.filter(|loss| *loss != Loss::Closed) {
-            let (path, token, cause) = (&self.path, self.token, loss.as_str());
-            tracing::warn!(parent: &self.seen.span, %path, %token, %loss, cause, "lock is lost");
-        }
-        self.seen.ended(loss);
+        let (path, token, loss, seen) = (self.path.clone(), self.token, end.loss(), Arc::clone(&self.seen));
+        self.driver.reports.push(move || {
+            // A close is the caller's own doing.
+            if let Some(loss) = loss.filter(|loss| *loss != Loss::Closed) {
+                tracing::warn!(parent: &seen.span, %path, %token, %loss, cause = loss.as_str(), "lock is lost");
+            }
+            seen.ended(loss);
+        });
     }
 
     /// Its end, and what is written to its node, is to be seen at once from now on.
@@ -198,7 +204,7 @@ impl Core {
 
 impl Holder for Core {
     fn changed(&self, state: HoldState) {
-        if state.ended().is_some() { self.note_end(state) } else { self.end.send_modify(|_| {}) }
+        if state.ended().is_some() { self.note_loss(state) } else { self.end.send_modify(|_| {}) }
     }
 
     /// Somebody may ask for the lock back in the data of a node.
@@ -232,6 +238,7 @@ impl Core {
             HoldState::Held => HoldState::Held,
             ended => {
                 self.changed(ended);
+                self.driver.reports.settle();
                 // Somebody may have been faster, with another reason.
                 self.end.borrow().unwrap_or(HoldState::Released)
             }

@@ -263,6 +263,7 @@ impl<T: Trust> Machine<T> {
     /// that nobody uses.
     pub(crate) fn look_slowly(&mut self, now: Moment) {
         self.rows.values_mut().for_each(|row| row.is_empty = false);
+        self.delete_refused();
         for (op, one) in &self.ops {
             let rests = matches!(one.stage, Stage::Held | Stage::Queuing(Place::Waiting));
             let waits =

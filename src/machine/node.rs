@@ -171,6 +171,11 @@ impl<T: Trust> Machine<T> {
                 _ => {
                     ended = one.releases.then_some((node.1.guid_op(), one.is_again));
                     self.leaving.remove(node);
+                    if *outcome == Outcome::Refused {
+                        self.refused.insert(*node);
+                    } else {
+                        self.refused.remove(node);
+                    }
                 }
             }
         }
@@ -195,6 +200,12 @@ impl<T: Trust> Machine<T> {
         if !self.leaving.iter().any(|((_, name), leaving)| leaving.releases && name.guid_op() == op) {
             self.finish(now, op, end);
         }
+    }
+
+    /// Tries again to delete the nodes that could not be deleted. The permission may have been given since.
+    pub(crate) fn delete_refused(&mut self) {
+        let refused: Vec<_> = self.refused.iter().copied().collect();
+        refused.into_iter().for_each(|node| self.delete(&[node].into(), false));
     }
 
     /// Sends again the deletes that were not sent, or were lost.

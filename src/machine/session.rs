@@ -53,6 +53,7 @@ impl<T: Trust> Machine<T> {
     pub(crate) fn expired(&mut self, now: Moment) {
         (self.is_up, self.renewing) = (false, 0);
         self.leaving.clear();
+        self.refused.clear();
         self.rows.clear();
         let loss = if self.session == Session::Closing { Loss::Closed } else { Loss::Expired };
         match self.session {
@@ -150,6 +151,7 @@ impl<T: Trust> Machine<T> {
         }
         self.session = Session::Closing;
         self.end_waiters(now, End::Closed);
+        self.delete_refused();
         for op in self.ops.keys().copied().collect::<Vec<Op>>() {
             if self.stage(op) == Some(Stage::Held) {
                 self.finish(now, op, End::Lost(Loss::Closed));

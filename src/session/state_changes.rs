@@ -16,7 +16,7 @@ type Next = Pin<Box<dyn Future<Output = (SessionState, StateWatcher)> + Send>>;
 pub(crate) struct StateChanges {
     /// The next change. There is none after a state in which the session is over.
     next: Option<Next>,
-    /// Where the client runs, and so whatever waits for it.
+    /// The runtime of the client, on which the last wait goes on.
     runtime: Option<Handle>,
 }
 

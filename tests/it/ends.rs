@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use testbed::frames::Op;
-use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, SessionState};
+use zookeeper_recipes::zookeeper_client::{Acls, CreateMode, SessionState};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Session, SessionState as State, Unanswered};
 
 use crate::support::{TIMEOUT, UNHURRIED, World, connect, connect_for, hosts, soon};
@@ -296,26 +296,6 @@ async fn client_of_a_session_whose_runtime_is_gone_returns_errors() {
     assert_eq!(guard.check_writer().err(), Some(Loss::Expired));
 }
 
-/// What its task logs: each time that it looks, and when it has read what nobody awaits, as of the nodes of holds.
-const OF_THE_TASK: [&str; 2] = ["keeper is woken", "worker is woken"];
-
-#[tokio::test]
-async fn panic_in_a_task_of_the_session_ends_it() {
-    for text in OF_THE_TASK {
-        let world = World::new().await;
-        let mutex = world.mutex();
-        let guard = mutex.lock().await.expect("held");
-        // In this thread runs the task, too.
-        let panics = Warnings::that_panic_at(text).listen();
-        assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired, "{text}");
-        let error = soon("an answer", mutex.lock()).await.expect_err("no session");
-        assert!(matches!(error, Error::SessionEnded { .. }), "{text}: {error:?}");
-        drop(panics);
-        // The session ends with its client, so nothing excludes others.
-        world.wait_empty().await;
-    }
-}
-
 /// Trust depends on two ticks, which a client cannot query.
 #[tokio::test]
 async fn session_timeout_under_two_default_ticks_causes_a_warning() {
@@ -354,27 +334,6 @@ async fn close_does_not_take_a_silent_server_for_a_clone_of_the_client() {
     world.proxy.black_hole();
     let end = world.session.close().await;
     assert!(!matches!(end, Err(Error::SessionKept { .. })), "there is no clone: {end:?}");
-}
-
-#[tokio::test]
-async fn panic_in_a_task_on_a_given_client_leaves_no_node() {
-    for text in OF_THE_TASK {
-        let world = World::new().await;
-        // A client of its own: no other session is to panic.
-        let client =
-            Client::connector().with_session_timeout(TIMEOUT).connect(&world.hosts).await.expect("connects");
-        let given = Session::attach(client.clone()).expect("in a runtime");
-        let mutex = Mutex::new(&given, &world.path).expect("a mutex");
-        let guard = mutex.lock().await.expect("held");
-        world.session.close().await.expect("closed");
-        let panics = Warnings::that_panic_at(text).listen();
-        assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired, "{text}");
-        drop(panics);
-        drop(guard);
-        // The session of the client lives on.
-        world.wait_empty().await;
-        assert_eq!(client.state(), SessionState::SyncConnected);
-    }
 }
 
 #[tokio::test]

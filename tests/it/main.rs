@@ -61,6 +61,7 @@ mod traits;
 mod trust;
 mod types;
 mod undisturbed;
+mod user_code;
 mod visible_writes;
 mod wait;
 mod warnings;

@@ -6,7 +6,7 @@ use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use testbed::free_port;
 use zookeeper_recipes::{Error, Job, Loss, RwLock, Session, metrics as names};
 
-use crate::support::{World, soon};
+use crate::support::{World, soon, until};
 
 /// The values of a recorder, by name and labels such as `name{kind=lock,outcome=granted}`.
 struct Numbers(Snapshotter, HashMap<String, f64>);
@@ -74,27 +74,17 @@ async fn locks_and_sessions_are_counted() {
     assert_eq!(numbers.of(names::WAIT, "kind=lock,outcome=granted"), 1.0);
     assert_eq!(numbers.of(names::HOLD, "kind=lock"), 1.0);
     assert_eq!(numbers.of(names::AHEAD, "kind=lock"), 1.0);
-    assert!(numbers.of(names::REQUESTS, "request=create") >= 1.0);
-    assert!(numbers.of(names::REQUESTS, "request=delete") >= 1.0);
-    soon("the clean-up", async {
-        while numbers.of(names::CLEANUP, "") != 0.0 {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    until("a create is counted", || numbers.of(names::REQUESTS, "request=create") >= 1.0).await;
+    until("a delete is counted", || numbers.of(names::REQUESTS, "request=delete") >= 1.0).await;
+    until("the clean-up", || numbers.of(names::CLEANUP, "") == 0.0).await;
 
     let guard = mutex.lock().await.expect("held");
-    soon("trust", async {
-        while numbers.of(names::TRUST, "") <= 0.0 {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    until("trust", || numbers.of(names::TRUST, "") > 0.0).await;
     world.expire().await;
     assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
-    assert_eq!(numbers.of(names::LOSSES, "cause=expired,kind=lock"), 1.0);
+    until("the loss is counted", || numbers.of(names::LOSSES, "cause=expired,kind=lock") == 1.0).await;
     mutex.lock().await.expect("held").release().await.expect("released");
-    assert_eq!(numbers.of(names::RENEWALS, ""), 1.0);
+    until("the renewal is counted", || numbers.of(names::RENEWALS, "") == 1.0).await;
 }
 
 #[tokio::test]
@@ -155,7 +145,7 @@ async fn gauge_follows_the_connection_of_a_session() {
     numbers.until_connected(1.0).await;
     world.expire().await;
     world.mutex().lock().await.expect("held in the next session").release().await.expect("released");
-    assert_eq!(numbers.of(names::RENEWALS, ""), 1.0);
+    until("the renewal is counted", || numbers.of(names::RENEWALS, "") == 1.0).await;
     numbers.until_connected(1.0).await;
     world.session.close().await.expect("closed");
     numbers.until_connected(0.0).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use testbed::frames::Op;
 use zookeeper_recipes::{Ended, HoldMonitor, HoldState, Loss};
 
-use crate::support::{World, connect, soon};
+use crate::support::{World, connect, soon, until};
 use crate::warnings::Warnings;
 
 fn is_plain<T: Clone + Send + Sync + 'static>(_: &T) {}
@@ -71,6 +71,8 @@ async fn lost_hold_is_logged_once_and_a_released_one_is_not() {
     world.admin.delete(&guard.nodes()[0], None).await.expect("deleted");
     assert_eq!(soon("the loss", guard.lost()).await, Loss::Deleted);
     guard.release().await.expect_err("lost");
+    until("a warning", || warnings.count("lock is lost") > 0).await;
+    world.session.close().await.expect("closed");
     assert_eq!(warnings.count("lock is lost"), 1);
     let hold = format!("lock is lost path={} token=", world.path);
     assert_eq!(warnings.count(&hold), 1, "{hold}");

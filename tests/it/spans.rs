@@ -12,7 +12,7 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::{LookupSpan, Registry};
 use zookeeper_recipes::{Loss, RwLock, Semaphore};
 
-use crate::support::{World, soon};
+use crate::support::{World, soon, until};
 use crate::warnings::have_several_subscribers;
 
 /// A span, or an event.
@@ -164,6 +164,7 @@ async fn loss_is_a_warning_in_the_span_of_the_hold() {
     world.wait_children(1).await;
     world.expire().await;
     assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
+    until("a warning", || !spans.named("lock is lost").is_empty()).await;
     let warning = spans.one("lock is lost");
     assert_eq!((warning.parent.as_deref(), warning.field("cause")), (Some("lock.hold"), "expired"));
     assert_eq!(warning.field("path"), world.path);

@@ -53,6 +53,16 @@ pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     }
 }
 
+/// Waits until this is so. What a session logs and counts comes from a task of its own, so it comes a moment later.
+pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    soon(what, async {
+        while !is_so() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
 /// Fails the test when a call with a time limit takes longer, by more than a second. Its own timer and the one here are of the
 /// same runtime, and the call is polled first, so a machine that stalls does not make it late. Give the session a timeout that
 /// is much longer than the limit, so that nothing else ends the call in time.

@@ -11,7 +11,8 @@ use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode,
 use zookeeper_recipes::{Election, Error, Loss, Mutex, Observer, Options, Servers, Session};
 
 use crate::family::{FAMILY, queue, turn};
-use crate::support::{TIMEOUT, World, admin_client, children, connect_for, soon, wait_children};
+use crate::support::{PATIENCE, TIMEOUT, World, admin_client, children, connect_for, soon, until, wait_children};
+use crate::warnings::Warnings;
 
 /// Creates the lock path with only this permission, for anyone.
 pub(crate) async fn restricted(world: &World, permission: Permission) {
@@ -243,3 +244,87 @@ async fn nodes_that_may_not_be_deleted_fill_the_session() {
     assert!((60..62).contains(&left), "{left} nodes of 15 KB");
     soon("the end", world.session.close()).await.expect("closed");
 }
+
+/// DELETE is missing while a guard and a waiter are dropped. The right comes back, and nobody asks for their nodes.
+#[tokio::test]
+async fn node_whose_delete_was_refused_goes_when_the_right_is_back() {
+    let world = World::lasting().await;
+    restricted(&world, Permission::READ | Permission::CREATE | Permission::ADMIN).await;
+    let mutex = world.mutex();
+    let guard = mutex.lock().await.expect("held");
+    let waiter = mutex.enqueue().await.expect("queued");
+    let warnings = Warnings::new();
+    let listening = warnings.listen();
+    drop((guard, waiter));
+    until("two refusals", || warnings.count("cannot delete a lock node") == 2).await;
+    world.wait_children(2).await;
+    let all = [Acl::new(Permission::ALL, AuthId::anyone())];
+    world.admin.set_acl(&world.path, &all, None).await.expect("opened");
+    drop(soon("a lock of another session", world.other_mutex().await.lock()).await.expect("held"));
+    drop(listening);
+    assert_eq!(warnings.count("cannot delete a lock node"), 2, "each node is in the log once");
+}
+
+#[tokio::test]
+async fn node_whose_delete_was_refused_is_deleted_by_the_close_of_an_attached_session() {
+    let world = World::lasting().await;
+    restricted(&world, Permission::READ | Permission::CREATE | Permission::ADMIN).await;
+    let client = world.session.client().expect("a client");
+    let attached = Session::attach(client).expect("in a runtime");
+    let guard = Mutex::new(&attached, &world.path).expect("a mutex").lock().await.expect("held");
+    soon("a refusal", guard.release()).await.expect_err("not allowed");
+    let all = [Acl::new(Permission::ALL, AuthId::anyone())];
+    world.admin.set_acl(&world.path, &all, None).await.expect("opened");
+    soon("the end", attached.close()).await.expect("closed");
+    world.wait_empty().await;
+}
+
+/// What is logged of a waiter that has waited for long behind the node of another session.
+async fn logged_of_a_long_wait(world: &World) -> Vec<String> {
+    let _held = world.other_mutex().await.lock().await.expect("held");
+    let warnings = Warnings::new();
+    let _listening = warnings.listen();
+    let mutex = world.mutex();
+    let waiter = mutex.lock();
+    let logged = async {
+        while warnings.count("node") == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    // Ten session timeouts, and two slow looks.
+    tokio::select! {
+        _ = waiter => panic!("it is held"),
+        logged = tokio::time::timeout(4 * PATIENCE, logged) => logged.expect("logged in time"),
+    }
+    warnings.with("node")
+}
+
+/// The node may have outlived its session.
+#[tokio::test]
+async fn long_wait_behind_one_node_is_logged() {
+    let world = World::new().await;
+    let logged = logged_of_a_long_wait(&world).await;
+    assert!(logged.len() == 1 && logged[0].contains("has waited behind the same node"), "{logged:?}");
+}
+
+#[tokio::test]
+async fn wait_behind_a_node_that_only_this_server_has_is_logged() {
+    let world = World::new().await;
+    let path = world.path.clone();
+    // The quorum does not find the node.
+    world.proxy.rewrite_answers(move |request, answer| {
+        if request.op == Op::Multi && matches!(&request.parts[..], [(Op::Check, node)] if node.starts_with(&path))
+        {
+            answer.truncate(12);
+            answer.extend(0_i32.to_be_bytes());
+            answer.extend(
+                [&(-1_i32).to_be_bytes()[..], &[0], &NO_NODE.to_be_bytes(), &NO_NODE.to_be_bytes()].concat(),
+            );
+            answer.extend([&(-1_i32).to_be_bytes()[..], &[1], &(-1_i32).to_be_bytes()].concat());
+        }
+    });
+    let logged = logged_of_a_long_wait(&world).await;
+    assert!(logged.len() == 1 && logged[0].contains("that the ensemble does not have"), "{logged:?}");
+}
+
+const NO_NODE: i32 = -101;

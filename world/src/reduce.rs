@@ -204,6 +204,14 @@ impl<T: Trust> Client<T> {
             ((path, name), one)
         });
         self.machine.leaving = visited.collect::<BTreeMap<_, _>>();
+        let refused = std::mem::take(&mut self.machine.refused);
+        self.machine.refused = refused
+            .into_iter()
+            .map(|(path, mut name)| {
+                visit(&mut name);
+                (path, name)
+            })
+            .collect();
         let asks =
             self.flight.iter_mut().map(|one| &mut one.ask).chain(self.ghosts.iter_mut().map(|(ask, _)| ask));
         for ask in asks.chain(self.mail.iter_mut().filter_map(Mail::ask)) {

@@ -1,0 +1,56 @@
+//! What no caller can do: a panic under the session's lock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::{Error, HoldState, Loss, Mutex, Session};
+
+const SOON: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn panic_under_the_lock_ends_the_session() {
+    let session = Session::local().await.expect("a session");
+    let mutex = Mutex::new(&session, "/locks/report").expect("a mutex");
+    let guard = mutex.lock().await.expect("held");
+    let waiter = tokio::spawn({
+        let mutex = mutex.clone();
+        async move { mutex.lock().await.map(drop) }
+    });
+    let other = session.another().await.expect("another session");
+    let core = Arc::clone(session.core());
+    let torn = std::thread::spawn(move || {
+        let _state = core.lock();
+        panic!("on purpose");
+    });
+    torn.join().expect_err("it panics");
+    assert_eq!(guard.state(), HoldState::Lost(Loss::Expired));
+    let is_over = |error: &Error| matches!(error, Error::SessionEnded { reason } if reason.contains("panic"));
+    let refused =
+        timeout(SOON, waiter).await.expect("an answer").expect("no panic").expect_err("the session is over");
+    assert!(is_over(&refused), "{refused:?}");
+    let refused = timeout(SOON, mutex.lock()).await.expect("an answer").expect_err("the session is over");
+    assert!(is_over(&refused), "{refused:?}");
+    let released = timeout(SOON, guard.release()).await.expect("an answer");
+    assert!(matches!(released, Err(Error::Lost(Loss::Expired))), "{released:?}");
+    // Its nodes go with the session.
+    let next = Mutex::new(&other, "/locks/report").expect("a mutex");
+    drop(timeout(SOON, next.lock()).await.expect("in time").expect("held"));
+}
+
+#[tokio::test]
+async fn panic_under_the_lock_deletes_the_nodes_in_the_session_of_a_given_client() {
+    let local = Session::local().await.expect("a session");
+    let session = Session::attach(local.client().expect("a client")).expect("in a runtime");
+    let guard = Mutex::new(&session, "/locks/report").expect("a mutex").lock().await.expect("held");
+    let core = Arc::clone(session.core());
+    let torn = std::thread::spawn(move || {
+        let _state = core.lock();
+        panic!("on purpose");
+    });
+    torn.join().expect_err("it panics");
+    assert_eq!(timeout(SOON, guard.lost()).await.expect("in time"), Loss::Expired);
+    let next = Mutex::new(&local, "/locks/report").expect("a mutex");
+    drop(timeout(SOON, next.lock()).await.expect("in time").expect("held"));
+}
