@@ -91,6 +91,10 @@ fn replay(folder: &Path) -> io::Result<bool> {
         }
         all.extend(connections);
     }
+    if sessions == 0 {
+        let why = "the journals have no session; was the target `zookeeper_recipes::machine` recorded?";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    }
     let logs: Vec<PathBuf> =
         files.iter().filter(|file| file.starts_with(LOG)).map(|file| folder.join(file)).collect();
     let history = log::history(logs.iter().map(PathBuf::as_path))?;

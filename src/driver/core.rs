@@ -239,7 +239,7 @@ impl Core {
 
     pub(crate) fn lock(&self) -> Locked<'_> {
         // It asks the user's code, so it comes first.
-        let is_journaled = tracing::enabled!(target: JOURNAL, tracing::Level::TRACE);
+        let is_journaled = tracing::event_enabled!(target: JOURNAL, tracing::Level::TRACE);
         let mut torn = false;
         let mut state = self.state.lock().unwrap_or_else(|poisoned: PoisonError<_>| {
             self.state.clear_poison();
