@@ -24,7 +24,7 @@ pub(crate) struct Installation {
 }
 
 impl Installation {
-    /// Runs `zk-docker/classpath`, once per process.
+    /// Runs `zk-docker/classpath --find`, once per process. `zk-docker/run` installs, and not a test.
     pub(crate) async fn find() -> Result<&'static Self, ServerError> {
         static FOUND: OnceCell<Installation> = OnceCell::const_new();
         FOUND.get_or_try_init(Self::ask_finder).await
@@ -32,6 +32,7 @@ impl Installation {
 
     async fn ask_finder() -> Result<Self, ServerError> {
         let output = tokio::process::Command::new(FINDER)
+            .arg("--find")
             .stdin(Stdio::null())
             .output()
             .await

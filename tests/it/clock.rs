@@ -3,10 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
-
-use rustix::process::geteuid;
 
 /// A wall clock for one process, with an offset that can be set.
 pub(crate) struct FakeClock {
@@ -57,14 +54,12 @@ impl FakeClock {
     }
 }
 
-/// The library that fakes clocks; installs it where that is possible.
+/// The library that fakes clocks.
 fn libfaketime() -> PathBuf {
-    find_libfaketime()
-        .or_else(|| {
-            install_faketime();
-            find_libfaketime()
-        })
-        .expect("no libfaketimeMT.so.1 under /usr/lib: install Debian's package `faketime`")
+    find_libfaketime().expect(
+        "there is no libfaketimeMT.so.1 under /usr/lib; `apt-get install --no-install-recommends faketime` installs it, \
+         and so does `zk-docker/run cargo test` as root",
+    )
 }
 
 fn find_libfaketime() -> Option<PathBuf> {
@@ -74,24 +69,4 @@ fn find_libfaketime() -> Option<PathBuf> {
         .chain([lib.to_owned()])
         .map(|folder| folder.join("faketime/libfaketimeMT.so.1"))
         .find(|library| library.exists())
-}
-
-fn install_faketime() {
-    if !geteuid().is_root() {
-        return;
-    }
-    // A new machine has no package lists yet.
-    apt_get(&["update"]);
-    apt_get(&["install", "--yes", "--no-install-recommends", "faketime"]);
-}
-
-fn apt_get(arguments: &[&str]) {
-    // The caller checks the outcome.
-    let _ = std::process::Command::new("apt-get")
-        .args(["-qq", "-o", "DPkg::Lock::Timeout=120"])
-        .args(arguments)
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .status();
 }

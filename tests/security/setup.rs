@@ -32,7 +32,7 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 const ZK_CLI: &str = concat!(
     "#!/usr/bin/env bash\nset -euo pipefail\nfound=$('",
     env!("CARGO_MANIFEST_DIR"),
-    "/../../zk-docker/classpath' </dev/null)\n",
+    "/../../zk-docker/classpath' --find </dev/null)\n",
     "exec \"${found%%$'\\n'*}\" -cp \"${found#*$'\\n'}\" org.apache.zookeeper.ZooKeeperMain \"$@\"\n"
 );
 
