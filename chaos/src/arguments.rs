@@ -91,9 +91,22 @@ pub(crate) struct Rounds {
     /// Where the history of a round with a finding goes [default: target/chaos/random-SEED]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// A new directory for the journals, with one directory for each ensemble: see `replay`
+    #[arg(long, value_name = "DIR")]
+    journal: Option<PathBuf>,
 }
 
 impl Rounds {
+    /// Creates the directory for the journals of the n-th ensemble, if they are wanted.
+    pub(crate) fn journal(&self, ensemble: usize) -> std::io::Result<Option<PathBuf>> {
+        let Some(journal) = &self.journal else { return Ok(None) };
+        let folder = journal.join(format!("ensemble-{ensemble}"));
+        // Journals of another run would be replayed with those of this one.
+        std::fs::create_dir_all(journal)?;
+        std::fs::create_dir(&folder)?;
+        Ok(Some(folder))
+    }
+
     pub(crate) fn out(&self) -> PathBuf {
         self.out.clone().unwrap_or_else(|| format!("target/chaos/random-{}", self.seed).into())
     }

@@ -4,7 +4,7 @@ mod acquire;
 pub(crate) mod crew;
 mod election;
 mod locks;
-mod logs;
+pub(crate) mod logs;
 mod multi;
 mod permits;
 mod quiet;

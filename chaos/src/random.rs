@@ -5,10 +5,11 @@
 
 mod faults;
 mod peer;
+mod views;
 
 use std::error::Error;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,12 +24,14 @@ use zookeeper_recipes::{Options, Servers, Session};
 
 use self::faults::Storm;
 use self::peer::{Habit, Peer};
+use self::views::Views;
 use crate::arguments::Rounds;
 use crate::client::Phase;
 use crate::client::crew::Crew;
 use crate::judgement::{self, Round};
 use crate::line::{Mark, What};
 use crate::operator::dirs;
+use crate::run::keep_logs;
 use crate::workload::{Workload, path};
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
@@ -46,6 +49,10 @@ const STORM: std::ops::Range<u64> = 5_000..11_000;
 const CALM: Duration = Duration::from_millis(3_000);
 /// How long they may take to finish: sessions that are over end meanwhile, and all that wait must have had their turn.
 const PATIENCE: Duration = Duration::from_secs(8);
+/// How long a wait that does not end is watched. Each waiter lists its path again within half a minute.
+const SLOW_LOOK: Duration = Duration::from_secs(35);
+/// How many lines about queues are printed.
+const SHOWN: usize = 40;
 /// How long sessions may take to connect again when the servers are complete.
 const RECONNECT: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(100);
@@ -68,65 +75,121 @@ pub(crate) async fn run(settings: Rounds) -> Result<bool> {
     if out.exists() {
         fs::remove_dir_all(&out)?;
     }
-    let mut ensemble = Ensemble::builder().tick(TICK).sync_limit(20).start().await?;
-    ensemble.settled().await?;
-    let mut peers = Vec::new();
-    for habit in HABITS {
-        peers.push(Peer::start(&ensemble, habit).await?);
-    }
-    let connector = Client::connector().with_session_timeout(SESSION);
-    let operator = Session::connect(Servers::new(connector, &ensemble.hosts())).await?;
+    let mut fleet = Fleet::start(settings.journal(1)?).await?;
     let mut random = Rng::with_seed(seed);
-    let (began, mut grants, mut longest) = (Instant::now(), 0, Duration::ZERO);
+    let (began, mut grants, mut longest, mut others) = (Instant::now(), 0, Duration::ZERO, 0);
     for number in 1.. {
         let folder = out.join(format!("round-{number}"));
-        let round = play(&mut ensemble, &peers, &operator, &mut random, number, &folder.join("processes")).await?;
-        let numbers = judgement::of_round(&round, &folder)?;
-        grants += numbers.grants;
-        longest = longest.max(numbers.longest);
-        println!(
-            "chaos: +{:.0} s, round {number}: {} grants, {} faults, {} deletions by hand, {} losses; free locks were granted \
-             within {:.0} ms after the faults",
-            began.elapsed().as_secs_f64(),
-            numbers.grants,
-            numbers.faults,
-            numbers.deletions,
-            numbers.losses,
-            numbers.longest.as_secs_f64() * 1e3,
-        );
-        if !numbers.is_clean {
+        let (round, views) = play(&mut fleet, &mut random, number, &folder.join("processes")).await?;
+        let differences = views.differences();
+        if !differences.is_empty() {
+            others += 1;
             println!(
-                "chaos: random, seed {seed}: a promise was broken in round {number}; its history is in {}",
+                "chaos: +{:.0} s, round {number}: not judged, because the servers disagree, as ZooKeeper 3.8.0 may; its history \
+                 is in {}",
+                began.elapsed().as_secs_f64(),
                 folder.display()
             );
-            return Ok(false);
+            differences.iter().take(SHOWN).for_each(|difference| println!("DIFFERENCE {difference}"));
+            fleet.print(&views);
+            fleet.end()?;
+            fleet = Fleet::start(settings.journal(1 + others)?).await?;
+        } else {
+            let numbers = judgement::of_round(&round, &folder)?;
+            grants += numbers.grants;
+            longest = longest.max(numbers.longest);
+            println!(
+                "chaos: +{:.0} s, round {number}: {} grants, {} faults, {} deletions by hand, {} losses; free locks were \
+                 granted within {:.0} ms after the faults",
+                began.elapsed().as_secs_f64(),
+                numbers.grants,
+                numbers.faults,
+                numbers.deletions,
+                numbers.losses,
+                numbers.longest.as_secs_f64() * 1e3,
+            );
+            if !numbers.is_clean {
+                println!("chaos: all servers show the same nodes");
+                fleet.print(&views);
+                fleet.end()?;
+                println!(
+                    "chaos: random, seed {seed}: a promise was broken in round {number}; its history is in {}",
+                    folder.display()
+                );
+                return Ok(false);
+            }
+            fs::remove_dir_all(&folder)?;
         }
-        fs::remove_dir_all(&folder)?;
         if began.elapsed() > settings.duration {
             println!(
-                "chaos: random, seed {seed}: {number} rounds, {grants} grants, no promise broken; the longest time that a \
-                 lock was free and waited for after the faults was {:.0} ms",
+                "chaos: random, seed {seed}: {number} rounds, {others} of them on servers that disagreed, {grants} grants, no \
+                 promise broken; the longest time that a lock was free and waited for after the faults was {:.0} ms",
                 longest.as_secs_f64() * 1e3
             );
             break;
         }
     }
-    for peer in &peers {
+    for peer in &fleet.peers {
         peer.session.close().await?;
     }
-    let left = crate::leftover::of_all(&ensemble.hosts()).await?;
-    left.iter().for_each(|node| println!("VIOLATION {node} was left behind by the sessions, which are closed"));
-    Ok(left.is_empty())
+    let left = crate::leftover::of_all(&fleet.ensemble.hosts()).await?;
+    let differences = if left.is_empty() { Vec::new() } else { Views::take(&fleet.ensemble).await?.differences() };
+    differences.iter().for_each(|difference| println!("DIFFERENCE {difference}"));
+    if differences.is_empty() {
+        left.iter()
+            .for_each(|node| println!("VIOLATION {node} was left behind by the sessions, which are closed"));
+    }
+    fleet.end()?;
+    Ok(left.is_empty() || !differences.is_empty())
 }
 
-async fn play(
-    ensemble: &mut Ensemble,
-    peers: &[Peer],
-    operator: &Session,
-    random: &mut Rng,
-    number: usize,
-    folder: &Path,
-) -> Result<Round> {
+/// The servers, the sessions, and the operator.
+struct Fleet {
+    ensemble: Ensemble,
+    peers: Vec<Peer>,
+    operator: Session,
+    journal: Option<PathBuf>,
+}
+
+impl Fleet {
+    async fn start(journal: Option<PathBuf>) -> Result<Self> {
+        let ensemble = Ensemble::builder().tick(TICK).sync_limit(20).start().await?;
+        ensemble.settled().await?;
+        let mut peers = Vec::new();
+        for (i, habit) in HABITS.into_iter().enumerate() {
+            peers.push(Peer::start(&ensemble, habit, &format!("c{i}"), journal.as_deref()).await?);
+        }
+        let connector = Client::connector().with_session_timeout(SESSION);
+        let operator = Session::connect(Servers::new(connector, &ensemble.hosts())).await?;
+        Ok(Self { ensemble, peers, operator, journal })
+    }
+
+    /// Prints the queues, and which server each session uses.
+    fn print(&self, views: &Views) {
+        for (i, peer) in self.peers.iter().enumerate() {
+            let servers: Vec<_> = (0..peer.proxies.len()).filter(|n| peer.proxies[*n].connections() > 0).collect();
+            println!(
+                "c{i}: session {:#x}, {}, connected to the servers {servers:?}",
+                peer.session.id().0,
+                peer.session.state()
+            );
+        }
+        let name_of = |session| {
+            let peer = self.peers.iter().position(|peer| peer.session.id().0 == session);
+            peer.map_or_else(|| format!("{session:#x}"), |i| format!("c{i}"))
+        };
+        views.queues(name_of).iter().take(SHOWN).for_each(|queue| println!("QUEUE {queue}"));
+    }
+
+    /// Keeps what the journal needs of the servers, before they end.
+    fn end(&self) -> Result<()> {
+        Ok(self.journal.iter().try_for_each(|folder| keep_logs(&self.ensemble, folder))?)
+    }
+}
+
+/// Plays one round, and then looks at what each server shows.
+async fn play(fleet: &mut Fleet, random: &mut Rng, number: usize, folder: &Path) -> Result<(Round, Views)> {
+    let Fleet { ensemble, peers, operator, .. } = &mut *fleet;
     fs::create_dir_all(folder)?;
     let journal = Journal::create(folder.join("parent.jsonl"))?;
     let phase = watch::Sender::new(Phase::Storm);
@@ -161,10 +224,20 @@ async fn play(
         phase.send_replace(Phase::Calm);
         sleep(CALM).await;
         phase.send_replace(Phase::Stop);
-        let ended = timeout(PATIENCE, join_all(working)).await;
-        Ok::<_, Box<dyn Error + Send + Sync>>((calm, ended))
+        let mut working = join_all(working);
+        let ended = timeout(PATIENCE, &mut working).await;
+        let end = now();
+        let views = Views::take(ensemble).await?;
+        if ended.is_err() {
+            // A waiter that has missed an event is granted its lock by its next look, and one behind a node that only its server
+            // shows is not.
+            let later = timeout(SLOW_LOOK, &mut working).await;
+            let outcome = if later.is_ok() { "all have had their turn" } else { "a contender still waits" };
+            println!("chaos: round {number}: a wait did not end; another {SLOW_LOOK:?} later {outcome}");
+        }
+        Ok::<_, Box<dyn Error + Send + Sync>>((calm, ended, end, views))
     };
-    let (calm, ended) = tokio::select! {
+    let (calm, ended, end, views) = tokio::select! {
         done = course => done?,
         () = look(&hosts, peers, &journal) => unreachable!("it never returns"),
     };
@@ -178,12 +251,11 @@ async fn play(
         }
         Err(_) => wrong.push(format!("somebody still waited {:?} after the last fault", CALM + PATIENCE)),
     }
-    let end = now();
     for peer in peers {
         peer.record.lock().unwrap_or_else(PoisonError::into_inner).take();
         peer.proxies.iter().for_each(testbed::proxy::Proxy::reset);
     }
-    Ok(Round { session: SESSION, calm, end, wrong, folder: folder.to_owned() })
+    Ok((Round { session: SESSION, calm, end, wrong, folder: folder.to_owned() }, views))
 }
 
 /// Records which locks wait for the end of a session that is over, and when a server or the machine is slow. It never returns.

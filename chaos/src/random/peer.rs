@@ -1,5 +1,6 @@
 //! One session, on a thread of its own that can be stopped, with a proxy before each server.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use zookeeper_recipes::{Servers, Session};
 
 use super::{Result, SESSION};
 use crate::client::crew::{Crew, busy, idle, keepers};
+use crate::client::logs::record_machine;
 use crate::line::{Mark, What};
 
 const BEAT: Duration = Duration::from_millis(10);
@@ -52,17 +54,32 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub(super) async fn start(ensemble: &Ensemble, habit: Habit) -> Result<Self> {
+    /// `record`: where the journals of its machine and of its proxies go, if they are wanted.
+    pub(super) async fn start(
+        ensemble: &Ensemble,
+        habit: Habit,
+        name: &str,
+        record: Option<&Path>,
+    ) -> Result<Self> {
         let mut proxies = Vec::new();
         for i in 0..ensemble.len() {
-            proxies.push(Proxy::start(&ensemble.server(i).hosts()).await?);
+            let proxy = Proxy::start(&ensemble.server(i).hosts()).await?;
+            if let Some(folder) = record {
+                proxy.record_to(Journal::create(folder.join(format!("{name}-{i}.wire.jsonl")))?);
+            }
+            proxies.push(proxy);
         }
+        let machine = record.map(|folder| Journal::create(folder.join(format!("{name}.1.machine.jsonl"))));
+        let machine = machine.transpose()?;
         let hosts = proxies.iter().map(Proxy::hosts).collect::<Vec<_>>().join(",");
         let (orders, given) = mpsc::unbounded_channel();
         let (connected, connects) = oneshot::channel();
         let record = Record::default();
         let seen = Arc::clone(&record);
-        std::thread::Builder::new().spawn(move || serve(&hosts, habit, connected, given, seen))?;
+        std::thread::Builder::new().spawn(move || {
+            let _recording = machine.map(record_machine);
+            serve(&hosts, habit, connected, given, seen);
+        })?;
         Ok(Self { session: connects.await??, proxies: proxies.into(), habit, record, orders })
     }
 
