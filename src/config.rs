@@ -32,7 +32,7 @@ use crate::session::{Servers, TIMEOUTS_MS, has_chroot, normalize};
 /// | `auth` | `ZK_AUTH` | the same without a file |
 /// | `tls_ca_file` | `ZK_TLS_CA_FILE` | PEM file of the authorities that servers are checked by; hosts without `tcp://` are connected over TLS |
 /// | `tls_cert_file`, `tls_key_file` | `ZK_TLS_CERT_FILE`, `ZK_TLS_KEY_FILE` | PEM files of our certificate and key, if the servers ask for one |
-/// | `identifier` | `ZK_IDENTIFIER` | the data of our lock nodes; host name and process id by default |
+/// | `identifier` | `ZK_IDENTIFIER` | the data of our lock nodes; host name, process id and a random part by default |
 ///
 /// [`Session::connect`](crate::Session::connect) and [`lazy`](crate::Session::lazy) take a reference to it, and give the session its [options](Self::lock_options).
 /// They also return the errors of [`connector`](Self::connector).

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, LazyLock, Once};
 use std::time::Duration;
 
+use uuid::Uuid;
 use zookeeper_client::{Acl, Acls};
 
 use crate::error::{Error, Result};
@@ -61,7 +62,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Sets nothing. The defaults are: nodes open to everyone, identified by host name and process id.
+    /// Sets nothing. The defaults are: nodes open to everyone, identified by host name, process id and a random part.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -122,7 +123,8 @@ impl Options {
 
     /// Sets the data of the lock's nodes, by which people recognise holders and waiters.
     ///
-    /// The default is `host name/process id`. At most 64 KiB.
+    /// The default is `host name/process id-random`, for example `web-1/4711-9f86d081`. The eight random digits differ between
+    /// processes: in containers host name and process id may repeat. At most 64 KiB.
     ///
     /// # Examples
     ///
@@ -359,5 +361,7 @@ impl fmt::Debug for Options {
     }
 }
 
-static DEFAULT_IDENTIFIER: LazyLock<String> =
-    LazyLock::new(|| format!("{}/{}", rustix::system::uname().nodename().to_string_lossy(), std::process::id()));
+static DEFAULT_IDENTIFIER: LazyLock<String> = LazyLock::new(|| {
+    let random = Uuid::new_v4().as_fields().0;
+    format!("{}/{}-{random:08x}", rustix::system::uname().nodename().to_string_lossy(), std::process::id())
+});

@@ -30,7 +30,9 @@ async fn contenders_are_listed_holder_first() {
     assert_eq!(contenders[1].identifier(), b"billing-7");
     assert_eq!(contenders[1].sequence(), contenders[0].sequence() + 1);
     let identifier = String::from_utf8(contenders[0].identifier().to_vec()).expect("text");
-    assert!(identifier.ends_with(&format!("/{}", std::process::id())), "host and process: {identifier}");
+    let (process, random) = identifier.rsplit_once('-').expect("a random part");
+    assert!(process.ends_with(&format!("/{}", std::process::id())), "host and process: {identifier}");
+    assert!(random.len() == 8 && random.bytes().all(|digit| digit.is_ascii_hexdigit()), "{identifier}");
     let age = SystemTime::now().duration_since(contenders[0].since()).unwrap_or_default();
     assert!(age < Duration::from_secs(600), "{age:?}");
     world.admin.delete(&stranger, None).await.expect("deleted");

@@ -168,7 +168,7 @@ pub(crate) struct Wanted {
     /// The exit code if the lock is lost.
     #[arg(long, value_name = "CODE", default_value_t = exit::LOST)]
     pub(crate) lost_code: u8,
-    /// Our name in `zklock list`; host name and process id by default.
+    /// Our name in `zklock list`; host name, process id and a random part by default.
     #[arg(long, env = "ZK_IDENTIFIER", value_name = "TEXT")]
     pub(crate) identifier: Option<String>,
     /// Creates nodes that only we may read, change and delete, by the identity with which we authenticate.
