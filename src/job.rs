@@ -3,9 +3,10 @@
 use std::cmp::Ordering;
 use std::fmt;
 use std::future::Future;
+use std::sync::{Arc, Mutex as PlainMutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use zookeeper_client::{CheckWriteError, CreateMode, Error as ZkError, MultiWriteResult};
+use zookeeper_client::{CheckWriteError, CreateMode, Error as ZkError, MultiWriteResult, Stat};
 
 use crate::contender::{Contender, for_operators};
 use crate::error::{Error, Loss, Result};
@@ -71,6 +72,8 @@ pub struct Job {
     record: JobRecord,
     at_least: Duration,
     wait: Duration,
+    /// The transaction that wrote the record, and when it was seen first. Shared by clones.
+    seen: Arc<PlainMutex<Option<(i64, Instant)>>>,
 }
 
 /// The moment at which a [`Job`] records a slot. It decides about a slot whose runner dies at work, or loses the lock there.
@@ -270,6 +273,7 @@ impl Job {
             record: JobRecord::default(),
             at_least: Duration::ZERO,
             wait: Duration::ZERO,
+            seen: Arc::default(),
         })
     }
 
@@ -285,8 +289,9 @@ impl Job {
     ///
     /// Use it for slots that come from the machines' own clocks, like "now, to the minute". There a fast job may have ended
     /// before a late clock fires, and that fire may have another slot. Give more than the clocks differ, and less than the
-    /// period. The pause is measured by the clock of the servers' leader. After a change of leader it is off by the
-    /// difference of their clocks. It costs a write.
+    /// period. The pause is measured by the clock of the servers' leader. After a change of leader it is shorter or longer by
+    /// the difference of their clocks. It is no longer than the pause from the moment on at which this handle, or a clone,
+    /// has first seen the record, by the clock of this machine. So keep the handle between fires. It costs a write.
     #[must_use]
     pub fn at_least(mut self, pause: Duration) -> Self {
         self.at_least = pause.min(LONGEST);
@@ -459,33 +464,53 @@ impl Job {
     async fn read(&self, limit: Option<Duration>) -> Result<Option<LastJob>> {
         let path = self.record_path.as_str();
         match self.session.request(limit, |client| async move { client.get_data(path).await }).await? {
-            Ok((data, stat)) => Ok(LastJob::parse((data, time(stat.mtime)))),
+            Ok((data, stat)) => {
+                self.see(stat.mzxid);
+                Ok(LastJob::parse((data, time(stat.mtime))))
+            }
             Err(ZkError::NoNode) => Ok(None),
             Err(error) => Err(Error::refused("read", path, error)),
         }
     }
 
+    /// Notes that the record is the one which this transaction has written.
+    fn see(&self, mzxid: i64) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if !seen.is_some_and(|(seen, _)| seen == mzxid) {
+            *seen = Some((mzxid, Instant::now()));
+        }
+    }
+
+    /// How long ago the record was seen first, which is at most its age.
+    fn age(&self) -> Duration {
+        let seen = *self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.map_or(Duration::ZERO, |(_, at)| at.elapsed())
+    }
+
     /// Until when it is too early to run, if it is, after a run that was recorded at `last`.
     async fn too_early<T>(&self, guard: &MutexGuard, last: SystemTime) -> Result<Option<JobOutcome<T>>> {
-        if self.at_least.is_zero() {
+        // The leader that gave the record its time may have had a clock that was far ahead.
+        if self.age() >= self.at_least {
             return Ok(None);
         }
         let until = last + self.at_least;
         // A write, because it returns the time of the servers. Nobody reads it.
-        let now = self.write(guard, guard.path(), &[]).await?;
+        let now = time(self.write(guard, guard.path(), &[]).await?.mtime);
         Ok((now < until).then_some(JobOutcome::TooEarly { until }))
     }
 
     /// Puts `slot` on record.
     async fn enter(&self, guard: &MutexGuard, slot: &JobSlot) -> Result<()> {
         let record = [slot.0.as_bytes(), b"\n", self.session.lock_options().identifier()].concat();
-        self.write(guard, &self.record_path, &record).await.map(drop)
+        let written = self.write(guard, &self.record_path, &record).await?;
+        self.see(written.mzxid);
+        Ok(())
     }
 
-    /// Writes the data of a node, which it creates if it is missing. Returns when, by the servers' clocks.
+    /// Writes the data of a node, which it creates if it is missing. Returns its stat then.
     ///
     /// It may be written twice, but never after the lock is gone: each request checks the lock.
-    async fn write(&self, guard: &MutexGuard, path: &str, data: &[u8]) -> Result<SystemTime> {
+    async fn write(&self, guard: &MutexGuard, path: &str, data: &[u8]) -> Result<Stat> {
         let new = &CreateMode::Persistent.with_acls(self.session.lock_options().acls());
         let write = async {
             let mut is_missing = false;
@@ -505,7 +530,7 @@ impl Job {
                             Ok(Err(Loss::Deleted.into()))
                         }
                         Err(error) => Err(error.into()),
-                        Ok(results) => written_at(results).map(Ok),
+                        Ok(results) => written(results).map(Ok),
                     }
                 });
                 match written.await? {
@@ -521,9 +546,9 @@ impl Job {
     }
 }
 
-fn written_at(results: Vec<MultiWriteResult>) -> Result<SystemTime, ZkError> {
-    match results.last() {
-        Some(MultiWriteResult::SetData { stat }) => Ok(time(stat.mtime)),
+fn written(mut results: Vec<MultiWriteResult>) -> Result<Stat, ZkError> {
+    match results.pop() {
+        Some(MultiWriteResult::SetData { stat }) => Ok(stat),
         _ => Err(ZkError::UnexpectedError("a transaction with a write has none".to_owned())),
     }
 }

@@ -6,7 +6,7 @@ use std::future::{pending, ready};
 use std::io::stdin;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::join_all;
 use testbed::proxy::{Cut, Op, Request, Verdict};
@@ -235,6 +235,44 @@ async fn next_slot_is_too_early_until_the_pause_has_passed() {
     assert!(at.elapsed().is_ok_and(|elapsed| elapsed >= beat));
 }
 
+/// Leaders may have clocks that differ. Here it is one server that starts again with another clock.
+#[tokio::test]
+async fn pause_is_bounded_where_the_next_leader_has_a_late_clock() {
+    let clock = FakeClock::new();
+    let mut server = testbed::Server::builder();
+    for (name, value) in clock.environment() {
+        server = server.environment(name, value);
+    }
+    // A virtual machine looks at its clock far too often to read the file each time.
+    let mut server = server
+        .environment("FAKETIME_NO_CACHE", "0")
+        .environment("FAKETIME_CACHE_DURATION", "1")
+        .environment("FAKETIME_FORCE_MONOTONIC_FIX", "0")
+        .start()
+        .await
+        .expect("a server");
+    let session = connect(&server.hosts()).await;
+    let pause = Duration::from_secs(2);
+    let job = self::job(&session, "/late/job", "one").at_least(pause);
+    assert_eq!(run(&job, 1).await, JobOutcome::Ran(7));
+    let recorded = Instant::now();
+    clock.set(-1);
+    server.restart().await.expect("a server");
+    let mut ticks = interval(Duration::from_millis(100));
+    let mut outcome = run(&job, 2).await;
+    while !matches!(outcome, JobOutcome::Ran(_)) {
+        let JobOutcome::TooEarly { until } = outcome else { panic!("{outcome:?}") };
+        assert!(recorded.elapsed() < PATIENCE, "still too early, until {until:?}");
+        ticks.tick().await;
+        outcome = run(&job, 2).await;
+    }
+    assert!(recorded.elapsed() >= pause, "{:?}", recorded.elapsed());
+    // Another machine has seen the record just now.
+    let session = connect(&server.hosts()).await;
+    let other = self::job(&session, "/late/job", "other").at_least(PATIENCE);
+    assert!(matches!(run(&other, 3).await, JobOutcome::TooEarly { .. }));
+}
+
 fn job_of(world: &World) -> Job {
     job(&world.session, &world.path, "one")
 }
@@ -428,7 +466,8 @@ impl Machine {
     }
 
     async fn connected(&mut self) {
-        let connected = async { while self.lines.next_line().await.expect("text").expect("a line") != CONNECTED {} };
+        let connected =
+            async { while self.lines.next_line().await.expect("text").expect("a line") != CONNECTED {} };
         soon("a session of the machine", connected).await;
     }
 
