@@ -132,8 +132,8 @@ pub(crate) struct Paths {
     unused: HashSet<Path>,
     /// The upper half of the guids of this session's nodes.
     pub(super) nonce: u64,
-    /// The session that the forms of creates were answered in: without parents, and with.
-    pub(super) answered: (i64, Arc<[std::sync::atomic::AtomicBool; 2]>),
+    /// The session that creates were answered in, and the bytes of the largest of each form: without parents, and with.
+    pub(super) answered: (i64, Arc<[std::sync::atomic::AtomicUsize; 2]>),
 }
 
 #[derive(Debug)]

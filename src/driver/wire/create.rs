@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::{FutureExt, TryFutureExt};
@@ -31,6 +31,9 @@ const MAX_GUESSED_BYTES: usize = 2 * MAX_REQUEST_BYTES;
 /// More than this, in bytes, may be too large for a server that was set to take less than usual.
 const LARGE: usize = 16 * 1024;
 
+/// So may more than this, if it is more than the server has answered in this session.
+const UNUSUAL: usize = 1024;
+
 /// Empty containers vanish at any moment, so a missing parent is created again; but not for ever.
 const MAX_ROUNDS: usize = 64;
 
@@ -45,8 +48,8 @@ pub(super) struct Create {
     /// The lock paths, each once, and what is noted of them.
     paths: Vec<(LockPath, Arc<Notes>)>,
     turn: Option<LockPath>,
-    /// Whether creates were answered in this session: without parents, and with.
-    answered: Arc<[AtomicBool; 2]>,
+    /// The bytes of the largest create that was answered in this session: without parents, and with.
+    answered: Arc<[AtomicUsize; 2]>,
 }
 
 /// A node that is to be created.
@@ -193,9 +196,14 @@ impl Create {
     }
 
     fn has_answered(&self, guesses: &[Containers]) {
-        if let Some(answered) = self.answered.get(usize::from(has_containers(guesses))) {
-            answered.store(true, Ordering::Relaxed);
-        }
+        let [plain, parental] = &*self.answered;
+        let answered = if has_containers(guesses) { parental } else { plain };
+        answered.fetch_max(self.largest(guesses), Ordering::Relaxed);
+    }
+
+    /// The bytes of the largest transaction of a burst, which is the last.
+    fn largest(&self, guesses: &[Containers]) -> usize {
+        self.bytes(guesses.last().into_iter().flatten().map(String::as_str))
     }
 
     /// A create whose outcome is not known. If that happens again and again, what was tried may be the cause: not if
@@ -204,11 +212,13 @@ impl Create {
         if error == ZkError::Throttled {
             return Answered::failed(error, |error| Error::refused(THROTTLED, self.first_path(), error));
         }
-        // The last guess is the largest.
-        let largest = guesses.last().into_iter().flatten();
         let with_parents = has_containers(guesses);
-        let is_known = self.answered.get(usize::from(with_parents)).is_some_and(|one| one.load(Ordering::Relaxed));
-        let cause = if self.bytes(largest.map(String::as_str)) > LARGE {
+        let bytes = self.largest(guesses);
+        let [plain, parental] = &*self.answered;
+        let [plain, parental] = [plain, parental].map(|largest| largest.load(Ordering::Relaxed));
+        let is_known = if with_parents { parental > 0 } else { plain > 0 };
+        let is_larger = is_known && bytes > UNUSUAL.max(plain).max(parental);
+        let cause = if bytes > LARGE || is_larger {
             Some("create nodes (the request may exceed the servers' jute.maxbuffer) under")
         } else if is_known {
             None
