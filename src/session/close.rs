@@ -78,8 +78,8 @@ impl Session {
     /// Holds go on as before: they can be re-entered by their owner, downgraded, proclaimed and released. Once all of them
     /// have ended, or `limit` has passed, the session is closed. So it takes `limit` and one session timeout at most.
     ///
-    /// A guard that is dropped or released counts as ended, and so does a lost one. A [`Waiting`](crate::Waiting) whose
-    /// turn has come is a hold. A hold counts as cut off if it was still held when this call closed the session; it becomes
+    /// A guard that is dropped or released counts as ended, and so does a lost one. A [`Waiting`](crate::Waiting) is a waiter
+    /// until it returns its guard, also when its turn has come: nothing was begun under it. A hold counts as cut off if it was still held when this call closed the session; it becomes
     /// [`Lost(Closed)`](crate::Loss::Closed).
     ///
     /// All clones of the session are drained. Of an [attached](Self::attach) session, only the locks end; other sessions

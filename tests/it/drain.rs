@@ -154,6 +154,23 @@ async fn place_in_the_queue_that_nobody_awaits_gets_closed() {
     world.wait_empty().await;
 }
 
+/// Nothing was begun under it, so it is no hold.
+#[tokio::test]
+async fn place_whose_turn_has_come_and_that_nobody_has_taken_gets_closed() {
+    let world = World::new().await;
+    let ahead = world.mutex().lock().await.expect("held");
+    let waiting = world.mutex().enqueue().await.expect("enqueued");
+    ahead.release().await.expect("still held");
+    let contenders = async {
+        let mutex = world.other_mutex().await;
+        while !mutex.contenders().await.expect("listed").iter().any(|first| first.is_holder()) {}
+    };
+    soon("its turn", contenders).await;
+    assert_eq!(soon("the drain", world.session.drain(PATIENCE)).await, Ok(0), "it is not waited for");
+    assert!(is_closed(soon("its end", waiting).await));
+    world.wait_empty().await;
+}
+
 /// It has the turn, and waits for a permit.
 #[tokio::test]
 async fn turn_of_a_semaphore_that_nobody_awaits_gets_closed() {
