@@ -4,6 +4,7 @@
 //! input and answer on standard output; [`peer`] lists the commands. [`pairs`] is the table of locks that exclude each
 //! other, and [`fleet`] has the tests that run for every row of it.
 
+mod client;
 mod curator;
 mod curator_costs;
 mod fleet;
