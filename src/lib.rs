@@ -78,6 +78,9 @@
 //!   refuses old [`FencingToken`]s can. For data in the same ZooKeeper use [`Hold::check_writer`].
 //! * **A forced end comes without warning.** If someone deletes a holder's node or ends its session, the lock is free
 //!   at once. The hold reports it as soon as the servers do.
+//! * **A waiter whose node is deleted by hand may still be granted the lock**, if a holder of its own session releases
+//!   the lock before the event of the deletion arrives. Another session may hold the lock at the same time. That
+//!   session has the larger token. The event ends the first hold as [`Lost(Deleted)`](Loss::Deleted).
 //! * **No fairness across the end of a session.** A waiter whose session ended queues again at the tail.
 //! * **Tokens fall when the servers' data is wiped** or restored from an older backup, unless the operator raises
 //!   [their epoch](Options::with_token_epoch).

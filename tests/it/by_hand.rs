@@ -246,6 +246,38 @@ async fn hold_that_was_handed_over_is_lost_when_the_event_of_its_deletion_arrive
     world.wait_empty().await;
 }
 
+/// Only a question to the servers before each hand-over could prevent it. See the limits of the crate.
+#[tokio::test]
+async fn waiter_deleted_by_hand_holds_beside_the_next_session_until_the_event_arrives() {
+    let world = World::calm().await;
+    world.proxy.leave_out(|_| false);
+    let client = world.session.client().expect("a client");
+    let held = world.mutex().lock().await.expect("held");
+    let mutex = world.mutex();
+    let next = tokio::spawn(async move { mutex.lock().await });
+    let node = format!("{}/{}", world.path, world.wait_children(2).await[1]);
+    let is_own = |one: &Request| one.op == Op::GetData && one.watch && one.path == node && one.answer.is_some();
+    soon("its own watch", world.proxy.wait_for(is_own)).await;
+    answered(&client).await;
+    let mutex = world.other_mutex().await;
+    let behind = tokio::spawn(async move { mutex.lock().await });
+    world.wait_children(3).await;
+    world.proxy.reset();
+    let events = keep_events_back(&world, &client).await;
+    world.admin.delete(&node, None).await.expect("deleted");
+    let release = tokio::spawn(held.release());
+    let guard = soon("a turn", next).await.expect("no panic").expect("held");
+    let behind = soon("the turn of the other session", behind).await.expect("no panic").expect("held");
+    assert_eq!((guard.state(), behind.state()), (HoldState::Held, HoldState::Held), "the event is under way");
+    assert!(behind.fencing_token() > guard.fencing_token(), "a store refuses the first");
+    events.await;
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::Deleted);
+    assert_eq!(behind.state(), HoldState::Held);
+    release.await.expect("no panic").expect("released");
+    behind.release().await.expect("still held");
+    world.wait_empty().await;
+}
+
 /// What the watch has seen first was not the deletion, and it sees no more.
 #[tokio::test]
 async fn hold_that_was_handed_over_is_lost_when_its_node_was_changed_and_then_deleted() {

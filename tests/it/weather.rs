@@ -11,7 +11,9 @@ use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode,
 use zookeeper_recipes::{Election, Error, HoldState, Loss, Mutex, Observer, Options, Semaphore, Servers, Session};
 
 use crate::family::{FAMILY, queue, turn};
-use crate::support::{PATIENCE, TIMEOUT, UNHURRIED, World, admin_client, children, connect_for, soon, until, wait_children};
+use crate::support::{
+    PATIENCE, TIMEOUT, UNHURRIED, World, admin_client, children, connect_for, soon, until, wait_children,
+};
 use crate::warnings::Warnings;
 
 /// Creates the lock path with only this permission, for anyone.
