@@ -130,7 +130,7 @@ pub(crate) async fn run(settings: Rounds) -> Result<bool> {
         }
     }
     for peer in &fleet.peers {
-        peer.session.close().await?;
+        peer.close().await?;
     }
     let left = crate::leftover::of_all(&fleet.ensemble.hosts()).await?;
     let differences = if left.is_empty() { Vec::new() } else { Views::take(&fleet.ensemble).await?.differences() };
@@ -169,13 +169,13 @@ impl Fleet {
         for (i, peer) in self.peers.iter().enumerate() {
             let servers: Vec<_> = (0..peer.proxies.len()).filter(|n| peer.proxies[*n].connections() > 0).collect();
             println!(
-                "c{i}: session {:#x}, {}, connected to the servers {servers:?}",
-                peer.session.id().0,
-                peer.session.state()
+                "c{i}: session {:#x}, {}, with connections to the servers {servers:?}",
+                peer.present().0,
+                if peer.present().1 { "connected" } else { "disconnected" }
             );
         }
         let name_of = |session| {
-            let peer = self.peers.iter().position(|peer| peer.session.id().0 == session);
+            let peer = self.peers.iter().position(|peer| peer.present().0 == session);
             peer.map_or_else(|| format!("{session:#x}"), |i| format!("c{i}"))
         };
         views.queues(name_of).iter().take(SHOWN).for_each(|queue| println!("QUEUE {queue}"));
@@ -346,7 +346,7 @@ async fn note_dead(
     since: u64,
 ) -> std::result::Result<(), ZkError> {
     for object in objects() {
-        let living: Vec<_> = peers.iter().map(|peer| peer.session.id().0).collect();
+        let living: Vec<_> = peers.iter().map(|peer| peer.present().0).collect();
         if has_dead(client, &path(object), &living).await? {
             note(journal, "operator", What::Dead { object: path(object), since });
         }

@@ -171,7 +171,7 @@ impl Storm {
             let all: Vec<_> = objects().map(path).collect();
             let deletion = self.deletion(String::new(), random);
             // Without servers nothing is deleted, which is no fault of anybody.
-            let _ = timeout(PATIENCE, deletion.delete_nodes_of(peer.session.id().0, &all)).await;
+            let _ = timeout(PATIENCE, deletion.delete_nodes_of(peer.present().0, &all)).await;
         }
     }
 

@@ -8,8 +8,8 @@ use testbed::Ensemble;
 use testbed::history::{Journal, now};
 use testbed::proxy::Proxy;
 use tokio::runtime::Builder;
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{MissedTickBehavior, interval};
 use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Servers, Session};
 
@@ -42,6 +42,8 @@ enum Order {
     Work(Box<Crew>, oneshot::Sender<Result<()>>),
     /// To do nothing at all.
     Stall(Duration),
+    /// To close the session.
+    Close(oneshot::Sender<Result<()>>),
 }
 
 pub(super) struct Peer {
@@ -50,6 +52,9 @@ pub(super) struct Peer {
     pub(super) habit: Habit,
     /// The name of the present round, and where it is recorded.
     pub(super) record: Record,
+    /// The id of its session, and whether it is connected. Another thread must not look at the session: what its machine does then
+    /// would be missing in the journal.
+    present: watch::Receiver<(i64, bool)>,
     orders: mpsc::UnboundedSender<Order>,
 }
 
@@ -75,12 +80,12 @@ impl Peer {
         let (orders, given) = mpsc::unbounded_channel();
         let (connected, connects) = oneshot::channel();
         let record = Record::default();
-        let seen = Arc::clone(&record);
+        let (seen, (presents, present)) = (Arc::clone(&record), watch::channel((0, false)));
         std::thread::Builder::new().spawn(move || {
             let _recording = machine.map(record_machine);
-            serve(&hosts, habit, connected, given, seen);
+            serve(&hosts, habit, connected, given, (seen, presents));
         })?;
-        Ok(Self { session: connects.await??, proxies: proxies.into(), habit, record, orders })
+        Ok(Self { session: connects.await??, proxies: proxies.into(), habit, record, present, orders })
     }
 
     /// Begins to work for a round.
@@ -95,9 +100,19 @@ impl Peer {
 
     /// Waits until its session reports a connection.
     pub(super) async fn connected(&self) {
-        while !is_connected(&self.session) {
-            sleep(BEAT).await;
-        }
+        // The thread lives as long as this value.
+        let _ = self.present.clone().wait_for(|(_, connected)| *connected).await;
+    }
+
+    /// The id of its session, and whether it is connected.
+    pub(super) fn present(&self) -> (i64, bool) {
+        *self.present.borrow()
+    }
+
+    pub(super) async fn close(&self) -> Result<()> {
+        let (done, closed) = oneshot::channel();
+        let _ = self.orders.send(Order::Close(done));
+        closed.await?
     }
 
     /// Stops its thread for this time, from the next moment on at which it does not work.
@@ -112,10 +127,6 @@ impl Peer {
     }
 }
 
-fn is_connected(session: &Session) -> bool {
-    session.state().is_connected()
-}
-
 type Connected = Result<Session>;
 
 fn serve(
@@ -123,7 +134,7 @@ fn serve(
     habit: Habit,
     connected: oneshot::Sender<Connected>,
     mut orders: mpsc::UnboundedReceiver<Order>,
-    record: Record,
+    (record, present): (Record, watch::Sender<(i64, bool)>),
 ) {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
@@ -132,8 +143,8 @@ fn serve(
             Ok(session) => session,
             Err(error) => return drop(connected.send(Err(error.into()))),
         };
-        tokio::spawn(watch(session.clone(), record));
-        let _ = connected.send(Ok(session));
+        tokio::spawn(look(session.clone(), record, present));
+        let _ = connected.send(Ok(session.clone()));
         while let Some(order) = orders.recv().await {
             match order {
                 Order::Work(crew, done) => {
@@ -145,13 +156,14 @@ fn serve(
                     tokio::spawn(async move { drop(done.send(crew.work(tasks).await)) });
                 }
                 Order::Stall(time) => std::thread::sleep(time),
+                Order::Close(done) => drop(done.send(session.close().await.map_err(Into::into))),
             }
         }
     });
 }
 
 /// Records when the thread did not run, and what the session reports about itself.
-async fn watch(session: Session, record: Record) {
+async fn look(session: Session, record: Record, present: watch::Sender<(i64, bool)>) {
     let mut beat = interval(BEAT);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut last, mut seen) = (now(), None);
@@ -159,7 +171,8 @@ async fn watch(session: Session, record: Record) {
         beat.tick().await;
         let since = std::mem::replace(&mut last, now());
         let at = last;
-        let connected = is_connected(&session);
+        let connected = session.state().is_connected();
+        present.send_replace((session.id().0, connected));
         let Some((name, journal)) = record.lock().unwrap_or_else(PoisonError::into_inner).clone() else {
             continue;
         };
