@@ -94,6 +94,30 @@ async fn frames_are_written_to_a_file() {
     .await;
 }
 
+/// The client may have read it.
+#[tokio::test]
+async fn answer_after_which_the_connection_is_cut_is_written_to_the_file() {
+    limited(async {
+        let Bench { proxy, client, path, .. } = Bench::new().await;
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("wire.jsonl");
+        proxy.record_to(Journal::create(&file).expect("a file"));
+        proxy.reset();
+        proxy.cut(Cut::AfterAnswer(1));
+        // Whether the client reads the answer or the end of the connection first is not certain.
+        let _ = client.create(&path, b"data", &persistent()).await;
+        assert!(proxy.cut_fired());
+        drop(proxy);
+        let lines: Vec<Crossing> = read_journal(&file).expect("a record");
+        let created =
+            lines.iter().position(|line| matches!(&line.what, Crossed::Request { path: at, .. } if *at == path));
+        let of_create = &lines[created.expect("a request")..];
+        assert!(matches!(of_create[1].what, Crossed::Answer { err: 0, .. }), "{of_create:?}");
+        assert_eq!(of_create[2].what, Crossed::Closed);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn requests_back_to_back_are_one_round_trip() {
     limited(async {

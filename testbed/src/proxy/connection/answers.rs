@@ -75,21 +75,21 @@ impl Link {
             if due > Instant::now() {
                 time::sleep_until(due).await;
             }
-            let step = match ticket {
-                None => self.send(&mut writer, &frame).await,
+            let (sent, number) = match ticket {
+                None => (self.send(&mut writer, &frame).await, None),
                 Some(ticket) => match self.shared.answer_is_due(self.id, ticket) {
                     (Step::Forward, number) => match writer.write_all(frame.wire()).await {
-                        Ok(()) => self.shared.answer_forwarded(number),
-                        Err(_) => self.failed(),
+                        Ok(()) => (Step::Forward, number),
+                        Err(_) => (self.failed(), None),
                     },
-                    (step, _) => step,
+                    (step, _) => (step, None),
                 },
             };
             let is_first = std::mem::take(&mut is_first);
-            if step == Step::Forward {
+            if sent == Step::Forward {
                 self.shared.crossed(self.id, &frame, is_first);
             }
-            if step == Step::Cut {
+            if sent == Step::Cut || self.shared.answer_forwarded(number) == Step::Cut {
                 return;
             }
         }
