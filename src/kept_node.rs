@@ -2,6 +2,9 @@
 //!
 //! 1. What is at the path is judged by the owner of the node, and never by the answer to a create: that may be lost.
 //! 2. A create is sent by one task only. A removal begins once that task is gone.
+//! 3. A turn of the task is a look, then at most one write. A turn begins [`TURN`] after the last one at the earliest, so other
+//!    clients that change or delete the node cost a bounded number of requests.
+//! 4. The close of a session waits for the removal of its kept nodes: the ZooKeeper session may go on, with a client of the user's.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -9,16 +12,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-use zookeeper_client::{Client, CreateMode, Error as ZkError, MultiWriteError, SessionId};
+use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
+use zookeeper_client::{Client, CreateMode, Error as ZkError, MultiWriteError, OneshotWatcher, SessionId, Stat};
 
 use crate::error::{Error, Result};
-use crate::options::{Options, Parents};
-use crate::session::{Session, SessionState};
+use crate::options::{Options, Parents, validate_data};
+use crate::session::{Keeping, Session, SessionState};
+
+/// The least time between two looks at the node that events or new data ask for.
+const TURN: Duration = Duration::from_millis(200);
 
 /// How long to wait after a refusal before the node is created again.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -36,10 +41,25 @@ const SLOW_LOOK: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 enum Standing {
     Absent,
-    /// Created by this ZooKeeper session.
-    There(SessionId),
-    /// The servers refuse it, or the session is over.
+    There {
+        /// The ZooKeeper session that it belongs to.
+        id: SessionId,
+        /// The number of its data.
+        number: u64,
+        /// The data that the servers refuse to write, and the reason.
+        refused: Option<(u64, Error)>,
+    },
+    /// The servers refuse it.
     Failed(Error),
+    /// The session is over, for the first reason. The second is why its node could not be deleted.
+    Ended(Error, Option<Error>),
+}
+
+/// The data that the node is to have.
+struct Data {
+    /// Counts the changes.
+    number: u64,
+    bytes: Arc<[u8]>,
 }
 
 /// An ephemeral node that is created again in every ZooKeeper session, from [`Session::keep_node`].
@@ -51,15 +71,14 @@ pub struct KeptNode {
     standing: watch::Receiver<Standing>,
     is_removed: bool,
     task: AbortHandle,
-    runtime: Handle,
 }
 
 /// What the task that keeps the node and the removal share.
 struct Node {
     session: Session,
     path: String,
-    /// With the data as the identifier.
     options: Options,
+    data: watch::Sender<Data>,
     /// Whether a create has, or may yet have, an unknown outcome.
     in_doubt: AtomicBool,
     /// Whether a server has answered a create without and with parents. Then a lost connection has another cause.
@@ -73,13 +92,19 @@ impl Session {
     /// Missing ancestors are created according to the [options](crate::Options::with_parents). The node has the ACLs of the session's
     /// [lock options](Self::with_lock_options). A node of another client at `path` is left alone, and ours is created when that
     /// is gone. A node of your own last session is treated likewise: until the servers have ended that session, its node
-    /// stands for the service.
+    /// stands for the service. Data that another client writes to the node stays until the node is created again, or until
+    /// [`set_data`](KeptNode::set_data).
     ///
-    /// The runtime on which this is called keeps the node. While it is blocked, nothing is created again.
+    /// The runtime of the session keeps the node. While it is blocked, nothing is created again. After a change or a deletion
+    /// the node is looked at once, and at most five times a second: other clients that go on changing or deleting it cost at most
+    /// fifteen small requests a second.
+    ///
+    /// [`close`](Self::close) and [`drain`](Self::drain) delete the node, also in a session that goes on because its client was
+    /// [attached](Self::attach) or shared.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] if `path` cannot be a lock path, or outside a tokio runtime.
+    /// [`Error::InvalidInput`] if `path` cannot be a lock path, or if `data` is longer than a node's data may be.
     ///
     /// # Examples
     ///
@@ -93,28 +118,25 @@ impl Session {
     /// # }
     /// ```
     pub fn keep_node(&self, path: &str, data: &[u8]) -> Result<KeptNode> {
-        let options = self.lock_options().clone().with_identifier(data);
+        let options = self.lock_options().clone();
         self.accepts(path, &options)?;
-        let Ok(runtime) = Handle::try_current() else {
-            return Err(Error::invalid("runtime", "there is none; keep the node on a tokio runtime"));
-        };
-        // Panics here, without timers, and not in the background.
-        drop(tokio::time::sleep(Duration::ZERO));
+        validate_data("data", data)?;
         let node = Arc::new(Node {
             session: self.clone(),
             path: path.to_owned(),
             options,
+            data: watch::Sender::new(Data { number: 0, bytes: data.into() }),
             in_doubt: AtomicBool::new(false),
             answered: [AtomicBool::new(false), AtomicBool::new(false)],
         });
         let (sender, standing) = watch::channel(Standing::Absent);
-        let task = runtime.spawn(keep(node.clone(), sender)).abort_handle();
-        Ok(KeptNode { node, standing, is_removed: false, task, runtime })
+        let task = self.home().spawn(keep(node.clone(), sender, self.keeping())).abort_handle();
+        Ok(KeptNode { node, standing, is_removed: false, task })
     }
 }
 
 impl KeptNode {
-    /// Where the node is.
+    /// The path of the node.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.node.path
@@ -124,9 +146,18 @@ impl KeptNode {
     /// be gone with the session, which is noticed later.
     #[must_use]
     pub fn is_created(&self) -> bool {
+        self.number_there().is_some()
+    }
+
+    /// The number of the data that the node has in the present ZooKeeper session, if it is there.
+    fn number_there(&self) -> Option<u64> {
         let session = &self.node.session;
-        let is_there = matches!(*self.standing.borrow(), Standing::There(id) if id == session.id());
-        is_there && matches!(session.state(), SessionState::Connected(_) | SessionState::Suspended)
+        let number = match *self.standing.borrow() {
+            Standing::There { id, number, .. } if id == session.id() => number,
+            _ => return None,
+        };
+        let is_alive = matches!(session.state(), SessionState::Connected(_) | SessionState::Suspended);
+        is_alive.then_some(number)
     }
 
     /// Waits until the node is there in the present ZooKeeper session.
@@ -137,18 +168,61 @@ impl KeptNode {
     ///
     /// # Errors
     ///
-    /// Why the servers refuse the node, such as [`Error::NoAuth`]; it is tried again every second. [`Error::Closed`] or
-    /// [`Error::SessionEnded`] if the session is over.
+    /// The reason why the servers refuse the node, such as [`Error::NoAuth`]. It is tried again every second.
+    /// [`Error::Closed`] or [`Error::SessionEnded`] if the session is over.
     pub async fn created(&self) -> Result<()> {
+        self.there(0).await
+    }
+
+    /// Changes the data of the node, also for all later ZooKeeper sessions, and waits until the node has it.
+    ///
+    /// If there is no connection, or another client has a node at the path, it waits as [`created`](Self::created) does.
+    /// A change is written at once if the last one was 200 ms ago or longer, and of several changes within 200 ms the last alone
+    /// may be written. Earlier calls return when a later change is written.
+    ///
+    /// # Cancel safety
+    ///
+    /// From the first poll on the data is remembered. Dropping the future later stops the waiting, and the data is still written.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if `data` is longer than a node's data may be; the node keeps the data that it has. Otherwise as
+    /// [`created`](Self::created): what the servers refuse is tried again every second, with this data.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(member: zookeeper_recipes::KeptNode) -> Result<(), zookeeper_recipes::Error> {
+    /// member.set_data(b"10.0.0.7:8080 draining").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn set_data(&self, data: &[u8]) -> Result<()> {
+        validate_data("data", data)?;
+        let mut number = 0;
+        self.node.data.send_modify(|last| {
+            number = last.number + 1;
+            *last = Data { number, bytes: data.into() };
+        });
+        self.there(number).await
+    }
+
+    /// Waits until the node is there with the data of this number, or a later one.
+    async fn there(&self, number: u64) -> Result<()> {
         let mut standing = self.standing.clone();
         loop {
-            if let Standing::Failed(error) = &*standing.borrow_and_update() {
-                return Err(error.clone());
+            match &*standing.borrow_and_update() {
+                Standing::Failed(error) | Standing::Ended(error, _) => return Err(error.clone()),
+                Standing::There { refused: Some((refused, error)), .. } if *refused >= number && number > 0 => {
+                    return Err(error.clone());
+                }
+                _ => {}
             }
-            if self.is_created() {
+            if self.number_there().is_some_and(|there| there >= number) {
                 return Ok(());
             }
-            standing.changed().await.map_err(|_| Error::Closed)?;
+            // The runtime of the session is gone, and so the session.
+            standing.changed().await.map_err(|_| self.node.session.error().unwrap_or(Error::Closed))?;
         }
     }
 
@@ -161,11 +235,12 @@ impl KeptNode {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if no server answered within one session timeout, and why the servers refuse to delete it, such
-    /// as [`Error::NoAuth`]; the node then goes with the session.
+    /// [`Error::Unavailable`] if no server answered within one session timeout, and the reason why the servers refuse to delete
+    /// it, such as [`Error::NoAuth`]. The node then stays until its ZooKeeper session ends.
     pub async fn remove(mut self) -> Result<()> {
+        let keeping = self.node.session.keeping();
         self.task.abort();
-        let removed = remove(self.node.clone(), self.standing.clone()).await;
+        let removed = remove(&self.node, self.standing.clone(), keeping).await;
         // The drop need not look again: it might find the node of another `KeptNode`.
         self.is_removed = removed.is_ok();
         removed
@@ -174,18 +249,18 @@ impl KeptNode {
 
 impl Drop for KeptNode {
     fn drop(&mut self) {
+        let keeping = self.node.session.keeping();
         self.task.abort();
         if self.is_removed {
             return;
         }
-        let node = self.node.clone();
-        let removed = remove(node.clone(), self.standing.clone()).map(move |removed| {
-            if let Err(error) = removed {
-                let path = &*node.path;
-                tracing::warn!(path, %error, "cannot delete a node that was kept; it stays until its session ends");
+        let (node, standing) = (self.node.clone(), self.standing.clone());
+        // Its runtime is that of the session. If it is gone, so is the session.
+        self.node.session.home().spawn(async move {
+            if let Err(error) = remove(&node, standing, keeping).await {
+                warn_left(&node, &error);
             }
         });
-        self.runtime.spawn(removed);
     }
 }
 
@@ -198,72 +273,161 @@ impl fmt::Debug for KeptNode {
     }
 }
 
-/// Keeps the node until the session is over.
-async fn keep(node: Arc<Node>, standing: watch::Sender<Standing>) {
+fn warn_left(node: &Node, error: &Error) {
+    let path = &*node.path;
+    tracing::warn!(path, %error, "cannot delete a node that was kept; it stays until its session ends");
+}
+
+/// Keeps the node until the session is over. Then it deletes the node, if the ZooKeeper session goes on.
+async fn keep(node: Arc<Node>, standing: watch::Sender<Standing>, _keeping: Keeping) {
+    let mut turns = interval(TURN);
+    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let Err(error) = keep_until_refused(&node, &standing).await;
-        let is_over = matches!(error, Error::Closed | Error::SessionEnded { .. });
-        tracing::warn!(path = &*node.path, %error, "cannot keep a node");
-        standing.send_replace(Standing::Failed(error));
-        if is_over {
+        let Err(error) = keep_until_refused(&node, &standing, &mut turns).await;
+        if is_over(&error) {
+            let left = delete(&node, node.session.id()).await.err();
+            if let Some(left) = &left {
+                warn_left(&node, left);
+            }
+            standing.send_replace(Standing::Ended(error, left));
             return;
         }
-        tokio::time::sleep(PAUSE).await;
+        tracing::warn!(path = &*node.path, %error, "cannot keep a node");
+        standing.send_replace(Standing::Failed(error));
+        unless_ended(&node.session, sleep(PAUSE)).await;
     }
 }
 
-async fn keep_until_refused(node: &Node, standing: &watch::Sender<Standing>) -> Result<Infallible> {
+fn is_over(error: &Error) -> bool {
+    matches!(error, Error::Closed | Error::SessionEnded { .. })
+}
+
+async fn keep_until_refused(
+    node: &Node,
+    standing: &watch::Sender<Standing>,
+    turns: &mut Interval,
+) -> Result<Infallible> {
     let path = &*node.path;
-    standing.send_replace(Standing::Absent);
+    let mut data = node.data.subscribe();
+    // The number of the data that was written last. If the node has other data then, another client has written it.
+    let mut written = None;
     let mut orphaned = 0;
     loop {
-        match node.create().await? {
-            Ok(()) | Err(ZkError::NodeExists) => orphaned = 0,
-            // Another client deletes what we create, or the chroot of the session is gone.
-            Err(ZkError::NoNode) if orphaned == MAX_TRIES => {
-                let reason = format!(
-                    "there is no parent for {path:?}, however often it is created; does the chroot of the session exist?"
-                );
-                return Err(Error::invalid("path", reason));
+        unless_ended(&node.session, turns.tick()).await;
+        let mut looked = node.look().await?;
+        if let Err(ZkError::NoNode) = looked {
+            standing.send_replace(Standing::Absent);
+            let (number, bytes) = newest(&mut data);
+            match node.create(&bytes).await? {
+                Ok(()) => (orphaned, written) = (0, Some(number)),
+                Err(ZkError::NodeExists) => orphaned = 0,
+                // Another client deletes what we create, or the chroot of the session is gone.
+                Err(ZkError::NoNode) if orphaned == MAX_TRIES => {
+                    let reason = format!(
+                        "there is no parent for {path:?}, however often it is created; does the chroot of the session exist?"
+                    );
+                    return Err(Error::invalid("path", reason));
+                }
+                Err(ZkError::NoNode) => {
+                    orphaned += 1;
+                    continue;
+                }
+                Err(error) => return Err(Error::refused("create", path, error)),
             }
-            Err(ZkError::NoNode) => {
-                orphaned += 1;
-                continue;
-            }
-            Err(error) => return Err(Error::refused("create", path, error)),
+            looked = node.look().await?;
         }
-        let watched = node.session.request(Some(Duration::MAX), |client| async move {
-            // It leaves no watch on a node that does not exist, as `exists` would.
-            let (_, stat, watch) = client.get_and_watch_data(path).await?;
-            Ok((client.session_id(), stat.ephemeral_owner, watch))
-        });
-        match watched.await? {
-            Ok((id, owner, watch)) => {
-                standing.send_replace(if owner == id.0 { Standing::There(id) } else { Standing::Absent });
-                tokio::select! {
-                    _ = tokio::time::timeout(SLOW_LOOK, watch.changed()) => {}
-                    () = over(&node.session, id) => {
-                        standing.send_replace(Standing::Absent);
+        let look = match looked {
+            Ok(look) => look,
+            Err(ZkError::NoNode) => continue,
+            Err(error) => return Err(Error::refused("watch", path, error)),
+        };
+        let mut until_next = SLOW_LOOK;
+        if look.stat.ephemeral_owner == look.id.0 {
+            let (number, bytes) = newest(&mut data);
+            let mut refused = None;
+            if *look.data == *bytes || written == Some(number) {
+                written = Some(number);
+            } else {
+                match node.write(&bytes, look.stat.version).await? {
+                    Ok(()) => written = Some(number),
+                    // Another client was faster, or it was done by an earlier attempt.
+                    Err(ZkError::BadVersion | ZkError::NoNode) => continue,
+                    Err(error) => {
+                        refused = Some((number, Error::refused("write", path, error)));
+                        until_next = PAUSE;
                     }
                 }
             }
-            Err(ZkError::NoNode) => {}
-            Err(error) => return Err(Error::refused("watch", path, error)),
+            standing.send_replace(Standing::There { id: look.id, number: written.unwrap_or(0), refused });
+        } else {
+            standing.send_replace(Standing::Absent);
+        }
+        tokio::select! {
+            _ = timeout(until_next, look.watch.changed()) => {}
+            _ = data.changed() => {}
+            () = over(&node.session, look.id) => {
+                standing.send_replace(Standing::Absent);
+            }
         }
     }
 }
 
-/// Waits until the ZooKeeper session with this id is over.
+/// The newest data, with its number. A change from now on wakes the task.
+fn newest(data: &mut watch::Receiver<Data>) -> (u64, Arc<[u8]>) {
+    let newest = data.borrow_and_update();
+    (newest.number, newest.bytes.clone())
+}
+
+/// Waits until the ZooKeeper session with this id is over, or the session is closed.
 async fn over(session: &Session, id: SessionId) {
-    use SessionState::{Ended, Refused, Renewing};
-    let is_over = |state| session.id() != id || matches!(state, Renewing | Refused | Ended);
+    use SessionState::{Closing, Ended, Refused, Renewing};
+    let is_over = |state| session.id() != id || matches!(state, Renewing | Refused | Closing | Ended);
     session.states().wait_for(is_over).await;
 }
 
+/// Waits for `pause`, or until the session is closed: a close waits for what is kept.
+async fn unless_ended<T>(session: &Session, pause: impl Future<Output = T>) {
+    let mut states = session.states();
+    let is_ended = |state| matches!(state, SessionState::Closing | SessionState::Ended);
+    tokio::select! {
+        biased;
+        _ = pause => {}
+        _ = states.wait_for(is_ended) => {}
+    }
+}
+
+/// What is at the path.
+struct Look {
+    /// The session that looked.
+    id: SessionId,
+    data: Vec<u8>,
+    stat: Stat,
+    watch: OneshotWatcher,
+}
+
 impl Node {
+    /// Reads what is at the path, and watches it. This leaves no watch on a node that does not exist, as `exists` would.
+    async fn look(&self) -> Result<Result<Look, ZkError>> {
+        let path = &*self.path;
+        let look = self.session.request(Some(Duration::MAX), |client| async move {
+            let (data, stat, watch) = client.get_and_watch_data(path).await?;
+            Ok(Look { id: client.session_id(), data, stat, watch })
+        });
+        look.await
+    }
+
+    /// Writes the data, if the node has this version.
+    async fn write(&self, data: &[u8], version: i32) -> Result<Result<(), ZkError>> {
+        let path = &*self.path;
+        let write = self.session.request(Some(Duration::MAX), |client| async move {
+            client.set_data(path, data, Some(version)).await.map(drop)
+        });
+        write.await
+    }
+
     /// Creates the node, and before it what is missing above it.
-    async fn create(&self) -> Result<Result<(), ZkError>> {
-        let created = self.create_below(&[]).await?;
+    async fn create(&self, data: &[u8]) -> Result<Result<(), ZkError>> {
+        let created = self.create_below(&[], data).await?;
         if created != Err(ZkError::NoNode) {
             return Ok(created);
         }
@@ -277,7 +441,7 @@ impl Node {
                     format!("{ancestor:?} does not exist, and the options leave it to you; create it first");
                 return Err(Error::invalid("path", reason));
             }
-            let created = self.create_below(&ancestors[from..]).await?;
+            let created = self.create_below(&ancestors[from..], data).await?;
             if created != Err(ZkError::NoNode) {
                 return Ok(created);
             }
@@ -306,7 +470,7 @@ impl Node {
     }
 
     /// Creates the node and these ancestors, all or nothing. `NoNode` if an ancestor is missing, or there by now.
-    async fn create_below(&self, ancestors: &[&str]) -> Result<Result<(), ZkError>> {
+    async fn create_below(&self, ancestors: &[&str], data: &[u8]) -> Result<Result<(), ZkError>> {
         let answered = &self.answered[usize::from(!ancestors.is_empty())];
         let mode = match self.options.parents() {
             Parents::Persistent => CreateMode::Persistent,
@@ -314,7 +478,7 @@ impl Node {
         };
         let parent = &mode.with_acls(self.options.parent_acls());
         let own = &CreateMode::Ephemeral.with_acls(self.options.acls());
-        let (path, data) = (self.path.as_str(), self.options.identifier());
+        let path = self.path.as_str();
         // Until it is answered: this may be dropped before.
         let was_in_doubt = self.in_doubt.swap(true, Ordering::Relaxed);
         let sent = &AtomicU32::new(0);
@@ -351,43 +515,76 @@ impl Node {
     }
 }
 
-/// Deletes the node, if it is one of this session, once the task that keeps it has come to its end. If a create had an unknown
-/// outcome, that is done again a second later, as for the nodes of locks.
-async fn remove(node: Arc<Node>, mut standing: watch::Receiver<Standing>) -> Result<()> {
+/// Deletes the node, if it is one of this session, once the task that keeps it has come to its end.
+async fn remove(node: &Node, mut standing: watch::Receiver<Standing>, _keeping: Keeping) -> Result<()> {
     // Until it is polled no more, it may send a create.
     while standing.changed().await.is_ok() {}
-    let id = node.session.id();
-    delete_if_ours(&node, id).await?;
+    if let Standing::Ended(_, left) = &*standing.borrow() {
+        return left.clone().map_or(Ok(()), Err);
+    }
+    delete(node, node.session.id()).await
+}
+
+/// Deletes the node, if it is one of this session. If a create had an unknown outcome, that is done again a second later, as for
+/// the nodes of locks.
+async fn delete(node: &Node, id: SessionId) -> Result<()> {
+    delete_if_ours(node, id).await?;
     if node.in_doubt.load(Ordering::Relaxed) {
-        tokio::time::sleep(SECOND_LOOK).await;
-        delete_if_ours(&node, id).await?;
+        sleep(SECOND_LOOK).await;
+        delete_if_ours(node, id).await?;
     }
     Ok(())
 }
 
-/// Deletes the node, if a look behind a barrier shows that it is one of this ZooKeeper session. Without its session there is no node.
+/// Deletes the node, if it is one of this ZooKeeper session. Without its session there is no node.
 async fn delete_if_ours(node: &Node, id: SessionId) -> Result<()> {
     let path = &*node.path;
-    let deleted = node.session.request(None, |client| async move {
-        if client.session_id() != id {
-            return Ok(());
+    let deleted = node.session.request(None, |client| delete_in(client, path, id));
+    let deleted = match deleted.await {
+        Err(error) if is_over(&error) => delete_in_the_end(node, id).await?,
+        deleted => deleted?,
+    };
+    match deleted {
+        Ok(()) | Err(ZkError::NoNode) => Ok(()),
+        Err(error) => Err(Error::refused("delete", path, error)),
+    }
+}
+
+/// The same while the session is being closed. It takes no requests then, but it waits for this.
+async fn delete_in_the_end(node: &Node, id: SessionId) -> Result<Result<(), ZkError>> {
+    let session = &node.session;
+    let Some(limit) = session.client().map(|client| client.session_timeout()) else { return Ok(Ok(())) };
+    let deleted = timeout(limit, async {
+        // Once the client is given up, the close does not wait any more.
+        while let Some(client) = session.client() {
+            match delete_in(client, &node.path, id).await {
+                Err(ZkError::ConnectionLoss | ZkError::Throttled) => sleep(TURN).await,
+                Err(ZkError::SessionExpired | ZkError::ClientClosed | ZkError::AuthFailed) => break,
+                // The runtime of the client is gone.
+                Err(ZkError::UnexpectedError(_)) => break,
+                deleted => return deleted,
+            }
         }
-        let mut barrier = client.new_multi_writer();
-        barrier.add_check_version(path, -1)?;
-        // Sent in one poll, the barrier first. A refusal of it is an answer of a quorum, too.
-        let (barrier, stat) = join(barrier.commit(), client.check_stat(path)).await;
-        match barrier {
-            Err(MultiWriteError::RequestFailed { source }) if source != ZkError::NoAuth => return Err(source),
-            _ => {}
-        }
-        match stat? {
-            Some(stat) if stat.ephemeral_owner == id.0 => client.delete(path, None).await,
-            _ => Ok(()),
-        }
+        Ok(())
     });
-    match deleted.await {
-        Ok(Ok(()) | Err(ZkError::NoNode)) | Err(Error::Closed | Error::SessionEnded { .. }) => Ok(()),
-        Ok(Err(error)) => Err(Error::refused("delete", path, error)),
-        Err(error) => Err(error),
+    deleted.await.map_err(|_| session.unavailable(limit))
+}
+
+/// Deletes the node with this client, if a look behind a barrier shows that it is one of this ZooKeeper session.
+async fn delete_in(client: Client, path: &str, id: SessionId) -> Result<(), ZkError> {
+    if client.session_id() != id {
+        return Ok(());
+    }
+    let mut barrier = client.new_multi_writer();
+    barrier.add_check_version(path, -1)?;
+    // Sent in one poll, the barrier first. A refusal of it is an answer of a quorum, too.
+    let (barrier, stat) = join(barrier.commit(), client.check_stat(path)).await;
+    match barrier {
+        Err(MultiWriteError::RequestFailed { source }) if source != ZkError::NoAuth => return Err(source),
+        _ => {}
+    }
+    match stat? {
+        Some(stat) if stat.ephemeral_owner == id.0 => client.delete(path, None).await,
+        _ => Ok(()),
     }
 }

@@ -13,6 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use zookeeper_client::{Client, SessionId};
 
 use crate::driver::{Core, drive};
@@ -25,6 +26,7 @@ use crate::telemetry;
 pub use self::servers::Servers;
 pub use self::states::{SessionState, SessionStates};
 
+pub(crate) use self::close::Keeping;
 pub(crate) use self::connector::{TIMEOUTS_MS, has_chroot, normalize};
 pub(crate) use self::requests::{Interrupt, Zk, found};
 
@@ -59,6 +61,8 @@ struct Inner {
     /// The servers that the session was given; `None` if it was given a client.
     servers: Option<Arc<Servers>>,
     core: Arc<Core>,
+    /// The runtime that it lives on.
+    runtime: Handle,
 }
 
 impl Session {
@@ -175,11 +179,18 @@ impl Session {
         }
         tokio::spawn(Arc::clone(&core.reports).run());
         tokio::spawn(drive(Arc::clone(&core), servers.clone()));
-        Self { inner: Arc::new(Inner { servers, core }), options }
+        Self { inner: Arc::new(Inner { servers, core, runtime: Handle::current() }), options }
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.inner.core
+    }
+
+    /// The runtime of the session. What runs on it ends with the session.
+    ///
+    /// A seam for `kept_node`, whose caller may be on another runtime that ends earlier.
+    pub(crate) fn home(&self) -> &Handle {
+        &self.inner.runtime
     }
 
     /// Sets options of the locks that are created from this value, over those that it has. The options of a lock are laid
@@ -338,7 +349,7 @@ impl Drop for Inner {
 
 /// Fails without a tokio runtime, and panics on one without timers, rather than in the background.
 fn need_runtime(instead: &str) -> Result<()> {
-    if tokio::runtime::Handle::try_current().is_err() {
+    if Handle::try_current().is_err() {
         return Err(Error::invalid("runtime", format!("there is none; {instead}")));
     }
     drop(tokio::time::sleep(Duration::ZERO));

@@ -143,6 +143,8 @@ pub(crate) struct State {
     pub(crate) error: Option<Error>,
     /// What is known of the end of the last session, when the task has ended.
     pub(crate) closing: Option<Closing>,
+    /// How many tasks keep nodes that are to be deleted before the session is over.
+    pub(crate) kept: usize,
     /// The client was given. Its session is not renewed, and goes on when this one is closed.
     pub(crate) is_given: bool,
     /// A session has been there.

@@ -192,9 +192,11 @@ async fn shut_down(core: &Arc<Core>, began: Instant) -> Closing {
         return Closing::Confirmed;
     };
     if is_given {
-        drop(core.lock().give_client_up());
+        kept_are_deleted(core).await;
+        drop((client, core.lock().give_client_up()));
         return Closing::Confirmed;
     }
+    let _ = timeout_at(began + times.close_answered(), kept_are_deleted(core)).await;
     let answered = async { is_shared && wire::ask_quorum(&client).await.is_ok() };
     let is_answering = timeout_at(began + times.close_answered(), answered).await == Ok(true);
     let (_, changes) = StateChanges::new(client.state_watcher());
@@ -208,6 +210,15 @@ async fn shut_down(core: &Arc<Core>, began: Instant) -> Closing {
         Err(_) if is_kept => Closing::ClientKept,
         Err(_) if is_clean => Closing::Confirmed,
         Err(_) => Closing::Unconfirmed,
+    }
+}
+
+/// Waits until no task keeps a node any more.
+async fn kept_are_deleted(core: &Core) {
+    let mut changes = core.changes.subscribe();
+    while core.lock().kept > 0 {
+        // The sender lives as long as the core.
+        let _ = changes.changed().await;
     }
 }
 

@@ -130,6 +130,25 @@ impl Session {
     }
 }
 
+/// A node that is no lock's and is to be deleted before the session is over. The close waits while there is one, up to a limit.
+#[derive(Debug)]
+pub(crate) struct Keeping(Arc<Core>);
+
+impl Session {
+    /// A seam for `kept_node`: the session has no list of the nodes that it keeps.
+    pub(crate) fn keeping(&self) -> Keeping {
+        self.core().lock().kept += 1;
+        Keeping(Arc::clone(self.core()))
+    }
+}
+
+impl Drop for Keeping {
+    fn drop(&mut self) {
+        self.0.lock().kept -= 1;
+        self.0.changes.send_replace(());
+    }
+}
+
 /// Begins the end, unless that has begun.
 pub(super) fn close(core: &Arc<Core>, state: &mut State) {
     core.connection(state);

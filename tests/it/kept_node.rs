@@ -3,17 +3,17 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as Shared, mpsc};
 use std::task::{Context, Wake, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use futures_util::future::join;
 use testbed::frames::Op;
-use testbed::proxy::Request;
+use testbed::proxy::{Cut, Request, Verdict};
 use tokio::runtime::Builder;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-use tokio::sync::oneshot;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission, Stat};
 use zookeeper_recipes::{Error, KeptNode, Session, SessionState};
 
-use crate::support::{World, polled, soon};
+use crate::support::{TIMEOUT, UNHURRIED, World, hosts, is_keep_alive, polled, soon};
 
 const DATA: &[u8] = b"10.0.0.7:8080";
 
@@ -83,15 +83,14 @@ async fn node_of_somebody_else_is_left_alone() {
     let path = format!("{}/taken", world.path);
     let foreign = CreateMode::Persistent.with_acls(Acls::anyone_all());
     let (taken, _) = world.admin.create(&path, b"theirs", &foreign).await.expect("created");
-    let creates = |all: &[Request]| all.iter().filter(|one| is_create(one, &path)).count();
+    let looks = |all: &[Request]| all.iter().filter(|one| is_look(one, &path)).count();
     let other = world.session.keep_node(&path, DATA).expect("a valid path");
     let node = world.session.keep_node(&path, DATA).expect("a valid path");
-    let looked = |all: &[Request]| all.iter().filter(|one| is_look(one, &path)).count() >= 2;
-    soon("a look of both", world.proxy.wait_until(looked)).await;
-    // A change wakes both. They create again only after they have reported what they saw at first.
-    let before = creates(&world.proxy.requests());
+    soon("a look of both", world.proxy.wait_until(|all| looks(all) >= 2)).await;
+    // A change wakes both. They look again only after they have reported what they saw at first.
     world.admin.set_data(&path, b"still theirs", None).await.expect("written");
-    soon("another create of both", world.proxy.wait_until(|all| creates(all) >= before + 2)).await;
+    soon("another look of both", world.proxy.wait_until(|all| looks(all) >= 4)).await;
+    assert_eq!(world.creates(), 0);
     assert!(!node.is_created() && !other.is_created());
     assert!(futures_util::poll!(std::pin::pin!(node.created())).is_pending());
     soon("its end", node.remove()).await.expect("there is nothing to remove");
@@ -186,7 +185,8 @@ async fn node_of_a_lost_create_that_the_first_look_misses_is_deleted() {
         let world = World::calm().await;
         let path = format!("{}/member", world.path);
         world.proxy.reset();
-        world.proxy.black_hole_after_request(1);
+        // After the look.
+        world.proxy.black_hole_after_request(2);
         let node = world.session.keep_node(&path, DATA).expect("a valid path");
         until(&world.admin, &path, |stat| stat.is_some()).await;
         let (looked_for, hidden) = (path.clone(), AtomicBool::new(false));
@@ -243,10 +243,9 @@ async fn node_of_another_session_does_not_count_as_created() {
     let node = world.session.keep_node(&path, DATA).expect("a valid path");
     soon("a look", world.proxy.wait_for(|one| one.watch && one.path == path && one.answer.is_some())).await;
     world.admin.set_data(&path, b"still theirs", None).await.expect("written");
-    // It tries again when it has judged what it saw first.
-    let creates = |one: &Request| one.op == Op::Create2 && one.path == path;
-    let twice = world.proxy.wait_until(|requests| requests.iter().filter(|one| creates(one)).count() == 2);
-    soon("another create", twice).await;
+    // It looks again when it has judged what it saw first.
+    let looks = |all: &[Request]| all.iter().filter(|one| is_look(one, &path)).count();
+    soon("another look", world.proxy.wait_until(|all| looks(all) == 2)).await;
     assert!(!node.is_created());
     let mut created = std::pin::pin!(node.created());
     assert!(futures_util::poll!(&mut created).is_pending());
@@ -265,24 +264,26 @@ impl Wake for HoldsUp {
     }
 }
 
-/// The task that keeps the node reports that it is absent, and creates it in the same poll. Its runtime runs when the report is
-/// awaited, and not before.
+/// The task that keeps the node reports that it is absent, and creates it in the same poll.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn removal_waits_for_a_create_that_is_about_to_be_sent() {
     let world = World::calm().await;
-    world.make_path().await;
     let path = format!("{}/member", world.path);
-    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let node = {
-        let _entered = runtime.enter();
-        world.session.keep_node(&path, DATA).expect("a valid path")
-    };
+    let foreign = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    world.admin.create(&path, b"theirs", &foreign).await.expect("created");
+    let node = world.session.keep_node(&path, DATA).expect("a valid path");
+    soon("a look", world.proxy.wait_for(|one| is_look(one, &path))).await;
+    // While the next look is under way, it has nothing to report.
+    world.proxy.on_request(|one| if one.op == Op::GetData { Verdict::Hold } else { Verdict::Forward });
+    world.admin.delete(&path, None).await.expect("deleted");
+    soon("another look", world.proxy.wait_for(|one| one.watch && one.path == path && one.forwarded.is_none()))
+        .await;
     let ((is_woken, mut wakes), (goes_on, wait)) = (unbounded_channel(), mpsc::channel());
     let waker = Waker::from(Arc::new(HoldsUp { is_woken, wait: Shared::new(wait) }));
     let mut created = Box::pin(node.created());
     assert!(created.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-    let (ends, end) = oneshot::channel::<()>();
-    let thread = std::thread::spawn(move || drop(runtime.block_on(end)));
+    world.proxy.on_request(|_| Verdict::Forward);
+    world.proxy.heal();
     soon("the task that keeps it", wakes.recv()).await;
     drop(created);
     let mut removal = Box::pin(node.remove());
@@ -294,6 +295,342 @@ async fn removal_waits_for_a_create_that_is_about_to_be_sent() {
     removed.expect("removed");
     soon("the create", world.proxy.wait_for(|one| is_create(one, &path) && one.answer.is_some())).await;
     assert!(world.admin.check_stat(&path).await.expect("asked").is_none(), "it is there still");
-    drop(ends);
-    thread.join().expect("no panic");
+}
+
+async fn attached(hosts: &str) -> (Client, Session) {
+    let client = Client::connector().with_session_timeout(UNHURRIED).connect(hosts).await.expect("connects");
+    (client.clone(), Session::attach(client).expect("in a runtime"))
+}
+
+/// The ZooKeeper session goes on, with the client of the user.
+#[tokio::test]
+async fn kept_node_goes_with_the_close_of_an_attached_session() {
+    let world = World::new().await;
+    let path = format!("{}/member", world.path);
+    for round in ["close", "remove", "close and remove", "remove and close", "drop and close", "drain"] {
+        let (client, session) = attached(&hosts()).await;
+        let node = session.keep_node(&path, DATA).expect("a valid path");
+        soon("the node", node.created()).await.expect("created");
+        match round {
+            "close" => soon(round, session.close()).await.expect("closed"),
+            "remove" => soon(round, node.remove()).await.expect("removed"),
+            "close and remove" => {
+                let (closed, removed) = soon(round, join(session.close(), node.remove())).await;
+                assert_eq!((closed, removed), (Ok(()), Ok(())));
+            }
+            "remove and close" => {
+                let (removed, closed) = soon(round, join(node.remove(), session.close())).await;
+                assert_eq!((closed, removed), (Ok(()), Ok(())));
+            }
+            "drop and close" => {
+                drop(node);
+                soon(round, session.close()).await.expect("closed");
+            }
+            _ => assert_eq!(soon(round, session.drain(Duration::ZERO)).await, Ok(0)),
+        }
+        assert_eq!(world.admin.check_stat(&path).await.expect("asked"), None, "{round}");
+        client.check_stat("/").await.expect("its session goes on");
+    }
+}
+
+#[tokio::test]
+async fn removal_after_the_close_of_an_attached_session_has_removed_the_node_or_fails() {
+    let world = World::new().await;
+    let path = format!("{}/member", world.path);
+    for is_refused in [false, true] {
+        let (_client, session) = attached(&hosts()).await;
+        let node = session.keep_node(&path, DATA).expect("a valid path");
+        soon("the node", node.created()).await.expect("created");
+        if is_refused {
+            let read_only = [Acl::new(Permission::READ, AuthId::anyone())];
+            world.admin.set_acl(&world.path, &read_only, None).await.expect("set");
+        }
+        soon("the close", session.close()).await.expect("closed");
+        assert!(!node.is_created());
+        let removed = soon("its end", node.remove()).await;
+        let is_there = world.admin.check_stat(&path).await.expect("asked").is_some();
+        assert_eq!(is_there, is_refused);
+        assert_eq!(matches!(removed, Err(Error::NoAuth { .. })), is_refused, "{removed:?}");
+    }
+}
+
+/// A clone of the client keeps the ZooKeeper session open.
+#[tokio::test]
+async fn kept_node_goes_with_a_close_that_leaves_the_session() {
+    let world = World::new().await;
+    let (path, node) = kept(&world).await;
+    let client = world.session.client().expect("a client");
+    let closed = soon("the close", world.session.close()).await;
+    assert!(matches!(closed, Err(Error::SessionKept { .. })), "{closed:?}");
+    assert_eq!(world.admin.check_stat(&path).await.expect("asked"), None);
+    soon("its end", node.remove()).await.expect("removed");
+    drop(client);
+}
+
+#[test]
+fn node_is_kept_for_as_long_as_the_session_lives_whose_caller_had_another_runtime() {
+    let (lasting, ending) = (
+        Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime"),
+        Builder::new_current_thread().enable_all().build().expect("a runtime"),
+    );
+    let world = lasting.block_on(World::new());
+    let (path, node) = ending.block_on(kept(&world));
+    drop(ending);
+    assert!(node.is_created());
+    lasting.block_on(async {
+        let first = world.admin.check_stat(&path).await.expect("asked").expect("there");
+        world.admin.delete(&path, None).await.expect("deleted");
+        let again = until(&world.admin, &path, |stat| stat.is_some()).await.expect("there");
+        assert!(again.czxid > first.czxid);
+    });
+    drop(node);
+    lasting.block_on(until(&world.admin, &path, |stat| stat.is_none()));
+}
+
+#[test]
+fn kept_node_is_not_reported_as_created_after_the_runtime_of_its_session_ended() {
+    let (sessions, users) = (
+        Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime"),
+        Builder::new_current_thread().enable_all().build().expect("a runtime"),
+    );
+    let world = sessions.block_on(World::new());
+    let (_path, node) = users.block_on(kept(&world));
+    drop(sessions);
+    assert!(!node.is_created());
+    let error = users.block_on(soon("an answer", node.created())).expect_err("nothing keeps it");
+    assert!(matches!(error, Error::SessionEnded { .. }), "{error:?}");
+    users.block_on(soon("its end", node.remove())).expect("the session is over");
+}
+
+/// Disturbs a node again and again for a while, and returns how often, and how long it took.
+async fn disturbed(mut disturb: impl AsyncFnMut()) -> (usize, f64) {
+    let (mut times, began) = (0, Instant::now());
+    while began.elapsed() < Duration::from_secs(3) {
+        disturb().await;
+        times += 1;
+    }
+    (times, began.elapsed().as_secs_f64())
+}
+
+/// The most that a kept node may send in this many seconds, if each of its turns takes so many requests. It takes five turns a
+/// second.
+fn most(seconds: f64, requests: f64) -> f64 {
+    (seconds * 5.0 + 2.0) * requests
+}
+
+fn as_f64(count: usize) -> f64 {
+    f64::from(u32::try_from(count).expect("a small number"))
+}
+
+/// FLINK-27848: each event of the own node caused a write.
+#[tokio::test]
+async fn writes_of_somebody_else_cost_few_reads_and_no_write() {
+    let world = World::calm().await;
+    let (path, node) = kept(&world).await;
+    world.proxy.reset();
+    let (writes, seconds) = disturbed(async || {
+        world.admin.set_data(&path, b"theirs", None).await.expect("written");
+    })
+    .await;
+    let requests = world.proxy.requests();
+    println!("{writes} writes in {seconds:.1} s cost {} requests, {} creates", requests.len(), world.creates());
+    assert!(requests.iter().all(|one| one.op == Op::GetData), "{} creates", world.creates());
+    assert!(writes > 100 && as_f64(requests.len()) <= most(seconds, 1.0), "{} requests", requests.len());
+    assert!(node.is_created());
+    assert_eq!(world.admin.get_data(&path).await.expect("it is there").0, b"theirs");
+}
+
+#[tokio::test]
+async fn deletions_by_somebody_else_cost_few_requests_and_the_node_is_back_soon() {
+    let world = World::calm().await;
+    let (path, node) = kept(&world).await;
+    let second = world.session.keep_node(&path, DATA).expect("a valid path");
+    soon("the same node", second.created()).await.expect("created");
+    world.proxy.reset();
+    let (tries, seconds) = disturbed(async || {
+        let _ = world.admin.delete(&path, None).await;
+    })
+    .await;
+    let requests = world.proxy.requests();
+    println!("{tries} deletions in {seconds:.1} s cost two services {} requests", requests.len());
+    assert!(tries > 100 && as_f64(requests.len()) <= 2.0 * most(seconds, 3.0), "{} requests", requests.len());
+    let stopped = Instant::now();
+    until(&world.admin, &path, |stat| stat.is_some()).await;
+    soon("both", async {
+        while !node.is_created() || !second.is_created() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert!(stopped.elapsed() < TIMEOUT, "{:?}", stopped.elapsed());
+}
+
+/// Two services of one name: the second is there as soon as the first has gone.
+#[tokio::test]
+async fn two_services_that_keep_one_path_do_not_fight_for_it() {
+    let (world, other) = (World::calm().await, World::calm().await);
+    let (path, node) = kept(&world).await;
+    let second = other.session.keep_node(&path, b"second").expect("a valid path");
+    soon("a look", other.proxy.wait_for(|one| is_look(one, &path))).await;
+    for one in [&world, &other] {
+        one.proxy.reset();
+    }
+    let (_, seconds) = disturbed(async || {
+        let _ = world.admin.delete(&path, None).await;
+    })
+    .await;
+    for (name, one) in [("first", &world), ("second", &other)] {
+        let requests = one.proxy.requests().len();
+        println!("{name}: {requests} requests in {seconds:.1} s");
+        assert!(as_f64(requests) <= most(seconds, 3.0), "{name}: {requests}");
+    }
+    let owner = until(&world.admin, &path, |stat| stat.is_some()).await.expect("there").ephemeral_owner;
+    let (first, last) = if owner == world.session.id().0 { (node, second) } else { (second, node) };
+    soon("the owner", first.created()).await.expect("created");
+    assert!(!last.is_created());
+    soon("its end", first.remove()).await.expect("removed");
+    soon("the other", last.created()).await.expect("created");
+}
+
+/// KAFKA-1387: a service that was stuck on its own node of an earlier session.
+#[tokio::test]
+async fn node_of_a_crashed_process_stands_for_its_successors_until_it_expires() {
+    let world = World::new().await;
+    let (path, node) = kept(&world).await;
+    let first = world.admin.check_stat(&path).await.expect("asked").expect("there");
+    world.proxy.refuse();
+    let mut crashed = vec![(world, node)];
+    for _ in 0..3 {
+        let next = World::new().await;
+        let node = next.session.keep_node(&path, DATA).expect("a valid path");
+        soon("a look", next.proxy.wait_for(|one| is_look(one, &path))).await;
+        assert!(!node.is_created());
+        next.proxy.refuse();
+        crashed.push((next, node));
+    }
+    let last = World::new().await;
+    let node = last.session.keep_node(&path, DATA).expect("a valid path");
+    soon("the node", node.created()).await.expect("created");
+    let stat = last.admin.check_stat(&path).await.expect("asked").expect("there");
+    assert!(stat.czxid > first.czxid && stat.ephemeral_owner == last.session.id().0);
+    assert!(last.proxy.requests().len() <= 5, "{:?}", last.proxy.requests());
+}
+
+async fn data(world: &World, path: &str) -> Vec<u8> {
+    world.admin.get_data(path).await.expect("it is there").0
+}
+
+#[tokio::test]
+async fn changed_data_is_written_and_remembered_for_later_sessions() {
+    let world = World::new().await;
+    let (path, node) = kept(&world).await;
+    let first = world.admin.check_stat(&path).await.expect("asked").expect("there");
+    soon("the change", node.set_data(b"draining")).await.expect("written");
+    let (bytes, stat) = world.admin.get_data(&path).await.expect("it is there");
+    assert_eq!((&*bytes, stat.czxid, stat.version), (&b"draining"[..], first.czxid, 1));
+    let (mut states, old) = (world.session.states(), world.session.id());
+    world.expire().await;
+    let renewed = |state: SessionState| state.is_connected() && state != SessionState::Connected(old);
+    soon("the renewal", states.wait_for(renewed)).await.expect("renewed");
+    soon("the node", node.created()).await.expect("created");
+    let (bytes, stat) = world.admin.get_data(&path).await.expect("it is there");
+    assert_eq!((&*bytes, stat.ephemeral_owner), (&b"draining"[..], world.session.id().0));
+    world.admin.delete(&path, None).await.expect("deleted");
+    let again = until(&world.admin, &path, |stat| stat.is_some()).await.expect("there");
+    assert!(again.czxid > stat.czxid);
+    assert_eq!(data(&world, &path).await, b"draining");
+}
+
+/// The future that is dropped stops the waiting only.
+#[tokio::test]
+async fn change_of_data_that_is_not_awaited_is_written() {
+    let world = World::calm().await;
+    let (path, node) = kept(&world).await;
+    drop(node.set_data(b"never polled"));
+    assert!(polled(1, node.set_data(b"polled once")).await.is_none());
+    until(&world.admin, &path, |stat| stat.is_some_and(|stat| stat.version > 0)).await;
+    assert_eq!(data(&world, &path).await, b"polled once");
+}
+
+#[tokio::test]
+async fn data_that_changes_all_the_time_is_written_five_times_a_second() {
+    let world = World::calm().await;
+    let (path, node) = kept(&world).await;
+    world.proxy.reset();
+    let mut last = String::new();
+    let (changes, seconds) = disturbed(async || {
+        last = format!("load {:?}", Instant::now());
+        assert!(polled(1, node.set_data(last.as_bytes())).await.is_none());
+        tokio::task::yield_now().await;
+    })
+    .await;
+    let requests = world.proxy.requests().len();
+    println!("{changes} changes in {seconds:.1} s cost {requests} requests");
+    // A look, the write, and later the look that the write asks for, which is the first of the next turn.
+    assert!(changes > 100 && as_f64(requests) <= most(seconds, 2.0), "{requests} requests");
+    soon("the last", node.set_data(b"last")).await.expect("written");
+    assert_eq!(data(&world, &path).await, b"last");
+}
+
+#[tokio::test]
+async fn data_of_somebody_else_stays_until_the_next_change() {
+    let world = World::calm().await;
+    let (path, node) = kept(&world).await;
+    world.admin.set_data(&path, b"theirs", None).await.expect("written");
+    world.proxy.reset();
+    soon("a look", world.proxy.wait_for(|one| is_look(one, &path))).await;
+    assert_eq!(data(&world, &path).await, b"theirs");
+    // Also if it is what the node had before.
+    soon("the change", node.set_data(DATA)).await.expect("written");
+    assert_eq!(data(&world, &path).await, DATA);
+}
+
+#[tokio::test]
+async fn change_of_data_outlasts_lost_connections_and_nodes_of_others() {
+    let world = World::calm().await;
+    let (path, node) = kept(&world).await;
+    world.proxy.leave_out(|one| one.op != Op::SetData);
+    for (cut, text) in [(Cut::BeforeRequest(1), "never done"), (Cut::AfterRequest(1), "done")] {
+        world.proxy.reset();
+        world.proxy.cut(cut);
+        soon("the change", node.set_data(text.as_bytes())).await.expect("written");
+        assert!(world.proxy.cut_fired());
+        assert_eq!(data(&world, &path).await, text.as_bytes());
+    }
+    world.proxy.leave_out(is_keep_alive);
+    soon("its end", node.remove()).await.expect("removed");
+    let foreign = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    world.admin.create(&path, b"theirs", &foreign).await.expect("created");
+    let node = world.session.keep_node(&path, DATA).expect("a valid path");
+    world.proxy.reset();
+    let mut change = Box::pin(node.set_data(b"ours"));
+    assert!(polled(1, &mut change).await.is_none());
+    soon("a look", world.proxy.wait_for(|one| is_look(one, &path))).await;
+    assert!(polled(1, &mut change).await.is_none());
+    assert_eq!(data(&world, &path).await, b"theirs");
+    world.admin.delete(&path, None).await.expect("deleted");
+    soon("the change", change).await.expect("written");
+    assert_eq!(data(&world, &path).await, b"ours");
+}
+
+#[tokio::test]
+async fn refused_change_of_data_is_an_error_and_the_node_stays() {
+    let world = World::new().await;
+    let (path, node) = kept(&world).await;
+    let long = vec![0; 1 << 21];
+    let error = node.set_data(&long).await.expect_err("too long");
+    assert!(matches!(error, Error::InvalidInput { what: "data", .. }), "{error:?}");
+    let acl = |permissions| [Acl::new(permissions, AuthId::anyone())];
+    world.admin.set_acl(&path, &acl(Permission::READ | Permission::ADMIN), None).await.expect("set");
+    let error = soon("the change", node.set_data(b"second")).await.expect_err("refused");
+    assert!(matches!(error, Error::NoAuth { .. }), "{error:?}");
+    assert!(node.is_created());
+    soon("the node", node.created()).await.expect("it is there");
+    assert_eq!(data(&world, &path).await, DATA);
+    world.admin.set_acl(&path, &acl(Permission::ALL), None).await.expect("set");
+    until(&world.admin, &path, |stat| stat.is_some_and(|stat| stat.version > 0)).await;
+    assert_eq!(data(&world, &path).await, b"second");
+    soon("the close", world.session.close()).await.expect("closed");
+    let error = soon("the change", node.set_data(b"late")).await.expect_err("closed");
+    assert_eq!(error, Error::Closed);
 }
