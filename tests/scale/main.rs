@@ -8,6 +8,7 @@ mod containers;
 #[path = "../it/counter.rs"]
 mod counter;
 mod crossings;
+mod delays;
 mod fleet;
 mod jobs;
 mod nodes;
