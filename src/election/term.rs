@@ -1,13 +1,15 @@
 //! Owns [`Term`]: a leadership as [`Election::run`](crate::Election::run) hands it out, which holds nothing; and the view
 //! of the present one.
 
+use std::fmt;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use tokio::sync::Notify;
+use zookeeper_client::{CheckWriter, Client};
 
-use crate::error::Result;
-use crate::hold::HoldMonitor;
+use crate::error::{Loss, Result};
+use crate::hold::{Ended, HoldMonitor};
 use crate::locked::locked;
 
 /// One term of a leader: a [monitor](HoldMonitor) of the leadership that a [`Candidate`](crate::Candidate) keeps.
@@ -15,15 +17,17 @@ use crate::locked::locked;
 /// It holds nothing, so you may ignore it or keep it. To end in order on request, await
 /// [`revoke_requested`](HoldMonitor::revoke_requested). It resolves when an operator revokes the leadership, the session is
 /// [drained](crate::Session::drain), or the candidate is stopped.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Term {
     monitor: HoldMonitor,
     resign: Arc<Notify>,
+    /// The node of the leadership and the client, for [`Term::check_writer`], which borrows them.
+    writes: OnceLock<(String, Arc<Client>)>,
 }
 
 impl Term {
     pub(crate) fn new(monitor: HoldMonitor, resign: Arc<Notify>) -> Self {
-        Self { monitor, resign }
+        Self { monitor, resign, writes: OnceLock::new() }
     }
 
     /// Ends the term: its future is dropped at its next `await`, the leadership is resigned, and the candidate campaigns
@@ -72,6 +76,46 @@ impl Term {
     /// ```
     pub async fn proclaim(&self, data: impl Into<Vec<u8>>) -> Result<()> {
         self.monitor.proclaim(data.into()).await
+    }
+
+    /// A transaction that only succeeds while the node of the leadership exists. See
+    /// [`Hold::check_writer`](crate::Hold::check_writer).
+    ///
+    /// `commit` fails with `CheckFailed` when the leadership is gone. This value keeps the client until it is dropped, and with it
+    /// the session, even if that is closed. So do clones that are made later.
+    ///
+    /// # Errors
+    ///
+    /// The end of the leadership, as [`Ended`], if it has ended already.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(term: zookeeper_recipes::Term) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut writer = term.check_writer()?;
+    /// writer.add_set_data("/shards/7/owner", b"10.0.0.7:8080", None)?;
+    /// writer.commit().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn check_writer(&self) -> Result<CheckWriter<'_>, Ended> {
+        if let Some(ended) = self.state().ended() {
+            return Err(ended);
+        }
+        let (node, client) = match self.writes.get() {
+            Some(known) => known,
+            None => {
+                let present = self.monitor.writes().ok_or(Ended::Lost(Loss::Closed))?;
+                self.writes.get_or_init(|| present)
+            }
+        };
+        Ok(client.new_check_writer(node, None).expect("the path of a node is valid"))
+    }
+}
+
+impl fmt::Debug for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Term").field("monitor", &self.monitor).finish_non_exhaustive()
     }
 }
 

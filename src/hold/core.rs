@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
+use zookeeper_client::Client;
 
 use crate::clock::{micros, now};
 use crate::driver::{self, Holder, Reader};
@@ -282,6 +283,14 @@ impl Core {
     ) -> impl Future<Output = HoldState> + Send + 'static {
         self.attend();
         async move { self.until(|| Some(self.state()).filter(|state| *state != before)).await }
+    }
+
+    /// The first node, and the client of the session.
+    pub(super) fn writes(&self) -> Option<(String, Arc<Client>)> {
+        let mut state = self.driver.lock();
+        let node = state.nodes(self.op).into_iter().next()?;
+        state.is_client_shared = true;
+        Some((node, state.client.clone()?))
     }
 
     pub(super) async fn proclaim(&self, data: Vec<u8>) -> Result<()> {

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use zookeeper_client::Client;
+
 use crate::error::{Error, Loss, Result};
 use crate::fencing_token::FencingToken;
 use crate::hold::HoldState;
@@ -130,6 +132,11 @@ impl HoldMonitor {
     /// Asks the holder to release, without a request to the servers.
     pub(crate) fn revoke(&self) {
         self.0.revoke();
+    }
+
+    /// The node of a hold with one, and the client of its session. `None` once the session is closed.
+    pub(crate) fn writes(&self) -> Option<(String, Arc<Client>)> {
+        self.0.writes()
     }
 
     pub(crate) async fn state_other_than(&self, before: HoldState) -> HoldState {

@@ -11,8 +11,8 @@ use testbed::frames::Op;
 use testbed::proxy::Proxy;
 use tokio::runtime::Builder;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use zookeeper_recipes::zookeeper_client::Permission;
-use zookeeper_recipes::{Candidate, Election, Error, FencingToken, Options, Session, Standing, Term};
+use zookeeper_recipes::zookeeper_client::{Acls, CheckWriteError, CreateMode, Permission};
+use zookeeper_recipes::{Candidate, Election, Ended, Error, FencingToken, Loss, Options, Session, Standing, Term};
 
 use crate::support::{PATIENCE, TIMEOUT, World, children, connect, hosts, remove_path, soon};
 use crate::warnings::Warnings;
@@ -307,4 +307,30 @@ fn identifier_comes_from_the_environment() {
         let error = Options::new().with_identifier_from_env(missing).expect_err(missing);
         assert!(matches!(error, Error::InvalidInput { what: "identifier", .. }), "{error}");
     }
+}
+
+#[tokio::test]
+async fn writes_of_a_term_fail_when_the_leadership_is_gone() {
+    let world = World::new().await;
+    let (send, mut terms) = unbounded_channel();
+    let candidate = election(&world.session, &world.path).run(move |term| {
+        send.send(term.clone()).expect("the test goes on");
+        async move { drop(term.ended().await) }
+    });
+    let term = soon("a term", terms.recv()).await.expect("the candidate goes on");
+    let (data, open) = (format!("{}-data", world.path), CreateMode::Persistent.with_acls(Acls::anyone_all()));
+    world.admin.create(&data, b"", &open).await.expect("created");
+    let mut writer = term.check_writer().expect("it leads");
+    writer.add_set_data(&data, b"first", None).expect("a valid path");
+    writer.commit().await.expect("written");
+    let mut late = term.check_writer().expect("it leads");
+    late.add_set_data(&data, b"late", None).expect("a valid path");
+    let node = world.wait_children(1).await.remove(0);
+    world.admin.delete(&format!("{}/{node}", world.path), None).await.expect("deleted");
+    let error = late.commit().await.expect_err("the node is gone");
+    assert!(matches!(error, CheckWriteError::CheckFailed { .. }), "{error:?}");
+    soon("the end", term.ended()).await;
+    assert_eq!(term.check_writer().err(), Some(Ended::Lost(Loss::Deleted)));
+    assert_eq!(world.admin.get_data(&data).await.expect("it is there").0, b"first");
+    drop((candidate, term, terms));
 }
