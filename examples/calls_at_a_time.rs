@@ -2,7 +2,7 @@
 //! calls cannot starve a batch.
 //!
 //! ```console
-//! $ zk-docker/run cargo run --example rate_limit
+//! $ zk-docker/run cargo run --example calls_at_a_time
 //! ```
 
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ async fn main() -> Result<()> {
 
 async fn serve(service: &'static str, session: Session) -> Result<()> {
     // All services must agree on the number of permits.
-    let permits = Semaphore::new(&session, "/examples/rate-limit", 4)?;
+    let permits = Semaphore::new(&session, "/examples/calls-at-a-time", 4)?;
     let mut calls = JoinSet::new();
     for weight in [1, 3, 1, 1] {
         calls.spawn(call(service, weight, permits.clone()));
