@@ -98,7 +98,7 @@ impl Contender {
         &self.name
     }
 
-    /// The kind of its node.
+    /// The kind of its node, as its name shows it. It may differ from the recipe: see [`ContenderKind`](crate::ContenderKind).
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
@@ -216,7 +216,7 @@ macro_rules! for_operators {
             }
 
             /// Lists holders and waiters, the holders first, then the others in the order of the queue; of a lock with
-            /// several paths, path by path.
+            /// several paths, path by path. It is what the connected server knows, which may be behind the others.
             ///
             /// # Cancel safety
             ///
@@ -243,7 +243,7 @@ macro_rules! for_operators {
             }
 
             /// Counts the nodes of holders and waiters, in one small request for each queue; of a lock with several paths it is
-            /// the sum.
+            /// the sum. It is what the connected server knows, which may be behind the others.
             ///
             /// A caller with a time limit can ask before it joins a queue that is too long for it.
             ///

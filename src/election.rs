@@ -233,7 +233,8 @@ impl Election {
         Leadership(hold)
     }
 
-    /// The present leader, or `None` if there is no candidate.
+    /// The present leader, as far as the connected server knows; `None` if there is no candidate. The server may be behind the
+    /// others, so the leader may have resigned already, or have a successor.
     ///
     /// The identifier of a leader that was asked to resign is [empty](Contender::identifier).
     ///
@@ -255,7 +256,8 @@ impl Election {
         contender::first(&self.lock).await
     }
 
-    /// Observes who leads, without being a candidate.
+    /// Observes who leads, without being a candidate, as far as the connected server knows. The server may be behind the others.
+    /// [`is_stale`](Observer::is_stale) does not show that.
     ///
     /// # Examples
     ///

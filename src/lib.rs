@@ -81,6 +81,9 @@
 //! * **A waiter whose node is deleted by hand may still be granted the lock**, if a holder of its own session releases
 //!   the lock before the event of the deletion arrives. Another session may hold the lock at the same time. That
 //!   session has the larger token. The event ends the first hold as [`Lost(Deleted)`](Loss::Deleted).
+//! * **A dead waiter stops all behind it** until the servers expire its session, up to about one session timeout, although
+//!   nobody holds the lock. With a semaphore this is so even if permits are free. Tables of faults and times are in the
+//!   repository's `docs/what-can-go-wrong.md`.
 //! * **No fairness across the end of a session.** A waiter whose session ended queues again at the tail.
 //! * **Tokens fall when the servers' data is wiped** or restored from an older backup, unless the operator raises
 //!   [their epoch](Options::with_token_epoch).
@@ -96,6 +99,12 @@
 //!   reader cannot become a writer.
 //! * **Tokens of simultaneous holders are not ordered**: those of readers, and those of permits.
 //! * **A paused virtual machine goes unnoticed** if its clocks were paused too.
+//! * **A copied process goes unnoticed**: one that is restored twice from a checkpoint (CRIU, a snapshot of a virtual
+//!   machine), or that goes on in both parent and child of a `fork` without `exec`. The copies share one ZooKeeper session, so
+//!   each may report the same hold as held. Close the session before the copy is made, and connect in each copy.
+//! * **Servers with different limits for session timeouts.** A session relies on the timeout of its first connection. A server
+//!   with a lower limit shortens it at a reconnect, and the client does not report that. Such a session may expire before its
+//!   holds report the loss. Limits that are changed server by server are different meanwhile.
 //!
 //! # Trust
 //!
@@ -241,6 +250,7 @@ mod documents {
     struct WhatCanGoWrong;
     #[doc = include_str!("../docs/mixed-fleets.md")]
     #[doc = include_str!("../docs/curator.md")]
+    #[doc = include_str!("../docs/coming-from.md")]
     struct Curator;
     #[doc = include_str!("../docs/operating.md")]
     #[doc = include_str!("../docs/limits.md")]

@@ -207,7 +207,10 @@ impl Semaphore {
         self.permits
     }
 
-    /// The number of permits that were free a moment ago. A permit that a caller is about to get counts as taken.
+    /// The number of permits that were free a moment ago, as far as the connected server knows. It may be behind the others. A permit
+    /// that a caller is about to get counts as taken, also while that caller is dead and its session has not expired yet.
+    ///
+    /// Free permits are no promise that [`try_acquire`](Self::try_acquire) gets one: another caller may be ahead.
     ///
     /// # Errors
     ///

@@ -248,7 +248,8 @@ impl Session {
     }
 
     /// Lists the paths of the children of `parent`: where there is a lock per key, the locks that exist at the moment,
-    /// held or not. Empty if `parent` does not exist, for example because the servers have deleted the empty container.
+    /// held or not. Empty if `parent` does not exist, for example because the servers have deleted the empty container. It is
+    /// what the connected server knows, which may be behind the others.
     ///
     /// [`path::key`](crate::path::key) returns the key of a path's last segment.
     ///

@@ -4,11 +4,14 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// The kind of a contender's node. The servers know no kinds: the name shows it.
+/// The kind of a contender's node. The servers know no kinds: the name of the node shows it, whichever recipe or client made it.
+///
+/// As text (`Display`) it is `lock`, `reader`, `writer`, `permit` or `candidate`. `zklock list` shows the same words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ContenderKind {
-    /// A mutex's; also the turn of a semaphore's client.
+    /// A mutex's. Also that of a caller which waits for permits of a semaphore, of Curator's `LeaderSelector`, of kazoo's `Lock`
+    /// and `Election`, of Go's `zk.Lock` and of ZooKeeper's `WriteLock`.
     Lock,
     /// A reader's.
     Read,
@@ -16,7 +19,7 @@ pub enum ContenderKind {
     Write,
     /// A permit of a semaphore. Contenders of other kinds wait for it; it waits for room.
     Lease,
-    /// A candidate's in an election.
+    /// A candidate's in an [`Election`](crate::Election), or in Curator's `LeaderLatch`.
     Latch,
 }
 

@@ -143,7 +143,11 @@ impl Servers {
     /// A connector and hosts that `ask` returns, at the first connection and again whenever the session is renewed: for
     /// passwords that are rotated, and for servers that move.
     ///
-    /// `ask` is called at every attempt to connect, so during an outage about once in a session timeout. Then it may take 30 s.
+    /// `ask` is not called while the session lives, also if the connection is lost: the client reconnects to the hosts that it has.
+    /// So while servers are replaced, list old and new ones, until the sessions that know only the old ones are renewed or
+    /// their processes restarted. Otherwise a session ends with the last of its old servers.
+    ///
+    /// `ask` is called at every attempt to make a session, so during an outage about once in a session timeout. Then it may take 30 s.
     /// While it fails, the session is not renewed, and [`Error::Unavailable`] has the text of its error as the
     /// reason. The chroot has to remain the same: with another, the locks would be others.
     ///

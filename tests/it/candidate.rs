@@ -315,7 +315,9 @@ async fn writes_of_a_term_fail_when_the_leadership_is_gone() {
     let (send, mut terms) = unbounded_channel();
     let candidate = election(&world.session, &world.path).run(move |term| {
         send.send(term.clone()).expect("the test goes on");
-        async move { drop(term.ended().await) }
+        async move {
+            let _ = term.ended().await;
+        }
     });
     let term = soon("a term", terms.recv()).await.expect("the candidate goes on");
     let (data, open) = (format!("{}-data", world.path), CreateMode::Persistent.with_acls(Acls::anyone_all()));

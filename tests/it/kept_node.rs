@@ -412,8 +412,7 @@ async fn disturbed(mut disturb: impl AsyncFnMut()) -> (usize, f64) {
     (times, began.elapsed().as_secs_f64())
 }
 
-/// The most that a kept node may send in this many seconds, if each of its turns takes so many requests. It takes five turns a
-/// second.
+/// The most requests that a kept node may send in these seconds, if each of its five turns a second takes this number.
 fn most(seconds: f64, requests: f64) -> f64 {
     (seconds * 5.0 + 2.0) * requests
 }
