@@ -165,9 +165,9 @@ impl fmt::Debug for SessionStates {
 impl Session {
     /// The present state of the session, as the client reports it.
     ///
-    /// The client goes on reporting a connection that is lost while it is being made again: if its handshake gets no answer, the
-    /// state stays [`Connected`](SessionState::Connected) until the next attempt. With a session timeout of 10 s that took 14 s. Holds
-    /// do not rely on it: they are [`Lost`](crate::HoldState::Lost) when no answer has come for too long.
+    /// If a new connection is lost right after its handshake, the client goes on reporting it: the state stays
+    /// [`Connected`](SessionState::Connected) until another connection is made or the session counts as expired, up to 7/5 session
+    /// timeouts. Holds do not rely on it: they are [`Lost`](crate::HoldState::Lost) when no answer has come for too long.
     #[must_use]
     pub fn state(&self) -> SessionState {
         present(self.core())

@@ -10,6 +10,7 @@
 mod bursts;
 mod connect_reason;
 mod connection_loss;
+mod handshake;
 mod hosts;
 mod lock_cancel;
 mod lock_clone;
@@ -31,13 +32,14 @@ use crate::support::{Outcome, Result};
 /// A point of the list: shows it with the server at this address.
 type Point = fn(&str) -> Result<Outcome>;
 
-const POINTS: [(&str, Point); 13] = [
+const POINTS: [(&str, Point); 14] = [
     ("nagle", nagle::run),
     ("order", order::run),
     ("many-watches", many_watches::run),
     ("persistent-watch", persistent_watch::run),
     ("new-session", new_session::run),
     ("new-timeout", new_timeout::run),
+    ("handshake", handshake::run),
     ("connection-loss", connection_loss::run),
     ("runtime-gone", runtime_gone::run),
     ("connect-reason", connect_reason::run),
