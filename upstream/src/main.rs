@@ -4,12 +4,13 @@
 //! $ zk-docker/run cargo run -p upstream -- nagle
 //! ```
 //!
-//! Each point is a file here, and uses the client alone. It prints what it sees. The exit code is 0 if the point is
+//! Each point is a file here, and uses the client alone, or one of its dependencies. It prints what it sees. The exit code is 0 if the point is
 //! still so, 1 if it is not any more, and 2 if that could not be found out.
 
 mod bursts;
 mod connect_reason;
 mod connection_loss;
+mod dropped_watcher;
 mod handshake;
 mod hosts;
 mod lock_cancel;
@@ -32,7 +33,8 @@ use crate::support::{Outcome, Result};
 /// A point of the list: shows it with the server at this address.
 type Point = fn(&str) -> Result<Outcome>;
 
-const POINTS: [(&str, Point); 14] = [
+const POINTS: [(&str, Point); 15] = [
+    ("dropped-watcher", dropped_watcher::run),
     ("nagle", nagle::run),
     ("order", order::run),
     ("many-watches", many_watches::run),

@@ -51,8 +51,8 @@ fn document_is_about_the_version_in_use() {
     );
 }
 
-/// Where cargo has unpacked the client.
-fn client() -> PathBuf {
+/// Where cargo has unpacked a crate.
+fn sources(name: &str) -> PathBuf {
     let about = Command::new("rustc").arg("-vV").output().expect("started");
     let about = String::from_utf8(about.stdout).expect("text");
     let host = about.lines().find_map(|line| line.strip_prefix("host: ")).expect("a host");
@@ -61,24 +61,29 @@ fn client() -> PathBuf {
     metadata.args(["metadata", "--locked", "--offline", "--format-version", "1", "--filter-platform", host]);
     let output = metadata.current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("started");
     let text = String::from_utf8(output.stdout).expect("text");
+    let folder = format!("/{name}-");
     let mut manifests = text.split('"').filter(|word| word.ends_with("/Cargo.toml"));
-    let manifest = manifests.find(|path| path.contains("/zookeeper-client-")).expect("the client's manifest");
+    let manifest = manifests.find(|path| path.contains(&folder)).expect("a manifest");
     Path::new(manifest).parent().expect("a folder").to_owned()
 }
 
 #[test]
-fn every_point_has_a_patch_that_applies_to_the_client() {
-    let files = fs::read_dir(PATCHES).expect("a folder").map(|entry| entry.expect("an entry").path());
-    let patches: Vec<_> = files.filter(|file| file.extension().is_some_and(|end| end == "patch")).collect();
-    let names = patches.iter().map(|file| file.file_stem().expect("a name").to_string_lossy().into_owned());
-    assert_eq!(names.collect::<BTreeSet<_>>(), programs());
-    let client = client();
-    for patch in patches {
-        let mut apply = Command::new("git");
-        // Not as a part of a repository around it.
-        apply.env("GIT_CEILING_DIRECTORIES", client.parent().expect("a folder"));
-        let Output { status, stderr, .. } =
-            apply.args(["apply", "--check"]).arg(&patch).current_dir(&client).output().expect("started");
-        assert!(status.success(), "{}: {}", patch.display(), String::from_utf8_lossy(&stderr));
+fn every_point_has_a_patch_that_applies() {
+    let mut names = BTreeSet::new();
+    for (name, folder) in
+        [("zookeeper-client", PATCHES.to_owned()), ("asyncs-sync", format!("{PATCHES}/asyncs-sync"))]
+    {
+        let sources = sources(name);
+        let files = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+        for patch in files.filter(|file| file.extension().is_some_and(|end| end == "patch")) {
+            names.insert(patch.file_stem().expect("a name").to_string_lossy().into_owned());
+            let mut apply = Command::new("git");
+            // Not as a part of a repository around it.
+            apply.env("GIT_CEILING_DIRECTORIES", sources.parent().expect("a folder"));
+            let Output { status, stderr, .. } =
+                apply.args(["apply", "--check"]).arg(&patch).current_dir(&sources).output().expect("started");
+            assert!(status.success(), "{}: {}", patch.display(), String::from_utf8_lossy(&stderr));
+        }
     }
+    assert_eq!(names, programs());
 }
