@@ -208,6 +208,7 @@ mod queue;
 mod reentrant;
 mod rwlock;
 mod semaphore;
+mod semaphore_share;
 mod session;
 mod telemetry;
 #[cfg(feature = "testing")]
@@ -237,6 +238,7 @@ pub use crate::queue::ContenderKind;
 pub use crate::reentrant::{ReentrantMutex, ReentrantMutexGuard};
 pub use crate::rwlock::{DowngradeError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use crate::semaphore::{Semaphore, SemaphorePermit};
+pub use crate::semaphore_share::{SemaphoreShare, SharePermit};
 pub use crate::session::{Servers, Session, SessionState, SessionStates};
 
 /// The documents, so that their blocks of Rust are compiled.

@@ -49,6 +49,7 @@ mod round_trips;
 mod runtime;
 mod rwlock;
 mod semaphore;
+mod semaphore_share;
 mod shared_listings;
 mod spans;
 mod states;

@@ -8,7 +8,8 @@ use zookeeper_recipes::{
     ErrorKind, FencingToken, Hold, HoldMonitor, HoldState, Job, JobOutcome, JobRecord, JobSlot, Leadership,
     LockGuard, LockProvider, Loss, MultiLock, MultiLockBuilder, MultiLockGuard, Mutex, MutexGuard, Observer,
     Options, Owner, ReentrantMutex, ReentrantMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore,
-    SemaphorePermit, Servers, Session, SessionStates, Standing, Term, Unanswered, Waiting, blocking,
+    SemaphorePermit, SemaphoreShare, Servers, Session, SessionStates, SharePermit, Standing, Term, Unanswered,
+    Waiting, blocking,
 };
 
 fn is_all<T: Send + Sync + Unpin + 'static + std::fmt::Debug>() {}
@@ -30,6 +31,8 @@ fn types_can_be_shared_and_sent() {
     is_all::<DowngradeError>();
     is_all::<Semaphore>();
     is_all::<SemaphorePermit>();
+    is_all::<SemaphoreShare>();
+    is_all::<SharePermit>();
     is_all::<MultiLock>();
     is_all::<MultiLockBuilder>();
     is_all::<MultiLockGuard>();

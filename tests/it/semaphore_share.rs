@@ -1,0 +1,287 @@
+//! A share lends permits of a semaphore to the tasks of a process, and keeps them while they are needed.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use testbed::frames::Op;
+use zookeeper_recipes::{Error, HoldState, Semaphore, SemaphoreShare};
+
+use crate::support::{TIMEOUT, World, polled, soon, wait_children};
+
+const PERMITS: u32 = 4;
+/// Longer than a test.
+const LONG: Duration = Duration::from_secs(600);
+const SHORT: Duration = Duration::from_millis(200);
+
+fn semaphore(world: &World) -> Semaphore {
+    Semaphore::new(&world.session, &world.path, PERMITS).expect("a semaphore")
+}
+
+fn share(world: &World, permits: u32, idle_time: Duration) -> SemaphoreShare {
+    SemaphoreShare::with_idle_time(&semaphore(world), permits, idle_time).expect("a share")
+}
+
+async fn other(world: &World) -> Semaphore {
+    Semaphore::new(&world.other().await, &world.path, PERMITS).expect("a semaphore")
+}
+
+async fn wait_leases(world: &World, count: usize) {
+    wait_children(&world.admin, &format!("{}/leases", world.path), count).await;
+}
+
+async fn wait_turns(world: &World, count: usize) {
+    wait_children(&world.admin, &format!("{}/locks", world.path), count).await;
+}
+
+#[tokio::test]
+async fn share_has_at_least_one_permit_and_at_most_those_of_the_semaphore() {
+    let world = World::new().await;
+    for permits in [0, PERMITS + 1] {
+        let refused = SemaphoreShare::new(&semaphore(&world), permits).err();
+        assert!(matches!(refused, Some(Error::InvalidInput { .. })), "{refused:?}");
+    }
+    assert_eq!(SemaphoreShare::new(&semaphore(&world), PERMITS).expect("a share").permits(), PERMITS);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_of_two_processes_never_use_more_than_the_semaphore_has() {
+    let world = World::new().await;
+    let inside = AtomicUsize::new(0);
+    let shares = [
+        share(&world, 3, SHORT),
+        SemaphoreShare::with_idle_time(&other(&world).await, 3, SHORT).expect("a share"),
+    ];
+    let tasks = (0..16).map(|task| {
+        let (share, inside) = (&shares[task % 2], &inside);
+        async move {
+            for _ in 0..20 {
+                let permit = match task % 3 {
+                    0 => match share.try_acquire().await.expect("asked") {
+                        Some(permit) => permit,
+                        None => continue,
+                    },
+                    // Cancelled at any of its steps.
+                    1 => match polled(task, share.acquire()).await {
+                        Some(permit) => permit.expect("held"),
+                        None => continue,
+                    },
+                    _ => share.acquire().await.expect("held"),
+                };
+                let now = inside.fetch_add(1, Ordering::SeqCst) + 1;
+                assert!(now <= PERMITS as usize, "{now} of {PERMITS}");
+                assert_eq!(permit.state(), HoldState::Held);
+                tokio::task::yield_now().await;
+                inside.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+    });
+    // They would have six: a share gets what the other leaves idle.
+    soon("all tasks", join_all(tasks)).await;
+    wait_leases(&world, 0).await;
+    wait_turns(&world, 0).await;
+}
+
+#[tokio::test]
+async fn permit_is_lent_again_without_a_request() {
+    let world = World::calm().await;
+    let share = share(&world, 1, LONG);
+    let first = soon("a permit", share.acquire()).await.expect("held");
+    let node = first.nodes().to_vec();
+    let next = share.acquire();
+    tokio::pin!(next);
+    assert!(next.as_mut().now_or_never().is_none(), "the share is in use");
+    assert!(soon("asked", share.try_acquire()).await.expect("asked").is_none());
+    drop(first);
+    let (creates, deletes) = (world.creates(), world.count(Op::Delete));
+    for _ in 0..100 {
+        // A waiter of the share comes first.
+        let permit = soon("the permit", next.as_mut()).await.expect("held");
+        assert_eq!(permit.nodes(), node);
+        next.set(share.acquire());
+    }
+    assert_eq!((world.creates(), world.count(Op::Delete)), (creates, deletes));
+}
+
+#[tokio::test]
+async fn idle_permits_are_released_after_the_idle_time_and_no_sooner() {
+    let world = World::new().await;
+    let share = share(&world, 3, SHORT);
+    let permits = soon("permits", join_all((0..3).map(|_| share.acquire()))).await;
+    wait_leases(&world, 3).await;
+    let kept = permits.into_iter().next().expect("three").expect("held");
+    let returned = Instant::now();
+    wait_leases(&world, 1).await;
+    assert!(returned.elapsed() >= SHORT, "after {:?}", returned.elapsed());
+    // The one that is used stays, and is idle from its return on.
+    assert_eq!(kept.state(), HoldState::Held);
+    drop(kept);
+    wait_leases(&world, 0).await;
+    // It grows again.
+    drop(soon("a permit", share.acquire()).await.expect("held"));
+}
+
+#[tokio::test]
+async fn permits_are_released_when_asked_back_idle_ones_at_once() {
+    let world = World::new().await;
+    let (share, other) = (share(&world, 2, LONG), other(&world).await);
+    let (used, idle) = (
+        soon("a permit", share.acquire()).await.expect("held"),
+        soon("a permit", share.acquire()).await.expect("held"),
+    );
+    drop(idle);
+    for holder in soon("the holders", other.holders()).await.expect("listed") {
+        assert!(soon("asked", other.revoke(&holder)).await.expect("asked"));
+    }
+    wait_leases(&world, 1).await;
+    soon("the request", used.revoke_requested()).await;
+    assert_eq!(used.state(), HoldState::Held, "its task goes on");
+    drop(used);
+    wait_leases(&world, 0).await;
+}
+
+#[tokio::test]
+async fn drain_waits_for_tasks_and_not_for_idle_permits() {
+    let world = World::new().await;
+    let share = share(&world, 2, LONG);
+    let (used, idle) = (
+        soon("a permit", share.acquire()).await.expect("held"),
+        soon("a permit", share.acquire()).await.expect("held"),
+    );
+    drop(idle);
+    let drained = tokio::spawn({
+        let session = world.session.clone();
+        async move { session.drain(TIMEOUT * 4).await }
+    });
+    soon("the request", used.revoke_requested()).await;
+    wait_leases(&world, 1).await;
+    drop(used);
+    assert_eq!(soon("drained", drained).await.expect("no panic").expect("closed"), 0);
+    assert!(soon("asked", share.acquire()).await.is_err(), "nothing is acquired any more");
+}
+
+#[tokio::test]
+async fn lost_permits_are_not_lent() {
+    let world = World::new().await;
+    let share = share(&world, 2, LONG);
+    let used = soon("a permit", share.acquire()).await.expect("held");
+    let token = soon("a permit", share.acquire()).await.expect("held").fencing_token();
+    world.expire().await;
+    soon("the loss", used.lost()).await;
+    drop(used);
+    let after = soon("a permit of the next session", share.acquire()).await.expect("held");
+    assert!(after.fencing_token() > token);
+    let second = soon("another", share.acquire()).await.expect("held");
+    assert!(second.fencing_token() > token);
+    wait_leases(&world, 2).await;
+}
+
+#[tokio::test]
+async fn suspended_permit_is_lent_when_it_is_held_again() {
+    let world = World::lasting().await;
+    let share = share(&world, 1, LONG);
+    let permit = soon("a permit", share.acquire()).await.expect("held");
+    world.proxy.refuse();
+    soon("the outage", async {
+        while permit.state() == HoldState::Held {
+            permit.state_changed().await;
+        }
+    })
+    .await;
+    drop(permit);
+    let mut next = Box::pin(share.acquire());
+    assert!(polled(20, &mut next).await.is_none(), "in an outage nothing is certain");
+    world.proxy.heal();
+    assert_eq!(soon("the permit", next).await.expect("held").state(), HoldState::Held);
+    wait_leases(&world, 1).await;
+}
+
+#[tokio::test]
+async fn position_outlasts_the_task_and_is_left_when_it_is_not_needed() {
+    let world = World::new().await;
+    let (share, other) = (share(&world, 2, SHORT), other(&world).await);
+    let own = soon("a permit", share.acquire()).await.expect("held");
+    let others = soon("the others", other.acquire_many(PERMITS - 1)).await.expect("held");
+    let mut waits = Box::pin(share.acquire());
+    assert!(polled(20, &mut waits).await.is_none());
+    wait_turns(&world, 1).await;
+    // It gets the one that is returned, and the share stays in the queue for the next.
+    drop(own);
+    let own = soon("the one that is returned", waits).await.expect("held");
+    wait_turns(&world, 1).await;
+    let mut waits = Box::pin(share.acquire());
+    assert!(polled(20, &mut waits).await.is_none());
+    drop(others);
+    let grown = soon("another", waits).await.expect("held");
+    assert_ne!(grown.nodes(), own.nodes());
+    let others = soon("the others", other.acquire_many(PERMITS - 2)).await.expect("held");
+    drop(grown);
+    wait_leases(&world, 3).await;
+    let others = (others, soon("another", other.acquire()).await.expect("held"));
+    let mut waits = Box::pin(share.acquire());
+    assert!(polled(20, &mut waits).await.is_none());
+    wait_turns(&world, 1).await;
+    drop(waits);
+    wait_turns(&world, 0).await;
+    drop((own, others));
+    wait_leases(&world, 0).await;
+}
+
+#[tokio::test]
+async fn dropping_the_share_releases_what_is_idle_and_later_what_is_used() {
+    let world = World::new().await;
+    let share = share(&world, 2, LONG);
+    let (used, idle) = (
+        soon("a permit", share.acquire()).await.expect("held"),
+        soon("a permit", share.acquire()).await.expect("held"),
+    );
+    drop(idle);
+    drop(share);
+    wait_leases(&world, 1).await;
+    assert_eq!(used.state(), HoldState::Held);
+    drop(used);
+    wait_leases(&world, 0).await;
+}
+
+/// The longest time between two grants to a worker, from the death of a waiter on.
+async fn stall_of_a_worker(with_share: bool) -> Duration {
+    let world = World::new().await;
+    let holder = other(&world).await;
+    let semaphore = other(&world).await;
+    let share = SemaphoreShare::with_idle_time(&semaphore, 2, LONG).expect("a share");
+    if with_share {
+        // Its permits are there before the other worker queues.
+        soon("permits", join_all((0..2).map(|_| share.acquire()))).await;
+    }
+    let held = soon("a permit", holder.acquire()).await.expect("held");
+    // It wants all, so it waits, and dies.
+    let waits = world.session.clone();
+    let dying = Semaphore::new(&waits, &world.path, PERMITS).expect("a semaphore");
+    let mut waits = Box::pin(dying.acquire_many(PERMITS));
+    assert!(polled(20, &mut waits).await.is_none());
+    wait_turns(&world, 1).await;
+    world.proxy.refuse();
+    let (died, mut last, mut longest) = (Instant::now(), Instant::now(), Duration::ZERO);
+    while died.elapsed() < TIMEOUT * 2 {
+        if with_share {
+            drop(soon("a permit of the share", share.acquire()).await.expect("held"));
+        } else {
+            drop(soon("a permit", semaphore.acquire()).await.expect("held"));
+        }
+        longest = longest.max(last.elapsed());
+        last = Instant::now();
+    }
+    drop(held);
+    longest
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_waiter_stops_nobody_in_a_process_that_has_its_share() {
+    let (without, with) = tokio::join!(stall_of_a_worker(false), stall_of_a_worker(true));
+    println!(
+        "a worker dies in the queue, T = {TIMEOUT:?}: another one stalls for {without:.2?}, with a share for {with:.2?}"
+    );
+    assert!(without > TIMEOUT / 4, "{without:?}");
+    assert!(with < without / 4, "{with:?} of {without:?}");
+}
