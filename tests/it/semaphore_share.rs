@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use testbed::frames::Op;
 use zookeeper_recipes::{Error, HoldState, Semaphore, SemaphoreShare};
 
-use crate::support::{TIMEOUT, World, polled, soon, wait_children};
+use crate::support::{TIMEOUT, World, children, polled, soon, wait_children};
 
 const PERMITS: u32 = 4;
 /// Longer than a test.
@@ -191,7 +191,7 @@ async fn suspended_permit_is_lent_when_it_is_held_again() {
     .await;
     drop(permit);
     let mut next = Box::pin(share.acquire());
-    assert!(polled(20, &mut next).await.is_none(), "in an outage nothing is certain");
+    assert!(polled(1, &mut next).await.is_none(), "in an outage nothing is certain");
     world.proxy.heal();
     assert_eq!(soon("the permit", next).await.expect("held").state(), HoldState::Held);
     wait_leases(&world, 1).await;
@@ -200,29 +200,30 @@ async fn suspended_permit_is_lent_when_it_is_held_again() {
 #[tokio::test]
 async fn position_outlasts_the_task_and_is_left_when_it_is_not_needed() {
     let world = World::new().await;
-    let (share, other) = (share(&world, 2, SHORT), other(&world).await);
+    let (share, other) = (share(&world, 2, TIMEOUT), other(&world).await);
+    let waits = || {
+        let share = share.clone();
+        tokio::spawn(async move { share.acquire().await.expect("held") })
+    };
     let own = soon("a permit", share.acquire()).await.expect("held");
     let others = soon("the others", other.acquire_many(PERMITS - 1)).await.expect("held");
-    let mut waits = Box::pin(share.acquire());
-    assert!(polled(20, &mut waits).await.is_none());
+    let waiter = waits();
     wait_turns(&world, 1).await;
     // It gets the one that is returned, and the share stays in the queue for the next.
     drop(own);
-    let own = soon("the one that is returned", waits).await.expect("held");
-    wait_turns(&world, 1).await;
-    let mut waits = Box::pin(share.acquire());
-    assert!(polled(20, &mut waits).await.is_none());
+    let own = soon("the one that is returned", waiter).await.expect("no panic");
+    let turn = children(&world.admin, &format!("{}/locks", world.path)).await;
+    assert_eq!(turn.len(), 1);
+    let waiter = waits();
     drop(others);
-    let grown = soon("another", waits).await.expect("held");
+    let grown = soon("another", waiter).await.expect("no panic");
     assert_ne!(grown.nodes(), own.nodes());
-    let others = soon("the others", other.acquire_many(PERMITS - 2)).await.expect("held");
+    wait_turns(&world, 0).await;
     drop(grown);
-    wait_leases(&world, 3).await;
-    let others = (others, soon("another", other.acquire()).await.expect("held"));
-    let mut waits = Box::pin(share.acquire());
-    assert!(polled(20, &mut waits).await.is_none());
+    let others = soon("the others", other.acquire_many(PERMITS - 1)).await.expect("held");
+    let waiter = waits();
     wait_turns(&world, 1).await;
-    drop(waits);
+    waiter.abort();
     wait_turns(&world, 0).await;
     drop((own, others));
     wait_leases(&world, 0).await;
@@ -256,10 +257,8 @@ async fn stall_of_a_worker(with_share: bool) -> Duration {
     }
     let held = soon("a permit", holder.acquire()).await.expect("held");
     // It wants all, so it waits, and dies.
-    let waits = world.session.clone();
-    let dying = Semaphore::new(&waits, &world.path, PERMITS).expect("a semaphore");
-    let mut waits = Box::pin(dying.acquire_many(PERMITS));
-    assert!(polled(20, &mut waits).await.is_none());
+    let dying = self::semaphore(&world);
+    let waits = tokio::spawn(async move { dying.acquire_many(PERMITS).await });
     wait_turns(&world, 1).await;
     world.proxy.refuse();
     let (died, mut last, mut longest) = (Instant::now(), Instant::now(), Duration::ZERO);
@@ -271,14 +270,16 @@ async fn stall_of_a_worker(with_share: bool) -> Duration {
         }
         longest = longest.max(last.elapsed());
         last = Instant::now();
+        tokio::task::yield_now().await;
     }
+    waits.abort();
     drop(held);
     longest
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dead_waiter_stops_nobody_in_a_process_that_has_its_share() {
-    let (without, with) = tokio::join!(stall_of_a_worker(false), stall_of_a_worker(true));
+    let (without, with) = (stall_of_a_worker(false).await, stall_of_a_worker(true).await);
     println!(
         "a worker dies in the queue, T = {TIMEOUT:?}: another one stalls for {without:.2?}, with a share for {with:.2?}"
     );
