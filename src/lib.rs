@@ -34,12 +34,13 @@
 //! | [`ReentrantMutex`] | a mutex that its [`Owner`] may lock again |
 //! | [`RwLock`] | one writer or many readers; a writer can become a reader without a gap |
 //! | [`Semaphore`] | at most *n* permits in use; `acquire_many` is all or nothing |
+//! | [`SemaphoreShare`] | permits that a process keeps for its tasks, without a request for each use |
 //! | [`MultiLock`] | several locks as one, in one transaction, without deadlock |
 //! | [`Election`] | one leader among candidates, which may run [in the background](Election::run), and [observers](Observer) of it |
 //! | [`Job`] | work that is done at most once, or at least once, for each fire in a fleet, and kept on record |
 //!
-//! Each recipe but the job has a call that waits, one that does not wait, and one with a time limit. All but the re-entrant mutex
-//! also have `enqueue`, which joins the queue and returns a [`Waiting`]. `contenders` lists holders and waiters,
+//! Each recipe but the job and the share has a call that waits, one that does not wait, and one with a time limit. All others but
+//! the re-entrant mutex also have `enqueue`, which joins the queue and returns a [`Waiting`]. `contenders` lists holders and waiters,
 //! `revoke` asks a holder to release, and `break_lock` takes the lock from it. Every guard dereferences to a [`Hold`];
 //! its [monitor](Hold::monitor) shows the hold to other tasks and holds nothing.
 //!

@@ -16,6 +16,8 @@ use crate::support::{Outcome, Result};
 const VICTIM: &str = "UPSTREAM_DROPPED_WATCHER";
 const UNHARMED: i32 = 0;
 const OVERWRITTEN: i32 = 3;
+/// What our memory is full of.
+const FILL: u8 = 7;
 /// How many wakers are called at once, with the list unlocked.
 const BATCH: usize = 32;
 
@@ -48,11 +50,10 @@ impl Wake for Waits {
         let (Some(notified), Some(next)) = (notified, next) else { return };
         let size = size_of_val(&*notified);
         drop(notified);
-        // An allocator hands out again what has just been freed, though `calloc` does not: so no `vec![0; size]`.
-        let mut ours = Vec::with_capacity(size);
-        ours.resize(size, 0_u8);
+        // An allocator hands out again what has just been freed. `calloc`, of which zeros come, does not: so other bytes.
+        let ours = vec![FILL; size];
         drop(next);
-        if ours.iter().any(|byte| *byte != 0) {
+        if ours.iter().any(|byte| *byte != FILL) {
             std::process::exit(OVERWRITTEN);
         }
     }
