@@ -1,17 +1,18 @@
 //! Owns [`SemaphoreShare`]: permits of a semaphore that a process keeps for its tasks.
 
+use std::fmt;
 use std::ops::Deref;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::sleep;
 
 use crate::error::{Error, Result};
 use crate::hold::{Hold, HoldMonitor, HoldState};
-use crate::lock::Waiting;
 use crate::locked::locked;
 use crate::semaphore::{Semaphore, SemaphorePermit};
 
@@ -53,7 +54,6 @@ use crate::semaphore::{Semaphore, SemaphorePermit};
 #[derive(Clone, Debug)]
 pub struct SemaphoreShare(Arc<Share>);
 
-#[derive(Debug)]
 struct Share {
     semaphore: Semaphore,
     permits: u32,
@@ -66,7 +66,7 @@ struct Share {
     returned: Notify,
     /// The position in the semaphore's queue, and when a task last began to wait for it. It outlasts the task, which may get a
     /// permit that is returned: else a share whose tasks are quick would never get to the head of the queue.
-    joined: tokio::sync::Mutex<Option<(Waiting<SemaphorePermit>, Instant)>>,
+    joined: tokio::sync::Mutex<Option<(BoxFuture<'static, Result<SemaphorePermit>>, Instant)>>,
 }
 
 impl SemaphoreShare {
@@ -176,6 +176,12 @@ impl SemaphoreShare {
     }
 }
 
+impl fmt::Debug for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} permits of {:?}", self.permits, self.semaphore.path())
+    }
+}
+
 impl Share {
     /// An idle permit that is held for certain, or the turn if there is none.
     async fn lend(self: &Arc<Self>, mut turn: OwnedSemaphorePermit) -> Result<SharePermit, OwnedSemaphorePermit> {
@@ -195,13 +201,13 @@ impl Share {
     /// Waits for another permit of the semaphore, at the position that this process has in the queue.
     async fn grow(self: &Arc<Self>) -> Result<SemaphorePermit> {
         let mut joined = self.joined.lock().await;
-        if joined.is_none() {
-            *joined = Some((self.semaphore.enqueue(1).await?, Instant::now()));
+        let (acquiring, since) = joined.get_or_insert_with(|| {
             tokio::spawn(leave(Arc::downgrade(self), self.idle_time));
-        }
-        let (waiting, since) = joined.as_mut().expect("it has just joined");
+            let one = self.semaphore.clone();
+            (async move { one.acquire().await }.boxed(), Instant::now())
+        });
         *since = Instant::now();
-        let permit = waiting.await;
+        let permit = acquiring.await;
         *joined = None;
         permit
     }
