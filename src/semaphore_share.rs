@@ -56,7 +56,6 @@ pub struct SemaphoreShare(Arc<Share>);
 
 struct Share {
     semaphore: Semaphore,
-    permits: u32,
     idle_time: Duration,
     /// As many as there may be permits. A task has one from before it takes a permit until it has returned it.
     turns: Arc<tokio::sync::Semaphore>,
@@ -90,7 +89,6 @@ impl SemaphoreShare {
         }
         Ok(Self(Arc::new(Share {
             semaphore: semaphore.clone(),
-            permits,
             // Not zero, or the tasks that wait for it would not rest.
             idle_time: idle_time.max(Duration::from_millis(1)),
             turns: Arc::new(tokio::sync::Semaphore::new(permits as usize)),
@@ -168,17 +166,11 @@ impl SemaphoreShare {
             Err(turn) => Ok(self.0.semaphore.try_acquire().await?.map(|permit| self.0.keep(permit, turn))),
         }
     }
-
-    /// The most permits that the share may have.
-    #[must_use]
-    pub fn permits(&self) -> u32 {
-        self.0.permits
-    }
 }
 
 impl fmt::Debug for Share {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} permits of {:?}", self.permits, self.semaphore.path())
+        write!(f, "share of {:?}", self.semaphore.path())
     }
 }
 
