@@ -267,6 +267,7 @@ impl Loss {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Expired => "expired",
+            Self::TrustEnded => "trust_ended",
             Self::Deleted => "deleted",
             Self::Closed => "closed",
             Self::MaxHold => "max_hold",
@@ -277,7 +278,8 @@ impl Loss {
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Expired => "session has expired, or can no longer be trusted to live",
+            Self::Expired => "session has expired",
+            Self::TrustEnded => "no answer came in time to prove that the session lives",
             Self::Deleted => "node was deleted",
             Self::Closed => "session was closed",
             Self::MaxHold => "hold reached its time limit",

@@ -64,8 +64,9 @@
 //!   With a `d` of zero it asks the connected server once. Without a connection it returns at once.
 //! * **Honest release.** `release()` is `Ok` only if the lock was still held when its delete was sent. If the
 //!   connection was lost before the answer, a node that is gone counts as released.
-//! * **Outages.** A lost connection costs a waiter nothing while its session lives, and a holder nothing if the client
-//!   reconnects in time.
+//! * **Outages.** A lost connection costs a waiter no place in the queue while its session lives. Its grant may come a third of
+//!   the session timeout after the reconnect, because a session without holds does not renew its trust and has to prove that it
+//!   lives. A holder loses nothing if the client is connected again within 0.38 session timeouts.
 //! * **Mixed fleets.** Nodes are named and ordered as Curator's. Nodes of kazoo, of Go's `zk.Lock` and of ZooKeeper's
 //!   own `WriteLock` count as contenders.
 //! * **Counter overflow.** Exclusion and order survive the end of ZooKeeper's 32-bit sequence counter.
@@ -117,7 +118,9 @@
 //!   [`Suspended`](HoldState::Suspended) while disconnected, and [`Lost`](HoldState::Lost) for good when trust ends.
 //! * Trust does not lapse while the servers answer writes within *T*/6. Choose *T* well above six times the slowest
 //!   write.
-//! * It costs about three small writes per *T* and session with holds, for any number of holds.
+//! * A hold survives 0.38 *T* without an answer, if the servers answered at once before. After a reconnect trust is back
+//!   with the first write that is answered.
+//! * It costs four small writes and four reads per *T* and session with holds, for any number of holds.
 //!
 //! # Do not block the runtime
 //!

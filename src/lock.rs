@@ -144,7 +144,7 @@ impl Lock {
                     tracing::debug!(node, "lost one of several nodes; joining all queues again");
                 }
                 // It lost its turn with the session.
-                Err(Failed { end: End::Lost(Loss::Expired), .. }) => {}
+                Err(Failed { end: End::Lost(Loss::Expired | Loss::TrustEnded), .. }) => {}
                 Err(failed) => return Err(self.error(failed)),
             }
         }
@@ -244,7 +244,7 @@ impl Lock {
                     return self.hold(op, acquisition).map(Some);
                 }
                 Err(Failed { end: End::Contended, .. }) => return Ok(None),
-                Err(Failed { end: End::Lost(Loss::Expired), .. }) => {}
+                Err(Failed { end: End::Lost(Loss::Expired | Loss::TrustEnded), .. }) => {}
                 Err(failed) => return Err(self.error(failed)),
             }
         }

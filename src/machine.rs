@@ -120,7 +120,7 @@ pub(crate) enum Ask {
     Identify {
         nodes: Nodes,
     },
-    /// The pair that renews trust.
+    /// They renew trust, while there are holds.
     Read,
     Check,
 }
@@ -220,6 +220,8 @@ pub(crate) enum Timer {
     Late(Path),
     /// A sixteenth of the session timeout, while there are holds.
     Tick,
+    /// A read or a write that renews trust is due before the next tick.
+    Renew,
     TrustEnds,
     /// Events may never come, so waiters look now and then.
     SlowLook,
@@ -236,7 +238,10 @@ impl Timer {
 /// A change of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Connection {
-    Up,
+    /// The session was taken back. The request for it was sent at `since` or later: the connection before it still stood then.
+    Up {
+        since: Moment,
+    },
     Down,
     /// The session is over.
     Expired,
@@ -304,6 +309,13 @@ pub(crate) enum Action {
     },
 }
 
+/// Which of the requests that renew trust are under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Renewing {
+    pub(crate) read: bool,
+    pub(crate) check: bool,
+}
+
 /// A session and everything that it holds and waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Machine<T> {
@@ -315,8 +327,7 @@ pub(crate) struct Machine<T> {
     pub(crate) is_up: bool,
     pub(crate) identity: Identity,
     pub(crate) trust: T,
-    /// How many of the requests that renew trust are under way.
-    pub(crate) renewing: u8,
+    pub(crate) renewing: Renewing,
     pub(crate) ops: BTreeMap<Op, Acquisition>,
     pub(crate) rows: BTreeMap<Path, Row>,
     pub(crate) leaving: BTreeMap<(Path, Name), Leaving>,
@@ -336,7 +347,7 @@ impl<T: Trust> Machine<T> {
             is_up: true,
             identity: Identity::Known,
             trust,
-            renewing: 0,
+            renewing: Renewing::default(),
             ops: BTreeMap::new(),
             rows: BTreeMap::new(),
             leaving: BTreeMap::new(),
@@ -375,6 +386,7 @@ impl<T: Trust> Machine<T> {
             Event::Timer(Timer::Prove) => self.prove_all(now),
             Event::Timer(Timer::Late(path)) => self.late(path),
             Event::Timer(Timer::Tick) => self.tick(now),
+            Event::Timer(Timer::Renew) => self.renew(now),
             Event::Timer(Timer::TrustEnds) => self.trust_ended(now),
             Event::Timer(Timer::SlowLook) => self.look_slowly(now),
             Event::Timer(Timer::CloseBy) => self.close_by(),
@@ -420,7 +432,8 @@ impl<T: Trust> Machine<T> {
             Ask::Replace { op, path, name: writer, guid } => {
                 self.replaced(now, op, Replacement { path, writer, guid }, &outcome);
             }
-            Ask::Read | Ask::Check => self.renewing = self.renewing.saturating_sub(1),
+            Ask::Read => self.renewing.read = false,
+            Ask::Check => self.renewing.check = false,
             Ask::Identify { .. } => {}
         }
     }

@@ -20,7 +20,8 @@
 //! | [`REQUESTS`] | counter | | `request` | requests to the servers |
 //!
 //! `kind` is `lock`, `reader`, `writer`, `permit`, `candidate` or `several`. `outcome` is `granted`, `contended`, `cancelled`, or a
-//! word of [`ErrorKind`]; of a job it is `ran`, `ran_already`, `superseded`, `running`, `too_early`, or `failed` for an error. `cause` is `expired`, `deleted`, `closed` or `max_hold`. `lock` is the answer of the
+//! word of [`ErrorKind`]; of a job it is `ran`, `ran_already`, `superseded`, `running`, `too_early`, or `failed` for an error. `cause` is `expired`, `trust_ended`, `deleted`, `closed` or
+//! `max_hold`, as [`Loss`](crate::Loss) has them. `lock` is the answer of the
 //! function given to [`label_locks_by`], and empty without one: a path in a label would make as many time series as there are
 //! keys.
 //!
@@ -148,7 +149,7 @@ pub(crate) fn lock_begins(labels: &Labels) {
     for outcome in ["granted", "contended", "cancelled"].into_iter().chain(errors) {
         counter!(ACQUISITIONS, "kind" => *kind, "outcome" => outcome, "lock" => lock.clone()).increment(0);
     }
-    for cause in [Loss::Expired, Loss::Deleted, Loss::Closed, Loss::MaxHold] {
+    for cause in [Loss::Expired, Loss::TrustEnded, Loss::Deleted, Loss::Closed, Loss::MaxHold] {
         counter!(LOSSES, "kind" => *kind, "cause" => cause.as_str(), "lock" => lock.clone()).increment(0);
     }
 }

@@ -279,7 +279,7 @@ impl Core {
                 self.epoch += 1;
                 self.life.downs.push(at);
             }
-            Event::Connection(Connection::Up) => {}
+            Event::Connection(Connection::Up { .. }) => {}
             Event::Connection(Connection::Expired) => {
                 self.epoch += 1;
                 self.timers.clear();

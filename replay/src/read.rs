@@ -180,13 +180,14 @@ variants!(Timer {
     Prove;
     Late(0);
     Tick;
+    Renew;
     TrustEnds;
     SlowLook;
     CloseBy;
 });
 
 variants!(Connection {
-    Up;
+    Up { since };
     Down;
     Expired;
 });
@@ -241,7 +242,7 @@ mod tests {
             Event::Fired { watch: Watch::Own(7, 2, name(-1)), is_deleted: true },
             Event::Renewed { session: 1, nonce: 2, created: Some(Moment(3)), timeout: 4 },
             Event::Timer(Timer::Late(5)),
-            Event::Connection(Connection::Up),
+            Event::Connection(Connection::Up { since: Moment(6) }),
         ];
         for event in events {
             let text = format!("{event:?}");

@@ -21,7 +21,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use zookeeper_client::{Client, EventType, OneshotWatcher, SessionState};
+use zookeeper_client::{Client, EventType, OneshotWatcher, SessionId, SessionState};
 
 use crate::clock::{micros, now};
 use crate::driver::budget::{Budget, Room};
@@ -128,6 +128,8 @@ pub(crate) struct State {
     pub(crate) generation: u64,
     /// Of the ZooKeeper session, while there is one, connected or not.
     pub(crate) connection: Option<StateChanges>,
+    /// The clock before the newest look that saw the connection stand. The next one was asked for later.
+    stood_at: Moment,
     entries: HashMap<Op, Entry>,
     timers: BTreeMap<Timer, Moment>,
     /// When holds end that may last for a limited time.
@@ -205,7 +207,7 @@ impl DerefMut for Locked<'_> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        let after = std::mem::take(&mut self.after);
+        let (after, session) = (std::mem::take(&mut self.after), self.machine.id);
         self.state = None;
         let After { wakers, ready, placed, changed, seen, dropped, holders, callers, is_driver, is_session } =
             after;
@@ -213,7 +215,15 @@ impl Drop for Locked<'_> {
             self.core.ready.extend(ready);
         }
         placed.into_iter().for_each(|(progress, ahead)| progress.ahead(ahead));
-        changed.iter().for_each(|(holder, state)| holder.changed(*state));
+        let losses: Vec<Loss> = changed.iter().filter_map(|(holder, state)| holder.warns_of(*state)).collect();
+        let are_many = losses.len() > 1;
+        if let Some(loss) = losses.first().copied().filter(|_| are_many) {
+            let (count, session) = (losses.len(), SessionId(session.cast_signed()));
+            self.core.reports.push(move || {
+                tracing::warn!(%session, count, %loss, cause = loss.as_str(), "locks of a session are lost");
+            });
+        }
+        changed.iter().for_each(|(holder, state)| holder.changed(*state, are_many));
         seen.iter().for_each(|(holder, data)| holder.saw(data));
         wakers.into_iter().for_each(Wake::wake);
         if is_driver {
@@ -310,8 +320,13 @@ impl Core {
         // The task looks when the next one comes.
         let waker = Waker::from(Arc::clone(&self.ready));
         let mut cx = Context::from_waker(&waker);
+        // The clock is read before the look: after a pause between the two, the moment is too early and not too late.
+        let at = now();
         while let Some(Poll::Ready(changed)) = state.connection.as_mut().map(|changes| changes.poll(&mut cx)) {
             self.changed(state, changed);
+        }
+        if state.machine.is_up && state.connection.is_some() {
+            state.stood_at = at;
         }
     }
 
@@ -322,7 +337,10 @@ impl Core {
             self.decide(state, Event::Connection(Connection::Down));
         }
         match changed {
-            SessionState::SyncConnected => self.decide(state, Event::Connection(Connection::Up)),
+            SessionState::SyncConnected => {
+                let since = state.stood_at;
+                self.decide(state, Event::Connection(Connection::Up { since }));
+            }
             // A read-only server cannot take a lock.
             SessionState::Disconnected | SessionState::ConnectedReadOnly => {}
             SessionState::AuthFailed => {
@@ -357,7 +375,10 @@ impl Core {
         (state.is_given, state.is_client_shared) = (created.is_none(), created.is_none());
         // The root is `/`, and a chroot ends in none.
         state.root_bytes = client.path().trim_end_matches('/').len();
+        let at = now();
         let (first, changes) = StateChanges::new(client.state_watcher());
+        // While there is no connection, the request for the next one may be on its way.
+        state.stood_at = if first == SessionState::SyncConnected { at } else { Moment::default() };
         (state.client, state.connection) = (Some(Arc::new(client)), Some(changes));
         state.timers.insert(Timer::SlowLook, now().plus(slow_look()));
         self.decide(state, Event::Renewed { session, nonce: nonce(), created, timeout });

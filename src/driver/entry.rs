@@ -16,7 +16,7 @@ use crate::driver::progress::Progress;
 use crate::driver::wire::{Answer, Answered};
 use crate::error::Error;
 use crate::locked::locked;
-use crate::machine::{Ask, HoldState, Moment, Name, Op, Outcome, Watch};
+use crate::machine::{Ask, HoldState, Loss, Moment, Name, Op, Outcome, Watch};
 use crate::options::REVOKE;
 
 /// This number of answers in a row that a kind of request was throttled is an error, and of odd refusals of a delete.
@@ -26,7 +26,11 @@ const MOST_ODD: u8 = 50;
 /// What a hold learns of its acquisition.
 pub(crate) trait Holder: Send + Sync {
     /// Something has changed; perhaps the hold has ended.
-    fn changed(&self, state: HoldState);
+    /// `has_company`: other holds of the session are lost with it, and one warning is for all.
+    fn changed(&self, state: HoldState, has_company: bool);
+
+    /// The loss that it would warn of in this state.
+    fn warns_of(&self, state: HoldState) -> Option<Loss>;
 
     /// The data of one of its nodes.
     fn saw(&self, data: &[u8]);

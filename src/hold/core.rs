@@ -64,15 +64,20 @@ impl Core {
     }
 
     /// Takes note of an end that its owner has not asked for, and has it reported.
-    fn note_loss(&self, end: HoldState) {
+    fn note_loss(&self, end: HoldState, has_company: bool) {
+        let warns_of = self.warns_of(end);
         if !self.note_end(end) {
             return;
         }
         let (path, token, loss, seen) = (self.path.clone(), self.token, end.loss(), Arc::clone(&self.seen));
         self.driver.reports.push(move || {
-            // A close is the caller's own doing.
-            if let Some(loss) = loss.filter(|loss| *loss != Loss::Closed) {
-                tracing::warn!(parent: &seen.span, %path, %token, %loss, cause = loss.as_str(), "lock is lost");
+            if let Some(loss) = warns_of {
+                let cause = loss.as_str();
+                if has_company {
+                    tracing::debug!(parent: &seen.span, %path, %token, %loss, cause, "lock is lost with others");
+                } else {
+                    tracing::warn!(parent: &seen.span, %path, %token, %loss, cause, "lock is lost");
+                }
             }
             seen.ended(loss);
         });
@@ -204,8 +209,13 @@ impl Core {
 }
 
 impl Holder for Core {
-    fn changed(&self, state: HoldState) {
-        if state.ended().is_some() { self.note_loss(state) } else { self.end.send_modify(|_| {}) }
+    fn changed(&self, state: HoldState, has_company: bool) {
+        if state.ended().is_some() { self.note_loss(state, has_company) } else { self.end.send_modify(|_| {}) }
+    }
+
+    fn warns_of(&self, state: HoldState) -> Option<Loss> {
+        // A close is the caller's own doing.
+        state.loss().filter(|loss| *loss != Loss::Closed && self.end.borrow().is_none())
     }
 
     /// Somebody may ask for the lock back in the data of a node.
@@ -238,7 +248,7 @@ impl Core {
             HoldState::Held if !is_fresh => HoldState::Suspended,
             HoldState::Held => HoldState::Held,
             ended => {
-                self.changed(ended);
+                self.note_loss(ended, false);
                 self.driver.reports.settle();
                 // Somebody may have been faster, with another reason.
                 self.end.borrow().unwrap_or(HoldState::Released)

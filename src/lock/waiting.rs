@@ -101,7 +101,7 @@ async fn admitted(hold: Hold, lock: Lock, progress: Arc<Progress>) -> Result<Hol
     match hold.state().loss() {
         None => Ok(hold),
         // As while it waits, the end of the session is no error: it queues again in the renewed one.
-        Some(Loss::Expired | Loss::Closed) => lock.acquire_with(Some(&progress)).await,
+        Some(Loss::Expired | Loss::TrustEnded | Loss::Closed) => lock.acquire_with(Some(&progress)).await,
         Some(loss) => Err(loss.into()),
     }
 }

@@ -134,8 +134,11 @@ pub(crate) enum End {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Loss {
-    /// The session has expired, or nothing proves any more that it has not.
+    /// The session has expired: the servers ended it, or the client gave it up.
     Expired,
+    /// No answer came in time to prove that the session lives, so the servers may end it from now on. It may go on: after a cut,
+    /// a pause or slow writes that were shorter than the session timeout, the next lock of the same session can be granted.
+    TrustEnded,
     /// The node of the hold was deleted: by a person, or by the servers together with its session, if the deletion was
     /// reported first.
     Deleted,

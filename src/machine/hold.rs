@@ -23,7 +23,7 @@ impl<T: Trust> Machine<T> {
     pub(crate) fn state(&self, now: Moment, op: Op) -> Option<HoldState> {
         match self.stage(op)? {
             Stage::Held if self.is_trusted(now) => Some(HoldState::Held),
-            Stage::Held => Some(HoldState::Lost(Loss::Expired)),
+            Stage::Held => Some(HoldState::Lost(Loss::TrustEnded)),
             Stage::Over(End::Lost(loss)) => Some(HoldState::Lost(loss)),
             Stage::Releasing | Stage::Over(End::Released) => Some(HoldState::Released),
             Stage::Queuing(_) | Stage::Over(_) => None,
@@ -56,7 +56,7 @@ impl<T: Trust> Machine<T> {
         let (is_up, is_trusted) = (self.is_up, self.is_trusted(now));
         let Some(one) = self.ops.get_mut(&op).filter(|one| one.stage == Stage::Held) else { return };
         if !is_trusted {
-            return self.finish(now, op, End::Lost(Loss::Expired));
+            return self.finish(now, op, End::Lost(Loss::TrustEnded));
         }
         // Without an answer the release ends with trust.
         self.out.push(Action::Timer(Timer::TrustEnds, self.trust.until()));
@@ -99,15 +99,32 @@ impl<T: Trust> Machine<T> {
             return;
         }
         self.ask_identity();
-        if self.trust.due() <= now && self.is_up && self.renewing == 0 {
-            self.renewing = 2;
-            self.send(Ask::Read);
-            self.send(Ask::Check);
-        }
+        self.renew(now);
         if self.trust.until() <= now.plus(self.timeout.0 / 16) {
             self.out.push(Action::Timer(Timer::TrustEnds, self.trust.until()));
         }
         self.out.push(Action::Timer(Timer::Tick, now.plus(self.timeout.0 / 16)));
+    }
+
+    /// Sends what renews the trust of holds, as far as it is due.
+    pub(crate) fn renew(&mut self, now: Moment) {
+        if !self.is_up || !self.ops.values().any(|one| one.stage == Stage::Held) {
+            return;
+        }
+        if !self.renewing.read && self.trust.read_due() <= now {
+            self.renewing.read = true;
+            self.send(Ask::Read);
+        }
+        if !self.renewing.check && self.trust.due() <= now {
+            self.renewing.check = true;
+            self.send(Ask::Check);
+        }
+        // What is under way is due again after its answer, at a tick.
+        let dues = [(self.renewing.read, self.trust.read_due()), (self.renewing.check, self.trust.due())];
+        let next = dues.into_iter().filter(|(is_asked, _)| !is_asked).map(|(_, due)| due).min();
+        if let Some(next) = next.filter(|next| *next < now.plus(self.timeout.0 / 16)) {
+            self.out.push(Action::Timer(Timer::Renew, next));
+        }
     }
 
     /// The proof is asked for again when a write can renew trust.
@@ -136,7 +153,7 @@ impl<T: Trust> Machine<T> {
             if self.ops.get(&op).is_some_and(Acquisition::is_unclaimed) {
                 self.prove(now, op, true);
             } else {
-                self.finish(now, op, End::Lost(Loss::Expired));
+                self.finish(now, op, End::Lost(Loss::TrustEnded));
             }
         }
     }

@@ -191,7 +191,7 @@ impl<T: Trust> Machine<T> {
         match outcome {
             // After a delete with an unknown outcome nobody can know who deleted it.
             Outcome::NoNode if !is_again => one.released = End::Lost(Loss::Deleted),
-            Outcome::NoNode if !is_trusted => one.released = End::Lost(Loss::Expired),
+            Outcome::NoNode if !is_trusted => one.released = End::Lost(Loss::TrustEnded),
             Outcome::Refused => one.released = End::Refused,
             _ => {}
         }

@@ -339,8 +339,8 @@ impl<T: Trust> Machine<T> {
         }
         let nodes = one.nodes();
         self.ask_identity();
-        if !self.trust.suffices(now) && self.renewing == 0 {
-            self.renewing = 1;
+        if !self.trust.suffices(now) && !self.renewing.read {
+            self.renewing.read = true;
             self.send(Ask::Read);
         }
         self.send(Ask::Prove { op, nodes });

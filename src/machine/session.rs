@@ -3,7 +3,7 @@
 use crate::machine::look::PAUSE;
 use crate::machine::{
     Acquisition, Action, Change, Connection, End, Identity, Loss, Machine, Moment, Node, Op, Path, Place,
-    Position, Row, Stage, Timer, Trust,
+    Position, Renewing, Row, Stage, Timer, Trust,
 };
 
 /// The life of a session.
@@ -38,12 +38,18 @@ impl<T: Trust> Machine<T> {
                 // Somebody may write data to a path meanwhile.
                 self.rows.values_mut().for_each(|row| row.is_empty = false);
             }
-            Connection::Up if matches!(self.session, Session::Open | Session::Draining | Session::Closing) => {
+            Connection::Up { since }
+                if matches!(self.session, Session::Open | Session::Draining | Session::Closing) =>
+            {
                 self.is_up = true;
+                self.trust.reconnected(since);
                 self.doubt_identity();
                 self.resume(now);
+                if self.trust.is_reconnected(now) {
+                    self.renew(now);
+                }
             }
-            Connection::Up => {}
+            Connection::Up { .. } => {}
             Connection::Expired => self.expired(now),
         }
     }
@@ -51,7 +57,7 @@ impl<T: Trust> Machine<T> {
     /// Holds are lost, and waiters queue again in the next session. The driver drops the requests, watches and timers of a session
     /// with it.
     pub(crate) fn expired(&mut self, now: Moment) {
-        (self.is_up, self.renewing) = (false, 0);
+        (self.is_up, self.renewing) = (false, Renewing::default());
         self.leaving.clear();
         self.refused.clear();
         self.rows.clear();

@@ -108,7 +108,7 @@ fn connection_is_asked_for_no_longer_when_all_nodes_were_deleted_by_hand() {
     let mut session = Session::new();
     session.hold();
     session.handle(Event::Connection(Connection::Down));
-    let sent = session.handle(Event::Connection(Connection::Up));
+    let sent = session.handle(Event::Connection(Connection::Up { since: NOW }));
     let identify = sent.iter().find(|ask| matches!(ask, Ask::Identify { .. })).expect("it asks whose it is");
     let sent = session.answer(identify, Outcome::NoNode);
     let [prove @ Ask::Prove { .. }] = sent.as_slice() else { panic!("{sent:?}") };
@@ -125,7 +125,7 @@ fn question_of_the_last_connection_has_its_answer_before_another_is_asked() {
     session.hold();
     let reconnect = |session: &mut Session| {
         session.handle(Event::Connection(Connection::Down));
-        let mut sent = session.handle(Event::Connection(Connection::Up));
+        let mut sent = session.handle(Event::Connection(Connection::Up { since: NOW }));
         sent.retain(|ask| matches!(ask, Ask::Identify { .. }));
         sent
     };
@@ -149,7 +149,7 @@ fn hold_that_its_caller_comes_for_late_is_confirmed() {
         session.handle(Event::Connection(Connection::Down));
         session.handle(Event::Claim(WRITER));
         assert_ne!(session.stage(), Some(Stage::Held), "nobody can be asked");
-        let sent = session.handle(Event::Connection(Connection::Up));
+        let sent = session.handle(Event::Connection(Connection::Up { since: NOW }));
         let identify = sent.iter().find(|ask| matches!(ask, Ask::Identify { .. })).expect("it asks whose it is");
         session.answer(identify, Outcome::Done);
         let prove = sent.iter().find(|ask| matches!(ask, Ask::Prove { .. })).expect("it asks a quorum");
@@ -285,7 +285,7 @@ fn creates_that_cut_the_connection_wait_for_a_search_and_end() {
         if lost == 11 {
             break;
         }
-        sent = session.handle(Event::Connection(Connection::Up));
+        sent = session.handle(Event::Connection(Connection::Up { since: NOW }));
         let creates = sent.iter().filter(|ask| matches!(ask, Ask::Create { .. })).count();
         assert_eq!(creates, usize::from(lost == 1), "from the third on it waits: {sent:?}");
         if lost == 1 {
@@ -312,7 +312,7 @@ fn create_whose_form_was_answered_before_is_sent_again_for_ever() {
         for ask in sent.iter().filter(|ask| !matches!(ask, Ask::Identify { .. })) {
             session.answer(ask, Outcome::Unknown);
         }
-        sent = session.handle(Event::Connection(Connection::Up));
+        sent = session.handle(Event::Connection(Connection::Up { since: NOW }));
         assert!(sent.iter().any(|ask| matches!(ask, Ask::Create { .. })), "{sent:?}");
     }
 }

@@ -39,8 +39,17 @@ pub(crate) trait Trust: Clone + Eq + Hash + Debug {
     /// Whether trust lasts long enough to begin a hold: until it is renewed, if the servers answer.
     fn suffices(&self, now: Moment) -> bool;
 
-    /// When trust has to be renewed.
+    /// The session was taken back, by a request that was sent at `since` or later.
+    fn reconnected(&mut self, since: Moment);
+
+    /// Whether a write, if it is answered before trust ends, proves what the leader learned at the reconnect.
+    fn is_reconnected(&self, now: Moment) -> bool;
+
+    /// When trust has to be renewed by a write.
     fn due(&self) -> Moment;
+
+    /// When a read has to go out, so that a later write proves something.
+    fn read_due(&self) -> Moment;
 
     /// Whether an answer to a request that was sent then is recent enough for a grant.
     fn is_recent(&self, sent: Moment, now: Moment) -> bool;
@@ -52,8 +61,9 @@ pub(crate) trait Trust: Clone + Eq + Hash + Debug {
 /// The account of a session's answers, for a session timeout *T*. docs/design/trust.md has the rule and its reasons.
 ///
 /// 1. A pair of exchanges, or the creation of the session, is trusted for *T*; a single write for less.
-/// 2. Trust ends *T*/64 before it could, so that a timer that is a little late is not too late.
-/// 3. A renewal is due a third of a timeout before the end. It waits for the pair if a quarter then remains.
+/// 2. A write after a reconnect is trusted for *T* from the last look at the connection before, if trust had not lapsed.
+/// 3. Trust ends *T*/64 before it could, so that a timer that is a little late is not too late.
+/// 4. Reads go out a quarter of a timeout apart, and a write when five twelfths are left: then a read has just had its ride.
 ///    A hold begins when trust lasts for an eighth more than until it can be renewed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ledger {
@@ -63,6 +73,10 @@ pub(crate) struct Ledger {
     until: Moment,
     newest_answer: Moment,
     newest_proof: Moment,
+    /// When the newest read was sent.
+    newest_read: Moment,
+    /// The session was taken back, by a request that was sent then or later, and no write has been answered since.
+    reconnected: Option<Moment>,
     /// When the process was seen to run with a connection. The newest comes last.
     awake: VecDeque<Moment>,
     /// When the machine slept, and for how long.
@@ -80,6 +94,8 @@ impl Ledger {
             until: created.map_or(now, |created| created.plus(timeout)),
             newest_answer: now,
             newest_proof: now,
+            newest_read: now,
+            reconnected: None,
             awake: created.into_iter().chain([now]).collect(),
             sleeps: VecDeque::new(),
         }
@@ -153,27 +169,43 @@ impl Ledger {
         self.cold(self.last_awake()) > self.timeout / 4
     }
 
-    /// When the next write is due: a third of a timeout before the end, and no sooner than it proves something.
+    /// When the next write is due.
     fn proof_due(&self) -> Moment {
-        let (spare, latest) = (self.until.minus(self.timeout / 3), self.until.minus(self.timeout / 4));
-        let mut rides = self.candidates.iter().map(|(_, answered)| answered.plus(self.ride()));
-        let Some(first) = rides.next() else { return self.last_awake() };
-        if first <= latest {
-            // Waiting for a little longer may prove a younger exchange.
-            return rides.take_while(|ride| *ride <= latest).last().unwrap_or(first).max(spare);
+        let Some((_, first)) = self.rides().next() else { return self.last_awake() };
+        let latest = self.until.minus(self.timeout / 4);
+        // A write for each small gain would be many.
+        let is_worth_a_write = |sent: Moment| sent.plus(self.timeout) >= self.until.plus(self.timeout / 6);
+        if let Some((_, ride)) = self.rides().find(|(sent, _)| is_worth_a_write(*sent))
+            && ride <= latest
+        {
+            return ride.max(self.until.minus(self.timeout * 5 / 12));
         }
+        if first <= latest {
+            return latest.max(self.newest_proof.plus(self.timeout / 24));
+        }
+        let spare = self.until.minus(self.timeout / 3);
         if self.is_renewed_by_one() {
             // By the single-write rule a write gains something all the same, but not every write should have to.
             return spare.max(self.newest_proof.plus(self.timeout / 24));
         }
         spare.max(first)
     }
+
+    /// When exchanges were sent, and from when on a write proves them.
+    fn rides(&self) -> impl Iterator<Item = (Moment, Moment)> {
+        self.candidates.iter().map(|(sent, answered)| (*sent, answered.plus(self.ride())))
+    }
 }
 
 impl Trust for Ledger {
     fn answered(&mut self, by_quorum: bool, sent: Moment, now: Moment) {
+        // If trust has lapsed, the leader may have been ending the session when it was asked for it.
+        let has_lasted = self.until() > now;
         self.awake(now);
         self.newest_answer = self.newest_answer.max(now);
+        if !by_quorum {
+            self.newest_read = self.newest_read.max(sent);
+        }
         if by_quorum {
             self.newest_proof = self.newest_proof.max(now);
             let ride = self.ride();
@@ -185,6 +217,9 @@ impl Trust for Ledger {
             }
             if sent.plus(self.single_write()) > self.until {
                 self.until = self.until.max(sent.plus(self.cold(sent)));
+            }
+            if let Some(since) = self.reconnected.take().filter(|_| has_lasted) {
+                self.until = self.until.max(since.plus(self.timeout));
             }
         }
         // Without writes the old ones are of no use.
@@ -209,9 +244,22 @@ impl Trust for Ledger {
         self.until() > renewed.plus(self.timeout / 8)
     }
 
+    fn reconnected(&mut self, since: Moment) {
+        self.reconnected = Some(since);
+    }
+
+    fn is_reconnected(&self, now: Moment) -> bool {
+        self.reconnected.is_some() && self.until() > now
+    }
+
     fn due(&self) -> Moment {
-        // Trust may last for longer than a hold is called fresh.
-        self.proof_due().min(self.newest_answer.plus(self.timeout / 3))
+        let now = self.last_awake();
+        if self.is_reconnected(now) { now } else { self.proof_due() }
+    }
+
+    fn read_due(&self) -> Moment {
+        // By their own clock: reads that followed the writes would make the writes come early and late in turn.
+        if self.candidates.is_empty() { self.last_awake() } else { self.newest_read.plus(self.timeout / 4) }
     }
 
     fn is_recent(&self, sent: Moment, now: Moment) -> bool {

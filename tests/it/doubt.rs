@@ -199,7 +199,7 @@ async fn check_refused_for_an_expired_session_does_not_renew_trust() {
     let guard = Mutex::new(&session, &path).expect("a mutex").lock().await.expect("free");
     proxy.rewrite_answers(expire_every_part);
     // Nothing else is wrong with the session, so other proofs would keep it trusted.
-    assert_eq!(soon("the end of the last proof", guard.lost()).await, Loss::Expired);
+    assert_eq!(soon("the end of the last proof", guard.lost()).await, Loss::TrustEnded);
     drop(guard);
     session.close().await.expect("closes");
 }

@@ -246,7 +246,7 @@ async fn session_that_is_being_renewed_is_drained_at_once() {
     let waits = tokio::spawn(async move { ahead.lock().await });
     world.wait_children(2).await;
     world.kill().await;
-    assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::TrustEnded);
     assert_eq!(soon("the drain", world.session.drain(Duration::MAX)).await, Ok(0));
     assert!(is_closed(soon("the end of the wait", waits).await.expect("no panic")));
 }

@@ -165,7 +165,7 @@ async fn slot_of_a_runner_that_dies_is_run_again_if_it_is_recorded_after_the_wor
             JobRecord::Before => assert_eq!(ran_already(&outcome).map(|(by, _)| by), Some("runner")),
             JobRecord::After => assert_eq!(outcome, JobOutcome::Ran(7)),
         }
-        assert_eq!(soon("the end", runner).await.expect("no panic"), Err(Error::Lost(Loss::Expired)));
+        assert_eq!(soon("the end", runner).await.expect("no panic"), Err(Error::Lost(Loss::TrustEnded)));
     }
 }
 

@@ -462,7 +462,7 @@ async fn session_that_stays_disconnected_expires() {
     let guard = Mutex::new(&session, "/jobs/bills").expect("a lock").lock().await.expect("held");
     let next = session.another().await.expect("connects");
     session.disconnect();
-    assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::TrustEnded);
     drop(soon("the lock", Mutex::new(&next, "/jobs/bills").expect("a lock").lock()).await.expect("held"));
     session.reconnect();
     drop(soon("a new session", Mutex::new(&session, "/jobs/bills").expect("a lock").lock()).await.expect("held"));

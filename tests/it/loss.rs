@@ -166,12 +166,12 @@ async fn partition_longer_than_the_session_is_reported_before_the_next_grant() {
     let lost = tokio::spawn(async move { (lost.await, Instant::now()) });
     world.proxy.black_hole();
     let (granted, next) = soon("the next grant", next).await.expect("no panic");
-    assert_eq!(guard.state(), HoldState::Lost(Loss::Expired));
+    assert_eq!(guard.state(), HoldState::Lost(Loss::TrustEnded));
     let (loss, reported) = soon("the loss", lost).await.expect("no panic");
-    assert_eq!(loss, Loss::Expired);
+    assert_eq!(loss, Loss::TrustEnded);
     assert!(reported < granted, "reported {:?} too late", reported.duration_since(granted));
     assert!(guard.fencing_token() < next.fencing_token());
-    assert!(matches!(guard.release().await, Err(Error::Lost(Loss::Expired))));
+    assert!(matches!(guard.release().await, Err(Error::Lost(Loss::TrustEnded))));
     next.release().await.expect("released");
     world.proxy.heal();
     world.wait_empty().await;
@@ -198,10 +198,10 @@ async fn hold_lost_while_its_session_lives_deletes_its_node() {
     let guard = world.mutex().lock().await.expect("held");
     let before = world.session.id();
     world.proxy.refuse();
-    assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::TrustEnded);
     world.proxy.heal();
     world.wait_empty().await;
-    assert_eq!(guard.state(), HoldState::Lost(Loss::Expired), "for good");
+    assert_eq!(guard.state(), HoldState::Lost(Loss::TrustEnded), "for good");
     if world.session.id() == before {
         println!("the session lives");
     }
@@ -225,7 +225,7 @@ async fn renewed_session_does_not_wait_behind_the_node_of_the_old_one() {
         }
     };
     soon("the client's own end of the session", expired).await;
-    assert_eq!(guard.state(), HoldState::Lost(Loss::Expired));
+    assert_eq!(guard.state(), HoldState::Lost(Loss::TrustEnded));
     assert_eq!(world.children().await.len(), 1, "its node is there");
     // It detaches from the session without ending it.
     let mut state = keeper.state_watcher();

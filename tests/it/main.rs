@@ -51,6 +51,7 @@ mod rwlock;
 mod semaphore;
 mod semaphore_share;
 mod shared_listings;
+mod silence;
 mod spans;
 mod states;
 mod storm;

@@ -77,3 +77,33 @@ async fn lost_hold_is_logged_once_and_a_released_one_is_not() {
     let hold = format!("lock is lost path={} token=", world.path);
     assert_eq!(warnings.count(&hold), 1, "{hold}");
 }
+
+/// An operator needs to know of the session, and of how many locks it has cost.
+#[tokio::test]
+async fn holds_of_a_session_that_are_lost_together_are_one_warning() {
+    const HOLDS: usize = 20;
+    for (expires, loss, cause) in [(true, Loss::Expired, "expired"), (false, Loss::TrustEnded, "trust_ended")] {
+        let world = World::new().await;
+        let id = world.session.id();
+        let warnings = Warnings::new();
+        let _listening = warnings.listen();
+        let mut guards = Vec::new();
+        for number in 0..HOLDS {
+            let mutex = zookeeper_recipes::Mutex::new(&world.session, &format!("{}-{number}", world.path));
+            guards.push(mutex.expect("a mutex").lock().await.expect("held"));
+        }
+        if expires {
+            world.expire().await
+        } else {
+            world.proxy.black_hole()
+        }
+        for guard in &guards {
+            assert_eq!(soon("the loss", guard.lost()).await, loss);
+            assert_eq!(guard.state(), HoldState::Lost(loss));
+        }
+        assert_eq!(warnings.count("lock is lost"), 0);
+        let all = warnings.with("locks of a session are lost");
+        let wanted = format!("session={id} count={HOLDS} loss={loss}");
+        assert!(all.len() == 1 && all[0].contains(&wanted) && all[0].contains(cause), "{all:?}, not {wanted}");
+    }
+}

@@ -189,7 +189,7 @@ async fn release_ends_with_trust() {
     world.proxy.black_hole();
     let limit = guard.valid_for();
     let error = ends_within(limit, guard.release()).await.expect_err("no answer");
-    assert!(matches!(error, Error::Lost(Loss::Expired)), "{error:?}");
+    assert!(matches!(error, Error::Lost(Loss::TrustEnded)), "{error:?}");
 }
 
 #[tokio::test]

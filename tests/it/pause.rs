@@ -49,8 +49,8 @@ async fn first_look_after_a_pause_returns_lost() {
     let next = soon("the next grant", next).await.expect("does not panic");
     holder.signal(Signal::CONT);
 
-    assert_eq!(holder.next_report().await, "Lost(Expired), valid for 0ns");
-    assert_eq!(holder.next_report().await, "Err(Lost(Expired)) when released");
+    assert_eq!(holder.next_report().await, "Lost(TrustEnded), valid for 0ns");
+    assert_eq!(holder.next_report().await, "Err(Lost(TrustEnded)) when released");
     holder.ended().await;
     let next = next.expect("granted");
     next.release().await.expect("still held");
@@ -104,7 +104,7 @@ async fn loss_is_reported_soon_after_the_machine_slept() {
     holder.signal(Signal::CONT);
     let awake = Instant::now();
 
-    assert_eq!(holder.next_report().await, "lost: Expired");
+    assert_eq!(holder.next_report().await, "lost: TrustEnded");
     let late = awake.elapsed();
     // The first timer that could notice, one of the client's own, is a fifth of the timeout away.
     assert!(late < SLEEPER / 8, "{late:?} after the machine was awake again");

@@ -291,7 +291,7 @@ async fn downgrade_without_an_answer_ends_with_trust() {
     let writing = rwlock(&world).write().await.expect("held");
     world.proxy.black_hole();
     let error = soon("the end of trust", writing.downgrade()).await.expect_err("nobody answers");
-    assert!(matches!(error.source, Error::Lost(Loss::Expired)), "{:?}", error.source);
+    assert!(matches!(error.source, Error::Lost(Loss::TrustEnded)), "{:?}", error.source);
     world.proxy.heal();
     drop(error);
     world.wait_empty().await;

@@ -120,7 +120,7 @@ async fn permits_are_correct_after_a_restart_of_the_whole_ensemble() {
     let mut waiting = tokio::spawn(place);
 
     (0..ensemble.len()).for_each(|server| ensemble.server_mut(server).kill());
-    assert_eq!(soon("the loss", lost.lost()).await, Loss::Expired);
+    assert_eq!(soon("the loss", lost.lost()).await, Loss::TrustEnded);
     for server in 0..ensemble.len() {
         ensemble.server_mut(server).restart().await.expect("a server");
     }
@@ -129,7 +129,7 @@ async fn permits_are_correct_after_a_restart_of_the_whole_ensemble() {
     assert!(!waiting.is_finished(), "one is in use");
     soon("a release", kept.release()).await.expect("it was held all the time");
     let all = soon("all three", &mut waiting).await.expect("no panic").expect("held");
-    assert_eq!((all.count(), lost.state()), (3, HoldState::Lost(Loss::Expired)));
+    assert_eq!((all.count(), lost.state()), (3, HoldState::Lost(Loss::TrustEnded)));
     assert!(soon("a look", of(&hasty).try_acquire()).await.expect("asked").is_none(), "all are in use");
     all.release().await.expect("released");
     let all = soon("all three", of(&hasty).acquire_many(3)).await.expect("held in the renewed session");

@@ -19,6 +19,10 @@ pub(crate) struct Alive {
     cut_at: Moment,
     /// When its server is cut off no more, or its client connects again.
     pub(crate) lasts_until: Moment,
+    /// When the leader has taken the session to end it.
+    taken: Option<Moment>,
+    /// Its server follows a leader that is deposed.
+    pub(crate) is_deposed: bool,
 }
 
 /// A process that stands still.
@@ -42,6 +46,8 @@ impl Alive {
             stall: None,
             cut_at: Moment(0),
             lasts_until: Moment(0),
+            taken: None,
+            is_deposed: false,
         }
     }
 
@@ -51,9 +57,22 @@ impl Alive {
             return now;
         }
         let asked = now.minus(self.part_of_a_third(now)).max(self.cut_at);
-        (self.touched, self.is_heard) = (self.touched.max(asked), false);
+        self.is_heard = false;
+        self.touch(asked);
         self.pings_at = now.plus(self.timeout / 5);
         asked
+    }
+
+    /// Its leader is deposed and does not know: it is asked in the place of the one that counts.
+    pub(crate) fn connected_to_deposed(&mut self, now: Moment, until: Moment) {
+        (self.is_heard, self.is_deposed, self.lasts_until) = (false, true, until);
+        self.pings_at = now.plus(self.timeout / 5);
+    }
+
+    fn touch(&mut self, at: Moment) {
+        if self.taken.is_none() {
+            self.touched = self.touched.max(at);
+        }
     }
 
     /// As good as random: up to a third of the timeout.
@@ -68,13 +87,14 @@ impl Alive {
 
     /// The client has its session no more.
     pub(crate) fn forget(&mut self) {
-        self.touched = Moment(0);
+        (self.touched, self.taken) = (Moment(0), None);
     }
 
     /// Its connection ends, perhaps with its server.
     pub(crate) fn cut(&mut self, now: Moment, until: Moment) {
         if self.timeout > 0 {
             (self.is_heard, self.cut_at, self.lasts_until) = (false, now, until);
+            self.is_deposed = false;
         }
     }
 
@@ -87,7 +107,7 @@ impl Alive {
         // One that was cut off answers when it is no more.
         if self.passes_on_at <= now && passes_on {
             if std::mem::take(&mut self.is_heard) {
-                self.touched = now;
+                self.touch(now);
             }
             self.passes_on_at = now.plus(self.part_of_a_third(now).max(self.timeout / 24));
         }
@@ -106,6 +126,20 @@ impl Alive {
     /// When the leader ends the session, unless it hears of the client.
     pub(crate) fn expires_at(&self) -> Moment {
         self.touched.plus(self.timeout).plus(1)
+    }
+
+    /// Whether the leader may take it to end it.
+    pub(crate) fn may_be_taken(&self, now: Moment) -> bool {
+        self.taken.is_none() && self.may_expire(now)
+    }
+
+    pub(crate) fn take(&mut self, now: Moment) {
+        self.taken = Some(now);
+    }
+
+    /// By when the leader has ended it, if it has taken it.
+    pub(crate) fn ends_by(&self) -> Option<Moment> {
+        self.taken.map(|taken| taken.plus(self.timeout / 32))
     }
 
     pub(crate) fn stall(&mut self, since: Moment, until: Moment, sleeps: bool) {

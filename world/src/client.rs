@@ -125,6 +125,8 @@ pub(crate) struct Client<T> {
     pub(crate) epoch: u16,
     /// The connection has changed, and its driver has not looked.
     pub(crate) is_news: bool,
+    /// When its driver last saw the connection stand.
+    pub(crate) stood_at: Moment,
     /// Requests of a lost connection that may be applied yet, and their sessions.
     pub(crate) ghosts: VecDeque<(Ask, u64)>,
     /// And the transaction that created the node, or before which a path was read.
@@ -151,6 +153,7 @@ impl<T: Trust> Client<T> {
             mail: Vec::new(),
             epoch: 0,
             is_news: false,
+            stood_at: Moment(0),
             ghosts: VecDeque::new(),
             watches: Vec::new(),
             timers: BTreeMap::new(),
@@ -214,6 +217,7 @@ impl<T: Trust> Client<T> {
         self.mail.clear();
         self.watches.clear();
         self.timers.clear();
+        self.stood_at = Moment(0);
         self.alive.forget();
     }
 
@@ -225,12 +229,20 @@ impl<T: Trust> Client<T> {
         let is_silent = is_cut || wakes_at.is_some() || self.stranger.is_some();
         let expires_at = (is_silent && self.closed == 0).then(|| self.alive.expires_at());
         let own = self.timers.values().copied().chain(self.users.iter().map(|user| user.done_at));
-        own.filter(|_| wakes_at.is_none()).chain(wakes_at).chain(ends).chain(expires_at).collect()
+        let ends_by = self.alive.ends_by().filter(|_| self.closed == 0);
+        own.filter(|_| wakes_at.is_none()).chain(wakes_at).chain(ends).chain(expires_at).chain(ends_by).collect()
     }
 
     /// What its users do, from the beginning.
     pub(crate) fn program(&self) -> Vec<(Arc<Spec>, Option<Path>, bool)> {
         self.users.iter().map(|user| (Arc::clone(&user.spec), user.turns, user.downgrades)).collect()
+    }
+
+    /// Its driver looks at the connection.
+    pub(crate) fn look(&mut self, now: Moment) {
+        if self.is_up && self.machine.is_up && !self.is_news {
+            self.stood_at = now;
+        }
     }
 
     /// Whether the session of its connection lives.

@@ -28,7 +28,17 @@ impl Trust for Bit {
         self.until() > now
     }
 
+    fn reconnected(&mut self, _: Moment) {}
+
+    fn is_reconnected(&self, _: Moment) -> bool {
+        false
+    }
+
     fn due(&self) -> Moment {
+        Moment(0)
+    }
+
+    fn read_due(&self) -> Moment {
         Moment(0)
     }
 

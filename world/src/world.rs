@@ -131,6 +131,8 @@ pub(crate) enum Act {
     Ghost(usize, bool),
     Timer(usize, Timer),
     EndTrust(usize),
+    /// The leader takes the session to end it.
+    Take(usize),
     Expire(usize),
     Early(usize),
     /// The session that was given up ends.
@@ -266,6 +268,9 @@ impl<T: Doubt> World<T> {
                 if client.alive.may_expire(self.now) {
                     acts.push(Act::Expire(c));
                 }
+                if client.alive.may_be_taken(self.now) {
+                    acts.push(Act::Take(c));
+                }
             } else if self.budget.expiries > 0 {
                 if client.machine.trust.is_doubted() && client.machine.trust.until() == Moment(0) {
                     acts.push(Act::Expire(c));
@@ -316,7 +321,7 @@ impl<T: Doubt> World<T> {
                 // A server that takes longer to apply a request of a lost connection is assumed away.
                 Timer::Late(_) => client.ghosts.is_empty(),
                 Timer::TrustEnds | Timer::Resume | Timer::Prove | Timer::CloseBy => true,
-                Timer::Tick | Timer::SlowLook => self.is_timed,
+                Timer::Tick | Timer::Renew | Timer::SlowLook => self.is_timed,
             };
             if may && (!self.is_timed || *at <= self.now) {
                 acts.push(Act::Timer(c, *timer));
@@ -425,12 +430,8 @@ impl<T: Doubt> World<T> {
                 let now = self.now;
                 self.clients[c].set(Timer::TrustEnds, now);
             }
-            Act::Expire(c) => {
-                self.budget.expiries = self.budget.expiries.saturating_sub(1);
-                let session = self.clients[c].session;
-                self.end(c, session);
-                self.clients[c].closed = self.log.end;
-            }
+            Act::Take(c) => self.clients[c].alive.take(self.now),
+            Act::Expire(c) => self.expire(c),
             Act::Early(c) => {
                 self.budget.early -= 1;
                 self.give_up(c);
@@ -451,8 +452,13 @@ impl<T: Doubt> World<T> {
                 self.clients[c].alive.lasts_until = self.lasts_until();
             }
             Act::Heal(c) => {
-                self.clients[c].is_cut_off = false;
-                self.run(c);
+                if self.clients[c].alive.is_deposed {
+                    // Its server follows the next leader, and closes all connections before.
+                    self.cut(c, false);
+                } else {
+                    self.clients[c].is_cut_off = false;
+                    self.run(c);
+                }
             }
             Act::Stall { client: c, sleeps } => {
                 self.budget.stalls -= 1;
@@ -487,9 +493,11 @@ impl<T: Doubt> World<T> {
                 self.handle(c, Event::Connection(Connection::Down));
             }
             if is_up {
-                self.handle(c, Event::Connection(Connection::Up));
+                let since = self.clients[c].stood_at;
+                self.handle(c, Event::Connection(Connection::Up { since }));
             }
         }
+        self.clients[c].look(self.now);
     }
 
     /// An answer or an event comes. Where time passes, it is read later.
@@ -528,7 +536,7 @@ impl<T: Doubt> World<T> {
                     client.watches.retain(|(one, _)| *one != watch);
                     client.mail.retain(|one| *one != Mail::Fired(watch));
                 }
-                Action::Timer(Timer::Tick | Timer::TrustEnds, _) if !is_timed => {}
+                Action::Timer(Timer::Tick | Timer::Renew | Timer::TrustEnds, _) if !is_timed => {}
                 Action::Timer(timer, at) => client.set(timer, if is_timed { at } else { Moment(0) }),
                 Action::Replace => is_replaced = true,
                 Action::End { is_clean } => ended = Some(is_clean),
@@ -777,10 +785,15 @@ impl<T: Doubt> World<T> {
         if self.clients[c].closed != 0 {
             return self.renew(c);
         }
+        let until = self.lasts_until();
         let client = &mut self.clients[c];
         let from = std::mem::replace(&mut client.seen, to);
         client.is_up = true;
-        if client.stranger.is_none() {
+        if self.is_timed && client.stranger.is_none() && self.budget.cuts > 0 && self.now.0.is_multiple_of(5) {
+            self.budget.cuts -= 1;
+            client.is_cut_off = true;
+            client.alive.connected_to_deposed(self.now, until);
+        } else if client.stranger.is_none() {
             client.alive.connected(self.now);
         }
         let (session, watches) = (client.owner(), client.watches.iter().map(|(watch, _)| *watch).collect());
@@ -790,7 +803,7 @@ impl<T: Doubt> World<T> {
         if self.is_timed {
             self.clients[c].is_news = true;
         } else {
-            self.handle(c, Event::Connection(Connection::Up));
+            self.handle(c, Event::Connection(Connection::Up { since: Moment(0) }));
         }
     }
 
@@ -805,6 +818,13 @@ impl<T: Doubt> World<T> {
         self.log.delete(|node| node.owner == session, By::Session);
         self.clients[c].ghosts.retain(|(_, owner)| *owner != session);
         self.note(Served::Ended { session });
+    }
+
+    fn expire(&mut self, c: usize) {
+        self.budget.expiries = self.budget.expiries.saturating_sub(1);
+        let session = self.clients[c].session;
+        self.end(c, session);
+        self.clients[c].closed = self.log.end;
     }
 
     fn note(&mut self, served: Served) {
@@ -875,8 +895,13 @@ impl<T: Doubt> World<T> {
             self.now = until.min(self.now.plus(self.timeout / 16)).min(due.unwrap_or(until));
             for c in 0..self.clients.len() {
                 self.run(c);
+                let client = &self.clients[c];
+                if client.closed == 0 && client.alive.ends_by().is_some_and(|by| by <= self.now) {
+                    self.expire(c);
+                }
                 let client = &mut self.clients[c];
                 if !client.is_news && !client.alive.is_stalled() {
+                    client.look(self.now);
                     client.machine.trust.runs(self.now, 0, client.machine.is_up);
                 }
             }

@@ -91,7 +91,7 @@ impl Visit {
     }
 
     fn note(&self, worker: &Worker, loss: Loss) {
-        if loss == Loss::Expired {
+        if matches!(loss, Loss::Expired | Loss::TrustEnded) {
             worker.note(What::Expired { object: self.object.as_str().into() });
         }
     }

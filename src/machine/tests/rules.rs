@@ -51,7 +51,7 @@ impl Session {
 
     fn reconnect(&mut self) -> Vec<Ask> {
         self.handle(Event::Connection(Connection::Down));
-        self.handle(Event::Connection(Connection::Up))
+        self.handle(Event::Connection(Connection::Up { since: NOW }))
     }
 
     fn fire(&mut self, watch: Watch) -> Vec<Ask> {
@@ -79,7 +79,7 @@ impl Session {
     fn lose_downgrade(&mut self, replace: &Ask) -> (Vec<Ask>, Ask) {
         self.handle(Event::Connection(Connection::Down));
         self.answer(replace, Outcome::Unknown);
-        let sent = self.handle(Event::Connection(Connection::Up));
+        let sent = self.handle(Event::Connection(Connection::Up { since: NOW }));
         let again = one(&sent, |ask| matches!(ask, Ask::Replace { .. }));
         (sent, again)
     }
@@ -244,7 +244,7 @@ fn release_without_trust_is_a_loss() {
     session.hold();
     session.1 = NOW.plus(T);
     session.handle(Event::Release(FIRST));
-    assert_eq!(session.stage_of(FIRST), Stage::Over(End::Lost(Loss::Expired)));
+    assert_eq!(session.stage_of(FIRST), Stage::Over(End::Lost(Loss::TrustEnded)));
 }
 
 /// The first delete was lost, so the node may have gone with the session.
@@ -255,10 +255,10 @@ fn release_whose_node_is_gone_without_trust_is_a_loss() {
     let delete = session.handle(Event::Release(FIRST)).remove(0);
     session.handle(Event::Connection(Connection::Down));
     session.answer(&delete, Outcome::Unknown);
-    session.handle(Event::Connection(Connection::Up));
+    session.handle(Event::Connection(Connection::Up { since: NOW }));
     session.1 = NOW.plus(T);
     session.answer(&Ask::Delete { op: FIRST, nodes: [(0, name)].into() }, Outcome::NoNode);
-    assert_eq!(session.stage_of(FIRST), Stage::Over(End::Lost(Loss::Expired)));
+    assert_eq!(session.stage_of(FIRST), Stage::Over(End::Lost(Loss::TrustEnded)));
 }
 
 #[test]
@@ -290,14 +290,14 @@ fn end_of_trust_ends_holds() {
     session.hold();
     session.1 = NOW.plus(T);
     session.handle(Event::Timer(Timer::TrustEnds));
-    assert_eq!(session.stage_of(FIRST), Stage::Over(End::Lost(Loss::Expired)));
+    assert_eq!(session.stage_of(FIRST), Stage::Over(End::Lost(Loss::TrustEnded)));
 }
 
 #[test]
 fn state_of_a_hold_is_computed() {
     let mut session = Session::new();
     session.hold();
-    assert_eq!(session.0.state(NOW.plus(T), FIRST), Some(HoldState::Lost(Loss::Expired)), "no timer has fired");
+    assert_eq!(session.0.state(NOW.plus(T), FIRST), Some(HoldState::Lost(Loss::TrustEnded)), "no timer has fired");
 }
 
 /// Whether an answer in the middle of the timeout renews trust. `before`: what happens to the connection first.
