@@ -1,0 +1,313 @@
+//! How long a hold survives without an answer from the servers, and how soon its trust is back.
+//!
+//! `TRUST_CUTS=60 zk-docker/run cargo test --test it silence:: -- --nocapture --test-threads 1` prints the tables of
+//! `docs/operating.md`. By default a few cuts show that nothing is lost.
+
+use std::future::pending;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use testbed::Ensemble;
+use testbed::proxy::Proxy;
+use uuid::Uuid;
+use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
+use zookeeper_recipes::{HoldState, Mutex, MutexGuard, Session};
+
+use crate::support::{admin_client, connect_for, hosts, soon};
+
+const T: Duration = Duration::from_secs(6);
+
+/// How long too few servers run for an election.
+const OUTAGE: Duration = Duration::from_secs(2);
+
+/// How many holds meet each kind of cut, where the tables are wanted.
+fn wanted() -> Option<usize> {
+    std::env::var("TRUST_CUTS").ok().map(|cuts| cuts.parse().expect("a number of cuts"))
+}
+
+/// Lets time pass; never to wait for something.
+async fn pass(time: Duration) {
+    let _ = tokio::time::timeout(time, pending::<()>()).await;
+}
+
+/// A session with a hold.
+struct Holder {
+    session: Session,
+    id: String,
+    guard: MutexGuard,
+}
+
+impl Holder {
+    async fn new(hosts: &str, timeout: Duration) -> Self {
+        let session = connect_for(hosts, timeout).await;
+        let mutex = Mutex::new(&session, &format!("/it-{}/lock", Uuid::new_v4().simple())).expect("a mutex");
+        let guard = mutex.lock().await.expect("free");
+        Self { id: format!("{:?}", session.id()), session, guard }
+    }
+
+    fn is_lost(&self) -> bool {
+        matches!(self.guard.state(), HoldState::Lost(_))
+    }
+
+    /// Whether its session has ended as well.
+    fn has_ended(&self) -> bool {
+        format!("{:?}", self.session.id()) != self.id
+    }
+}
+
+/// Holders behind a proxy, each in a session of its own, which renew their trust at different moments.
+async fn holders(proxy: &Proxy, timeout: Duration, count: usize) -> Vec<Holder> {
+    let (random, hosts) = (fastrand::f64, proxy.hosts());
+    let holders = (0..count).map(|_| async {
+        pass(timeout.mul_f64(random())).await;
+        Holder::new(&hosts, timeout).await
+    });
+    let holders = join_all(holders).await;
+    // The creation of a session is trusted for longer than a renewal.
+    pass(timeout.mul_f64(1.2)).await;
+    holders
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Cut {
+    /// Nothing comes through, and then the connection is closed.
+    Silent,
+    /// Connections are closed, and new ones refused.
+    Refused,
+}
+
+impl Cut {
+    fn begin(self, proxy: &Proxy) {
+        match self {
+            Self::Silent => proxy.black_hole(),
+            Self::Refused => proxy.refuse(),
+        }
+    }
+}
+
+/// What became of the holds of one kind of cut.
+#[derive(Debug, Default)]
+struct Outcome {
+    lost: usize,
+    ended: usize,
+    /// How long the holds had no connection, from the beginning of the cut.
+    silent: Vec<Duration>,
+    /// From the reconnect until trust is back, but for the silence and an eighth of the timeout.
+    back: Vec<Option<Duration>>,
+}
+
+/// Follows a holder from the end of a cut. Nothing looks at it during the cut, as in a program that is busy.
+async fn follow(holder: &Holder, began: Instant, timeout: Duration, outcome: &mut Outcome) {
+    let mut connected = None;
+    let healed = Instant::now();
+    let mut beat = tokio::time::interval(Duration::from_millis(2));
+    while healed.elapsed() < timeout {
+        beat.tick().await;
+        if holder.is_lost() {
+            outcome.lost += 1;
+            outcome.ended += usize::from(holder.has_ended());
+            return;
+        }
+        if connected.is_none() && holder.session.state().is_connected() {
+            connected = Some(Instant::now());
+        }
+        let Some(connected) = connected else { continue };
+        let silent = connected.duration_since(began);
+        if holder.guard.valid_for() + connected.elapsed() + silent + timeout / 8 >= timeout {
+            outcome.silent.push(silent);
+            return outcome.back.push(Some(connected.elapsed()));
+        }
+    }
+    outcome.back.push(None);
+}
+
+async fn cut(kind: Cut, timeout: Duration, length: Duration, count: usize) -> Outcome {
+    let hosts = hosts();
+    let proxy = Proxy::start(hosts.split(',').next().expect("a host")).await.expect("a proxy");
+    let holders = holders(&proxy, timeout, count).await;
+    let began = Instant::now();
+    kind.begin(&proxy);
+    pass(length).await;
+    proxy.heal();
+    let outcomes = holders.iter().map(|holder| async {
+        let mut outcome = Outcome::default();
+        follow(holder, began, timeout, &mut outcome).await;
+        outcome
+    });
+    join_all(outcomes).await.into_iter().fold(Outcome::default(), |mut all, one| {
+        (all.lost, all.ended) = (all.lost + one.lost, all.ended + one.ended);
+        all.silent.extend(one.silent);
+        all.back.extend(one.back);
+        all
+    })
+}
+
+fn millis(times: impl Iterator<Item = Duration>) -> String {
+    let mut times: Vec<_> = times.map(|time| time.as_millis()).collect();
+    times.sort_unstable();
+    match times.as_slice() {
+        [] => "-".to_owned(),
+        times => format!("{} / {}", times[times.len() / 2], times[times.len() - 1]),
+    }
+}
+
+fn report(kind: Cut, timeout: Duration, length: Duration, count: usize, outcome: &Outcome) {
+    let Outcome { lost, ended, silent, back } = outcome;
+    let never = back.iter().filter(|one| one.is_none()).count();
+    println!(
+        "| {} s | {:.1} s, {kind:?} | {lost} of {count}, {ended} sessions ended | {} | {}{} |",
+        timeout.as_secs(),
+        length.as_secs_f64(),
+        millis(silent.iter().copied()),
+        millis(back.iter().flatten().copied()),
+        if never > 0 { format!(", {never} not within T") } else { String::new() }
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hold_survives_a_cut_of_a_second() {
+    let length = Duration::from_secs(1);
+    let Some(count) = wanted() else {
+        let outcome = cut(Cut::Silent, T, length, 12).await;
+        report(Cut::Silent, T, length, 12, &outcome);
+        assert_eq!(outcome.lost, 0, "{outcome:?}");
+        return;
+    };
+    println!("| T | cut | holds lost | silent, ms, median / most | trust back after the reconnect, ms |");
+    let mut rows = Vec::new();
+    for (kind, length) in [
+        (Cut::Silent, 300),
+        (Cut::Silent, 1_000),
+        (Cut::Silent, 2_000),
+        (Cut::Refused, 1_000),
+        (Cut::Refused, 2_000),
+    ] {
+        let length = Duration::from_millis(length);
+        for (timeout, outcome) in
+            join_all([T, 2 * T].map(|timeout| async move { (timeout, cut(kind, timeout, length, count).await) }))
+                .await
+        {
+            report(kind, timeout, length, count, &outcome);
+            rows.push((kind, timeout, length, outcome));
+        }
+    }
+    for (kind, timeout, length, outcome) in &rows {
+        if matches!(kind, Cut::Silent) && *length <= Duration::from_secs(1) {
+            assert_eq!(outcome.lost, 0, "{timeout:?}, {length:?}");
+            let late = outcome.back.iter().filter(|back| back.is_none_or(|back| back > *timeout / 8)).count();
+            assert_eq!(late, 0, "{timeout:?}, {length:?}: trust is back late, {:?}", outcome.back);
+        }
+    }
+}
+
+/// Each is over before the trust of the hold is, but not much earlier.
+#[tokio::test(flavor = "multi_thread")]
+async fn hold_survives_cuts_that_repeat() {
+    let (count, cuts) = wanted().map_or((4, 5), |count| (count, 19));
+    let hosts = hosts();
+    let lost = join_all([Cut::Silent, Cut::Refused].map(|kind| {
+        let hosts = hosts.clone();
+        async move {
+            let proxy = Proxy::start(hosts.split(',').next().expect("a host")).await.expect("a proxy");
+            let holders = holders(&proxy, T, count).await;
+            for _ in 0..cuts {
+                kind.begin(&proxy);
+                pass(Duration::from_secs(1)).await;
+                proxy.heal();
+                pass(Duration::from_millis(2_200)).await;
+            }
+            let lost = holders.iter().filter(|holder| holder.is_lost()).count();
+            let ended = holders.iter().filter(|holder| holder.has_ended()).count();
+            println!("{cuts} cuts of 1 s each 3.2 s, {kind:?}, T = {T:?}: {lost} of {count} lost, {ended} sessions ended");
+            lost
+        }
+    }));
+    assert_eq!(lost.await, [0, 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn trust_stays_above_a_third_of_the_timeout_while_servers_answer() {
+    let (rounds, wanted_least) = if wanted().is_some() { (5.0, 0.38) } else { (1.0, 0.33) };
+    for least in join_all([T, 2 * T].map(|timeout| least_trust(timeout, rounds))).await {
+        assert!(least >= wanted_least, "{least:.3} T");
+    }
+}
+
+async fn least_trust(timeout: Duration, rounds: f64) -> f64 {
+    let holder = Holder::new(&hosts(), timeout).await;
+    pass(timeout.mul_f64(1.2)).await;
+    let (began, mut least) = (Instant::now(), timeout);
+    let mut beat = tokio::time::interval(Duration::from_millis(5));
+    while began.elapsed() < timeout.mul_f64(rounds) {
+        beat.tick().await;
+        least = least.min(holder.guard.valid_for());
+    }
+    let least = least.as_secs_f64() / timeout.as_secs_f64();
+    println!("least trust at T = {timeout:?}: {least:.3} T");
+    least
+}
+
+/// A session that has waited or done nothing has let its trust lapse. Its first lock after the outage waits for a pair of answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn free_lock_is_granted_a_third_of_the_timeout_after_an_election_at_the_latest() {
+    for round in 0..wanted().map_or(1, |cuts| cuts / 20) {
+        let mut ensemble = Ensemble::builder().start().await.unwrap_or_else(|error| panic!("{error}"));
+        ensemble.settled().await.expect("settles");
+        let leader = ensemble.leader().await.expect("a leader");
+        let rows = [T, 2 * T].map(|timeout| {
+            let hosts = ensemble.hosts();
+            async move { (timeout, connect_for(&hosts, timeout).await) }
+        });
+        let sessions = join_all(rows).await;
+        let admin =
+            Client::connector().with_session_timeout(T).connect(&ensemble.hosts()).await.expect("connects");
+        pass(2 * T + T / 4).await;
+        // The others elect, but only when one of them is back.
+        let back = (leader + 1) % 3;
+        [leader, back].into_iter().for_each(|server| ensemble.server_mut(server).kill());
+        let killed = Instant::now();
+        let restarted = async {
+            pass(OUTAGE).await;
+            ensemble.server_mut(back).restart().await.unwrap_or_else(|error| panic!("{error}"));
+        };
+        let served = async {
+            let path = format!("/it-{}", Uuid::new_v4().simple());
+            while admin.create(&path, b"", &CreateMode::Persistent.with_acls(Acls::anyone_all())).await.is_err() {
+                pass(Duration::from_millis(10)).await;
+            }
+            Instant::now()
+        };
+        let grants = sessions.iter().map(|(timeout, session)| async move {
+            let mutex = Mutex::new(session, &format!("/it-{}/lock", Uuid::new_v4().simple())).expect("a mutex");
+            let connected = async {
+                while session.state().is_connected() {
+                    pass(Duration::from_millis(5)).await;
+                }
+                while !session.state().is_connected() {
+                    pass(Duration::from_millis(5)).await;
+                }
+                Instant::now()
+            };
+            let granted = async {
+                let guard = mutex.lock().await.expect("free");
+                (Instant::now(), guard)
+            };
+            let (connected, (granted, _guard)) =
+                tokio::time::timeout(4 * *timeout, async { tokio::join!(connected, granted) })
+                    .await
+                    .expect("in time");
+            (*timeout, connected, granted)
+        });
+        let all = async { tokio::join!(restarted, served, join_all(grants)) };
+        let ((), served, grants) = soon("grants", all).await;
+        for (timeout, connected, granted) in grants {
+            let late = granted.saturating_duration_since(connected.max(served));
+            println!(
+                "round {round}, T = {timeout:?}: a write after {:.2?}, connected after {:.2?}, granted {late:.2?} later",
+                served - killed,
+                connected - killed
+            );
+            assert!(late < timeout.mul_f64(0.5), "{late:?} of {timeout:?}");
+        }
+    }
+}
