@@ -69,18 +69,18 @@ impl Core {
         if !self.note_end(end) {
             return;
         }
-        let (path, token, loss, seen) = (self.path.clone(), self.token, end.loss(), Arc::clone(&self.seen));
-        self.driver.reports.push(move || {
-            if let Some(loss) = warns_of {
-                let cause = loss.as_str();
-                if has_company {
-                    tracing::debug!(parent: &seen.span, %path, %token, %loss, cause, "lock is lost with others");
-                } else {
-                    tracing::warn!(parent: &seen.span, %path, %token, %loss, cause, "lock is lost");
-                }
-            }
-            seen.ended(loss);
-        });
+        let (path, token, seen) = (self.path.clone(), self.token, Arc::clone(&self.seen));
+        match warns_of {
+            Some(loss) if has_company => self.driver.reports.push(move || {
+                tracing::debug!(parent: &seen.span, %path, %token, %loss, "lock is lost with others");
+            }),
+            Some(loss) => self.driver.reports.push(move || {
+                tracing::warn!(parent: &seen.span, %path, %token, %loss, cause = loss.as_str(), "lock is lost");
+            }),
+            None => {}
+        }
+        let (loss, seen) = (end.loss(), Arc::clone(&self.seen));
+        self.driver.reports.push(move || seen.ended(loss));
     }
 
     /// Its end, and what is written to its node, is to be seen at once from now on.
