@@ -101,6 +101,7 @@ async fn holds_of_a_session_that_are_lost_together_are_one_warning() {
             assert_eq!(soon("the loss", guard.lost()).await, loss);
             assert_eq!(guard.state(), HoldState::Lost(loss));
         }
+        until("a warning", || warnings.count("locks of a session are lost") > 0).await;
         assert_eq!(warnings.count("lock is lost"), 0);
         let all = warnings.with("locks of a session are lost");
         let wanted = format!("session={id} count={HOLDS} loss={loss}");

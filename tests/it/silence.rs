@@ -259,8 +259,7 @@ async fn free_lock_is_granted_a_third_of_the_timeout_after_an_election_at_the_la
             async move { (timeout, connect_for(&hosts, timeout).await) }
         });
         let sessions = join_all(rows).await;
-        let admin =
-            Client::connector().with_session_timeout(T).connect(&ensemble.hosts()).await.expect("connects");
+        let admin = admin_client(&ensemble.hosts()).await;
         pass(2 * T + T / 4).await;
         // The others elect, but only when one of them is back.
         let back = (leader + 1) % 3;
