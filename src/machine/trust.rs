@@ -73,7 +73,7 @@ pub(crate) struct Ledger {
     until: Moment,
     newest_answer: Moment,
     newest_proof: Moment,
-    /// When the newest read was sent.
+    /// When the read was sent by which the next is timed.
     newest_read: Moment,
     /// The session was taken back, by a request that was sent then or later, and no write has been answered since.
     reconnected: Option<Moment>,
@@ -173,12 +173,18 @@ impl Ledger {
     fn proof_due(&self) -> Moment {
         let Some((_, first)) = self.rides().next() else { return self.last_awake() };
         let latest = self.until.minus(self.timeout / 4);
-        // A write for each small gain would be many.
-        let is_worth_a_write = |sent: Moment| sent.plus(self.timeout) >= self.until.plus(self.timeout / 6);
-        if let Some((_, ride)) = self.rides().find(|(sent, _)| is_worth_a_write(*sent))
+        let spare = self.until.minus(self.timeout * 5 / 12);
+        let gains = |by: u64| self.rides().find(move |(sent, _)| sent.plus(self.timeout) >= self.until.plus(by));
+        // It waits a little for an exchange that is worth the write, since a write for each small gain would be many.
+        if let Some((_, ride)) = gains(self.timeout / 6)
+            && ride <= spare.plus(self.timeout / 64)
+        {
+            return ride.max(spare);
+        }
+        if let Some((_, ride)) = gains(self.timeout / 16)
             && ride <= latest
         {
-            return ride.max(self.until.minus(self.timeout * 5 / 12));
+            return ride.max(spare);
         }
         if first <= latest {
             return latest.max(self.newest_proof.plus(self.timeout / 24));
@@ -203,8 +209,9 @@ impl Trust for Ledger {
         let has_lasted = self.until() > now;
         self.awake(now);
         self.newest_answer = self.newest_answer.max(now);
-        if !by_quorum {
-            self.newest_read = self.newest_read.max(sent);
+        // One that comes soon after another does not delay the next.
+        if !by_quorum && sent >= self.newest_read.plus(self.timeout * 3 / 16) {
+            self.newest_read = sent;
         }
         if by_quorum {
             self.newest_proof = self.newest_proof.max(now);
