@@ -32,7 +32,7 @@ struct Queue {
     requests: Vec<&'static str>,
     /// How many reports were dropped because there were too many.
     dropped: usize,
-    /// The task has ended. Whoever has a report makes it.
+    /// The task has ended. Reports are made where they arise.
     is_closed: bool,
 }
 
@@ -77,7 +77,7 @@ impl Reports {
         let closing = Closing(&self);
         while !locked(&self.queue).is_closed {
             self.woken.notified().await;
-            // A report may block this thread, so whatever else was woken on it goes first.
+            // A report may block this thread, so other tasks that were woken on it go first.
             yield_now().await;
             self.make();
         }
