@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use testbed::frames::Op;
 use zookeeper_recipes::{Error, HoldState, Semaphore, SemaphoreShare};
 
-use crate::support::{TIMEOUT, World, children, polled, soon, wait_children};
+use crate::support::{TIMEOUT, World, polled, soon, wait_children};
 
 const PERMITS: u32 = 4;
 /// Longer than a test.
@@ -212,8 +212,7 @@ async fn position_outlasts_the_task_and_is_left_when_it_is_not_needed() {
     // It gets the one that is returned, and the share stays in the queue for the next.
     drop(own);
     let own = soon("the one that is returned", waiter).await.expect("no panic");
-    let turn = children(&world.admin, &format!("{}/locks", world.path)).await;
-    assert_eq!(turn.len(), 1);
+    wait_turns(&world, 1).await;
     let waiter = waits();
     drop(others);
     let grown = soon("another", waiter).await.expect("no panic");
