@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use tokio::sync::{Notify, OwnedSemaphorePermit};
+use futures_util::future::Shared;
+use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::error::{Error, Result};
@@ -63,9 +64,17 @@ struct Share {
     idle: Mutex<Vec<(SemaphorePermit, Instant)>>,
     /// A permit has become idle.
     returned: Notify,
-    /// The position in the semaphore's queue, and when a task last began to wait for it. It outlasts the task, which may get a
-    /// permit that is returned: else a share whose tasks are quick would never get to the head of the queue.
-    joined: tokio::sync::Mutex<Option<(BoxFuture<'static, Result<SemaphorePermit>>, Instant)>>,
+    /// The acquisition of another permit. It outlasts the task that wanted it, which may get a permit that is returned: else a share
+    /// whose tasks are quick would never get to the head of the semaphore's queue.
+    growing: Mutex<Option<Growing>>,
+    /// Each task that waits for a permit has a clone.
+    waiting: Arc<()>,
+}
+
+/// A task that acquires a permit for the share. It leaves the semaphore's queue when this is dropped.
+struct Growing {
+    _task: JoinSet<()>,
+    grown: Shared<oneshot::Receiver<Result<()>>>,
 }
 
 impl SemaphoreShare {
@@ -94,7 +103,8 @@ impl SemaphoreShare {
             turns: Arc::new(tokio::sync::Semaphore::new(permits as usize)),
             idle: Mutex::default(),
             returned: Notify::new(),
-            joined: tokio::sync::Mutex::default(),
+            growing: Mutex::default(),
+            waiting: Arc::default(),
         })))
     }
 
@@ -121,15 +131,18 @@ impl SemaphoreShare {
     /// See [`SemaphoreShare`].
     pub async fn acquire(&self) -> Result<SharePermit> {
         let mut turn = Arc::clone(&self.0.turns).acquire_owned().await.expect("it is never closed");
+        let _waits = Arc::clone(&self.0.waiting);
         loop {
+            let mut returned = pin!(self.0.returned.notified());
+            // Before the look, so that a permit which is returned behind it is not missed.
+            returned.as_mut().enable();
             turn = match self.0.lend(turn).await {
                 Ok(permit) => return Ok(permit),
                 Err(turn) => turn,
             };
             tokio::select! {
-                biased;
-                () = self.0.returned.notified() => {}
-                permit = self.0.grow() => return Ok(self.0.keep(permit?, turn)),
+                () = returned => {}
+                grown = self.0.grow() => grown?,
             }
         }
     }
@@ -163,7 +176,11 @@ impl SemaphoreShare {
         let Ok(turn) = Arc::clone(&self.0.turns).try_acquire_owned() else { return Ok(None) };
         match self.0.lend(turn).await {
             Ok(permit) => Ok(Some(permit)),
-            Err(turn) => Ok(self.0.semaphore.try_acquire().await?.map(|permit| self.0.keep(permit, turn))),
+            Err(turn) => {
+                let Some(permit) = self.0.semaphore.try_acquire().await? else { return Ok(None) };
+                self.0.add(permit);
+                Ok(self.0.lend(turn).await.ok())
+            }
         }
     }
 }
@@ -190,24 +207,33 @@ impl Share {
         }
     }
 
-    /// Waits for another permit of the semaphore, at the position that this process has in the queue.
-    async fn grow(self: &Arc<Self>) -> Result<SemaphorePermit> {
-        let mut joined = self.joined.lock().await;
-        let (acquiring, since) = joined.get_or_insert_with(|| {
-            tokio::spawn(leave(Arc::downgrade(self), self.idle_time));
-            let one = self.semaphore.clone();
-            (async move { one.acquire().await }.boxed(), Instant::now())
-        });
-        *since = Instant::now();
-        let permit = acquiring.await;
-        *joined = None;
-        permit
+    /// Waits until the share has another permit of the semaphore.
+    async fn grow(self: &Arc<Self>) -> Result<()> {
+        let grown = locked(&self.growing).get_or_insert_with(|| self.begin_to_grow()).grown.clone();
+        grown.await.unwrap_or(Ok(()))
     }
 
-    /// Lends a new permit of the semaphore, and watches it.
-    fn keep(self: &Arc<Self>, permit: SemaphorePermit, turn: OwnedSemaphorePermit) -> SharePermit {
+    fn begin_to_grow(self: &Arc<Self>) -> Growing {
+        let (report, grown) = oneshot::channel();
+        let (share, semaphore, mut task) = (Arc::downgrade(self), self.semaphore.clone(), JoinSet::new());
+        task.spawn(async move {
+            let acquired = semaphore.acquire().await;
+            let Some(share) = share.upgrade() else { return };
+            let ended = locked(&share.growing).take();
+            let acquired = acquired.map(|permit| share.add(permit));
+            // Nobody may wait for it any more.
+            let _ = report.send(acquired);
+            drop(ended);
+        });
+        task.spawn(leave(Arc::downgrade(self), self.idle_time));
+        Growing { _task: task, grown: grown.shared() }
+    }
+
+    /// A new permit, which is idle.
+    fn add(self: &Arc<Self>, permit: SemaphorePermit) {
         tokio::spawn(watch(Arc::downgrade(self), permit.monitor(), self.idle_time));
-        SharePermit { permit: Some(permit), turn: Some(turn), share: Arc::downgrade(self) }
+        locked(&self.idle).push((permit, Instant::now()));
+        self.returned.notify_one();
     }
 }
 
@@ -232,17 +258,18 @@ async fn watch(share: Weak<Share>, permit: HoldMonitor, idle_time: Duration) {
     }
 }
 
-/// Leaves the semaphore's queue when no task has waited in it for the idle time.
+/// Leaves the semaphore's queue when no task has waited for the idle time.
 async fn leave(share: Weak<Share>, idle_time: Duration) {
+    let mut was_wanted = true;
     loop {
         sleep(idle_time).await;
         let Some(share) = share.upgrade() else { return };
-        // Else a task waits.
-        let Ok(mut joined) = share.joined.try_lock() else { continue };
-        joined.take_if(|(_, since)| since.elapsed() >= idle_time);
-        if joined.is_none() {
-            return;
+        let is_wanted = Arc::strong_count(&share.waiting) > 1;
+        if !is_wanted && !was_wanted {
+            // This task ends with it.
+            drop(locked(&share.growing).take());
         }
+        was_wanted = is_wanted;
     }
 }
 

@@ -203,9 +203,9 @@ fn loss_is_noticed_by_a_thread_that_waits_for_it_and_by_one_that_looks() {
     assert_eq!(guard.monitor().wait_ended_for(Duration::ZERO).expect("a thread"), None);
     // Nothing is answered any more.
     threads.world.proxy.refuse();
-    assert_eq!(noticed.done("the loss").expect("a thread"), Ended::Lost(Loss::Expired));
-    assert_eq!(guard.state(), HoldState::Lost(Loss::Expired));
-    assert!(matches!(guard.release(), Err(Error::Lost(Loss::Expired))));
+    assert_eq!(noticed.done("the loss").expect("a thread"), Ended::Lost(Loss::TrustEnded));
+    assert_eq!(guard.state(), HoldState::Lost(Loss::TrustEnded));
+    assert!(matches!(guard.release(), Err(Error::Lost(Loss::TrustEnded))));
 }
 
 #[test]
