@@ -105,8 +105,8 @@ async fn leader_that_is_cut_off_learns_of_its_loss_before_the_next_one_leads() {
             entry.leave();
             loss
         });
-        assert_eq!(soon("the loss", lost).await.expect("no panic"), Loss::Expired);
-        assert_eq!(term.state(), HoldState::Lost(Loss::Expired));
+        assert_eq!(soon("the loss", lost).await.expect("no panic"), Loss::TrustEnded);
+        assert_eq!(term.state(), HoldState::Lost(Loss::TrustEnded));
         let (next, entry) = soon("the next term", next).await.expect("no panic");
         ledger.assert_clean();
         entry.leave();
@@ -195,7 +195,7 @@ async fn proclaiming_without_an_answer_ends_with_the_loss() {
     let term = election(&world.session, &world.path, "here").campaign().await.expect("leads");
     world.proxy.black_hole();
     let error = soon("an answer", term.proclaim("late")).await.expect_err("no answer");
-    assert!(matches!(error, Error::Lost(Loss::Expired)), "{error:?}");
+    assert!(matches!(error, Error::Lost(Loss::TrustEnded)), "{error:?}");
     world.proxy.heal();
     drop(term);
     world.wait_empty().await;

@@ -576,3 +576,45 @@ fn downgrade_that_is_refused_again_and_again_does_not_run_out_of_numbers() {
     }
     assert_eq!(session.stage_of(FIRST), Stage::Held);
 }
+
+/// The permission may be given later, and the session's other nodes are no concern of it.
+#[test]
+fn refused_delete_is_tried_again_at_slow_looks_and_at_the_close() {
+    let mut session = Session::new();
+    session.hold();
+    let sent = session.handle(Event::Release(FIRST));
+    session.answer(&sent[0], Outcome::Refused);
+    assert_eq!(session.stage_of(FIRST), Stage::Over(End::Refused));
+    session.handle(Event::Abandon(FIRST));
+    let is_delete = |ask: &Ask| matches!(ask, Ask::Delete { .. });
+    for _ in 0..2 {
+        let sent = session.handle(Event::Timer(Timer::SlowLook));
+        let delete = one(&sent, is_delete);
+        let sent = session.handle(Event::Timer(Timer::SlowLook));
+        assert!(!sent.iter().any(is_delete), "one at a time: {sent:?}");
+        session.answer(&delete, Outcome::Refused);
+    }
+    let delete = one(&session.handle(Event::Close), is_delete);
+    assert_ne!(session.0.session, Life::Over);
+    session.answer(&delete, Outcome::Done);
+    assert_eq!(session.0.session, Life::Over);
+    assert!(session.0.refused.is_empty());
+}
+
+#[test]
+fn refused_delete_is_not_tried_again_once_the_node_is_gone_or_the_session_over() {
+    for is_expired in [false, true] {
+        let mut session = Session::new();
+        session.hold();
+        let sent = session.handle(Event::Release(FIRST));
+        session.answer(&sent[0], Outcome::Refused);
+        session.handle(Event::Abandon(FIRST));
+        if is_expired {
+            session.handle(Event::Connection(Connection::Expired));
+        } else {
+            let sent = session.handle(Event::Timer(Timer::SlowLook));
+            session.answer(&one(&sent, |ask| matches!(ask, Ask::Delete { .. })), Outcome::NoNode);
+        }
+        assert!(session.0.refused.is_empty());
+    }
+}
