@@ -434,7 +434,7 @@ async fn change(lock: &Lock, contender: &Contender, data: Option<&[u8]>) -> Resu
                     // The client would keep the request, and send it later.
                     return Err(ZkError::ConnectionLoss);
                 }
-                telemetry::requested(if data.is_some() { "write" } else { "delete" });
+                telemetry::requested(if data.is_some() { "write" } else { "delete" }, 1);
                 // The session may end before the answer, and this future with it.
                 let before = tried.swap(true, Ordering::Relaxed);
                 let changed = match data {

@@ -21,6 +21,7 @@ use zookeeper_client::{Client, CreateMode, Error as ZkError, MultiWriteError, On
 use crate::error::{Error, Result};
 use crate::options::{Options, Parents, validate_data};
 use crate::session::{Keeping, Session, SessionState};
+use crate::telemetry::guarded;
 
 /// The least time between two looks at the node that events or new data ask for.
 const TURN: Duration = Duration::from_millis(200);
@@ -238,10 +239,19 @@ impl KeptNode {
     /// [`Error::Unavailable`] if no server answered within one session timeout, and the reason why the servers refuse to delete
     /// it, such as [`Error::NoAuth`]. The node then stays until its ZooKeeper session ends.
     pub async fn remove(mut self) -> Result<()> {
-        let keeping = self.node.session.keeping();
+        let (keeping, node, standing) =
+            (self.node.session.keeping(), Arc::clone(&self.node), self.standing.clone());
         self.task.abort();
-        let removed = remove(&self.node, self.standing.clone(), keeping).await;
+        // In a task, which a close can wait for: the caller may keep this future and not poll it.
+        let removal = async move { remove(&node, standing, keeping).await };
+        let removal = self.node.session.home().spawn(removal);
         // The drop need not look again: it might find the node of another `KeptNode`.
+        self.is_removed = true;
+        let removed = match removal.await {
+            Ok(removed) => removed,
+            // The runtime has ended, and the session with it.
+            Err(_) => remove(&self.node, self.standing.clone(), self.node.session.keeping()).await,
+        };
         self.is_removed = removed.is_ok();
         removed
     }
@@ -275,7 +285,9 @@ impl fmt::Debug for KeptNode {
 
 fn warn_left(node: &Node, error: &Error) {
     let path = &*node.path;
-    tracing::warn!(path, %error, "cannot delete a node that was kept; it stays until its session ends");
+    guarded(
+        || tracing::warn!(path, %error, "cannot delete a node that was kept; it stays until its session ends"),
+    );
 }
 
 /// Keeps the node until the session is over. Then it deletes the node, if the ZooKeeper session goes on.
@@ -292,7 +304,7 @@ async fn keep(node: Arc<Node>, standing: watch::Sender<Standing>, _keeping: Keep
             standing.send_replace(Standing::Ended(error, left));
             return;
         }
-        tracing::warn!(path = &*node.path, %error, "cannot keep a node");
+        guarded(|| tracing::warn!(path = &*node.path, %error, "cannot keep a node"));
         standing.send_replace(Standing::Failed(error));
         unless_ended(&node.session, sleep(PAUSE)).await;
     }
@@ -517,7 +529,7 @@ impl Node {
 
 /// Deletes the node, if it is one of this session, once the task that keeps it has come to its end.
 async fn remove(node: &Node, mut standing: watch::Receiver<Standing>, _keeping: Keeping) -> Result<()> {
-    // Until it is polled no more, it may send a create.
+    // The task may send a create until it has ended.
     while standing.changed().await.is_ok() {}
     if let Standing::Ended(_, left) = &*standing.borrow() {
         return left.clone().map_or(Ok(()), Err);

@@ -136,7 +136,7 @@
 //!
 //! * What a session logs and counts by itself, such as a lost lock, comes from a task of its own, a moment after it happened.
 //!   The session's lock is never held meanwhile, and a layer that panics costs that event. So after [`Hold::lost`] has returned,
-//!   the warning and the counter of the loss may still be on their way. [`Session::close`] waits for them.
+//!   the warning and the counter of the loss may still be on their way. [`Session::close`] waits for them for up to a second.
 //! * A layer that *blocks*, on a full pipe for example, blocks one thread of the runtime. Losses are reported in time
 //!   as long as the runtime has another thread. A runtime with one thread stands still; see
 //!   [above](#do-not-block-the-runtime).

@@ -133,12 +133,12 @@ pub(crate) fn session_begins() {
     counter!(RENEWALS).increment(0);
 }
 
-pub(crate) fn connected(is_connected: bool) {
-    shift(CONNECTED, if is_connected { 1.0 } else { -1.0 });
+pub(crate) fn connected(sessions: i64) {
+    shift(CONNECTED, sessions as f64);
 }
 
-pub(crate) fn cleaned_up(before: usize, nodes: usize) {
-    shift(CLEANUP, nodes as f64 - before as f64);
+pub(crate) fn in_cleanup(nodes: i64) {
+    shift(CLEANUP, nodes as f64);
 }
 
 pub(crate) fn lock_begins(labels: &Labels) {
@@ -198,6 +198,6 @@ pub(crate) fn renewed() {
     counter!(RENEWALS).increment(1);
 }
 
-pub(crate) fn requested(request: &'static str) {
-    counter!(REQUESTS, "request" => request).increment(1);
+pub(crate) fn requested(request: &'static str, count: u64) {
+    counter!(REQUESTS, "request" => request).increment(count);
 }

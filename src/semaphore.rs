@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+
 use crate::contender::{Contender, for_operators};
 use crate::error::{Error, Result};
 use crate::hold::guard;
@@ -262,6 +264,11 @@ impl Semaphore {
             }
         };
         Err(Error::invalid("permits", reason))
+    }
+
+    /// The runtime of its session.
+    pub(crate) fn home(&self) -> &Handle {
+        self.one.session.home()
     }
 }
 

@@ -213,25 +213,27 @@ impl Share {
         grown.await.unwrap_or(Ok(()))
     }
 
+    /// On the session's runtime: that of the waiting task may end sooner.
     fn begin_to_grow(self: &Arc<Self>) -> Growing {
         let (report, grown) = oneshot::channel();
         let (share, semaphore, mut task) = (Arc::downgrade(self), self.semaphore.clone(), JoinSet::new());
-        task.spawn(async move {
+        let acquire = async move {
             let acquired = semaphore.acquire().await;
             let Some(share) = share.upgrade() else { return };
+            // Before the report: a task that looks again may begin the next.
             let ended = locked(&share.growing).take();
-            let acquired = acquired.map(|permit| share.add(permit));
             // Nobody may wait for it any more.
-            let _ = report.send(acquired);
+            let _ = report.send(acquired.map(|permit| share.add(permit)));
             drop(ended);
-        });
-        task.spawn(leave(Arc::downgrade(self), self.idle_time));
+        };
+        task.spawn_on(acquire, self.semaphore.home());
+        task.spawn_on(leave(Arc::downgrade(self), self.idle_time), self.semaphore.home());
         Growing { _task: task, grown: grown.shared() }
     }
 
     /// A new permit, which is idle.
     fn add(self: &Arc<Self>, permit: SemaphorePermit) {
-        tokio::spawn(watch(Arc::downgrade(self), permit.monitor(), self.idle_time));
+        self.semaphore.home().spawn(watch(Arc::downgrade(self), permit.monitor(), self.idle_time));
         locked(&self.idle).push((permit, Instant::now()));
         self.returned.notify_one();
     }
@@ -282,7 +284,7 @@ async fn leave(share: Weak<Share>, idle_time: Duration) {
 pub struct SharePermit {
     /// There is one until the drop.
     permit: Option<SemaphorePermit>,
-    /// Given up after the permit, so that the next task finds it.
+    /// Dropped after the permit, so that the next task finds the permit idle.
     turn: Option<OwnedSemaphorePermit>,
     share: Weak<Share>,
 }

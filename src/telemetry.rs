@@ -2,6 +2,7 @@
 //!
 //! A span of a hold is a sibling of that of its acquisition: both are children of the caller's span.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -151,6 +152,11 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Logs from a task of the library. A layer that panics costs this event alone.
+pub(crate) fn guarded(log: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(log));
+}
+
 /// Numbers go to a recorder.
 pub(crate) const IS_COUNTED: bool = cfg!(feature = "metrics");
 
@@ -176,18 +182,19 @@ pub(crate) fn job_ended(_path: &str, _outcome: Option<&'static str>) {
 #[cfg(feature = "metrics")]
 const FAILED: &str = "failed";
 
-/// A session begins, connects or disconnects, sends a request, has other nodes to clean up, and is renewed; for how long it is trusted.
+/// A session begins and is renewed; requests that were sent; by how much the number of connected sessions, and of nodes to clean up,
+/// has changed; for how long a session is trusted.
 #[cfg(feature = "metrics")]
-pub(crate) use crate::metrics::{cleaned_up, connected, renewed, requested, session_begins, trusted_for};
+pub(crate) use crate::metrics::{connected, in_cleanup, renewed, requested, session_begins, trusted_for};
 #[cfg(not(feature = "metrics"))]
-pub(crate) use silent::{cleaned_up, connected, renewed, requested, session_begins, trusted_for};
+pub(crate) use silent::{connected, in_cleanup, renewed, requested, session_begins, trusted_for};
 
 #[cfg(not(feature = "metrics"))]
 mod silent {
     pub(crate) fn session_begins() {}
-    pub(crate) fn connected(_is_connected: bool) {}
-    pub(crate) fn cleaned_up(_before: usize, _nodes: usize) {}
-    pub(crate) fn requested(_request: &'static str) {}
+    pub(crate) fn connected(_sessions: i64) {}
+    pub(crate) fn in_cleanup(_nodes: i64) {}
+    pub(crate) fn requested(_request: &'static str, _count: u64) {}
     pub(crate) fn renewed() {}
     pub(crate) fn trusted_for(_left: std::time::Duration) {}
 }

@@ -5,8 +5,8 @@
 //!    while there is one, and else the driver.
 //! 3. Before anything else is handled, the state of the connection is. So an answer is never taken for one of a connection that it
 //!    did not come over.
-//! 4. No user's code runs under the lock: nobody is woken, no hold learns of anything, nothing is logged, counted or dropped that
-//!    a user may have a part in. See [`Locked`] and [`Reports`].
+//! 4. No user code runs under the lock. Callers are woken, and wakers, spans and holds dropped, after it is released: see
+//!    [`Locked`]. Log events and metrics are left to [`Reports`].
 //! 5. A panic under the lock ends the session: its state may be torn, so nothing is granted any more, and all holds are lost.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -29,7 +29,7 @@ use crate::driver::draft::Draft;
 use crate::driver::entry::{Entry, Flight, Holder, Next, OpWaker, Ready, Watching};
 use crate::driver::names::{self, Paths};
 use crate::driver::progress::Progress;
-use crate::driver::reports::Reports;
+use crate::driver::reports::{JOURNAL, Reports};
 use crate::driver::wire::{self, Answered};
 use crate::error::Error;
 use crate::machine::{
@@ -38,7 +38,6 @@ use crate::machine::{
 };
 use crate::options::REVOKE;
 use crate::session::state_changes::StateChanges;
-use crate::telemetry;
 
 /// How often what rests looks, because events may never come: between this and half as much again. In microseconds.
 const SLOW_LOOK: u64 = 20_000_000;
@@ -51,9 +50,6 @@ const LONGEST_BEAT: u64 = 1_000_000;
 
 /// A predecessor of another client may have a name that is longer than ours by this. One that is longer is not watched.
 const LONGER_NAME: usize = 128;
-
-/// The target of the journal: all that the machine is given and asks for, in order, which `replay` plays again.
-const JOURNAL: &str = "zookeeper_recipes::machine";
 
 /// Why a session ended without having been closed.
 pub(super) const ORPHANED: &str = "the runtime that it ran on is gone, or a task of it has panicked";
@@ -232,8 +228,8 @@ impl Drop for Locked<'_> {
         if is_session {
             self.core.changes.send_replace(());
         }
-        // A span is closed with the last of its hold, and a waker is the user's: at the end.
-        self.core.reports.settle();
+        // Dropping the last reference to a hold closes its span, and dropping a waker runs user code, so both come last.
+        self.core.reports.flush();
         drop((dropped, holders, callers));
     }
 }
@@ -250,15 +246,13 @@ impl Core {
     }
 
     pub(crate) fn lock(&self) -> Locked<'_> {
-        // It asks the user's code, so it comes first.
-        let is_journaled = tracing::event_enabled!(target: JOURNAL, tracing::Level::TRACE);
         let mut torn = false;
         let mut state = self.state.lock().unwrap_or_else(|poisoned: PoisonError<_>| {
             self.state.clear_poison();
             torn = true;
             poisoned.into_inner()
         });
-        state.is_journaled = is_journaled;
+        state.is_journaled = self.reports.is_journaled();
         if torn {
             state.fail();
         }
@@ -268,7 +262,7 @@ impl Core {
     /// Has something logged or counted, by code of the user's.
     pub(super) fn report(&self, report: impl FnOnce() + Send + 'static) {
         self.reports.push(report);
-        self.reports.settle();
+        self.reports.flush();
     }
 
     /// The state under its lock, with what has happened to the connection: right also for the first look after a pause.
@@ -436,6 +430,8 @@ impl Core {
             }
             (Ok(room), _) => (wire::send(&client, &mut state.paths, &ask, &entry.draft, czxid), room),
         };
+        // Trust counts from when a request was sent, so the clock is read before that.
+        let sent = now();
         // The first poll sends it. No server has answered so early, but it may have failed.
         let waker = Waker::from(Arc::clone(&entry.waker));
         let answered = answer.poll_unpin(&mut Context::from_waker(&waker));
@@ -444,7 +440,7 @@ impl Core {
             answer = std::future::ready(answered).boxed();
         }
         let (epoch, generation) = (state.epoch, state.generation);
-        entry.flights.push_back(Flight { ask, sent: now(), epoch, generation, answer, room });
+        entry.flights.push_back(Flight { ask, sent, epoch, generation, answer, room });
         if has_failed {
             state.wake(op);
         }
@@ -732,15 +728,14 @@ impl State {
 
     fn count_connected(&self, was_up: bool) {
         let is_up = self.machine.is_up;
-        if telemetry::IS_COUNTED && is_up != was_up {
-            self.reports.push(move || telemetry::connected(is_up));
-        }
+        self.reports.connected(i64::from(is_up) - i64::from(was_up));
     }
 
     fn count_cleanup(&mut self, nodes: usize) {
         let before = std::mem::replace(&mut self.in_cleanup, nodes);
-        if telemetry::IS_COUNTED && before != nodes {
-            self.reports.push(move || telemetry::cleaned_up(before, nodes));
+        if before != nodes {
+            self.reports
+                .in_cleanup(i64::try_from(nodes).unwrap_or(i64::MAX) - i64::try_from(before).unwrap_or(i64::MAX));
         }
     }
 
@@ -771,9 +766,11 @@ impl State {
 
     /// The caller of an acquisition, which is woken from now on.
     pub(super) fn await_op(&mut self, op: Op, waker: Waker) {
-        if let Some(entry) = self.entries.get(&op) {
-            self.after.callers.extend(entry.waker.await_by(waker));
-        }
+        let unused = match self.entries.get(&op) {
+            Some(entry) => entry.waker.await_by(waker),
+            None => Some(waker),
+        };
+        self.after.callers.extend(unused);
     }
 
     /// The acquisition is held, and `holder` learns of what becomes of it. `until`: it lasts no longer.

@@ -4,120 +4,218 @@
 //! the session's lock, or by its task, is kept here as a report, and a task of its own makes the calls. Tasks that learn of a loss
 //! are woken before that task is.
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::yield_now;
+use tracing::Level;
+use tracing::level_filters::LevelFilter;
 
 use crate::locked::locked;
 use crate::telemetry;
 
 type Report = Box<dyn FnOnce() + Send>;
 
-/// While a layer blocks, no more than this is kept for it.
-const MOST: usize = 100_000;
+/// The target of the journal: all that the machine is given and asks for, in order, which `replay` plays again.
+pub(super) const JOURNAL: &str = "zookeeper_recipes::machine";
+
+/// While a layer blocks, no more log events than this are kept for it.
+const MAX_REPORTS: usize = 100_000;
+
+/// How long a close waits for the last reports.
+const LONGEST_FLUSH: Duration = Duration::from_secs(1);
 
 /// What is to be logged and counted, in order.
 #[derive(Default)]
 pub(crate) struct Reports {
     queue: Mutex<Queue>,
     woken: Notify,
+    ended: Notify,
+    /// A subscriber wants the journal. That is asked by the task, because it runs the user's code.
+    is_journaled: AtomicBool,
 }
 
 #[derive(Default)]
 struct Queue {
     reports: Vec<Report>,
-    /// The names of requests that were sent. They are counted with the next report, or at the next beat.
-    requests: Vec<&'static str>,
+    counts: Counts,
     /// How many reports were dropped because there were too many.
     dropped: usize,
+    stage: Stage,
+}
+
+/// Numbers are added up, so they need no limit.
+#[derive(Default)]
+struct Counts {
+    requests: BTreeMap<&'static str, u64>,
+    connected: i64,
+    in_cleanup: i64,
+    trusted_for: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Open,
+    /// The session has ended. The task makes the reports that are left.
+    Ending,
     /// The task has ended. Reports are made where they arise.
-    is_closed: bool,
+    Ended,
+}
+
+impl Counts {
+    fn is_empty(&self) -> bool {
+        let Self { requests, connected, in_cleanup, trusted_for } = self;
+        requests.is_empty() && *connected == 0 && *in_cleanup == 0 && trusted_for.is_none()
+    }
+
+    fn report(self) {
+        self.requests.into_iter().for_each(|(name, count)| telemetry::requested(name, count));
+        if self.connected != 0 {
+            telemetry::connected(self.connected);
+        }
+        if self.in_cleanup != 0 {
+            telemetry::in_cleanup(self.in_cleanup);
+        }
+        if let Some(left) = self.trusted_for {
+            telemetry::trusted_for(left);
+        }
+    }
 }
 
 impl Reports {
-    /// Keeps a report. No user's code runs until [`settle`](Self::settle), which the caller owes once it has no lock.
+    /// Keeps a report. The caller must call [`flush`](Self::flush) after it has released its locks.
     pub(crate) fn push(&self, report: impl FnOnce() + Send + 'static) {
         let mut queue = locked(&self.queue);
-        if queue.reports.len() < MOST {
+        if queue.reports.len() < MAX_REPORTS {
             queue.reports.push(Box::new(report));
         } else {
             queue.dropped += 1;
         }
     }
 
-    /// The same for the count of a request, which may wait for the next beat.
+    /// Counts a request. The recorder learns of it at the next beat.
     pub(super) fn requested(&self, name: &'static str) {
+        self.count(|counts| *counts.requests.entry(name).or_default() += 1);
+    }
+
+    pub(super) fn connected(&self, sessions: i64) {
+        self.count(|counts| counts.connected += sessions);
+    }
+
+    pub(super) fn in_cleanup(&self, nodes: i64) {
+        self.count(|counts| counts.in_cleanup += nodes);
+    }
+
+    pub(super) fn trusted_for(&self, left: Duration) {
+        self.count(|counts| counts.trusted_for = Some(left));
+    }
+
+    fn count(&self, count: impl FnOnce(&mut Counts)) {
         if telemetry::IS_COUNTED {
-            locked(&self.queue).requests.push(name);
+            count(&mut locked(&self.queue).counts);
         }
     }
 
-    /// Has the reports made that were kept.
-    pub(crate) fn settle(&self) {
-        let queue = locked(&self.queue);
-        if queue.reports.is_empty() {
-            return;
+    /// Has the kept reports made.
+    pub(crate) fn flush(&self) {
+        let (is_empty, stage) = {
+            let queue = locked(&self.queue);
+            (queue.reports.is_empty(), queue.stage)
+        };
+        match stage {
+            Stage::Ended => self.make(),
+            _ if is_empty => {}
+            Stage::Open | Stage::Ending => self.woken.notify_one(),
         }
-        let is_closed = queue.is_closed;
-        drop(queue);
-        if is_closed { self.make() } else { self.woken.notify_one() }
     }
 
-    /// Has the requests counted that were sent since the last beat.
+    /// Has the numbers reported that have changed since the last beat.
     pub(super) fn beat(&self) {
-        if !locked(&self.queue).requests.is_empty() {
+        if !locked(&self.queue).counts.is_empty() {
             self.woken.notify_one();
         }
     }
 
-    /// Makes the reports until the session's task has ended.
+    /// Whether a subscriber wants the journal, as far as that was asked.
+    pub(super) fn is_journaled(&self) -> bool {
+        is_traced() && self.is_journaled.load(Ordering::Relaxed)
+    }
+
+    /// Asks whether a subscriber wants the journal. This runs the user's code.
+    pub(crate) fn ask_for_journal(&self) {
+        let asked = || tracing::event_enabled!(target: JOURNAL, Level::TRACE);
+        let is_journaled = is_traced() && catch_unwind(asked).unwrap_or_default();
+        self.is_journaled.store(is_journaled, Ordering::Relaxed);
+    }
+
+    /// Makes the reports until the session has ended.
     pub(crate) async fn run(self: Arc<Self>) {
-        let closing = Closing(&self);
-        while !locked(&self.queue).is_closed {
+        let ended = Ended(&self);
+        while locked(&self.queue).stage == Stage::Open {
             self.woken.notified().await;
             // A report may block this thread, so other tasks that were woken on it go first.
             yield_now().await;
+            self.ask_for_journal();
             self.make();
         }
-        drop(closing);
+        drop(ended);
     }
 
-    /// No task makes reports any more. Those that are kept are made here.
-    pub(super) fn close(&self) {
-        locked(&self.queue).is_closed = true;
-        self.make();
+    /// The session has ended: the task makes the reports that are left, and ends.
+    pub(super) fn end(&self) {
+        let mut queue = locked(&self.queue);
+        if queue.stage == Stage::Open {
+            queue.stage = Stage::Ending;
+        }
+        drop(queue);
         self.woken.notify_one();
     }
 
-    fn make(&self) {
-        let (reports, requests, dropped) = {
-            let mut queue = locked(&self.queue);
-            (
-                std::mem::take(&mut queue.reports),
-                std::mem::take(&mut queue.requests),
-                std::mem::take(&mut queue.dropped),
-            )
+    /// The same; waits for it, unless a layer blocks.
+    pub(super) async fn ended(&self) {
+        self.end();
+        let ended = async {
+            while locked(&self.queue).stage != Stage::Ended {
+                self.ended.notified().await;
+            }
         };
-        let requests = requests.into_iter().map(|name| -> Report { Box::new(move || telemetry::requested(name)) });
+        let _ = tokio::time::timeout(LONGEST_FLUSH, ended).await;
+    }
+
+    fn make(&self) {
+        let (reports, counts, dropped) = {
+            let mut queue = locked(&self.queue);
+            let Queue { reports, counts, dropped, .. } = &mut *queue;
+            (std::mem::take(reports), std::mem::take(counts), std::mem::take(dropped))
+        };
+        let counts = (!counts.is_empty()).then(|| -> Report { Box::new(move || counts.report()) });
         let dropped = (dropped > 0).then(|| -> Report {
-            Box::new(move || {
-                tracing::warn!(dropped, "a subscriber or recorder is too slow; log events were dropped")
-            })
+            Box::new(move || tracing::warn!(dropped, "a subscriber is too slow; log events were dropped"))
         });
-        for report in requests.chain(reports).chain(dropped) {
+        for report in counts.into_iter().chain(reports).chain(dropped) {
             // A layer or a recorder that panics costs this report.
             let _ = catch_unwind(AssertUnwindSafe(report));
         }
     }
 }
 
-/// The end of the task that makes reports, also with its runtime.
-struct Closing<'a>(&'a Reports);
+/// Whether any subscriber may want events at this level. This runs no code of the user's.
+pub(super) fn is_traced() -> bool {
+    LevelFilter::current() >= Level::TRACE
+}
 
-impl Drop for Closing<'_> {
+/// The end of the task that makes reports, also with its runtime.
+struct Ended<'a>(&'a Reports);
+
+impl Drop for Ended<'_> {
     fn drop(&mut self) {
-        self.0.close();
+        locked(&self.0.queue).stage = Stage::Ended;
+        self.0.make();
+        self.0.ended.notify_one();
     }
 }

@@ -9,6 +9,7 @@ use zookeeper_client::SessionInfo;
 
 use crate::clock::now;
 use crate::driver::core::{Closing, Core, ORPHANED, State, ended};
+use crate::driver::reports::is_traced;
 use crate::driver::wire;
 use crate::error::Error;
 use crate::machine::{Event, Moment, Session as Life, Timer, Trust};
@@ -41,7 +42,9 @@ impl Task {
         let mut beats = Beats::default();
         let (mut old, mut began) = (None, None);
         loop {
-            core.report(|| tracing::trace!("keeper is woken"));
+            if is_traced() {
+                core.report(|| tracing::trace!("keeper is woken"));
+            }
             let (life, is_orphaned, is_replaced, beat) = {
                 let mut state = core.look();
                 let beat = beats.beat(&mut state);
@@ -59,7 +62,7 @@ impl Task {
                 Life::Over => {
                     let closing = shut_down(&core, began.unwrap_or_else(Instant::now)).await;
                     // A close waits for the next step. Once it has returned, its caller may count on the reports.
-                    core.reports.close();
+                    core.reports.ended().await;
                     self.is_done = true;
                     let mut state = core.lock();
                     state.error.get_or_insert(Error::Closed);
@@ -75,7 +78,7 @@ impl Task {
                 Life::Open | Life::Draining => {}
             }
             // What is late is looked for now and then: there may be thousands of calls.
-            if core.poll_ready() | (beat.is_over && core.poll_late()) {
+            if core.poll_ready() | (beat.is_over && core.poll_late()) && is_traced() {
                 core.report(|| tracing::trace!("worker is woken"));
             }
             let wakes_at = core.fire_timers();
@@ -107,7 +110,7 @@ impl Drop for Task {
         let dropped = if is_panicking && given.is_none() { state.client.take() } else { None };
         state.close(closing);
         drop(state);
-        self.core.reports.close();
+        self.core.reports.end();
         drop(dropped);
         if let Some(client) = given {
             nodes.iter().for_each(|node| wire::send_delete(&client, node));
@@ -192,7 +195,7 @@ async fn shut_down(core: &Arc<Core>, began: Instant) -> Closing {
         return Closing::Confirmed;
     };
     if is_given {
-        kept_are_deleted(core).await;
+        let _ = timeout_at(began + times.close_ended(), kept_are_deleted(core)).await;
         drop((client, core.lock().give_client_up()));
         return Closing::Confirmed;
     }
@@ -253,11 +256,10 @@ impl Beats {
         let is_over = at.since(self.over) >= state.beat();
         if is_over {
             self.over = at;
-            state.reports.beat();
-            if telemetry::IS_COUNTED && state.hold_count() > 0 {
-                let left = Duration::from_micros(state.machine.trust.until().since(at));
-                state.reports.push(move || telemetry::trusted_for(left));
+            if state.hold_count() > 0 {
+                state.reports.trusted_for(Duration::from_micros(state.machine.trust.until().since(at)));
             }
+            state.reports.beat();
         }
         Beat { has_slept: slept > SLEPT, is_over }
     }

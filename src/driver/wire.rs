@@ -295,7 +295,7 @@ pub(super) async fn judge(
         }),
         Err(_) => return,
     }
-    reports.settle();
+    reports.flush();
 }
 
 /// Watches the node of a contender, which has no children: its deletion, and not changes of its data.

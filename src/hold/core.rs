@@ -249,7 +249,7 @@ impl Core {
             HoldState::Held => HoldState::Held,
             ended => {
                 self.note_loss(ended, false);
-                self.driver.reports.settle();
+                self.driver.reports.flush();
                 // Somebody may have been faster, with another reason.
                 self.end.borrow().unwrap_or(HoldState::Released)
             }

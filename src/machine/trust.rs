@@ -42,7 +42,7 @@ pub(crate) trait Trust: Clone + Eq + Hash + Debug {
     /// The session was taken back, by a request that was sent at `since` or later.
     fn reconnected(&mut self, since: Moment);
 
-    /// Whether a write, if it is answered before trust ends, proves what the leader learned at the reconnect.
+    /// Whether a write that is answered before trust ends would extend trust because of a reconnect.
     fn is_reconnected(&self, now: Moment) -> bool;
 
     /// When trust has to be renewed by a write.
@@ -265,7 +265,7 @@ impl Trust for Ledger {
     }
 
     fn read_due(&self) -> Moment {
-        // By their own clock: reads that followed the writes would make the writes come early and late in turn.
+        // Reads have deadlines of their own. Scheduled after the writes, they would make the writes come early and late in turn.
         if self.candidates.is_empty() { self.last_awake() } else { self.newest_read.plus(self.timeout / 4) }
     }
 

@@ -138,7 +138,7 @@ impl Zk {
         let (mut lost, mut throttled) = (0_u32, 0);
         loop {
             until(&self.core.changes, || self.is_connected().map(|is_up| is_up.then_some(())).transpose()).await?;
-            telemetry::requested(name);
+            telemetry::requested(name, 1);
             match send().await {
                 Err(ZkError::SessionExpired | ZkError::ClientClosed | ZkError::AuthFailed) => {
                     return Err(Interrupt::SessionOver);

@@ -23,6 +23,7 @@ use crate::options::Options;
 use crate::session::state_changes::StateChanges;
 use crate::session::times::Times;
 use crate::session::{addresses, connector};
+use crate::telemetry::guarded;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -42,11 +43,13 @@ const LEAST_BY_DEFAULT: Duration = Duration::from_secs(4);
 /// Trust in a lock assumes two ticks, for which a client cannot ask.
 pub(super) fn warn_if_short(client: &Client) {
     if client.session_timeout() < LEAST_BY_DEFAULT {
-        tracing::warn!(
-            timeout = ?client.session_timeout(),
-            "the session timeout is shorter than two ticks of a server with the default tickTime (2 s); trust in a lock \
-             assumes at least two ticks of these servers"
-        );
+        guarded(|| {
+            tracing::warn!(
+                timeout = ?client.session_timeout(),
+                "the session timeout is shorter than two ticks of a server with the default tickTime (2 s); trust in a lock \
+                 assumes at least two ticks of these servers"
+            );
+        });
     }
 }
 
@@ -339,16 +342,20 @@ impl Servers {
             match self.try_to_renew(old, &mut is_gone).await {
                 Ok(connected) => return Some(connected),
                 Err(Error::Client { source: ZkError::AuthFailed, .. }) => {
-                    tracing::warn!(hosts = %self.hosts(), "the servers refuse the credentials; trying them again");
+                    guarded(
+                        || tracing::warn!(hosts = %self.hosts(), "the servers refuse the credentials; trying them again"),
+                    );
                     self.failed("refuses the credentials");
                     refused();
                     longest = LONGEST_PAUSE_REFUSED;
                 }
                 Err(Error::InvalidInput { reason, .. }) => {
-                    tracing::warn!(hosts = %self.hosts(), reason, "cannot work with these servers yet");
+                    guarded(
+                        || tracing::warn!(hosts = %self.hosts(), reason, "cannot work with these servers yet"),
+                    );
                     self.failed(&reason);
                 }
-                Err(error) => tracing::debug!(%error, "cannot connect yet"),
+                Err(error) => guarded(|| tracing::debug!(%error, "cannot connect yet")),
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(longest);
@@ -455,7 +462,7 @@ impl Target {
             match error {
                 ZkError::AuthFailed => return Err(Error::refused(AUTHENTICATE, &self.hosts, error)),
                 _ if client.state().is_terminated() => return Ok(false),
-                error => tracing::debug!(%error, "cannot look for the chroot yet"),
+                error => guarded(|| tracing::debug!(%error, "cannot look for the chroot yet")),
             }
             tokio::time::sleep(FIRST_PAUSE).await;
         }
@@ -476,7 +483,7 @@ async fn exists(client: &Client) -> Result<bool, ZkError> {
 async fn create_chroot(client: &Client, acls: &[Acl]) -> Result<(), ZkError> {
     let from_root = client.clone().chroot("/").expect("the root is a path");
     from_root.mkdir(client.path(), &CreateMode::Persistent.with_acls(Acls::new(acls))).await?;
-    tracing::info!(chroot = client.path(), "chroot is created");
+    guarded(|| tracing::info!(chroot = client.path(), "chroot is created"));
     Ok(())
 }
 

@@ -1,7 +1,6 @@
 //! Code of the user's that the library runs: `tracing` subscribers and `metrics` recorders that call it back, block, or panic.
 
-use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
@@ -34,18 +33,9 @@ impl<M> Clone for Meddler<M> {
     }
 }
 
-thread_local! {
-    /// A recorder has nothing of its own against being called by what it calls.
-    static IS_MEDDLING: Cell<bool> = const { Cell::new(false) };
-}
-
 impl<M: Meddle> Meddler<M> {
     fn meddle(&self) {
-        if !IS_MEDDLING.replace(true) {
-            let meddled = catch_unwind(AssertUnwindSafe(|| self.0.meddle()));
-            IS_MEDDLING.set(false);
-            meddled.unwrap_or_else(|panic| resume_unwind(panic));
-        }
+        self.0.meddle();
     }
 }
 
@@ -157,7 +147,7 @@ fn in_a_thread(what: &str, test: impl FnOnce() + Send + 'static) {
     });
     match end.recv_timeout(2 * PATIENCE) {
         Err(mpsc::RecvTimeoutError::Timeout) => panic!("{what}: a call blocks for ever"),
-        _ => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+        _ => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
     }
 }
 
