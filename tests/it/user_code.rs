@@ -1,5 +1,6 @@
 //! Code of the user's that the library runs: `tracing` subscribers and `metrics` recorders that call it back, block, or panic.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
@@ -131,10 +132,20 @@ impl CallsBack {
     }
 }
 
+thread_local! {
+    /// This thread has the subscriber's mutex. A span that it closes meanwhile calls the subscriber again.
+    static HAS_SHARED: Cell<bool> = const { Cell::new(false) };
+}
+
 impl Meddle for CallsBack {
     fn meddle(&self) {
-        let _shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if HAS_SHARED.replace(true) {
+            return self.call();
+        }
+        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         self.call();
+        drop(shared);
+        HAS_SHARED.set(false);
     }
 }
 
