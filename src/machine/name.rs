@@ -19,7 +19,7 @@ pub enum ContenderKind {
     Write,
     /// A permit of a semaphore. Contenders of other kinds wait for it; it waits for room.
     Lease,
-    /// A candidate's in an [`Election`](crate::Election), or in Curator's `LeaderLatch`.
+    /// A candidate's in an `Election`, or in Curator's `LeaderLatch`.
     Latch,
 }
 
