@@ -21,7 +21,7 @@
 //!
 //! `kind` is `lock`, `reader`, `writer`, `permit`, `candidate` or `several`. `outcome` is `granted`, `contended`, `cancelled`, or a
 //! word of [`ErrorKind`]; of a job it is `ran`, `ran_already`, `superseded`, `running`, `too_early`, or `failed` for an error. `cause` is `expired`, `trust_ended`, `deleted`, `closed` or
-//! `max_hold`, as [`Loss`](crate::Loss) has them. `lock` is the answer of the
+//! `max_hold`, as [`Loss`] has them. `lock` is the answer of the
 //! function given to [`label_locks_by`], and empty without one: a path in a label would make as many time series as there are
 //! keys.
 //!
