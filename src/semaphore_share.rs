@@ -116,7 +116,7 @@ impl SemaphoreShare {
     /// # Cancel safety
     ///
     /// Dropping the future leaves the process's own queue. If no other task of the process needs its position in
-    /// the semaphore's queue, it leaves that after the idle time.
+    /// the semaphore's queue, it leaves that within two idle times.
     ///
     /// # Errors
     ///
@@ -260,7 +260,7 @@ async fn watch(share: Weak<Share>, permit: HoldMonitor, idle_time: Duration) {
     }
 }
 
-/// Leaves the semaphore's queue when no task has waited for the idle time.
+/// Leaves the semaphore's queue when no task waited at two looks, an idle time apart.
 async fn leave(share: Weak<Share>, idle_time: Duration) {
     let mut was_wanted = true;
     loop {
