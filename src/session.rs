@@ -177,7 +177,6 @@ impl Session {
         if let Some((client, created)) = connected {
             core.renew(&mut core.lock(), client, created);
         }
-        core.reports.ask_for_journal();
         tokio::spawn(Arc::clone(&core.reports).run());
         tokio::spawn(drive(Arc::clone(&core), servers.clone()));
         Self { inner: Arc::new(Inner { servers, core, runtime: Handle::current() }), options }

@@ -238,6 +238,8 @@ impl Core {
     /// A session that is not connected yet.
     pub(crate) fn new() -> Arc<Self> {
         let reports = Arc::<Reports>::default();
+        // `replay` needs the journal from its first entry on.
+        reports.ask_for_journal();
         let state = Mutex::new(State { reports: Arc::clone(&reports), ..State::default() });
         let core = Arc::new(Self { state, ready: Arc::default(), reports, changes: watch::Sender::new(()) });
         core.lock().entries.insert(SESSION, Entry::new(&core.ready, SESSION, Arc::default()));

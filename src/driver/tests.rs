@@ -1,10 +1,16 @@
-//! What no caller can do: a panic under the session's lock.
+//! What no caller can do, a panic under the session's lock, and what none sees, the journal.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
 
+use crate::driver::reports::JOURNAL;
+use crate::locked::locked;
 use crate::{Error, HoldState, Loss, Mutex, Session};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -53,4 +59,54 @@ async fn panic_under_the_lock_deletes_the_nodes_in_the_session_of_a_given_client
     assert_eq!(timeout(SOON, guard.lost()).await.expect("in time"), Loss::Expired);
     let next = Mutex::new(&local, "/locks/report").expect("a mutex");
     drop(timeout(SOON, next.lock()).await.expect("in time").expect("held"));
+}
+
+/// Keeps the events of the journal.
+#[derive(Clone, Default)]
+struct Journal(Arc<std::sync::Mutex<Vec<String>>>);
+
+impl Subscriber for Journal {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == JOURNAL
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        event.record(&mut Entry(&mut locked(&self.0)));
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+struct Entry<'a>(&'a mut Vec<String>);
+
+impl Visit for Entry<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "event" {
+            self.0.push(format!("{value:?}"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn journal_begins_with_the_session() {
+    let journal = Journal::default();
+    let _subscribed = tracing::subscriber::set_default(journal.clone());
+    let session = Session::local().await.expect("a session");
+    drop(Mutex::new(&session, "/locks/report").expect("a mutex").lock().await.expect("held"));
+    session.close().await.expect("closed");
+    let entries = locked(&journal.0);
+    assert!(
+        matches!(&entries[..], [begin, renewed, ..] if begin == "Begin" && renewed.starts_with("Renewed")),
+        "{entries:?}"
+    );
 }
