@@ -67,14 +67,16 @@ impl<T> Hash for Aside<T> {
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Ask {
-    /// Creates the nodes of an acquisition in one transaction, together with missing parents. If `counts`, the transaction
-    /// also writes the empty data of the paths, whose stats then have the numbers of children.
+    /// Creates the nodes of an acquisition in one transaction. If `counts`, the transaction also writes the empty data of the
+    /// paths, whose stats then have the numbers of children.
     Create {
         op: Op,
         /// Of the first node. The others count on from it.
         guid: u128,
         spec: Arc<Spec>,
         counts: bool,
+        /// Missing parents are created in the same transaction.
+        makes: bool,
     },
     /// A transaction of one check. It changes nothing and needs a quorum, so a read behind it misses nothing older.
     Barrier {

@@ -140,7 +140,7 @@ impl<P: Read> Read for Admission<P> {
 }
 
 variants!(Ask {
-    Create { op, guid, spec, counts };
+    Create { op, guid, spec, counts, makes };
     Barrier { op, path };
     List { op, path, watches };
     Prove { op, nodes };
@@ -229,7 +229,7 @@ mod tests {
         let admission = Admission::Room { limit: 3, turn: Some(4) };
         let queues = vec![(2, Kind::Lease), (2, Kind::Lease)];
         let spec = Arc::new(Spec { queues, admission, waits: true, may_count: false, is_turn: false });
-        let create = Ask::Create { op: 7, guid: u128::MAX, spec: Arc::clone(&spec), counts: true };
+        let create = Ask::Create { op: 7, guid: u128::MAX, spec: Arc::clone(&spec), counts: true, makes: false };
         let created = Outcome::Created {
             names: [name(i32::MIN)].into(),
             czxid: -5,

@@ -1046,8 +1046,11 @@ impl State {
     /// Keeps the account of the nodes that stand.
     fn count_nodes(&mut self, op: Op, ask: &Ask, outcome: &Outcome) {
         match (ask, outcome) {
-            (Ask::Create { spec, .. }, Outcome::Created { names, .. }) => {
+            (Ask::Create { spec, .. }, Outcome::Created { names, czxid, .. }) => {
                 for ((path, _), name) in spec.queues.iter().zip(names.iter()) {
+                    if name.is_in_zone() {
+                        self.paths.notes(*path).lock().czxids.insert(*name, *czxid);
+                    }
                     let bytes = self.node_bytes(*path, *name);
                     self.budget.created(*path, *name, bytes);
                 }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
 use crate::locked::locked;
-use crate::machine::{Kind, Ledger, Listing, Machine, Name, Op, Path};
+use crate::machine::{Kind, Ledger, Listing, Machine, Name, Path};
 use crate::queue::order::{self, is_before_zero};
 
 /// What is in front of the guid in the names that we make.
@@ -101,18 +101,6 @@ pub(super) struct Notes(Mutex<Noted>);
 pub(super) struct Noted {
     /// Of nodes at the end of the counter. One may be that of an older node of the same name.
     pub(super) czxids: HashMap<Name, i64>,
-    /// Counts the creates here that began before the path was there.
-    pub(super) made: u64,
-    /// The last of them.
-    pub(super) last: Option<Made>,
-}
-
-/// A create that began before the path was there. A listing that was sent with it shows less.
-#[derive(Clone, Debug)]
-pub(super) struct Made {
-    pub(super) op: Op,
-    /// What it created, if no other contender was there, and how many other children were.
-    pub(super) alone: Option<(Vec<Name>, u32)>,
 }
 
 impl Notes {

@@ -16,7 +16,7 @@ use crate::driver::names::{self, Notes, Paths, Texts};
 use crate::driver::reports::Reports;
 use crate::driver::wire::create::Create;
 use crate::error::{Error, ZkError};
-use crate::machine::{Admission, Ask, Kind, Name, Op, Outcome, Path};
+use crate::machine::{Admission, Ask, Kind, Name, Outcome, Path};
 use crate::queue::order::{self, LEASES, TURNS};
 
 /// A request to a server may have a megabyte (`jute.maxbuffer`), less what surrounds it.
@@ -122,15 +122,14 @@ pub(super) fn send(client: &Arc<Client>, paths: &mut Paths, ask: &Ask, draft: &A
         nodes.iter().map(|(path, name)| names::own(&paths.text(*path), *name)).collect()
     };
     match ask {
-        Ask::Create { op, guid, spec, counts } => {
+        Ask::Create { guid, counts, makes, .. } => {
             paths.nonce = names::nonce(*guid);
-            Create::new(client, paths, *op, spec, *guid, *counts, draft).run().boxed()
+            let create = Create::new(client, paths, *guid, *counts, draft);
+            if *makes { create.make().boxed() } else { create.run().boxed() }
         }
-        Ask::List { op, path, watches } => {
-            let notes = paths.notes(*path);
-            let made = notes.lock().made;
-            let path = paths.text(*path);
-            List { client, op: *op, path, watches: *watches, notes, made, nonce: paths.nonce, draft }.run().boxed()
+        Ask::List { path, watches, .. } => {
+            let (notes, path) = (paths.notes(*path), paths.text(*path));
+            List { client, path, watches: *watches, notes, nonce: paths.nonce, draft }.run().boxed()
         }
         Ask::Barrier { path, .. } => {
             let checked = check(client, vec![paths.text(*path).to_string()]);
@@ -408,36 +407,25 @@ async fn identify(client: &Client, own: &[String]) -> Answered {
 /// A listing of a lock path.
 struct List {
     client: Arc<Client>,
-    op: Op,
     path: Arc<str>,
     watches: bool,
     notes: Arc<Notes>,
-    /// How often the path was made before it was sent.
-    made: u64,
     nonce: u64,
     draft: Arc<Draft>,
 }
 
 impl List {
-    async fn run(mut self) -> Answered {
-        let (children, is_empty, watcher) = loop {
-            let answer = if self.watches {
-                let answer = self.client.get_and_watch_children(&self.path).await;
-                answer.map(|(children, stat, watcher)| (children, stat.data_length == 0, Some(watcher)))
-            } else {
-                let answer = self.client.get_children(&self.path).await;
-                answer.map(|(children, stat)| (children, stat.data_length == 0, None))
-            };
-            if !answer.as_ref().is_err_and(|error| !matches!(error, ZkError::NoNode)) && self.is_outdated() {
-                if let Some(answered) = self.of_create() {
-                    return answered;
-                }
-                continue;
-            }
-            match answer {
-                Ok(found) => break found,
-                Err(error) => return Answered::failed(error, |error| Error::refused("list", &self.path, error)),
-            }
+    async fn run(self) -> Answered {
+        let answer = if self.watches {
+            let answer = self.client.get_and_watch_children(&self.path).await;
+            answer.map(|(children, stat, watcher)| (children, stat.data_length == 0, Some(watcher)))
+        } else {
+            let answer = self.client.get_children(&self.path).await;
+            answer.map(|(children, stat)| (children, stat.data_length == 0, None))
+        };
+        let (children, is_empty, watcher) = match answer {
+            Ok(found) => found,
+            Err(error) => return Answered::failed(error, |error| Error::refused("list", &self.path, error)),
         };
         let has = |wanted: &str| children.iter().any(|name| name == wanted);
         if has(TURNS)
@@ -458,23 +446,6 @@ impl List {
         let texts = Texts::new(contenders, &self.notes.lock().czxids);
         let outcome = Outcome::Names { names: Arc::clone(&texts.names), strangers, is_empty };
         Answered { watcher, texts: Some(texts), ..outcome.into() }
-    }
-
-    /// Whether the path was made since it was sent, so that it misses what was created with the path.
-    fn is_outdated(&mut self) -> bool {
-        let made = self.notes.lock().made;
-        std::mem::replace(&mut self.made, made) != made
-    }
-
-    /// What the create has shown of the path that it made, if it was sent by the same acquisition.
-    fn of_create(&self) -> Option<Answered> {
-        let noted = self.notes.lock();
-        let made = noted.last.as_ref().filter(|made| made.op == self.op && !self.watches)?;
-        let (names, strangers) = made.alone.clone()?;
-        let text = |name: &Name| names::own("", *name).trim_start_matches('/').to_owned();
-        let texts = Texts::new(names.iter().map(|name| (*name, text(name))).collect(), &noted.czxids);
-        let outcome = Outcome::Names { names: Arc::clone(&texts.names), strangers, is_empty: true };
-        Some(Answered { texts: Some(texts), ..outcome.into() })
     }
 
     /// Fails if permits of a semaphore at the path of a lock are in use. A semaphore has its nodes below its path,

@@ -51,6 +51,8 @@ pub(crate) struct Acquisition {
     pub(crate) followers: Vec<(Op, Path)>,
     /// How many creates it has sent. Each has guids of its own, so a node of a lost create is never taken for a later one.
     pub(crate) attempt: u16,
+    /// A path was missing, so the next create makes missing parents, too.
+    pub(crate) makes: bool,
     /// How many creates in a row may be what the connection was lost for.
     pub(crate) lost: u8,
     /// Of its nodes, if it is known; the token.
@@ -160,6 +162,7 @@ impl Acquisition {
             queues: spec.queues.iter().map(|(path, kind)| Queue::new(*path, *kind)).collect(),
             followers: Vec::new(),
             attempt: 0,
+            makes: false,
             lost: 0,
             czxid: Aside(0),
             change: Change::None,
@@ -252,7 +255,8 @@ impl<T: Trust> Machine<T> {
         let row = |path: &Path| self.rows.get(path);
         let is_empty = |path| row(path).is_some_and(Row::may_count);
         let mut paths = one.spec.queues.iter().map(|(path, _)| path).chain(one.spec.admission.turn());
-        let counts = one.spec.may_count && paths.all(is_empty);
+        let makes = one.makes;
+        let counts = !makes && one.spec.may_count && paths.all(is_empty);
         if one.is_in_one_request() && !counts {
             return self.finish(now, op, End::Contended);
         }
@@ -263,10 +267,15 @@ impl<T: Trust> Machine<T> {
         one.forget_positions();
         let spec = Arc::clone(&one.spec);
         for (path, _) in &spec.queues {
-            self.rows.entry(*path).or_default().creating += 1;
+            let row = self.rows.entry(*path).or_default();
+            row.creating += 1;
+            if makes {
+                // A listing that is under way may show the path as missing.
+                row.forget(op);
+            }
         }
-        self.send(Ask::Create { op, guid, spec, counts });
-        if !counts {
+        self.send(Ask::Create { op, guid, spec, counts, makes });
+        if !counts && !makes {
             self.look_for(op);
         }
     }

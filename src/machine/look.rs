@@ -69,6 +69,12 @@ impl Row {
         self.wanted.contains(&op) || self.look.as_ref().is_some_and(|look| look.ops.contains(&op))
     }
 
+    /// The acquisition wants none of the listings that are under way or wanted.
+    pub(crate) fn forget(&mut self, op: Op) {
+        self.wanted.retain(|one| *one != op);
+        self.look.iter_mut().for_each(|look| look.ops.retain(|one| *one != op));
+    }
+
     pub(crate) fn is_clean(&self) -> bool {
         let is_searched = self.look.as_ref().is_some_and(|look| look.doubt != Doubt::No);
         self.creating == 0 && self.doubt == Doubt::No && !is_searched

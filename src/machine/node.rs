@@ -107,7 +107,7 @@ impl<T: Trust> Machine<T> {
                 for (queue, name) in one.queues.iter_mut().zip(names.iter()) {
                     queue.name = Some(*name);
                 }
-                (one.node, one.czxid, one.lost) = (Node::There, Aside(czxid), 0);
+                (one.node, one.czxid, one.lost, one.makes) = (Node::There, Aside(czxid), 0, false);
                 one.stage = Stage::Queuing(Place::Waiting);
                 match granted {
                     Some(true) => {
@@ -132,6 +132,10 @@ impl<T: Trust> Machine<T> {
             }
             // The path of the turn is missing, so it cannot be counted.
             (Outcome::NoNode, Some(one)) if one.is_in_one_request() => self.finish(now, op, End::Contended),
+            (Outcome::NoNode, Some(one)) => {
+                (one.node, one.makes) = (Node::None, true);
+                self.enter(now, op);
+            }
             _ => self.finish(now, op, End::Refused),
         }
     }
