@@ -37,7 +37,7 @@ pub(crate) use crate::machine::downgrade::{Change, Replacement};
 pub(crate) use crate::machine::identity::Identity;
 pub(crate) use crate::machine::look::Row;
 pub(crate) use crate::machine::name::{Kind, Listing, Name, is_in_zone};
-pub(crate) use crate::machine::node::{Leaving, Node, Nodes};
+pub(crate) use crate::machine::node::{Leaving, Node, Nodes, OpNode, op_node};
 pub(crate) use crate::machine::queue::{Armed, Position, Queue};
 pub(crate) use crate::machine::session::Session;
 pub(crate) use crate::machine::trust::{Ledger, Moment, Trust};
@@ -332,9 +332,9 @@ pub(crate) struct Machine<T> {
     pub(crate) renewing: Renewing,
     pub(crate) ops: BTreeMap<Op, Acquisition>,
     pub(crate) rows: BTreeMap<Path, Row>,
-    pub(crate) leaving: BTreeMap<(Path, Name), Leaving>,
+    pub(crate) leaving: BTreeMap<OpNode, Leaving>,
     /// Nodes that the ACLs did not let us delete. Each slow look tries again.
-    pub(crate) refused: BTreeSet<(Path, Name)>,
+    pub(crate) refused: BTreeSet<OpNode>,
     pub(crate) out: Vec<Action>,
 }
 

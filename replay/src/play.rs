@@ -219,12 +219,6 @@ impl Core {
                 });
                 self.texts = Some(texts.ok_or_else(unread)?);
             }
-            "Unwatched" => {
-                let watch = value.as_ref().and_then(|value| Watch::read(value.item(0)?)).ok_or_else(unread)?;
-                let Watch::Own(op, path, name) = watch else { return Err(unread()) };
-                self.unwatch(&watch, at);
-                self.machine.own_unwatched(op, path, name);
-            }
             "Fires" => {
                 let read = |value: &Value<'_>| Some((Timer::read(value.item(0)?)?, Moment::read(value.item(1)?)?));
                 let (timer, due) = value.as_ref().and_then(read).ok_or_else(unread)?;

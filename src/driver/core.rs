@@ -34,7 +34,7 @@ use crate::driver::wire::{self, Answered};
 use crate::error::Error;
 use crate::machine::{
     Action, Ask, Connection, Event, HoldState, Kind, Ledger, Loss, Machine, Moment, Name, Op, Outcome, Path,
-    Queue, Session, Stage, Timer, Watch,
+    Queue, Session, Stage, Timer, Watch, op_node,
 };
 use crate::options::REVOKE;
 use crate::session::state_changes::StateChanges;
@@ -282,14 +282,14 @@ impl Core {
         draft: &Arc<Draft>,
         progress: Option<Arc<Progress>>,
     ) -> Result<Op, Error> {
-        let node_room = Some(state.budget.reserve_nodes(draft.node_bytes(state.root_bytes), &self.reports)?);
+        let _node_room = Some(state.budget.nodes(draft.node_bytes(state.root_bytes), &self.reports)?);
         // The counter may come round to a call that is still there.
         while state.next == SESSION || state.entries.contains_key(&state.next) {
             state.next = state.next.wrapping_add(1);
         }
         let op = state.next;
         state.next = state.next.wrapping_add(1);
-        state.entries.insert(op, Entry { progress, node_room, ..Entry::new(&self.ready, op, Arc::clone(draft)) });
+        state.entries.insert(op, Entry { progress, _node_room, ..Entry::new(&self.ready, op, Arc::clone(draft)) });
         Ok(op)
     }
 
@@ -420,7 +420,7 @@ impl Core {
         let Some(client) = state.client.clone() else { return };
         let op = ask.op().unwrap_or(SESSION);
         let czxid = state.machine.op(op).map_or(0, |one| one.czxid.0);
-        let room = state.reserve_watch(op, &ask);
+        let room = state.reserve_room(op, &ask);
         if room.is_ok() {
             self.reports.requested(wire::name(&ask));
         }
@@ -493,7 +493,7 @@ impl Core {
                 (Some(refusal), Ask::List { path, .. }) => drop(state.refused.insert(*path, refusal)),
                 (Some(refusal), Ask::Delete { nodes, .. }) => {
                     if let ([node], Outcome::Refused) = (&**nodes, &answered.outcome)
-                        && !state.machine.refused.contains(node)
+                        && !state.machine.refused.contains(&op_node(*node))
                     {
                         let (node, error) = (names::own(&state.paths.text(node.0), node.1), refusal.clone());
                         state.reports.push(move || {
@@ -520,7 +520,11 @@ impl Core {
                 (None, _) => {}
             }
         }
-        state.count_nodes(op, &ask, &answered.outcome);
+        if let (Ask::Create { spec, .. }, Outcome::Created { names, czxid, .. }) = (&ask, &answered.outcome) {
+            for ((path, _), name) in spec.queues.iter().zip(names.iter()).filter(|(_, name)| name.is_in_zone()) {
+                state.paths.notes(*path).lock().czxids.insert(*name, *czxid);
+            }
+        }
         if let (Ask::List { path, .. }, Some(texts)) = (&ask, answered.texts) {
             state.paths.listed(*path, texts);
         }
@@ -533,14 +537,8 @@ impl Core {
             }
             (_, holder, _) => state.after.holders.extend(holder),
         }
-        match answered.watcher {
-            Some(_) if room.is_none() && matches!(ask, Ask::WatchOwn { .. }) => {
-                // Its room was given to another.
-                answered.outcome = Outcome::Refused;
-                state.look_soon();
-            }
-            Some(watcher) => state.watch(&ask, watcher, room),
-            None => {}
+        if let Some(watcher) = answered.watcher {
+            state.watch(&ask, watcher, room);
         }
         let is_stale = epoch != state.epoch;
         self.decide(state, Event::Answer { ask, sent, is_stale, outcome: answered.outcome });
@@ -646,7 +644,7 @@ impl Core {
         let (mut stay, mut abandoned) = (Vec::with_capacity(parsed.len()), Vec::new());
         for (name, text) in parsed {
             match name {
-                Some(name) if state.machine.leaving.contains_key(&(path, name)) => {}
+                Some(name) if state.machine.leaving.contains_key(&op_node((path, name))) => {}
                 Some(name) if state.machine.is_abandoned(path, name) => abandoned.push(name),
                 _ => stay.push(text),
             }
@@ -671,7 +669,12 @@ impl Core {
             return Ok(false);
         }
         let state = self.lock();
-        state.budget.reserve_watch(room, state.root_bytes + node.len(), &self.reports)?;
+        let bytes = state.root_bytes + node.len();
+        match room {
+            None => *room = Some(state.budget.watch(bytes, &self.reports)?),
+            Some(before) if before.bytes < bytes => *room = Some(state.budget.any_watch(bytes)),
+            Some(_) => {}
+        }
         Ok(true)
     }
 
@@ -812,7 +815,7 @@ impl State {
     pub(super) fn all_nodes(&self) -> Vec<String> {
         let own = self.machine.ops().flat_map(|(op, _)| self.nodes(op));
         let leaving = self.machine.leaving.keys().chain(&self.machine.refused);
-        own.chain(leaving.map(|(path, name)| names::own(&self.paths.text(*path), *name))).collect()
+        own.chain(leaving.map(|(_, path, name)| names::own(&self.paths.text(*path), *name))).collect()
     }
 
     /// The time between two looks at whether the process runs, in microseconds.
@@ -856,16 +859,8 @@ impl State {
 
     /// Drops the requests and watches of the session, and the entries of what nobody has any more.
     fn drop_flights(&mut self) {
-        self.budget.session_over();
         self.judges.abort_all();
-        for (op, entry) in &mut self.entries {
-            entry.session_over();
-            // Waiters create their nodes again.
-            let waits = self.machine.op(*op).is_some_and(|one| matches!(one.stage, Stage::Queuing(_)));
-            if waits && entry.node_room.is_none() {
-                entry.node_room = Some(self.budget.reserve_nodes_again(entry.draft.node_bytes(self.root_bytes)));
-            }
-        }
+        self.entries.values_mut().for_each(Entry::session_over);
         let gone = self.entries.extract_if(|op, _| *op != SESSION && self.machine.op(*op).is_none());
         self.after.dropped.extend(gone.map(|(_, entry)| entry));
     }
@@ -873,8 +868,7 @@ impl State {
     /// Nobody has this acquisition any more, and nothing of it is under way.
     fn forget(&mut self, op: Op) {
         let is_empty = self.entries.get(&op).is_some_and(Entry::is_empty);
-        let leaves = || self.machine.leaving.keys().any(|(_, name)| name.guid_op() == op);
-        if op != SESSION && is_empty && self.machine.op(op).is_none() && !leaves() {
+        if op != SESSION && is_empty && self.machine.op(op).is_none() && !self.machine.is_leaving(op) {
             self.after.dropped.extend(self.entries.remove(&op));
         }
     }
@@ -960,71 +954,38 @@ impl State {
 
     /// Takes the room for the watch that a request sets, if it needs room of its own. An error is the answer to a request that is
     /// not sent.
-    fn reserve_watch(&mut self, op: Op, ask: &Ask) -> Result<Option<Room>, Outcome> {
+    fn reserve_room(&mut self, op: Op, ask: &Ask) -> Result<Option<Room>, Outcome> {
         let bytes = self.watch_bytes(ask);
         match ask {
             Ask::Watch { path, .. } => {
                 let most = self.root_bytes + names::longest(&self.paths.text(*path)) + LONGER_NAME;
-                if let Some(entry) = self.entries.get_mut(&op).filter(|_| bytes <= most) {
-                    // From the start it is that of the waiter's longest node.
-                    let wanted = bytes.max(self.root_bytes + entry.draft.longest_node());
-                    let may_refuse = entry.watch_room.is_none() && !entry.has_waited;
-                    let mut room = entry.watch_room.take();
-                    self.make_room(wanted.saturating_sub(room.as_ref().map_or(0, |room| room.bytes)));
-                    let reserved = self.budget.reserve_watch(&mut room, wanted, &self.reports);
-                    let Some(entry) = self.entries.get_mut(&op) else { return Ok(None) };
-                    entry.watch_room = room;
-                    match reserved {
-                        Ok(()) => return Ok(None),
-                        Err(full) if may_refuse => {
-                            entry.refusal = Some(full);
-                            return Err(Outcome::Full);
-                        }
-                        // A waiter that has waited is not refused any more.
-                        Err(_) => {}
+                let Some(entry) = self.entries.get_mut(&op).filter(|_| bytes <= most) else {
+                    self.look_soon();
+                    return Err(Outcome::Refused);
+                };
+                // From the start it is that of the waiter's longest node.
+                let bytes = bytes.max(self.root_bytes + entry.draft.longest_node());
+                let before = entry.watch_room.take();
+                entry.watch_room = match self.budget.watch(bytes, &self.reports) {
+                    _ if before.as_ref().is_some_and(|room| room.bytes >= bytes) => before,
+                    Ok(room) => Some(room),
+                    Err(full) if before.is_none() && !entry.has_waited => {
+                        entry.refusal = Some(full);
+                        return Err(Outcome::Full);
                     }
-                }
-                self.look_soon();
-                Err(Outcome::Refused)
+                    Err(_) => Some(self.budget.any_watch(bytes)),
+                };
+                Ok(None)
             }
             Ask::WatchOwn { .. } => {
-                let room = self.budget.reserve_spare_watch(bytes);
+                let room = self.budget.own(bytes);
                 if room.is_none() {
                     self.look_soon();
                 }
                 Ok(room)
             }
-            Ask::List { watches: true, .. } => Ok(Some(self.budget.add_watch(bytes))),
+            Ask::List { watches: true, .. } => Ok(Some(self.budget.any_watch(bytes))),
             _ => Ok(None),
-        }
-    }
-
-    /// Makes room for the one watch of a waiter: others watch their own nodes meanwhile, without which they can do.
-    fn make_room(&mut self, bytes: usize) {
-        let Self { entries, machine, budget, .. } = self;
-        let mut taken = Vec::new();
-        for (op, entry) in entries {
-            if budget.has_room_for_watch(bytes) {
-                break;
-            }
-            if !machine.op(*op).is_some_and(|one| matches!(one.stage, Stage::Queuing(_))) {
-                continue;
-            }
-            let own = entry.watches.extract_if(.., |one| matches!(one.watch, Watch::Own(..)));
-            taken.extend(own.map(|one| one.watch));
-            // Those that are not set yet are not kept.
-            for flight in entry.flights.iter_mut().filter(|flight| matches!(flight.ask, Ask::WatchOwn { .. })) {
-                flight.room = None;
-            }
-        }
-        for watch in &taken {
-            self.note(now, &format_args!("Unwatched({watch:?})"));
-            if let Watch::Own(op, path, name) = *watch {
-                self.machine.own_unwatched(op, path, name);
-            }
-        }
-        if !taken.is_empty() {
-            self.look_soon();
         }
     }
 
@@ -1040,36 +1001,6 @@ impl State {
         };
         if let Some(entry) = self.entries.get_mut(&op) {
             entry.watches.retain(|one| one.watch != *watch);
-        }
-    }
-
-    /// Keeps the account of the nodes that stand.
-    fn count_nodes(&mut self, op: Op, ask: &Ask, outcome: &Outcome) {
-        match (ask, outcome) {
-            (Ask::Create { spec, .. }, Outcome::Created { names, czxid, .. }) => {
-                for ((path, _), name) in spec.queues.iter().zip(names.iter()) {
-                    if name.is_in_zone() {
-                        self.paths.notes(*path).lock().czxids.insert(*name, *czxid);
-                    }
-                    let bytes = self.node_bytes(*path, *name);
-                    self.budget.created(*path, *name, bytes);
-                }
-                if let Some(entry) = self.entries.get_mut(&op) {
-                    entry.node_room = None;
-                }
-            }
-            (Ask::Delete { nodes, .. }, Outcome::Done | Outcome::NoNode)
-                if *outcome == Outcome::Done || nodes.len() == 1 =>
-            {
-                nodes.iter().for_each(|(path, name)| self.budget.deleted(*path, *name));
-            }
-            (Ask::Replace { path, name, guid, .. }, Outcome::Created { .. } | Outcome::Exists) => {
-                let reader = name.reader(*guid);
-                let bytes = self.node_bytes(*path, reader);
-                self.budget.deleted(*path, *name);
-                self.budget.created(*path, reader, bytes);
-            }
-            _ => {}
         }
     }
 }

@@ -105,9 +105,8 @@ pub(super) struct Entry {
     pub(super) holder: Option<Weak<dyn Holder>>,
     /// Why it was refused.
     pub(super) refusal: Option<Error>,
-    /// The room for nodes that are not created yet.
-    pub(super) node_room: Option<Room>,
-    /// The room for the watch of a waiter, which it keeps from one predecessor to the next.
+    /// The room for its nodes, and for its watch while it waits.
+    pub(super) _node_room: Option<Room>,
     pub(super) watch_room: Option<Room>,
     /// It was behind others at its last look, so it is not turned away any more.
     pub(super) has_waited: bool,
@@ -179,7 +178,7 @@ impl Entry {
             progress: None,
             holder: None,
             refusal: None,
-            node_room: None,
+            _node_room: None,
             watch_room: None,
             has_waited: false,
             throttled: HashMap::new(),
@@ -264,7 +263,7 @@ impl Entry {
     pub(super) fn session_over(&mut self) {
         self.flights.clear();
         self.watches.clear();
-        (self.fired, self.watch_room) = (None, None);
+        self.fired = None;
         self.throttled.clear();
         self.asked_back.clear();
     }

@@ -180,7 +180,7 @@ impl Paths {
             named.extend(one.queues.iter().filter_map(|queue| queue.name));
             used.extend(one.spec.admission.turn());
         }
-        for (path, name) in machine.leaving.keys().chain(&machine.refused) {
+        for (_, path, name) in machine.leaving.keys().chain(&machine.refused) {
             used.insert(*path);
             named.insert(*name);
         }

@@ -1,7 +1,9 @@
 //! The downgrade of a writer that holds: the reader takes its place in the queue, without a gap.
 
-use crate::machine::{Acquisition, End, Kind, Loss, Machine, Moment, Name, Node, Op, Outcome, Path, Stage, Trust};
-use crate::machine::{Armed, Aside, Ask};
+use crate::machine::{
+    Acquisition, Armed, Aside, Ask, End, Kind, Loss, Machine, Moment, Name, Node, Op, Outcome, Path, Stage, Trust,
+    op_node,
+};
 
 /// How the downgrade of a hold stands. The reader's node has one name in all attempts, so there is never a second one, and a
 /// second attempt finds that of the first.
@@ -125,7 +127,7 @@ impl<T: Trust> Machine<T> {
     /// The hold ended while its downgrade was under way. The writer's node is being deleted.
     fn replaced_for_nobody(&mut self, now: Moment, what: Replacement, outcome: &Outcome) {
         let Replacement { path, writer, guid } = what;
-        let mut leaving = self.leaving.get_mut(&(path, writer));
+        let mut leaving = self.leaving.get_mut(&op_node((path, writer)));
         if let Some(leaving) = &mut leaving {
             leaving.replaced_by = None;
         }

@@ -154,7 +154,12 @@ impl<T: Trust> Machine<T> {
             // What another connection has shown may be older than what this one has done.
             _ if is_stale || outcome == Outcome::Unknown => return self.look_again(now, path, ops, doubt),
             Outcome::Names { names, strangers, is_empty } => (names, strangers, is_empty),
-            Outcome::NoNode => (Listing::default(), 0, row.is_empty),
+            Outcome::NoNode => {
+                for op in &ops {
+                    self.ops.get_mut(op).into_iter().for_each(|one| one.makes |= one.node == Node::None);
+                }
+                (Listing::default(), 0, row.is_empty)
+            }
             outcome => {
                 for op in ops {
                     // A hold goes on without looks.

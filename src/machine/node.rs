@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::machine::{
-    Acquisition, Admission, Aside, Ask, Counted, End, Loss, Machine, Moment, Name, Op, Outcome, Path, Place,
+    Acquisition, Admission, Aside, Ask, Counted, End, Kind, Loss, Machine, Moment, Name, Op, Outcome, Path, Place,
     Position, Row, Spec, Stage, Trust, Way,
 };
 
@@ -20,6 +20,18 @@ pub(crate) enum Node {
 
 /// Nodes that one transaction is about.
 pub(crate) type Nodes = Arc<[(Path, Name)]>;
+
+/// A node by its acquisition, whose nodes are then found together.
+pub(crate) type OpNode = (Op, Path, Name);
+
+pub(crate) fn op_node((path, name): (Path, Name)) -> OpNode {
+    (name.guid_op(), path, name)
+}
+
+/// The least key of the nodes of an acquisition.
+fn first_of(op: Op) -> OpNode {
+    (op, Path::MIN, Name { number: i32::MIN, guid: 0, kind: Kind::Lock })
+}
 
 /// A node that is being deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -71,8 +83,19 @@ impl<T: Trust> Machine<T> {
 
     /// Whether it is a node of this session that belongs to no acquisition.
     pub(crate) fn is_abandoned(&self, path: Path, name: Name) -> bool {
-        let is_awaited = || self.leaving.values().any(|one| one.replaced_by == Some(name.guid));
+        let is_awaited = || self.leaving_of(name.guid_op()).any(|(_, one)| one.replaced_by == Some(name.guid));
         self.is_ours(name) && self.op_of(path, name).is_none() && !is_awaited()
+    }
+
+    /// The nodes of an acquisition that are being deleted.
+    fn leaving_of(&self, op: Op) -> impl Iterator<Item = (&OpNode, &Leaving)> {
+        self.leaving.range(first_of(op)..).take_while(move |((of, ..), _)| *of == op)
+    }
+
+    /// Whether nodes of an acquisition are being deleted, or could not be.
+    pub(crate) fn is_leaving(&self, op: Op) -> bool {
+        let is_refused = self.refused.range(first_of(op)..).next().is_some_and(|(of, ..)| *of == op);
+        is_refused || self.leaving_of(op).next().is_some()
     }
 
     pub(crate) fn created(
@@ -149,14 +172,15 @@ impl<T: Trust> Machine<T> {
 
     /// Deletes nodes until that is certain.
     pub(crate) fn delete(&mut self, nodes: &Nodes, releases: bool) {
-        let nodes: Nodes = nodes.iter().filter(|node| !self.leaving.contains_key(node)).copied().collect();
+        let nodes: Nodes =
+            nodes.iter().filter(|node| !self.leaving.contains_key(&op_node(**node))).copied().collect();
         let Some(op) = nodes.first().map(|(_, name)| name.guid_op()) else { return };
         let is_sent = self.is_up;
         // A downgrade with an unknown outcome may delete it first.
         let change = self.ops.get(&op).map(|one| one.change).unwrap_or_default();
         let (is_again, replaced_by) = (change.is_lost(), change.guid().filter(|_| change.is_sending()));
-        for (path, name) in nodes.iter() {
-            self.leaving.insert((*path, *name), Leaving { is_again, is_sent, releases, replaced_by });
+        for node in nodes.iter() {
+            self.leaving.insert(op_node(*node), Leaving { is_again, is_sent, releases, replaced_by });
         }
         if is_sent {
             self.send(Ask::Delete { op, nodes });
@@ -166,19 +190,19 @@ impl<T: Trust> Machine<T> {
     pub(crate) fn deleted(&mut self, now: Moment, nodes: &Nodes, outcome: &Outcome) {
         let is_alone = nodes.len() == 1;
         let mut ended = None;
-        for node in nodes.iter() {
-            let Some(one) = self.leaving.get_mut(node) else { continue };
+        for node in nodes.iter().copied().map(op_node) {
+            let Some(one) = self.leaving.get_mut(&node) else { continue };
             match outcome {
                 Outcome::Unknown => (one.is_again, one.is_sent) = (true, false),
                 // The transaction was refused, for one of its nodes. They are deleted one by one.
                 Outcome::NoNode | Outcome::Refused if !is_alone => one.is_sent = false,
                 _ => {
-                    ended = one.releases.then_some((node.1.guid_op(), one.is_again));
-                    self.leaving.remove(node);
+                    ended = one.releases.then_some((node.0, one.is_again));
+                    self.leaving.remove(&node);
                     if *outcome == Outcome::Refused {
-                        self.refused.insert(*node);
+                        self.refused.insert(node);
                     } else {
-                        self.refused.remove(node);
+                        self.refused.remove(&node);
                     }
                 }
             }
@@ -201,7 +225,7 @@ impl<T: Trust> Machine<T> {
         }
         // The release ends with its last node.
         let end = one.released;
-        if !self.leaving.iter().any(|((_, name), leaving)| leaving.releases && name.guid_op() == op) {
+        if !self.leaving_of(op).any(|(_, leaving)| leaving.releases) {
             self.finish(now, op, end);
         }
     }
@@ -209,15 +233,15 @@ impl<T: Trust> Machine<T> {
     /// Tries again to delete the nodes that could not be deleted. The permission may have been given since.
     pub(crate) fn delete_refused(&mut self) {
         let refused: Vec<_> = self.refused.iter().copied().collect();
-        refused.into_iter().for_each(|node| self.delete(&[node].into(), false));
+        refused.into_iter().for_each(|(_, path, name)| self.delete(&[(path, name)].into(), false));
     }
 
     /// Sends again the deletes that were not sent, or were lost.
     pub(crate) fn delete_again(&mut self) {
         let mut asks = Vec::new();
-        for ((path, name), one) in self.leaving.iter_mut().filter(|(_, one)| !one.is_sent) {
+        for ((op, path, name), one) in self.leaving.iter_mut().filter(|(_, one)| !one.is_sent) {
             one.is_sent = true;
-            asks.push(Ask::Delete { op: name.guid_op(), nodes: [(*path, *name)].into() });
+            asks.push(Ask::Delete { op: *op, nodes: [(*path, *name)].into() });
         }
         asks.into_iter().for_each(|ask| self.send(ask));
     }

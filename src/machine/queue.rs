@@ -472,14 +472,6 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// The driver has no room for the watch on its own node any more.
-    pub(crate) fn own_unwatched(&mut self, op: Op, path: Path, name: Name) {
-        let at = self.queue_at(op, path, name);
-        if let Some(queue) = at.and_then(|at| self.queue(op, at)).filter(|queue| queue.own == Armed::Set) {
-            queue.own = Armed::Refused;
-        }
-    }
-
     pub(crate) fn own_fired(&mut self, now: Moment, op: Op, path: Path, name: Name, is_deleted: bool) {
         let Some(at) = self.queue_at(op, path, name) else { return };
         let Some(one) = self.ops.get_mut(&op) else { return };

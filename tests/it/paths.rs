@@ -319,7 +319,7 @@ async fn delete_parents(world: &World) -> bool {
 #[tokio::test]
 async fn parents_may_be_deleted_between_any_two_requests() {
     let world = World::at(&hosts(), UNHURRIED).await;
-    let attempts = [("lock", false, 5), ("lock", true, 6), ("try_lock", false, 6), ("try_lock", true, 6)];
+    let attempts = [("lock", false, 4), ("lock", true, 5), ("try_lock", false, 4), ("try_lock", true, 4)];
     for (attempt, is_new, least) in attempts {
         for k in 1.. {
             delete_parents(&world).await;

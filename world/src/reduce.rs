@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::client::{Client, Mail};
-use crate::machine::{Ask, Change, Name, Node, Outcome, Position, Session, Trust, Watch};
+use crate::machine::{Ask, Change, Name, Node, Outcome, Position, Session, Trust, Watch, op_node};
 use crate::server::{Znode, Zxid};
 use crate::world::{Doubt, World};
 
@@ -199,17 +199,17 @@ impl<T: Trust> Client<T> {
             }
         }
         let leaving = std::mem::take(&mut self.machine.leaving);
-        let visited = leaving.into_iter().map(|((path, mut name), one)| {
+        let visited = leaving.into_iter().map(|((_, path, mut name), one)| {
             visit(&mut name);
-            ((path, name), one)
+            (op_node((path, name)), one)
         });
         self.machine.leaving = visited.collect::<BTreeMap<_, _>>();
         let refused = std::mem::take(&mut self.machine.refused);
         self.machine.refused = refused
             .into_iter()
-            .map(|(path, mut name)| {
+            .map(|(_, path, mut name)| {
                 visit(&mut name);
-                (path, name)
+                op_node((path, name))
             })
             .collect();
         let asks =
