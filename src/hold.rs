@@ -16,11 +16,11 @@ use std::time::Duration;
 use tracing::{Instrument, Span};
 use zookeeper_client::{CheckWriter, Client};
 
-use crate::driver;
+use crate::driver::{self, Granted};
 use crate::error::{Error, Loss, Result};
 use crate::fencing_token::FencingToken;
 use crate::hold::core::Core;
-use crate::machine::{End, Op};
+use crate::machine::{End, Session as Life};
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::session::Session;
@@ -95,24 +95,21 @@ impl fmt::Display for HoldState {
 }
 
 impl Hold {
-    /// Turns an acquisition that was granted into a hold of the lock at `path`.
+    /// Turns what was granted into a hold of the lock at `path`. Returns how its session is, too.
     pub(crate) fn new(
         session: &Session,
         path: &LockPath,
         options: &Options,
-        op: Op,
+        Granted { op, nodes, czxid, way }: Granted,
         acquisition: &Acquisition,
-    ) -> Result<Self> {
-        let (nodes, czxid) = {
-            let state = session.core().lock();
-            (state.nodes(op), state.machine.op(op).map_or(0, |one| one.czxid.0))
-        };
+    ) -> Result<(Self, Life)> {
         // One transaction has created all nodes.
         let node = nodes.first().expect("a lock that was granted has a node");
         let token = FencingToken::of_node(node, options.token_epoch(), czxid);
         let token = token.inspect_err(|_| driver::abandon(session.core(), op))?;
-        let core = Core::new(session.core(), op, path, token, options.max_hold(), acquisition);
-        Ok(Self { core, nodes, client: OnceLock::new(), session: session.clone() })
+        tracing::debug!(node, %token, by = ?way, "held");
+        let (core, life) = Core::new(session.core(), op, path, token, options.max_hold(), acquisition);
+        Ok((Self { core, nodes, client: OnceLock::new(), session: session.clone() }, life))
     }
 
     /// The token of this hold: larger than that of every conflicting hold before it.

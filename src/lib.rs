@@ -91,9 +91,8 @@
 //!   [their epoch](Options::with_token_epoch).
 //! * **No progress without a majority of the servers.**
 //! * **Nothing is undone** that a holder did before it lost the lock.
-//! * **No exclusion between a semaphore and another recipe at the same path.** A [`Semaphore`] has its nodes below its path.
-//!   While it has permits in use, a lock of another recipe that lists the path is refused ([`Error::InvalidInput`]). The
-//!   semaphore does not list it, so it takes permits beside a lock that is held. Use one recipe for each path.
+//! * **No exclusion between a semaphore and another recipe at the same path.** A [`Semaphore`] has its nodes below its path, and
+//!   the others have theirs in it. Neither looks at the other's. Use one recipe for each path.
 //! * **The data of a lock's path is the lock's.** A free lock is taken in one request, which also writes the empty data of the
 //!   path. Data that somebody writes there after this session has seen it empty may be overwritten;
 //!   [`Options::with_one_request`] turns that off.

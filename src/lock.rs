@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use crate::driver::{self, Acquire, Draft, Failed, MAX_REQUEST_BYTES, Progress};
+use crate::driver::{self, Acquire, Draft, Failed, Granted, MAX_REQUEST_BYTES, Progress};
 use crate::error::{Error, Result, ZkError};
 use crate::fencing_token::FencingToken;
 use crate::hold::{Hold, REVOKE};
-use crate::machine::{Admission, End, Event, Loss, Op, Session as Life, Way};
+use crate::machine::{Admission, End, Event, Loss, Op, Session as Life};
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::queue::{Kind, Queue};
@@ -132,7 +132,7 @@ impl Lock {
         loop {
             let acquired = match &self.permits {
                 None => {
-                    self.wait(&self.draft, acquisition, progress, || ()).await.map(|op| self.hold(op, acquisition))
+                    self.wait(&self.draft, acquisition, progress, || ()).await.map(|it| self.hold(it, acquisition))
                 }
                 // Rare beside the others, and larger, so not every waiter keeps the room for it.
                 Some(permits) => self.acquire_permits(permits, acquisition, progress).boxed().await,
@@ -159,13 +159,13 @@ impl Lock {
     ) -> Result<Result<Hold>, Failed> {
         match self.try_draft(&self.draft).await {
             Err(Failed { end: End::Contended, .. }) => {}
-            tried => return tried.map(|op| self.hold(op, acquisition)),
+            tried => return tried.map(|granted| self.hold(granted, acquisition)),
         }
         let progress = &progress.cloned().unwrap_or_default();
-        let turn = Turn::new(self, self.wait(&permits.turn, acquisition, Some(progress), || ()).await?);
+        let turn = Turn::new(self, self.wait(&permits.turn, acquisition, Some(progress), || ()).await?.op);
         let waits = || turn.attend();
-        let op = turn.during(self.wait(&permits.in_turn, acquisition, Some(progress), waits)).await?;
-        let hold = self.hold(op, acquisition);
+        let granted = turn.during(self.wait(&permits.in_turn, acquisition, Some(progress), waits)).await?;
+        let hold = self.hold(granted, acquisition);
         if let Ok(hold) = &hold
             && progress.has_waited()
             && self.is_revoked(&turn).await
@@ -183,7 +183,7 @@ impl Lock {
         acquisition: &Acquisition,
         progress: Option<&Arc<Progress>>,
         waits: impl Fn(),
-    ) -> Result<Op, Failed> {
+    ) -> Result<Granted, Failed> {
         let mut acquire = pin!(Acquire::new(self.session.core(), draft, true, progress.cloned()));
         poll_fn(|cx| {
             let polled = acquire.as_mut().poll(cx);
@@ -199,7 +199,7 @@ impl Lock {
     }
 
     /// Creates the nodes of a draft, if that grants the lock.
-    async fn try_draft(&self, draft: &Arc<Draft>) -> Result<Op, Failed> {
+    async fn try_draft(&self, draft: &Arc<Draft>) -> Result<Granted, Failed> {
         Acquire::new(self.session.core(), draft, false, None).await
     }
 
@@ -239,9 +239,9 @@ impl Lock {
                 Some(permits) => self.try_permits(permits, acquisition).boxed().await,
             };
             match tried {
-                Ok(op) => {
+                Ok(granted) => {
                     acquisition.entered(0);
-                    return self.hold(op, acquisition).map(Some);
+                    return self.hold(granted, acquisition).map(Some);
                 }
                 Err(Failed { end: End::Contended, .. }) => return Ok(None),
                 Err(Failed { end: End::Lost(Loss::Expired | Loss::TrustEnded), .. }) => {}
@@ -250,7 +250,7 @@ impl Lock {
         }
     }
 
-    async fn try_permits(&self, permits: &Permits, acquisition: &Acquisition) -> Result<Op, Failed> {
+    async fn try_permits(&self, permits: &Permits, acquisition: &Acquisition) -> Result<Granted, Failed> {
         // Where there is no room nothing is written.
         if !self.has_room(permits.limit).await? {
             return Err(Failed::of(End::Contended));
@@ -266,7 +266,7 @@ impl Lock {
             turn = self.wait(&permits.turn, acquisition, Some(progress), || ()) => turn?,
             () = is_late => return Err(Failed::of(End::Contended)),
         };
-        Turn::new(self, turn).during(self.try_draft(&permits.in_turn)).await
+        Turn::new(self, turn.op).during(self.try_draft(&permits.in_turn)).await
     }
 
     /// Whether there is room for the permits, by a look.
@@ -279,12 +279,9 @@ impl Lock {
         Ok(listed.await.map_err(Failed::refused)?.len() + leases.width <= limit as usize)
     }
 
-    fn hold(&self, op: Op, acquisition: &Acquisition) -> Result<Hold> {
-        let by = self.session.core().lock().machine.op(op).map_or(Way::Listed, |one| one.way.0);
-        let hold = Hold::new(&self.session, &self.path, &self.options, op, acquisition)?;
-        tracing::debug!(node = hold.nodes()[0], token = %hold.fencing_token(), ?by, "held");
+    fn hold(&self, granted: Granted, acquisition: &Acquisition) -> Result<Hold> {
+        let (hold, life) = Hold::new(&self.session, &self.path, &self.options, granted, acquisition)?;
         // The session may be at its end since it was granted: then no lock is returned any more.
-        let life = self.session.core().lock().machine.session;
         let is_open = matches!(life, Life::Open | Life::Renewing);
         if is_open { Ok(hold) } else { Err(self.session.error().unwrap_or(Error::Closed)) }
     }
@@ -349,15 +346,15 @@ impl<'a> Turn<'a> {
     }
 
     /// Acquires while the turn lasts.
-    async fn during(&self, acquiring: impl Future<Output = Result<Op, Failed>>) -> Result<Op, Failed> {
+    async fn during(&self, acquiring: impl Future<Output = Result<Granted, Failed>>) -> Result<Granted, Failed> {
         let core = self.lock.session.core();
         let loss = tokio::select! {
             biased;
             loss = driver::lost(core, self.op) => loss,
             granted = acquiring => {
-                let op = granted?;
-                let Some(loss) = driver::loss(core, self.op) else { return Ok(op) };
-                driver::abandon(core, op);
+                let granted = granted?;
+                let Some(loss) = driver::loss(core, self.op) else { return Ok(granted) };
+                driver::abandon(core, granted.op);
                 loss
             }
         };

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::clock::now;
-use crate::driver::core::{Core, Reader, State};
+use crate::driver::core::{Core, Locked, Reader, State};
 use crate::driver::draft::Draft;
 use crate::driver::progress::Progress;
 use crate::error::Error;
-use crate::machine::{Admission, End, Event, HoldState, Loss, Op, Spec, Stage};
+use crate::machine::{Acquisition, Admission, End, Event, HoldState, Loss, Op, Spec, Stage, Way};
 
 /// What the machine is asked for.
 fn spec(draft: &Draft, state: &mut State, waits: bool) -> Spec {
@@ -60,51 +60,65 @@ impl Acquire {
         Self { core: Arc::clone(core), draft: Arc::clone(draft), waits, progress, op: None, ahead: 0 }
     }
 
-    fn begin(&mut self, cx: &Context<'_>) -> Result<Op, Failed> {
-        let waker = cx.waker().clone();
-        let mut state = self.core.look();
-        let op = self.core.begin(&mut state, &self.draft, self.progress.clone()).map_err(Failed::refused)?;
-        self.op = Some(op);
-        state.await_op(op, waker);
+    fn begin(&self, state: &mut State, op: Op) {
         state.note(now, &format_args!("Paths({:?}, {:?})", self.draft.queues, self.draft.admission));
-        let spec = Arc::new(spec(&self.draft, &mut state, self.waits));
-        self.core.decide(&mut state, Event::Acquire { op, spec });
-        Ok(op)
+        let spec = Arc::new(spec(&self.draft, state, self.waits));
+        self.core.decide(state, Event::Acquire { op, spec });
     }
 }
 
-impl Future for Acquire {
-    type Output = Result<Op, Failed>;
+/// What was granted.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    pub(crate) op: Op,
+    pub(crate) nodes: Vec<String>,
+    pub(crate) czxid: i64,
+    pub(crate) way: Way,
+}
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let op = match self.op {
+impl Future for Acquire {
+    type Output = Result<Granted, Failed>;
+
+    /// Everything that has come is read before what it grants is taken.
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let core = Arc::clone(&this.core);
+        // Cloning and dropping a waker runs user code, so both happen without the lock.
+        let waker = cx.waker().clone();
+        let mut state = core.look();
+        let op = match this.op {
             Some(op) => {
-                let waker = cx.waker().clone();
-                self.core.lock().await_op(op, waker);
+                state.await_op(op, waker);
                 op
             }
-            None => self.begin(cx)?,
+            None => {
+                let op = core.begin(&mut state, &this.draft, this.progress.clone()).map_err(Failed::refused)?;
+                this.op = Some(op);
+                state.await_op(op, waker);
+                this.begin(&mut state, op);
+                op
+            }
         };
-        self.core.poll(op, Reader::Caller);
-        let mut state = self.core.lock();
-        self.core.handle(&mut state, Event::Claim(op));
-        let found = state.machine.op(op).map(|one| (one.stage, one.ahead()));
-        drop(state);
-        let Some((stage, ahead)) = found else {
-            self.op = None;
+        state = core.read(state, op, Reader::Caller);
+        if state.machine.op(op).is_some_and(Acquisition::is_unclaimed) {
+            core.handle(&mut state, Event::Claim(op));
+        }
+        let Some(one) = state.machine.op(op) else {
+            this.op = None;
             return Poll::Ready(Err(Failed::of(End::Closed)));
         };
-        self.ahead = ahead;
-        match stage {
+        this.ahead = one.ahead();
+        match one.stage {
             Stage::Held => {
-                self.op = None;
-                self.core.leave_to_driver(op);
-                Poll::Ready(Ok(op))
+                let (czxid, way) = (one.czxid.0, one.way.0);
+                this.op = None;
+                state.leave_to_driver(op);
+                Poll::Ready(Ok(Granted { op, nodes: state.nodes(op), czxid, way }))
             }
             Stage::Over(end) => {
-                let failed = failed(&mut self.core.lock(), op, end);
-                self.op = None;
-                abandon(&self.core, op);
+                let failed = failed(&mut state, op, end);
+                this.op = None;
+                give_up(&core, &mut state, op);
                 Poll::Ready(Err(failed))
             }
             _ => Poll::Pending,
@@ -129,17 +143,23 @@ fn failed(state: &mut State, op: Op, end: End) -> Failed {
 
 /// The handle of an acquisition is gone.
 pub(crate) fn abandon(core: &Arc<Core>, op: Op) {
-    let mut state = core.lock();
+    give_up(core, &mut core.lock(), op);
+}
+
+fn give_up(core: &Arc<Core>, state: &mut State, op: Op) {
     state.forget_limit(op);
-    core.handle(&mut state, Event::Abandon(op));
-    drop(state);
-    core.leave_to_driver(op);
+    core.handle(state, Event::Abandon(op));
+    state.leave_to_driver(op);
 }
 
 /// Why a hold was lost, if it was. Events that have come before now count.
 pub(crate) fn loss(core: &Arc<Core>, op: Op) -> Option<Loss> {
-    core.poll(op, Reader::Driver);
-    match core.lock().machine.state(now(), op) {
+    loss_in(core, core.look(), op)
+}
+
+fn loss_in<'a>(core: &'a Arc<Core>, state: Locked<'a>, op: Op) -> Option<Loss> {
+    let state = core.read(state, op, Reader::Driver);
+    match state.machine.state(now(), op) {
         Some(HoldState::Held) => None,
         Some(HoldState::Lost(loss)) => Some(loss),
         _ => Some(Loss::Expired),
@@ -150,8 +170,9 @@ pub(crate) fn loss(core: &Arc<Core>, op: Op) -> Option<Loss> {
 pub(crate) async fn lost(core: &Arc<Core>, op: Op) -> Loss {
     poll_fn(|cx| {
         let waker = cx.waker().clone();
-        core.lock().await_op(op, waker);
-        loss(core, op).map_or(Poll::Pending, Poll::Ready)
+        let mut state = core.look();
+        state.await_op(op, waker);
+        loss_in(core, state, op).map_or(Poll::Pending, Poll::Ready)
     })
     .await
 }
@@ -161,15 +182,13 @@ pub(crate) async fn release(core: &Arc<Core>, op: Op) -> Result<(), Failed> {
     let mut has_begun = false;
     poll_fn(|cx| {
         let waker = cx.waker().clone();
-        let mut state = core.lock();
+        let mut state = core.look();
         state.await_op(op, waker);
         if !std::mem::replace(&mut has_begun, true) {
             state.forget_limit(op);
             core.handle(&mut state, Event::Release(op));
         }
-        drop(state);
-        core.poll(op, Reader::Caller);
-        let mut state = core.lock();
+        state = core.read(state, op, Reader::Caller);
         match state.machine.op(op).map(|one| one.stage) {
             Some(Stage::Over(End::Released)) => Poll::Ready(Ok(())),
             Some(Stage::Over(end)) => Poll::Ready(Err(failed(&mut state, op, end))),

@@ -30,8 +30,9 @@ use crate::driver::entry::{Entry, Flight, Holder, Next, OpWaker, Ready, Watching
 use crate::driver::names::{self, Paths};
 use crate::driver::progress::Progress;
 use crate::driver::reports::{JOURNAL, Reports};
-use crate::driver::wire::{self, Answered};
+use crate::driver::wire::{self, Answer, Answered};
 use crate::error::Error;
+use crate::locked::locked;
 use crate::machine::{
     Action, Ask, Connection, Event, HoldState, Kind, Ledger, Loss, Machine, Moment, Name, Op, Outcome, Path,
     Queue, Session, Stage, Timer, Watch, op_node,
@@ -354,7 +355,7 @@ impl Core {
         state.drop_flights();
         state.timers.clear();
         state.limits.clear();
-        (state.epoch, state.generation) = (state.epoch + 1, state.generation + 1);
+        state.epoch += 1;
         self.decide(state, Event::Connection(Connection::Expired));
         if state.is_given {
             state.error.get_or_insert_with(|| ended("it has expired, and an attached session is not renewed"));
@@ -442,31 +443,51 @@ impl Core {
             answer = std::future::ready(answered).boxed();
         }
         let (epoch, generation) = (state.epoch, state.generation);
-        entry.flights.push_back(Flight { ask, sent, epoch, generation, answer, room });
+        entry.flights.push_back(Flight { ask, sent, epoch, generation, answer: Some(answer), room });
         if has_failed {
             state.wake(op);
         }
     }
 
-    /// Reads what has come for an acquisition, until nothing is ready.
-    pub(crate) fn poll(self: &Arc<Self>, op: Op, reader: Reader) {
+    /// Reads everything that has come for an acquisition.
+    pub(crate) fn read<'a>(self: &'a Arc<Self>, mut state: Locked<'a>, op: Op, reader: Reader) -> Locked<'a> {
         loop {
-            let mut state = self.look();
-            let State { entries, reading, .. } = &mut *state;
-            let Some(entry) = entries.get_mut(&op) else { return };
-            *reading = (reader == Reader::Caller).then_some(op);
-            match entry.next() {
-                Some(Next::Fired((watch, is_deleted))) => {
-                    self.handle(&mut state, Event::Fired { watch, is_deleted })
-                }
-                Some(Next::Answered(flight, answered)) => self.answered(&mut state, flight, answered),
-                None => {
-                    state.reading = None;
-                    return;
-                }
+            let Some((mut answer, sent, waker)) = self.read_ready(&mut state, op, reader) else { return state };
+            let generation = state.generation;
+            drop(state);
+            let polled = answer.poll_unpin(&mut Context::from_waker(&waker));
+            state = self.look();
+            let is_present = state.generation == generation;
+            let Some(entry) = state.entries.get_mut(&op).filter(|_| is_present) else { return state };
+            let Some(listing) = entry.listing(sent) else { return state };
+            let Poll::Ready(answered) = polled else {
+                listing.answer = Some(answer);
+                return state;
+            };
+            if let Some(flight) = entry.flights.pop_front() {
+                let before = state.read_by(op, reader);
+                self.answered(&mut state, flight, answered);
+                state.reading = before;
             }
-            state.reading = None;
         }
+    }
+
+    /// Reads what is ready, until there is nothing but a listing, which is to be polled without the lock.
+    fn read_ready(self: &Arc<Self>, state: &mut State, op: Op, reader: Reader) -> Option<(Answer, Moment, Waker)> {
+        let before = state.read_by(op, reader);
+        let listing = loop {
+            let entry = state.entries.get_mut(&op);
+            match entry.and_then(|entry| entry.next().map(|next| (next, Arc::clone(&entry.waker)))) {
+                Some((Next::Fired((watch, is_deleted)), _)) => {
+                    self.handle(state, Event::Fired { watch, is_deleted })
+                }
+                Some((Next::Answered(flight, answered), _)) => self.answered(state, flight, answered),
+                Some((Next::Listing(answer, sent), waker)) => break Some((answer, sent, Waker::from(waker))),
+                None => break None,
+            }
+        };
+        state.reading = before;
+        listing
     }
 
     fn answered(self: &Arc<Self>, state: &mut State, flight: Flight, mut answered: Answered) {
@@ -522,7 +543,7 @@ impl Core {
         }
         if let (Ask::Create { spec, .. }, Outcome::Created { names, czxid, .. }) = (&ask, &answered.outcome) {
             for ((path, _), name) in spec.queues.iter().zip(names.iter()).filter(|(_, name)| name.is_in_zone()) {
-                state.paths.notes(*path).lock().czxids.insert(*name, *czxid);
+                locked(&state.paths.czxids(*path)).insert(*name, *czxid);
             }
         }
         if let (Ask::List { path, .. }, Some(texts)) = (&ask, answered.texts) {
@@ -561,27 +582,12 @@ impl Core {
         }
     }
 
-    /// The driver reads from now on, and what nobody awaits is left to it.
-    pub(crate) fn leave_to_driver(&self, op: Op) {
-        let mut state = self.lock();
-        let Some(entry) = state.entries.get(&op) else { return };
-        let caller = entry.waker.leave();
-        let is_empty = entry.is_empty();
-        state.after.callers.extend(caller);
-        if is_empty {
-            state.forget(op);
-        } else {
-            state.after.ready.push(op);
-        }
-    }
-
     /// Polls what nobody awaits. Returns whether there was anything.
     pub(super) fn poll_ready(self: &Arc<Self>) -> bool {
         let ready = self.ready.take();
         let has_any = !ready.is_empty();
         for op in ready {
-            self.poll(op, Reader::Driver);
-            self.lock().forget(op);
+            self.read(self.look(), op, Reader::Driver).forget(op);
         }
         has_any
     }
@@ -596,7 +602,7 @@ impl Core {
         let late: Vec<Op> = late.inspect(|(_, entry)| entry.waker.share()).map(|(op, _)| *op).collect();
         drop(state);
         let has_any = !late.is_empty();
-        late.into_iter().for_each(|op| self.poll(op, Reader::Driver));
+        late.into_iter().for_each(|op| drop(self.read(self.look(), op, Reader::Driver)));
         has_any
     }
 
@@ -797,6 +803,23 @@ impl State {
         self.limits.retain(|(_, one)| *one != op);
     }
 
+    /// Notes who reads what has come for an acquisition; returns what was noted before.
+    fn read_by(&mut self, op: Op, reader: Reader) -> Option<Op> {
+        std::mem::replace(&mut self.reading, (reader == Reader::Caller).then_some(op))
+    }
+
+    /// The driver reads from now on, and what nobody awaits is left to it.
+    pub(crate) fn leave_to_driver(&mut self, op: Op) {
+        let Some(entry) = self.entries.get(&op) else { return };
+        let (caller, is_empty) = (entry.waker.leave(), entry.is_empty());
+        self.after.callers.extend(caller);
+        if is_empty {
+            self.forget(op);
+        } else {
+            self.after.ready.push(op);
+        }
+    }
+
     /// Why an acquisition was refused.
     pub(crate) fn take_refusal(&mut self, op: Op) -> Option<Error> {
         let own = self.entries.get_mut(&op).and_then(|entry| entry.refusal.take());
@@ -859,6 +882,7 @@ impl State {
 
     /// Drops the requests and watches of the session, and the entries of what nobody has any more.
     fn drop_flights(&mut self) {
+        self.generation += 1;
         self.judges.abort_all();
         self.entries.values_mut().for_each(Entry::session_over);
         let gone = self.entries.extract_if(|op, _| *op != SESSION && self.machine.op(*op).is_none());

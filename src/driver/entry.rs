@@ -68,7 +68,8 @@ pub(super) struct Flight {
     pub(super) sent: Moment,
     pub(super) epoch: u64,
     pub(super) generation: u64,
-    pub(super) answer: Answer,
+    /// `None` while a reader decodes it without the lock.
+    pub(super) answer: Option<Answer>,
     /// Of the watch that it sets, unless its waiter has that room.
     pub(super) room: Option<Room>,
 }
@@ -91,14 +92,14 @@ pub(super) type Fired = (Watch, bool);
 pub(super) enum Next {
     Fired(Fired),
     Answered(Flight, Answered),
+    /// A listing may have come. Decoding it takes long, so it is polled without the lock. With it comes when it was sent.
+    Listing(Answer, Moment),
 }
 
 /// What an acquisition waits for.
 pub(super) struct Entry {
     pub(super) flights: VecDeque<Flight>,
     pub(super) watches: Vec<Watching>,
-    /// A watch that has fired, and waits for a look at what came before it.
-    pub(super) fired: Option<Fired>,
     pub(super) draft: Arc<Draft>,
     pub(super) waker: Arc<OpWaker>,
     pub(super) progress: Option<Arc<Progress>>,
@@ -172,7 +173,6 @@ impl Entry {
         Self {
             flights: VecDeque::new(),
             watches: Vec::new(),
-            fired: None,
             draft,
             waker: Arc::new(waker),
             progress: None,
@@ -187,32 +187,25 @@ impl Entry {
         }
     }
 
-    /// What has come next. The deletion of the own node is first, because without the node there is no turn. Answers are before the
-    /// other events: a turn rests on what they have shown.
+    /// What has come next. The order of events and answers does not matter, because all are read before a grant is taken.
     pub(super) fn next(&mut self) -> Option<Next> {
         let waker = Waker::from(Arc::clone(&self.waker));
         let mut cx = Context::from_waker(&waker);
-        loop {
-            if let Some(own) = self.next_fired(&mut cx, |watch| matches!(watch, Watch::Own(..))) {
-                return Some(Next::Fired(own));
-            }
-            if let Some((flight, answered)) = self.next_answered(&mut cx) {
-                return Some(Next::Answered(flight, answered));
-            }
-            if let Some(fired) = self.fired.take() {
-                return Some(Next::Fired(fired));
-            }
-            // What was dispatched before it may have come since: it is looked for once more.
-            self.fired = Some(self.next_fired(&mut cx, |_| true)?);
+        if let Some(fired) = self.next_fired(&mut cx) {
+            return Some(Next::Fired(fired));
         }
+        if let Some(Flight { ask: Ask::List { .. }, answer, sent, .. }) = self.flights.front_mut() {
+            return answer.take().map(|answer| Next::Listing(answer, *sent));
+        }
+        self.next_answered(&mut cx).map(|(flight, answered)| Next::Answered(flight, answered))
     }
 
-    fn next_fired(&mut self, cx: &mut Context<'_>, is_wanted: impl Fn(&Watch) -> bool) -> Option<Fired> {
-        let mut wanted = self.watches.iter_mut().enumerate().filter(|(_, one)| is_wanted(&one.watch));
-        let (at, is_deleted) = wanted.find_map(|(at, one)| match one.fires.poll_unpin(cx) {
-            Poll::Ready(is_deleted) => Some((at, is_deleted)),
-            Poll::Pending => None,
-        })?;
+    fn next_fired(&mut self, cx: &mut Context<'_>) -> Option<Fired> {
+        let (at, is_deleted) =
+            self.watches.iter_mut().enumerate().find_map(|(at, one)| match one.fires.poll_unpin(cx) {
+                Poll::Ready(is_deleted) => Some((at, is_deleted)),
+                Poll::Pending => None,
+            })?;
         Some((self.watches.remove(at).watch, is_deleted))
     }
 
@@ -223,10 +216,15 @@ impl Entry {
     }
 
     fn next_answered(&mut self, cx: &mut Context<'_>) -> Option<(Flight, Answered)> {
-        match self.flights.front_mut()?.answer.poll_unpin(cx) {
+        match self.flights.front_mut()?.answer.as_mut()?.poll_unpin(cx) {
             Poll::Ready(answered) => Some((self.flights.pop_front()?, answered)),
             Poll::Pending => None,
         }
+    }
+
+    /// The listing that is being polled without the lock.
+    pub(super) fn listing(&mut self, sent: Moment) -> Option<&mut Flight> {
+        self.flights.front_mut().filter(|first| first.answer.is_none() && first.sent == sent)
     }
 
     /// A request that is throttled again and again, or refused in an odd way, is refused in the end.
@@ -263,12 +261,11 @@ impl Entry {
     pub(super) fn session_over(&mut self) {
         self.flights.clear();
         self.watches.clear();
-        self.fired = None;
         self.throttled.clear();
         self.asked_back.clear();
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.flights.is_empty() && self.watches.is_empty() && self.fired.is_none()
+        self.flights.is_empty() && self.watches.is_empty()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
@@ -93,21 +93,10 @@ impl Texts {
     }
 }
 
-/// What requests have found out about a path.
-#[derive(Debug, Default)]
-pub(super) struct Notes(Mutex<Noted>);
-
-#[derive(Debug, Default)]
-pub(super) struct Noted {
-    /// Of nodes at the end of the counter. One may be that of an older node of the same name.
-    pub(super) czxids: HashMap<Name, i64>,
-}
-
-impl Notes {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Noted> {
-        locked(&self.0)
-    }
-}
+/// The czxids that are known of nodes at the end of the counter. One may be that of an older node of the same name.
+///
+/// Requests add to them while they are under way, so they have a lock of their own.
+pub(super) type Czxids = Arc<Mutex<HashMap<Name, i64>>>;
 
 /// Lock paths, by the numbers that the machine has for them.
 #[derive(Debug, Default)]
@@ -129,7 +118,7 @@ struct Known {
     text: Arc<str>,
     /// The last listing, for the names of other clients.
     listed: Texts,
-    notes: Arc<Notes>,
+    czxids: Czxids,
 }
 
 impl Paths {
@@ -144,7 +133,7 @@ impl Paths {
         }
         let (number, text) = (self.next, Arc::<str>::from(text));
         self.next = self.next.wrapping_add(1);
-        let known = Known { text: Arc::clone(&text), listed: Texts::default(), notes: Arc::default() };
+        let known = Known { text: Arc::clone(&text), listed: Texts::default(), czxids: Czxids::default() };
         self.known.insert(number, known);
         self.numbers.insert(text, number);
         number
@@ -154,8 +143,8 @@ impl Paths {
         self.known.get(&path).map_or_else(|| "/".into(), |known| Arc::clone(&known.text))
     }
 
-    pub(super) fn notes(&self, path: Path) -> Arc<Notes> {
-        self.known.get(&path).map(|known| Arc::clone(&known.notes)).unwrap_or_default()
+    pub(super) fn czxids(&self, path: Path) -> Czxids {
+        self.known.get(&path).map(|known| Arc::clone(&known.czxids)).unwrap_or_default()
     }
 
     pub(super) fn listed(&mut self, path: Path, texts: Texts) {
@@ -188,7 +177,7 @@ impl Paths {
         for known in self.known.values() {
             // Those of others go when they are not listed.
             let is_kept = |name: &Name| self::nonce(name.guid) != nonce || named.contains(name);
-            known.notes.lock().czxids.retain(|name, _| is_kept(name));
+            locked(&known.czxids).retain(|name, _| is_kept(name));
         }
         let before = std::mem::take(&mut self.unused);
         self.unused = self.known.keys().filter(|path| !used.contains(path)).copied().collect();

@@ -12,12 +12,12 @@ use futures_util::{FutureExt, TryFutureExt};
 use zookeeper_client::{Client, CreateMode, MultiWriteError, MultiWriteResult, MultiWriter, OneshotWatcher, Stat};
 
 use crate::driver::draft::Draft;
-use crate::driver::names::{self, Notes, Paths, Texts};
+use crate::driver::names::{self, Czxids, Paths, Texts};
 use crate::driver::reports::Reports;
 use crate::driver::wire::create::Create;
 use crate::error::{Error, ZkError};
-use crate::machine::{Admission, Ask, Kind, Name, Outcome, Path};
-use crate::queue::order::{self, LEASES, TURNS};
+use crate::locked::locked;
+use crate::machine::{Ask, Name, Outcome, Path};
 
 /// A request to a server may have a megabyte (`jute.maxbuffer`), less what surrounds it.
 pub(crate) const MAX_REQUEST_BYTES: usize = 1_000_000;
@@ -128,8 +128,8 @@ pub(super) fn send(client: &Arc<Client>, paths: &mut Paths, ask: &Ask, draft: &A
             if *makes { create.make().boxed() } else { create.run().boxed() }
         }
         Ask::List { path, watches, .. } => {
-            let (notes, path) = (paths.notes(*path), paths.text(*path));
-            List { client, path, watches: *watches, notes, nonce: paths.nonce, draft }.run().boxed()
+            let (czxids, path) = (paths.czxids(*path), paths.text(*path));
+            List { client, path, watches: *watches, czxids, nonce: paths.nonce }.run().boxed()
         }
         Ask::Barrier { path, .. } => {
             let checked = check(client, vec![paths.text(*path).to_string()]);
@@ -145,8 +145,8 @@ pub(super) fn send(client: &Arc<Client>, paths: &mut Paths, ask: &Ask, draft: &A
         Ask::Prove { nodes, .. } => check(client, texts(paths, nodes)).boxed(),
         Ask::Watch { path, name, .. } => match paths.node(*path, *name) {
             Some(node) => {
-                let (notes, name) = (paths.notes(*path), *name);
-                async move { watch(&client, &node, name, &notes).await }.boxed()
+                let (czxids, name) = (paths.czxids(*path), *name);
+                async move { watch(&client, &node, name, &czxids).await }.boxed()
             }
             // A later listing has not shown it.
             None => std::future::ready(Outcome::NoNode.into()).boxed(),
@@ -298,10 +298,10 @@ pub(super) async fn judge(
 }
 
 /// Watches the node of a contender, which has no children: its deletion, and not changes of its data.
-async fn watch(client: &Client, node: &str, name: Name, notes: &Notes) -> Answered {
+async fn watch(client: &Client, node: &str, name: Name, czxids: &Czxids) -> Answered {
     match client.get_and_watch_children(node).await {
         Ok((_, stat, watcher)) => {
-            let known = notes.lock().czxids.get_mut(&name).map(|known| std::mem::replace(known, stat.czxid));
+            let known = locked(czxids).get_mut(&name).map(|known| std::mem::replace(known, stat.czxid));
             if known.is_some_and(|known| known != stat.czxid) {
                 // At the end of the counter a name may be given again, to a younger node.
                 return Outcome::NoNode.into();
@@ -409,9 +409,8 @@ struct List {
     client: Arc<Client>,
     path: Arc<str>,
     watches: bool,
-    notes: Arc<Notes>,
+    czxids: Czxids,
     nonce: u64,
-    draft: Arc<Draft>,
 }
 
 impl List {
@@ -427,13 +426,6 @@ impl List {
             Ok(found) => found,
             Err(error) => return Answered::failed(error, |error| Error::refused("list", &self.path, error)),
         };
-        let has = |wanted: &str| children.iter().any(|name| name == wanted);
-        if has(TURNS)
-            && has(LEASES)
-            && let Some(refused) = self.refuse_semaphore().await
-        {
-            return refused;
-        }
         let all = children.len();
         let mut contenders: Vec<(Name, String)> =
             children.into_iter().filter_map(|text| Some((names::parse(&text)?, text))).collect();
@@ -443,32 +435,9 @@ impl List {
         {
             return *failed;
         }
-        let texts = Texts::new(contenders, &self.notes.lock().czxids);
+        let texts = Texts::new(contenders, &locked(&self.czxids));
         let outcome = Outcome::Names { names: Arc::clone(&texts.names), strangers, is_empty };
         Answered { watcher, texts: Some(texts), ..outcome.into() }
-    }
-
-    /// Fails if permits of a semaphore at the path of a lock are in use. A semaphore has its nodes below its path,
-    /// which it does not list, so it excludes no other recipe there, and is excluded by none.
-    async fn refuse_semaphore(&self) -> Option<Answered> {
-        let Draft { admission: Admission::First, is_turn: false, queues, .. } = &*self.draft else { return None };
-        let (path, kind) = queues.iter().find(|(path, _)| path.as_str() == &*self.path)?;
-        let is_lease = |text: &String| order::Name::parse(text).is_some_and(|name| name.kind == Kind::Lease);
-        match self.client.list_children(&path.child(LEASES)).await {
-            Ok(names) if names.iter().any(is_lease) => {
-                let recipe = kind.recipe();
-                let reason = format!(
-                    "{path} is in use as a Semaphore, and {recipe} there would not exclude its permits: use one recipe \
-                     in all clients, or another path"
-                );
-                Some(Answered::refused(Error::invalid("recipe", reason)))
-            }
-            Err(error) if failed(&error) == Outcome::Unknown => {
-                Some(Answered::failed(error, |error| Error::refused("list", path.as_str(), error)))
-            }
-            // Permits that may not be listed count as none.
-            Ok(_) | Err(_) => None,
-        }
     }
 
     /// Reads the czxids that the order needs, each once, and leaves out the nodes that are gone.
@@ -476,8 +445,8 @@ impl List {
         let names: Vec<Name> = contenders.iter().map(|(name, _)| *name).collect();
         let needs = names::needs_czxid(&names, self.nonce);
         let unknown: Vec<(Name, String)> = {
-            let noted = self.notes.lock();
-            let is_unknown = |(name, _): &&(Name, String)| needs(*name) && !noted.czxids.contains_key(name);
+            let known = locked(&self.czxids);
+            let is_unknown = |(name, _): &&(Name, String)| needs(*name) && !known.contains_key(name);
             contenders
                 .iter()
                 .filter(is_unknown)
@@ -486,10 +455,10 @@ impl List {
         };
         let stats: Vec<_> = unknown.iter().map(|(_, node)| self.client.check_stat(node)).collect();
         let stats = join_all(stats).await;
-        let mut noted = self.notes.lock();
+        let mut known = locked(&self.czxids);
         for ((name, node), stat) in unknown.into_iter().zip(stats) {
             match stat {
-                Ok(Some(stat)) => drop(noted.czxids.insert(name, stat.czxid)),
+                Ok(Some(stat)) => drop(known.insert(name, stat.czxid)),
                 Ok(None) => contenders.retain(|(one, _)| *one != name),
                 Err(error) => {
                     let refusal = |error| Error::refused("look at", &node, error);
@@ -499,7 +468,7 @@ impl List {
         }
         // Those of our own nodes may have been noted since this was sent.
         let listed: HashSet<Name> = contenders.iter().map(|(name, _)| *name).collect();
-        noted.czxids.retain(|name, _| listed.contains(name) || names::nonce(name.guid) == self.nonce);
+        known.retain(|name, _| listed.contains(name) || names::nonce(name.guid) == self.nonce);
         Ok(())
     }
 }

@@ -41,7 +41,7 @@ impl Core {
         token: FencingToken,
         limit: Option<Duration>,
         acquisition: &Acquisition,
-    ) -> Arc<Self> {
+    ) -> (Arc<Self>, Session) {
         let limit = limit.map(|limit| now().plus(micros(limit)));
         let core = Arc::new(Self {
             driver: Arc::clone(driver),
@@ -54,8 +54,9 @@ impl Core {
             is_revoked: AtomicBool::new(false),
         });
         let holder: Weak<Self> = Arc::downgrade(&core);
-        driver.lock().set_holder(op, holder, limit);
-        core
+        let mut state = driver.lock();
+        state.set_holder(op, holder, limit);
+        (core, state.machine.session)
     }
 
     /// Takes note of the end; returns whether there was none before.
@@ -141,8 +142,11 @@ impl Core {
 
     /// Makes a reader of a writer; returns the nodes.
     pub(super) async fn downgraded(&self) -> Result<Vec<String>> {
-        self.driver.handle(&mut self.driver.lock(), Event::Downgrade(self.op));
-        self.driver.leave_to_driver(self.op);
+        {
+            let mut state = self.driver.lock();
+            self.driver.handle(&mut state, Event::Downgrade(self.op));
+            state.leave_to_driver(self.op);
+        }
         let found = || {
             if let Some(loss) = self.state().loss() {
                 return Some(Err(loss.into()));
@@ -232,8 +236,7 @@ impl Core {
             return end;
         }
         // Events that have come before now count.
-        self.driver.poll(self.op, Reader::Driver);
-        let mut state = self.driver.look();
+        let mut state = self.driver.read(self.driver.look(), self.op, Reader::Driver);
         let at = now();
         if state.machine.trust.until() <= at {
             self.driver.handle(&mut state, Event::Timer(Timer::TrustEnds));

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::machine::name::Order;
 use crate::machine::{
     Acquisition, Action, Armed, Ask, End, Listing, Machine, Moment, Name, Node, Op, Outcome, Path, Place,
     Position, Stage, Timer, Trust, Watch,
@@ -26,7 +27,7 @@ pub(crate) struct Row {
     pub(crate) doubt: Doubt,
     pub(crate) look: Option<Look>,
     /// The acquisitions that want the next listing.
-    pub(crate) wanted: Vec<Op>,
+    pub(crate) wanted: BTreeSet<Op>,
     /// The watch on the path's children, for those that wait for room.
     pub(crate) watch: Armed,
     /// The path was seen to have no data, over this connection.
@@ -52,18 +53,12 @@ pub(crate) enum Doubt {
 /// A listing that is under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Look {
-    pub(crate) ops: Vec<Op>,
+    pub(crate) ops: BTreeSet<Op>,
     /// The doubt that it settles: then a barrier was sent before it.
     pub(crate) doubt: Doubt,
 }
 
 impl Row {
-    pub(crate) fn want(&mut self, op: Op) {
-        if !self.wanted.contains(&op) {
-            self.wanted.push(op);
-        }
-    }
-
     /// Whether a listing that is under way, or the next, is for this acquisition.
     fn has(&self, op: Op) -> bool {
         self.wanted.contains(&op) || self.look.as_ref().is_some_and(|look| look.ops.contains(&op))
@@ -71,8 +66,10 @@ impl Row {
 
     /// The acquisition wants none of the listings that are under way or wanted.
     pub(crate) fn forget(&mut self, op: Op) {
-        self.wanted.retain(|one| *one != op);
-        self.look.iter_mut().for_each(|look| look.ops.retain(|one| *one != op));
+        self.wanted.remove(&op);
+        if let Some(look) = &mut self.look {
+            look.ops.remove(&op);
+        }
     }
 
     pub(crate) fn is_clean(&self) -> bool {
@@ -99,7 +96,7 @@ impl<T: Trust> Machine<T> {
             let row = self.rows.entry(path).or_default();
             let needs = position == Position::Unknown || (position == Position::Full && row.watch == Armed::No);
             if needs && !row.has(op) {
-                row.want(op);
+                row.wanted.insert(op);
             }
             self.look(path);
         }
@@ -169,7 +166,7 @@ impl<T: Trust> Machine<T> {
                 }
                 if outcome == Outcome::Odd && doubt != Doubt::No {
                     // It may be answered yet.
-                    return self.look_again(now, path, Vec::new(), doubt);
+                    return self.look_again(now, path, BTreeSet::new(), doubt);
                 }
                 self.enter_searched(now, path);
                 return self.look(path);
@@ -182,14 +179,15 @@ impl<T: Trust> Machine<T> {
         let (abandoned, names): (Vec<Name>, Vec<Name>) =
             names.iter().partition(|name| self.is_abandoned(path, **name));
         self.delete_abandoned(path, abandoned);
+        let order = Order::new(&names);
         for op in ops {
             let Some(one) = self.ops.get(&op) else { continue };
             if one.stage == Stage::Queuing(Place::Peeking) {
-                self.peeked(now, op, path, &names, strangers);
+                self.peeked(now, op, path, &order, strangers);
             } else if one.node == Node::There {
                 let queues = one.queues.iter().enumerate().filter(|(_, queue)| queue.path == path);
                 for at in queues.map(|(at, _)| at).collect::<Vec<_>>() {
-                    self.judge(now, op, at, (&names, strangers), is_fresh);
+                    self.judge(now, op, at, (&order, strangers), is_fresh);
                 }
                 if self.ops.get(&op).is_some_and(Acquisition::is_placed) {
                     self.out.push(Action::Placed(op));
@@ -214,9 +212,9 @@ impl<T: Trust> Machine<T> {
     }
 
     /// The listing shows nothing: it is wanted again, after a pause.
-    fn look_again(&mut self, now: Moment, path: Path, ops: Vec<Op>, doubt: Doubt) {
+    fn look_again(&mut self, now: Moment, path: Path, ops: BTreeSet<Op>, doubt: Doubt) {
         let row = self.rows.entry(path).or_default();
-        ops.into_iter().for_each(|op| row.want(op));
+        row.wanted.extend(ops);
         if doubt != Doubt::No && row.doubt != Doubt::First {
             row.doubt = doubt;
         }
@@ -264,7 +262,7 @@ impl<T: Trust> Machine<T> {
         row.watch = Armed::No;
         for (op, one) in &self.ops {
             if one.queues.iter().any(|queue| queue.path == path && queue.position == Position::Full) {
-                row.want(*op);
+                row.wanted.insert(*op);
             }
         }
         self.look(path);
@@ -280,7 +278,7 @@ impl<T: Trust> Machine<T> {
             let waits =
                 |position| matches!(position, Position::Watching { .. } | Position::Full | Position::First);
             for queue in one.queues.iter().filter(|queue| rests && waits(queue.position)) {
-                self.rows.entry(queue.path).or_default().want(*op);
+                self.rows.entry(queue.path).or_default().wanted.insert(*op);
             }
         }
         // What is not watched, for want of room or of permission, is tried again, and looked at.

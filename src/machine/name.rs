@@ -86,9 +86,40 @@ pub(crate) fn precedes(one: i32, other: i32) -> Ordering {
 /// The contenders under a lock path, in their order. The driver parses and sorts them.
 pub(crate) type Listing = Arc<[Name]>;
 
-/// Where a node stands in a listing. At the end of the counter the order is not that of numbers alone.
-pub(crate) fn place_of(names: &[Name], own: Name) -> Option<usize> {
-    let found = names.binary_search_by(|name| precedes(name.number, own.number));
-    let at = found.ok().filter(|at| names.get(*at) == Some(&own));
-    at.or_else(|| names.iter().position(|name| *name == own))
+/// The order that a listing shows.
+pub(crate) struct Order<'a> {
+    names: &'a [Name],
+    /// Where those stand that readers wait for.
+    non_readers: Vec<usize>,
+}
+
+impl<'a> Order<'a> {
+    pub(crate) fn new(names: &'a [Name]) -> Self {
+        let non_readers = names.iter().enumerate().filter(|(_, name)| Kind::Read.waits_for(name.kind));
+        Self { names, non_readers: non_readers.map(|(at, _)| at).collect() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Where a node stands. At the end of the counter the order is not that of numbers alone.
+    pub(crate) fn place_of(&self, own: Name) -> Option<usize> {
+        let found = self.names.binary_search_by(|name| precedes(name.number, own.number));
+        let at = found.ok().filter(|at| self.names.get(*at) == Some(&own));
+        at.or_else(|| self.names.iter().position(|name| *name == own))
+    }
+
+    /// The last contender before this place that one of a kind waits for, and how many there are. (Permits wait for
+    /// room, and not for contenders.)
+    pub(crate) fn ahead(&self, place: usize, kind: Kind) -> (Option<Name>, usize) {
+        let (last, count) = match kind {
+            Kind::Read => {
+                let count = self.non_readers.partition_point(|at| *at < place);
+                (count.checked_sub(1).and_then(|last| self.non_readers.get(last)).copied(), count)
+            }
+            _ => (place.checked_sub(1), place),
+        };
+        (last.and_then(|last| self.names.get(last)).copied(), count)
+    }
 }

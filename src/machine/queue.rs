@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::machine::name::place_of;
+use crate::machine::name::Order;
 use crate::machine::{
     Acquisition, Action, Admission, Aside, Ask, Counted, End, Kind, Loss, Machine, Moment, Name, Node, Nodes, Op,
     Outcome, Path, Place, Stage, Trust, Watch, Way,
@@ -95,7 +95,7 @@ impl<T: Trust> Machine<T> {
     pub(crate) fn want_look(&mut self, op: Op, at: usize) {
         self.put(op, at, Position::Unknown);
         let Some(path) = self.queue(op, at).map(|queue| queue.path) else { return };
-        self.rows.entry(path).or_default().want(op);
+        self.rows.entry(path).or_default().wanted.insert(op);
         self.look(path);
     }
 
@@ -105,14 +105,14 @@ impl<T: Trust> Machine<T> {
         now: Moment,
         op: Op,
         at: usize,
-        (names, strangers): (&[Name], u32),
+        (order, strangers): (&Order<'_>, u32),
         is_fresh: bool,
     ) {
         let Some(one) = self.ops.get(&op) else { return };
         let Some(Queue { path, kind, name: Some(own), position, .. }) = one.queues.get(at).cloned() else {
             return;
         };
-        let Some(place) = place_of(names, own) else {
+        let Some(place) = order.place_of(own) else {
             if matches!(one.stage, Stage::Held | Stage::Queuing(Place::Waiting)) {
                 self.prove(now, op, false);
             }
@@ -121,17 +121,14 @@ impl<T: Trust> Machine<T> {
         if !matches!(one.stage, Stage::Queuing(Place::Waiting | Place::Proving { is_first: false, .. })) {
             return;
         }
-        let older = names.get(..place).unwrap_or_default().iter().rev();
-        let mut older = older.filter(|name| kind.waits_for(name.kind)).copied();
         let (predecessor, ahead, is_contended) = match one.spec.admission {
             // As a create would count them.
             Admission::First => {
-                let predecessor = older.next();
-                let ahead = usize::from(predecessor.is_some()) + older.count();
-                (predecessor, ahead, names.len() > 1 || strangers > 0)
+                let (predecessor, ahead) = order.ahead(place, kind);
+                (predecessor, ahead, order.len() > 1 || strangers > 0)
             }
             Admission::Room { limit, .. } => {
-                let excess = (names.len() + strangers as usize).saturating_sub(limit as usize);
+                let excess = (order.len() + strangers as usize).saturating_sub(limit as usize);
                 (None, excess, excess > 0)
             }
         };
@@ -169,12 +166,12 @@ impl<T: Trust> Machine<T> {
     }
 
     /// A caller that does not queue looks: with somebody ahead, nothing is written.
-    pub(crate) fn peeked(&mut self, now: Moment, op: Op, path: Path, names: &[Name], strangers: u32) {
+    pub(crate) fn peeked(&mut self, now: Moment, op: Op, path: Path, order: &Order<'_>, strangers: u32) {
         let Some(one) = self.ops.get(&op) else { return };
-        let others = u32::try_from(names.len()).unwrap_or(u32::MAX).saturating_add(strangers);
+        let others = u32::try_from(order.len()).unwrap_or(u32::MAX).saturating_add(strangers);
         let is_alone = one.spec.is_granted_by(Counted { others, turns: 0 });
         let mut here = one.queues.iter().filter(|queue| queue.path == path);
-        let is_first = |queue: &Queue| !names.iter().any(|name| queue.kind.waits_for(name.kind));
+        let is_first = |queue: &Queue| order.ahead(order.len(), queue.kind).1 == 0;
         let is_free = is_alone || (one.spec.admission == Admission::First && here.all(is_first));
         self.rows.entry(path).or_default().is_contended = !is_alone;
         if !is_free {

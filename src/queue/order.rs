@@ -36,23 +36,18 @@ impl Kind {
         self.texts().0
     }
 
-    /// The recipe with nodes of this kind.
-    pub(crate) fn recipe(self) -> &'static str {
+    /// What stands between the guid and the number in the names we make.
+    pub(crate) fn separator(self) -> &'static str {
         self.texts().1
     }
 
-    /// What stands between the guid and the number in the names we make.
-    pub(crate) fn separator(self) -> &'static str {
-        self.texts().2
-    }
-
-    fn texts(self) -> (&'static str, &'static str, &'static str) {
+    fn texts(self) -> (&'static str, &'static str) {
         match self {
-            Self::Lock => ("lock", "a Mutex", "-lock-"),
-            Self::Read => ("reader", "an RwLock", "-__READ__"),
-            Self::Write => ("writer", "an RwLock", "-__WRIT__"),
-            Self::Lease => ("permit", "a Semaphore", "-lease-"),
-            Self::Latch => ("candidate", "an Election", "-latch-"),
+            Self::Lock => ("lock", "-lock-"),
+            Self::Read => ("reader", "-__READ__"),
+            Self::Write => ("writer", "-__WRIT__"),
+            Self::Lease => ("permit", "-lease-"),
+            Self::Latch => ("candidate", "-latch-"),
         }
     }
 }

@@ -251,6 +251,8 @@ async fn place_whose_session_ends_queues_again_in_the_next() {
             let world = World::new().await;
             let rival = kin.rival(&world.other().await, &world.path);
             let guard = rival.hold().await.expect("held");
+            // Behind the rival's turn, which goes now, the waiter would be in the queue without its permits.
+            kin.wait_nodes(&world, guard.nodes().len()).await;
             let mut waiting = enqueue(kin, &world).await;
             kin.wait_nodes(&world, guard.nodes().len() + kin.waiting).await;
             let before = world.session.id();

@@ -34,7 +34,6 @@ mod loss;
 mod max_hold;
 mod metrics;
 mod missing_paths;
-mod mixture;
 mod monitor;
 mod multi_lock;
 mod neighbours;

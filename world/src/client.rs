@@ -182,19 +182,23 @@ impl<T: Trust> Client<T> {
         readers
     }
 
-    /// What an acquisition reads next: that its own node is deleted, then answers, then other events.
-    pub(crate) fn next_mail(&mut self, op: Option<Op>) -> Option<Mail> {
+    /// The mail that an acquisition can read now: answers, and the events of watches whose answers were read.
+    fn known_mail(&self, op: Option<Op>) -> impl Iterator<Item = usize> {
         let is_known = |at: usize| match &self.mail[at] {
             Mail::Fired(watch) => !self.mail[..at].iter().any(|one| one.sets(watch)),
             Mail::Answer { .. } => true,
         };
-        let own = (0..self.mail.len()).filter(|at| self.mail[*at].op() == op && is_known(*at));
-        let rank = |at: &usize| match &self.mail[*at] {
-            Mail::Fired(Watch::Own(..)) => 0,
-            Mail::Answer { .. } => 1,
-            Mail::Fired(_) => 2,
-        };
-        let at = own.min_by_key(rank)?;
+        (0..self.mail.len()).filter(move |at| self.mail[*at].op() == op && is_known(*at))
+    }
+
+    pub(crate) fn has_mail(&self, op: Op) -> bool {
+        self.known_mail(Some(op)).next().is_some()
+    }
+
+    /// What an acquisition reads next, in the order of the driver. Any other order holds as well, because everything is read
+    /// before a grant is taken.
+    pub(crate) fn next_mail(&mut self, op: Option<Op>) -> Option<Mail> {
+        let at = self.known_mail(op).min_by_key(|at| matches!(self.mail[*at], Mail::Answer { .. }))?;
         Some(self.mail.remove(at))
     }
 

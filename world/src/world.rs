@@ -348,12 +348,17 @@ impl<T: Doubt> World<T> {
                 self.acquire(c, u, spec);
             }
             Act::Claim(c, u) => {
-                let user = &mut self.clients[c].users[u];
-                if user.keeps > 0 {
-                    user.done_at = self.now.plus(user.keeps);
+                let op = self.clients[c].users[u].op.expect("it was granted");
+                // A caller reads everything that has come before it takes what it was granted.
+                self.read_mail(c, Some(op));
+                if self.is_unclaimed(c, op) {
+                    let user = &mut self.clients[c].users[u];
+                    if user.keeps > 0 {
+                        user.done_at = self.now.plus(user.keeps);
+                    }
+                    self.handle(c, Event::Claim(op));
                 }
-                let op = user.op.expect("it was granted");
-                self.handle(c, Event::Claim(op));
+                self.answer_writes(c);
             }
             Act::Release(c, u) => {
                 let op = self.clients[c].users[u].op.expect("it holds");
@@ -387,11 +392,7 @@ impl<T: Doubt> World<T> {
             Act::Commit(c) => self.commit(c),
             Act::Answer(c) => self.read(c),
             Act::Read(c, op) => {
-                self.look(c);
-                if let Some(mail) = self.clients[c].next_mail(op) {
-                    let is_stale = !self.is_timed || mail.epoch() != Some(self.clients[c].epoch);
-                    self.take(c, mail, is_stale);
-                }
+                self.read_mail(c, op);
                 self.answer_writes(c);
             }
             Act::Look(c) => self.look(c),
@@ -505,6 +506,15 @@ impl<T: Doubt> World<T> {
         if self.is_timed { self.clients[c].mail.push(mail) } else { self.take(c, mail, false) }
     }
 
+    /// Reads everything that has come for an acquisition.
+    fn read_mail(&mut self, c: usize, op: Option<Op>) {
+        self.look(c);
+        while let Some(mail) = self.clients[c].next_mail(op) {
+            let is_stale = !self.is_timed || mail.epoch() != Some(self.clients[c].epoch);
+            self.take(c, mail, is_stale);
+        }
+    }
+
     fn take(&mut self, c: usize, mail: Mail, is_stale: bool) {
         let event = match mail {
             Mail::Answer { ask, sent, outcome, .. } => Event::Answer { ask, sent, is_stale, outcome },
@@ -590,7 +600,11 @@ impl<T: Doubt> World<T> {
                 }
                 [Some(op), turn].into_iter().flatten().for_each(|op| self.handle(c, Event::Abandon(op)));
             }
-            (None, Some((turn, Stage::Held))) if self.is_unclaimed(c, turn) => self.handle(c, Event::Claim(turn)),
+            (None, Some((turn, Stage::Held))) if self.is_unclaimed(c, turn) => {
+                if !self.clients[c].has_mail(turn) {
+                    self.handle(c, Event::Claim(turn));
+                }
+            }
             (None, Some((_, Stage::Held))) => {
                 let spec = Arc::clone(&self.clients[c].users[u].spec);
                 self.acquire(c, u, spec);
