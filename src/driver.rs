@@ -27,7 +27,7 @@ mod wire;
 
 pub(crate) use self::budget::Room;
 pub(crate) use self::call::{Acquire, Failed, Granted, abandon, loss, lost, release};
-pub(crate) use self::core::{Closing, Core, Reader, State, slow_look};
+pub(crate) use self::core::{Closing, Core, Reader, State, nonce};
 pub(crate) use self::draft::Draft;
 pub(crate) use self::entry::Holder;
 pub(crate) use self::progress::Progress;

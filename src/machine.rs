@@ -19,6 +19,7 @@ mod name;
 mod node;
 mod queue;
 mod session;
+mod timers;
 mod trust;
 
 #[cfg(test)]
@@ -40,6 +41,7 @@ pub(crate) use crate::machine::name::{Kind, Listing, Name, is_in_zone};
 pub(crate) use crate::machine::node::{Leaving, Node, Nodes, OpNode, op_node};
 pub(crate) use crate::machine::queue::{Armed, Position, Queue};
 pub(crate) use crate::machine::session::Session;
+pub(crate) use crate::machine::timers::{Timer, Timers, slow_look};
 pub(crate) use crate::machine::trust::{Ledger, Moment, Trust};
 
 /// An acquisition, from its call until its handle is dropped. The driver numbers them, and gives no number to two at a time.
@@ -211,32 +213,6 @@ pub(crate) enum Watch {
     Path(Path),
 }
 
-/// A timer of the driver's. It has no moment here, because what it does follows from the state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Timer {
-    /// Sends again what was lost over a connection that seems to stand.
-    Resume,
-    /// Sends the check again that a grant waits for.
-    Prove,
-    /// Looks once more for nodes of lost creates.
-    Late(Path),
-    /// A sixteenth of the session timeout, while there are holds.
-    Tick,
-    /// A read or a write that renews trust is due before the next tick.
-    Renew,
-    TrustEnds,
-    /// Events may never come, so waiters look now and then.
-    SlowLook,
-    CloseBy,
-}
-
-impl Timer {
-    /// When it fires, if it was set for two moments.
-    pub(crate) fn moment(self, one: Moment, other: Moment) -> Moment {
-        if matches!(self, Self::Late(_)) { one.max(other) } else { one.min(other) }
-    }
-}
-
 /// A change of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Connection {
@@ -261,8 +237,11 @@ pub(crate) enum Event {
     Release(Op),
     /// The holder of a write lock becomes a reader.
     Downgrade(Op),
-    /// The hold has lasted as long as it may.
-    Limit(Op),
+    /// The hold lasts no longer than until then.
+    Limit {
+        op: Op,
+        until: Moment,
+    },
     /// Somebody wants to know when the hold is lost.
     Attend(Op),
     /// The handle is gone: a future or a guard was dropped, at any moment, or its result was read.
@@ -290,6 +269,18 @@ pub(crate) enum Event {
         created: Option<Moment>,
         timeout: u64,
     },
+    /// A listing for others shows these nodes of ours, which are abandoned.
+    Abandoned {
+        path: Path,
+        names: Vec<Name>,
+    },
+    /// The process is seen to run. The machine has slept for so many microseconds since it was seen last.
+    Beat {
+        slept: u64,
+    },
+    /// It is time for what is due: see [`Machine::next_deadline`].
+    Timeout,
+    /// It is time for this, whether it is due or not.
     Timer(Timer),
 }
 
@@ -298,11 +289,11 @@ pub(crate) enum Event {
 pub(crate) enum Action {
     Send(Ask),
     Unwatch(Watch),
-    /// Of several moments the earliest counts, for [`Timer::Late`] the latest: see [`Timer::moment`].
-    Timer(Timer, Moment),
     Wake(Op),
     /// It is known how many contenders are ahead of a waiter.
     Placed(Op),
+    /// Paths that nobody uses were forgotten.
+    Forget,
     /// The servers have put another session in the place of ours. The driver drops the client and connects again.
     Replace,
     /// The session gives its client up. `is_clean`: all nodes are certainly gone.
@@ -335,6 +326,9 @@ pub(crate) struct Machine<T> {
     pub(crate) leaving: BTreeMap<OpNode, Leaving>,
     /// Nodes that the ACLs did not let us delete. Each slow look tries again.
     pub(crate) refused: BTreeSet<OpNode>,
+    pub(crate) timers: Timers,
+    /// The client was given. Its session is not renewed, and goes on when this one is closed.
+    pub(crate) is_given: bool,
     pub(crate) out: Vec<Action>,
 }
 
@@ -354,6 +348,8 @@ impl<T: Trust> Machine<T> {
             rows: BTreeMap::new(),
             leaving: BTreeMap::new(),
             refused: BTreeSet::new(),
+            timers: Timers::default(),
+            is_given: false,
             out: Vec::new(),
         }
     }
@@ -365,7 +361,6 @@ impl<T: Trust> Machine<T> {
             Event::Claim(op) => self.claim(now, op),
             Event::Release(op) => self.release(now, op),
             Event::Downgrade(op) => self.downgrade(op),
-            Event::Limit(op) => self.limit(now, op),
             Event::Attend(op) => self.attend(op),
             Event::Abandon(op) => self.abandon(now, op),
             Event::Drain => self.drain(now),
@@ -381,17 +376,15 @@ impl<T: Trust> Machine<T> {
             Event::Connection(connection) => self.connection(now, connection),
             Event::Renewed { session, nonce, created, timeout } => {
                 (self.id, self.nonce, self.timeout) = (session, nonce, Aside(timeout));
+                self.is_given = created.is_none();
                 self.trust.renewed(timeout, created, now);
                 self.renewed(now);
             }
-            Event::Timer(Timer::Resume) => self.resume(now),
-            Event::Timer(Timer::Prove) => self.prove_all(now),
-            Event::Timer(Timer::Late(path)) => self.late(path),
-            Event::Timer(Timer::Tick) => self.tick(now),
-            Event::Timer(Timer::Renew) => self.renew(now),
-            Event::Timer(Timer::TrustEnds) => self.trust_ended(now),
-            Event::Timer(Timer::SlowLook) => self.look_slowly(now),
-            Event::Timer(Timer::CloseBy) => self.close_by(),
+            Event::Limit { op, until } => self.limit_hold(op, until),
+            Event::Abandoned { path, names } => self.delete_abandoned(path, names),
+            Event::Beat { slept } => self.beat(now, slept),
+            Event::Timeout => self.timeout(now),
+            Event::Timer(timer) => self.fire(now, timer),
         }
         self.end_if_done(now);
     }

@@ -1,6 +1,6 @@
 //! Plays the journal of a process: the same events have to get the same actions out of the machine.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path as File_;
@@ -11,8 +11,7 @@ use crate::clock::Clock;
 use crate::debug::Value;
 use crate::form::{Form, Paths};
 use crate::machine::{
-    Action, Admission, Ask, Connection, End, Event, Kind, Ledger, Machine, Moment, Name, Op, Outcome, Path,
-    Session, Stage, Timer, Trust, Watch,
+    Action, Ask, Connection, End, Event, Ledger, Machine, Moment, Op, Outcome, Path, Session, Stage, Watch,
 };
 use crate::read::{Read, read};
 
@@ -96,15 +95,11 @@ impl Counts {
 struct Core {
     machine: Machine<Ledger>,
     paths: Paths,
-    /// Of the acquisition that begins next.
-    texts: Option<(Vec<String>, Option<String>)>,
     flights: HashMap<Option<Op>, VecDeque<usize>>,
-    timers: BTreeMap<Timer, u64>,
-    /// The one that the driver has taken, to hand it to the machine next.
-    fires: Option<Timer>,
+    /// The deadline that was missed last.
+    missed: Option<Moment>,
     /// Counts the connections.
     epoch: u64,
-    is_given: bool,
     life: Life,
     /// There was a difference, so nothing that follows means anything.
     is_broken: bool,
@@ -174,12 +169,9 @@ impl Core {
         Self {
             machine: unconnected(),
             paths: Paths::default(),
-            texts: None,
             flights: HashMap::new(),
-            timers: BTreeMap::new(),
-            fires: None,
+            missed: None,
             epoch: 0,
-            is_given: false,
             life: Life::default(),
             is_broken: false,
         }
@@ -201,67 +193,41 @@ impl Core {
             asked.by = Some(at);
         }
         let now = Moment(at);
-        let value = Value::parse(text);
         let unread = || format!("{text} cannot be read");
-        match name {
-            "Beat" => {
-                let slept = value.as_ref().and_then(|value| u64::read(value.item(0)?)).ok_or_else(unread)?;
-                self.machine.trust.slept(now, slept);
-                if self.machine.is_up {
-                    self.machine.trust.awake(now);
-                }
-            }
-            "Paths" => {
-                let texts = value.as_ref().and_then(|value| {
-                    let queues: Vec<(String, Kind)> = Read::read(value.item(0)?)?;
-                    let admission: Admission<String> = Read::read(value.item(1)?)?;
-                    Some((queues.into_iter().map(|(path, _)| path).collect(), admission.turn().cloned()))
-                });
-                self.texts = Some(texts.ok_or_else(unread)?);
-            }
-            "Fires" => {
-                let read = |value: &Value<'_>| Some((Timer::read(value.item(0)?)?, Moment::read(value.item(1)?)?));
-                let (timer, due) = value.as_ref().and_then(read).ok_or_else(unread)?;
-                self.fires(at, timer, due.0, counts, clock)?;
-            }
-            "Abandoned" => {
-                let read = |value: &Value<'_>| {
-                    Some((
-                        Path::read(value.item(0)?)?,
-                        String::read(value.item(1)?)?,
-                        Vec::<Name>::read(value.item(2)?)?,
-                    ))
-                };
-                let (path, text, names) = value.as_ref().and_then(read).ok_or_else(unread)?;
-                self.paths.insert(path, text);
-                self.machine.delete_abandoned(path, names);
-            }
-            _ => {
-                let event = read::<Event>(text).ok_or_else(unread)?;
-                self.precede(at, &event, lives)?;
-                let claimed = if let Event::Claim(op) = event { Some(op) } else { None };
-                let is_held = |machine: &Machine<Ledger>, op| {
-                    machine.op(op).is_some_and(|one| one.stage == Stage::Held && one.is_claimed)
-                };
-                let was_held = claimed.is_some_and(|op| is_held(&self.machine, op));
-                self.machine.handle(now, event);
-                let is_granted = claimed.is_some_and(|op| is_held(&self.machine, op)) && !was_held;
-                counts.grants += u64::from(is_granted);
-            }
+        if name == "Path" {
+            let value = Value::parse(text);
+            let read = |value: &Value<'_>| Some((Path::read(value.item(0)?)?, String::read(value.item(1)?)?));
+            let (path, text) = value.as_ref().and_then(read).ok_or_else(unread)?;
+            self.paths.insert(path, text);
+            return Ok(());
         }
+        let event = read::<Event>(text).ok_or_else(unread)?;
+        self.precede(at, &event, lives, counts, clock)?;
+        let claimed = if let Event::Claim(op) = event { Some(op) } else { None };
+        let is_held = |machine: &Machine<Ledger>, op| {
+            machine.op(op).is_some_and(|one| one.stage == Stage::Held && one.is_claimed)
+        };
+        let was_held = claimed.is_some_and(|op| is_held(&self.machine, op));
+        self.machine.handle(now, event);
+        let is_granted = claimed.is_some_and(|op| is_held(&self.machine, op)) && !was_held;
+        counts.grants += u64::from(is_granted);
         Ok(())
     }
 
     /// What the driver does, and has to have done, before it hands an event to the machine.
-    fn precede(&mut self, at: u64, event: &Event, lives: &mut Vec<Life>) -> Result<(), String> {
+    fn precede(
+        &mut self,
+        at: u64,
+        event: &Event,
+        lives: &mut Vec<Life>,
+        counts: &mut Counts,
+        clock: &Clock,
+    ) -> Result<(), String> {
         match event {
-            Event::Acquire { spec, .. } => {
-                let (queues, turn) = self.texts.take().ok_or("an acquisition has no paths")?;
-                let numbers = spec.queues.iter().map(|(path, _)| *path);
-                numbers.zip(queues).for_each(|(path, text)| self.paths.insert(path, text));
-                if let (Some(path), Some(text)) = (spec.admission.turn(), turn) {
-                    self.paths.insert(*path, text);
-                }
+            Event::Timeout => {
+                let due = self.machine.next_deadline().filter(|due| due.0 <= at);
+                let due = due.ok_or_else(|| format!("nothing is due at {at}"))?;
+                (counts.timers, counts.latest) = (counts.timers + 1, counts.latest.max(clock.between(due.0, at)));
             }
             Event::Answer { ask, sent, is_stale, outcome } => self.answered(ask, sent.0, *is_stale, outcome)?,
             Event::Fired { watch, .. } => {
@@ -276,46 +242,11 @@ impl Core {
             Event::Connection(Connection::Up { .. }) => {}
             Event::Connection(Connection::Expired) => {
                 self.epoch += 1;
-                self.timers.clear();
                 self.drop_flights(at);
                 lives.push(std::mem::take(&mut self.life));
             }
-            Event::Renewed { session, created, .. } => {
-                (self.life.session, self.is_given) = (*session, created.is_none());
-            }
-            // A look at a hold does not wait for the timer of trust.
-            Event::Timer(Timer::TrustEnds) if self.machine.trust.until().0 <= at => self.fires = None,
-            Event::Timer(timer) => {
-                let taken = self.fires.take();
-                if taken != Some(*timer) {
-                    return Err(format!("{timer:?} has come, and was not set"));
-                }
-            }
+            Event::Renewed { session, .. } => self.life.session = *session,
             _ => {}
-        }
-        Ok(())
-    }
-
-    /// The driver takes a timer, to hand it to the machine.
-    fn fires(
-        &mut self,
-        at: u64,
-        timer: Timer,
-        due: u64,
-        counts: &mut Counts,
-        clock: &Clock,
-    ) -> Result<(), String> {
-        let (set, by) = (self.timers.remove(&timer), clock.between(due, at));
-        (counts.timers, counts.latest) = (counts.timers + 1, counts.latest.max(by));
-        self.fires = Some(timer);
-        if by > LATEST {
-            return Err(format!("{timer:?} is taken at {at}, {by} µs of run time after it was due"));
-        }
-        // The driver sets slow looks by itself, too.
-        if due > at || (timer != Timer::SlowLook && set != Some(due)) {
-            return Err(format!(
-                "{timer:?} is taken at {at}, as due at {due}; the machine has set it for {set:?}"
-            ));
         }
         Ok(())
     }
@@ -363,16 +294,11 @@ impl Core {
                     self.life.asks.push(Asked { ask, form, at, by: None, epoch: self.epoch, outcome: None });
                 }
                 Action::Unwatch(watch) => self.unwatch(&watch, at),
-                Action::Timer(Timer::CloseBy, _) if self.is_given => {}
-                Action::Timer(timer, due) => {
-                    let before = self.timers.entry(timer).or_insert(due.0);
-                    *before = timer.moment(Moment(*before), due).0;
-                }
                 Action::Wake(op) => {
                     let stage = self.machine.op(op).map(|one| one.stage);
                     counts.losses += u64::from(matches!(stage, Some(Stage::Over(End::Lost(_)))));
                 }
-                Action::Placed(_) | Action::End { .. } => {}
+                Action::Placed(_) | Action::Forget | Action::End { .. } => {}
                 Action::Replace => self.drop_flights(at),
             }
         }
@@ -391,24 +317,23 @@ impl Core {
         self.life.watches.iter_mut().for_each(|one| _ = one.until.get_or_insert(at));
     }
 
-    /// The timers that were not handed to the machine in time. While there is no session, none is.
-    fn late(&mut self, clock: &Clock, counts: &mut Counts) -> Vec<String> {
+    /// The deadline that the driver has missed. While there is no session, none counts.
+    fn late(&mut self, clock: &Clock, counts: &mut Counts) -> Option<String> {
         let now = clock.now();
         if self.is_broken || matches!(self.machine.session, Session::Over | Session::Renewing) {
-            return Vec::new();
+            return None;
         }
-        let is_late = |timer: &Timer, due: u64| {
-            due + LATEST < now && *timer != Timer::SlowLook && clock.between(due, now) > LATEST
-        };
-        let late = self.timers.iter().filter(|(timer, due)| is_late(timer, **due));
-        let late: Vec<(Timer, u64)> = late.map(|(timer, due)| (*timer, *due)).collect();
-        late.iter().for_each(|(timer, _)| _ = self.timers.remove(timer));
-        let why = |(timer, due): (Timer, u64)| {
-            let by = clock.between(due, now);
-            counts.latest = counts.latest.max(by);
-            format!("at {now}: {timer:?} was due at {due}, and has not come for {by} µs of run time")
-        };
-        late.into_iter().map(why).collect()
+        let due = self.machine.next_deadline().filter(|due| due.0 + LATEST < now && self.missed != Some(*due))?;
+        let by = clock.between(due.0, now);
+        if by <= LATEST {
+            return None;
+        }
+        self.missed = Some(due);
+        counts.latest = counts.latest.max(by);
+        Some(format!(
+            "at {now}: something was due at {}, and nothing has been done for {by} µs of run time",
+            due.0
+        ))
     }
 }
 
@@ -417,7 +342,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::machine::Spec;
+    use crate::machine::{Admission, Kind, Name, Spec};
 
     const OP: Op = 1;
 
@@ -453,7 +378,7 @@ mod tests {
         driver.note(1, "Begin".to_owned());
         let renewed = Event::Renewed { session: 7, nonce: 8, created: Some(Moment(5)), timeout: 2_000_000 };
         driver.handle(10, renewed);
-        driver.note(20, "Paths([(\"/a\", Lock)], First)".to_owned());
+        driver.note(20, "Path(0, \"/a\")".to_owned());
         let (queues, admission) = (vec![(0, Kind::Lock)], Admission::First);
         let spec = Arc::new(Spec { queues, admission, waits: true, may_count: false, is_turn: false });
         let sent = driver.handle(25, Event::Acquire { op: OP, spec });
@@ -463,16 +388,11 @@ mod tests {
         let created = Outcome::Created { names: [name].into(), czxid: 4, owner: Some(7), counted: None };
         driver.answer(40, create, created);
         let listed = Outcome::Names { names: [name].into(), strangers: 0, is_empty: true };
-        let granted = driver.answer(50, list, listed);
+        driver.answer(50, list, listed);
         driver.handle(60, Event::Claim(OP));
-        let tick = granted.into_iter().find_map(|action| match action {
-            Action::Timer(Timer::Tick, at) => Some(at.0),
-            _ => None,
-        });
-        let tick = tick.expect("a hold is looked at now and then");
-        driver.note(tick, format!("Fires(Tick, Moment({tick}))"));
-        driver.handle(tick, Event::Timer(Timer::Tick));
-        driver.note(tick + 10, "Beat(0)".to_owned());
+        let due = driver.machine.next_deadline().expect("a hold is looked at now and then").0;
+        driver.handle(due, Event::Timeout);
+        driver.handle(due + 10, Event::Beat { slept: 0 });
         driver.lines
     }
 
@@ -518,7 +438,6 @@ mod tests {
         };
         has(changed(other), "its driver has taken [Send(Read)]");
         has(changed(|lines| *event(lines, "Claim") = "Claim(one)".to_owned()), "cannot be read");
-        has(changed(|lines| drop(lines.remove(position(lines, "Paths")))), "has no paths");
     }
 
     #[test]
@@ -553,29 +472,23 @@ mod tests {
     }
 
     #[test]
-    fn timers_that_are_late_early_or_not_set_are_found() {
+    fn deadlines_that_are_missed_or_not_reached_are_found() {
         let has = |difference: String, words: &str| assert!(difference.contains(words), "{difference}");
         let late = |lines: &mut Vec<Line>| {
-            let at = position(lines, "Fires(Tick");
+            let at = position(lines, "Timeout");
             lines.truncate(at);
             lines.extend((1..12).map(|tenth| Line {
                 core: "core".to_owned(),
                 at: Some(100 + tenth * 100_000),
-                event: Some("Beat(0)".to_owned()),
+                event: Some("Claim(1)".to_owned()),
                 actions: None,
             }));
         };
-        has(changed(late), "has not come for");
+        has(changed(late), "nothing has been done for");
         let early = |lines: &mut Vec<Line>| {
-            let at = position(lines, "Fires(Tick");
+            let at = position(lines, "Timeout");
             lines[at].at = Some(100);
         };
-        has(changed(early), "is taken at 100");
-        has(
-            changed(|lines| *event(lines, "Claim") = "Timer(Resume)".to_owned()),
-            "Resume has come, and was not set",
-        );
-        let other = |lines: &mut Vec<Line>| *event(lines, "Fires(Tick") = "Fires(Tick, Moment(99))".to_owned();
-        has(changed(other), "as due at 99");
+        has(changed(early), "nothing is due at 100");
     }
 }

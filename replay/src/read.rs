@@ -182,6 +182,7 @@ variants!(Timer {
     Tick;
     Renew;
     TrustEnds;
+    Limit(0);
     SlowLook;
     CloseBy;
 });
@@ -197,7 +198,7 @@ variants!(Event {
     Claim(0);
     Release(0);
     Downgrade(0);
-    Limit(0);
+    Limit { op, until };
     Attend(0);
     Abandon(0);
     Drain;
@@ -206,15 +207,18 @@ variants!(Event {
     Fired { watch, is_deleted };
     Connection(0);
     Renewed { session, nonce, created, timeout };
+    Abandoned { path, names };
+    Beat { slept };
+    Timeout;
     Timer(0);
 });
 
 variants!(Action {
     Send(0);
     Unwatch(0);
-    Timer(0, 1);
     Wake(0);
     Placed(0);
+    Forget;
     Replace;
     End { is_clean };
 });
@@ -251,7 +255,7 @@ mod tests {
         let actions = vec![
             Action::Send(create),
             Action::Send(Ask::Identify { nodes: [(1, name(0))].into() }),
-            Action::Timer(Timer::Tick, Moment(1)),
+            Action::Forget,
             Action::End { is_clean: false },
         ];
         assert_eq!(read(&format!("{actions:?}")), Some(actions));

@@ -14,8 +14,8 @@ use crate::machine::{Acquisition, Admission, End, Event, HoldState, Loss, Op, Sp
 
 /// What the machine is asked for.
 fn spec(draft: &Draft, state: &mut State, waits: bool) -> Spec {
-    let queues = draft.queues.iter().map(|(path, kind)| (state.paths.number(path.as_str()), *kind)).collect();
-    let turn = draft.admission.turn().map(|turn| state.paths.number(turn.as_str()));
+    let queues = draft.queues.iter().map(|(path, kind)| (state.number(path.as_str()), *kind)).collect();
+    let turn = draft.admission.turn().map(|turn| state.number(turn.as_str()));
     let admission = match draft.admission {
         Admission::First => Admission::First,
         Admission::Room { limit, .. } => Admission::Room { limit, turn },
@@ -61,7 +61,6 @@ impl Acquire {
     }
 
     fn begin(&self, state: &mut State, op: Op) {
-        state.note(now, &format_args!("Paths({:?}, {:?})", self.draft.queues, self.draft.admission));
         let spec = Arc::new(spec(&self.draft, state, self.waits));
         self.core.decide(state, Event::Acquire { op, spec });
     }
@@ -147,7 +146,6 @@ pub(crate) fn abandon(core: &Arc<Core>, op: Op) {
 }
 
 fn give_up(core: &Arc<Core>, state: &mut State, op: Op) {
-    state.forget_limit(op);
     core.handle(state, Event::Abandon(op));
     state.leave_to_driver(op);
 }
@@ -160,7 +158,7 @@ pub(crate) fn loss(core: &Arc<Core>, op: Op) -> Option<Loss> {
 fn loss_in<'a>(core: &'a Arc<Core>, state: Locked<'a>, op: Op) -> Option<Loss> {
     let state = core.read(state, op, Reader::Driver);
     match state.machine.state(now(), op) {
-        Some(HoldState::Held) => None,
+        Some(HoldState::Held | HoldState::Suspended) => None,
         Some(HoldState::Lost(loss)) => Some(loss),
         _ => Some(Loss::Expired),
     }
@@ -185,7 +183,6 @@ pub(crate) async fn release(core: &Arc<Core>, op: Op) -> Result<(), Failed> {
         let mut state = core.look();
         state.await_op(op, waker);
         if !std::mem::replace(&mut has_begun, true) {
-            state.forget_limit(op);
             core.handle(&mut state, Event::Release(op));
         }
         state = core.read(state, op, Reader::Caller);

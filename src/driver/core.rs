@@ -9,7 +9,7 @@
 //!    [`Locked`]. Log events and metrics are left to [`Reports`].
 //! 5. A panic under the lock ends the session: its state may be torn, so nothing is granted any more, and all holds are lost.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::error::Error as _;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -35,13 +35,10 @@ use crate::error::Error;
 use crate::locked::locked;
 use crate::machine::{
     Action, Ask, Connection, Event, HoldState, Kind, Ledger, Loss, Machine, Moment, Name, Op, Outcome, Path,
-    Queue, Session, Stage, Timer, Watch, op_node,
+    Queue, Session, Stage, Watch, op_node,
 };
 use crate::options::REVOKE;
 use crate::session::state_changes::StateChanges;
-
-/// How often what rests looks, because events may never come: between this and half as much again. In microseconds.
-const SLOW_LOOK: u64 = 20_000_000;
 
 /// After this number of session timeouts behind one node a waiter asks whether it is there.
 const LONG_WAIT: u64 = 10;
@@ -128,9 +125,6 @@ pub(crate) struct State {
     /// The clock before the newest look that saw the connection stand. The next one was asked for later.
     stood_at: Moment,
     entries: HashMap<Op, Entry>,
-    timers: BTreeMap<Timer, Moment>,
-    /// When holds end that may last for a limited time.
-    limits: BTreeSet<(Moment, Op)>,
     next: Op,
     /// The acquisition that its caller is reading.
     reading: Option<Op>,
@@ -144,8 +138,6 @@ pub(crate) struct State {
     pub(crate) closing: Option<Closing>,
     /// How many tasks keep nodes that are to be deleted before the session is over.
     pub(crate) kept: usize,
-    /// The client was given. Its session is not renewed, and goes on when this one is closed.
-    pub(crate) is_given: bool,
     /// A session has been there.
     pub(crate) was_connected: bool,
     /// The servers refuse the credentials; they are tried again.
@@ -312,6 +304,14 @@ impl Core {
         self.act(state);
     }
 
+    /// Does what is due.
+    pub(crate) fn timeout(self: &Arc<Self>, state: &mut State) {
+        self.connection(state);
+        if state.machine.next_deadline().is_some_and(|due| due <= now()) {
+            self.decide(state, Event::Timeout);
+        }
+    }
+
     /// Handles what has happened to the connection. Of several changes only the last is known: there were others before it.
     pub(crate) fn connection(self: &Arc<Self>, state: &mut State) {
         // The task looks when the next one comes.
@@ -353,13 +353,10 @@ impl Core {
         // The client stays for all that ask for it.
         state.connection = None;
         state.drop_flights();
-        state.timers.clear();
-        state.limits.clear();
         state.epoch += 1;
         self.decide(state, Event::Connection(Connection::Expired));
-        if state.is_given {
+        if state.machine.is_given {
             state.error.get_or_insert_with(|| ended("it has expired, and an attached session is not renewed"));
-            self.decide(state, Event::Close);
         }
         (state.after.is_driver, state.after.is_session) = (true, true);
     }
@@ -369,7 +366,7 @@ impl Core {
         let session = client.session_id().0.cast_unsigned();
         let timeout = micros(client.session_timeout());
         (state.is_replaced, state.is_refused, state.was_connected) = (false, false, true);
-        (state.is_given, state.is_client_shared) = (created.is_none(), created.is_none());
+        state.is_client_shared = created.is_none();
         // The root is `/`, and a chroot ends in none.
         state.root_bytes = client.path().trim_end_matches('/').len();
         let at = now();
@@ -377,7 +374,6 @@ impl Core {
         // While there is no connection, the request for the next one may be on its way.
         state.stood_at = if first == SessionState::SyncConnected { at } else { Moment::default() };
         (state.client, state.connection) = (Some(Arc::new(client)), Some(changes));
-        state.timers.insert(Timer::SlowLook, now().plus(slow_look()));
         self.decide(state, Event::Renewed { session, nonce: nonce(), created, timeout });
         // What has happened since it connected is seen now.
         if first != SessionState::SyncConnected {
@@ -396,11 +392,9 @@ impl Core {
                 match action {
                     Action::Send(ask) => self.send(state, ask),
                     Action::Unwatch(watch) => state.unwatch(&watch),
-                    // Nothing but we removes the nodes of a session that goes on.
-                    Action::Timer(Timer::CloseBy, _) if state.is_given => {}
-                    Action::Timer(timer, at) => state.set(timer, at),
                     Action::Wake(op) => state.wake_all(op),
                     Action::Placed(op) => state.placed(op),
+                    Action::Forget => state.forget_paths(),
                     Action::Replace => {
                         state.is_replaced = true;
                         // What is under way belongs to no session of ours.
@@ -414,6 +408,7 @@ impl Core {
                 }
             }
         }
+        state.after.is_driver |= state.machine.next_deadline().is_some_and(|at| at < state.wakes_at);
         state.count_cleanup(state.machine.leaving.len());
     }
 
@@ -606,34 +601,13 @@ impl Core {
         has_any
     }
 
-    /// Fires the timers that are due; returns when to look again: at the next of them, or at the next beat.
+    /// Does what is due; returns when to look again: at the next deadline, or at the next beat.
     pub(super) fn fire_timers(self: &Arc<Self>) -> Moment {
         let mut state = self.lock();
-        loop {
-            let at_once = now();
-            if let Some((_, op)) = state.limits.first().copied().filter(|(at, _)| *at <= at_once) {
-                state.limits.pop_first();
-                self.handle(&mut state, Event::Limit(op));
-                continue;
-            }
-            let beat = at_once.plus(state.beat());
-            let first = state.timers.iter().min_by_key(|(_, at)| **at).map(|(timer, at)| (*timer, *at));
-            let Some((timer, due)) = first.filter(|(_, at)| *at <= at_once) else {
-                let limit = state.limits.first().map_or(beat, |(at, _)| *at);
-                state.wakes_at = first.map_or(beat, |(_, at)| at.min(beat)).min(limit);
-                return state.wakes_at;
-            };
-            state.note(|| at_once, &format_args!("Fires({timer:?}, {due:?})"));
-            state.timers.remove(&timer);
-            if timer == Timer::SlowLook {
-                let State { paths, machine, refused, .. } = &mut *state;
-                paths.retain(machine);
-                refused.retain(|path, _| machine.rows.contains_key(path));
-                state.set(timer, now().plus(slow_look()));
-                state.judge_long_waits(at_once);
-            }
-            self.handle(&mut state, Event::Timer(timer));
-        }
+        self.timeout(&mut state);
+        let beat = now().plus(state.beat());
+        state.wakes_at = state.machine.next_deadline().map_or(beat, |due| due.min(beat));
+        state.wakes_at
     }
 
     /// Leaves the nodes out of a listing that this session deletes, or that nobody wants any more. `deletes`: the latter are
@@ -646,7 +620,7 @@ impl Core {
     ) -> Vec<String> {
         let parsed: Vec<_> = names.into_iter().map(|text| (names::parse(&text), text)).collect();
         let mut state = self.look();
-        let path = state.paths.number(path);
+        let path = state.number(path);
         let (mut stay, mut abandoned) = (Vec::with_capacity(parsed.len()), Vec::new());
         for (name, text) in parsed {
             match name {
@@ -656,9 +630,7 @@ impl Core {
             }
         }
         if deletes && state.machine.is_up {
-            state.note(now, &format_args!("Abandoned({path}, {:?}, {abandoned:?})", state.paths.text(path)));
-            state.machine.delete_abandoned(path, abandoned);
-            self.act(&mut state);
+            self.decide(&mut state, Event::Abandoned { path, names: abandoned });
         }
         stay
     }
@@ -689,12 +661,6 @@ impl Core {
         let mut state = self.lock();
         (state.is_orphaned, state.after.is_driver) = (true, true);
     }
-}
-
-/// How long to wait until the next look without an event, in microseconds.
-pub(crate) fn slow_look() -> u64 {
-    // Sessions that were connected at the same time do not look at the same time.
-    SLOW_LOOK + nonce() % (SLOW_LOOK / 2)
 }
 
 /// The upper half of the guids of a session's nodes.
@@ -732,6 +698,21 @@ impl State {
         }
     }
 
+    /// The number of a path.
+    pub(super) fn number(&mut self, path: &str) -> Path {
+        let number = self.paths.number(path);
+        self.note(now, &format_args!("Path({number}, {path:?})"));
+        number
+    }
+
+    /// Forgets the paths that nobody uses.
+    fn forget_paths(&mut self) {
+        let Self { paths, machine, refused, .. } = self;
+        paths.retain(machine);
+        refused.retain(|path, _| machine.rows.contains_key(path));
+        self.judge_long_waits(now());
+    }
+
     /// Names a session in the journal.
     fn address(&self) -> String {
         format!("{:p}", std::ptr::from_ref(self))
@@ -755,15 +736,13 @@ impl State {
     fn fail(&mut self) {
         let was_up = self.machine.is_up;
         self.error.get_or_insert_with(|| ended(TORN));
-        if let Some(client) = self.client.clone().filter(|_| self.is_given) {
+        if let Some(client) = self.client.clone().filter(|_| self.machine.is_given) {
             self.all_nodes().iter().for_each(|node| wire::send_delete(&client, node));
         }
-        let (id, timeout) = (self.machine.id, self.machine.timeout);
-        self.machine = Machine { session: Session::Over, id, timeout, ..Machine::default() };
+        let (id, timeout, is_given) = (self.machine.id, self.machine.timeout, self.machine.is_given);
+        self.machine = Machine { session: Session::Over, id, timeout, is_given, ..Machine::default() };
         self.count_connected(was_up);
         self.count_cleanup(0);
-        self.timers.clear();
-        self.limits.clear();
         self.generation += 1;
         let own = self.entries.remove(&SESSION);
         for entry in std::mem::take(&mut self.entries).into_values().chain(own) {
@@ -785,22 +764,13 @@ impl State {
     }
 
     /// The acquisition is held, and `holder` learns of what becomes of it. `until`: it lasts no longer.
-    pub(crate) fn set_holder(&mut self, op: Op, holder: Weak<dyn Holder>, until: Option<Moment>) {
+    pub(crate) fn set_holder(&mut self, op: Op, holder: Weak<dyn Holder>) {
         if let Some(entry) = self.entries.get_mut(&op) {
             if !std::mem::take(&mut entry.asked_back).is_empty() {
                 self.after.seen.extend(holder.upgrade().map(|holder| (holder, REVOKE.to_vec())));
             }
             entry.holder = Some(holder);
         }
-        if let Some(until) = until {
-            self.limits.insert((until, op));
-            self.after.is_driver |= until < self.wakes_at;
-        }
-    }
-
-    /// The handle of an acquisition is gone, and its time limit with it.
-    pub(super) fn forget_limit(&mut self, op: Op) {
-        self.limits.retain(|(_, one)| *one != op);
     }
 
     /// Notes who reads what has come for an acquisition; returns what was noted before.
@@ -874,8 +844,7 @@ impl State {
         self.closing.get_or_insert(closing);
         self.connection = None;
         self.after.dropped.extend(self.entries.drain().map(|(_, entry)| entry));
-        self.timers.clear();
-        self.limits.clear();
+        self.machine.timers.clear();
         self.count_cleanup(0);
         self.after.is_session = true;
     }
@@ -895,12 +864,6 @@ impl State {
         if op != SESSION && is_empty && self.machine.op(op).is_none() && !self.machine.is_leaving(op) {
             self.after.dropped.extend(self.entries.remove(&op));
         }
-    }
-
-    fn set(&mut self, timer: Timer, at: Moment) {
-        let before = self.timers.entry(timer).or_insert(at);
-        *before = timer.moment(*before, at);
-        self.after.is_driver |= at < self.wakes_at;
     }
 
     fn wake(&mut self, op: Op) {
@@ -984,7 +947,6 @@ impl State {
             Ask::Watch { path, .. } => {
                 let most = self.root_bytes + names::longest(&self.paths.text(*path)) + LONGER_NAME;
                 let Some(entry) = self.entries.get_mut(&op).filter(|_| bytes <= most) else {
-                    self.look_soon();
                     return Err(Outcome::Refused);
                 };
                 // From the start it is that of the waiter's longest node.
@@ -1001,21 +963,10 @@ impl State {
                 };
                 Ok(None)
             }
-            Ask::WatchOwn { .. } => {
-                let room = self.budget.own(bytes);
-                if room.is_none() {
-                    self.look_soon();
-                }
-                Ok(room)
-            }
+            Ask::WatchOwn { .. } => Ok(self.budget.own(bytes)),
             Ask::List { watches: true, .. } => Ok(Some(self.budget.any_watch(bytes))),
             _ => Ok(None),
         }
-    }
-
-    /// What is not watched is looked at more often.
-    fn look_soon(&mut self) {
-        self.set(Timer::SlowLook, now().plus(self.machine.timeout.0 / 3));
     }
 
     fn unwatch(&mut self, watch: &Watch) {

@@ -47,7 +47,7 @@ impl Task {
             }
             let (life, is_orphaned, is_replaced, beat) = {
                 let mut state = core.look();
-                let beat = beats.beat(&mut state);
+                let beat = beats.beat(&core, &mut state);
                 (state.machine.session, state.is_orphaned, state.is_replaced, beat)
             };
             if beat.has_slept {
@@ -100,7 +100,7 @@ impl Drop for Task {
         let mut state = self.core.lock();
         state.error.get_or_insert_with(|| ended(ORPHANED));
         let closing = if state.connection.is_some() { Closing::Unconfirmed } else { Closing::Confirmed };
-        let given = state.client.clone().filter(|_| state.is_given);
+        let given = state.client.clone().filter(|_| state.machine.is_given);
         let nodes = state.all_nodes();
         self.core.expire(&mut state);
         self.core.handle(&mut state, Event::Close);
@@ -124,7 +124,7 @@ fn replaced(core: &Arc<Core>) -> Option<SessionInfo> {
     let mut state = core.lock();
     let client = state.give_client_up();
     core.expire(&mut state);
-    if state.is_given {
+    if state.machine.is_given {
         state.client.clone_from(&client);
     }
     drop(state);
@@ -188,7 +188,7 @@ async fn shut_down(core: &Arc<Core>, began: Instant) -> Closing {
         let state = core.lock();
         let times = Times::of(Duration::from_micros(state.machine.timeout.0));
         let client = state.client.clone().filter(|_| state.connection.is_some());
-        (client, state.ended == Some(true), state.is_client_shared, state.is_given, times)
+        (client, state.ended == Some(true), state.is_client_shared, state.machine.is_given, times)
     };
     let Some(client) = client else {
         // There is no session to end.
@@ -241,18 +241,14 @@ struct Beat {
 }
 
 impl Beats {
-    fn beat(&mut self, state: &mut State) -> Beat {
+    fn beat(&mut self, core: &Arc<Core>, state: &mut State) -> Beat {
         let (at, timers) = (now(), Instant::now());
         let slept = self.last.replace((at, timers)).map_or(0, |(before, then)| {
             // Timers stand still while the machine sleeps.
             let ran = u64::try_from(timers.duration_since(then).as_micros()).unwrap_or(u64::MAX);
             Some(at.since(before).saturating_sub(ran)).filter(|slept| *slept > 1_000).unwrap_or_default()
         });
-        state.note(|| at, &format_args!("Beat({slept})"));
-        state.machine.trust.slept(at, slept);
-        if state.machine.is_up {
-            state.machine.trust.awake(at);
-        }
+        core.decide(state, Event::Beat { slept });
         let is_over = at.since(self.over) >= state.beat();
         if is_over {
             self.over = at;

@@ -14,7 +14,7 @@ use crate::driver::{self, Holder, Reader};
 use crate::error::{Error, Loss, Result, ZkError};
 use crate::fencing_token::FencingToken;
 use crate::hold::{Ended, HoldState, REVOKE, resigned};
-use crate::machine::{Change, Event, Kind, Moment, Op, Session, Timer, Trust};
+use crate::machine::{Change, Event, Kind, Op, Session};
 use crate::path::LockPath;
 use crate::session::Zk;
 use crate::telemetry::{Acquisition, Held};
@@ -25,8 +25,6 @@ pub(super) struct Core {
     pub(super) op: Op,
     pub(super) path: LockPath,
     pub(super) token: FencingToken,
-    /// When it is over at the latest.
-    limit: Option<Moment>,
     pub(super) seen: Arc<Held>,
     /// How it has ended, which stays. It is also touched when anything else of the hold changes.
     end: watch::Sender<Option<HoldState>>,
@@ -42,20 +40,22 @@ impl Core {
         limit: Option<Duration>,
         acquisition: &Acquisition,
     ) -> (Arc<Self>, Session) {
-        let limit = limit.map(|limit| now().plus(micros(limit)));
+        let until = limit.map(|limit| now().plus(micros(limit)));
         let core = Arc::new(Self {
             driver: Arc::clone(driver),
             op,
             path: path.clone(),
             token,
-            limit,
             seen: Arc::new(acquisition.hold(path.as_str(), token)),
             end: watch::Sender::new(None),
             is_revoked: AtomicBool::new(false),
         });
         let holder: Weak<Self> = Arc::downgrade(&core);
         let mut state = driver.lock();
-        state.set_holder(op, holder, limit);
+        state.set_holder(op, holder);
+        if let Some(until) = until {
+            driver.handle(&mut state, Event::Limit { op, until });
+        }
         (core, state.machine.session)
     }
 
@@ -119,21 +119,11 @@ impl Core {
         }
     }
 
-    /// Until when it lasts, if no server answers any more.
-    fn trusted_until(&self, state: &driver::State) -> Moment {
-        let until = state.machine.trust.until();
-        self.limit.map_or(until, |limit| until.min(limit))
-    }
-
     fn next_look(&self) -> Instant {
         let at = now();
-        let state = self.driver.lock();
-        let trust = &state.machine.trust;
-        let until = self.trusted_until(&state);
-        // Without a fresh answer no event announces the next one, so look often.
-        let look = if trust.is_fresh(at) { trust.fresh_until() } else { at.plus(state.machine.timeout.0 / 32) };
+        let until = self.driver.lock().machine.changes_at(at, self.op);
         // Timers tick in milliseconds; less would only spin.
-        Instant::now() + Duration::from_micros(until.min(look).since(at)).max(Duration::from_millis(1))
+        Instant::now() + Duration::from_micros(until.since(at)).max(Duration::from_millis(1))
     }
 
     fn is_asked_for(&self) -> bool {
@@ -237,33 +227,23 @@ impl Core {
         }
         // Events that have come before now count.
         let mut state = self.driver.read(self.driver.look(), self.op, Reader::Driver);
-        let at = now();
-        if state.machine.trust.until() <= at {
-            self.driver.handle(&mut state, Event::Timer(Timer::TrustEnds));
-        }
-        if self.limit.is_some_and(|limit| limit <= at) {
-            self.driver.handle(&mut state, Event::Limit(self.op));
-        }
-        let found = state.machine.state(at, self.op);
-        let is_fresh = state.machine.is_up && state.machine.trust.is_fresh(at);
+        self.driver.timeout(&mut state);
+        let found = state.machine.state(now(), self.op).unwrap_or(HoldState::Lost(Loss::Expired));
         drop(state);
-        match found.unwrap_or(HoldState::Lost(Loss::Expired)) {
-            HoldState::Held if !is_fresh => HoldState::Suspended,
-            HoldState::Held => HoldState::Held,
-            ended => {
-                self.note_loss(ended, false);
-                self.driver.reports.flush();
-                // Somebody may have been faster, with another reason.
-                self.end.borrow().unwrap_or(HoldState::Released)
-            }
+        if found.ended().is_none() {
+            return found;
         }
+        self.note_loss(found, false);
+        self.driver.reports.flush();
+        // Somebody may have been faster, with another reason.
+        self.end.borrow().unwrap_or(HoldState::Released)
     }
 
     pub(super) fn valid_for(&self) -> Duration {
         if self.state().ended().is_some() {
             return Duration::ZERO;
         }
-        Duration::from_micros(self.trusted_until(&self.driver.lock()).since(now()))
+        Duration::from_micros(self.driver.lock().machine.valid_until(self.op).since(now()))
     }
 
     pub(super) fn ended(self: Arc<Self>) -> impl Future<Output = Ended> + Send + 'static {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::machine::{
-    Armed, Aside, Ask, Change, Kind, Machine, Moment, Node, Op, Path, Position, Queue, Row, Session, Trust,
+    Armed, Aside, Ask, Change, Kind, Machine, Moment, Node, Op, Path, Position, Queue, Row, Session, Timer, Trust,
 };
 
 /// What a caller asks for.
@@ -324,6 +324,7 @@ impl<T: Trust> Machine<T> {
 
     /// Gives its nodes up, and its places. `releases`: its release ends with the delete.
     pub(crate) fn leave(&mut self, now: Moment, op: Op, releases: bool) {
+        self.timers.remove(Timer::Limit(op));
         for at in 0..self.ops.get(&op).map_or(0, |one| one.queues.len()) {
             self.put(op, at, Position::Unknown);
         }

@@ -1,6 +1,6 @@
 //! A hold: its state, its release, and the trust that it rests on.
 
-use crate::machine::{Acquisition, Action, Ask, End, Loss, Machine, Moment, Op, Place, Stage, Timer, Trust};
+use crate::machine::{Acquisition, Ask, End, Loss, Machine, Moment, Op, Place, Stage, Timer, Trust};
 
 /// The state of a hold at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,12 +22,41 @@ impl<T: Trust> Machine<T> {
     #[must_use]
     pub(crate) fn state(&self, now: Moment, op: Op) -> Option<HoldState> {
         match self.stage(op)? {
-            Stage::Held if self.is_trusted(now) => Some(HoldState::Held),
-            Stage::Held => Some(HoldState::Lost(Loss::TrustEnded)),
+            Stage::Held if !self.is_trusted(now) => Some(HoldState::Lost(Loss::TrustEnded)),
+            Stage::Held if self.valid_until(op) <= now => Some(HoldState::Lost(Loss::MaxHold)),
+            Stage::Held if self.is_up && self.trust.fresh_until() >= now => Some(HoldState::Held),
+            Stage::Held => Some(HoldState::Suspended),
             Stage::Over(End::Lost(loss)) => Some(HoldState::Lost(loss)),
             Stage::Releasing | Stage::Over(End::Released) => Some(HoldState::Released),
             Stage::Queuing(_) | Stage::Over(_) => None,
         }
+    }
+
+    pub(crate) fn beat(&mut self, now: Moment, slept: u64) {
+        self.trust.beat(now, slept, self.is_up);
+        // A machine that has slept trusts for less time than it did.
+        if self.ops.values().any(|one| one.stage.is_hold()) {
+            self.timers.set(Timer::TrustEnds, self.trust.until());
+        }
+    }
+
+    pub(crate) fn limit_hold(&mut self, op: Op, until: Moment) {
+        if self.stage(op) == Some(Stage::Held) {
+            self.timers.set(Timer::Limit(op), until);
+        }
+    }
+
+    /// Until when a hold lasts, if no server answers any more.
+    pub(crate) fn valid_until(&self, op: Op) -> Moment {
+        let until = self.trust.until();
+        self.timers.set.get(&Timer::Limit(op)).map_or(until, |limit| until.min(*limit))
+    }
+
+    /// When the state of a hold may be another, only because time has passed.
+    pub(crate) fn changes_at(&self, now: Moment, op: Op) -> Moment {
+        // Without a fresh answer no event announces the next one, so it is looked for often.
+        let fresh = self.trust.fresh_until();
+        self.valid_until(op).min(if fresh >= now { fresh } else { now.plus(self.timeout.0 / 32) })
     }
 
     pub(crate) fn is_trusted(&self, now: Moment) -> bool {
@@ -38,7 +67,8 @@ impl<T: Trust> Machine<T> {
         if let Some(one) = self.ops.get_mut(&op) {
             (one.stage, one.age) = (Stage::Held, 0);
         }
-        self.out.push(Action::Timer(Timer::Tick, now.plus(self.timeout.0 / 16)));
+        self.timers.set(Timer::Tick, now.plus(self.timeout.0 / 16));
+        self.timers.set(Timer::TrustEnds, self.trust.until());
         self.wake(op);
         self.at_front(op);
     }
@@ -58,8 +88,6 @@ impl<T: Trust> Machine<T> {
         if !is_trusted {
             return self.finish(now, op, End::Lost(Loss::TrustEnded));
         }
-        // Without an answer the release ends with trust.
-        self.out.push(Action::Timer(Timer::TrustEnds, self.trust.until()));
         let hands_over =
             is_up && one.single().is_some_and(|queue| queue.kind.is_exclusive() && !queue.is_in_zone());
         one.stage = Stage::Releasing;
@@ -100,10 +128,7 @@ impl<T: Trust> Machine<T> {
         }
         self.ask_identity();
         self.renew(now);
-        if self.trust.until() <= now.plus(self.timeout.0 / 16) {
-            self.out.push(Action::Timer(Timer::TrustEnds, self.trust.until()));
-        }
-        self.out.push(Action::Timer(Timer::Tick, now.plus(self.timeout.0 / 16)));
+        self.timers.set(Timer::Tick, now.plus(self.timeout.0 / 16));
     }
 
     /// Sends what renews the trust of holds, as far as it is due.
@@ -123,14 +148,14 @@ impl<T: Trust> Machine<T> {
         let dues = [(self.renewing.read, self.trust.read_due()), (self.renewing.check, self.trust.due())];
         let next = dues.into_iter().filter(|(is_asked, _)| !is_asked).map(|(_, due)| due).min();
         if let Some(next) = next.filter(|next| *next < now.plus(self.timeout.0 / 16)) {
-            self.out.push(Action::Timer(Timer::Renew, next));
+            self.timers.set(Timer::Renew, next);
         }
     }
 
     /// The proof is asked for again when a write can renew trust.
     pub(crate) fn prove_later(&mut self, now: Moment) {
         let at = self.trust.due().max(now.plus(self.timeout.0 / 64));
-        self.out.push(Action::Timer(Timer::Prove, at));
+        self.timers.set(Timer::Prove, at);
     }
 
     pub(crate) fn prove_all(&mut self, now: Moment) {
@@ -143,8 +168,8 @@ impl<T: Trust> Machine<T> {
     pub(crate) fn trust_ended(&mut self, now: Moment) {
         if self.is_trusted(now) {
             // It was renewed since.
-            if self.ops.values().any(|one| one.stage == Stage::Releasing) {
-                self.out.push(Action::Timer(Timer::TrustEnds, self.trust.until()));
+            if self.ops.values().any(|one| one.stage.is_hold()) {
+                self.timers.set(Timer::TrustEnds, self.trust.until());
             }
             return;
         }

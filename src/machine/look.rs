@@ -233,7 +233,7 @@ impl<T: Trust> Machine<T> {
         if row.doubt == Doubt::No {
             row.doubt = Doubt::Waiting;
         }
-        self.out.push(Action::Timer(Timer::Late(path), now.plus(SECOND_LOOK)));
+        self.timers.set(Timer::Late(path), now.plus(SECOND_LOOK));
     }
 
     /// A create of a lost connection may have been applied since the first look.
@@ -271,6 +271,7 @@ impl<T: Trust> Machine<T> {
     /// Events may never come, so all that rests looks now and then. What was known of the data of paths is forgotten, and paths
     /// that nobody uses.
     pub(crate) fn look_slowly(&mut self, now: Moment) {
+        self.look_later(now);
         self.rows.values_mut().for_each(|row| row.is_empty = false);
         self.delete_refused();
         for (op, one) in &self.ops {
@@ -300,6 +301,7 @@ impl<T: Trust> Machine<T> {
         }
         let used: BTreeSet<Path> = self.ops.values().flat_map(|one| &one.queues).map(|queue| queue.path).collect();
         self.rows.retain(|path, row| row.look.is_some() || !row.is_clean() || used.contains(path));
+        self.out.push(Action::Forget);
         self.rows.keys().copied().collect::<Vec<_>>().into_iter().for_each(|path| self.look(path));
     }
 }

@@ -251,6 +251,7 @@ impl<T: Trust> Machine<T> {
             // The slow look notices when it goes.
             _ => {
                 *armed = Armed::Refused;
+                self.look_soon(now);
                 self.arm_predecessor(op);
             }
         }
@@ -464,8 +465,10 @@ impl<T: Trust> Machine<T> {
             (Position::HandedOver, _) => self.want_look(op, at),
             _ => {}
         }
-        if *outcome == Outcome::Unknown {
-            self.pause(now);
+        match outcome {
+            Outcome::Stat { .. } => {}
+            Outcome::Unknown => self.pause(now),
+            _ => self.look_soon(now),
         }
     }
 

@@ -61,8 +61,11 @@ impl<T: Trust> Machine<T> {
         self.leaving.clear();
         self.refused.clear();
         self.rows.clear();
+        self.timers.clear();
         let loss = if self.session == Session::Closing { Loss::Closed } else { Loss::Expired };
         match self.session {
+            // One that was given is not renewed.
+            Session::Open if self.is_given => self.session = Session::Closing,
             Session::Open => self.session = Session::Renewing,
             // Nothing is left to be released.
             Session::Draining => self.session = Session::Closing,
@@ -96,13 +99,14 @@ impl<T: Trust> Machine<T> {
             self.session = Session::Open;
         }
         self.is_up = true;
+        self.look_later(now);
         self.resume(now);
     }
 
     /// Sends again after a pause what was lost over a connection that seems to stand.
     pub(crate) fn pause(&mut self, now: Moment) {
         if self.is_up {
-            self.out.push(Action::Timer(Timer::Resume, now.plus(PAUSE)));
+            self.timers.set(Timer::Resume, now.plus(PAUSE));
         }
     }
 
@@ -163,7 +167,10 @@ impl<T: Trust> Machine<T> {
                 self.finish(now, op, End::Lost(Loss::Closed));
             }
         }
-        self.out.push(Action::Timer(Timer::CloseBy, now.plus(self.timeout.0 / 4)));
+        // Nothing but we removes the nodes of a session that goes on.
+        if !self.is_given {
+            self.timers.set(Timer::CloseBy, now.plus(self.timeout.0 / 4));
+        }
     }
 
     /// Whether all nodes of the session are certainly gone.

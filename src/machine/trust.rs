@@ -51,6 +51,12 @@ pub(crate) trait Trust: Clone + Eq + Hash + Debug {
     /// When a read has to go out, so that a later write proves something.
     fn read_due(&self) -> Moment;
 
+    /// The process is seen to run, and the machine has slept for so long since it was seen last. Called often.
+    fn beat(&mut self, now: Moment, slept: u64, is_up: bool);
+
+    /// When the session counts as silent unless an answer comes.
+    fn fresh_until(&self) -> Moment;
+
     /// Whether an answer to a request that was sent then is recent enough for a grant.
     fn is_recent(&self, sent: Moment, now: Moment) -> bool;
 
@@ -127,7 +133,7 @@ impl Ledger {
     }
 
     /// Notes that the machine has slept since the process was last seen to run.
-    pub(crate) fn slept(&mut self, now: Moment, by: u64) {
+    fn slept(&mut self, now: Moment, by: u64) {
         while self.sleeps.front().is_some_and(|(at, _)| now.since(*at) > self.timeout) {
             self.sleeps.pop_front();
         }
@@ -138,7 +144,7 @@ impl Ledger {
 
     /// Notes that the process is running with a connection; called often, so that a stall shows as a gap, and a lost
     /// connection as well: while a session is taken back, nothing of it reaches the leader.
-    pub(crate) fn awake(&mut self, now: Moment) {
+    fn awake(&mut self, now: Moment) {
         if now.since(self.last_awake()) >= self.grain() {
             self.awake.push_back(now);
         }
@@ -150,18 +156,6 @@ impl Ledger {
 
     fn last_awake(&self) -> Moment {
         self.awake.back().copied().unwrap_or_default()
-    }
-
-    /// Whether the newest answer is younger than half of the timeout.
-    #[must_use]
-    pub(crate) fn is_fresh(&self, now: Moment) -> bool {
-        now <= self.fresh_until()
-    }
-
-    /// When freshness ends unless an answer comes.
-    #[must_use]
-    pub(crate) fn fresh_until(&self) -> Moment {
-        self.newest_answer.plus(self.timeout / 2)
     }
 
     /// Whether a single write is trusted for long enough to renew trust again and again.
@@ -267,6 +261,17 @@ impl Trust for Ledger {
     fn read_due(&self) -> Moment {
         // Reads have deadlines of their own. Scheduled after the writes, they would make the writes come early and late in turn.
         if self.candidates.is_empty() { self.last_awake() } else { self.newest_read.plus(self.timeout / 4) }
+    }
+
+    fn beat(&mut self, now: Moment, slept: u64, is_up: bool) {
+        self.slept(now, slept);
+        if is_up {
+            self.awake(now);
+        }
+    }
+
+    fn fresh_until(&self) -> Moment {
+        self.newest_answer.plus(self.timeout / 2)
     }
 
     fn is_recent(&self, sent: Moment, now: Moment) -> bool {

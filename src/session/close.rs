@@ -54,7 +54,7 @@ impl Session {
         let closing = tokio::time::timeout(limit, ended).await.unwrap_or_else(|_| {
             let mut state = core.lock();
             // The session of a given client goes on, and with it the clean-up.
-            let client = if state.is_given { None } else { state.give_client_up() };
+            let client = if state.machine.is_given { None } else { state.give_client_up() };
             drop(state);
             drop(client);
             Closing::Unconfirmed

@@ -11,9 +11,9 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use zookeeper_client::{Client, OneshotWatcher, SessionId, Stat};
 
-use crate::driver::{Core, State, ask_quorum, is_orphaned, is_refusal, slow_look};
+use crate::driver::{Core, State, ask_quorum, is_orphaned, is_refusal, nonce};
 use crate::error::{Error, Result, Unanswered, ZkError};
-use crate::machine::Session as Life;
+use crate::machine::{Session as Life, slow_look};
 use crate::session::Session;
 use crate::session::times::Times;
 use crate::telemetry;
@@ -109,7 +109,7 @@ impl Zk {
     /// Waits until it is time to look at the servers without having been woken: because no watch is set, or in case its
     /// event was never sent.
     pub(crate) async fn look_again(&self, is_watched: bool) {
-        let slow = Duration::from_micros(slow_look());
+        let slow = Duration::from_micros(slow_look(nonce()));
         sleep(if is_watched { slow } else { Times::of(self.client.session_timeout()).look() }).await;
     }
 

@@ -1,6 +1,6 @@
 //! A client: the machine of a session, what is under way for it, and its users.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::alive::Alive;
@@ -131,7 +131,6 @@ pub(crate) struct Client<T> {
     pub(crate) ghosts: VecDeque<(Ask, u64)>,
     /// And the transaction that created the node, or before which a path was read.
     pub(crate) watches: Vec<(Watch, Zxid)>,
-    pub(crate) timers: BTreeMap<Timer, Moment>,
     pub(crate) users: Vec<User>,
 }
 
@@ -156,7 +155,6 @@ impl<T: Trust> Client<T> {
             stood_at: Moment(0),
             ghosts: VecDeque::new(),
             watches: Vec::new(),
-            timers: BTreeMap::new(),
             users,
         }
     }
@@ -220,7 +218,6 @@ impl<T: Trust> Client<T> {
         self.flight.clear();
         self.mail.clear();
         self.watches.clear();
-        self.timers.clear();
         self.stood_at = Moment(0);
         self.alive.forget();
     }
@@ -232,7 +229,7 @@ impl<T: Trust> Client<T> {
         let ends = is_cut.then_some(self.alive.lasts_until);
         let is_silent = is_cut || wakes_at.is_some() || self.stranger.is_some();
         let expires_at = (is_silent && self.closed == 0).then(|| self.alive.expires_at());
-        let own = self.timers.values().copied().chain(self.users.iter().map(|user| user.done_at));
+        let own = self.machine.timers.set.values().copied().chain(self.users.iter().map(|user| user.done_at));
         let ends_by = self.alive.ends_by().filter(|_| self.closed == 0);
         own.filter(|_| wakes_at.is_none()).chain(wakes_at).chain(ends).chain(expires_at).chain(ends_by).collect()
     }
@@ -259,9 +256,18 @@ impl<T: Trust> Client<T> {
         self.stranger.unwrap_or(self.session)
     }
 
-    /// Sets a timer as a driver does.
-    pub(crate) fn set(&mut self, timer: Timer, at: Moment) {
-        let before = self.timers.entry(timer).or_insert(at);
-        *before = timer.moment(*before, at);
+    /// Where no time passes, timers fire at any moment, or when the world says so.
+    pub(crate) fn forget_times(&mut self) {
+        let timers = std::mem::take(&mut self.machine.timers);
+        for (timer, at) in timers.set {
+            let is_kept = match timer {
+                Timer::Tick | Timer::Renew | Timer::SlowLook => false,
+                Timer::TrustEnds => at == Moment(0),
+                _ => true,
+            };
+            if is_kept {
+                self.machine.timers.set(timer, Moment(0));
+            }
+        }
     }
 }

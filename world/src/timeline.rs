@@ -104,7 +104,7 @@ fn shade(world: &World<Ledger>, c: usize, user: &User) -> Option<Shade> {
     let machine = &world.clients[c].machine;
     let Some(one) = user.op.and_then(|op| machine.op(op)) else { return user.turn.map(|_| Shade::Waiting) };
     match (one.stage, user.op.and_then(|op| machine.state(world.now, op))) {
-        (Stage::Held, Some(HoldState::Held)) if !machine.is_up => Some(Shade::Suspended),
+        (Stage::Held, Some(HoldState::Suspended)) => Some(Shade::Suspended),
         (Stage::Held, Some(HoldState::Held)) => {
             let is_alone = one.queues.iter().any(|queue| matches!(queue.kind, Kind::Lock | Kind::Write));
             Some(if is_alone { Shade::Held } else { Shade::Shared })

@@ -42,6 +42,12 @@ impl Trust for Bit {
         Moment(0)
     }
 
+    fn beat(&mut self, _: Moment, _: u64, _: bool) {}
+
+    fn fresh_until(&self) -> Moment {
+        Moment(u64::MAX)
+    }
+
     fn is_recent(&self, _: Moment, _: Moment) -> bool {
         true
     }

@@ -16,8 +16,6 @@ use crate::trust::Bit;
 pub(crate) trait Doubt: Trust {
     fn doubt(&mut self, is_doubted: bool);
     fn is_doubted(&self) -> bool;
-    /// The driver looks that its process runs. Its machine has slept for so long.
-    fn runs(&mut self, now: Moment, slept: u64, is_up: bool);
 }
 
 impl Doubt for Bit {
@@ -29,8 +27,6 @@ impl Doubt for Bit {
     fn is_doubted(&self) -> bool {
         self.is_doubted
     }
-
-    fn runs(&mut self, _: Moment, _: u64, _: bool) {}
 }
 
 impl Doubt for Ledger {
@@ -38,13 +34,6 @@ impl Doubt for Ledger {
 
     fn is_doubted(&self) -> bool {
         false
-    }
-
-    fn runs(&mut self, now: Moment, slept: u64, is_up: bool) {
-        self.slept(now, slept);
-        if is_up {
-            self.awake(now);
-        }
     }
 }
 
@@ -316,11 +305,11 @@ impl<T: Doubt> World<T> {
                 acts.push(Act::Timer(c, Timer::SlowLook));
             }
         }
-        for (timer, at) in &client.timers {
+        for (timer, at) in &client.machine.timers.set {
             let may = match timer {
                 // A server that takes longer to apply a request of a lost connection is assumed away.
                 Timer::Late(_) => client.ghosts.is_empty(),
-                Timer::TrustEnds | Timer::Resume | Timer::Prove | Timer::CloseBy => true,
+                Timer::TrustEnds | Timer::Resume | Timer::Prove | Timer::CloseBy | Timer::Limit(_) => true,
                 Timer::Tick | Timer::Renew | Timer::SlowLook => self.is_timed,
             };
             if may && (!self.is_timed || *at <= self.now) {
@@ -371,7 +360,8 @@ impl<T: Doubt> World<T> {
             Act::Limit(c, u) | Act::Attend(c, u) => {
                 self.budget.limits -= 1;
                 let op = self.clients[c].users[u].op.expect("it holds");
-                let event = if let Act::Limit(..) = act { Event::Limit(op) } else { Event::Attend(op) };
+                let event =
+                    if let Act::Limit(..) = act { Event::Timer(Timer::Limit(op)) } else { Event::Attend(op) };
                 self.handle(c, event);
             }
             Act::Drain(c) => {
@@ -418,7 +408,6 @@ impl<T: Doubt> World<T> {
                 }
             }
             Act::Timer(c, timer) => {
-                self.clients[c].timers.remove(&timer);
                 match timer {
                     Timer::Tick if !self.is_timed => self.budget.ticks -= 1,
                     Timer::SlowLook if !self.is_timed => self.budget.looks -= 1,
@@ -429,7 +418,7 @@ impl<T: Doubt> World<T> {
             Act::EndTrust(c) => {
                 self.clients[c].machine.trust.doubt(true);
                 let now = self.now;
-                self.clients[c].set(Timer::TrustEnds, now);
+                self.clients[c].machine.timers.set(Timer::TrustEnds, now);
             }
             Act::Take(c) => self.clients[c].alive.take(self.now),
             Act::Expire(c) => self.expire(c),
@@ -471,8 +460,7 @@ impl<T: Doubt> World<T> {
                 let slept = self.clients[c].alive.wake(now);
                 self.run(c);
                 self.look(c);
-                let machine = &mut self.clients[c].machine;
-                machine.trust.runs(now, slept, machine.is_up);
+                self.handle(c, Event::Beat { slept });
             }
         }
         self.check();
@@ -531,6 +519,9 @@ impl<T: Doubt> World<T> {
         self.check_grants(c, &held, &proving);
         let actions: Vec<Action> = self.clients[c].machine.actions().collect();
         let (now, is_timed) = (self.now, self.is_timed);
+        if !is_timed {
+            self.clients[c].forget_times();
+        }
         let mut is_replaced = false;
         let (mut dropped, mut ended) = (Vec::new(), None);
         let client = &mut self.clients[c];
@@ -546,11 +537,9 @@ impl<T: Doubt> World<T> {
                     client.watches.retain(|(one, _)| *one != watch);
                     client.mail.retain(|one| *one != Mail::Fired(watch));
                 }
-                Action::Timer(Timer::Tick | Timer::Renew | Timer::TrustEnds, _) if !is_timed => {}
-                Action::Timer(timer, at) => client.set(timer, if is_timed { at } else { Moment(0) }),
                 Action::Replace => is_replaced = true,
                 Action::End { is_clean } => ended = Some(is_clean),
-                Action::Wake(_) | Action::Placed(_) => {}
+                Action::Wake(_) | Action::Placed(_) | Action::Forget => {}
             }
         }
         dropped.into_iter().for_each(|watch| self.note(Served::Unwatched { client: c, watch }));
@@ -913,10 +902,9 @@ impl<T: Doubt> World<T> {
                 if client.closed == 0 && client.alive.ends_by().is_some_and(|by| by <= self.now) {
                     self.expire(c);
                 }
-                let client = &mut self.clients[c];
+                let client = &self.clients[c];
                 if !client.is_news && !client.alive.is_stalled() {
-                    client.look(self.now);
-                    client.machine.trust.runs(self.now, 0, client.machine.is_up);
+                    self.handle(c, Event::Beat { slept: 0 });
                 }
             }
         }
@@ -928,7 +916,7 @@ impl<T: Doubt> World<T> {
         for client in &self.clients {
             println!(
                 "session {}, up {}, timers {:?}, flight {:?}, mail {:?}",
-                client.session, client.is_up, client.timers, client.flight, client.mail
+                client.session, client.is_up, client.machine.timers, client.flight, client.mail
             );
             client.machine.ops().for_each(|(op, one)| println!("  {op}: {one:?}"));
             println!("  {:?} {:?}", client.machine.rows, client.machine.leaving);
@@ -961,7 +949,8 @@ impl<T: Doubt> World<T> {
                     .and_then(|(guid, queue)| self.log.find(queue.path, queue.name?.reader(guid)));
                 let own = self.nodes_of(c, op);
                 let is_by_hand = own.iter().flatten().copied().chain(reader).any(|node| node.by == By::Hand);
-                if client.machine.state(self.now, op) != Some(HoldState::Held) || is_by_hand {
+                let state = client.machine.state(self.now, op);
+                if !matches!(state, Some(HoldState::Held | HoldState::Suspended)) || is_by_hand {
                     continue;
                 }
                 for queue in &one.queues {
@@ -994,7 +983,7 @@ impl<T: Doubt> World<T> {
                 continue;
             }
             self.grants.0 += 1;
-            if self.clients[c].machine.state(self.now, op) != Some(HoldState::Held) {
+            if !self.clients[c].machine.is_trusted(self.now) {
                 self.broken = Some("a grant is trusted");
             }
             let nodes = self.nodes_of(c, op);
@@ -1071,8 +1060,12 @@ impl<T: Doubt> World<T> {
     /// Nothing happens any more unless a user or a fault begins something.
     pub(crate) fn is_quiet(&self) -> bool {
         self.clients.iter().all(|client| {
-            let waits =
-                client.timers.keys().any(|timer| matches!(timer, Timer::Late(_) | Timer::Resume | Timer::Prove));
+            let waits = client
+                .machine
+                .timers
+                .set
+                .keys()
+                .any(|timer| matches!(timer, Timer::Late(_) | Timer::Resume | Timer::Prove));
             let is_over = client.machine.session == Session::Over;
             let is_open = client.is_up && client.is_served() && !client.is_cut_off && client.seen == self.log.end;
             let is_read = client.mail.is_empty() && !client.is_news;

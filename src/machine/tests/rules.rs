@@ -307,7 +307,7 @@ fn renews(ask: Ask, before: impl Fn(&mut Session), is_stale: bool, outcome: Outc
     // The process is seen to run.
     for step in 1..=38 {
         session.1 = NOW.plus(T / 64 * step);
-        session.0.trust.awake(session.1);
+        session.0.trust.beat(session.1, 0, true);
     }
     before(&mut session);
     let until = session.0.trust.until();
@@ -428,7 +428,7 @@ fn reader_of_a_lost_downgrade_is_looked_for() {
     let (sent, again) = session.lose_downgrade(&lost);
     // It is found while it is still wanted.
     session.answer(&list(&sent), listing(&[reader]));
-    session.handle(Event::Limit(FIRST));
+    session.handle(Event::Timer(Timer::Limit(FIRST)));
     session.answer(&again, Outcome::Refused);
     let sent = session.handle(Event::Timer(Timer::Resume));
     let sent = session.answer(&list(&sent), listing(&[reader]));

@@ -1,0 +1,112 @@
+//! When the machine is to be called again, because time has passed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::machine::{Machine, Moment, Op, Path, Trust};
+
+/// How often what rests looks, because events may never come: between this and half as much again. In microseconds.
+const SLOW_LOOK: u64 = 20_000_000;
+
+/// How long what rests waits until it looks, by a number of its own: not all look at the same time.
+pub(crate) fn slow_look(seed: u64) -> u64 {
+    SLOW_LOOK + seed % (SLOW_LOOK / 2)
+}
+
+/// What is due at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Timer {
+    /// Sends again what was lost over a connection that seems to stand.
+    Resume,
+    /// Sends the check again that a grant waits for.
+    Prove,
+    /// Looks once more for nodes of lost creates.
+    Late(Path),
+    /// A sixteenth of the session timeout, while there are holds.
+    Tick,
+    /// A read or a write that renews trust is due before the next tick.
+    Renew,
+    TrustEnds,
+    /// A hold has lasted as long as it may.
+    Limit(Op),
+    /// Events may never come, so waiters look now and then.
+    SlowLook,
+    CloseBy,
+}
+
+/// The timers that are set.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Timers {
+    pub(crate) set: BTreeMap<Timer, Moment>,
+    due: BTreeSet<(Moment, Timer)>,
+}
+
+impl Timers {
+    /// Of several moments the earliest counts, for [`Timer::Late`] the latest.
+    pub(crate) fn set(&mut self, timer: Timer, at: Moment) {
+        let before = self.set.get(&timer).copied();
+        let at = match (before, timer) {
+            (Some(before), Timer::Late(_)) => before.max(at),
+            (before, _) => before.map_or(at, |before| before.min(at)),
+        };
+        self.remove(timer);
+        self.set.insert(timer, at);
+        self.due.insert((at, timer));
+    }
+
+    pub(crate) fn remove(&mut self, timer: Timer) {
+        if let Some(at) = self.set.remove(&timer) {
+            self.due.remove(&(at, timer));
+        }
+    }
+
+    pub(crate) fn next(&self) -> Option<Moment> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    fn pop(&mut self, now: Moment) -> Option<Timer> {
+        let (_, timer) = self.due.first().copied().filter(|(at, _)| *at <= now)?;
+        self.remove(timer);
+        Some(timer)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl<T: Trust> Machine<T> {
+    /// When [`Event::Timeout`](crate::machine::Event::Timeout) has to be handled.
+    pub(crate) fn next_deadline(&self) -> Option<Moment> {
+        self.timers.next()
+    }
+
+    pub(crate) fn timeout(&mut self, now: Moment) {
+        while let Some(timer) = self.timers.pop(now) {
+            self.fire(now, timer);
+        }
+    }
+
+    pub(crate) fn fire(&mut self, now: Moment, timer: Timer) {
+        self.timers.remove(timer);
+        match timer {
+            Timer::Resume => self.resume(now),
+            Timer::Prove => self.prove_all(now),
+            Timer::Late(path) => self.late(path),
+            Timer::Tick => self.tick(now),
+            Timer::Renew => self.renew(now),
+            Timer::TrustEnds => self.trust_ended(now),
+            Timer::Limit(op) => self.limit(now, op),
+            Timer::SlowLook => self.look_slowly(now),
+            Timer::CloseBy => self.close_by(),
+        }
+    }
+
+    pub(crate) fn look_later(&mut self, now: Moment) {
+        self.timers.set(Timer::SlowLook, now.plus(slow_look(self.nonce)));
+    }
+
+    /// What is not watched is looked at more often.
+    pub(crate) fn look_soon(&mut self, now: Moment) {
+        self.timers.set(Timer::SlowLook, now.plus(self.timeout.0 / 3));
+    }
+}
