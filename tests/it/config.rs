@@ -8,7 +8,7 @@ use tempfile::NamedTempFile;
 use testbed::Server;
 use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, Client, CreateMode, Permission};
-use zookeeper_recipes::{Config, Error, Mutex, Options, Servers, Session, SessionState};
+use zookeeper_recipes::{Config, Error, Mutex, Options, Session, SessionState};
 
 use crate::support::{TIMEOUT, World, admin_client, hosts, soon};
 use crate::warnings::Warnings;
@@ -70,14 +70,13 @@ async fn chroot_is_created_for_the_credentials_in_a_file() {
 }
 
 #[tokio::test]
-async fn credentials_are_read_whenever_a_connector_is_made() {
+async fn credentials_are_read_whenever_a_session_is_made() {
     let (auth, chroot) = (file("billing:old"), chroot());
     let settings = json!({ "chroot": chroot, "create_chroot": true, "auth_file": auth.path() });
     let config = config(&hosts(), &settings);
     is_lockable(&Session::connect(&config).await.expect("connects")).await.expect("held");
     std::fs::write(auth.path(), "billing:new\r\n").expect("written");
-    let servers = Servers::new(config.connector().expect("readable"), config.hosts());
-    let session = Session::connect(servers).await.expect("connects");
+    let session = Session::connect(&config).await.expect("connects");
     let refused = Mutex::new(&session, "/other").expect("a mutex").try_lock().await;
     assert!(matches!(refused, Err(Error::NoAuth { .. })), "the chroot is of the old ones: {refused:?}");
     std::fs::write(auth.path(), "billing:old\n").expect("written");
