@@ -8,9 +8,9 @@ use tempfile::NamedTempFile;
 use testbed::Server;
 use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, Client, CreateMode, Permission};
-use zookeeper_recipes::{Config, Error, Mutex, Options, Session, SessionState};
+use zookeeper_recipes::{Config, Error, Mutex, Options, Servers, Session, SessionState};
 
-use crate::support::{TIMEOUT, World, admin_client, hosts, soon};
+use crate::support::{TIMEOUT, UNHURRIED, World, admin_client, hosts, soon};
 use crate::warnings::Warnings;
 
 /// A configuration with these settings beside the session timeout of the tests.
@@ -135,6 +135,21 @@ async fn renewed_session_has_the_credentials_that_are_in_the_file_by_then() {
     let renewed = |state: SessionState| state.is_connected() && state != SessionState::Connected(old);
     soon("the renewal", states.wait_for(renewed)).await.expect("renewed");
     assert_eq!(users(&session).await, ["new"]);
+}
+
+/// Also of the next session, which is made of the configuration again.
+#[tokio::test]
+async fn setting_replaces_that_of_the_configuration() {
+    let world = World::new().await;
+    let servers = Servers::from(&config(&world.proxy.hosts(), &json!({}))).with_session_timeout(UNHURRIED);
+    let session = Session::connect(servers).await.expect("connects");
+    let granted = || session.client().expect("a client").session_timeout();
+    assert_eq!(granted(), UNHURRIED);
+    let (mut states, old) = (session.states(), session.id());
+    world.expire_that_of(&session).await;
+    let renewed = |state: SessionState| state.is_connected() && state != SessionState::Connected(old);
+    soon("the renewal", states.wait_for(renewed)).await.expect("renewed");
+    assert_eq!(granted(), UNHURRIED);
 }
 
 #[tokio::test]
