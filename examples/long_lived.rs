@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Mutex, Servers, Session};
 
 #[tokio::main]
@@ -11,7 +10,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Asked again at every new session, so passwords may be rotated and servers may move.
     let session = Session::lazy(Servers::from_fn(move || {
         let hosts = hosts.clone();
-        async { Ok((Client::connector().with_session_timeout(Duration::from_secs(6)), hosts)) }
+        async move { Ok(Servers::new(&hosts).with_session_timeout(Duration::from_secs(6))) }
     }))?;
 
     let mut states = session.states();

@@ -1,7 +1,7 @@
 //! Owns [`Config`]: what a deployment chooses for a session, from the environment or from a document.
 //!
 //! 1. Settings are checked when they are read, so that a service with a mistake in them ends at its start, and an error names
-//!    the variable or the field. Files are read when a connector is made, each time.
+//!    the variable or the field. Files are read when a session is made, each time.
 //! 2. The contents of credentials and of files are in no text: neither in errors nor in `Debug`.
 
 use std::ffi::{OsStr, OsString};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use zookeeper_client::{Acls, Client, Connector};
+use zookeeper_client::Acls;
 
 use crate::error::{Error, Result};
 use crate::options::{Options, validate_data};
@@ -35,10 +35,12 @@ use crate::session::{Servers, TIMEOUTS_MS, has_chroot, normalize};
 /// | `identifier` | `ZK_IDENTIFIER` | the data of our lock nodes; host name, process id and a random part by default |
 ///
 /// [`Session::connect`](crate::Session::connect) and [`lazy`](crate::Session::lazy) take a reference to it, and give the session its [options](Self::lock_options).
-/// They also return the errors of [`connector`](Self::connector).
+/// If a file cannot be read or used, they return [`Error::InvalidInput`], with the path and the name of the variable or field.
 ///
-/// Files are read whenever a [`connector`](Self::connector) is made, also by a session that is renewed, so they can be replaced.
-/// Line breaks at the end of credentials are cut off. The settings of TLS need the feature `tls`.
+/// Files are read whenever a session is made, also when it is renewed, so they can be replaced. Line breaks at the end of credentials are cut off. The settings of TLS need the feature `tls`.
+///
+/// `Servers::from(&config)` takes more settings, such as [`with_session_timeout`](Servers::with_session_timeout), which replaces that
+/// of the configuration.
 ///
 /// A chroot that is created, with its missing ancestors, is persistent. With credentials only they have access to these
 /// nodes; without, everybody does.
@@ -180,43 +182,24 @@ impl Config {
         }
     }
 
-    /// A connector with the session timeout, the credentials and TLS. Reads the files, each time.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidInput`], with the name of the variable or field and the path, if a file cannot be read or used.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(config: zookeeper_recipes::Config) -> Result<(), zookeeper_recipes::Error> {
-    /// use std::time::Duration;
-    ///
-    /// use zookeeper_recipes::{Servers, Session};
-    ///
-    /// // A longer session timeout than the configured one.
-    /// let connector = config.connector()?.with_session_timeout(Duration::from_secs(30));
-    /// let session = Session::connect(Servers::new(connector, config.hosts())).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn connector(&self) -> Result<Connector> {
-        let mut connector = Client::connector();
+    /// The servers with the session timeout, the credentials and TLS. Reads the files, each time.
+    fn servers(&self) -> Result<Servers> {
+        let mut servers = Servers::new(&self.hosts);
         if let Some(ms) = self.settings.session_timeout_ms {
-            connector = connector.with_session_timeout(Duration::from_millis(ms.into()));
+            servers = servers.with_session_timeout(Duration::from_millis(ms.into()));
         }
         if let Some(Secret(auth)) = &self.settings.auth {
-            connector = connector.with_auth("digest", self.credentials("auth", auth.as_bytes())?);
+            servers = servers.with_auth("digest", self.credentials("auth", auth.as_bytes())?);
         }
         if let Some(file) = &self.settings.auth_file {
             let read = self.read("auth_file", file)?;
-            connector = connector.with_auth("digest", self.credentials("auth_file", &read)?);
+            servers = servers.with_auth("digest", self.credentials("auth_file", &read)?);
         }
         #[cfg(feature = "tls")]
         if let Some(options) = self.tls()? {
-            connector = connector.with_tls(options);
+            servers = servers.with_tls(options);
         }
-        Ok(connector)
+        Ok(servers)
     }
 
     /// The hosts to connect to, with the chroot, in the form of [`Servers::new`].
@@ -311,9 +294,8 @@ impl From<&Config> for Servers {
         let acls = if config.has_credentials() { Acls::creator_all() } else { Acls::anyone_all() };
         let (options, chroot_acls) = (config.lock_options(), config.settings.create_chroot.then_some(acls));
         let config = config.clone();
-        let ask = move || Ok((config.connector()?, config.hosts.clone()));
-        let first = ask();
-        Self::from_fn(move || ready(ask().map_err(Error::into))).configured(first, options, chroot_acls)
+        let first = config.servers();
+        Self::from_fn(move || ready(config.servers().map_err(Error::into))).configured(first, options, chroot_acls)
     }
 }
 
@@ -410,11 +392,11 @@ mod tests {
     fn error(variables: &[(&str, &str)]) -> String {
         let mut all = vec![("ZK_HOSTS", "zk1:2181")];
         all.extend(variables);
-        from(&all).and_then(|config| config.connector()).expect_err("refused").to_string()
+        from(&all).and_then(|config| config.servers()).expect_err("refused").to_string()
     }
 
     #[test]
-    fn variables_become_hosts_options_and_a_connector() {
+    fn variables_become_hosts_and_options() {
         let config = from(&[
             ("ZK_HOSTS", " zk1:2181, zk2:2181"),
             ("ZK_SESSION_TIMEOUT_MS", "10000"),
@@ -430,8 +412,8 @@ mod tests {
         assert_eq!(config.hosts(), "zk1:2181,zk2:2181/billing/eu");
         assert!(config.settings.create_chroot);
         assert_eq!(config.lock_options().identifier(), b"billing-7");
-        let connector = format!("{:?}", config.connector().expect("a connector"));
-        assert!(connector.contains("session_timeout: 10s"), "{connector}");
+        let servers = format!("{:?}", Servers::from(&config));
+        assert!(servers.contains("session_timeout: 10s"), "{servers}");
     }
 
     #[test]
@@ -488,7 +470,7 @@ mod tests {
     #[test]
     fn credentials_are_in_no_text() {
         let config = from(&[("ZK_HOSTS", "zk1"), ("ZK_AUTH", "billing:hunter2")]).expect("a configuration");
-        for text in [format!("{config:?}"), format!("{:?}", config.connector().expect("a connector"))] {
+        for text in [format!("{config:?}"), format!("{:?}", Servers::from(&config))] {
             assert!(!text.contains("hunter2"), "{text}");
         }
         for wrong in ["hunter2", ":hunter2", "billing:hunter2\nhunter2"] {

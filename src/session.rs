@@ -2,7 +2,7 @@
 
 mod addresses;
 mod close;
-mod connector;
+mod hosts;
 mod requests;
 pub(crate) mod servers;
 pub(crate) mod state_changes;
@@ -27,8 +27,9 @@ pub use self::servers::Servers;
 pub use self::states::{SessionState, SessionStates};
 
 pub(crate) use self::close::Keeping;
-pub(crate) use self::connector::{TIMEOUTS_MS, has_chroot, normalize};
+pub(crate) use self::hosts::{has_chroot, normalize};
 pub(crate) use self::requests::{Interrupt, Zk, found};
+pub(crate) use self::servers::TIMEOUTS_MS;
 
 /// A ZooKeeper session for locks. It renews itself after it has expired.
 ///

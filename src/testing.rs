@@ -5,7 +5,6 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use zookeeper_client::{Client, Connector};
 use zookeeper_simulation::{Link, Server};
 
 use crate::error::{Error, HostFailure, Result, Unanswered};
@@ -66,7 +65,7 @@ impl Session {
     ///
     /// See [`LocalSession`].
     pub async fn local() -> Result<LocalSession> {
-        LocalSession::connect(Arc::new(Server::start().map_err(unavailable)?), Client::connector()).await
+        LocalSession::connect(Arc::new(Server::start().map_err(unavailable)?), |servers| servers).await
     }
 }
 
@@ -77,21 +76,36 @@ impl LocalSession {
     ///
     /// As [`Session::local`], and while the servers are [unavailable](Self::make_unavailable).
     pub async fn another(&self) -> Result<Self> {
-        self.another_with(Client::connector()).await
+        self.another_with(|servers| servers).await
     }
 
-    /// As [`another`](Self::another), with the timeout and the credentials of a connector.
+    /// As [`another`](Self::another), with a session timeout or credentials, which `set` sets.
     ///
     /// # Errors
     ///
     /// As [`Session::connect`].
-    pub async fn another_with(&self, connector: Connector) -> Result<Self> {
-        Self::connect(Arc::clone(&self.local.servers), connector).await
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use std::time::Duration;
+    ///
+    /// use zookeeper_recipes::Session;
+    ///
+    /// let session = Session::local().await?;
+    /// let other = session.another_with(|servers| servers.with_session_timeout(Duration::from_secs(4))).await?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn another_with(&self, set: impl FnOnce(Servers) -> Servers) -> Result<Self> {
+        Self::connect(Arc::clone(&self.local.servers), set).await
     }
 
-    async fn connect(servers: Arc<Server>, connector: Connector) -> Result<Self> {
+    async fn connect(servers: Arc<Server>, set: impl FnOnce(Servers) -> Servers) -> Result<Self> {
         let link = servers.link().map_err(unavailable)?;
-        let session = Session::connect(Servers::new(connector, &link.address().to_string())).await?;
+        let session = Session::connect(set(Servers::new(&link.address().to_string()))).await?;
         Ok(Self { session, local: Arc::new(Local { servers, link }) })
     }
 

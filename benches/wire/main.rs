@@ -18,7 +18,6 @@ mod table;
 use std::time::Duration;
 
 use testbed::Server;
-use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Servers, Session};
 
 use crate::network::{Network, Unavailable};
@@ -46,8 +45,7 @@ async fn measure(network: &Network) -> Outcome {
     // The last line of a key counts: it listens not only on the loopback.
     let server = Server::builder().config("clientPortAddress", "0.0.0.0").start().await?;
     let hosts = network.through(server.port());
-    let connect =
-        || Session::connect(Servers::new(Client::connector().with_session_timeout(SESSION_TIMEOUT), &hosts));
+    let connect = || Session::connect(Servers::new(&hosts).with_session_timeout(SESSION_TIMEOUT));
     let mut sessions = Vec::new();
     for _ in 0..SESSIONS {
         sessions.push(connect().await?);

@@ -23,7 +23,6 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use testbed::history::{Journal, Process, now};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::watch;
-use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Options, Servers, Session};
 
 use crate::arguments::millis;
@@ -169,8 +168,8 @@ fn tasks_of(workload: Workload) -> Vec<Task> {
 /// Connects without a time limit. Fails if the parent stops the client before a server answered.
 async fn connect(orders: &Orders, phase: &watch::Receiver<Phase>) -> Result<Session> {
     loop {
-        let connector = Client::connector().with_session_timeout(orders.session);
-        match Session::connect(Servers::new(connector, &orders.hosts)).await {
+        let servers = Servers::new(&orders.hosts).with_session_timeout(orders.session);
+        match Session::connect(servers).await {
             Ok(session) => return Ok(session),
             Err(zookeeper_recipes::Error::Unavailable { .. }) if *phase.borrow() == Phase::Stop => {
                 return Err(format!("{} was never connected", orders.name).into());

@@ -13,7 +13,6 @@ use tokio::process::Command;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Mutex, Servers, Session};
 
 type Result<T = (), E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
@@ -110,7 +109,7 @@ async fn watches(server: &Server) -> Result<u64> {
 /// memory in KiB. At the last report it neither holds nor waits for a lock.
 pub(crate) async fn acquire(hosts: &str, acquires: usize) -> Result {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    let session = Session::connect(Servers::new(Client::connector().with_session_timeout(SESSION), hosts)).await?;
+    let session = Session::connect(Servers::new(hosts).with_session_timeout(SESSION)).await?;
     let (send, mut done) = mpsc::channel(1);
     let mut tasks = JoinSet::new();
     for number in 0..LOCKS * CONTENDERS {

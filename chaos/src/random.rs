@@ -159,8 +159,8 @@ impl Fleet {
         for (i, habit) in HABITS.into_iter().enumerate() {
             peers.push(Peer::start(&ensemble, habit, &format!("c{i}"), journal.as_deref()).await?);
         }
-        let connector = Client::connector().with_session_timeout(SESSION);
-        let operator = Session::connect(Servers::new(connector, &ensemble.hosts())).await?;
+        let servers = Servers::new(&ensemble.hosts()).with_session_timeout(SESSION);
+        let operator = Session::connect(servers).await?;
         Ok(Self { ensemble, peers, operator, journal })
     }
 

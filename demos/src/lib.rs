@@ -11,7 +11,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Servers, Session};
 
 pub use crate::crew::{Crew, Worker};
@@ -54,8 +53,8 @@ where
 ///
 /// If `ZK_HOSTS` is not set, or no server answers.
 pub async fn session() -> Result<Session> {
-    let connector = Client::connector().with_session_timeout(SESSION_TIMEOUT);
-    Ok(Session::connect(Servers::new(connector, &hosts()?)).await?)
+    let servers = Servers::new(&hosts()?).with_session_timeout(SESSION_TIMEOUT);
+    Ok(Session::connect(servers).await?)
 }
 
 fn hosts() -> Result<String> {

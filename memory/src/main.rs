@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
-use zookeeper_client::Client;
 use zookeeper_recipes::testing::LocalSession;
 use zookeeper_recipes::{Error, HoldMonitor, Mutex, Session, SessionState};
 
@@ -69,8 +68,8 @@ fn main() -> Result<(), Error> {
 async fn all_lives(local: &LocalSession, until: Instant) {
     let one = || async {
         while Instant::now() < until {
-            let connector = Client::connector().with_session_timeout(TIMEOUT);
-            match timeout(TIMEOUT * 2, local.another_with(connector)).await {
+            let another = local.another_with(|servers| servers.with_session_timeout(TIMEOUT));
+            match timeout(TIMEOUT * 2, another).await {
                 Ok(Ok(session)) => live(session, until).await,
                 other => eprintln!("no session: {other:?}"),
             }

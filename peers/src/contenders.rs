@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode};
+use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
 use zookeeper_recipes::{Servers, Session};
 
 use crate::client_lock::{self, ClientLock};
@@ -120,8 +120,8 @@ impl Field {
         }
         // One more holds what the others try.
         while self.sessions.len() <= workload.sessions {
-            let connector = Client::connector().with_session_timeout(SESSION_TIMEOUT);
-            self.sessions.push(Session::connect(Servers::new(connector, &self.hosts)).await?);
+            let servers = Servers::new(&self.hosts).with_session_timeout(SESSION_TIMEOUT);
+            self.sessions.push(Session::connect(servers).await?);
         }
         let clients: Option<Vec<_>> = self.sessions.iter().map(Session::client).collect();
         let clients = clients.ok_or("a session has expired")?;

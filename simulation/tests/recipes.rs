@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Mutex, RwLock, Semaphore, Servers, Session};
 use zookeeper_simulation::{Config, Server};
 
@@ -13,8 +12,8 @@ fn start() -> Server {
 }
 
 async fn connect(hosts: &str) -> Session {
-    let connector = Client::connector().with_session_timeout(Duration::from_secs(4));
-    Session::connect(Servers::new(connector, hosts)).await.expect("connects")
+    let servers = Servers::new(hosts).with_session_timeout(Duration::from_secs(4));
+    Session::connect(servers).await.expect("connects")
 }
 
 async fn soon<F: Future>(future: F) -> F::Output {

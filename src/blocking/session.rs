@@ -53,10 +53,9 @@ impl Session {
     ///
     /// use zookeeper_recipes::Servers;
     /// use zookeeper_recipes::blocking::Session;
-    /// use zookeeper_recipes::zookeeper_client::Client;
     ///
-    /// let connector = Client::connector().with_session_timeout(Duration::from_secs(10));
-    /// let session = Session::connect(Servers::new(connector, "zk1:2181,zk2:2181,zk3:2181/billing"))?;
+    /// let servers = Servers::new("zk1:2181,zk2:2181,zk3:2181/billing");
+    /// let session = Session::connect(servers.with_session_timeout(Duration::from_secs(10)))?;
     /// # Ok(())
     /// # }
     /// ```

@@ -14,7 +14,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::error::HostFailure;
-use crate::session::connector::split_chroot;
+use crate::session::hosts::split_chroot;
 
 const PORT: u16 = 2181;
 

@@ -307,7 +307,7 @@ impl Session {
 
     /// The time within which every call ends that does not queue.
     pub(crate) fn timeout(&self) -> Duration {
-        let asked = self.inner.servers.as_ref().map(|servers| servers.session_timeout());
+        let asked = self.inner.servers.as_ref().map(|servers| servers.requested_timeout());
         let state = self.core().lock();
         if state.was_connected {
             Duration::from_micros(state.machine.timeout.0)

@@ -1,17 +1,18 @@
 //! Owns [`Servers`]: where a session connects to, and how, the first time and again after it has expired.
 //!
-//! 1. The hosts and the connector are given once, or asked for at every attempt to connect.
+//! 1. The hosts and the settings are given once, or asked for at every attempt to connect.
 //! 2. Before a new session is used, the old one is attached to once more and closed. `SessionExpired` in answer, or the
 //!    end of the closing, is the proof that its nodes are gone: the client's word alone is not (it gives a session up by
 //!    its own clock), and an old node would stand before us in the queue until the server agrees.
 
 use std::fmt;
 use std::future::pending;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, TryFutureExt};
 use tokio::time::timeout;
 use zookeeper_client::{Acl, Acls, Client, Connector, CreateMode, SessionInfo};
 
@@ -22,7 +23,7 @@ use crate::machine::Moment;
 use crate::options::Options;
 use crate::session::state_changes::StateChanges;
 use crate::session::times::Times;
-use crate::session::{addresses, connector};
+use crate::session::{addresses, hosts};
 use crate::telemetry::guarded;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -53,16 +54,22 @@ pub(super) fn warn_if_short(client: &Client) {
     }
 }
 
+/// The session timeouts that can be asked for: the client replaces shorter ones, and sends the number as a signed one of 32 bits.
+pub(crate) const TIMEOUTS_MS: RangeInclusive<u32> = 8..=i32::MAX as u32;
+
+/// The client's own.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(6);
+
 /// The function given to [`Servers::from_fn`].
-type Question = dyn Fn() -> BoxFuture<'static, Result<(Connector, String), BoxError>> + Send + Sync;
+type Question = dyn Fn() -> BoxFuture<'static, Result<Servers, BoxError>> + Send + Sync;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The servers of a session, and how to connect to them: the argument of [`Session::connect`](crate::Session::connect) and
 /// [`Session::lazy`](crate::Session::lazy).
 ///
-/// A list of hosts stands for servers that are connected with the defaults of the client, a reference to a
-/// [`Config`](crate::Config) for what the deployment chose.
+/// A list of hosts stands for servers with the default settings, a reference to a [`Config`](crate::Config) for what the
+/// deployment chose. Credentials add up. Any other setting replaces an earlier one.
 ///
 /// The list is like `zk1:2181,zk2:2181,zk3:2181/chroot`. White space around its elements is ignored. A chroot must exist; with
 /// one, connecting costs one more request. A server with the prefix `tcp+tls://` is connected over TLS.
@@ -71,13 +78,16 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), zookeeper_recipes::Error> {
+/// use std::time::Duration;
+///
 /// use zookeeper_recipes::{Config, Servers, Session};
-/// use zookeeper_recipes::zookeeper_client::Client;
 ///
 /// let session = Session::connect("zk1:2181,zk2:2181,zk3:2181").await?;
 ///
-/// let connector = Client::connector().with_auth("digest", b"billing:secret");
-/// let session = Session::connect(Servers::new(connector, "zk1:2181,zk2:2181,zk3:2181/billing")).await?;
+/// let servers = Servers::new("zk1:2181,zk2:2181,zk3:2181/billing")
+///     .with_session_timeout(Duration::from_secs(10))
+///     .with_auth("digest", "billing:secret");
+/// let session = Session::connect(servers).await?;
 ///
 /// let session = Session::connect(&Config::from_env("ZK")?).await?;
 /// # Ok(())
@@ -100,51 +110,79 @@ pub struct Servers {
 
 impl fmt::Debug for Servers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A connector may hold a password.
-        f.debug_struct("Servers").field("hosts", &self.hosts()).finish_non_exhaustive()
+        // Without the credentials.
+        let (hosts, timeout) = (self.hosts(), self.requested_timeout());
+        f.debug_struct("Servers").field("hosts", &hosts).field("session_timeout", &timeout).finish_non_exhaustive()
     }
 }
 
 impl<S: AsRef<str>> From<S> for Servers {
     fn from(hosts: S) -> Self {
-        Self::new(Client::connector(), hosts.as_ref())
+        Self::new(hosts.as_ref())
     }
 }
 
 impl Servers {
-    /// Servers that are connected with a connector, which sets the session timeout, TLS, SASL and credentials.
+    /// Servers with a session timeout of 6 s, and without credentials.
     ///
-    /// The connector is kept and used again to renew the session. All servers should have the same limits for session
-    /// timeouts: the session relies on the timeout that was agreed upon first. Leave the connection timeout as it is:
-    /// how often the client pings follows from it, and [trust](crate#trust) relies on that.
-    ///
-    /// A connector or a list that cannot be used is reported where the session is made:
-    /// [`Error::InvalidInput`] if `hosts` cannot be parsed, or if the connector carries an old session (`with_session`),
-    /// keeps its session after the drop (`with_detached`), or accepts read-only servers (`with_readonly`). Likewise if its
-    /// session timeout is longer than 2,147,483,647 ms (24 days), or one of its timeouts is shorter than 8 ms: the client
-    /// cannot send these; and if it has no TLS options and a host needs them.
+    /// They are kept and used again to renew the session. What cannot be used is reported where the session is made, by
+    /// [`Error::InvalidInput`]: hosts that cannot be parsed, a [session timeout](Self::with_session_timeout) that cannot be sent,
+    /// and hosts with `tcp+tls://` without TLS options (`with_tls`, of the feature `tls`).
     ///
     /// # Examples
     ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), zookeeper_recipes::Error> {
-    /// use std::time::Duration;
-    ///
-    /// use zookeeper_recipes::{Servers, Session};
-    /// use zookeeper_recipes::zookeeper_client::Client;
-    ///
-    /// let connector = Client::connector().with_session_timeout(Duration::from_secs(10));
-    /// let session = Session::connect(Servers::new(connector, "zk1:2181,zk2:2181,zk3:2181")).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// See [`Servers`].
     #[must_use]
-    pub fn new(connector: Connector, hosts: &str) -> Self {
-        Self::of(None, Target::new(connector, hosts).map(Some))
+    pub fn new(hosts: &str) -> Self {
+        Self::of(None, Target::new(hosts).map(Some))
     }
 
-    /// A connector and hosts that `ask` returns, at the first connection and again whenever the session is renewed: for
+    /// Sets the session timeout that is asked for. [`Duration::ZERO`] stands for the default of 6 s.
+    ///
+    /// It has to be 8 ms to 2,147,483,647 ms (24 days). The servers may grant another one, within their limits. All servers
+    /// should have the same limits: the session relies on the timeout that was agreed upon first.
+    #[must_use]
+    pub fn with_session_timeout(self, timeout: Duration) -> Self {
+        let timeout = if timeout.is_zero() { DEFAULT_TIMEOUT } else { timeout };
+        self.set(move |target| target.session_timeout = timeout)
+    }
+
+    /// Adds credentials of a scheme, such as `user:password` for `digest`. `Debug` does not show them.
+    #[must_use]
+    pub fn with_auth(self, scheme: &str, auth: impl AsRef<[u8]>) -> Self {
+        let (scheme, auth) = (scheme.to_owned(), auth.as_ref().to_vec());
+        self.set(move |target| target.connector = target.connector.clone().with_auth(&scheme, &auth))
+    }
+
+    /// Sets the options of TLS, for hosts with the prefix `tcp+tls://`. Needs the feature `tls`.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn with_tls(self, options: zookeeper_client::TlsOptions) -> Self {
+        self.set(move |target| {
+            target.connector = target.connector.clone().with_tls(options.clone());
+            target.has_tls = true;
+        })
+    }
+
+    /// Sets the options of SASL. Needs the feature `sasl-digest-md5` or `sasl-gssapi`.
+    ///
+    /// With `sasl-gssapi`, a host name with several addresses is one server, because Kerberos checks the name: of these
+    /// addresses, the first that accepts a connection is used.
+    #[cfg(any(feature = "sasl-digest-md5", feature = "sasl-gssapi"))]
+    #[must_use]
+    pub fn with_sasl(self, options: impl Into<zookeeper_client::SaslOptions>) -> Self {
+        let options = options.into();
+        self.set(move |target| {
+            target.connector = target.connector.clone().with_sasl(options.clone());
+            target.needs_names = cfg!(feature = "sasl-gssapi");
+        })
+    }
+
+    /// Servers that `ask` returns, at the first connection and again whenever the session is renewed: for
     /// passwords that are rotated, and for servers that move.
+    ///
+    /// A setting of this value, as by [`with_session_timeout`](Self::with_session_timeout), is made for all servers that `ask`
+    /// returns. If these come from a [`Config`](crate::Config), its identifier and `create_chroot` have no effect here.
     ///
     /// `ask` is not called while the session lives, also if the connection is lost: the client reconnects to the hosts that it has.
     /// So while servers are replaced, list old and new ones, until the sessions that know only the old ones are renewed or
@@ -162,13 +200,11 @@ impl Servers {
     /// ```no_run
     /// # async fn example() -> Result<(), zookeeper_recipes::Error> {
     /// use zookeeper_recipes::{Servers, Session};
-    /// use zookeeper_recipes::zookeeper_client::Client;
     ///
     /// let servers = Servers::from_fn(async || {
     ///     let password = tokio::fs::read_to_string("/run/secrets/zookeeper").await?;
     ///     let hosts = tokio::fs::read_to_string("/etc/zookeeper-hosts").await?;
-    ///     let credentials = format!("billing:{}", password.trim_end());
-    ///     Ok((Client::connector().with_auth("digest", credentials.as_bytes()), hosts))
+    ///     Ok(Servers::new(&hosts).with_auth("digest", format!("billing:{}", password.trim_end())))
     /// });
     /// let session = Session::connect(servers).await?;
     /// # Ok(())
@@ -178,7 +214,7 @@ impl Servers {
     pub fn from_fn<F, A>(ask: F) -> Self
     where
         F: Fn() -> A + Send + Sync + 'static,
-        A: Future<Output = Result<(Connector, String), Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+        A: Future<Output = Result<Self, Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
     {
         Self::of(Some(Box::new(move || ask().boxed())), Ok(None))
     }
@@ -187,11 +223,11 @@ impl Servers {
     /// With ACLs, a chroot that does not exist is created when the session connects first.
     pub(crate) fn configured(
         self,
-        first: Result<(Connector, String)>,
+        first: Result<Self>,
         lock_options: Options,
         chroot_acls: Option<Acls<'_>>,
     ) -> Self {
-        let target = first.and_then(|(connector, hosts)| Target::new(connector, &hosts)).map(Some);
+        let target = first.and_then(|first| locked(&first.target).clone());
         let chroot_acls = chroot_acls.map(|acls| Arc::from(&*acls));
         Self { target: Mutex::new(target), lock_options, chroot_acls, ..self }
     }
@@ -207,9 +243,23 @@ impl Servers {
         }
     }
 
-    /// For one session; fails if the connector or the hosts cannot be used.
+    /// Changes a setting, also of the servers that the function returns.
+    fn set(mut self, set: impl Fn(&mut Target) + Clone + Send + Sync + 'static) -> Self {
+        if let Ok(Some(target)) = &mut *locked(&self.target) {
+            set(target);
+        }
+        self.question = self.question.map(|question| -> Box<Question> {
+            Box::new(move || {
+                let set = set.clone();
+                question().map_ok(|servers| servers.set(set)).boxed()
+            })
+        });
+        self
+    }
+
+    /// For one session; fails if the hosts or the settings cannot be used.
     pub(super) fn checked(self) -> Result<Arc<Self>> {
-        locked(&self.target).clone()?;
+        locked(&self.target).clone()?.map_or(Ok(()), |target| target.check())?;
         Ok(Arc::new(self))
     }
 
@@ -220,13 +270,13 @@ impl Servers {
     }
 
     /// The session timeout that is asked for, as far as that is known.
-    pub(super) fn session_timeout(&self) -> Duration {
-        self.known().map_or(connector::DEFAULT_TIMEOUT, |target| target.session_timeout())
+    pub(super) fn requested_timeout(&self) -> Duration {
+        self.known().map_or(DEFAULT_TIMEOUT, |target| target.session_timeout)
     }
 
     /// Whether there is a chroot, as far as that is known.
     pub(super) fn has_chroot(&self) -> bool {
-        self.known().is_some_and(|target| connector::has_chroot(&target.hosts))
+        self.known().is_some_and(|target| hosts::has_chroot(&target.hosts))
     }
 
     /// Why the hosts did not answer at the latest attempt.
@@ -246,7 +296,7 @@ impl Servers {
 
     /// Tries the hosts, to find out why they do not answer.
     async fn try_hosts(&self, target: &Target) {
-        self.set_failures(addresses::failures(&target.hosts, Times::of(target.session_timeout()).host()).await);
+        self.set_failures(addresses::failures(&target.hosts, Times::of(target.session_timeout).host()).await);
     }
 
     fn known(&self) -> Option<Target> {
@@ -258,8 +308,8 @@ impl Servers {
         let Some(question) = &self.question else {
             return Ok(locked(&self.target).clone()?.expect("servers that are not asked for are given"));
         };
-        let (connector, hosts) = question().await.map_err(refusal_of)?;
-        let target = Target::new(connector, &hosts)?;
+        let target = Box::pin(question().await.map_err(refusal_of)?.target()).await?;
+        target.check()?;
         *locked(&self.target) = Ok(Some(target.clone()));
         Ok(target)
     }
@@ -273,7 +323,7 @@ impl Servers {
     /// meanwhile.
     async fn connect_to(&self, target: &Target, is_first: bool) -> Result<(Client, Moment)> {
         let tries = async {
-            tokio::time::sleep(Times::of(target.session_timeout()).host()).await;
+            tokio::time::sleep(Times::of(target.session_timeout).host()).await;
             self.try_hosts(target).await;
             pending().await
         };
@@ -295,7 +345,7 @@ impl Servers {
         let client = match target.connect(None).await {
             Ok(client) => client,
             Err(ZkError::BadArguments(reason)) => {
-                let reason = format!("{:?}: {reason}; {}", target.hosts, connector::FORM);
+                let reason = format!("{:?}: {reason}; {}", target.hosts, hosts::FORM);
                 return Err(Error::invalid("hosts", reason));
             }
             Err(error @ ZkError::AuthFailed) => return Err(Error::refused(AUTHENTICATE, &target.hosts, error)),
@@ -411,33 +461,53 @@ fn refusal_of(error: BoxError) -> Error {
 /// Where to connect to, and how, this time.
 #[derive(Clone)]
 struct Target {
-    connector: Connector,
     hosts: Arc<str>,
+    connector: Connector,
+    /// The one that is asked for.
+    session_timeout: Duration,
+    has_tls: bool,
+    /// Whether the names of the servers must not be replaced by addresses. Kerberos needs them.
+    needs_names: bool,
 }
 
 impl Target {
-    fn new(connector: Connector, hosts: &str) -> Result<Self> {
-        let hosts = connector::normalize(hosts)?;
-        connector::check(&connector)?;
-        connector::check_tls(&connector, &hosts)?;
-        Ok(Self { connector, hosts: hosts.into() })
+    fn new(hosts: &str) -> Result<Self> {
+        Ok(Self {
+            hosts: hosts::normalize(hosts)?.into(),
+            connector: Client::connector(),
+            session_timeout: DEFAULT_TIMEOUT,
+            has_tls: false,
+            needs_names: false,
+        })
     }
 
-    /// The session timeout that is asked for.
-    fn session_timeout(&self) -> Duration {
-        connector::session_timeout(&self.connector)
+    /// Refuses settings that the client cannot use. Without TLS options, it would try a host over TLS for ever, without a pause
+    /// and without ever giving its thread back.
+    fn check(&self) -> Result<()> {
+        let timeout = self.session_timeout;
+        if !u32::try_from(timeout.as_millis()).is_ok_and(|ms| TIMEOUTS_MS.contains(&ms)) {
+            let (least, most) = (TIMEOUTS_MS.start(), TIMEOUTS_MS.end());
+            let reason = format!("the client cannot carry {timeout:?}; give {least} ms to {most} ms (24 days)");
+            return Err(Error::invalid("session timeout", reason));
+        }
+        if !self.has_tls && self.hosts.split(',').any(|host| host.starts_with("tcp+tls://")) {
+            let reason =
+                "there are none, which hosts with tcp+tls:// need; set them by with_tls, of the feature `tls`";
+            return Err(Error::invalid("TLS options", reason));
+        }
+        Ok(())
     }
 
     /// Connects with a new session, or with an old one.
     async fn connect(&self, old: Option<&SessionInfo>) -> Result<Client, ZkError> {
-        let connector = match old {
-            Some(old) => self.connector.clone().with_session(old.clone()).with_fail_eagerly(),
-            None => self.connector.clone(),
-        };
-        if connector::needs_names(&connector) {
+        let mut connector = self.connector.clone().with_session_timeout(self.session_timeout);
+        if let Some(old) = old {
+            connector = connector.with_session(old.clone()).with_fail_eagerly();
+        }
+        if self.needs_names {
             return connector.connect(&self.hosts).await;
         }
-        let hosts = addresses::expand(&self.hosts, Times::of(self.session_timeout()).host()).await;
+        let hosts = addresses::expand(&self.hosts, Times::of(self.session_timeout).host()).await;
         connector.connect(&hosts).await
     }
 
@@ -492,4 +562,69 @@ fn is_refusal(error: &ZkError) -> bool {
     use ZkError::{InvalidAcl, NoAuth, NoChildrenForEphemerals, QuotaExceeded};
 
     matches!(error, NoAuth | InvalidAcl | NoChildrenForEphemerals | QuotaExceeded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(servers: Servers) -> String {
+        servers.checked().expect_err("refused").to_string()
+    }
+
+    #[test]
+    fn session_timeouts_at_the_edge_of_what_can_be_carried() {
+        let edge = Duration::from_millis(i32::MAX as u64);
+        for (timeout, carried) in [
+            (Duration::ZERO, true),
+            (Duration::from_nanos(1), false),
+            (Duration::from_nanos(7_999_999), false),
+            (Duration::from_millis(8), true),
+            (edge, true),
+            (edge + Duration::from_millis(1), false),
+            (Duration::MAX, false),
+        ] {
+            let servers = Servers::new("zk1").with_session_timeout(timeout);
+            assert_eq!(servers.checked().is_ok(), carried, "{timeout:?}");
+        }
+        let error = refusal(Servers::new("zk1").with_session_timeout(Duration::from_millis(7)));
+        let reason = "the client cannot carry 7ms; give 8 ms to 2147483647 ms (24 days)";
+        assert_eq!(error, format!("invalid session timeout: {reason}"));
+    }
+
+    #[test]
+    fn hosts_over_tls_need_options() {
+        let error = refusal(Servers::new("zk1,tcp+tls://zk2:2281"));
+        assert!(error.starts_with("invalid TLS options: there are none") && error.contains("with_tls"), "{error}");
+        Servers::new("zk1,tcp://zk2/tcp+tls:").checked().expect("no TLS");
+        #[cfg(feature = "tls")]
+        {
+            let options = zookeeper_client::TlsOptions::new();
+            Servers::new("tcp+tls://zk2:2281").with_tls(options).checked().expect("options");
+        }
+    }
+
+    #[test]
+    fn text_has_no_credentials() {
+        let servers = Servers::new(" zk1, zk2").with_auth("digest", "billing:hunter2");
+        #[cfg(feature = "sasl-digest-md5")]
+        let servers = servers.with_sasl(zookeeper_client::SaslOptions::digest_md5("billing", "hunter2"));
+        assert_eq!(format!("{servers:?}"), r#"Servers { hosts: "zk1,zk2", session_timeout: 6s, .. }"#);
+    }
+
+    #[tokio::test]
+    async fn settings_are_those_of_all_servers_that_a_function_returns() {
+        let timeout = Duration::from_secs(9);
+        let inner = async || Ok(Servers::new("zk1").with_session_timeout(Duration::from_secs(3)));
+        let nested = Servers::from_fn(move || std::future::ready(Ok(Servers::from_fn(inner))));
+        for servers in [Servers::from_fn(inner), nested] {
+            let servers = servers.with_session_timeout(timeout).checked().expect("not asked yet");
+            let target = servers.target().await.expect("servers");
+            assert_eq!((&*target.hosts, target.session_timeout), ("zk1", timeout));
+            assert_eq!(servers.requested_timeout(), timeout);
+        }
+        let refused = Servers::from_fn(inner).with_session_timeout(Duration::MAX);
+        let error = refused.target().await.map(drop).expect_err("too long").to_string();
+        assert!(error.starts_with("invalid session timeout: "), "{error}");
+    }
 }

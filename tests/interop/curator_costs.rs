@@ -275,8 +275,8 @@ async fn no_lock_costs_more_than_curators() {
     let (our_proxy, their_proxy) = (proxy().await, proxy().await);
     // A session that need not renew its trust while answers are delayed.
     let connect = async |hosts: &str| {
-        let connector = Client::connector().with_session_timeout(Duration::from_secs(60));
-        Session::connect(Servers::new(connector, hosts)).await.expect("connects")
+        let servers = Servers::new(hosts).with_session_timeout(Duration::from_secs(60));
+        Session::connect(servers).await.expect("connects")
     };
     let blocker = connect(&hosts()).await;
     let peer = Peer::start(Language::Java, &their_proxy.hosts()).await;

@@ -20,8 +20,8 @@ pub(crate) fn hosts() -> String {
 }
 
 pub(crate) async fn connect(hosts: &str) -> Session {
-    let connector = Client::connector().with_session_timeout(TIMEOUT);
-    Session::connect(Servers::new(connector, hosts)).await.expect("connects")
+    let servers = Servers::new(hosts).with_session_timeout(TIMEOUT);
+    Session::connect(servers).await.expect("connects")
 }
 
 /// A fresh path.

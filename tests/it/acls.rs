@@ -15,9 +15,8 @@ use crate::support::{UNHURRIED, World, hosts, soon};
 const REFUSED_SOON: usize = 10;
 
 async fn identity(hosts: &str, credentials: &str) -> Session {
-    let connector = Client::connector().with_session_timeout(UNHURRIED);
-    let connector = connector.with_auth("digest", credentials.as_bytes());
-    Session::connect(Servers::new(connector, hosts)).await.expect("connects")
+    let servers = Servers::new(hosts).with_session_timeout(UNHURRIED).with_auth("digest", credentials);
+    Session::connect(servers).await.expect("connects")
 }
 
 /// Checks that a call was refused by the ACLs, after a few requests.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex as Shared};
 use std::time::Duration;
 
 use testbed::proxy::Proxy;
-use zookeeper_recipes::zookeeper_client::{Acls, Client, Connector, CreateMode};
+use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode};
 use zookeeper_recipes::{Error, Mutex, Options, Parents, Servers, Session, SessionState};
 
 use crate::support::{TIMEOUT, UNHURRIED, hosts, soon};
@@ -21,7 +21,7 @@ fn change(answer: &Answer, to: Result<(&'static str, String), &'static str>) {
     *answer.lock().expect("no panic") = to;
 }
 
-type Asked = Result<(Connector, String), Box<dyn std::error::Error + Send + Sync>>;
+type Asked = Result<Servers, Box<dyn std::error::Error + Send + Sync>>;
 
 fn ask(answer: &Answer) -> impl Fn() -> std::future::Ready<Asked> + Send + Sync + 'static {
     let answer = answer.clone();
@@ -30,8 +30,7 @@ fn ask(answer: &Answer) -> impl Fn() -> std::future::Ready<Asked> + Send + Sync 
             Ok(answer) => answer,
             Err(reason) => return std::future::ready(Err(reason.into())),
         };
-        let connector = Client::connector().with_session_timeout(TIMEOUT);
-        std::future::ready(Ok((connector.with_auth("digest", credentials.as_bytes()), hosts)))
+        std::future::ready(Ok(Servers::new(&hosts).with_session_timeout(TIMEOUT).with_auth("digest", credentials)))
     }
 }
 
@@ -95,8 +94,8 @@ async fn old_session_is_ended_after_credentials_that_were_refused() {
     let servers = Servers::from_fn(move || {
         // The first renewal is refused.
         let scheme = if asked.fetch_add(1, Ordering::Relaxed) == 1 { "nonsense" } else { "digest" };
-        let connector = Client::connector().with_session_timeout(UNHURRIED).with_auth(scheme, b"billing:secret");
-        std::future::ready(Ok((connector, hosts())))
+        let servers = Servers::new(&hosts()).with_session_timeout(UNHURRIED);
+        std::future::ready(Ok(servers.with_auth(scheme, "billing:secret")))
     });
     let session = Session::connect(servers).await.expect("connects");
     let mutex = Mutex::new(&session, &format!("/asked-{}", uuid::Uuid::new_v4().simple())).expect("a mutex");

@@ -12,7 +12,7 @@ use tokio::task::spawn_blocking;
 use zookeeper_recipes::blocking::{
     Candidate, Election, Mutex, MutexGuard, ReentrantMutex, RwLock, Semaphore, Session, Term,
 };
-use zookeeper_recipes::zookeeper_client::{Client, SessionId};
+use zookeeper_recipes::zookeeper_client::SessionId;
 use zookeeper_recipes::{
     Ended, Error, FencingToken, HoldState, Loss, Options, Owner, Servers, SessionState, Standing,
 };
@@ -57,7 +57,7 @@ impl Threads {
 }
 
 fn connect(hosts: &str) -> Session {
-    Session::connect(Servers::new(Client::connector().with_session_timeout(TIMEOUT), hosts)).expect("connects")
+    Session::connect(Servers::new(hosts).with_session_timeout(TIMEOUT)).expect("connects")
 }
 
 /// What a thread works on.
@@ -425,8 +425,8 @@ fn waiter_keeps_its_position_between_its_waits() {
 fn lazy_session_comes_up_with_its_servers() {
     let threads = Threads::new();
     threads.world.proxy.refuse();
-    let connector = Client::connector().with_session_timeout(TIMEOUT);
-    let session = Session::lazy(Servers::new(connector, &threads.world.proxy.hosts())).expect("a session");
+    let servers = Servers::new(&threads.world.proxy.hosts()).with_session_timeout(TIMEOUT);
+    let session = Session::lazy(servers).expect("a session");
     let mutex = threads.mutex(&session);
     assert_eq!(session.id(), SessionId(0));
     assert!(matches!(mutex.try_lock(), Err(Error::Unavailable { .. })));

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, Client, CreateMode, Permission};
 use zookeeper_recipes::{Config, Error, Mutex, Options, Servers, Session, SessionState};
 
-use crate::support::{TIMEOUT, World, admin_client, hosts, soon};
+use crate::support::{TIMEOUT, UNHURRIED, World, admin_client, hosts, soon};
 use crate::warnings::Warnings;
 
 /// A configuration with these settings beside the session timeout of the tests.
@@ -70,14 +70,13 @@ async fn chroot_is_created_for_the_credentials_in_a_file() {
 }
 
 #[tokio::test]
-async fn credentials_are_read_whenever_a_connector_is_made() {
+async fn credentials_are_read_whenever_a_session_is_made() {
     let (auth, chroot) = (file("billing:old"), chroot());
     let settings = json!({ "chroot": chroot, "create_chroot": true, "auth_file": auth.path() });
     let config = config(&hosts(), &settings);
     is_lockable(&Session::connect(&config).await.expect("connects")).await.expect("held");
     std::fs::write(auth.path(), "billing:new\r\n").expect("written");
-    let servers = Servers::new(config.connector().expect("readable"), config.hosts());
-    let session = Session::connect(servers).await.expect("connects");
+    let session = Session::connect(&config).await.expect("connects");
     let refused = Mutex::new(&session, "/other").expect("a mutex").try_lock().await;
     assert!(matches!(refused, Err(Error::NoAuth { .. })), "the chroot is of the old ones: {refused:?}");
     std::fs::write(auth.path(), "billing:old\n").expect("written");
@@ -136,6 +135,21 @@ async fn renewed_session_has_the_credentials_that_are_in_the_file_by_then() {
     let renewed = |state: SessionState| state.is_connected() && state != SessionState::Connected(old);
     soon("the renewal", states.wait_for(renewed)).await.expect("renewed");
     assert_eq!(users(&session).await, ["new"]);
+}
+
+/// Also of the next session, which is made of the configuration again.
+#[tokio::test]
+async fn setting_replaces_that_of_the_configuration() {
+    let world = World::new().await;
+    let servers = Servers::from(&config(&world.proxy.hosts(), &json!({}))).with_session_timeout(UNHURRIED);
+    let session = Session::connect(servers).await.expect("connects");
+    let granted = || session.client().expect("a client").session_timeout();
+    assert_eq!(granted(), UNHURRIED);
+    let (mut states, old) = (session.states(), session.id());
+    world.expire_that_of(&session).await;
+    let renewed = |state: SessionState| state.is_connected() && state != SessionState::Connected(old);
+    soon("the renewal", states.wait_for(renewed)).await.expect("renewed");
+    assert_eq!(granted(), UNHURRIED);
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use zookeeper_recipes::{Error, HoldState, Mutex, Servers, Session, SessionState}
 use crate::support::{TIMEOUT, World, hosts, soon};
 
 fn lazy(hosts: &str) -> Session {
-    Session::lazy(Servers::new(Client::connector().with_session_timeout(TIMEOUT), hosts)).expect("a session")
+    Session::lazy(Servers::new(hosts).with_session_timeout(TIMEOUT)).expect("a session")
 }
 
 #[tokio::test]

@@ -113,7 +113,7 @@ impl Fleet {
 
 async fn local() -> LocalSession {
     let servers = Session::local().await.expect("servers");
-    servers.another_with(Client::connector().with_session_timeout(TIMEOUT)).await.expect("connects")
+    servers.another_with(|servers| servers.with_session_timeout(TIMEOUT)).await.expect("connects")
 }
 
 const RECIPES: [Recipe; 7] = [MUTEX, REENTRANT_MUTEX, WRITER, READER, SEVERAL_PERMITS, MULTI_LOCK, ELECTION];

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use testbed::frames::Op;
 use testbed::proxy::Verdict;
 use testbed::{Server, free_port};
-use zookeeper_recipes::zookeeper_client::{Client, SessionState};
+use zookeeper_recipes::zookeeper_client::SessionState;
 use zookeeper_recipes::{Error, Loss, Owner, ReentrantMutex, Servers, Session, Unanswered};
 
 use crate::family::FAMILY;
@@ -237,8 +237,8 @@ async fn connect_error_names_the_hosts_and_what_is_wrong_with_each() {
         ("no-such-host.invalid:2181", &["name does not resolve: "]),
         ("127.0.0.1:1,127.0.0.1:2/chroot", &["connection refused", "connection refused"]),
     ] {
-        let connector = Client::connector().with_session_timeout(TIMEOUT);
-        let result = ends_within(2 * TIMEOUT, Session::connect(Servers::new(connector, hosts))).await;
+        let servers = Servers::new(hosts).with_session_timeout(TIMEOUT);
+        let result = ends_within(2 * TIMEOUT, Session::connect(servers)).await;
         match result {
             Err(ref error @ Error::Unavailable { hosts: ref named, why, ref failures, .. }) => {
                 assert_eq!((named.as_str(), why), (hosts, Unanswered::Servers));

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use testbed::frames::Op;
 use testbed::proxy::{Closing, Cut, Request, Verdict};
-use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
+use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{
     Contender, ContenderKind, Election, Error, Hold, HoldState, Loss, Mutex, MutexGuard, Options, Owner,
     ReentrantMutex, RwLock, Semaphore, Servers, Session, path,
@@ -690,8 +690,8 @@ async fn revocation_is_not_lost_in_a_downgrade() {
 }
 
 async fn authorized(hosts: &str, acls: Acls<'_>) -> Session {
-    let connector = Client::connector().with_session_timeout(TIMEOUT).with_auth("digest", b"user:secret");
-    let session = Session::connect(Servers::new(connector, hosts)).await.expect("connects");
+    let servers = Servers::new(hosts).with_session_timeout(TIMEOUT).with_auth("digest", b"user:secret");
+    let session = Session::connect(servers).await.expect("connects");
     session.with_lock_options(Options::new().with_acls(acls))
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use testbed::frames::Op;
 use testbed::proxy::{Cut, Verdict};
-use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, Permission};
+use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Error as ZkError, Permission};
 use zookeeper_recipes::{Error, LockProvider, Mutex, Options, Parents, Servers, Session};
 
 use crate::support::{TIMEOUT, UNHURRIED, World, connect, connect_for, hosts, remove_path, soon, tree};
@@ -64,16 +64,6 @@ async fn invalid_hosts_and_connectors_are_refused() {
         assert!(matches!(error, Error::InvalidInput { what: "hosts", .. }), "{hosts:?}: {error:?}");
         assert!(error.to_string().contains("it should look like host:2181,host:2181/chroot"), "{error}");
     }
-    let world = World::new().await;
-    let old = world.session.client().expect("a client").session().clone();
-    for connector in [
-        Client::connector().with_session(old),
-        Client::connector().with_detached(),
-        Client::connector().with_readonly(true),
-    ] {
-        let error = Session::connect(Servers::new(connector, &world.hosts)).await.expect_err("refused");
-        assert!(matches!(error, Error::InvalidInput { what: "connector", .. }), "{error:?}");
-    }
 }
 
 #[tokio::test]
@@ -87,8 +77,8 @@ async fn white_space_around_hosts_is_ignored() {
         format!("\t{host} ,{dead} "),
         format!("{dead}, tcp://{host}/ "),
     ] {
-        let connector = Client::connector().with_session_timeout(TIMEOUT);
-        let session = Session::connect(Servers::new(connector, &hosts)).await;
+        let servers = Servers::new(&hosts).with_session_timeout(TIMEOUT);
+        let session = Session::connect(servers).await;
         let session = session.unwrap_or_else(|error| panic!("{hosts:?}: {error}"));
         session.close().await.expect("closed");
     }
@@ -106,25 +96,15 @@ async fn timeouts_that_the_client_cannot_represent_are_refused() {
         Duration::from_millis(7),
         Duration::from_nanos(1),
     ] {
-        let connector = Client::connector().with_session_timeout(timeout);
-        let error = Session::connect(Servers::new(connector, &world.hosts)).await.expect_err("refused");
-        assert!(matches!(error, Error::InvalidInput { what: "connector", .. }), "{timeout:?}: {error:?}");
-        assert!(error.to_string().contains(&format!("its session timeout is {timeout:?}")), "{error}");
+        let servers = Servers::new(&world.hosts).with_session_timeout(timeout);
+        let error = Session::connect(servers).await.expect_err("refused");
+        assert!(matches!(error, Error::InvalidInput { what: "session timeout", .. }), "{timeout:?}: {error:?}");
+        assert!(error.to_string().contains(&format!("the client cannot carry {timeout:?}; give ")), "{error}");
     }
-    for timeout in [Duration::from_millis(7), Duration::from_nanos(1)] {
-        let connector = Client::connector().with_connection_timeout(timeout);
-        let error = Session::connect(Servers::new(connector, &world.hosts)).await.expect_err("refused");
-        assert!(matches!(error, Error::InvalidInput { what: "connector", .. }), "{timeout:?}: {error:?}");
-        assert!(error.to_string().contains(&format!("its connection timeout is {timeout:?}")), "{error}");
-    }
-    for connector in [
-        Client::connector().with_session_timeout(longest),
-        // The client's default.
-        Client::connector().with_session_timeout(Duration::ZERO),
-        // A connection timeout that is too long for the session is ignored.
-        Client::connector().with_connection_timeout(Duration::MAX),
-    ] {
-        let session = Session::connect(Servers::new(connector, &world.hosts)).await.expect("connects");
+    // Zero stands for the default.
+    for timeout in [longest, Duration::ZERO] {
+        let servers = Servers::new(&world.hosts).with_session_timeout(timeout);
+        let session = Session::connect(servers).await.expect("connects");
         session.close().await.expect("closed");
     }
 }
@@ -368,8 +348,8 @@ async fn parents_may_be_deleted_between_any_two_requests() {
 #[tokio::test]
 async fn chroot_that_does_not_exist_is_refused() {
     let world = World::new().await;
-    let connector = Client::connector().with_session_timeout(TIMEOUT);
-    let connected = Session::connect(Servers::new(connector, &format!("{}/no/such/chroot", world.hosts))).await;
+    let servers = Servers::new(&format!("{}/no/such/chroot", world.hosts)).with_session_timeout(TIMEOUT);
+    let connected = Session::connect(servers).await;
     let error = connected.expect_err("no chroot");
     assert!(matches!(error, Error::InvalidInput { what: "chroot", .. }), "{error:?}");
     assert_eq!(error.to_string(), "invalid chroot: /no/such/chroot does not exist; create it first");
@@ -436,10 +416,9 @@ async fn connect_times_out_when_the_chroot_check_is_not_answered() {
     let world = World::new().await;
     world.proxy.reset();
     world.proxy.on_request(|_| Verdict::Hold);
-    let connector = Client::connector().with_session_timeout(TIMEOUT);
     let hosts = format!("{}/chroot", world.proxy.hosts());
-    let error =
-        soon("an end", Session::connect(Servers::new(connector, &hosts))).await.expect_err("nobody answers");
+    let servers = Servers::new(&hosts).with_session_timeout(TIMEOUT);
+    let error = soon("an end", Session::connect(servers)).await.expect_err("nobody answers");
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
 }
 

@@ -12,7 +12,6 @@ use std::time::Duration;
 use testbed::free_port;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::spawn_blocking;
-use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Error, HoldState, Mutex, Servers, Session, blocking};
 
 use crate::support::{TIMEOUT, World, soon};
@@ -116,8 +115,8 @@ async fn on_own_thread(servers: Servers) -> Result<Session, Error> {
 #[tokio::test]
 async fn session_on_its_own_thread_keeps_its_locks_while_the_runtime_is_blocked() {
     let world = World::new().await;
-    let connector = Client::connector().with_session_timeout(TIMEOUT);
-    let session = on_own_thread(Servers::new(connector, &world.hosts)).await.expect("connects");
+    let servers = Servers::new(&world.hosts).with_session_timeout(TIMEOUT);
+    let session = on_own_thread(servers).await.expect("connects");
     let held = Mutex::new(&session, &world.path).expect("a mutex").lock().await.expect("held");
     let other = Mutex::new(&world.session, &format!("{}-other", world.path)).expect("a mutex");
     let lost = other.lock().await.expect("held");
@@ -139,8 +138,8 @@ async fn session_on_its_own_thread_ends_with_its_last_handle() {
     world.wait_empty().await;
     while soon("the end", states.next()).await.is_some() {}
     let nobody = format!("127.0.0.1:{}", free_port());
-    let connector = Client::connector().with_session_timeout(Duration::from_secs(1));
-    let error = on_own_thread(Servers::new(connector, &nobody)).await.expect_err("no server");
+    let servers = Servers::new(&nobody).with_session_timeout(Duration::from_secs(1));
+    let error = on_own_thread(servers).await.expect_err("no server");
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
 }
 

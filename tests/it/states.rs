@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::poll;
 use testbed::free_port;
-use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Servers, Session, SessionState, SessionStates};
 
 use crate::support::{World, connect, hosts, soon};
@@ -113,9 +112,9 @@ async fn refused_credentials_are_reported_before_there_is_a_session() {
     let refused = Arc::new(AtomicBool::new(true));
     let asked = refused.clone();
     let session = Session::lazy(Servers::from_fn(move || {
-        let connector = Client::connector();
+        let servers = Servers::new(&hosts());
         let refused = asked.load(Ordering::Relaxed);
-        ready(Ok((if refused { connector.with_auth("nonsense", b"") } else { connector }, hosts())))
+        ready(Ok(if refused { servers.with_auth("nonsense", "") } else { servers }))
     }));
     let session = session.expect("a session");
     let mut states = session.states();

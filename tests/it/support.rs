@@ -41,8 +41,8 @@ pub(crate) async fn connect(hosts: &str) -> Session {
 }
 
 pub(crate) async fn connect_for(hosts: &str, timeout: Duration) -> Session {
-    let connector = Client::connector().with_session_timeout(timeout);
-    Session::connect(Servers::new(connector, hosts)).await.expect("connects")
+    let servers = Servers::new(hosts).with_session_timeout(timeout);
+    Session::connect(servers).await.expect("connects")
 }
 
 /// Fails the test when `future` takes longer than anything should.

@@ -98,8 +98,8 @@ async fn read_only_ancestor_does_not_prevent_a_lock() {
 #[tokio::test]
 async fn credentials_of_the_connector_open_protected_nodes() {
     let world = World::new().await;
-    let connector = Client::connector().with_session_timeout(TIMEOUT).with_auth("digest", b"user:secret");
-    let session = Session::connect(Servers::new(connector, &world.hosts)).await.expect("connects");
+    let servers = Servers::new(&world.hosts).with_session_timeout(TIMEOUT).with_auth("digest", b"user:secret");
+    let session = Session::connect(servers).await.expect("connects");
     let session =
         session.with_lock_options(Options::new().with_acls(Acls::creator_all()).with_identifier("the owner"));
     let mutex = Mutex::new(&session, &world.path).expect("a mutex");

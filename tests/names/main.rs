@@ -10,7 +10,6 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Mutex, Servers, Session, SessionState};
 
 const FILE: &str = "NAMES_HOSTS_FILE";
@@ -18,11 +17,9 @@ const FILE: &str = "NAMES_HOSTS_FILE";
 /// Far longer than anything takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Trust in the lock has to outlast a silent address twice, when the session begins and when its server moves, on a busy machine.
+/// The client waits two fifths of it for a session from a silent address, when the session begins and when its server moves. Trust
+/// in the lock has to outlast that on a busy machine.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(12);
-
-/// How long the client waits for a session from an address that accepts connections.
-const SILENCE: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     if std::env::var_os(FILE).is_some() {
@@ -91,9 +88,9 @@ async fn within() {
 
     // The first address accepts connections, and gives no session.
     addresses(&["127.0.0.2", "127.0.0.3"]);
-    let connector = Client::connector().with_session_timeout(SESSION_TIMEOUT).with_connection_timeout(SILENCE);
     let hosts = format!("zookeeper.test:{port}");
-    let connected = Session::connect(Servers::new(connector, &hosts));
+    let servers = Servers::new(&hosts).with_session_timeout(SESSION_TIMEOUT);
+    let connected = Session::connect(servers);
     let session = soon("a session by the second address", connected).await.expect("connects");
     let mutex = Mutex::new(&session, "/names/lock").expect("a mutex");
     let guard = soon("the lock", mutex.lock()).await.expect("held");

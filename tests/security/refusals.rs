@@ -4,7 +4,7 @@
 use std::error::Error as _;
 use std::time::Instant;
 
-use zookeeper_recipes::zookeeper_client::{Acls, Client, Connector};
+use zookeeper_recipes::zookeeper_client::Acls;
 use zookeeper_recipes::{Error, ErrorKind, Mutex, Options, Servers, Session};
 
 use crate::certificates::{Authority, Certificate};
@@ -20,16 +20,16 @@ fn assert_in_table(reports: &[(&str, String)]) {
     assert!(missing.is_empty(), "SECURITY.md does not have\n{missing}");
 }
 
-fn plaintext() -> Connector {
-    Client::connector().with_session_timeout(TIMEOUT)
+fn plaintext(hosts: &str) -> Servers {
+    Servers::new(hosts).with_session_timeout(TIMEOUT)
 }
 
 /// Fails to connect, with few connections, and an error that has a reason for the host.
-async fn fails(wrong: &str, connector: Connector, scheme_and_name: &str, port: u16) {
+async fn fails(wrong: &str, servers: impl FnOnce(&str) -> Servers, scheme_and_name: &str, port: u16) {
     let counter = Counter::of(port).await;
     let began = Instant::now();
     let hosts = format!("{scheme_and_name}:{}", counter.port);
-    let error = soon(wrong, Session::connect(Servers::new(connector, &hosts))).await.expect_err(wrong);
+    let error = soon(wrong, Session::connect(servers(&hosts))).await.expect_err(wrong);
     let (took, count) = (began.elapsed(), counter.count());
     println!("{wrong}: {count} connections in {took:.1?}: {error}");
     let Error::Unavailable { failures, .. } = &error else { panic!("{wrong}: {error:?}") };
@@ -48,35 +48,34 @@ async fn wrong_certificates_are_an_error_with_a_reason() {
     let client = issue("client", 30);
     let mixed = Certificate { key: issue("another", 30).key, ..client.clone() };
     let stranger = other.issue("stranger", "IP:127.0.0.1", 30);
-    let right = || over_tls(&authority, Some(&client));
+    let right = |hosts: &str| over_tls(hosts, &authority, Some(&client));
     tokio::join!(
-        fails("another name", right(), "tcp+tls://localhost", server.port),
-        fails("expired", right(), TLS, expired.port),
-        fails("unknown authority", over_tls(&other, Some(&client)), TLS, server.port),
-        fails("no client certificate", over_tls(&authority, None), TLS, server.port),
-        fails("unknown client", over_tls(&authority, Some(&stranger)), TLS, server.port),
-        fails("key of another certificate", over_tls(&authority, Some(&mixed)), TLS, server.port),
-        fails("TLS to a plaintext port", right(), TLS, server.server.port()),
-        fails("plaintext to a TLS port", plaintext(), "127.0.0.1", server.port),
+        fails("another name", right, "tcp+tls://localhost", server.port),
+        fails("expired", right, TLS, expired.port),
+        fails("unknown authority", |hosts| over_tls(hosts, &other, Some(&client)), TLS, server.port),
+        fails("no client certificate", |hosts| over_tls(hosts, &authority, None), TLS, server.port),
+        fails("unknown client", |hosts| over_tls(hosts, &authority, Some(&stranger)), TLS, server.port),
+        fails("key of another certificate", |hosts| over_tls(hosts, &authority, Some(&mixed)), TLS, server.port),
+        fails("TLS to a plaintext port", right, TLS, server.server.port()),
+        fails("plaintext to a TLS port", plaintext, "127.0.0.1", server.port),
     );
     // The server was well all the time.
-    soon("a session", Session::connect(Servers::new(right(), &server.hosts()))).await.expect("connects");
+    soon("a session", Session::connect(right(&server.hosts()))).await.expect("connects");
 }
 
 /// The client alone would spin for ever, and block its thread.
 #[tokio::test]
 async fn hosts_over_tls_need_tls_options() {
-    let error =
-        Session::connect(Servers::new(plaintext(), "tcp+tls://127.0.0.1:1")).await.expect_err("no options");
+    let error = Session::connect(plaintext("tcp+tls://127.0.0.1:1")).await.expect_err("no options");
     assert_in_table(&[("no TLS options", error.to_string())]);
 }
 
 /// As a number, the address is one that a name service takes for 127.0.0.1, and no certificate can have.
 #[tokio::test]
 async fn hosts_that_no_certificate_can_be_for_are_refused() {
-    let (connector, server) = (over_tls(&Authority::new("authority"), None), Counter::of(1).await);
+    let (authority, server) = (Authority::new("authority"), Counter::of(1).await);
     let hosts = format!("tcp+tls://127.1:{}", server.port);
-    let error = Session::connect(Servers::new(connector, &hosts)).await.expect_err("no name");
+    let error = Session::connect(over_tls(&hosts, &authority, None)).await.expect_err("no name");
     assert!(matches!(&error, Error::InvalidInput { what: "hosts", .. }), "{error:?}");
 }
 
@@ -88,8 +87,7 @@ async fn wrong_passwords_are_refused_at_once() {
     {
         let counter = Counter::of(server.port()).await;
         let hosts = format!("127.0.0.1:{}", counter.port);
-        let error =
-            soon(wrong, Session::connect(Servers::new(user(name, password), &hosts))).await.expect_err(wrong);
+        let error = soon(wrong, Session::connect(user(&hosts, name, password))).await.expect_err(wrong);
         println!("{wrong}: {} connections: {error}", counter.count());
         // Else it would be tried for a session timeout, with many connections.
         assert!(counter.count() <= 2, "{wrong}: {} connections", counter.count());
@@ -104,8 +102,7 @@ async fn wrong_passwords_are_refused_at_once() {
 async fn wrong_digest_is_noticed_at_the_lock() {
     let (server, _files) = sasl_server().await;
     let connect = async |credentials: &str| {
-        let connector = plaintext().with_auth("digest", credentials.as_bytes());
-        Session::connect(Servers::new(connector, &server.hosts())).await.expect("connects")
+        Session::connect(plaintext(&server.hosts()).with_auth("digest", credentials)).await.expect("connects")
     };
     let (right, wrong) = (connect("billing:secret").await, connect("billing:secrets").await);
     let mutex =

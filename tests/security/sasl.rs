@@ -2,7 +2,7 @@
 
 use testbed::proxy::Proxy;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Permission};
-use zookeeper_recipes::{Error, Mutex, Options, Servers, Session};
+use zookeeper_recipes::{Error, Mutex, Options, Session};
 
 use crate::servers::{sasl_server, soon, user};
 
@@ -16,9 +16,9 @@ fn mutex_of(session: &Session, user: &str) -> Mutex {
 async fn lock_of_a_user_keeps_others_out_also_after_a_renewal() {
     let (server, _files) = sasl_server().await;
     let proxy = Proxy::start(&server.hosts()).await.expect("a proxy");
-    let alice = Session::connect(Servers::new(user("alice", "wonder"), &proxy.hosts())).await.expect("connects");
+    let alice = Session::connect(user(&proxy.hosts(), "alice", "wonder")).await.expect("connects");
     let guard = soon("the lock", mutex_of(&alice, "alice").lock()).await.expect("held");
-    let bob = Session::connect(Servers::new(user("bob", "builder"), &server.hosts())).await.expect("connects");
+    let bob = Session::connect(user(&server.hosts(), "bob", "builder")).await.expect("connects");
     let nobody = Session::connect(&server.hosts()).await.expect("connects");
     for session in [&bob, &nobody] {
         let error = soon("a refusal", mutex_of(session, "alice").lock()).await.expect_err("another user");

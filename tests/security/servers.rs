@@ -11,7 +11,8 @@ use testbed::{Server, free_port};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
-use zookeeper_recipes::zookeeper_client::{Client, Connector, SaslOptions, TlsOptions};
+use zookeeper_recipes::Servers;
+use zookeeper_recipes::zookeeper_client::{SaslOptions, TlsOptions};
 
 use crate::certificates::{Authority, Certificate};
 
@@ -79,19 +80,18 @@ pub(crate) async fn sasl_server() -> (Server, TempDir) {
     (server.await.expect("a server"), files)
 }
 
-/// A client that trusts an authority, perhaps with a certificate of its own.
-pub(crate) fn over_tls(trusted: &Authority, own: Option<&Certificate>) -> Connector {
+/// Servers for a client that trusts an authority, perhaps with a certificate of its own.
+pub(crate) fn over_tls(hosts: &str, trusted: &Authority, own: Option<&Certificate>) -> Servers {
     let read = |file: &Path| fs::read_to_string(file).expect("written");
     let mut options = TlsOptions::new().with_pem_ca(&read(trusted.trust())).expect("an authority");
     if let Some(own) = own {
         options = options.with_pem_identity(&read(&own.cert), &read(&own.key)).expect("an identity");
     }
-    Client::connector().with_session_timeout(TIMEOUT).with_tls(options)
+    Servers::new(hosts).with_session_timeout(TIMEOUT).with_tls(options)
 }
 
-pub(crate) fn user(name: &'static str, password: &'static str) -> Connector {
-    let connector = Client::connector().with_session_timeout(TIMEOUT);
-    connector.with_sasl(SaslOptions::digest_md5(name, password))
+pub(crate) fn user(hosts: &str, name: &'static str, password: &'static str) -> Servers {
+    Servers::new(hosts).with_session_timeout(TIMEOUT).with_sasl(SaslOptions::digest_md5(name, password))
 }
 
 /// Forwards connections to a server and counts them.

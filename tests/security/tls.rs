@@ -2,9 +2,7 @@
 
 use std::fs;
 
-use zookeeper_recipes::zookeeper_client::{
-    Acls, Client, TlsCa, TlsCerts, TlsDynamicCerts, TlsIdentity, TlsOptions,
-};
+use zookeeper_recipes::zookeeper_client::{Acls, TlsCa, TlsCerts, TlsDynamicCerts, TlsIdentity, TlsOptions};
 use zookeeper_recipes::{Error, Mutex, Options, Servers, Session};
 
 use crate::certificates::{Authority, Certificate};
@@ -24,14 +22,10 @@ async fn session_with_a_client_certificate_locks_and_keeps_others_out() {
     let authority = Authority::new("authority");
     let server = TlsServer::start(&authority.issue("server", HOST, 30), &authority).await;
     let [service, other] = ["service", "other"].map(|name| authority.issue(name, HOST, 30));
-    let session = Session::connect(Servers::new(over_tls(&authority, Some(&service)), &server.hosts()))
-        .await
-        .expect("connects");
+    let session = Session::connect(over_tls(&server.hosts(), &authority, Some(&service))).await.expect("connects");
     let guard = soon("the lock", own_mutex(&session).lock()).await.expect("held");
 
-    let stranger = Session::connect(Servers::new(over_tls(&authority, Some(&other)), &server.hosts()))
-        .await
-        .expect("connects");
+    let stranger = Session::connect(over_tls(&server.hosts(), &authority, Some(&other))).await.expect("connects");
     let plaintext = Session::connect(&server.server.hosts()).await.expect("connects");
     for session in [&stranger, &plaintext] {
         let error = soon("a refusal", own_mutex(session).try_lock()).await.expect_err("another identity");
@@ -60,7 +54,7 @@ async fn service_goes_on_when_all_certificates_are_replaced() {
         async move {
             let [ca, cert, key] = paths.map(fs::read_to_string);
             let options = TlsOptions::new().with_pem_ca(&ca?)?.with_pem_identity(&cert?, &key?)?;
-            Ok((Client::connector().with_session_timeout(TIMEOUT).with_tls(options), hosts))
+            Ok(Servers::new(&hosts).with_session_timeout(TIMEOUT).with_tls(options))
         }
     }));
     let session = session.await.expect("connects");
@@ -91,8 +85,8 @@ async fn session_survives_a_rotation_of_dynamic_certificates() {
     };
     let shared = TlsDynamicCerts::new(certs(&old));
     let options = TlsOptions::new().with_certs(shared.clone());
-    let connector = Client::connector().with_session_timeout(LONG).with_tls(options);
-    let session = Session::connect(Servers::new(connector, &server.hosts())).await.expect("connects");
+    let servers = Servers::new(&server.hosts()).with_session_timeout(LONG).with_tls(options);
+    let session = Session::connect(servers).await.expect("connects");
     let guard = soon("the lock", own_mutex(&session).lock()).await.expect("held");
     let first = session.id();
 

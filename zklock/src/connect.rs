@@ -17,8 +17,8 @@ use crate::exit::{Failure, NO_SERVER, USAGE};
 
 /// Connects within one session timeout, or within `limit` if that is shorter. Creates a missing chroot if that is wanted.
 pub(crate) async fn connect(connection: &Connection, limit: Option<Duration>) -> Result<Session, Failure> {
-    let (connector, hosts) = (connector(connection, connection.session())?, hosts(connection)?);
-    let connected = connect_to(connection, connector, &hosts);
+    let hosts = hosts(connection)?;
+    let connected = connect_to(connection, &hosts);
     match limit {
         None => connected.await,
         Some(limit) => tokio::time::timeout(limit, connected).await.unwrap_or_else(|_| {
@@ -27,20 +27,20 @@ pub(crate) async fn connect(connection: &Connection, limit: Option<Duration>) ->
     }
 }
 
-async fn connect_to(connection: &Connection, connector: Connector, hosts: &str) -> Result<Session, Failure> {
-    match Session::connect(Servers::new(connector.clone(), hosts)).await {
+async fn connect_to(connection: &Connection, hosts: &str) -> Result<Session, Failure> {
+    match Session::connect(servers(connection, connection.session(), hosts)?).await {
         Err(Error::InvalidInput { what: "chroot", .. }) if connection.create_chroot => {
-            create_chroot(connection, connector.clone(), hosts).await?;
-            Ok(Session::connect(Servers::new(connector, hosts)).await?)
+            create_chroot(connection, hosts).await?;
+            Ok(Session::connect(servers(connection, connection.session(), hosts)?).await?)
         }
         connected => Ok(connected?),
     }
 }
 
 /// Creates the chroot after the hosts, and its missing ancestors, as services do.
-async fn create_chroot(connection: &Connection, connector: Connector, hosts: &str) -> Result<(), Failure> {
+async fn create_chroot(connection: &Connection, hosts: &str) -> Result<(), Failure> {
     let (names, chroot) = split(hosts);
-    let session = Session::connect(Servers::new(connector, &names.join(","))).await?;
+    let session = Session::connect(servers(connection, connection.session(), &names.join(","))?).await?;
     let acls = if has_identity(connection)? { Acls::creator_all() } else { Acls::anyone_all() };
     let client = session.client().ok_or(Error::Closed)?;
     let created = client.mkdir(&chroot, &CreateMode::Persistent.with_acls(acls)).await;
@@ -53,11 +53,11 @@ pub(crate) async fn close(session: &Session) {
     _ = tokio::time::timeout(Duration::from_secs(1), session.close()).await;
 }
 
-/// What every connection is made with.
-pub(crate) fn connector(connection: &Connection, session: Duration) -> Result<Connector, Failure> {
-    let mut connector = Client::connector().with_session_timeout(session);
+/// These hosts, with the settings of every connection.
+pub(crate) fn servers(connection: &Connection, session: Duration, hosts: &str) -> Result<Servers, Failure> {
+    let mut servers = Servers::new(hosts).with_session_timeout(session);
     for credentials in credentials(connection)? {
-        connector = connector.with_auth(&connection.auth_scheme, credentials.as_bytes());
+        servers = servers.with_auth(&connection.auth_scheme, credentials);
     }
     #[cfg(feature = "sasl-digest-md5")]
     if let Some(file) = &connection.sasl_file {
@@ -65,11 +65,21 @@ pub(crate) fn connector(connection: &Connection, session: Duration) -> Result<Co
         let first = text.lines().next().unwrap_or_default();
         let (user, password) = pair(first, "the SASL file should begin with USER:PASSWORD")?;
         let options = SaslOptions::digest_md5(user.to_owned(), password.to_owned());
-        connector = connector.with_sasl(options);
+        servers = servers.with_sasl(options);
     }
     #[cfg(feature = "tls")]
     if let Some(options) = tls(connection)? {
-        connector = connector.with_tls(options);
+        servers = servers.with_tls(options);
+    }
+    Ok(servers)
+}
+
+/// A client without a session of the library, which would not return why TLS fails.
+pub(crate) fn connector(connection: &Connection) -> Result<Connector, Failure> {
+    let connector = Client::connector().with_session_timeout(connection.session());
+    #[cfg(feature = "tls")]
+    if let Some(options) = tls(connection)? {
+        return Ok(connector.with_tls(options));
     }
     Ok(connector)
 }

@@ -10,7 +10,6 @@ use testbed::proxy::Proxy;
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval};
-use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Servers, Session};
 
 use super::{Result, SESSION};
@@ -138,8 +137,8 @@ fn serve(
 ) {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let connector = Client::connector().with_session_timeout(SESSION);
-        let session = match Session::connect(Servers::new(connector, hosts)).await {
+        let servers = Servers::new(hosts).with_session_timeout(SESSION);
+        let session = match Session::connect(servers).await {
             Ok(session) => session,
             Err(error) => return drop(connected.send(Err(error.into()))),
         };

@@ -17,7 +17,6 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Options, Servers, Session, SessionState, path};
 
 use crate::config::Config;
@@ -69,10 +68,10 @@ async fn serve(config: &Config, listener: TcpListener, app: &Arc<App>) -> Result
 /// Connects as soon as a server is there, and leads whenever elected, until SIGTERM. Then it resigns, serves some time longer,
 /// and drains the session: requests that wait for a lock are answered 503, and those that have one finish.
 async fn coordinate(config: &Config, identifier: String, app: &Arc<App>) -> Result<()> {
-    let connector = Client::connector().with_session_timeout(config.session_timeout);
     // Orders come and go, and so do the paths of their locks.
     let options = Options::new().with_identifier(&identifier).with_path_removal(true);
-    let session = Session::lazy(Servers::new(connector, &config.hosts))?.with_lock_options(options);
+    let servers = Servers::new(&config.hosts).with_session_timeout(config.session_timeout);
+    let session = Session::lazy(servers)?.with_lock_options(options);
     let mut states = session.states();
     let connected = states.wait_for(SessionState::is_connected);
     if app.draining.run_until_cancelled(connected).await.is_none() {

@@ -144,8 +144,8 @@ async fn world() -> (String, Session, TempDir) {
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
     admin.create(&chroot, b"", &open).await.expect("created");
     let hosts = servers + &chroot;
-    let connector = Client::connector().with_session_timeout(Duration::from_secs(20));
-    let session = Session::connect(Servers::new(connector, &hosts)).await.expect("connects");
+    let servers = Servers::new(&hosts).with_session_timeout(Duration::from_secs(20));
+    let session = Session::connect(servers).await.expect("connects");
     (hosts, session, tempfile::tempdir().expect("a folder"))
 }
 

@@ -15,7 +15,6 @@ use clap::Parser;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
-use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Mutex, Servers, Session, metrics};
 
 use crate::config::Config;
@@ -38,8 +37,8 @@ async fn main() -> Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
 
-    let connector = Client::connector().with_session_timeout(config.session_timeout);
-    let session = Session::lazy(Servers::new(connector, &config.hosts))?;
+    let servers = Servers::new(&config.hosts).with_session_timeout(config.session_timeout);
+    let session = Session::lazy(servers)?;
     let lock = Mutex::new(&session, &config.path)?;
     let (queue, seen) = watch::channel(Queue::default());
     let app = Arc::new(App { lock: lock.clone(), queue: seen, metrics: recorder.clone() });

@@ -12,7 +12,6 @@ use tokio::sync::watch;
 use tower::ServiceExt;
 use tracing::subscriber::set_default;
 use uuid::Uuid;
-use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Mutex, Servers, Session};
 
 use crate::http::{App, routes};
@@ -34,8 +33,8 @@ fn attribute(span: &SpanData, key: &str) -> String {
 #[tokio::test]
 async fn handler_lock_and_work_are_one_trace() {
     let hosts = std::env::var("ZK_HOSTS").expect("no ZK_HOSTS: run the suite as `zk-docker/run cargo test`");
-    let connector = Client::connector().with_session_timeout(Duration::from_secs(20));
-    let session = Session::connect(Servers::new(connector, &hosts)).await.expect("connects");
+    let servers = Servers::new(&hosts).with_session_timeout(Duration::from_secs(20));
+    let session = Session::connect(servers).await.expect("connects");
     let path = format!("/watch-{}/orders/7", Uuid::new_v4().simple());
     let lock = Mutex::new(&session, &path).expect("a lock");
     let (_queue, queue) = watch::channel(Queue::default());

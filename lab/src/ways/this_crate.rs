@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use zookeeper_client::Client;
 use zookeeper_recipes::{DistributedLock, Mutex, Servers, Session};
 
 use super::{LEASE, Pause, Place};
@@ -17,9 +16,9 @@ use crate::Outcome;
 /// Connects a contender, which has a session of its own.
 pub fn connect(place: Place, _pause: Pause) -> BoxFuture<'static, Outcome<Arc<dyn DistributedLock>>> {
     async move {
-        let connector = Client::connector().with_session_timeout(LEASE);
         let hosts: Vec<_> = place.addresses.iter().map(ToString::to_string).collect();
-        let session = Session::connect(Servers::new(connector, &hosts.join(","))).await?;
+        let servers = Servers::new(&hosts.join(",")).with_session_timeout(LEASE);
+        let session = Session::connect(servers).await?;
         let mutex = Mutex::new(&session, &format!("/{}", place.lock))?;
         Ok(Arc::new(mutex) as Arc<dyn DistributedLock>)
     }

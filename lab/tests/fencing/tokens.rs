@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use lab::Outcome;
 use testbed::Server;
-use zookeeper_client::Client;
 use zookeeper_recipes::{FencingToken, Mutex, Options, Servers, Session};
 
 /// Nothing here is about sessions that end.
@@ -47,8 +46,8 @@ impl Wiped {
 }
 
 async fn mutex(server: &Server, epoch: u8) -> Outcome<Mutex> {
-    let connector = Client::connector().with_session_timeout(SESSION_TIMEOUT);
-    let session = Session::connect(Servers::new(connector, &server.hosts())).await?;
+    let servers = Servers::new(&server.hosts()).with_session_timeout(SESSION_TIMEOUT);
+    let session = Session::connect(servers).await?;
     let session = session.with_lock_options(Options::new().with_token_epoch(epoch));
     Ok(Mutex::new(&session, "/accounts/7")?)
 }

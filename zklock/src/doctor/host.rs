@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 use zookeeper_recipes::zookeeper_client::{Error as ZkError, MultiWriteError};
-use zookeeper_recipes::{Error, Servers, Session};
+use zookeeper_recipes::{Error, Session};
 
 use crate::cli::Connection;
-use crate::connect::connector;
+use crate::connect::{connector, servers};
 use crate::doctor::reason::{self, knock};
 use crate::doctor::words::Words;
 use crate::exit::Failure;
@@ -64,7 +64,7 @@ impl Host {
         let seen = match seen {
             Ok(seen) => Ok(seen),
             Err(Error::Unavailable { .. }) => {
-                let connector = connector(connection, connection.session())?;
+                let connector = connector(connection)?;
                 Err(reason::of(connector, name, &address, connection.session()).await)
             }
             Err(error @ (Error::InvalidInput { .. } | Error::NoAuth { .. })) => return Err(error.into()),
@@ -78,11 +78,11 @@ impl Host {
 
 impl Seen {
     async fn at(connection: &Connection, host: &str) -> Result<Self, Error> {
-        let connector = |timeout| {
-            connector(connection, timeout)
+        let servers = |timeout| {
+            servers(connection, timeout, host)
                 .map_err(|failure| Error::InvalidInput { what: "options", reason: failure.message })
         };
-        let session = Session::connect(Servers::new(connector(connection.session())?, host)).await?;
+        let session = Session::connect(servers(connection.session())?).await?;
         let granted = granted(&session).unwrap_or(connection.session());
         // A server that grants one session grants others, unless it limits the connections of a client.
         let mut limits = (None, None);
@@ -90,8 +90,7 @@ impl Seen {
             [(&mut limits.0, Duration::from_secs(1)), (&mut limits.1, Duration::from_secs(24 * 60 * 60))]
         {
             // It would try for as long as the session that it asks for.
-            let probe =
-                timeout(connection.session(), Session::connect(Servers::new(connector(asked)?, host))).await;
+            let probe = timeout(connection.session(), Session::connect(servers(asked)?)).await;
             if let Ok(Ok(probe)) = probe {
                 *limit = self::granted(&probe);
                 crate::connect::close(&probe).await;

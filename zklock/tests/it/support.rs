@@ -9,7 +9,6 @@ use assert_cmd::assert::Assert;
 use tempfile::TempDir;
 use tokio::time::interval;
 use uuid::Uuid;
-use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{Contender, Mutex, Servers, Session};
 
 /// Far longer than anything takes; a test that waits this long has failed.
@@ -68,8 +67,8 @@ impl World {
     }
 
     pub(crate) async fn at(hosts: &str) -> Self {
-        let connector = Client::connector().with_session_timeout(Duration::from_secs(20));
-        let session = Session::connect(Servers::new(connector, hosts)).await.expect("connects");
+        let servers = Servers::new(hosts).with_session_timeout(Duration::from_secs(20));
+        let session = Session::connect(servers).await.expect("connects");
         let path = format!("/zklock-{}/lock", Uuid::new_v4().simple());
         Self { path, session, folder: tempfile::tempdir().expect("a folder") }
     }

@@ -55,9 +55,8 @@ impl World {
         let admin = Client::connect(&server).await.expect("connects");
         let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
         admin.create(&chroot, b"", &open).await.expect("created");
-        let connector = Client::connector().with_session_timeout(Duration::from_secs(20));
-        let session =
-            Session::connect(Servers::new(connector, &format!("{server}{chroot}"))).await.expect("connects");
+        let servers = Servers::new(&format!("{server}{chroot}")).with_session_timeout(Duration::from_secs(20));
+        let session = Session::connect(servers).await.expect("connects");
         Self { server, chroot, session }
     }
 
