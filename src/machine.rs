@@ -35,7 +35,7 @@ pub use crate::machine::name::ContenderKind;
 
 pub(crate) use crate::machine::acquisition::{Acquisition, Admission, End, Place, Spec, Stage, Way};
 pub(crate) use crate::machine::downgrade::{Change, Replacement};
-pub(crate) use crate::machine::identity::Identity;
+pub(crate) use crate::machine::identity::{Identity, OwnListing, Shown};
 pub(crate) use crate::machine::look::Row;
 pub(crate) use crate::machine::name::{Kind, Listing, Name, is_in_zone};
 pub(crate) use crate::machine::node::{Leaving, Node, Nodes, OpNode, op_node};
@@ -120,10 +120,8 @@ pub(crate) enum Ask {
         name: Name,
         guid: u128,
     },
-    /// Whether the connection belongs to our session, by its list of ephemeral nodes. These of ours are looked for.
-    Identify {
-        nodes: Nodes,
-    },
+    /// The nodes of the connection's session.
+    ListOwn,
     /// They renew trust, while there are holds.
     Read,
     Check,
@@ -142,7 +140,7 @@ impl Ask {
             | Self::WatchOwn { op, .. }
             | Self::Delete { op, .. }
             | Self::Replace { op, .. } => Some(op),
-            Self::Identify { .. } | Self::Read | Self::Check => None,
+            Self::ListOwn | Self::Read | Self::Check => None,
         }
     }
 
@@ -186,8 +184,6 @@ pub(crate) enum Outcome {
     Odd,
     /// The session has no room for the watch.
     Full,
-    /// The connection belongs to another session.
-    Stranger,
     /// The connection was lost: the request may have been done, or may be yet.
     #[default]
     Unknown,
@@ -319,6 +315,7 @@ pub(crate) struct Machine<T> {
     pub(crate) session: Session,
     pub(crate) is_up: bool,
     pub(crate) identity: Identity,
+    pub(crate) own_listing: OwnListing,
     pub(crate) trust: T,
     pub(crate) renewing: Renewing,
     pub(crate) ops: BTreeMap<Op, Acquisition>,
@@ -342,6 +339,7 @@ impl<T: Trust> Machine<T> {
             session: Session::Open,
             is_up: true,
             identity: Identity::Known,
+            own_listing: OwnListing::default(),
             trust,
             renewing: Renewing::default(),
             ops: BTreeMap::new(),
@@ -413,8 +411,7 @@ impl<T: Trust> Machine<T> {
         match ask {
             Ask::Create { op, guid, spec, .. } => {
                 self.created(now, op, &spec, guid, is_fresh, outcome);
-                // The question whose connection it is may have gone out without its node.
-                self.ask_identity();
+                self.identify();
             }
             // No quorum need have judged it, so the listing behind it may miss a node.
             Ask::Barrier { path, .. } if outcome == Outcome::Unknown => self.doubt_later(now, path),
@@ -429,7 +426,7 @@ impl<T: Trust> Machine<T> {
             }
             Ask::Read => self.renewing.read = false,
             Ask::Check => self.renewing.check = false,
-            Ask::Identify { .. } => {}
+            Ask::ListOwn => {}
         }
     }
 

@@ -94,7 +94,7 @@ pub(crate) enum Form {
     Delete(Vec<String>),
     /// The reader and the writer.
     Replace(String, String),
-    Ephemerals(String),
+    Ephemerals,
     Root,
 }
 
@@ -117,9 +117,7 @@ impl Form {
             Ask::Replace { path, name, guid, .. } => {
                 Self::Replace(paths.own(*path, name.reader(*guid)), paths.own(*path, *name))
             }
-            Ask::Identify { nodes } => {
-                nodes.first().map_or(Self::Root, |(path, name)| Self::Ephemerals(paths.own(*path, *name)))
-            }
+            Ask::ListOwn => Self::Ephemerals,
             Ask::Read => Self::Root,
             Ask::Check => Self::Checks(vec!["/".to_owned()]),
         }
@@ -145,7 +143,7 @@ impl Form {
                 let parts_2 = [(Op::Create2, reader.as_str()), parts[1]];
                 sent.all().eq(parts) || sent.all().eq(parts_2)
             }
-            Self::Ephemerals(node) => sent.is(Op::GetEphemerals, node),
+            Self::Ephemerals => sent.is(Op::GetEphemerals, "/"),
             Self::Root => sent.is(Op::Exists, "/"),
         }
     }

@@ -148,7 +148,7 @@ variants!(Ask {
     WatchOwn { op, path, name };
     Delete { op, nodes };
     Replace { op, path, name, guid };
-    Identify { nodes };
+    ListOwn;
     Read;
     Check;
 });
@@ -164,7 +164,6 @@ variants!(Outcome {
     Refused;
     Odd;
     Full;
-    Stranger;
     Unknown;
     Cut;
 });
@@ -183,6 +182,7 @@ variants!(Timer {
     Renew;
     TrustEnds;
     Limit(0);
+    ListOwn;
     SlowLook;
     CloseBy;
 });
@@ -254,7 +254,7 @@ mod tests {
         }
         let actions = vec![
             Action::Send(create),
-            Action::Send(Ask::Identify { nodes: [(1, name(0))].into() }),
+            Action::Send(Ask::ListOwn),
             Action::Forget,
             Action::End { is_clean: false },
         ];

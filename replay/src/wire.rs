@@ -246,14 +246,13 @@ fn answered(
 ) -> Option<String> {
     let (read, Request { answer: Some(answer), .. }) = on_wire? else { return None };
     counts.answers += 1;
-    let is_one_request =
-        !matches!(asked.ask, Ask::Create { .. } | Ask::List { .. } | Ask::Replace { .. } | Ask::Identify { .. });
+    let is_one_request = !matches!(asked.ask, Ask::Create { .. } | Ask::List { .. } | Ask::Replace { .. });
     let was_read = answer.at < read;
     let is_right = match &asked.outcome {
         None => !was_read || clock.between(answer.at, end) < LATEST,
         Some(Outcome::Unknown | Outcome::Cut) => !(was_read && is_one_request && answer.is_done()),
         Some(_) if !is_one_request => true,
-        Some(Outcome::Done | Outcome::Stat { .. } | Outcome::Exists) => answer.is_done(),
+        Some(Outcome::Done | Outcome::Names { .. } | Outcome::Stat { .. } | Outcome::Exists) => answer.is_done(),
         Some(Outcome::NoNode) => answer.has(NO_NODE) || matches!(asked.ask, Ask::Watch { .. }),
         Some(Outcome::Refused) if matches!(asked.ask, Ask::WatchOwn { .. }) => true,
         Some(_) => !answer.is_done(),

@@ -194,7 +194,7 @@ impl Entry {
         if let Some(fired) = self.next_fired(&mut cx) {
             return Some(Next::Fired(fired));
         }
-        if let Some(Flight { ask: Ask::List { .. }, answer, sent, .. }) = self.flights.front_mut() {
+        if let Some(Flight { ask: Ask::List { .. } | Ask::ListOwn, answer, sent, .. }) = self.flights.front_mut() {
             return answer.take().map(|answer| Next::Listing(answer, *sent));
         }
         self.next_answered(&mut cx).map(|(flight, answered)| Next::Answered(flight, answered))

@@ -109,7 +109,7 @@ pub(super) fn name(ask: &Ask) -> &'static str {
         Ask::List { watches: true, .. } | Ask::Watch { .. } => "watch_children",
         Ask::List { .. } => "list",
         Ask::WatchOwn { .. } => "watch_data",
-        Ask::Identify { .. } => "list_ephemerals",
+        Ask::ListOwn => "list_ephemerals",
         Ask::Read => "stat",
         Ask::Barrier { .. } | Ask::Prove { .. } | Ask::Check => "check",
     }
@@ -175,10 +175,7 @@ pub(super) fn send(client: &Arc<Client>, paths: &mut Paths, ask: &Ask, draft: &A
             let (writer, text) = (names::own(&path, *name), names::own(&path, reader));
             async move { replace(&client, &path, &text, reader, &writer, &draft).await }.boxed()
         }
-        Ask::Identify { nodes } => {
-            let own = texts(paths, nodes);
-            async move { identify(&client, &own).await }.boxed()
-        }
+        Ask::ListOwn => async move { list_own(&client).await }.boxed(),
         Ask::Read => {
             let read = async move { client.check_stat("/").await };
             read.map(|answer| answer.map_or_else(Answered::unanswered, |_| Outcome::Done.into())).boxed()
@@ -371,36 +368,16 @@ fn replaced(results: Vec<MultiWriteResult>, reader: Name) -> Outcome {
     Outcome::Created { names: [reader].into(), czxid: stat.map_or(0, |stat| stat.czxid), owner, counted: None }
 }
 
-/// Whether one of our nodes is among the ephemeral nodes of the connection's session.
-async fn identify(client: &Client, own: &[String]) -> Answered {
-    if own.is_empty() {
-        return match client.check_stat("/").await.map_err(|error| failed(&error)) {
-            Err(Outcome::Unknown) => Outcome::Unknown.into(),
-            _ => Outcome::Done.into(),
-        };
-    }
-    let lists: Vec<_> = own.iter().map(|node| client.list_ephemerals(node)).collect();
-    let stats: Vec<_> = own.iter().map(|node| client.check_stat(node)).collect();
-    let (lists, stats) = (join_all(lists).await, join_all(stats).await);
-    let (mut is_there, mut is_unknown) = (false, false);
-    for ((node, list), stat) in own.iter().zip(lists).zip(stats) {
-        match list {
-            Ok(list) if list.contains(node) => return Outcome::Done.into(),
-            Ok(_) => {}
-            Err(error) if failed(&error) == Outcome::Unknown => is_unknown = true,
-            // It does not report whose connection it is.
-            Err(_) => return Outcome::Stranger.into(),
+/// The nodes of the connection's session that have the names of contenders.
+async fn list_own(client: &Client) -> Answered {
+    // With a chroot the client fails on a node outside it.
+    let client = client.clone().chroot("/").unwrap_or_else(|unchanged| unchanged);
+    match client.list_ephemerals("/").await {
+        Ok(nodes) => {
+            let names = nodes.iter().filter_map(|node| names::parse(node.rsplit_once('/')?.1));
+            Outcome::Names { names: names.collect(), strangers: 0, is_empty: false }.into()
         }
-        match stat {
-            Ok(stat) => is_there |= stat.is_some_and(|stat| stat.ephemeral_owner == client.session_id().0),
-            Err(_) => is_unknown = true,
-        }
-    }
-    match () {
-        () if is_unknown => Outcome::Unknown.into(),
-        // It is there, and not one of the connection's session.
-        () if is_there => Outcome::Stranger.into(),
-        () => Outcome::NoNode.into(),
+        Err(error) => failed(&error).into(),
     }
 }
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::machine::{
-    Armed, Aside, Ask, Change, Kind, Machine, Moment, Node, Op, Path, Position, Queue, Row, Session, Timer, Trust,
+    Armed, Aside, Ask, Change, Kind, Machine, Moment, Node, Op, Path, Position, Queue, Row, Session, Shown, Timer,
+    Trust,
 };
 
 /// What a caller asks for.
@@ -68,7 +69,7 @@ pub(crate) struct Acquisition {
     /// For how many ticks it has been held, up to two: then it is watched.
     pub(crate) age: u8,
     /// Its nodes were looked for on this connection, and not found. A quorum is asked for them.
-    pub(crate) is_missed: bool,
+    pub(crate) shown: Shown,
 }
 
 /// By what a lock is granted.
@@ -170,7 +171,7 @@ impl Acquisition {
             way: Aside(Way::Listed),
             is_claimed: false,
             age: 0,
-            is_missed: false,
+            shown: Shown::Unasked,
         }
     }
 
@@ -263,7 +264,7 @@ impl<T: Trust> Machine<T> {
         let guid = self.guid(op) | u128::from(one.attempt) << 16;
         let Some(one) = self.ops.get_mut(&op) else { return };
         one.attempt = one.attempt.wrapping_add(1);
-        one.node = Node::Sending { guid };
+        (one.node, one.shown) = (Node::Sending { guid }, Shown::Unasked);
         one.forget_positions();
         let spec = Arc::clone(&one.spec);
         for (path, _) in &spec.queues {

@@ -1,8 +1,8 @@
 //! The downgrade of a writer that holds: the reader takes its place in the queue, without a gap.
 
 use crate::machine::{
-    Acquisition, Armed, Aside, Ask, End, Kind, Loss, Machine, Moment, Name, Node, Op, Outcome, Path, Stage, Trust,
-    op_node,
+    Acquisition, Armed, Aside, Ask, End, Kind, Loss, Machine, Moment, Name, Node, Op, Outcome, Path, Shown, Stage,
+    Trust, op_node,
 };
 
 /// How the downgrade of a hold stands. The reader's node has one name in all attempts, so there is never a second one, and a
@@ -159,7 +159,7 @@ impl<T: Trust> Machine<T> {
     fn downgraded(&mut self, op: Op, writer: Name, guid: u128, czxid: i64) {
         let Some(one) = self.ops.get_mut(&op) else { return };
         // The hold keeps its token.
-        (one.change, one.czxid, one.is_missed) = (Change::None, Aside(czxid), false);
+        (one.change, one.czxid, one.shown) = (Change::None, Aside(czxid), Shown::Unasked);
         if let Some(queue) = one.queues.first_mut() {
             (queue.name, queue.was) = (Some(writer.reader(guid)), Some(writer));
             (queue.kind, queue.own) = (Kind::Read, Armed::No);

@@ -126,7 +126,7 @@ impl<T: Trust> Machine<T> {
         if held.is_empty() {
             return;
         }
-        self.ask_identity();
+        self.identify();
         self.renew(now);
         self.timers.set(Timer::Tick, now.plus(self.timeout.0 / 16));
     }
@@ -162,7 +162,7 @@ impl<T: Trust> Machine<T> {
         let proves = |stage| matches!(stage, Stage::Queuing(Place::Proving { is_asked: false, .. }));
         let ops: Vec<Op> = self.ops.iter().filter(|(_, one)| proves(one.stage)).map(|(op, _)| *op).collect();
         ops.into_iter().for_each(|op| self.ask_proof(now, op));
-        self.ask_identity();
+        self.identify();
     }
 
     pub(crate) fn trust_ended(&mut self, now: Moment) {

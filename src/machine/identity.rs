@@ -1,50 +1,87 @@
-//! Whose connection it is. A server may answer a reconnect with another session, and the client takes that for its own without a
-//! word (ClickHouse Keeper does so). The nodes then belong to a session that nobody keeps alive, while every request is answered.
+//! The nodes of this session, as a server lists them. One request shows for all of them whether they are there, and whose the
+//! connection is: a server may answer a reconnect with another session, and the client takes that for its own without a word
+//! (ClickHouse Keeper does so). Our nodes then belong to a session that nobody keeps alive, while every request is answered.
 
-use crate::machine::{Acquisition, Action, Ask, Machine, Moment, Node, Nodes, Outcome, Trust};
+use std::collections::BTreeSet;
 
+use crate::machine::{
+    Acquisition, Action, Armed, Ask, Machine, Moment, Name, Node, Op, Outcome, Place, Stage, Timer, Trust,
+};
+
+/// Whether the connection belongs to our session. Its answers count for trust once that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Identity {
-    /// The connection belongs to our session.
     Known,
-    /// There is no node to ask by, and nothing to lose. Answers are no proof for a node that is known later.
-    Free,
-    /// `nodes`: how many of ours are looked for at once. `lost`: how many questions in a row had no answer.
-    Unknown { nodes: usize, is_asked: bool, lost: u8 },
+    /// Nothing has shown it yet. Without nodes there is nothing to lose, and nothing to ask by.
+    Unknown,
+    /// A node was missing in the listing. A quorum is asked whether it is there.
+    Doubted,
 }
 
-/// This number of questions in a row that are lost counts as the answer: a server before 3.6 closes the connection on them.
-const LOST_QUESTIONS: u8 = 11;
+/// What the last listing of this session's nodes shows of an acquisition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Shown {
+    #[default]
+    Unasked,
+    /// Its nodes were there when the listing was asked for.
+    Asked,
+    Missing,
+}
 
-const NOT_ASKED: Identity = Identity::Unknown { nodes: 1, is_asked: false, lost: 0 };
+/// A listing of this session's nodes that is under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct OwnListing {
+    pub(crate) is_asked: bool,
+    /// How many in a row were lost.
+    pub(crate) lost: u8,
+}
+
+/// After this number of lost listings in a row the session is given up: the server closes the connection on each.
+const LOST_LISTINGS: u8 = 11;
 
 impl<T: Trust> Machine<T> {
-    /// A connection was made again. Nothing counts as trust before it is known to be ours.
+    /// A connection was made again. The listing goes out before anything else.
     pub(crate) fn doubt_identity(&mut self) {
-        self.identity = match self.identity {
-            Identity::Known | Identity::Free => NOT_ASKED,
-            // A question of the last connection has its answer first, so that none is asked beyond the last.
-            Identity::Unknown { is_asked, lost, .. } => Identity::Unknown { nodes: 1, is_asked, lost },
-        };
-        self.ops.values_mut().for_each(|one| one.is_missed = false);
-        self.ask_identity();
+        self.identity = Identity::Unknown;
+        self.ops.values_mut().for_each(|one| one.shown = Shown::Unasked);
+        self.list_own();
     }
 
-    /// It asks by nodes that no question has missed yet. If there are none, a quorum is being asked for the others.
-    pub(crate) fn ask_identity(&mut self) {
-        let (is_up, has_nodes) = (self.is_up, self.ops.values().any(|one| one.node == Node::There));
-        if self.identity == Identity::Free && has_nodes {
-            self.identity = NOT_ASKED;
+    /// Asks whose connection it is, if that is not known.
+    pub(crate) fn identify(&mut self) {
+        if self.identity == Identity::Doubted && !self.ops.values().any(|one| one.shown == Shown::Missing) {
+            self.identity = Identity::Unknown;
         }
-        if let Identity::Unknown { nodes, is_asked: is_asked @ false, .. } = &mut self.identity
-            && is_up
-        {
-            let others = self.ops.values().filter(|one| one.node == Node::There && !one.is_missed);
-            let looked_for: Nodes = others.flat_map(|one| one.nodes().to_vec()).take(*nodes).collect();
-            if !looked_for.is_empty() || !has_nodes {
-                *is_asked = true;
-                self.send(Ask::Identify { nodes: looked_for });
+        if self.identity == Identity::Unknown && self.has_nodes() {
+            self.list_own();
+        }
+    }
+
+    pub(crate) fn has_nodes(&self) -> bool {
+        self.ops.values().any(|one| one.node == Node::There)
+    }
+
+    /// Asks for the nodes of this session, unless that is under way.
+    pub(crate) fn list_own(&mut self) {
+        if self.is_up && !std::mem::replace(&mut self.own_listing.is_asked, true) {
+            for one in self.ops.values_mut() {
+                one.shown = if one.node == Node::There { Shown::Asked } else { Shown::Unasked };
             }
+            self.send(Ask::ListOwn);
+        }
+    }
+
+    /// Lists the nodes of this session more often while some of them are not watched.
+    pub(crate) fn list_own_soon(&mut self, now: Moment) {
+        self.timers.set(Timer::ListOwn, now.plus(self.timeout.0 / 3));
+    }
+
+    /// It is time to list the nodes of this session again.
+    pub(crate) fn list_unwatched(&mut self, now: Moment) {
+        let mut queues = self.ops.values().filter(|one| one.node == Node::There).flat_map(|one| &one.queues);
+        if queues.any(|queue| queue.own == Armed::Refused) {
+            self.list_own();
+            self.list_own_soon(now);
         }
     }
 
@@ -53,48 +90,57 @@ impl<T: Trust> Machine<T> {
         match (ask, outcome) {
             (_, Outcome::Created { owner: Some(owner), .. }) if *owner != self.id => self.replace(now),
             (_, Outcome::Created { owner: Some(_), .. }) if !is_stale => self.identity = Identity::Known,
-            (Ask::Identify { nodes }, _) => self.identified(now, nodes, is_stale, outcome),
+            (Ask::ListOwn, _) => self.own_listed(now, is_stale, outcome),
             _ => {}
         }
         !matches!(self.out.last(), Some(Action::Replace))
     }
 
-    fn identified(&mut self, now: Moment, nodes: &Nodes, is_stale: bool, outcome: &Outcome) {
-        let Identity::Unknown { nodes: count, is_asked, lost } = &mut self.identity else { return };
+    fn own_listed(&mut self, now: Moment, is_stale: bool, outcome: &Outcome) {
+        self.own_listing.is_asked = false;
         match outcome {
             Outcome::Unknown => {
-                (*is_asked, *lost) = (false, *lost + 1);
-                if *lost >= LOST_QUESTIONS { self.replace(now) } else { self.pause(now) }
+                self.own_listing.lost += 1;
+                if self.own_listing.lost >= LOST_LISTINGS { self.replace(now) } else { self.pause(now) }
             }
-            _ if is_stale => {
-                *is_asked = false;
-                self.ask_identity();
-            }
-            Outcome::Done => {
-                self.identity = if nodes.is_empty() { Identity::Free } else { Identity::Known };
-                self.ask_identity();
-            }
-            // Perhaps they were deleted by hand: a quorum knows. Others are asked for, twice as many each time.
-            Outcome::NoNode => {
-                (*count, *is_asked, *lost) = (count.saturating_mul(2), false, 0);
-                self.missed(nodes);
-                self.ask_identity();
+            _ if is_stale => self.identify(),
+            Outcome::Names { names, .. } => {
+                self.own_listing.lost = 0;
+                self.own_shown(now, &names.iter().copied().collect());
+                self.identify();
             }
             _ => self.replace(now),
         }
     }
 
-    /// These nodes were not found.
-    fn missed(&mut self, nodes: &Nodes) {
-        let is_one =
-            |one: &Acquisition| one.node == Node::There && one.nodes().iter().any(|node| nodes.contains(node));
-        for (op, one) in self.ops.iter_mut().filter(|(_, one)| is_one(one)) {
-            one.is_missed = true;
-            self.out.push(Action::Send(Ask::Prove { op: *op, nodes: one.nodes() }));
+    fn own_shown(&mut self, now: Moment, names: &BTreeSet<Name>) {
+        let (mut found, mut missing) = (false, Vec::<Op>::new());
+        let asked = |one: &&mut Acquisition| one.shown == Shown::Asked && one.node == Node::There;
+        for (op, one) in self.ops.iter_mut().filter(|(_, one)| asked(one)) {
+            let has_reader = one.change.guid().is_some_and(|guid| names.iter().any(|name| name.guid == guid));
+            let is_there =
+                has_reader || one.queues.iter().all(|queue| queue.name.is_some_and(|name| names.contains(&name)));
+            found |= is_there;
+            if !is_there {
+                one.shown = Shown::Missing;
+                missing.push(*op);
+            }
+        }
+        match self.identity {
+            Identity::Known => {}
+            _ if !missing.is_empty() => self.identity = Identity::Doubted,
+            _ if found => self.identity = Identity::Known,
+            _ => {}
+        }
+        for op in missing {
+            if matches!(self.stage(op), Some(Stage::Held | Stage::Queuing(Place::Waiting | Place::Proving { .. })))
+            {
+                self.prove(now, op, false);
+            }
         }
     }
 
-    fn replace(&mut self, now: Moment) {
+    pub(crate) fn replace(&mut self, now: Moment) {
         self.expired(now);
         self.out.push(Action::Replace);
     }

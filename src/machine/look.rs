@@ -12,9 +12,6 @@ use crate::machine::{
 /// How long after the first look a create of a lost connection may still be applied, in microseconds. A server was seen to do so.
 const SECOND_LOOK: u64 = 1_000_000;
 
-/// Nodes of one acquisition without a watch that are more than this are not looked at one by one.
-const MANY: usize = 16;
-
 /// How long to wait before a lost request is sent again over a connection that seems to stand.
 pub(crate) const PAUSE: u64 = 20_000;
 
@@ -274,30 +271,28 @@ impl<T: Trust> Machine<T> {
         self.look_later(now);
         self.rows.values_mut().for_each(|row| row.is_empty = false);
         self.delete_refused();
-        for (op, one) in &self.ops {
-            let rests = matches!(one.stage, Stage::Held | Stage::Queuing(Place::Waiting));
+        if self.has_nodes() {
+            self.list_own();
+        }
+        for (op, one) in self.ops.iter().filter(|(_, one)| one.stage == Stage::Queuing(Place::Waiting)) {
             let waits =
                 |position| matches!(position, Position::Watching { .. } | Position::Full | Position::First);
-            for queue in one.queues.iter().filter(|queue| rests && waits(queue.position)) {
+            for queue in one.queues.iter().filter(|queue| waits(queue.position)) {
                 self.rows.entry(queue.path).or_default().wanted.insert(*op);
             }
         }
-        // What is not watched, for want of room or of permission, is tried again, and looked at.
+        // What is not watched, for want of room or of permission, is tried again.
         for op in self.ops.keys().copied().collect::<Vec<Op>>() {
             for queue in self.ops.get_mut(&op).into_iter().flat_map(|one| &mut one.queues) {
                 if let Position::Watching { armed: armed @ Armed::Refused, .. } = &mut queue.position {
                     *armed = Armed::No;
                 }
+                if queue.own == Armed::Refused {
+                    queue.own = Armed::No;
+                }
             }
             self.arm_predecessor(op);
-            let queues = self.ops.get_mut(&op).into_iter().flat_map(|one| &mut one.queues);
-            let unwatched: Vec<_> = queues.filter(|queue| queue.own == Armed::Refused).collect();
-            if unwatched.len() > MANY {
-                self.ask_proof(now, op);
-            } else {
-                unwatched.into_iter().for_each(|queue| queue.own = Armed::No);
-                self.arm(op, None);
-            }
+            self.arm(op, None);
         }
         let used: BTreeSet<Path> = self.ops.values().flat_map(|one| &one.queues).map(|queue| queue.path).collect();
         self.rows.retain(|path, row| row.look.is_some() || !row.is_clean() || used.contains(path));

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::machine::name::Order;
 use crate::machine::{
     Acquisition, Action, Admission, Aside, Ask, Counted, End, Kind, Loss, Machine, Moment, Name, Node, Nodes, Op,
-    Outcome, Path, Place, Stage, Trust, Watch, Way,
+    Outcome, Path, Place, Shown, Stage, Trust, Watch, Way,
 };
 
 /// One of the queues of an acquisition, and its node there.
@@ -336,7 +336,7 @@ impl<T: Trust> Machine<T> {
             _ => return,
         }
         let nodes = one.nodes();
-        self.ask_identity();
+        self.identify();
         if !self.trust.suffices(now) && !self.renewing.read {
             self.renewing.read = true;
             self.send(Ask::Read);
@@ -349,9 +349,13 @@ impl<T: Trust> Machine<T> {
         let suffices = self.trust.suffices(now);
         let is_its = |one: &&mut Acquisition| one.node == Node::There && one.nodes() == *nodes;
         let Some(one) = self.ops.get_mut(&op).filter(is_its) else { return };
-        if std::mem::take(&mut one.is_missed) {
-            // The server that did not show them may have lagged behind.
-            self.prove_later(now);
+        let was_missing = std::mem::take(&mut one.shown) == Shown::Missing;
+        if was_missing && !is_stale && *outcome == Outcome::Done {
+            // It is there, and is no node of the connection's session.
+            return self.replace(now);
+        }
+        if was_missing {
+            self.identify();
         }
         let Some(one) = self.ops.get_mut(&op) else { return };
         match (one.stage, outcome) {
@@ -468,7 +472,7 @@ impl<T: Trust> Machine<T> {
         match outcome {
             Outcome::Stat { .. } => {}
             Outcome::Unknown => self.pause(now),
-            _ => self.look_soon(now),
+            _ => self.list_own_soon(now),
         }
     }
 

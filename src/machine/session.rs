@@ -2,8 +2,8 @@
 
 use crate::machine::look::PAUSE;
 use crate::machine::{
-    Acquisition, Action, Change, Connection, End, Identity, Loss, Machine, Moment, Node, Op, Path, Place,
-    Position, Renewing, Row, Stage, Timer, Trust,
+    Acquisition, Action, Change, Connection, End, Identity, Loss, Machine, Moment, Node, Op, OwnListing, Path,
+    Place, Position, Renewing, Row, Shown, Stage, Timer, Trust,
 };
 
 /// The life of a session.
@@ -57,7 +57,7 @@ impl<T: Trust> Machine<T> {
     /// Holds are lost, and waiters queue again in the next session. The driver drops the requests, watches and timers of a session
     /// with it.
     pub(crate) fn expired(&mut self, now: Moment) {
-        (self.is_up, self.renewing) = (false, Renewing::default());
+        (self.is_up, self.renewing, self.own_listing) = (false, Renewing::default(), OwnListing::default());
         self.leaving.clear();
         self.refused.clear();
         self.rows.clear();
@@ -73,7 +73,7 @@ impl<T: Trust> Machine<T> {
         }
         for op in self.ops.keys().copied().collect::<Vec<_>>() {
             let Some(one) = self.ops.get_mut(&op) else { continue };
-            (one.node, one.attempt, one.age, one.lost, one.is_missed) = (Node::None, 0, 0, 0, false);
+            (one.node, one.attempt, one.age, one.lost, one.shown) = (Node::None, 0, 0, 0, Shown::Unasked);
             one.forget_positions();
             one.change = Change::None;
             one.followers.clear();
@@ -115,7 +115,7 @@ impl<T: Trust> Machine<T> {
         if !self.is_up {
             return;
         }
-        self.ask_identity();
+        self.identify();
         for op in self.ops.keys().copied().collect::<Vec<_>>() {
             let Some(one) = self.ops.get(&op) else { continue };
             match (one.stage, one.node) {

@@ -66,6 +66,11 @@ impl Session {
     }
 }
 
+/// A listing of the nodes of the session.
+fn owned(names: &[Name]) -> Outcome {
+    Outcome::Names { names: names.into(), strangers: 0, is_empty: false }
+}
+
 fn created(name: Name, owner: Option<u64>) -> Outcome {
     Outcome::Created { names: [name].into(), czxid: 5, owner, counted: None }
 }
@@ -109,14 +114,14 @@ fn connection_is_asked_for_no_longer_when_all_nodes_were_deleted_by_hand() {
     session.hold();
     session.handle(Event::Connection(Connection::Down));
     let sent = session.handle(Event::Connection(Connection::Up { since: NOW }));
-    let identify = sent.iter().find(|ask| matches!(ask, Ask::Identify { .. })).expect("it asks whose it is");
-    let sent = session.answer(identify, Outcome::NoNode);
+    assert_eq!(sent.first(), Some(&Ask::ListOwn), "it asks whose it is");
+    let sent = session.answer(&Ask::ListOwn, owned(&[]));
     let [prove @ Ask::Prove { .. }] = sent.as_slice() else { panic!("{sent:?}") };
-    assert_ne!(session.0.identity, Identity::Known, "the server may lag behind");
+    assert_eq!(session.0.identity, Identity::Doubted);
     let sent = session.answer(prove, Outcome::NoNode);
-    assert!(matches!(sent.as_slice(), [Ask::Delete { .. }]), "{sent:?}");
+    assert!(matches!(sent.as_slice(), [Ask::ListOwn, Ask::Delete { .. }]), "{sent:?}");
     assert_eq!(session.stage(), Some(Stage::Over(End::Lost(Loss::Deleted))));
-    assert_eq!(session.handle(Event::Timer(Timer::Prove)), [Ask::Identify { nodes: [].into() }], "by no node");
+    assert_eq!(session.answer(&Ask::ListOwn, owned(&[])), [], "there is no node to ask by");
 }
 
 #[test]
@@ -126,7 +131,7 @@ fn question_of_the_last_connection_has_its_answer_before_another_is_asked() {
     let reconnect = |session: &mut Session| {
         session.handle(Event::Connection(Connection::Down));
         let mut sent = session.handle(Event::Connection(Connection::Up { since: NOW }));
-        sent.retain(|ask| matches!(ask, Ask::Identify { .. }));
+        sent.retain(|ask| *ask == Ask::ListOwn);
         sent
     };
     let asked = reconnect(&mut session);
@@ -145,13 +150,12 @@ fn question_of_the_last_connection_has_its_answer_before_another_is_asked() {
 fn hold_that_its_caller_comes_for_late_is_confirmed() {
     for (outcome, end) in [(Outcome::Done, Stage::Held), (Outcome::NoNode, Stage::Over(End::Evicted))] {
         let mut session = Session::new();
-        session.grant();
+        let name = session.grant();
         session.handle(Event::Connection(Connection::Down));
         session.handle(Event::Claim(WRITER));
         assert_ne!(session.stage(), Some(Stage::Held), "nobody can be asked");
         let sent = session.handle(Event::Connection(Connection::Up { since: NOW }));
-        let identify = sent.iter().find(|ask| matches!(ask, Ask::Identify { .. })).expect("it asks whose it is");
-        session.answer(identify, Outcome::Done);
+        session.answer(&Ask::ListOwn, owned(&[name]));
         let prove = sent.iter().find(|ask| matches!(ask, Ask::Prove { .. })).expect("it asks a quorum");
         session.answer(prove, outcome);
         assert_eq!(session.stage(), Some(end));
@@ -305,11 +309,11 @@ fn create_whose_form_was_answered_before_is_sent_again_for_ever() {
     let mut session = Session::new();
     let mut sent = session.acquire(WRITER, &[(0, Kind::Lock)], Admission::First, true);
     for _ in 0..100 {
-        if let Some(identify) = sent.iter().find(|ask| matches!(ask, Ask::Identify { .. })) {
-            session.answer(identify, Outcome::Done);
+        if sent.contains(&Ask::ListOwn) {
+            session.answer(&Ask::ListOwn, owned(&[]));
         }
         session.handle(Event::Connection(Connection::Down));
-        for ask in sent.iter().filter(|ask| !matches!(ask, Ask::Identify { .. })) {
+        for ask in sent.iter().filter(|ask| **ask != Ask::ListOwn) {
             session.answer(ask, Outcome::Unknown);
         }
         sent = session.handle(Event::Connection(Connection::Up { since: NOW }));

@@ -28,6 +28,8 @@ pub(crate) enum Timer {
     TrustEnds,
     /// A hold has lasted as long as it may.
     Limit(Op),
+    /// Nodes of this session that are not watched are listed.
+    ListOwn,
     /// Events may never come, so waiters look now and then.
     SlowLook,
     CloseBy,
@@ -96,6 +98,7 @@ impl<T: Trust> Machine<T> {
             Timer::Renew => self.renew(now),
             Timer::TrustEnds => self.trust_ended(now),
             Timer::Limit(op) => self.limit(now, op),
+            Timer::ListOwn => self.list_unwatched(now),
             Timer::SlowLook => self.look_slowly(now),
             Timer::CloseBy => self.close_by(),
         }

@@ -261,7 +261,7 @@ impl<T: Trust> Client<T> {
         let timers = std::mem::take(&mut self.machine.timers);
         for (timer, at) in timers.set {
             let is_kept = match timer {
-                Timer::Tick | Timer::Renew | Timer::SlowLook => false,
+                Timer::Tick | Timer::Renew | Timer::ListOwn | Timer::SlowLook => false,
                 Timer::TrustEnds => at == Moment(0),
                 _ => true,
             };

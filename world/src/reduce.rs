@@ -217,7 +217,7 @@ impl<T: Trust> Client<T> {
         for ask in asks.chain(self.mail.iter_mut().filter_map(Mail::ask)) {
             match ask {
                 Ask::Watch { name, .. } | Ask::WatchOwn { name, .. } | Ask::Replace { name, .. } => visit(name),
-                Ask::Prove { nodes, .. } | Ask::Delete { nodes, .. } | Ask::Identify { nodes } => {
+                Ask::Prove { nodes, .. } | Ask::Delete { nodes, .. } => {
                     let mut visited = nodes.to_vec();
                     visited.iter_mut().for_each(|(_, name)| visit(name));
                     *nodes = visited.into();

@@ -112,9 +112,8 @@ impl Log {
         nodes.iter().all(|(path, name)| self.standing(*path).any(|node| node.name == *name))
     }
 
-    /// Answers a read as a server that has applied the log up to here. `owner`: the session of the connection. `id`: the one
-    /// that the client takes it for.
-    pub(crate) fn read(&self, ask: &Ask, seen: Zxid, owner: u64, id: u64) -> Outcome {
+    /// Answers a read as a server that has applied the log up to here. `owner`: the session of the connection.
+    pub(crate) fn read(&self, ask: &Ask, seen: Zxid, owner: u64) -> Outcome {
         match *ask {
             Ask::List { path, .. } => {
                 let there = self.nodes.iter().filter(|node| node.path == path && node.stands_at(seen));
@@ -126,16 +125,11 @@ impl Log {
                 let node = self.find(path, name).filter(|node| node.stands_at(seen));
                 node.map_or(Outcome::NoNode, |node| Outcome::Stat { owner: node.owner })
             }
-            // It is not asked whose connection it is: a session without nodes has nothing to lose.
-            Ask::Identify { ref nodes } if nodes.is_empty() => Outcome::Done,
-            Ask::Identify { ref nodes } => {
-                let found = nodes.iter().filter_map(|(path, name)| self.find(*path, *name));
-                let is_of = |id| found.clone().any(|node| node.stands_at(seen) && node.owner == id);
-                match () {
-                    () if is_of(owner) => Outcome::Done,
-                    () if is_of(id) => Outcome::Stranger,
-                    () => Outcome::NoNode,
-                }
+            Ask::ListOwn => {
+                let own = self.nodes.iter().filter(|node| node.owner == owner && node.stands_at(seen));
+                let mut names: Vec<Name> = own.map(|node| node.name).collect();
+                names.sort_unstable();
+                Outcome::Names { names: names.into(), strangers: 0, is_empty: false }
             }
             _ => Outcome::Done,
         }

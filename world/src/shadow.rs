@@ -175,10 +175,6 @@ impl Shadow {
             }
             Served::Read { client, ask, outcome } => {
                 let connection = self.links[client].connection;
-                if let Ask::Identify { nodes } = &ask {
-                    let found = self.identify(client, nodes);
-                    return (found != outcome).then(|| format!("{ask:?}: {outcome:?}, simulated: {found:?}"));
-                }
                 let answer = self.ask(connection, self.read(&ask));
                 if let (Some(watch), Ok(_)) = (watch_of(&ask), &answer) {
                     let event = self.event(&watch);
@@ -317,28 +313,9 @@ impl Shadow {
             Ask::List { path, watches: watch, .. } => Request::GetChildren2 { path: path_text(path), watch },
             Ask::Watch { path, name, .. } => Request::GetChildren2 { path: self.text(path, name), watch: true },
             Ask::WatchOwn { path, name, .. } => Request::GetData { path: self.text(path, name), watch: true },
+            Ask::ListOwn => Request::GetEphemerals("/".to_owned()),
             _ => Request::Exists { path: "/".to_owned(), watch: false },
         }
-    }
-
-    /// As the driver does it.
-    fn identify(&mut self, client: usize, nodes: &[(Path, Name)]) -> Outcome {
-        let mut found = if nodes.is_empty() { Outcome::Done } else { Outcome::NoNode };
-        let Link { connection, .. } = self.links[client];
-        for (path, name) in nodes {
-            let text = self.text(*path, *name);
-            let listed = self.ask(connection, Request::GetEphemerals(text.clone()));
-            if matches!(listed, Ok(Reply::GetEphemerals(own)) if own.contains(&text)) {
-                return Outcome::Done;
-            }
-            let session = (name.guid >> 64) as u64;
-            let session = self.sessions.get(&session).map(|(connect, _)| connect.session);
-            match self.ask(connection, Request::Exists { path: text, watch: false }) {
-                Ok(Reply::Exists(stat)) if Some(stat.ephemeral_owner) == session => found = Outcome::Stranger,
-                _ => {}
-            }
-        }
-        found
     }
 
     /// Whether an answer is not the one of the world's server.
@@ -366,6 +343,11 @@ impl Shadow {
                 let names = names.iter().map(|name| self.text(*path, *name));
                 let whole = children.iter().map(|name| format!("{}/{name}", path_text(*path)));
                 names.eq(whole) && *is_empty == (stat.data_length == 0)
+            }
+            (Ask::ListOwn, Outcome::Names { names, .. }, Ok(Reply::GetEphemerals(own))) => {
+                let text = |guid: u128| self.texts.iter().find(|((_, of), _)| *of == guid).map(|(_, text)| text);
+                let names: BTreeSet<_> = names.iter().filter_map(|name| text(name.guid)).collect();
+                own.len() == names.len() && own.iter().all(|text| names.contains(text))
             }
             (_, Outcome::Stat { owner }, Ok(Reply::GetChildren2(_, stat) | Reply::GetData(_, stat))) => {
                 self.sessions.get(owner).is_some_and(|(connect, _)| connect.session == stat.ephemeral_owner)

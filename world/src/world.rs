@@ -310,7 +310,7 @@ impl<T: Doubt> World<T> {
                 // A server that takes longer to apply a request of a lost connection is assumed away.
                 Timer::Late(_) => client.ghosts.is_empty(),
                 Timer::TrustEnds | Timer::Resume | Timer::Prove | Timer::CloseBy | Timer::Limit(_) => true,
-                Timer::Tick | Timer::Renew | Timer::SlowLook => self.is_timed,
+                Timer::Tick | Timer::Renew | Timer::ListOwn | Timer::SlowLook => self.is_timed,
             };
             if may && (!self.is_timed || *at <= self.now) {
                 acts.push(Act::Timer(c, *timer));
@@ -674,7 +674,7 @@ impl<T: Doubt> World<T> {
         if client.stranger.is_none() {
             client.alive.heard();
         }
-        let outcome = self.log.read(&flight.ask, client.seen, client.owner(), client.session);
+        let outcome = self.log.read(&flight.ask, client.seen, client.owner());
         self.reads(c, &flight.ask, &outcome);
         self.deliver(c, flight.answered(outcome));
         self.answer_writes(c);
@@ -744,7 +744,7 @@ impl<T: Doubt> World<T> {
             let outcome = match &one.committed {
                 _ if !client.is_served() => return None,
                 None if one.ask.is_write() => return None,
-                None => self.log.read(&one.ask, seen, client.owner(), client.session),
+                None => self.log.read(&one.ask, seen, client.owner()),
                 Some((at, _)) if !self.fired(c, seen, seen.max(*at)).is_empty() => return None,
                 Some((at, outcome)) => {
                     seen = seen.max(*at);

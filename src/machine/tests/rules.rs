@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::machine::tests::{NOW, Session, T, WRITER, created};
+use crate::machine::tests::{NOW, Session, T, WRITER, created, owned};
 use crate::machine::{
     Action, Admission, Armed, Ask, Change, Connection, Counted, End, Event, HoldState, Identity, Kind, Loss, Name,
     Op, Outcome, Place, Position, Session as Life, Spec, Stage, Timer, Trust, Watch,
@@ -31,7 +31,7 @@ fn list(sent: &[Ask]) -> Ask {
 }
 
 fn identify(sent: &[Ask]) -> Ask {
-    one(sent, |ask| matches!(ask, Ask::Identify { .. }))
+    one(sent, |ask| *ask == Ask::ListOwn)
 }
 
 impl Session {
@@ -360,7 +360,8 @@ fn no_answer_is_a_proof_before_the_connection_is_known_to_be_ours() {
     assert!(!renews(Ask::Check, unknown, false, Outcome::Done));
     let known = |session: &mut Session| {
         let sent = session.reconnect();
-        session.answer(&identify(&sent), Outcome::Done);
+        let nodes = session.0.op(FIRST).expect("it is there").nodes();
+        session.answer(&identify(&sent), owned(&nodes.iter().map(|(_, name)| *name).collect::<Vec<_>>()));
     };
     assert!(renews(Ask::Check, known, false, Outcome::Done));
 }
@@ -370,7 +371,9 @@ fn connection_that_another_session_answers_ends_the_session() {
     let mut session = Session::new();
     session.hold();
     let ask = identify(&session.reconnect());
-    session.0.handle(NOW, Event::Answer { ask, sent: NOW, is_stale: false, outcome: Outcome::Stranger });
+    let sent = session.answer(&ask, owned(&[]));
+    let ask = one(&sent, |ask| matches!(ask, Ask::Prove { .. }));
+    session.0.handle(NOW, Event::Answer { ask, sent: NOW, is_stale: false, outcome: Outcome::Done });
     assert!(session.0.actions().any(|action| action == Action::Replace));
     assert_eq!(session.stage_of(FIRST), Stage::Over(End::Lost(Loss::Expired)));
 }
@@ -388,16 +391,16 @@ fn connection_is_asked_for_by_a_node_that_is_known_late() {
         let sent = if is_answered_before {
             let until = session.0.trust.until();
             session.1 = NOW.plus(T / 4);
-            session.answer(&root, Outcome::Done);
+            session.answer(&root, owned(&[]));
             session.1 = NOW.plus(T);
             session.answer(&Ask::Check, Outcome::Done);
             assert_eq!(session.0.trust.until(), until, "no proof for a node that is known later");
             late(&mut session)
         } else {
             late(&mut session);
-            session.answer(&root, Outcome::Done)
+            session.answer(&root, owned(&[]))
         };
-        assert_eq!(identify(&sent), Ask::Identify { nodes: [(0, own)].into() });
+        assert_eq!(identify(&sent), Ask::ListOwn);
     }
 }
 
@@ -487,17 +490,16 @@ fn reader_of_a_downgrade_under_way_is_not_abandoned() {
     assert_eq!(session.stage_of(FIRST), Stage::Over(End::Released));
 }
 
-/// The question names the writer, which the first attempt has deleted.
+/// The first attempt has deleted the writer.
 #[test]
 fn connection_is_known_by_the_reader_of_a_lost_downgrade() {
     let mut session = Session::new();
     let (_, reader, lost) = session.start_downgrade();
     let (sent, again) = session.lose_downgrade(&lost);
-    let asked = session.answer(&identify(&sent), Outcome::NoNode);
+    session.answer(&identify(&sent), owned(&[reader]));
+    assert_eq!(session.0.identity, Identity::Known);
     session.answer(&again, Outcome::Exists);
-    session.answer(&one(&asked, |ask| matches!(ask, Ask::Prove { .. })), Outcome::NoNode);
-    let sent = session.handle(Event::Timer(Timer::Tick));
-    assert_eq!(identify(&sent), Ask::Identify { nodes: [(0, reader)].into() });
+    assert_eq!(session.stage_of(FIRST), Stage::Held);
 }
 
 /// Somebody may have written data since.
