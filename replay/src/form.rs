@@ -82,6 +82,11 @@ impl Sent {
 pub(crate) enum Form {
     /// The first node, without its number.
     Create(String),
+    /// The same behind a look at its paths and their ancestors, of which this is the first.
+    Make {
+        ancestor: String,
+        prefix: String,
+    },
     /// A node, and whether its changes are watched.
     Children(String, bool),
     /// The node of another: its path is known but for the guid.
@@ -101,9 +106,15 @@ pub(crate) enum Form {
 impl Form {
     pub(crate) fn of(ask: &Ask, paths: &Paths) -> Self {
         match ask {
-            Ask::Create { guid, spec, .. } => {
+            Ask::Create { guid, spec, makes, .. } => {
                 let (path, kind) = spec.queues[0];
-                Self::Create(paths.prefix(path, *guid, kind))
+                let prefix = paths.prefix(path, *guid, kind);
+                let roots =
+                    spec.queues.iter().map(|(path, _)| paths.text(*path).split('/').nth(1).unwrap_or_default());
+                match roots.min().filter(|_| *makes) {
+                    Some(root) => Self::Make { ancestor: format!("/{root}"), prefix },
+                    None => Self::Create(prefix),
+                }
             }
             Ask::Barrier { path, .. } => Self::Checks(vec![paths.text(*path).to_owned()]),
             Ask::List { path, watches, .. } => Self::Children(paths.text(*path).to_owned(), *watches),
@@ -123,10 +134,19 @@ impl Form {
         }
     }
 
+    /// The first node that it creates, without its number.
+    pub(crate) fn creates(&self) -> Option<&str> {
+        match self {
+            Self::Create(prefix) | Self::Make { prefix, .. } => Some(prefix),
+            _ => None,
+        }
+    }
+
     /// Whether a request on the wire is the first of this one.
     pub(crate) fn fits(&self, sent: &Sent) -> bool {
         match self {
             Self::Create(prefix) => sent.creates() == Some(prefix) && !sent.all().any(|(op, _)| op == Op::Delete),
+            Self::Make { ancestor, .. } => sent.is(Op::Exists, ancestor),
             Self::Children(path, watch) => sent.is(Op::GetChildren2, path) && sent.watch == *watch,
             Self::Predecessor { below, end } => {
                 let is_below = sent.path.starts_with(below) && sent.path.ends_with(end);

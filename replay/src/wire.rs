@@ -197,7 +197,7 @@ fn find<'a>(
                             request.at, request.sent, asks[may_skip].ask
                         ));
                     }
-                    created.extend(request.sent.creates());
+                    created.extend(life.asks[next + skipped].form.creates());
                     found.insert(next + skipped, (connection, at, request));
                     next += skipped + 1;
                     counts.requests += 1;

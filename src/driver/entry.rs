@@ -187,17 +187,21 @@ impl Entry {
         }
     }
 
-    /// What has come next. The order of events and answers does not matter, because all are read before a grant is taken.
+    /// What has come next. The order decides nothing, because everything is read before a grant is taken. But an answer before an event
+    /// may save a listing: a waiter whose own watch is known to be set needs none.
     pub(super) fn next(&mut self) -> Option<Next> {
         let waker = Waker::from(Arc::clone(&self.waker));
         let mut cx = Context::from_waker(&waker);
+        let is_listing =
+            self.flights.front().is_some_and(|first| matches!(first.ask, Ask::List { .. } | Ask::ListOwn));
+        if !is_listing && let Some((flight, answered)) = self.next_answered(&mut cx) {
+            return Some(Next::Answered(flight, answered));
+        }
         if let Some(fired) = self.next_fired(&mut cx) {
             return Some(Next::Fired(fired));
         }
-        if let Some(Flight { ask: Ask::List { .. } | Ask::ListOwn, answer, sent, .. }) = self.flights.front_mut() {
-            return answer.take().map(|answer| Next::Listing(answer, *sent));
-        }
-        self.next_answered(&mut cx).map(|(flight, answered)| Next::Answered(flight, answered))
+        let listing = self.flights.front_mut().filter(|_| is_listing)?;
+        listing.answer.take().map(|answer| Next::Listing(answer, listing.sent))
     }
 
     fn next_fired(&mut self, cx: &mut Context<'_>) -> Option<Fired> {

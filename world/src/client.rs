@@ -196,7 +196,7 @@ impl<T: Trust> Client<T> {
     /// What an acquisition reads next, in the order of the driver. Any other order holds as well, because everything is read
     /// before a grant is taken.
     pub(crate) fn next_mail(&mut self, op: Option<Op>) -> Option<Mail> {
-        let at = self.known_mail(op).min_by_key(|at| matches!(self.mail[*at], Mail::Answer { .. }))?;
+        let at = self.known_mail(op).min_by_key(|at| matches!(self.mail[*at], Mail::Fired(_)))?;
         Some(self.mail.remove(at))
     }
 

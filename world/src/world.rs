@@ -633,6 +633,10 @@ impl<T: Doubt> World<T> {
 
     fn commit(&mut self, c: usize) {
         let client = &mut self.clients[c];
+        if !client.is_served() {
+            // The leader has ended the session meanwhile.
+            return;
+        }
         let owner = client.owner();
         let next = client.flight.iter_mut().find(|one| one.committed.is_none()).expect("offered");
         let outcome = self.log.commit(&next.ask, owner);
