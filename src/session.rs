@@ -323,7 +323,7 @@ impl Session {
     pub(crate) fn has_chroot(&self) -> bool {
         let asked = self.inner.servers.as_ref().is_some_and(|servers| servers.has_chroot());
         let state = self.core().lock();
-        if state.was_connected { state.has_chroot() } else { asked }
+        if state.was_connected() { state.has_chroot() } else { asked }
     }
 
     /// The hosts that it was given last.

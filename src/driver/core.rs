@@ -130,20 +130,14 @@ pub(crate) struct State {
     reading: Option<Op>,
     /// When the driver looks at the timers next, without being woken.
     wakes_at: Moment,
-    /// Whether the session ended with all its nodes certainly gone.
-    pub(crate) ended: Option<bool>,
     /// Why there will be no other session.
     pub(crate) error: Option<Error>,
     /// What is known of the end of the last session, when the task has ended.
     pub(crate) closing: Option<Closing>,
     /// How many tasks keep nodes that are to be deleted before the session is over.
     pub(crate) kept: usize,
-    /// A session has been there.
-    pub(crate) was_connected: bool,
     /// The servers refuse the credentials; they are tried again.
     pub(crate) is_refused: bool,
-    /// The client has to be dropped, because its connection belongs to another session.
-    pub(super) is_replaced: bool,
     /// The runtime of the client is gone.
     pub(super) is_orphaned: bool,
     /// Why the last listing of a path was refused.
@@ -365,7 +359,7 @@ impl Core {
     pub(crate) fn renew(self: &Arc<Self>, state: &mut State, client: Client, created: Option<Moment>) {
         let session = client.session_id().0.cast_unsigned();
         let timeout = micros(client.session_timeout());
-        (state.is_replaced, state.is_refused, state.was_connected) = (false, false, true);
+        state.is_refused = false;
         state.is_client_shared = created.is_none();
         // The root is `/`, and a chroot ends in none.
         state.root_bytes = client.path().trim_end_matches('/').len();
@@ -396,15 +390,12 @@ impl Core {
                     Action::Placed(op) => state.placed(op),
                     Action::Forget => state.forget_paths(),
                     Action::Replace => {
-                        state.is_replaced = true;
                         // What is under way belongs to no session of ours.
                         state.drop_flights();
                         state.after.is_driver = true;
                     }
-                    Action::End { is_clean } => {
-                        state.ended.get_or_insert(is_clean);
-                        (state.after.is_driver, state.after.is_session) = (true, true);
-                    }
+                    // The task sees that the session is over.
+                    Action::End { .. } => {}
                 }
             }
         }
@@ -821,6 +812,16 @@ impl State {
         self.machine.ops().filter(|(_, one)| one.stage.is_hold()).count()
     }
 
+    /// A session has been there.
+    pub(crate) fn was_connected(&self) -> bool {
+        self.machine.id != 0
+    }
+
+    /// The connection belongs to another session: the machine is done with it, and the client is still there.
+    pub(super) fn is_replaced(&self) -> bool {
+        self.machine.session == Session::Renewing && self.connection.is_some()
+    }
+
     pub(crate) fn has_chroot(&self) -> bool {
         self.root_bytes > 0
     }
@@ -833,14 +834,12 @@ impl State {
     /// Drops everything that keeps the ZooKeeper session open, except for the client itself, which is to be dropped when the
     /// state is unlocked.
     pub(crate) fn give_client_up(&mut self) -> Option<Arc<Client>> {
-        self.is_replaced = false;
         self.drop_flights();
         self.client.take()
     }
 
     /// The task ends.
     pub(super) fn close(&mut self, closing: Closing) {
-        self.ended.get_or_insert(false);
         self.closing.get_or_insert(closing);
         self.connection = None;
         self.after.dropped.extend(self.entries.drain().map(|(_, entry)| entry));

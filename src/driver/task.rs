@@ -48,7 +48,7 @@ impl Task {
             let (life, is_orphaned, is_replaced, beat) = {
                 let mut state = core.look();
                 let beat = beats.beat(&core, &mut state);
-                (state.machine.session, state.is_orphaned, state.is_replaced, beat)
+                (state.machine.session, state.is_orphaned, state.is_replaced(), beat)
             };
             if beat.has_slept {
                 // Everybody that waits by a timer looks again.
@@ -188,7 +188,7 @@ async fn shut_down(core: &Arc<Core>, began: Instant) -> Closing {
         let state = core.lock();
         let times = Times::of(Duration::from_micros(state.machine.timeout.0));
         let client = state.client.clone().filter(|_| state.connection.is_some());
-        (client, state.ended == Some(true), state.is_client_shared, state.machine.is_given, times)
+        (client, state.machine.is_clean(), state.is_client_shared, state.machine.is_given, times)
     };
     let Some(client) = client else {
         // There is no session to end.

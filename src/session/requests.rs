@@ -309,7 +309,7 @@ impl Session {
     pub(crate) fn timeout(&self) -> Duration {
         let asked = self.inner.servers.as_ref().map(|servers| servers.requested_timeout());
         let state = self.core().lock();
-        if state.was_connected {
+        if state.was_connected() {
             Duration::from_micros(state.machine.timeout.0)
         } else {
             asked.unwrap_or_default()

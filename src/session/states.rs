@@ -147,7 +147,7 @@ fn present(core: &Arc<Core>) -> SessionState {
         }
         Life::Open | Life::Draining => SessionState::Suspended,
         Life::Renewing if state.is_refused => SessionState::Refused,
-        Life::Renewing if state.was_connected => SessionState::Renewing,
+        Life::Renewing if state.was_connected() => SessionState::Renewing,
         Life::Renewing => SessionState::Connecting,
         Life::Closing | Life::Over if state.closing.is_none() && state.connection.is_some() => {
             SessionState::Closing
