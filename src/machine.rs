@@ -270,7 +270,7 @@ pub(crate) enum Event {
         path: Path,
         names: Vec<Name>,
     },
-    /// The process is seen to run. The machine has slept for so many microseconds since it was seen last.
+    /// The process is seen to run. `slept`: for how many microseconds the computer has slept since then.
     Beat {
         slept: u64,
     },

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 /// A server's `jute.maxbuffer` is 1 MiB.
 const NODES: Limit = Limit { what: "nodes", warn: 512 * 1024, most: 900 * 1024 };
 
-/// A client sets its watches again in one request of at most 128 KiB. A little more than this is for those who have waited.
+/// A client sets its watches again in one request of at most 128 KiB. Waiters that have waited may take a little more than this.
 const WATCHES: Limit = Limit { what: "watches", warn: 80 * 1024, most: 100 * 1024 };
 
 /// For the own nodes of holds and waiters, which can do without.

@@ -256,7 +256,7 @@ impl<T: Trust> Client<T> {
         self.stranger.unwrap_or(self.session)
     }
 
-    /// Where no time passes, timers fire at any moment, or when the world says so.
+    /// Where no time passes, timers fire at any moment, or as steps of the world.
     pub(crate) fn forget_times(&mut self) {
         let timers = std::mem::take(&mut self.machine.timers);
         for (timer, at) in timers.set {

@@ -589,11 +589,8 @@ impl<T: Doubt> World<T> {
                 }
                 [Some(op), turn].into_iter().flatten().for_each(|op| self.handle(c, Event::Abandon(op)));
             }
-            (None, Some((turn, Stage::Held))) if self.is_unclaimed(c, turn) => {
-                if !self.clients[c].has_mail(turn) {
-                    self.handle(c, Event::Claim(turn));
-                }
-            }
+            (None, Some((turn, Stage::Held))) if self.is_unclaimed(c, turn) && self.clients[c].has_mail(turn) => {}
+            (None, Some((turn, Stage::Held))) if self.is_unclaimed(c, turn) => self.handle(c, Event::Claim(turn)),
             (None, Some((_, Stage::Held))) => {
                 let spec = Arc::clone(&self.clients[c].users[u].spec);
                 self.acquire(c, u, spec);

@@ -1,6 +1,6 @@
 //! Owns the create of an acquisition's nodes, together with the parents that are missing.
 //!
-//! 1. Mostly the parents are there, so the nodes are created alone. The machine hears when they are not, and asks again, for both.
+//! 1. Mostly the parents are there, so the nodes are created alone. If one is missing, the machine asks for both.
 //! 2. Then one burst asks which ancestors are there, and one transaction creates the others and the nodes. One that is refused makes
 //!    nothing; one that is done puts a child into every container. The server removes a container that has become empty, but never
 //!    one that has not had a child.
