@@ -102,52 +102,6 @@ async fn node_deleted_long_before_anybody_looks_at_the_answers_is_not_held() {
     assert!(matches!(&end, Err(Error::Evicted { node: of }) if *of == node), "{end:?}");
 }
 
-/// The servers answer, but nothing shows whose connection it is, so no answer brings the trust back.
-#[tokio::test]
-async fn node_deleted_while_its_owner_waits_for_trust_on_a_connection_that_stands_is_missed() {
-    const NO_NODE: i32 = -101;
-    let world = World::new().await;
-    let held = world.other_mutex().await.lock().await.expect("held");
-    let mutex = world.mutex();
-    let waiting = tokio::spawn(async move { mutex.lock().await });
-    let node = format!("{}/{}", world.path, world.wait_children(2).await[1]);
-    soon("a watch", world.proxy.wait_for(|one| one.watch && one.answer.is_some())).await;
-    let hidden = node.clone();
-    world.proxy.rewrite_answers(move |request, answer| match request.op {
-        // No error, and no node.
-        Op::GetEphemerals => {
-            answer.truncate(16);
-            answer.extend(0_i32.to_be_bytes());
-        }
-        Op::Exists if request.path == hidden => {
-            // The numbers of the request and of the transaction stay.
-            answer.truncate(12);
-            answer.extend(NO_NODE.to_be_bytes());
-        }
-        _ => {}
-    });
-    world.proxy.cut_now();
-    soon("the question", world.proxy.wait_for(|one| one.op == Op::GetEphemerals && one.answer.is_some())).await;
-    // Until nothing of what was known before is trusted.
-    let _ = timeout(TIMEOUT + TIMEOUT / 8, pending::<()>()).await;
-    let turn = Instant::now();
-    held.release().await.expect("released");
-    let listed =
-        world.proxy.wait_for(move |one| one.op == Op::GetChildren2 && one.arrived > turn && one.answer.is_some());
-    let listed = soon("a look at the queue", listed).await.arrived;
-    // The second look at its node follows the answer to the first, which nothing was granted by.
-    let of_node = (Op::Check, node.clone());
-    let looks = world.proxy.wait_until(move |requests| {
-        let looks = requests.iter().filter(|one| one.parts == [of_node.clone()] && one.arrived > listed);
-        looks.filter(|one| one.answer.is_some()).count() >= 2
-    });
-    soon("two looks at its node", looks).await;
-    assert!(!waiting.is_finished(), "no answer is trusted");
-    world.admin.delete(&node, None).await.expect("deleted");
-    let end = soon("an end", waiting).await.expect("no panic");
-    assert!(matches!(&end, Err(Error::Evicted { node: of }) if *of == node), "{end:?}");
-}
-
 /// Every answer is so late that its grant has to be checked.
 #[tokio::test]
 async fn lock_is_granted_by_servers_that_answer_late() {

@@ -159,7 +159,7 @@ async fn close_while_disconnected_cleans_up_after_the_reconnect() {
     world.proxy.heal();
     soon("the end", close).await.expect("no panic").expect("closed");
     let ops: Vec<_> = world.proxy.requests().iter().map(|request| request.op).collect();
-    assert_eq!(ops, [Op::Delete, Op::CloseSession], "it does not wait for anything else");
+    assert_eq!(ops, [Op::GetEphemerals, Op::Delete, Op::CloseSession], "it does not wait for anything else");
 }
 
 #[tokio::test]
