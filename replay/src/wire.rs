@@ -176,11 +176,16 @@ fn find<'a>(
     counts: &mut Counts,
     differences: &mut Vec<String>,
 ) -> Found<'a> {
-    let (mut found, mut next, mut created) = (Found::new(), 0, HashSet::new());
+    let (mut found, mut next, mut created, mut known) = (Found::new(), 0, HashSet::new(), 0);
     for (connection, one) in own.iter().enumerate() {
         for (at, request) in one.requests.iter().enumerate() {
             let asks = &life.asks[next..];
             let before = asks.partition_point(|asked| asked.at <= request.at);
+            // Also of a request that is not found: behind a look at the parents the look may have been another's.
+            created.extend(
+                life.asks[known.min(next + before)..next + before].iter().filter_map(|one| one.form.creates()),
+            );
+            known = known.max(next + before);
             let fits = |asked: &Asked| {
                 let is_known = asked.outcome.as_ref().is_some_and(is_known);
                 asked.form.fits(&request.sent) && (request.answer.is_some() || !is_known)
@@ -197,7 +202,6 @@ fn find<'a>(
                             request.at, request.sent, asks[may_skip].ask
                         ));
                     }
-                    created.extend(life.asks[next + skipped].form.creates());
                     found.insert(next + skipped, (connection, at, request));
                     next += skipped + 1;
                     counts.requests += 1;
