@@ -81,6 +81,9 @@ pub(crate) struct Core {
     pub(crate) reports: Arc<Reports>,
     /// Of the connection, of the session, or of its end.
     pub(crate) changes: watch::Sender<()>,
+    /// How often the state was locked.
+    #[cfg(test)]
+    pub(super) locks: std::sync::atomic::AtomicUsize,
 }
 
 impl fmt::Debug for Core {
@@ -228,13 +231,22 @@ impl Core {
         // `replay` needs the journal from its first entry on.
         reports.ask_for_journal();
         let state = Mutex::new(State { reports: Arc::clone(&reports), ..State::default() });
-        let core = Arc::new(Self { state, ready: Arc::default(), reports, changes: watch::Sender::new(()) });
+        let core = Arc::new(Self {
+            state,
+            ready: Arc::default(),
+            reports,
+            changes: watch::Sender::new(()),
+            #[cfg(test)]
+            locks: Default::default(),
+        });
         core.lock().entries.insert(SESSION, Entry::new(&core.ready, SESSION, Arc::default()));
         core.lock().note(now, &format_args!("Begin"));
         core
     }
 
     pub(crate) fn lock(&self) -> Locked<'_> {
+        #[cfg(test)]
+        self.locks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let mut torn = false;
         let mut state = self.state.lock().unwrap_or_else(|poisoned: PoisonError<_>| {
             self.state.clear_poison();

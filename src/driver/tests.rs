@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -111,4 +112,36 @@ async fn journal_begins_with_the_session() {
         matches!(&entries[..], [begin, renewed, ..] if begin == "Begin" && renewed.starts_with("Renewed")),
         "{entries:?}"
     );
+}
+
+/// How often the state of a session is locked meanwhile: the least of ten times, because its task looks now and then, too.
+async fn locks<F: Future<Output = ()>>(session: &Session, work: impl Fn() -> F) -> usize {
+    let mut least = usize::MAX;
+    for _ in 0..10 {
+        let before = session.core().locks.load(Ordering::Relaxed);
+        work().await;
+        least = least.min(session.core().locks.load(Ordering::Relaxed) - before);
+    }
+    least
+}
+
+#[tokio::test]
+async fn lock_and_its_release_lock_the_session_a_few_times() {
+    let session = Session::local().await.expect("a session");
+    let other = session.another().await.expect("another session");
+    let mutex = Mutex::new(&session, "/locks/report").expect("a mutex");
+    let rival = Mutex::new(&other, "/locks/report").expect("a mutex");
+    let alone = locks(&session, async || {
+        mutex.lock().await.expect("held").release().await.expect("released");
+    });
+    let alone = alone.await;
+    let handed_over = locks(&session, async || {
+        let guard = rival.lock().await.expect("held");
+        let waiting = mutex.enqueue().await.expect("queued");
+        guard.release().await.expect("released");
+        waiting.await.expect("held").release().await.expect("released");
+    });
+    let handed_over = handed_over.await;
+    println!("locks of the session: {alone} for a free lock and its release, {handed_over} behind another");
+    assert!(alone <= 8 && handed_over <= 20, "{alone} and {handed_over} times");
 }
