@@ -441,7 +441,15 @@ impl Core {
             answer = std::future::ready(answered).boxed();
         }
         let (epoch, generation) = (state.epoch, state.generation);
-        entry.flights.push_back(Flight { ask, sent, epoch, generation, answer: Some(answer), room });
+        entry.flights.push_back(Flight {
+            ask,
+            sent,
+            epoch,
+            generation,
+            answer: Some(answer),
+            is_missed: false,
+            room,
+        });
         if has_failed {
             state.wake(op);
         }
@@ -460,6 +468,9 @@ impl Core {
             let Some(listing) = entry.listing(sent) else { return state };
             let Poll::Ready(answered) = polled else {
                 listing.answer = Some(answer);
+                if listing.is_missed {
+                    state.wake(op);
+                }
                 return state;
             };
             if let Some(flight) = entry.flights.pop_front() {

@@ -70,6 +70,8 @@ pub(super) struct Flight {
     pub(super) generation: u64,
     /// `None` while a reader decodes it without the lock.
     pub(super) answer: Option<Answer>,
+    /// Another reader has looked for it meanwhile, and perhaps was woken for it.
+    pub(super) is_missed: bool,
     /// Of the watch that it sets, unless its waiter has that room.
     pub(super) room: Option<Room>,
 }
@@ -201,6 +203,7 @@ impl Entry {
             return Some(Next::Fired(fired));
         }
         let listing = self.flights.front_mut().filter(|_| is_listing)?;
+        listing.is_missed = listing.answer.is_none();
         listing.answer.take().map(|answer| Next::Listing(answer, listing.sent))
     }
 
