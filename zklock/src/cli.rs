@@ -7,10 +7,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::PossibleValuesParser;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::cli::values::{chroot, lock_path, seconds, session, session_ms, truth};
+use crate::doctor::ids;
 use crate::exit;
 
 const CODES: &str = "Exit codes of zklock's own:
@@ -319,12 +321,19 @@ pub(crate) struct Watch {
 
 /// Checks what would hurt locks: servers, versions, session limits, latencies, containers, ACLs.
 ///
-/// It takes and releases a lock of its own beside PATH. Exits with 1 if there is something to fix.
+/// It takes and releases a lock of its own beside PATH. Exits with 1 if there is something to fix, and with 69 if no server
+/// gives a session. Each finding ends with its id in brackets.
 #[derive(Args, Debug)]
 pub(crate) struct Doctor {
     /// A lock path whose ACL and children are checked as well.
     #[arg(value_parser = lock_path)]
     pub(crate) path: Option<String>,
+    /// Leaves out the findings with this id. It may be given several times.
+    #[arg(long, value_name = "ID", hide_possible_values = true, value_parser = PossibleValuesParser::new(ids()))]
+    pub(crate) ignore: Vec<String>,
+    /// Prints an object of JSON; docs/zklock.md has its form.
+    #[arg(long)]
+    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) connection: Connection,
 }

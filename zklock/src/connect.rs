@@ -9,7 +9,7 @@ use std::time::Duration;
 use zookeeper_recipes::zookeeper_client::SaslOptions;
 #[cfg(feature = "tls")]
 use zookeeper_recipes::zookeeper_client::TlsOptions;
-use zookeeper_recipes::zookeeper_client::{Acls, Client, Connector, CreateMode};
+use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
 use zookeeper_recipes::{Error, Servers, Session};
 
 use crate::cli::{Connection, DIGEST};
@@ -27,7 +27,8 @@ pub(crate) async fn connect(connection: &Connection, limit: Option<Duration>) ->
     }
 }
 
-async fn connect_to(connection: &Connection, hosts: &str) -> Result<Session, Failure> {
+/// Connects to these hosts, within one session timeout. Creates a missing chroot if that is wanted.
+pub(crate) async fn connect_to(connection: &Connection, hosts: &str) -> Result<Session, Failure> {
     match Session::connect(servers(connection, connection.session(), hosts)?).await {
         Err(Error::InvalidInput { what: "chroot", .. }) if connection.create_chroot => {
             create_chroot(connection, hosts).await?;
@@ -72,16 +73,6 @@ pub(crate) fn servers(connection: &Connection, session: Duration, hosts: &str) -
         servers = servers.with_tls(options);
     }
     Ok(servers)
-}
-
-/// A client without a session of the library, which would not return why TLS fails.
-pub(crate) fn connector(connection: &Connection) -> Result<Connector, Failure> {
-    let connector = Client::connector().with_session_timeout(connection.session());
-    #[cfg(feature = "tls")]
-    if let Some(options) = tls(connection)? {
-        return Ok(connector.with_tls(options));
-    }
-    Ok(connector)
 }
 
 /// Whether the servers will know who we are.
@@ -200,13 +191,13 @@ fn pair<'a>(text: &'a str, form: &str) -> Result<(&'a str, &'a str), Failure> {
     halves.ok_or_else(|| Failure::new(USAGE, form))
 }
 
-fn read(file: &Path) -> Result<String, Failure> {
+pub(crate) fn read(file: &Path) -> Result<String, Failure> {
     fs::read_to_string(file)
         .map_err(|error| Failure::new(USAGE, format!("cannot read {}: {error}", file.display())))
 }
 
 #[cfg(feature = "tls")]
-fn unusable(file: &Path, error: &dyn std::error::Error) -> Failure {
+pub(crate) fn unusable(file: &Path, error: &dyn std::error::Error) -> Failure {
     Failure::new(USAGE, format!("cannot use {}: {error}", file.display()))
 }
 

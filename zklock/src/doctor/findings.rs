@@ -1,55 +1,173 @@
 //! Owns the findings: which measurements would hurt locks, and what to change. Free of I/O.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::time::Duration;
 
-use crate::doctor::faults::{Fault, GOOD, faults};
+use crate::doctor::faults::{FAULTS, FIXED_FROM, Fault, GOOD, faults};
 use crate::doctor::host::{Host, Seen};
+use crate::doctor::reason::Reason;
+
+/// The ids of findings that are not a [`Fault`]. They stay the same from version to version: scripts ignore findings by them.
+const IDS: [&str; 34] = [
+    "different-limits",
+    "different-versions",
+    "even-servers",
+    "force-sync",
+    "http",
+    "kazoo",
+    "local-sessions",
+    "lock-busy",
+    "lock-failed",
+    "lock-lost",
+    "long-queue",
+    "missing-hosts",
+    "no-answer",
+    "no-containers",
+    "no-majority",
+    "no-session",
+    "not-serving",
+    "old-version",
+    "one-server",
+    "other-ensemble",
+    "out-of-step",
+    "path-denied",
+    "path-open",
+    "refused",
+    "separate-servers",
+    "session-lengthened",
+    "session-shortened",
+    "short-session",
+    "silent",
+    "slow-writes",
+    "tls",
+    "unauthenticated",
+    "unchecked",
+    "unknown-name",
+];
+
+/// All ids.
+pub(crate) fn ids() -> impl Iterator<Item = &'static str> {
+    IDS.into_iter().chain(FAULTS.iter().map(|fault| fault.id))
+}
 
 /// Something worth knowing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Finding {
-    /// Locks are refused, lost or granted twice.
-    Fix(String),
-    /// Nothing is wrong yet.
-    Note(String),
+pub(crate) struct Finding {
+    /// One of [`ids`].
+    pub(crate) id: &'static str,
+    pub(crate) level: Level,
+    /// The hosts that show it. Empty if it is about the path, or the servers together.
+    pub(crate) hosts: Vec<String>,
+    pub(crate) text: String,
 }
 
-use Finding::{Fix, Note};
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    /// Locks are refused, lost or granted twice.
+    Fix,
+    /// Nothing is wrong yet.
+    Note,
+}
+
+impl Level {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Fix => "fix",
+            Self::Note => "note",
+        }
+    }
+}
+
+impl Finding {
+    pub(crate) fn fix(id: &'static str, text: impl Into<String>) -> Self {
+        Self::new(id, Level::Fix, text.into())
+    }
+
+    pub(crate) fn note(id: &'static str, text: impl Into<String>) -> Self {
+        Self::new(id, Level::Note, text.into())
+    }
+
+    fn new(id: &'static str, level: Level, text: String) -> Self {
+        debug_assert!(ids().any(|known| known == id), "{id} is in no list of ids");
+        Self { id, level, hosts: Vec::new(), text }
+    }
+
+    fn at(self, hosts: &[&str]) -> Self {
+        Self { hosts: hosts.iter().map(|host| (*host).to_owned()).collect(), ..self }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, level, hosts, text } = self;
+        let colon = if hosts.is_empty() { "" } else { ": " };
+        write!(f, "{:<4}  {}{colon}{text} [{id}]", level.name(), hosts.join(", "))
+    }
+}
 
 /// What the hosts show together, if a session timeout is asked for.
 pub(crate) fn of_hosts(hosts: &[Host], asked: Duration) -> Vec<Finding> {
     let seen: Vec<_> = hosts.iter().filter_map(|host| Some((host, host.seen.as_ref().ok()?))).collect();
-    let mut findings: Vec<_> = hosts
-        .iter()
-        .filter_map(|host| {
-            let reason = host.seen.as_ref().err()?;
-            Some(Fix(format!("{}: {reason}; start the server, or remove it from the list", host.name)))
-        })
-        .collect();
+    let mut findings = majority(hosts, seen.is_empty());
+    findings.extend(hosts.iter().filter_map(|host| {
+        let reason = host.seen.as_ref().err().filter(|reason| !matches!(reason, Reason::NotServing))?;
+        Some(Finding::fix(reason.id(), reason.with_advice()).at(&[&host.name]))
+    }));
     findings.extend(ensemble(hosts, &seen));
     findings.extend(same(&seen, |host, seen| timeouts(host, seen, asked)));
     findings.extend(same(&seen, latency));
     findings.extend(same(&seen, |host, _| version(host)));
     findings.extend(same(&seen, |host, _| fsyncs(host)));
-    findings.extend(same(&seen, |host, _| {
-        let words = host.words.forbidden.join(",");
-        let unknown = format!("not everything is known; allow 4lw.commands.whitelist={words}");
-        (!words.is_empty()).then_some(Note(unknown)).into_iter().collect()
-    }));
-    let limits: BTreeSet<_> = seen.iter().map(|(_, seen)| seen.limits).collect();
-    if limits.len() > 1 {
-        findings.push(Fix(
+    findings.extend(same(&seen, unchecked));
+    // A limit that was not found out is no other limit.
+    let differ = |limit: fn(&Seen) -> Option<Duration>| {
+        seen.iter().filter_map(|(_, seen)| limit(seen)).collect::<BTreeSet<_>>().len() > 1
+    };
+    if differ(|seen| seen.limits.0) || differ(|seen| seen.limits.1) {
+        findings.push(Finding::fix(
+            "different-limits",
             "the servers have different limits of session timeouts; a session that moves would be trusted too long: give all \
-             the same minSessionTimeout and maxSessionTimeout"
-                .to_owned(),
+             the same minSessionTimeout and maxSessionTimeout",
         ));
     }
     let versions: BTreeSet<_> = hosts.iter().filter_map(|host| host.words.version).collect();
     if versions.len() > 1 {
-        findings.push(Note("the servers have different versions; finish the upgrade".to_owned()));
+        findings
+            .push(Finding::note("different-versions", "the servers have different versions; finish the upgrade"));
     }
     findings
+}
+
+/// Servers that run without a majority of their ensemble: all of them, or one that is cut off.
+fn majority(hosts: &[Host], none_serves: bool) -> Vec<Finding> {
+    let idle = |host: &Host| matches!(host.seen, Err(Reason::NotServing));
+    let running: Vec<_> = hosts.iter().filter(|host| idle(host)).map(|host| host.name.as_str()).collect();
+    if running.is_empty() {
+        return Vec::new();
+    }
+    let keep = "do not wipe their data";
+    let between = "check the ports between them (2888 and 3888 by default) and their logs";
+    if !none_serves {
+        let text = format!("runs, but has no connection to the servers that serve; {between}; {keep}");
+        return vec![Finding::fix("not-serving", text).at(&running)];
+    }
+    let down: Vec<_> = hosts.iter().filter(|host| !idle(host)).map(|host| host.name.as_str()).collect();
+    let (total, count, needed) = (hosts.len(), running.len(), hosts.len() / 2 + 1);
+    let runs = if count == 1 { "server runs" } else { "servers run" };
+    let text = if total == 1 {
+        let name = &running[0];
+        format!("no majority: {name} runs, but too few of the others do; start them, add them to the list; {keep}")
+    } else if count < needed {
+        let (missing, down) = (needed - count, down.join(" and "));
+        let runs = if count == 1 { format!("of {total} servers runs") } else { format!("of {total} servers run") };
+        format!("no majority: {count} {runs}, and {needed} are needed; start at least {missing} of {down}; {keep}")
+    } else {
+        format!(
+            "no majority: {count} {runs}, and do not reach each other, or elect a leader now; {between}; {keep}"
+        )
+    };
+    vec![Finding::fix("no-majority", text)]
 }
 
 /// What the hosts show one by one, once for all that show the same.
@@ -63,11 +181,7 @@ fn same(seen: &[(&Host, &Seen)], examine: impl Fn(&Host, &Seen) -> Vec<Finding>)
             }
         }
     }
-    let named = |(names, finding): (Vec<&str>, Finding)| match finding {
-        Fix(text) => Fix(format!("{}: {text}", names.join(", "))),
-        Note(text) => Note(format!("{}: {text}", names.join(", "))),
-    };
-    found.into_iter().map(named).collect()
+    found.into_iter().map(|(names, finding)| finding.at(&names)).collect()
 }
 
 fn ensemble(hosts: &[Host], seen: &[(&Host, &Seen)]) -> Vec<Finding> {
@@ -77,30 +191,29 @@ fn ensemble(hosts: &[Host], seen: &[(&Host, &Seen)]) -> Vec<Finding> {
         hosts.iter().filter(|host| mode(host) == "standalone").map(|host| host.name.as_str()).collect();
     let voters = seen.iter().filter_map(|(_, seen)| seen.voters).max();
     if alone.len() > 1 {
-        let alone = alone.join(" and ");
-        findings
-            .push(Fix(format!("{alone} are separate servers: each grants the same lock; make them one ensemble")));
+        let text = "are separate servers: each grants the same lock; make them one ensemble";
+        findings.push(Finding::fix("separate-servers", format!("{} {text}", alone.join(" and "))));
     } else if alone.len() == 1 || voters == Some(1) {
-        findings.push(Fix(
+        findings.push(Finding::fix(
+            "one-server",
             "there is one server: while it is down, no lock is granted, and all locks are lost after a session timeout; run \
-             three"
-                .to_owned(),
+             three",
         ));
     }
     if let Some(voters) = voters {
         if voters > 1 && voters % 2 == 0 {
-            let fewer = voters - 1;
-            findings
-                .push(Note(format!("{voters} servers bear no more failures than {fewer}; run {}", voters + 1)));
+            let text = format!("{voters} servers bear no more failures than {}; run {}", voters - 1, voters + 1);
+            findings.push(Finding::note("even-servers", text));
         }
         if hosts.len() < voters {
             let count = hosts.len();
-            findings.push(Note(format!("the list of hosts has {count} of {voters} servers; add the others")));
+            let text = format!("the list of hosts has {count} of {voters} servers; add the others");
+            findings.push(Finding::note("missing-hosts", text));
         }
         let synced = hosts.iter().find_map(|host| host.words.synced_followers);
         if let Some(synced) = synced.filter(|synced| synced + 1 < voters) {
-            let up = synced + 1;
-            findings.push(Fix(format!("{up} of {voters} servers are in step; start or repair the others")));
+            let text = format!("{} of {voters} servers are in step; start or repair the others", synced + 1);
+            findings.push(Finding::fix("out-of-step", text));
         }
     }
     findings
@@ -111,14 +224,17 @@ fn timeouts(host: &Host, seen: &Seen, asked: Duration) -> Vec<Finding> {
     let mut findings = Vec::new();
     if granted < asked {
         let change = "raise maxSessionTimeout, or lower --session";
-        findings.push(Fix(format!("a session of {asked:?} was asked for, and {granted:?} granted; {change}")));
+        let text = format!("a session of {asked:?} was asked for, and {granted:?} granted; {change}");
+        findings.push(Finding::fix("session-shortened", text));
     } else if granted > asked {
         let change = "after a crash the lock is free that much later; lower minSessionTimeout, or raise --session";
-        findings.push(Note(format!("a session of {asked:?} was asked for, and {granted:?} granted; {change}")));
+        let text = format!("a session of {asked:?} was asked for, and {granted:?} granted; {change}");
+        findings.push(Finding::note("session-lengthened", text));
     }
     if let Some(tick) = host.words.tick.filter(|tick| granted < 2 * *tick) {
         let change = "raise --session, or lower tickTime";
-        findings.push(Fix(format!("a session of {granted:?} is shorter than two ticks of {tick:?}; {change}")));
+        let text = format!("a session of {granted:?} is shorter than two ticks of {tick:?}; {change}");
+        findings.push(Finding::fix("short-session", text));
     }
     findings
 }
@@ -128,15 +244,18 @@ fn latency(host: &Host, seen: &Seen) -> Vec<Finding> {
     let (most, slow) = (seen.granted / 6, seen.writes.slow);
     let change = "use faster disks for dataLogDir, a shorter way, or a longer --session";
     let one = "one write in a hundred";
+    let found = |finding: fn(&'static str, String) -> Finding, text| vec![finding("slow-writes", text)];
     if slow > most {
         let why = format!("above {most:.1?}, a sixth of the session, locks are lost");
-        return vec![Fix(format!("{one} takes {slow:.1?}; {why}: {change}"))];
+        return found(Finding::fix, format!("{one} takes {slow:.1?}; {why}: {change}"));
     }
     if slow > most / 4 {
-        return vec![Note(format!("{one} takes {slow:.1?}, and locks bear {most:.1?}; {change}"))];
+        return found(Finding::note, format!("{one} takes {slow:.1?}, and locks bear {most:.1?}; {change}"));
     }
-    let past = host.words.slow_writes.filter(|past| *past > most);
-    past.map(|past| Note(format!("since the start, {one} took {past:.1?}; {change}"))).into_iter().collect()
+    match host.words.slow_writes.filter(|past| *past > most) {
+        Some(past) => found(Finding::note, format!("since the start, {one} took {past:.1?}; {change}")),
+        None => Vec::new(),
+    }
 }
 
 fn version(host: &Host) -> Vec<Finding> {
@@ -145,7 +264,8 @@ fn version(host: &Host) -> Vec<Finding> {
     };
     let name = format!("ZooKeeper {major}.{minor}.{patch}");
     if version < (3, 6, 0) {
-        return vec![Fix(format!("{name} ends sessions when a connection is lost; upgrade to 3.6 or later"))];
+        let text = format!("{name} ends sessions when a connection is lost; upgrade to 3.6 or later");
+        return vec![Finding::fix("old-version", text)];
     }
     // One server has no others from which it could miss a transaction.
     let is_alone = host.words.mode.as_deref() == Some("standalone");
@@ -154,9 +274,13 @@ fn version(host: &Host) -> Vec<Finding> {
         // Debian, and others, fix old versions without changing their number.
         let unless = "unless your distribution has fixed it";
         let text = format!("{name} {}, {unless}; upgrade to {GOOD}", fault.what);
-        if fault.loses { Fix(text) } else { Note(text) }
+        if fault.loses { Finding::fix(fault.id, text) } else { Finding::note(fault.id, text) }
     };
-    found.map(finding).collect()
+    let ended = (version < FIXED_FROM).then(|| {
+        let text = format!("{name} gets no fixes any more, of security or else; upgrade to {GOOD}");
+        Finding::note("old-version", text)
+    });
+    found.map(finding).chain(ended).collect()
 }
 
 /// Servers that answer a write before it is on their disks.
@@ -166,23 +290,65 @@ fn fsyncs(host: &Host) -> Vec<Finding> {
         return Vec::new();
     }
     let change = "a power failure can lose locks that are held; remove forceSync=no";
-    vec![Fix(format!("has answered writes that were not on its disk: {change}"))]
+    vec![Finding::fix("force-sync", format!("has answered writes that were not on its disk: {change}"))]
+}
+
+/// The checks that were left out, by name, and what would allow them.
+fn unchecked(host: &Host, seen: &Seen) -> Vec<Finding> {
+    let words = &host.words;
+    let mut left_out = Vec::new();
+    if words.version.is_none() {
+        left_out.push("version");
+    }
+    if words.mode.is_none() {
+        left_out.push("whether the servers are one ensemble");
+    }
+    if seen.voters.is_none() && words.mode.as_deref() != Some("standalone") {
+        left_out.push("whether the list has all servers");
+    }
+    if words.tick.is_none() {
+        left_out.push("two ticks a session");
+    }
+    if !words.reports_numbers {
+        left_out.extend(["followers in step", "earlier writes", "the disk"]);
+    }
+    if seen.limits.0.is_none() || seen.limits.1.is_none() {
+        left_out.push("limits of session timeouts");
+    }
+    if left_out.is_empty() {
+        return Vec::new();
+    }
+    let allow = match words.forbidden.join(",") {
+        words if words.is_empty() => String::new(),
+        words => format!("; allow 4lw.commands.whitelist={words}"),
+    };
+    vec![Finding::note("unchecked", format!("not checked: {}{allow}", left_out.join(", ")))]
+}
+
+/// Servers that take our credentials and ignore them.
+pub(crate) fn of_strangers() -> Finding {
+    Finding::fix(
+        "unauthenticated",
+        "the servers do not know who we are, although we have credentials: every login is taken unchecked, and locks cannot be \
+         private; name the users in the section Server of their JAAS configuration, or configure authProvider",
+    )
 }
 
 /// Sessions that the servers do not let have the nodes of a lock.
 pub(crate) fn of_local_sessions() -> Finding {
     let change = "set localSessionsUpgradingEnabled=true, or localSessionsEnabled=false";
-    Fix(format!("a session is local, and gets no lock; {change}"))
+    Finding::fix("local-sessions", format!("a session is local, and gets no lock; {change}"))
 }
 
 /// The hosts that do not have a lock that is held at the others.
 pub(crate) fn elsewhere_than(hosts: &[String]) -> Option<Finding> {
     let names = hosts.join(" and ");
     (!hosts.is_empty()).then(|| {
-        Fix(format!(
+        let text = format!(
             "{names}: another ensemble, which does not have a lock that is held now, and grants it again; correct the list of \
              hosts"
-        ))
+        );
+        Finding::fix("other-ensemble", text)
     })
 }
 
@@ -190,17 +356,70 @@ pub(crate) fn elsewhere_than(hosts: &[String]) -> Option<Finding> {
 pub(crate) fn of_path(path: &str, open_to_all: bool, children: usize) -> Vec<Finding> {
     let mut findings = Vec::new();
     if open_to_all {
-        findings.push(Note(format!(
-            "{path}: every client that can reach the servers may break its locks; set ACLs (run --private) if they are too many"
-        )));
+        let text = "every client that can reach the servers may break its locks; set ACLs (run --private) if they are too many";
+        findings.push(Finding::note("path-open", format!("{path}: {text}")));
     }
     // The longest names, and the room of a Java client, by default.
     let (bytes, room) = (62 * children, 1_048_575);
     let change = "shorten the queue, or raise jute.maxbuffer of all Java clients";
     if bytes > room {
-        findings.push(Fix(format!("{path}: Java clients cannot list {children} nodes; {change}")));
+        let text = format!("{path}: Java clients cannot list {children} nodes; {change}");
+        findings.push(Finding::fix("long-queue", text));
     } else if bytes > room / 2 {
-        findings.push(Note(format!("{path}: a list of {children} nodes takes {bytes} bytes of {room}; {change}")));
+        let text = format!("{path}: a list of {children} nodes takes {bytes} bytes of {room}; {change}");
+        findings.push(Finding::note("long-queue", text));
     }
     findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::words::Words;
+
+    fn down(name: &str, reason: Reason) -> Host {
+        Host { name: name.to_owned(), words: Words::default(), seen: Err(reason) }
+    }
+
+    /// The texts of what was found at these hosts.
+    fn found(hosts: &[Host]) -> Vec<String> {
+        of_hosts(hosts, Duration::from_secs(10)).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn ids_are_distinct() {
+        let all: Vec<_> = ids().collect();
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
+    }
+
+    #[test]
+    fn lost_majority_counts_the_servers() {
+        let hosts = [down("a", Reason::NotServing), down("b", Reason::Refused), down("c", Reason::NoAnswer)];
+        let found = found(&hosts);
+        assert!(found[0].starts_with("fix   no majority: 1 of 3 servers runs, and 2 are needed;"), "{found:?}");
+        assert!(
+            found[0].contains("start at least 1 of b and c; do not wipe their data [no-majority]"),
+            "{found:?}"
+        );
+        assert_eq!(found.len(), 3, "{found:?}");
+    }
+
+    #[test]
+    fn servers_that_do_not_reach_each_other_are_not_to_be_started() {
+        let hosts = ["a", "b", "c"].map(|name| down(name, Reason::NotServing));
+        let found = found(&hosts);
+        assert!(found[0].contains("no majority: 3 servers run, and do not reach each other"), "{found:?}");
+        assert_eq!(found.len(), 1, "{found:?}");
+    }
+
+    #[test]
+    fn branch_without_fixes_is_noted() {
+        let of = |numbers| {
+            let words = Words { version: Some(numbers), ..Words::default() };
+            version(&Host { name: "a".to_owned(), words, seen: Err(Reason::Refused) })
+        };
+        let ended = |numbers| of(numbers).iter().any(|finding| finding.text.contains("gets no fixes any more"));
+        assert!(ended((3, 6, 4)) && ended((3, 7, 2)));
+        assert!(!ended((3, 8, 0)) && !ended((3, 9, 0)) && of((3, 9, 7)).is_empty());
+    }
 }

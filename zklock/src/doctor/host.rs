@@ -1,14 +1,15 @@
 //! Owns what is measured at one host: what it grants, and how fast it answers.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use zookeeper_recipes::zookeeper_client::{Error as ZkError, MultiWriteError};
 use zookeeper_recipes::{Error, Session};
 
 use crate::cli::Connection;
-use crate::connect::{connector, servers};
-use crate::doctor::reason::{self, knock};
+use crate::connect::servers;
+use crate::doctor::line::{Line, Silence};
+use crate::doctor::reason::{Reason, foreign, knock};
 use crate::doctor::words::Words;
 use crate::exit::Failure;
 
@@ -23,7 +24,7 @@ pub(crate) struct Host {
     pub(crate) name: String,
     pub(crate) words: Words,
     /// A session that only this host serves, and what it has shown; or why there is none.
-    pub(crate) seen: Result<Seen, String>,
+    pub(crate) seen: Result<Seen, Reason>,
 }
 
 #[derive(Debug)]
@@ -48,54 +49,86 @@ pub(crate) struct Latency {
 }
 
 impl Host {
-    /// Examines a host of the list.
+    /// Examines a host of the list. One that gives no session takes one session timeout at most.
     pub(crate) async fn examine(connection: &Connection, name: &str, chroot: &str) -> Result<Self, Failure> {
-        let tls = name.strip_prefix("tcp+tls://");
-        let address = with_port(tls.or_else(|| name.strip_prefix("tcp://")).unwrap_or(name));
-        if let Err(reason) = knock(&address, WHILE).await {
-            return Ok(Self { name: name.to_owned(), words: Words::default(), seen: Err(reason) });
+        let deadline = Instant::now() + connection.session();
+        let line = Line::to(connection, name)?;
+        let (words, refused) = Self::reach(connection, &line).await;
+        let mut this = Self { name: name.to_owned(), words, seen: Err(Reason::Silent) };
+        if let Some(reason) = refused {
+            this.seen = Err(reason);
+            return Ok(this);
         }
-        // They are answered on ports without TLS only.
-        let mut words = if tls.is_some() { Words::default() } else { Words::ask(&address).await };
-        let seen = Seen::at(connection, &format!("{name}{chroot}")).await;
-        if seen.is_ok() && tls.is_none() {
-            words.count_fsyncs(&address).await;
-        }
-        let seen = match seen {
-            Ok(seen) => Ok(seen),
-            Err(Error::Unavailable { .. }) => {
-                let connector = connector(connection)?;
-                Err(reason::of(connector, name, &address, connection.session()).await)
-            }
+        this.seen = match Seen::at(connection, &format!("{name}{chroot}"), deadline).await {
+            Ok(Some(seen)) => Ok(seen),
+            Ok(None) if this.words.is_answered => Err(Reason::NoSession(String::new())),
+            Ok(None) => Err(Reason::Silent),
             Err(error @ (Error::InvalidInput { .. } | Error::NoAuth { .. })) => return Err(error.into()),
             Err(error @ Error::Client { source: ZkError::AuthFailed, .. }) => return Err(error.into()),
             // It was lost while it was examined.
-            Err(error) => Err(Failure::from(error).message),
+            Err(error) => Err(Reason::NoSession(Failure::from(error).message)),
         };
-        Ok(Self { name: name.to_owned(), words, seen })
+        if this.seen.is_ok() {
+            this.words.count_fsyncs(&line, WHILE).await;
+        }
+        Ok(this)
+    }
+
+    /// What the host reports about itself, and why a session need not be tried.
+    async fn reach(connection: &Connection, line: &Line) -> (Words, Option<Reason>) {
+        // Each of these is a part of one session timeout. The first handshake of a Java server may take a second.
+        let limit = WHILE.min(connection.session() / 4);
+        if let Err(reason) = knock(&line.address, limit).await {
+            return (Words::default(), Some(reason));
+        }
+        let patience = if line.has_tls() { connection.session() / 2 } else { limit };
+        let words = match Words::ask(line, patience).await {
+            Ok(words) => words,
+            Err(Silence::Tls(reason)) => return (Words::default(), Some(Reason::Tls(reason))),
+            Err(Silence::None) => Words::default(),
+        };
+        let reason = if words.is_idle {
+            Some(Reason::NotServing)
+        } else if words.is_answered || line.has_tls() {
+            None
+        } else {
+            foreign(&line.address, limit).await
+        };
+        (words, reason)
     }
 }
 
 impl Seen {
-    async fn at(connection: &Connection, host: &str) -> Result<Self, Error> {
+    /// Connects, and measures; `None` without a session at the deadline.
+    async fn at(connection: &Connection, host: &str, deadline: Instant) -> Result<Option<Self>, Error> {
         let servers = |timeout| {
             servers(connection, timeout, host)
                 .map_err(|failure| Error::InvalidInput { what: "options", reason: failure.message })
         };
-        let session = Session::connect(servers(connection.session())?).await?;
+        let connected = Session::connect(servers(connection.session())?);
+        let session = match timeout_at(deadline, connected).await {
+            Ok(Ok(session)) => session,
+            Ok(Err(Error::Unavailable { .. })) | Err(_) => return Ok(None),
+            Ok(Err(error)) => return Err(error),
+        };
         let granted = granted(&session).unwrap_or(connection.session());
         // A server that grants one session grants others, unless it limits the connections of a client.
-        let mut limits = (None, None);
-        for (limit, asked) in
-            [(&mut limits.0, Duration::from_secs(1)), (&mut limits.1, Duration::from_secs(24 * 60 * 60))]
-        {
-            // It would try for as long as the session that it asks for.
-            let probe = timeout(connection.session(), Session::connect(servers(asked)?)).await;
-            if let Ok(Ok(probe)) = probe {
-                *limit = self::granted(&probe);
-                crate::connect::close(&probe).await;
-            }
-        }
+        let limit = async |asked| {
+            let probe = async {
+                loop {
+                    // It is tried for as long as the session that it asks for, which is too short on a busy machine.
+                    match Session::connect(servers(asked)?).await {
+                        Err(Error::Unavailable { .. }) => {}
+                        connected => break connected,
+                    }
+                }
+            };
+            let Ok(Ok(probe)) = timeout(connection.session(), probe).await else { return Ok::<_, Error>(None) };
+            let limit = self::granted(&probe);
+            crate::connect::close(&probe).await;
+            Ok(limit)
+        };
+        let limits = tokio::try_join!(limit(Duration::from_secs(1)), limit(Duration::from_secs(24 * 60 * 60)))?;
         let reads = measure(async || read(&session).await).await?;
         let writes = measure(async || write(&session, connection.session()).await).await?;
         let voters = match session.client() {
@@ -104,7 +137,7 @@ impl Seen {
             }
             None => None,
         };
-        Ok(Self { session, granted, limits, reads, writes, voters })
+        Ok(Some(Self { session, granted, limits, reads, writes, voters }))
     }
 }
 
@@ -152,12 +185,6 @@ fn voters(config: &[u8]) -> usize {
     config.lines().filter(|line| line.starts_with("server.") && !line.contains(":observer")).count()
 }
 
-/// An address that a stream can connect to.
-fn with_port(host: &str) -> String {
-    let has_port = host.rsplit_once(':').is_some_and(|(before, _)| !before.contains(':') || before.ends_with(']'));
-    if has_port { host.to_owned() } else { format!("{host}:2181") }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,14 +194,5 @@ mod tests {
         let config =
             "server.1=a:2888:3888:participant;0.0.0.0:2181\nserver.2=b:1:2:observer;2181\nversion=100000000";
         assert_eq!(voters(config.as_bytes()), 1);
-    }
-
-    #[test]
-    fn hosts_have_the_port_of_the_client() {
-        for (host, address) in
-            [("zk1", "zk1:2181"), ("zk1:1", "zk1:1"), ("[::1]", "[::1]:2181"), ("[::1]:1", "[::1]:1")]
-        {
-            assert_eq!(with_port(host), address);
-        }
     }
 }

@@ -3,74 +3,72 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::time::timeout;
+use crate::doctor::line::{Line, Silence};
 
-/// How long a server has for an answer.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// The longest answer that is read.
-const MOST: u64 = 256 * 1024;
+/// The answer of a server that has no majority of its ensemble.
+const IDLE: &str = "not currently serving requests";
 
 /// What a server reports about itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Words {
+    /// Whether it has answered as a server does.
+    pub(crate) is_answered: bool,
+    /// Whether it runs and serves nobody: too few servers of its ensemble run, or it does not reach them.
+    pub(crate) is_idle: bool,
     /// From `srvr`: major, minor and patch.
     pub(crate) version: Option<(u32, u32, u32)>,
     /// From `srvr`: `leader`, `follower`, `observer` or `standalone`.
     pub(crate) mode: Option<String>,
     /// From `conf`.
     pub(crate) tick: Option<Duration>,
-    /// From `mntr` of a leader: followers that are in step.
+    /// Whether `mntr` is answered, from which the rest is.
+    pub(crate) reports_numbers: bool,
+    /// Of a leader: followers that are in step.
     pub(crate) synced_followers: Option<usize>,
-    /// From `mntr`: how long the slowest hundredth of the writes has taken, since the start.
+    /// How long the slowest hundredth of the writes has taken, since the start.
     pub(crate) slow_writes: Option<Duration>,
-    /// From `mntr`: how many writes to its disk the server has waited for. [`count_fsyncs`](Words::count_fsyncs) asks.
+    /// How many writes to its disk the server has waited for. [`count_fsyncs`](Words::count_fsyncs) asks.
     pub(crate) fsyncs: Option<u64>,
     /// The words that the configuration forbids.
     pub(crate) forbidden: Vec<&'static str>,
 }
 
 impl Words {
-    /// Asks a server, by its address with the port.
-    pub(crate) async fn ask(address: &str) -> Self {
+    /// Asks a server. The error is why TLS fails.
+    pub(crate) async fn ask(line: &Line, limit: Duration) -> Result<Self, Silence> {
         let mut words = Self::default();
-        let (srvr, conf, mntr) =
-            tokio::join!(answer(address, "srvr"), answer(address, "conf"), answer(address, "mntr"));
+        let srvr = match line.ask("srvr", limit).await {
+            Ok(answer) => Some(answer),
+            Err(Silence::None) => return Ok(words),
+            Err(silence) => return Err(silence),
+        };
+        let (conf, mntr) = tokio::join!(line.ask("conf", limit), line.ask("mntr", limit));
+        let (conf, mntr) = (conf.ok(), mntr.ok());
         for (word, answer) in [("srvr", &srvr), ("conf", &conf), ("mntr", &mntr)] {
             if answer.as_deref().is_some_and(|answer| answer.contains("not in the whitelist")) {
                 words.forbidden.push(word);
             }
         }
+        words.is_idle = srvr.as_deref().is_some_and(|answer| answer.contains(IDLE));
         let srvr = fields(&srvr, ": ");
         words.version = srvr.get("Zookeeper version").and_then(|version| parse_version(version));
         words.mode = srvr.get("Mode").cloned();
+        words.is_answered = words.is_idle || words.mode.is_some() || !words.forbidden.is_empty();
         let conf = fields(&conf, "=");
         words.tick = conf.get("tickTime").and_then(|tick| tick.parse().ok()).map(Duration::from_millis);
         let mntr = fields(&mntr, "\t");
+        words.reports_numbers = !mntr.is_empty();
         words.synced_followers = mntr.get("zk_synced_followers").and_then(|count| count.parse().ok());
         let slow = mntr.get("zk_p99_updatelatency").and_then(|ms| ms.parse::<f64>().ok());
         words.slow_writes = slow.and_then(|ms| Duration::try_from_secs_f64(ms / 1000.0).ok());
-        words
+        Ok(words)
     }
 
     /// Asks how many writes to its disk the server has waited for, after it has answered some.
-    pub(crate) async fn count_fsyncs(&mut self, address: &str) {
-        let mntr = fields(&answer(address, "mntr").await, "\t");
+    pub(crate) async fn count_fsyncs(&mut self, line: &Line, limit: Duration) {
+        let mntr = fields(&line.ask("mntr", limit).await.ok(), "\t");
         self.fsyncs = mntr.get("zk_cnt_fsynctime").and_then(|count| count.parse().ok());
     }
-}
-
-async fn answer(address: &str, word: &str) -> Option<String> {
-    let asked = async {
-        let mut stream = TcpStream::connect(address).await?;
-        stream.write_all(word.as_bytes()).await?;
-        let mut answer = Vec::new();
-        stream.take(MOST).read_to_end(&mut answer).await?;
-        std::io::Result::Ok(String::from_utf8_lossy(&answer).into_owned())
-    };
-    timeout(PATIENCE, asked).await.ok()?.ok()
 }
 
 fn fields(answer: &Option<String>, separator: &str) -> HashMap<String, String> {

@@ -1,11 +1,17 @@
 //! `zklock doctor`: what it finds, and what not.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
 use testbed::proxy::Proxy;
 use testbed::{Ensemble, Server, free_port};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 use crate::support::{World, code, hosts, stderr, stdout, zklock};
+
+/// The forms of what is printed for programs.
+const DOCUMENT: &str = include_str!("../../../docs/zklock.md");
 
 /// Runs it with a session so long that this machine is fast enough.
 fn doctor(hosts: &str, more: &[&str]) -> (Option<i32>, String) {
@@ -112,7 +118,8 @@ async fn server_that_does_not_report_everything_is_examined_all_the_same() {
     let server = Server::builder().config("4lw.commands.whitelist", "conf").start().await.expect("a server");
     let (code, report) = doctor(&server.hosts(), &[]);
     assert_eq!(code, Some(1), "there is one server: {report}");
-    assert!(report.contains("not everything is known; allow 4lw.commands.whitelist=mntr"), "{report}");
+    let note = format!("note  {}: not checked: followers in step, earlier writes, the disk", server.hosts());
+    assert!(report.contains(&format!("{note}; allow 4lw.commands.whitelist=mntr")), "{report}");
     assert!(report.contains("session 30s") && report.contains("quorum write"), "{report}");
 }
 
@@ -184,4 +191,122 @@ async fn chroot_is_examined() {
     assert!(report.contains("world:anyone ALL; 1 child\n"), "{report}");
     let (code, report) = doctor(&format!("127.0.0.1:{}{parent}", free_port()), &["--session", "1"]);
     assert_ne!(code, Some(0), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_majority_is_named() {
+    let mut ensemble = Ensemble::start(3).await.expect("an ensemble");
+    let (left, killed) = (ensemble.server(0).hosts(), [ensemble.server(1).hosts(), ensemble.server(2).hosts()]);
+    for member in [1, 2] {
+        ensemble.server_mut(member).kill();
+    }
+    let mut pause = tokio::time::interval(Duration::from_millis(20));
+    while !ensemble.server(0).four_letter_word("srvr").await.is_ok_and(|answer| answer.contains("not currently")) {
+        pause.tick().await;
+    }
+    let (code, report) = doctor(&ensemble.hosts(), &[]);
+    assert_eq!(code, Some(69), "{report}");
+    let majority = "fix   no majority: 1 of 3 servers runs, and 2 are needed; start at least 1 of";
+    assert!(
+        report.contains(&format!("{majority} {} and {}; do not wipe their data", killed[0], killed[1])),
+        "{report}"
+    );
+    assert!(!report.contains(&format!("fix   {left}")) && !report.contains("remove it"), "{report}");
+    assert!(report.contains("the servers have no majority"), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_hosts_are_examined_at_once() {
+    let ensemble = Ensemble::start(3).await.expect("an ensemble");
+    let silent = ensemble.followers().await.expect("followers")[0];
+    ensemble.server(silent).pause();
+    let began = Instant::now();
+    let done = zklock(["doctor", "--hosts", &ensemble.hosts(), "--session", "10"]);
+    let (took, report) = (began.elapsed(), stdout(&done));
+    assert_eq!(code(&done), Some(1), "{report}");
+    let reason = format!("fix   {}: accepts connections, and answers nothing", ensemble.server(silent).hosts());
+    assert!(report.contains(&reason), "{report}");
+    assert!(took < Duration::from_secs(20), "{took:?}: {report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn port_of_another_service_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let host = listener.local_addr().expect("bound").to_string();
+    // A server of HTTP waits for the end of the request's head, and answers.
+    let http = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") && stream.read_buf(&mut head).await.is_ok_and(|read| read > 0) {
+                }
+                _ = stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").await;
+            });
+        }
+    });
+    let (code, report) = doctor(&host, &[]);
+    http.abort();
+    assert_eq!(code, Some(69), "{report}");
+    assert!(report.contains(&format!("fix   {host}: speaks HTTP on this port: give its clientPort")), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_check_no_password_are_found() {
+    let server = Server::builder()
+        .config("authProvider.sasl", "org.apache.zookeeper.server.auth.SASLAuthenticationProvider")
+        .start();
+    let server = server.await.expect("a server");
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), "alice:wrong\n").expect("written");
+    let file = file.path().to_str().expect("text");
+    let (code, report) = doctor(&server.hosts(), &["--sasl-file", file]);
+    assert_eq!(code, Some(1), "{report}");
+    assert!(report.contains("fix   the servers do not know who we are, although we have credentials"), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn identity_is_named() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), "alice:wonder\n").expect("written");
+    let (_, report) = doctor(&hosts(), &["--auth-file", file.path().to_str().expect("text")]);
+    assert!(report.contains("; we are digest:alice\n"), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn findings_can_be_ignored_by_their_ids() {
+    let (code, report) = doctor(&hosts(), &["--ignore", "one-server"]);
+    assert_eq!(code, Some(0), "{report}");
+    assert!(!report.contains("there is one server"), "{report}");
+    assert!(report.contains("ignored: one-server\n"), "{report}");
+    let (code, report) = doctor(&hosts(), &["--ignore", "one-servr"]);
+    assert_eq!(code, Some(64), "{report}");
+    assert!(report.contains("one-server"), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn report_is_also_for_programs() {
+    let world = World::new().await;
+    let _guard = world.mutex().lock().await.expect("held");
+    let done = zklock(["doctor", "--json", "--hosts", &hosts(), "--session", "30", &world.path]);
+    assert_eq!(code(&done), Some(1), "{}", stdout(&done));
+    let report: Value = serde_json::from_str(&stdout(&done)).expect("JSON");
+    let host = &report["hosts"][0];
+    assert_eq!((&host["mode"], &host["session_ms"]), (&json!("standalone"), &json!(30_000)), "{report}");
+    assert!(host["version"].as_str().is_some_and(|version| version.starts_with("3.")), "{report}");
+    assert!(host["write_ms"]["median"].as_f64().is_some_and(|ms| ms > 0.0), "{report}");
+    assert_eq!(report["path"]["children"], json!(1), "{report}");
+    let findings = report["findings"].as_array().expect("an array");
+    let alone = findings.iter().find(|finding| finding["id"] == "one-server").expect("a finding");
+    assert_eq!(alone["level"], json!("fix"), "{report}");
+    // What the page documents is what is printed.
+    for (name, value) in [("", &report), ("hosts", host), ("findings", alone), ("lock", &report["lock"])] {
+        for field in value.as_object().expect("an object").keys() {
+            assert!(DOCUMENT.contains(&format!("`{field}`")), "{name}: {field}");
+        }
+    }
+    let done = zklock(["doctor", "--json", "--hosts", &format!("127.0.0.1:{}", free_port()), "--session", "1"]);
+    assert_eq!(code(&done), Some(69));
+    let report: Value = serde_json::from_str(&stdout(&done)).expect("JSON");
+    assert_eq!(report["findings"][0]["id"], json!("refused"), "{report}");
+    assert_eq!(report["hosts"][0]["error"], json!("connection refused"), "{report}");
 }

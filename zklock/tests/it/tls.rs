@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::Path;
 
+use assert_cmd::assert::Assert;
 use tempfile::TempDir;
 use testbed::{Server, free_port};
 
 use crate::certificates::{Authority, Certificate};
-use crate::support::{stderr, stdout, zklock};
+use crate::support::{code, stderr, stdout, zklock};
 
 /// A server with a port for TLS, which wants certificates from its clients, and another port without TLS.
 struct TlsServer {
@@ -34,8 +35,8 @@ impl TlsServer {
     }
 }
 
-/// What the doctor reports of a host.
-fn reported(host: &str, trusted: &Authority, own: Option<&Certificate>) -> String {
+/// Runs the doctor with certificates.
+fn doctor(host: &str, trusted: &Authority, own: Option<&Certificate>) -> Assert {
     let text = |file: &Path| file.to_str().expect("text").to_owned();
     let mut arguments = vec!["doctor".to_owned(), "--hosts".to_owned(), host.to_owned()];
     arguments.extend(["--session".to_owned(), "6".to_owned()]);
@@ -43,10 +44,27 @@ fn reported(host: &str, trusted: &Authority, own: Option<&Certificate>) -> Strin
     if let Some(own) = own {
         arguments.extend(["--tls-cert".to_owned(), text(&own.cert), "--tls-key".to_owned(), text(&own.key)]);
     }
-    let done = zklock(&arguments);
+    zklock(&arguments)
+}
+
+/// What the doctor reports of a host.
+fn reported(host: &str, trusted: &Authority, own: Option<&Certificate>) -> String {
+    let done = doctor(host, trusted, own);
     let report = stdout(&done);
     let reason = report.lines().find_map(|line| line.split_once("gives no session: "));
     reason.unwrap_or_else(|| panic!("{host}: {report}{}", stderr(&done))).1.to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_report_about_themselves_also_over_tls() {
+    let authority = Authority::new("authority");
+    let issue = |name: &str| authority.issue(name, "IP:127.0.0.1", 30);
+    let server = TlsServer::start(&issue("server"), &authority).await;
+    let done = doctor(&format!("127.0.0.1:{}", server.port), &authority, Some(&issue("client")));
+    let report = stdout(&done);
+    assert_eq!(code(&done), Some(1), "{report}{}", stderr(&done));
+    assert!(report.contains("version 3.") && report.contains(", standalone, tick 500ms"), "{report}");
+    assert!(report.contains("fix   there is one server"), "{report}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
