@@ -30,6 +30,14 @@ impl Kind {
             None => Self::Mutex,
         }
     }
+
+    /// Of a semaphore, how many slots it has.
+    pub(crate) fn slots(self) -> Option<u32> {
+        match self {
+            Self::Slot(slots) => Some(slots),
+            _ => None,
+        }
+    }
 }
 
 /// A lock that is held, of whichever kind.

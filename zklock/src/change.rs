@@ -6,10 +6,11 @@ use zookeeper_recipes::{Contender, Error, Mutex, Semaphore, Session};
 
 use crate::cli::{Break, Connection, Revoke, Target};
 use crate::connect::{close, connect};
+use crate::connections::{Connections, Found};
 use crate::exit::{Failure, NO, USAGE};
 use crate::list::table;
 use crate::messages::report;
-use crate::queue::Queue;
+use crate::queue::{Entry, Queue, plain};
 use crate::screen;
 
 #[derive(Clone, Copy)]
@@ -35,8 +36,9 @@ async fn change(connection: &Connection, target: &Target, change: Change, asks: 
     let session = connect(connection, None).await?;
     let queue = Queue::look(&session, &target.path, None).await?;
     let entry = queue.find(&target.path, &target.node)?;
+    let connections = Connections::look(connection, &session, std::slice::from_ref(entry)).await?;
     let mut out = io::stdout();
-    out.write_all(table(std::slice::from_ref(entry), screen::columns()).as_bytes())?;
+    out.write_all(table(std::slice::from_ref(entry), &connections, screen::columns()).as_bytes())?;
     if asks && !confirmed().await {
         report("nothing was changed");
         return Ok(NO);
@@ -45,13 +47,26 @@ async fn change(connection: &Connection, target: &Target, change: Change, asks: 
     close(&session).await;
     match (was_there?, change) {
         (true, Change::Break) => writeln!(out, "removed")?,
-        (true, Change::Revoke) => writeln!(out, "asked to release")?,
+        (true, Change::Revoke) => writeln!(out, "asked {} to release", who(entry, &connections))?,
         (false, _) => {
             report("it is gone already");
             return Ok(NO);
         }
     }
     Ok(0)
+}
+
+/// The contender as it was: the request overwrites its identifier, for every later look.
+fn who(entry: &Entry, connections: &Connections) -> String {
+    let (identifier, session) = (entry.contender.identifier_lossy(), entry.contender.session_id());
+    let address = match connections.of(session) {
+        Found::At(connected) => format!(", {}", plain(&connected.address, 60)),
+        Found::Unknown | Found::Gone => String::new(),
+    };
+    match identifier.is_empty() {
+        true => format!("session {session}{address}"),
+        false => format!("{} (session {session}{address})", plain(&identifier, 200)),
+    }
 }
 
 /// Asks the person at the terminal. A thread of its own waits for the answer, so that the session lives on.

@@ -3,11 +3,8 @@
 mod faults;
 mod findings;
 mod host;
-mod line;
 mod reason;
 mod report;
-#[cfg(feature = "tls")]
-mod tls;
 mod words;
 
 use std::fmt::Display;

@@ -6,6 +6,11 @@ const OF_KAZOO: [&str; 2] = ["__lock__", "__rlock__"];
 /// In the names of the locks of Curator, and ours.
 const OF_OTHERS: [&str; 3] = ["-lock-", "__WRIT__", "__READ__"];
 
+/// Whether a node is one of its locks.
+pub(crate) fn is_its_own(name: &str) -> bool {
+    OF_KAZOO.iter().any(|part| name.contains(part))
+}
+
 /// A warning if the nodes of a path have names of both.
 pub(crate) fn warning<'a>(path: &str, names: impl Iterator<Item = &'a str> + Clone) -> Option<String> {
     let have = |parts: &[&str]| names.clone().any(|name| parts.iter().any(|part| name.contains(part)));

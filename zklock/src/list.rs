@@ -7,29 +7,40 @@ use serde_json::{Value, json};
 
 use crate::cli::List;
 use crate::connect::{close, connect};
+use crate::connections::{Connections, Found};
 use crate::exit::Failure;
 use crate::kazoo;
 use crate::messages::{count, report};
-use crate::queue::{Entry, Queue, plain, utc};
+use crate::queue::{Entry, Queue, plain, span, utc};
 use crate::screen;
 
 /// The longest identifier in a table.
 const IDENTIFIER: usize = 40;
 
-const COLUMNS: [&str; 8] = ["POS", "STATE", "KIND", "TOKEN", "SESSION", "SINCE", "IDENTIFIER", "NODE"];
+const COLUMNS: [&str; 11] =
+    ["POS", "STATE", "FOR", "KIND", "TOKEN", "SESSION", "SINCE", "HEARD", "ADDRESS", "IDENTIFIER", "NODE"];
+
+/// The columns that are from the servers' lists of connections.
+const OF_CONNECTIONS: [&str; 2] = ["HEARD", "ADDRESS"];
 
 /// The columns that are left out on a narrow screen, the first one first.
-const LEFT_OUT: [&str; 3] = ["NODE", "SESSION", "SINCE"];
+const LEFT_OUT: [&str; 6] = ["NODE", "SESSION", "SINCE", "ADDRESS", "HEARD", "FOR"];
+
+/// What stands for an identifier that a request to release has overwritten.
+const OVERWRITTEN: &str = "(overwritten by a request to release)";
 
 pub(crate) async fn list(list: &List) -> Result<u8, Failure> {
     let session = connect(&list.connection, None).await?;
     let queue = Queue::look(&session, &list.path, list.slots).await?;
-    let below = if queue.entries().is_empty() { session.locks_under(&list.path).await? } else { Vec::new() };
+    let entries = queue.entries();
+    let connections = Connections::look(&list.connection, &session, entries).await?;
+    let below = if entries.is_empty() { session.locks_under(&list.path).await? } else { Vec::new() };
     close(&session).await;
+    let kazoo = kazoo::warning(&list.path, entries.iter().map(|entry| entry.node.as_str()));
     let mut out = io::stdout().lock();
     if list.json {
-        let entries: Vec<_> = queue.entries().iter().map(to_json).collect();
-        serde_json::to_writer_pretty(&mut out, &entries).map_err(io::Error::from)?;
+        let all: Vec<_> = entries.iter().map(|entry| to_json(entry, &connections, kazoo.as_deref())).collect();
+        serde_json::to_writer_pretty(&mut out, &all).map_err(io::Error::from)?;
         writeln!(out)?;
     } else if let Some(first) = below.first() {
         report(format_args!(
@@ -38,24 +49,45 @@ pub(crate) async fn list(list: &List) -> Result<u8, Failure> {
             count(below.len(), "lock path", "lock paths"),
             plain(first, 200)
         ));
-    } else if queue.entries().is_empty() {
+    } else if entries.is_empty() {
         report(format_args!("nobody holds or waits for {}", list.path));
     } else {
-        out.write_all(table(queue.entries(), screen::columns()).as_bytes())?;
+        out.write_all(table(entries, &connections, screen::columns()).as_bytes())?;
+        if !connections.are_shown {
+            report(
+                "addresses, and when a client was last heard, are unknown: no server shows its connections; allow \
+                 4lw.commands.whitelist=cons",
+            );
+        }
     }
     out.flush()?;
-    if let Some(warning) = kazoo::warning(&list.path, queue.entries().iter().map(|entry| entry.node.as_str())) {
+    for warning in entries.iter().filter_map(of_no_session).chain(kazoo) {
         report(warning);
     }
     Ok(0)
 }
 
+/// What to know of a node that ends with no client.
+fn of_no_session(entry: &Entry) -> Option<String> {
+    entry.is_of_no_session().then(|| {
+        let node = plain(&entry.node, 200);
+        format!(
+            "{node} belongs to no session (0x0): it was created by hand, or came with restored data, and no client releases it; \
+             `zklock break` removes it"
+        )
+    })
+}
+
 /// Columns that are as wide as they have to be. The last is the node, because it is long. On a screen of some width, columns that
 /// do not fit are left out, and the rest is cut off.
-pub(crate) fn table(entries: &[Entry], screen: Option<usize>) -> String {
-    let rows: Vec<_> = iter::once(COLUMNS.map(str::to_owned)).chain(entries.iter().map(row)).collect();
+pub(crate) fn table(entries: &[Entry], connections: &Connections, screen: Option<usize>) -> String {
+    let rows = iter::once(COLUMNS.map(str::to_owned)).chain(entries.iter().map(|entry| row(entry, connections)));
+    let rows: Vec<_> = rows.collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
     let mut shown: Vec<_> = (0..COLUMNS.len()).map(|column| (column, width(column))).collect();
+    if !connections.are_shown {
+        shown.retain(|(column, _)| !OF_CONNECTIONS.contains(&COLUMNS[*column]));
+    }
     let screen = screen.unwrap_or(usize::MAX);
     for name in LEFT_OUT {
         if shown.iter().map(|(_, width)| width + 2).sum::<usize>() - 2 > screen {
@@ -82,22 +114,47 @@ pub(crate) fn state(entry: &Entry) -> &'static str {
     }
 }
 
-fn row(entry: &Entry) -> [String; 8] {
+fn row(entry: &Entry, connections: &Connections) -> [String; 11] {
     let contender = &entry.contender;
+    let session = contender.session_id();
+    let (heard, address) = match connections.of(session) {
+        Found::Unknown => ("?".to_owned(), "?".to_owned()),
+        Found::Gone => ("no connection".to_owned(), "-".to_owned()),
+        Found::At(connected) => {
+            let heard = connected.heard.map_or("?".to_owned(), |heard| format!("{:.1}s", heard.as_secs_f64()));
+            (format!("{heard} of {}", span(connected.timeout)), plain(&connected.address, 60))
+        }
+    };
+    let identifier = match contender.revoke_requested() {
+        true => OVERWRITTEN.to_owned(),
+        false => plain(&contender.identifier_lossy(), IDENTIFIER),
+    };
     [
         entry.position.to_string(),
         state(entry).to_owned(),
+        span(entry.age()),
         contender.kind().to_string(),
         contender.token().to_string(),
-        contender.session_id().to_string(),
+        if entry.is_of_no_session() { "none".to_owned() } else { session.to_string() },
         utc(contender.since()),
-        plain(&contender.identifier_lossy(), IDENTIFIER),
+        heard,
+        address,
+        identifier,
         plain(&entry.node, usize::MAX),
     ]
 }
 
-fn to_json(entry: &Entry) -> Value {
+/// `kazoo`: the warning about its nodes, if there are some.
+fn to_json(entry: &Entry, connections: &Connections, kazoo: Option<&str>) -> Value {
     let contender = &entry.contender;
+    let found = connections.of(contender.session_id());
+    let (is_connected, connected) = match found {
+        Found::Unknown => (None, None),
+        Found::Gone => (Some(false), None),
+        Found::At(connected) => (Some(true), Some(connected)),
+    };
+    let milliseconds = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let of_kazoo = kazoo.filter(|_| kazoo::is_its_own(&entry.node)).map(str::to_owned);
     json!({
         "position": entry.position,
         "holds": contender.is_holder(),
@@ -106,7 +163,13 @@ fn to_json(entry: &Entry) -> Value {
         "session": contender.session_id().to_string(),
         "identifier": contender.identifier_lossy(),
         "since": utc(contender.since()),
+        "for_s": entry.age().as_secs(),
         "revoke_requested": contender.revoke_requested(),
         "node": entry.node,
+        "connected": is_connected,
+        "address": connected.map(|connected| &connected.address),
+        "session_timeout_ms": connected.map(|connected| milliseconds(connected.timeout)),
+        "heard_ms": connected.and_then(|connected| connected.heard).map(milliseconds),
+        "warning": of_no_session(entry).or(of_kazoo),
     })
 }

@@ -15,6 +15,7 @@ use crate::exit::{self, Failure, NO_SERVER, USAGE};
 use crate::messages::report;
 use crate::nested::refuse_own;
 use crate::progress;
+use crate::queue::report_busy;
 use crate::signals::Signals;
 
 /// How long the end waits for servers that have been away for a while.
@@ -87,7 +88,7 @@ async fn under_lock(
         never = progress::show(session, &wanted.path, kind, wanted.verbose) => match never {},
     };
     let Some(held) = acquired else {
-        report(format_args!("{} is busy", wanted.path));
+        report_busy(session, &wanted.path, kind.slots()).await;
         return Ok(wanted.busy_code);
     };
     if wanted.verbose {

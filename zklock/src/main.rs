@@ -6,6 +6,7 @@ mod changes;
 mod cli;
 mod command;
 mod connect;
+mod connections;
 #[cfg(target_os = "linux")]
 mod die_with_parent;
 mod doctor;
@@ -15,6 +16,7 @@ mod group;
 mod hold;
 mod input;
 mod kazoo;
+mod line;
 mod list;
 mod locked;
 mod messages;
@@ -26,6 +28,8 @@ mod run;
 mod screen;
 mod signals;
 mod terminal;
+#[cfg(feature = "tls")]
+mod tls;
 mod wait;
 mod watch;
 

@@ -41,11 +41,7 @@ pub(crate) async fn show(session: &Session, path: &str, kind: Kind, verbose: boo
 
 /// `None` if we are not in the queue, or no server answers.
 async fn describe(session: &Session, path: &str, kind: Kind) -> Option<String> {
-    let slots = match kind {
-        Kind::Slot(slots) => Some(slots),
-        _ => None,
-    };
-    let queue = Queue::look(session, path, slots).await.ok()?;
+    let queue = Queue::look(session, path, kind.slots()).await.ok()?;
     let entries = queue.entries();
     let ours = entries.iter().find(|entry| entry.contender.session_id() == session.id() && entry.position > 0)?;
     let holder = entries.iter().find(|entry| entry.contender.is_holder())?;

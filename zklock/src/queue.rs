@@ -1,10 +1,12 @@
 //! Owns [`Queue`]: the contenders of a lock at one moment, as operators see them.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tokio::time::timeout;
 use zookeeper_recipes::{Contender, ContenderKind, Mutex, Semaphore, Session};
 
 use crate::exit::{Failure, NO, USAGE};
+use crate::messages::{count, report};
 
 /// The holders and waiters of a lock, the holders first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +77,64 @@ impl Queue {
     }
 }
 
+impl Entry {
+    /// How long ago it joined the queue, by the clocks of the servers and of this machine.
+    pub(crate) fn age(&self) -> Duration {
+        SystemTime::now().duration_since(self.contender.since()).unwrap_or_default()
+    }
+
+    /// The contender in a sentence.
+    pub(crate) fn who(&self) -> String {
+        let (contender, session) = (&self.contender, self.contender.session_id());
+        let identifier = contender.identifier_lossy();
+        if contender.revoke_requested() {
+            format!("session {session}, which was asked to release,")
+        } else if identifier.is_empty() {
+            format!("session {session} (token {})", contender.token())
+        } else {
+            format!("{} (token {}, session {session})", plain(&identifier, 60), contender.token())
+        }
+    }
+
+    /// Whether its node outlives every client: it is in no session.
+    pub(crate) fn is_of_no_session(&self) -> bool {
+        self.contender.session_id().0 == 0
+    }
+}
+
+/// Who holds a lock, in a sentence about it.
+pub(crate) fn holders(entries: &[Entry]) -> Option<String> {
+    let mut holders = entries.iter().filter(|entry| entry.position == 0);
+    let first = holders.next()?;
+    let others = match holders.count() {
+        0 => String::new(),
+        others => format!(", and {} too", count(others, "other", "others")),
+    };
+    Some(format!("{} holds it{others}; it joined the queue {} ago", first.who(), span(first.age())))
+}
+
+/// Reports that a lock is busy, and who holds it. That is one look more, which is short: the time of the caller is over.
+pub(crate) async fn report_busy(session: &Session, path: &str, slots: Option<u32>) {
+    let look = timeout(Duration::from_millis(300), Queue::look(session, path, slots)).await;
+    let holders = look.ok().and_then(Result::ok).and_then(|queue| holders(queue.entries()));
+    match holders {
+        Some(holders) => report(format_args!("{path} is busy: {holders}")),
+        None => report(format_args!("{path} is busy")),
+    }
+}
+
+/// A duration in two units at most, as `3m20s`.
+pub(crate) fn span(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match (minutes, hours, days) {
+        (0, ..) => format!("{seconds}s"),
+        (_, 0, _) => format!("{minutes}m{:02}s", seconds % 60),
+        (_, _, 0) => format!("{hours}h{:02}m", minutes % 60),
+        _ => format!("{days}d{:02}h", hours % 24),
+    }
+}
+
 /// A text on one row of a terminal. Characters that could steer the terminal are escaped, and what is too long is cut off.
 pub(crate) fn plain(text: &str, most: usize) -> String {
     let mut plain = String::new();
@@ -110,9 +170,14 @@ pub(crate) fn utc(time: SystemTime) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+
+    #[test]
+    fn spans_have_two_units() {
+        for (seconds, text) in [(0, "0s"), (59, "59s"), (200, "3m20s"), (7500, "2h05m"), (273_600, "3d04h")] {
+            assert_eq!(span(Duration::from_secs(seconds)), text);
+        }
+    }
 
     #[test]
     fn times_are_those_of_the_calendar() {

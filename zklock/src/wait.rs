@@ -10,9 +10,8 @@ use crate::changes::Changes;
 use crate::cli::Wait;
 use crate::connect::{close, connect};
 use crate::exit::{Failure, NO};
-use crate::messages::report;
 use crate::nested::refuse_own;
-use crate::queue::Queue;
+use crate::queue::{Queue, report_busy};
 
 pub(crate) async fn wait(wait: &Wait) -> Result<u8, Failure> {
     let began = Instant::now();
@@ -25,12 +24,12 @@ pub(crate) async fn wait(wait: &Wait) -> Result<u8, Failure> {
             timeout(left, until_free(wait, &session)).await.unwrap_or(Ok(false))
         }
     };
-    close(&session).await;
-    if is_free? {
-        return Ok(0);
+    let is_free = is_free?;
+    if !is_free {
+        report_busy(&session, &wait.path, wait.slots).await;
     }
-    report(format_args!("{} is busy", wait.path));
-    Ok(NO)
+    close(&session).await;
+    Ok(if is_free { 0 } else { NO })
 }
 
 /// Waits until the lock is free; `false` at once if we are not to wait.

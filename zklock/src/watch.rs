@@ -10,6 +10,7 @@ use zookeeper_recipes::SessionState;
 use crate::changes::Changes;
 use crate::cli::Watch;
 use crate::connect::connect;
+use crate::connections::Connections;
 use crate::exit::{self, Failure, NO_SERVER};
 use crate::input;
 use crate::list::{state, table};
@@ -82,7 +83,7 @@ fn drawing(path: &str, queue: &Queue) -> String {
     // The head, the names of the columns, what does not fit, and where the cursor stays.
     let fits = entries.len().min(usize::max(rows, 5) - 4);
     if !entries.is_empty() {
-        text += &table(&entries[..fits], Some(columns));
+        text += &table(&entries[..fits], &Connections::default(), Some(columns));
     }
     if fits < entries.len() {
         text += &format!("… and {} more\n", entries.len() - fits);

@@ -8,10 +8,10 @@ use zookeeper_recipes::{Error, Session};
 
 use crate::cli::Connection;
 use crate::connect::servers;
-use crate::doctor::line::{Line, Silence};
 use crate::doctor::reason::{Reason, foreign, knock};
 use crate::doctor::words::Words;
 use crate::exit::Failure;
+use crate::line::{Line, Silence};
 
 /// How often something is measured, if that takes no longer than [`WHILE`].
 const TIMES: usize = 100;

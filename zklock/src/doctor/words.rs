@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::doctor::line::{Line, Silence};
+use crate::line::{Line, Silence};
 
 /// The answer of a server that has no majority of its ensemble.
 const IDLE: &str = "not currently serving requests";

@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
-use zookeeper_recipes::Contender;
+use zookeeper_recipes::{Contender, Mutex, Options};
 
 use crate::support::{Running, World, binary, code, stderr, zklock};
 
@@ -30,7 +30,11 @@ async fn command_that_a_signal_ends_gives_128_and_its_number() {
 #[tokio::test(flavor = "multi_thread")]
 async fn busy_lock_gives_1_or_what_the_user_wants() {
     let world = World::new().await;
-    let _guard = world.mutex().lock().await.expect("held");
+    let options = Options::new().with_identifier("billing-7");
+    let mutex = Mutex::with_options(&world.session, &world.path, options).expect("a mutex");
+    let guard = mutex.lock().await.expect("held");
+    let (token, id) = (guard.fencing_token(), world.session.id());
+    let busy = format!("zklock: {} is busy: billing-7 (token {token}, session {id}) holds it", world.path);
     for (options, expected) in [
         (&["-n"][..], 1),
         (&["-n", "-E", "0"], 0),
@@ -41,8 +45,10 @@ async fn busy_lock_gives_1_or_what_the_user_wants() {
     ] {
         let done = world.run(options, &["true"]);
         assert_eq!(code(&done), Some(expected), "{options:?}: {}", stderr(&done));
-        assert_eq!(stderr(&done), format!("zklock: {} is busy\n", world.path), "{options:?}");
+        assert!(stderr(&done).starts_with(&busy), "{options:?}: {}", stderr(&done));
     }
+    let done = zklock(["wait", "-w", "0", &world.path]);
+    assert!(stderr(&done).starts_with(&busy), "{}", stderr(&done));
 }
 
 #[test]

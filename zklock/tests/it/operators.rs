@@ -2,11 +2,16 @@
 
 use std::process::Command;
 
-use serde_json::Value;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use testbed::{Ensemble, Server};
 use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
 use zookeeper_recipes::{Contender, Mutex, Options, RwLock, Semaphore};
 
 use crate::support::{World, binary, code, stderr, stdout, zklock};
+
+/// The forms of what is printed for programs.
+const DOCUMENT: &str = include_str!("../../../docs/zklock.md");
 
 #[tokio::test(flavor = "multi_thread")]
 async fn list_shows_holders_then_waiters() {
@@ -19,10 +24,13 @@ async fn list_shows_holders_then_waiters() {
     assert_eq!(code(&done), Some(0), "{}", stderr(&done));
     let table = stdout(&done);
     let columns: Vec<Vec<_>> = table.lines().map(|row| row.split_whitespace().collect()).collect();
-    assert_eq!(columns[0], ["POS", "STATE", "KIND", "TOKEN", "SESSION", "SINCE", "IDENTIFIER", "NODE"]);
-    let begins: Vec<_> = columns[1..].iter().map(|row| row[..3].join(" ")).collect();
+    assert_eq!(
+        columns[0],
+        ["POS", "STATE", "FOR", "KIND", "TOKEN", "SESSION", "SINCE", "HEARD", "ADDRESS", "IDENTIFIER", "NODE"]
+    );
+    let begins: Vec<_> = columns[1..].iter().map(|row| [row[0], row[1], row[3]].join(" ")).collect();
     assert_eq!(begins, ["0 holds reader", "0 holds reader", "1 waits writer"], "{table}");
-    assert_eq!(columns[3][6], "billing-7");
+    assert_eq!(columns[3][11], "billing-7");
     drop(_readings);
     assert_eq!(writer.end().await.code(), Some(0));
 }
@@ -191,4 +199,119 @@ async fn contender_that_was_asked_to_release_is_shown() {
     assert!(all.iter().all(Contender::revoke_requested));
     let done = Command::new(binary()).args(["list", &world.path]).output().expect("listed");
     assert!(String::from_utf8_lossy(&done.stdout).contains(" holds,asked "), "{done:?}");
+}
+
+/// The entries of `zklock list --json`, once they are as they should be.
+async fn listed(path: &str, what: &str, are: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+    crate::support::until(what, || {
+        let done = zklock(["list", "--json", path]);
+        let all: Vec<Value> = serde_json::from_str(&stdout(&done)).expect("an array");
+        are(&all).then_some(all)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stopped_holder_and_dead_waiter_look_different() {
+    let world = World::new().await;
+    let holder = world.holder(&["--session", "20"]).await;
+    let waiter = world.start(&["--session", "20"], &["true"]);
+    world.contenders("a waiter", |all| all.len() == 2).await;
+    let all = listed(&world.path, "both are heard", |all| all.len() == 2).await;
+    for one in &all {
+        assert_eq!((&one["connected"], &one["session_timeout_ms"]), (&json!(true), &json!(20_000)), "{all:?}");
+        assert!(one["address"].as_str().is_some_and(|address| address.starts_with("127.0.0.1:")), "{all:?}");
+        assert!(one["heard_ms"].as_u64().is_some_and(|ms| ms < 20_000), "{all:?}");
+        assert!(one["for_s"].as_f64().is_some_and(|seconds| (0.0..60.0).contains(&seconds)), "{all:?}");
+    }
+    holder.signal(Signal::STOP);
+    waiter.signal(Signal::KILL);
+    // A client that runs is heard at least every 8 s of a session of 20 s.
+    let silent = |all: &[Value]| all[0]["heard_ms"].as_u64() > Some(8500) && all[1]["connected"] == json!(false);
+    let all = listed(&world.path, "both are silent", silent).await;
+    assert_eq!((&all[0]["connected"], &all[1]["address"]), (&json!(true), &Value::Null), "{all:?}");
+    let table = stdout(&zklock(["list", &world.path]));
+    let rows: Vec<_> = table.lines().collect();
+    assert!(rows[1].contains(" of 20s ") && rows[2].contains("no connection"), "{table}");
+    holder.signal(Signal::CONT);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_show_no_connections_are_named() {
+    let server = Server::builder().config("4lw.commands.whitelist", "srvr,conf").start().await.expect("a server");
+    let world = World::at(&server.hosts()).await;
+    let _guard = world.mutex().lock().await.expect("held");
+    let done = zklock(["list", "--hosts", &server.hosts(), &world.path]);
+    assert!(!stdout(&done).contains("ADDRESS"), "{}", stdout(&done));
+    assert!(stderr(&done).contains("allow 4lw.commands.whitelist=cons"), "{}", stderr(&done));
+    let done = zklock(["list", "--json", "--hosts", &server.hosts(), &world.path]);
+    let all: Value = serde_json::from_str(&stdout(&done)).expect("JSON");
+    assert_eq!((&all[0]["connected"], &all[0]["heard_ms"]), (&Value::Null, &Value::Null), "{all}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_are_those_of_all_servers() {
+    let ensemble = Ensemble::start(3).await.expect("an ensemble");
+    let hosts = ensemble.hosts();
+    let world = World::at(&ensemble.server(2).hosts()).await;
+    let _guard = world.mutex().lock().await.expect("held");
+    // Each of them is the first once, which the session of the command may be at.
+    for first in 0..3 {
+        let mut list: Vec<_> = hosts.split(',').collect();
+        list.rotate_left(first);
+        let done = zklock(["list", "--json", "--hosts", &list.join(","), &world.path]);
+        let all: Value = serde_json::from_str(&stdout(&done)).expect("JSON");
+        assert_eq!(all[0]["connected"], json!(true), "{all}");
+        assert!(all[0]["heard_ms"].as_u64().is_some_and(|ms| ms < 20_000), "{all}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_without_a_session_is_explained() {
+    let world = World::new().await;
+    let client = world.session.client().expect("a client");
+    let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    client.mkdir(&world.path, &persistent).await.expect("created");
+    let node = format!("{}/_c_{}-lock-0000000000", world.path, uuid::Uuid::new_v4());
+    client.create(&node, b"restored", &persistent).await.expect("created");
+    let done = zklock(["list", &world.path]);
+    assert!(stdout(&done).contains(" none "), "{}", stdout(&done));
+    let why = "belongs to no session (0x0): it was created by hand";
+    assert!(stderr(&done).contains(why) && stderr(&done).contains("zklock break"), "{}", stderr(&done));
+    let all = listed(&world.path, "it is listed", |all| all.len() == 1).await;
+    assert!(all[0]["warning"].as_str().is_some_and(|warning| warning.contains(why)), "{all:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fields_of_a_contender_are_documented() {
+    let world = World::new().await;
+    let _guard = world.mutex().lock().await.expect("held");
+    let node = format!("{}/{}__lock__", world.path, uuid::Uuid::new_v4().simple());
+    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    world.session.client().expect("a client").create(&node, b"kazoo", &options).await.expect("created");
+    let all = listed(&world.path, "both are listed", |all| all.len() == 2).await;
+    for field in all[0].as_object().expect("an object").keys() {
+        let row = format!("| `{field}` |");
+        let shared = format!("`{field}`,");
+        assert!(DOCUMENT.contains(&row) || DOCUMENT.contains(&shared), "{field}");
+    }
+    assert_eq!(all[0]["warning"], Value::Null, "{all:?}");
+    assert!(all[1]["warning"].as_str().is_some_and(|text| text.contains("nodes of kazoo")), "{all:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn revoked_contender_is_named_before_and_after() {
+    let world = World::new().await;
+    let options = Options::new().with_identifier("billing-7");
+    let _guard =
+        Mutex::with_options(&world.session, &world.path, options).expect("a mutex").lock().await.expect("held");
+    let token = world.mutex().contenders().await.expect("listed")[0].token().to_string();
+    let done = zklock(["revoke", &world.path, &token]);
+    let asked = format!("asked billing-7 (session {}, 127.0.0.1:", world.session.id());
+    assert!(stdout(&done).contains(&asked), "{}", stdout(&done));
+    let table = stdout(&zklock(["list", &world.path]));
+    assert!(table.contains("(overwritten by a request to release)") && table.contains(" 127.0.0.1:"), "{table}");
+    let done = world.run(&["-n"], &["true"]);
+    let busy = format!("is busy: session {}, which was asked to release, holds it", world.session.id());
+    assert!(stderr(&done).contains(&busy), "{}", stderr(&done));
 }

@@ -198,10 +198,11 @@ async fn table_fits_the_screen() {
     let world = World::new().await;
     let guard = world.holder(&["--identifier", "billing-7"]).await;
     for (columns, head) in [
-        (200, "POS  STATE  KIND  TOKEN  SESSION  SINCE  IDENTIFIER  NODE"),
-        (80, "POS  STATE  KIND  TOKEN  SESSION  SINCE  IDENTIFIER"),
-        (60, "POS  STATE  KIND  TOKEN  SINCE  IDENTIFIER"),
-        (40, "POS  STATE  KIND  TOKEN  IDENTIFIER"),
+        (200, "POS  STATE  FOR  KIND  TOKEN  SESSION  SINCE  HEARD  ADDRESS  IDENTIFIER  NODE"),
+        (110, "POS  STATE  FOR  KIND  TOKEN  SINCE  HEARD  ADDRESS  IDENTIFIER"),
+        (80, "POS  STATE  FOR  KIND  TOKEN  HEARD  ADDRESS  IDENTIFIER"),
+        (60, "POS  STATE  FOR  KIND  TOKEN  HEARD  IDENTIFIER"),
+        (40, "POS  STATE  FOR  KIND  TOKEN  IDENTIFIER"),
         (20, "POS  STATE  KIND  TOK"),
     ] {
         let mut terminal = terminal("read x; $0 list $1; echo code=$?", &[&world.path]);

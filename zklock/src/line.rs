@@ -7,9 +7,9 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::cli::Connection;
-#[cfg(feature = "tls")]
-use crate::doctor::tls::Tls;
 use crate::exit::Failure;
+#[cfg(feature = "tls")]
+use crate::tls::Tls;
 
 /// The longest answer that is read.
 pub(crate) const MOST: u64 = 256 * 1024;

@@ -12,8 +12,8 @@ use rustls::{CertificateError, ClientConfig, ClientConnection, Error, RootCertSt
 
 use crate::cli::Connection;
 use crate::connect::{read, unusable};
-use crate::doctor::line::{MOST, Silence};
 use crate::exit::Failure;
+use crate::line::{MOST, Silence};
 
 const UNTRUSTED: &str = "has a TLS certificate of an authority that is not trusted here: check the CA file";
 const NO_TLS: &str = "does not speak TLS on this port: use its secureClientPort, or leave out tcp+tls://";
