@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
-use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use crate::cli::values::{chroot, lock_path, seconds, session, session_ms, truth};
+use crate::cli::values::{chroot, lock_path, parent, seconds, session, session_ms, truth};
 use crate::doctor::ids;
 use crate::exit;
 
@@ -55,6 +55,7 @@ pub(crate) enum Action {
     Run(Run),
     Hold(Hold),
     List(List),
+    Ls(Ls),
     Wait(Wait),
     Break(Break),
     Revoke(Revoke),
@@ -242,11 +243,46 @@ pub(crate) struct List {
     /// Of a semaphore: how many slots it has. Otherwise every slot that is taken counts as held.
     #[arg(short = 'N', long, value_name = "SLOTS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) slots: Option<u32>,
-    /// Prints an array of JSON.
+    /// Prints an array of JSON; docs/zklock.md has its form.
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) connection: Connection,
+}
+
+/// Lists all locks below a path that somebody holds or waits for.
+///
+/// FOR is how long ago the first holder joined its queue, and LONGEST how long the first waiter has waited. On a terminal, columns
+/// that do not fit are left out.
+#[derive(Args, Debug)]
+pub(crate) struct Ls {
+    /// The node below which the locks are, at any depth, or / for all.
+    #[arg(value_parser = parent)]
+    pub(crate) parent: String,
+    /// Shows only locks with TEXT in the path, or in the identifier of a holder or waiter.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) search: Option<String>,
+    /// In which order: the longest, or the most, comes first.
+    #[arg(long, value_name = "BY", value_enum, default_value_t = Order::Path)]
+    pub(crate) sort: Order,
+    /// Prints an array of JSON; docs/zklock.md has its form.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+/// The order of `zklock ls`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Order {
+    /// By the lock path.
+    Path,
+    /// By the longest wait.
+    Wait,
+    /// By the time since the holder joined the queue.
+    Held,
+    /// By the number of waiters.
+    Waiters,
 }
 
 /// Waits until nobody holds a lock or waits for it.

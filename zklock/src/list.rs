@@ -78,24 +78,33 @@ fn of_no_session(entry: &Entry) -> Option<String> {
     })
 }
 
-/// Columns that are as wide as they have to be. The last is the node, because it is long. On a screen of some width, columns that
-/// do not fit are left out, and the rest is cut off.
+/// Columns that are as wide as they have to be. The last is the node, because it is long.
 pub(crate) fn table(entries: &[Entry], connections: &Connections, screen: Option<usize>) -> String {
     let rows = iter::once(COLUMNS.map(str::to_owned)).chain(entries.iter().map(|entry| row(entry, connections)));
-    let rows: Vec<_> = rows.collect();
+    let unknown: &[&str] = if connections.are_shown { &[] } else { &OF_CONNECTIONS };
+    aligned(&rows.collect::<Vec<_>>(), unknown, &LEFT_OUT, screen)
+}
+
+/// The rows, the first of which names the columns, without the `unknown` columns. On a screen, columns of `left_out` are left out
+/// until the rest fits, and what still does not fit is cut off.
+pub(crate) fn aligned<const N: usize>(
+    rows: &[[String; N]],
+    unknown: &[&str],
+    left_out: &[&str],
+    screen: Option<usize>,
+) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
-    let mut shown: Vec<_> = (0..COLUMNS.len()).map(|column| (column, width(column))).collect();
-    if !connections.are_shown {
-        shown.retain(|(column, _)| !OF_CONNECTIONS.contains(&COLUMNS[*column]));
-    }
+    let mut shown: Vec<_> = (0..N).map(|column| (column, width(column))).collect();
+    let without = |shown: &mut Vec<(usize, usize)>, name| shown.retain(|(column, _)| rows[0][*column] != name);
+    unknown.iter().for_each(|&name| without(&mut shown, name));
     let screen = screen.unwrap_or(usize::MAX);
-    for name in LEFT_OUT {
+    for &name in left_out {
         if shown.iter().map(|(_, width)| width + 2).sum::<usize>() - 2 > screen {
-            shown.retain(|(column, _)| COLUMNS[*column] != name);
+            without(&mut shown, name);
         }
     }
     let mut table = String::new();
-    for row in &rows {
+    for row in rows {
         let cells = shown.iter().map(|&(column, width)| format!("{:<width$}", row[column]));
         let cells = cells.collect::<Vec<_>>().join("  ");
         table.extend(cells.trim_end().chars().take(screen));

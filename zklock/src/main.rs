@@ -19,6 +19,7 @@ mod kazoo;
 mod line;
 mod list;
 mod locked;
+mod ls;
 mod messages;
 mod nested;
 mod program;
@@ -67,6 +68,7 @@ fn perform(action: Action) -> Result<u8, Failure> {
             Action::Run(given) => run::run(&given).await,
             Action::Hold(given) => hold::hold(&given).await,
             Action::List(given) => list::list(&given).await,
+            Action::Ls(given) => ls::ls(&given).await,
             Action::Wait(given) => wait::wait(&given).await,
             Action::Break(given) => change::break_node(&given).await,
             Action::Revoke(given) => change::revoke(&given).await,

@@ -11,6 +11,11 @@ pub(crate) fn lock_path(text: &str) -> Result<String, String> {
     }
 }
 
+/// A node with locks below it, which may be the root.
+pub(crate) fn parent(text: &str) -> Result<String, String> {
+    if text == "/" { Ok(text.to_owned()) } else { lock_path(text) }
+}
+
 /// A chroot, as services read it: the root is none.
 pub(crate) fn chroot(text: &str) -> Result<String, String> {
     match text {

@@ -14,6 +14,7 @@ fn manual_pages_are_one_a_subcommand() {
         "zklock-run",
         "zklock-hold",
         "zklock-list",
+        "zklock-ls",
         "zklock-wait",
         "zklock-break",
         "zklock-revoke",

@@ -315,3 +315,61 @@ async fn revoked_contender_is_named_before_and_after() {
     let busy = format!("is busy: session {}, which was asked to release, holds it", world.session.id());
     assert!(stderr(&done).contains(&busy), "{}", stderr(&done));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_locks_below_a_path_are_listed() {
+    let world = World::new().await;
+    let parent = world.path.rsplit_once('/').expect("a parent").0;
+    let options = Options::new().with_identifier("billing-7");
+    let deep = format!("{parent}/orders/7");
+    let _deep = Mutex::with_options(&world.session, &deep, options).expect("a mutex").lock().await.expect("held");
+    let _held = world.mutex().lock().await.expect("held");
+    let slots = format!("{parent}/slots");
+    let semaphore = Semaphore::new(&world.session, &slots, 2).expect("a semaphore");
+    let _permits = semaphore.acquire_many(2).await.expect("held");
+    let free = Mutex::new(&world.session, &format!("{parent}/free")).expect("a mutex");
+    free.lock().await.expect("held").release().await.expect("released");
+    let _waiters = [world.start(&[], &["true"]), world.start(&["--identifier", "shop-3"], &["true"])];
+    world.contenders("waiters", |all| all.len() == 3).await;
+
+    let done = zklock(["ls", parent]);
+    let rows: Vec<Vec<_>> =
+        stdout(&done).lines().map(|row| row.split_whitespace().map(str::to_owned).collect()).collect();
+    assert_eq!(rows[0], ["HOLDERS", "FOR", "WAITERS", "LONGEST", "HOLDER", "PATH"]);
+    let found: Vec<_> = rows[1..].iter().map(|row| (row[0].as_str(), row[2].as_str(), row[5].as_str())).collect();
+    let expected = [("1", "2", world.path.as_str()), ("1", "0", deep.as_str()), ("2", "0", slots.as_str())];
+    assert_eq!(found, expected, "{}{}", stdout(&done), stderr(&done));
+    assert_eq!((rows[2][3].as_str(), rows[2][4].as_str()), ("-", "billing-7"), "{rows:?}");
+
+    let paths = |options: &[&str]| -> Vec<String> {
+        let done = zklock(["ls", "--json", parent].iter().chain(options));
+        let all: Vec<Value> = serde_json::from_str(&stdout(&done)).expect("an array");
+        for field in all.iter().flat_map(|one| one.as_object().expect("an object").keys()) {
+            assert!(DOCUMENT.contains(&format!("`{field}`")), "{field}");
+        }
+        all.iter().map(|one| one["path"].as_str().expect("a text").to_owned()).collect()
+    };
+    assert_eq!(paths(&["--search", "billing"]), [deep.as_str()]);
+    assert_eq!(paths(&["--search", "shop-3"]), [world.path.as_str()], "of a waiter");
+    assert_eq!(paths(&["--search", "/slots"]), [slots.as_str()]);
+    assert_eq!(paths(&["--sort", "waiters"])[0], world.path);
+    assert_eq!(paths(&["--sort", "wait"])[0], world.path);
+    assert_eq!(paths(&["--sort", "held"])[0], deep);
+    let done = zklock(["ls", "--search", "no such", parent]);
+    assert_eq!((code(&done), stdout(&done).as_str()), (Some(0), ""), "{}", stderr(&done));
+    assert!(stdout(&zklock(["ls", "/"])).contains(&deep), "all of them");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn locks_that_may_not_be_looked_at_are_counted() {
+    let world = World::new().await;
+    let parent = world.path.rsplit_once('/').expect("a parent").0;
+    let _held = world.mutex().lock().await.expect("held");
+    let client = world.session.client().expect("a client");
+    client.auth("digest", b"alice:wonder").await.expect("known");
+    let closed = CreateMode::Persistent.with_acls(Acls::creator_all());
+    client.create(&format!("{parent}/closed"), b"", &closed).await.expect("created");
+    let done = zklock(["ls", parent]);
+    assert_eq!(stdout(&done).lines().count(), 2, "{}", stdout(&done));
+    assert!(stderr(&done).contains("1 node is not shown"), "{}", stderr(&done));
+}
