@@ -32,6 +32,7 @@ use crate::session::{Servers, TIMEOUTS_MS, has_chroot, normalize};
 /// | `auth` | `ZK_AUTH` | the same without a file |
 /// | `tls_ca_file` | `ZK_TLS_CA_FILE` | PEM file of the authorities that servers are checked by; hosts without `tcp://` are connected over TLS |
 /// | `tls_cert_file`, `tls_key_file` | `ZK_TLS_CERT_FILE`, `ZK_TLS_KEY_FILE` | PEM files of our certificate and key, if the servers ask for one |
+/// | `token_epoch` | `ZK_TOKEN_EPOCH` | the [epoch](Options::with_token_epoch) of fencing tokens, from 0 to 255; 0 by default |
 /// | `identifier` | `ZK_IDENTIFIER` | the data of our lock nodes; host name, process id and a random part by default |
 ///
 /// [`Session::connect`](crate::Session::connect) and [`lazy`](crate::Session::lazy) take a reference to it, and give the session its [options](Self::lock_options).
@@ -79,6 +80,7 @@ struct Settings {
     tls_cert_file: Option<PathBuf>,
     tls_key_file: Option<PathBuf>,
     identifier: Option<String>,
+    token_epoch: Option<u8>,
 }
 
 impl Config {
@@ -208,7 +210,7 @@ impl Config {
         &self.hosts
     }
 
-    /// The options for the locks of the session: the identifier, if one is set.
+    /// The options for the locks of the session: the identifier and the epoch of tokens, if they are set.
     ///
     /// ACLs are not among them. A session with credentials logs a warning when it makes a lock without
     /// [ACLs](Options::with_acls): everyone can use that.
@@ -216,6 +218,9 @@ impl Config {
     pub fn lock_options(&self) -> Options {
         let mut options = Options::new();
         options.credentials = self.has_credentials().then(|| Arc::new(Once::new()));
+        if let Some(epoch) = self.settings.token_epoch {
+            options = options.with_token_epoch(epoch);
+        }
         let identifier = self.settings.identifier.as_ref();
         identifier.map_or(options.clone(), |identifier| options.with_identifier(identifier))
     }
@@ -333,6 +338,12 @@ impl Settings {
             "TLS_CA_FILE" => self.tls_ca_file = file(),
             "TLS_CERT_FILE" => self.tls_cert_file = file(),
             "TLS_KEY_FILE" => self.tls_key_file = file(),
+            "TOKEN_EPOCH" => {
+                let epoch = text()?;
+                let number = epoch.trim().parse();
+                let wrong = || invalid(format!("is {epoch:?}; give a number from 0 to 255"));
+                self.token_epoch = Some(number.map_err(|_| wrong())?);
+            }
             "IDENTIFIER" => self.identifier = Some(text()?),
             _ => return Ok(false),
         }
@@ -452,10 +463,19 @@ mod tests {
             (&[("ZK_AUTH", "u:p"), ("ZK_AUTH_FILE", "/f")], "ZK_AUTH and ZK_AUTH_FILE are both set"),
             (&[("ZK_AUTH_FILE", "/no/such/file")], "ZK_AUTH_FILE is /no/such/file, which cannot be read: "),
             (&[("ZK_IDENTIFIER", "__REVOKE__")], "ZK_IDENTIFIER cannot be used: "),
+            (&[("ZK_TOKEN_EPOCH", "256")], "ZK_TOKEN_EPOCH is \"256\"; give a number from 0 to 255"),
+            (&[("ZK_TOKEN_EPOCH", "-1")], "ZK_TOKEN_EPOCH is \"-1\"; give a number from 0 to 255"),
         ] {
             let found = error(variables);
             assert!(found.starts_with(&format!("invalid configuration: {text}")), "{found}");
         }
+    }
+
+    #[test]
+    fn epoch_of_tokens_is_an_option_of_locks() {
+        let config = from(&[("ZK_HOSTS", "zk1"), ("ZK_TOKEN_EPOCH", " 7"), ("ZK_IDENTIFIER", "a")]);
+        let options = config.expect("a configuration").lock_options();
+        assert_eq!((options.token_epoch(), options.identifier()), (7, &b"a"[..]));
     }
 
     #[test]

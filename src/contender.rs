@@ -450,7 +450,14 @@ async fn change(lock: &Lock, contender: &Contender, data: Option<&[u8]>) -> Resu
             }
         };
         zk.retry("read", change).await?.map_err(|error| Error::refused("change", node, error))?;
-        Ok(tried.load(Ordering::Relaxed))
+        let was_there = tried.load(Ordering::Relaxed);
+        if was_there {
+            let (session, token) = (contender.session_id(), contender.token());
+            let what =
+                if data.is_some() { "asked a contender to release" } else { "deleted the node of a contender" };
+            telemetry::guarded(|| tracing::info!(node, %session, %token, "{what}"));
+        }
+        Ok(was_there)
     });
     ask.await
 }

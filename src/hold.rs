@@ -24,7 +24,7 @@ use crate::machine::{End, Session as Life};
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::session::Session;
-use crate::telemetry::Acquisition;
+use crate::telemetry::{self, Acquisition};
 
 pub use self::monitor::{Ended, HoldMonitor};
 pub use crate::machine::HoldState;
@@ -107,6 +107,19 @@ impl Hold {
         let node = nodes.first().expect("a lock that was granted has a node");
         let token = FencingToken::of_node(node, options.token_epoch(), czxid);
         let token = token.inspect_err(|_| driver::abandon(session.core(), op))?;
+        if session.is_grant_of_older_data(acquisition.after, czxid) {
+            telemetry::tokens_fell();
+            let before = acquisition.after;
+            telemetry::guarded(|| {
+                tracing::warn!(
+                    path = path.as_str(),
+                    czxid,
+                    before,
+                    "fencing tokens have fallen: the servers have older or other data than before; stop all programs that lock, \
+                     and raise the epoch of tokens"
+                );
+            });
+        }
         tracing::debug!(node, %token, by = ?way, "held");
         let (core, life) = Core::new(session.core(), op, path, token, options.max_hold(), acquisition);
         Ok((Self { core, nodes, client: OnceLock::new(), session: session.clone() }, life))

@@ -303,7 +303,7 @@ impl Lock {
     }
 
     fn acquisition(&self) -> Acquisition {
-        Acquisition::begin(self.kind(), self.path.as_str())
+        Acquisition::begin(self.kind(), self.path.as_str(), self.session.newest_grant())
     }
 
     /// Which recipe it is, or which side of it, for people.

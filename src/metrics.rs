@@ -17,6 +17,7 @@
 //! | [`TRUST`] | gauge | seconds | | for how long a lock of the session would be trusted without another answer |
 //! | [`CLEANUP`] | gauge | | | nodes that nobody wants, and whose deletion is not confirmed yet |
 //! | [`RENEWALS`] | counter | | | sessions that took the place of one that had expired |
+//! | [`FALLS`] | counter | | | grants with a smaller fencing token than an earlier one of the session: the servers have older or other data |
 //! | [`REQUESTS`] | counter | | `request` | requests to the servers |
 //!
 //! `kind` is `lock`, `reader`, `writer`, `permit`, `candidate` or `several`. `outcome` is `granted`, `contended`, `cancelled`, or a
@@ -28,8 +29,8 @@
 //! [`TRUST`] is of the session that reported last; [`CONNECTED`] and [`CLEANUP`] are of all sessions together. While no lock is
 //! held, nothing has to be trusted, and [`TRUST`] keeps its last value.
 //!
-//! Install the recorder before the first session: gauges that go up and down count from there. [`CONNECTED`], [`CLEANUP`] and
-//! [`RENEWALS`] are reported as 0 when a session is made. [`WAITING`], and [`ACQUISITIONS`] and [`LOSSES`] with each outcome and
+//! Install the recorder before the first session: gauges that go up and down count from there. [`CONNECTED`], [`CLEANUP`],
+//! [`RENEWALS`] and [`FALLS`] are reported as 0 when a session is made. [`WAITING`], and [`ACQUISITIONS`] and [`LOSSES`] with each outcome and
 //! cause, are when a lock is made, and [`JOBS`] when a job is. Prometheus' `increase` therefore sees the first loss.
 //!
 //! # Buckets
@@ -76,6 +77,8 @@ pub const TRUST: &str = "zookeeper_session_trust_seconds";
 pub const CLEANUP: &str = "zookeeper_session_cleanup_nodes";
 /// Sessions that took the place of one that had expired.
 pub const RENEWALS: &str = "zookeeper_session_renewals_total";
+/// Grants with a smaller fencing token than an earlier one of the session.
+pub const FALLS: &str = "zookeeper_session_token_falls_total";
 /// Requests to the servers.
 pub const REQUESTS: &str = "zookeeper_session_requests_total";
 
@@ -120,6 +123,7 @@ pub fn describe() {
     describe_gauge!(TRUST, Unit::Seconds, "for how long a lock would be trusted without another answer");
     describe_gauge!(CLEANUP, "nodes that nobody wants, and whose deletion is not confirmed yet");
     describe_counter!(RENEWALS, "sessions that took the place of one that had expired");
+    describe_counter!(FALLS, "grants with a smaller fencing token than an earlier one of the session");
     describe_counter!(REQUESTS, "requests to the servers");
 }
 
@@ -131,6 +135,7 @@ pub(crate) fn session_begins() {
     gauge!(CONNECTED).increment(0.0);
     gauge!(CLEANUP).increment(0.0);
     counter!(RENEWALS).increment(0);
+    counter!(FALLS).increment(0);
 }
 
 pub(crate) fn connected(sessions: i64) {
@@ -196,6 +201,10 @@ pub(crate) fn trusted_for(left: Duration) {
 
 pub(crate) fn renewed() {
     counter!(RENEWALS).increment(1);
+}
+
+pub(crate) fn tokens_fell() {
+    counter!(FALLS).increment(1);
 }
 
 pub(crate) fn requested(request: &'static str, count: u64) {

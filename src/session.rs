@@ -11,6 +11,7 @@ pub(crate) mod times;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -64,6 +65,8 @@ struct Inner {
     core: Arc<Core>,
     /// The runtime that it lives on.
     runtime: Handle,
+    /// The largest number of a transaction that granted a lock in it.
+    newest_grant: AtomicI64,
 }
 
 impl Session {
@@ -180,7 +183,10 @@ impl Session {
         }
         tokio::spawn(Arc::clone(&core.reports).run());
         tokio::spawn(drive(Arc::clone(&core), servers.clone()));
-        Self { inner: Arc::new(Inner { servers, core, runtime: Handle::current() }), options }
+        Self {
+            inner: Arc::new(Inner { servers, core, runtime: Handle::current(), newest_grant: AtomicI64::new(0) }),
+            options,
+        }
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
@@ -306,6 +312,24 @@ impl Session {
     #[must_use]
     pub fn lock_options(&self) -> &Options {
         &self.options
+    }
+
+    /// The largest number of a transaction that granted a lock in the session. Nodes that are created later have a larger one,
+    /// as long as the servers keep their data.
+    pub(crate) fn newest_grant(&self) -> i64 {
+        self.inner.newest_grant.load(Ordering::Relaxed)
+    }
+
+    /// Notes the transaction of a grant. `before`: [`newest_grant`](Self::newest_grant) at the call that asked for it. Returns
+    /// whether transaction numbers have fallen since then: once for each fall.
+    pub(crate) fn is_grant_of_older_data(&self, before: i64, czxid: i64) -> bool {
+        let newest = &self.inner.newest_grant;
+        if czxid > before {
+            newest.fetch_max(czxid, Ordering::Relaxed);
+            return false;
+        }
+        let lower = |newest| (newest > czxid).then_some(czxid);
+        newest.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lower).is_ok()
     }
 
     /// Fails if no node of ours can be at `path`, or none with these options.

@@ -43,12 +43,15 @@ pub(crate) struct Acquisition {
     labels: Labels,
     began: Instant,
     has_entered: AtomicBool,
+    /// The newest grant of the session when it began.
+    pub(crate) after: i64,
     /// Of one that was not dropped before its end.
     outcome: OnceLock<&'static str>,
 }
 
 impl Acquisition {
-    pub(crate) fn begin(kind: &'static str, path: &str) -> Self {
+    /// `after`: the newest grant of the session.
+    pub(crate) fn begin(kind: &'static str, path: &str, after: i64) -> Self {
         let span = info_span!(
             "lock.acquire",
             lock.path = path,
@@ -62,7 +65,7 @@ impl Acquisition {
         #[cfg(feature = "metrics")]
         metrics::shift_of(&labels, metrics::WAITING, 1.0);
         let (has_entered, outcome) = Default::default();
-        Self { caller, span, labels, began: Instant::now(), has_entered, outcome }
+        Self { caller, span, labels, began: Instant::now(), has_entered, after, outcome }
     }
 
     /// Runs what acquires; `token` returns the token of what it was granted, if anything.
@@ -182,12 +185,14 @@ pub(crate) fn job_ended(_path: &str, _outcome: Option<&'static str>) {
 #[cfg(feature = "metrics")]
 const FAILED: &str = "failed";
 
-/// A session begins and is renewed; requests that were sent; by how much the number of connected sessions, and of nodes to clean up,
+/// A session begins and is renewed; tokens have fallen; requests that were sent; by how much the number of connected sessions, and of nodes to clean up,
 /// has changed; for how long a session is trusted.
 #[cfg(feature = "metrics")]
-pub(crate) use crate::metrics::{connected, in_cleanup, renewed, requested, session_begins, trusted_for};
+pub(crate) use crate::metrics::{
+    connected, in_cleanup, renewed, requested, session_begins, tokens_fell, trusted_for,
+};
 #[cfg(not(feature = "metrics"))]
-pub(crate) use silent::{connected, in_cleanup, renewed, requested, session_begins, trusted_for};
+pub(crate) use silent::{connected, in_cleanup, renewed, requested, session_begins, tokens_fell, trusted_for};
 
 #[cfg(not(feature = "metrics"))]
 mod silent {
@@ -196,5 +201,6 @@ mod silent {
     pub(crate) fn in_cleanup(_nodes: i64) {}
     pub(crate) fn requested(_request: &'static str, _count: u64) {}
     pub(crate) fn renewed() {}
+    pub(crate) fn tokens_fell() {}
     pub(crate) fn trusted_for(_left: std::time::Duration) {}
 }

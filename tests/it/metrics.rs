@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
-use testbed::free_port;
-use zookeeper_recipes::{Error, Job, Loss, RwLock, Session, metrics as names};
+use testbed::{Server, free_port};
+use zookeeper_recipes::{Error, Job, Loss, Mutex, RwLock, Session, metrics as names};
 
-use crate::support::{World, soon, until};
+use crate::counter::LONG;
+use crate::support::{World, connect_for, soon, until};
 
 /// The values of a recorder, by name and labels such as `name{kind=lock,outcome=granted}`.
 struct Numbers(Snapshotter, HashMap<String, f64>);
@@ -107,6 +108,22 @@ async fn gauge_counts_the_calls_that_wait_now() {
     let guard = soon("the next is granted", first).await.expect("held");
     assert_eq!(numbers.of(names::WAITING, "kind=lock"), 0.0);
     guard.release().await.expect("released");
+}
+
+#[tokio::test]
+async fn tokens_that_fall_are_counted() {
+    let (mut numbers, recorder) = recorder();
+    let _records = metrics::set_default_local_recorder(recorder);
+    let mut server = Server::start().await.expect("a server");
+    let session = connect_for(&server.hosts(), LONG).await;
+    let mutex = Mutex::new(&session, "/falls/lock").expect("a mutex");
+    for _ in 0..20 {
+        mutex.lock().await.expect("held").release().await.expect("released");
+    }
+    assert_eq!(numbers.published(names::FALLS, ""), Some(0.0));
+    server.restart_empty().await.expect("a server without data");
+    soon("a grant in a renewed session", mutex.lock()).await.expect("held").release().await.expect("released");
+    assert_eq!(numbers.of(names::FALLS, ""), 1.0);
 }
 
 #[tokio::test]

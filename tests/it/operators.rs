@@ -14,6 +14,7 @@ use zookeeper_recipes::{
 
 use crate::family::{FAMILY, queue, turn};
 use crate::support::{TIMEOUT, UNHURRIED, World, hosts, make_paths, soon};
+use crate::warnings::Warnings;
 
 const REVOKE: &[u8] = b"__REVOKE__";
 
@@ -822,5 +823,27 @@ async fn locks_of_a_parent_are_listed_and_their_keys_read_back() {
     assert_eq!(found, sorted);
     for spelled in ["%2f", "%", "a%4", "%FF", "%41"] {
         assert_eq!(path::key(spelled).is_some(), spelled == "%", "{spelled}");
+    }
+}
+
+/// The request overwrites the identifier, so the log is where to find whom it was sent to.
+#[tokio::test]
+async fn changes_by_an_operator_are_logged_with_the_contender() {
+    let world = World::new().await;
+    let _guard = world.mutex().lock().await.expect("held");
+    let mutex = world.other_mutex().await;
+    let holder = mutex.contenders().await.expect("listed").remove(0);
+    let events = Warnings::and_traces();
+    let listening = events.listen();
+    assert!(mutex.revoke(&holder).await.expect("asked"));
+    assert!(mutex.break_lock(&holder).await.expect("asked"));
+    assert!(!mutex.break_lock(&holder).await.expect("asked"), "it is gone");
+    drop(listening);
+    for what in ["asked a contender to release", "deleted the node of a contender"] {
+        let logged = events.with(what);
+        let has = |part: String| logged.iter().all(|text| text.contains(&part));
+        assert_eq!(logged.len(), 1, "{what}: {logged:?}");
+        assert!(has(holder.name().to_owned()) && has(holder.session_id().to_string()), "{logged:?}");
+        assert!(has(holder.token().to_string()), "{logged:?}");
     }
 }

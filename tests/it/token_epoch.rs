@@ -6,6 +6,7 @@ use zookeeper_recipes::{Contender, Error, Mutex, Options};
 use crate::counter::LONG;
 use crate::family::{FAMILY, queue, turn};
 use crate::support::{World, connect_for, soon, wait_children};
+use crate::warnings::Warnings;
 
 /// The smallest number of a transaction that leaves no room for an epoch.
 const NO_ROOM: i64 = 1 << 55;
@@ -114,4 +115,34 @@ async fn any_number_of_a_transaction_is_a_token_without_an_epoch() {
     assert_eq!((guard.fencing_token().get(), guard.fencing_token().epoch()), (created, 1));
     guard.release().await.expect("released");
     wait_children(&world.admin, &world.path, 0).await;
+}
+
+/// Of a session that lives on while the servers get older data.
+#[tokio::test]
+async fn tokens_that_fall_are_warned_of_and_counted_once() {
+    let mut server = Server::start().await.expect("a server");
+    let session = connect_for(&server.hosts(), LONG).await;
+    let other = connect_for(&server.hosts(), LONG).await;
+    let mutex = Mutex::new(&session, PATH).expect("a mutex");
+    for _ in 0..20 {
+        mutex.lock().await.expect("held").release().await.expect("released");
+    }
+    // A waiter that is older than other grants of the session has the smaller token, and no data has changed.
+    let held = Mutex::new(&other, PATH).expect("a mutex").lock().await.expect("held");
+    let waiting = mutex.enqueue().await.expect("queued");
+    let newer = Mutex::new(&session, "/epochs/other").expect("a mutex").lock().await.expect("held");
+    held.release().await.expect("released");
+    let older = soon("the grant", waiting).await.expect("held");
+    assert!(older.fencing_token() < newer.fencing_token());
+    drop((older, newer));
+
+    let warnings = Warnings::new();
+    let _listening = warnings.listen();
+    server.restart_empty().await.expect("a server without data");
+    for _ in 0..3 {
+        let guard = soon("a grant in a renewed session", mutex.lock()).await.expect("held");
+        guard.release().await.expect("released");
+    }
+    let warned = warnings.with("tokens have fallen");
+    assert!(warned.len() == 1 && warned[0].contains(PATH), "{warned:?}");
 }
