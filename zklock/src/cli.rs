@@ -8,12 +8,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use crate::cli::values::{chroot, lock_path, parent, seconds, session, session_ms, truth};
+use zookeeper_recipes::FencingToken;
+
+use crate::cli::values::{chroot, lock_path, parent, session, session_ms, time, truth};
 use crate::doctor::ids;
 use crate::exit;
+use crate::queue::plain;
 
 const CODES: &str = "Exit codes of zklock's own:
     1  busy, timed out, no such node, not confirmed, or the doctor has found something to fix
@@ -45,10 +49,43 @@ impl Cli {
                 if is_empty { arg.env(None::<&str>) } else { arg }
             })
         });
-        let matches = command.try_get_matches_from_mut(env::args_os())?;
-        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+        let parsed = command.try_get_matches_from_mut(env::args_os());
+        let parsed = parsed
+            .and_then(|matches| Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command)));
+        parsed.map_err(advised)
     }
 }
+
+/// The error with a hint for users of flock(1), and without long values.
+fn advised(mut error: clap::Error) -> clap::Error {
+    let text = |error: &clap::Error, kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        Some(ContextValue::Strings(texts)) => texts.first().cloned(),
+        _ => None,
+    };
+    if let Some(value) = text(&error, ContextKind::InvalidValue).filter(|value| value.chars().count() > LONGEST) {
+        error.insert(ContextKind::InvalidValue, ContextValue::String(plain(&value, LONGEST)));
+    }
+    let (argument, subcommand) =
+        (text(&error, ContextKind::InvalidArg), text(&error, ContextKind::InvalidSubcommand));
+    let hint = match error.kind() {
+        ErrorKind::InvalidSubcommand if subcommand.is_some_and(|given| given.starts_with('/')) => {
+            "`zklock run PATH COMMAND...` takes a lock as flock(1) does"
+        }
+        ErrorKind::UnknownArgument if matches!(argument.as_deref(), Some("-c" | "--command")) => {
+            "zklock executes the command itself: run PATH COMMAND ARG..., or run PATH sh -c '...'"
+        }
+        ErrorKind::MissingRequiredArgument if argument.is_some_and(|missing| missing.contains("<COMMAND>")) => {
+            "`zklock hold PATH` holds a lock without a command"
+        }
+        _ => return error,
+    };
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.to_owned().into()]));
+    error
+}
+
+/// The longest value that an error shows.
+const LONGEST: usize = 100;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
@@ -81,7 +118,7 @@ pub(crate) enum Action {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Servers")]
 pub(crate) struct Connection {
-    /// The servers, as zk1:2181,zk2:2181,zk3:2181/chroot. Required.
+    /// The servers, as zk1:2181,zk2:2181,zk3:2181/chroot. Required, unless ZK_HOSTS is set.
     #[arg(long, env = "ZK_HOSTS", value_name = "HOSTS")]
     pub(crate) hosts: Option<String>,
     /// The node below which all paths begin, instead of after the hosts.
@@ -90,9 +127,9 @@ pub(crate) struct Connection {
     /// Creates a missing chroot. If you authenticate, only you have access to it.
     #[arg(long, env = "ZK_CREATE_CHROOT", value_parser = truth)]
     pub(crate) create_chroot: bool,
-    /// The session timeout: after a crash of the holder, the lock is free that much later [default: 10, or the milliseconds in
+    /// The session timeout: after a crash of the holder, the lock is free that much later [default: 10s, or the milliseconds in
     /// ZK_SESSION_TIMEOUT_MS].
-    #[arg(long, value_name = "SECS", value_parser = session)]
+    #[arg(long, value_name = "TIME", value_parser = session)]
     session: Option<Duration>,
     /// The same for services.
     #[arg(long, hide = true, env = "ZK_SESSION_TIMEOUT_MS", value_name = "MS", value_parser = session_ms)]
@@ -112,6 +149,9 @@ pub(crate) struct Connection {
     #[cfg(feature = "sasl-digest-md5")]
     #[arg(long, value_name = "FILE")]
     pub(crate) sasl_file: Option<PathBuf>,
+    /// The epoch of fencing tokens: raise it after the data of the servers was wiped or restored, as docs/fencing.md has it.
+    #[arg(long, env = "ZK_TOKEN_EPOCH", value_name = "0-255", help_heading = None::<&str>)]
+    pub(crate) token_epoch: Option<u8>,
     #[cfg(feature = "tls")]
     #[command(flatten)]
     pub(crate) tls: Tls,
@@ -162,8 +202,8 @@ pub(crate) struct Wanted {
     /// Does not wait: exits if the lock is busy.
     #[arg(short, long, conflicts_with = "wait")]
     pub(crate) nonblock: bool,
-    /// Waits for SECS at most, all requests included.
-    #[arg(short, long, value_name = "SECS", value_parser = seconds)]
+    /// Waits for TIME at most, all requests included. Times are as 2, 500ms, 30s, 5m or 2h; without a unit, in seconds.
+    #[arg(short, long, value_name = "TIME", value_parser = time)]
     pub(crate) wait: Option<Duration>,
     /// The exit code if the lock is busy.
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::NO)]
@@ -187,17 +227,18 @@ pub(crate) struct Wanted {
 /// The command is executed without a shell, and its exit code is returned. If the lock is lost, the command's process group
 /// gets SIGTERM before the servers can grant the lock to another contender, and SIGKILL after the grace time.
 ///
-/// The command finds the lock path in ZK_LOCK_PATH, and the fencing token in ZK_LOCK_TOKEN.
+/// The command finds the lock path in ZK_LOCK_PATH, and the fencing token in ZK_LOCK_TOKEN. ZK_LOCKS has both for all locks that
+/// it runs under, a line each.
 #[derive(Args, Debug)]
 #[command(after_help = CODES, override_usage = "zklock run [OPTIONS] PATH [--] COMMAND [ARG]...")]
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) wanted: Wanted,
     /// How long the command may go on after SIGTERM when the lock is lost.
-    #[arg(long, value_name = "SECS", default_value = "10", value_parser = seconds)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
     pub(crate) grace: Duration,
-    /// Keeps the lock for SECS at least, however short the command is: the clocks of a fleet differ.
-    #[arg(long, value_name = "SECS", value_parser = seconds)]
+    /// Keeps the lock for TIME at least, however short the command is: the clocks of a fleet differ.
+    #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) min_hold: Option<Duration>,
     /// Sends the command SIGTERM when its lock is requested with `zklock revoke`.
     #[arg(long)]
@@ -296,8 +337,8 @@ pub(crate) struct Wait {
     /// Of a semaphore: how many slots it has.
     #[arg(short = 'N', long, value_name = "SLOTS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) slots: Option<u32>,
-    /// Waits for SECS at most, and exits with 1 then.
-    #[arg(short, long, value_name = "SECS", value_parser = seconds)]
+    /// Waits for TIME at most, and exits with 1 then.
+    #[arg(short, long, value_name = "TIME", value_parser = time)]
     pub(crate) wait: Option<Duration>,
     #[command(flatten)]
     pub(crate) connection: Connection,
@@ -364,6 +405,9 @@ pub(crate) struct Doctor {
     /// A lock path whose ACL and children are checked as well.
     #[arg(value_parser = lock_path)]
     pub(crate) path: Option<String>,
+    /// The largest fencing token that a store has seen. Reports whether the tokens of the servers have fallen below it.
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) token: Option<FencingToken>,
     /// Leaves out the findings with this id. It may be given several times.
     #[arg(long, value_name = "ID", hide_possible_values = true, value_parser = PossibleValuesParser::new(ids()))]
     pub(crate) ignore: Vec<String>,

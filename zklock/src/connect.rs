@@ -5,15 +5,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use futures_util::future::join_all;
+use tokio::time::{sleep, timeout};
 #[cfg(feature = "sasl-digest-md5")]
 use zookeeper_recipes::zookeeper_client::SaslOptions;
 #[cfg(feature = "tls")]
 use zookeeper_recipes::zookeeper_client::TlsOptions;
 use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
-use zookeeper_recipes::{Error, Servers, Session};
+use zookeeper_recipes::{Error, Options, Servers, Session};
 
 use crate::cli::{Connection, DIGEST};
+use crate::doctor::knock;
 use crate::exit::{Failure, NO_SERVER, USAGE};
+use crate::line::address;
 
 /// Connects within one session timeout, or within `limit` if that is shorter. Creates a missing chroot if that is wanted.
 pub(crate) async fn connect(connection: &Connection, limit: Option<Duration>) -> Result<Session, Failure> {
@@ -21,21 +25,52 @@ pub(crate) async fn connect(connection: &Connection, limit: Option<Duration>) ->
     let connected = connect_to(connection, &hosts);
     match limit {
         None => connected.await,
-        Some(limit) => tokio::time::timeout(limit, connected).await.unwrap_or_else(|_| {
-            Err(Failure::new(NO_SERVER, format!("no answer from {hosts} within {limit:.1?}")))
-        }),
+        Some(limit) => {
+            // The client has no reasons before its own time is over.
+            let mut reasons = None;
+            let asked = async {
+                sleep(limit / 2).await;
+                reasons = Some(of_hosts(&hosts, limit / 3).await);
+                std::future::pending().await
+            };
+            let connected = async {
+                tokio::select! {
+                    connected = connected => connected,
+                    never = asked => never,
+                }
+            };
+            match timeout(limit, connected).await {
+                Ok(connected) => connected,
+                Err(_) => {
+                    let reasons = reasons.unwrap_or_default();
+                    Err(Failure::new(NO_SERVER, format!("no answer from {hosts} within {limit:.1?}{reasons}")))
+                }
+            }
+        }
     }
+}
+
+/// Why hosts are not reached, as far as one connection to each shows it.
+async fn of_hosts(hosts: &str, limit: Duration) -> String {
+    let (names, _) = split(hosts);
+    let reasons = join_all(names.iter().map(async |name| {
+        let reason = knock(&address(name), limit).await.err()?;
+        Some(format!("; {name}: {reason}"))
+    }));
+    reasons.await.into_iter().flatten().collect()
 }
 
 /// Connects to these hosts, within one session timeout. Creates a missing chroot if that is wanted.
 pub(crate) async fn connect_to(connection: &Connection, hosts: &str) -> Result<Session, Failure> {
-    match Session::connect(servers(connection, connection.session(), hosts)?).await {
+    let connected = match Session::connect(servers(connection, connection.session(), hosts)?).await {
         Err(Error::InvalidInput { what: "chroot", .. }) if connection.create_chroot => {
             create_chroot(connection, hosts).await?;
-            Ok(Session::connect(servers(connection, connection.session(), hosts)?).await?)
+            Session::connect(servers(connection, connection.session(), hosts)?).await
         }
-        connected => Ok(connected?),
-    }
+        connected => connected,
+    };
+    let options = connection.token_epoch.map_or(Options::new(), |epoch| Options::new().with_token_epoch(epoch));
+    Ok(connected?.with_lock_options(options))
 }
 
 /// Creates the chroot after the hosts, and its missing ancestors, as services do.
@@ -51,7 +86,7 @@ async fn create_chroot(connection: &Connection, hosts: &str) -> Result<(), Failu
 
 /// Ends a session that has no nodes. It ends by itself if the servers do not answer.
 pub(crate) async fn close(session: &Session) {
-    _ = tokio::time::timeout(Duration::from_secs(1), session.close()).await;
+    _ = timeout(Duration::from_secs(1), session.close()).await;
 }
 
 /// These hosts, with the settings of every connection.

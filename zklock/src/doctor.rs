@@ -18,17 +18,15 @@ use crate::cli::Doctor;
 use crate::connect::{close, connect_to, has_identity, hosts, split};
 pub(crate) use crate::doctor::findings::ids;
 use crate::doctor::findings::{
-    Finding, Level, elsewhere_than, of_hosts, of_local_sessions, of_path, of_strangers,
+    Finding, Level, elsewhere_than, of_hosts, of_local_sessions, of_path, of_strangers, of_tokens,
 };
 use crate::doctor::host::Host;
 use crate::doctor::reason::Reason;
+pub(crate) use crate::doctor::reason::knock;
 use crate::doctor::report::{Looked, Report, Trial};
-use crate::exit::{Failure, NO, NO_SERVER};
+use crate::exit::{Failure, LOCAL_SESSION, NO, NO_SERVER};
 use crate::kazoo;
 use crate::queue::plain;
-
-/// The error of servers that keep the session local, which may then have no ephemeral nodes. The client has no name for it.
-const EPHEMERAL_ON_LOCAL_SESSION: i32 = -120;
 
 pub(crate) async fn doctor(given: &Doctor) -> Result<u8, Failure> {
     let (names, chroot) = split(&hosts(&given.connection)?);
@@ -79,7 +77,8 @@ async fn try_lock(given: &Doctor, session: &Session, report: &mut Report) -> Res
             return Ok(());
         }
     };
-    let acquired = began.elapsed();
+    let (acquired, token) = (began.elapsed(), guard.fencing_token());
+    report.findings.extend(given.token.and_then(|seen| of_tokens(token, seen)));
     let identity = if has_identity(&given.connection)? { identity(session, &path).await } else { None };
     let mut elsewhere = Vec::new();
     for host in &report.hosts {
@@ -101,7 +100,7 @@ async fn try_lock(given: &Doctor, session: &Session, report: &mut Report) -> Res
             None
         }
     };
-    report.lock = Some(Trial { acquired, released, identity });
+    report.lock = Some(Trial { acquired, released, token, identity });
     Ok(())
 }
 
@@ -144,9 +143,7 @@ fn refusal(path: &str, error: Error) -> Finding {
             "no-containers",
             "the servers have no containers, which lock paths are; upgrade to 3.6 or later",
         ),
-        Error::Client { source: ZkError::UnexpectedErrorCode(EPHEMERAL_ON_LOCAL_SESSION), .. } => {
-            of_local_sessions()
-        }
+        Error::Client { source: ZkError::UnexpectedErrorCode(LOCAL_SESSION), .. } => of_local_sessions(),
         error => Finding::fix("lock-failed", format!("cannot lock {path}: {}", Failure::from(error))),
     }
 }

@@ -29,6 +29,13 @@ pub(crate) const CANNOT_EXECUTE: u8 = 126;
 /// There is no such command.
 pub(crate) const NOT_FOUND: u8 = 127;
 
+/// The error of servers that keep the session local, which may then have no ephemeral nodes. The client has no name for it.
+pub(crate) const LOCAL_SESSION: i32 = -120;
+
+/// The message for it.
+pub(crate) const NO_LOCK_IN_A_LOCAL_SESSION: &str = "a session is local, and gets no lock; set \
+    localSessionsUpgradingEnabled=true, or localSessionsEnabled=false";
+
 /// The code of what a signal has ended, as in shells.
 pub(crate) fn signal(number: i32) -> u8 {
     u8::try_from(128 + number).unwrap_or(u8::MAX)
@@ -67,6 +74,9 @@ impl From<Error> for Failure {
             Error::Lost(_) => LOST,
             _ => OTHER,
         };
+        if let Error::Client { source: zookeeper_client::Error::UnexpectedErrorCode(LOCAL_SESSION), .. } = &error {
+            return Self { code, message: NO_LOCK_IN_A_LOCAL_SESSION.to_owned() };
+        }
         let mut message = error.to_string();
         let mut source = error.source();
         while let Some(cause) = source {

@@ -37,11 +37,10 @@ impl Line {
     /// To a host as the list names it.
     #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "credentials are those of TLS"))]
     pub(crate) fn to(connection: &Connection, name: &str) -> Result<Self, Failure> {
-        let over_tls = name.strip_prefix("tcp+tls://");
-        let address = with_port(over_tls.or_else(|| name.strip_prefix("tcp://")).unwrap_or(name));
+        let (address, over_tls) = (address(name), name.starts_with("tcp+tls://"));
         Ok(Self {
             #[cfg(feature = "tls")]
-            tls: if over_tls.is_some() { Some(Tls::to(connection, &address)?) } else { None },
+            tls: if over_tls { Some(Tls::to(connection, &address)?) } else { None },
             address,
         })
     }
@@ -78,6 +77,11 @@ pub(crate) async fn answer(address: &str, request: &[u8], limit: Duration) -> Op
         // What others answer is not always ended.
         _ => Some(answer).filter(|answer| !answer.is_empty()),
     }
+}
+
+/// The address of a host as the list names it.
+pub(crate) fn address(name: &str) -> String {
+    with_port(name.strip_prefix("tcp+tls://").or_else(|| name.strip_prefix("tcp://")).unwrap_or(name))
 }
 
 /// An address that a stream can connect to.

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
-use zookeeper_recipes::zookeeper_client::Acls;
+use zookeeper_recipes::zookeeper_client::{Acl, Acls, Permission};
 use zookeeper_recipes::{Ended, Error, HoldMonitor, HoldState, LockGuard, Loss, Options, Session};
 
 use crate::acquire::{Held, Kind, Patience, acquire, refuse_mixture};
@@ -28,18 +28,12 @@ pub(crate) async fn locked(
     work: impl AsyncFnOnce(Held, &mut Signals) -> Result<u8, Failure>,
 ) -> Result<u8, Failure> {
     let began = Instant::now();
-    match (has_identity(connection)?, wanted.private) {
-        (false, true) => {
-            return Err(Failure::new(
-                USAGE,
-                "--private needs an identity: give --auth-file, --sasl-file or --tls-cert",
-            ));
-        }
-        (true, false) => report(format_args!(
-            "{} is open to everyone, although you have credentials; --private closes it",
-            wanted.path
-        )),
-        _ => {}
+    let has_identity = has_identity(connection)?;
+    if wanted.private && !has_identity {
+        return Err(Failure::new(
+            USAGE,
+            "--private needs an identity: give --auth-file, --sasl-file or --tls-cert",
+        ));
     }
     let mut signals = Signals::catch()?;
     signals.catch_stops()?;
@@ -57,7 +51,8 @@ pub(crate) async fn locked(
         options = options.with_acls(Acls::creator_all());
     }
     let locks = session.clone().with_lock_options(options);
-    let done = under_lock(wanted, &locks, began, &mut signals, work).await;
+    let expects_closed = has_identity && !wanted.private;
+    let done = under_lock(wanted, &locks, began, expects_closed, &mut signals, work).await;
     // The nodes are gone when the session has ended: at the latest now, however this has ended.
     let is_connected = session.state().is_connected();
     tokio::select! {
@@ -72,11 +67,12 @@ pub(crate) async fn locked(
     done
 }
 
-/// Acquires the lock, and calls `work` with it.
+/// Acquires the lock, and calls `work` with it. `expects_closed`: reports a lock that everyone may break.
 async fn under_lock(
     wanted: &Wanted,
     session: &Session,
     began: Instant,
+    expects_closed: bool,
     signals: &mut Signals,
     work: impl AsyncFnOnce(Held, &mut Signals) -> Result<u8, Failure>,
 ) -> Result<u8, Failure> {
@@ -95,7 +91,25 @@ async fn under_lock(
         let (token, waited) = (held.guard.fencing_token(), began.elapsed());
         report(format_args!("{} is ours after {waited:.1?}, with token {token}", wanted.path));
     }
+    if expects_closed && is_open(session, &wanted.path, kind).await {
+        report(format_args!(
+            "{} is open to everyone, although you have credentials; --private closes it",
+            wanted.path
+        ));
+    }
     work(held, signals).await
+}
+
+/// Whether everyone may delete the node of a lock that is held: the ACL of the path decides that.
+async fn is_open(session: &Session, path: &str, kind: Kind) -> bool {
+    let folder = match kind {
+        Kind::Slot(_) => format!("{path}/leases"),
+        _ => path.to_owned(),
+    };
+    let Some(client) = session.client() else { return false };
+    let look = timeout(FAREWELL, client.get_acl(&folder)).await;
+    let everyone = |acl: &Acl| acl.scheme() == "world" && acl.permission().has(Permission::DELETE);
+    matches!(look, Ok(Ok((acls, _))) if acls.iter().any(everyone))
 }
 
 /// Waits for the lock; `None` if it is busy.

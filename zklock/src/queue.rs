@@ -113,9 +113,9 @@ pub(crate) fn holders(entries: &[Entry]) -> Option<String> {
     Some(format!("{} holds it{others}; it joined the queue {} ago", first.who(), span(first.age())))
 }
 
-/// Reports that a lock is busy, and who holds it. That is one look more, which is short: the time of the caller is over.
+/// Reports that a lock is busy, and who holds it. That is one look more, of a second at most: the time of the caller is over.
 pub(crate) async fn report_busy(session: &Session, path: &str, slots: Option<u32>) {
-    let look = timeout(Duration::from_millis(300), Queue::look(session, path, slots)).await;
+    let look = timeout(Duration::from_secs(1), Queue::look(session, path, slots)).await;
     let holders = look.ok().and_then(Result::ok).and_then(|queue| holders(queue.entries()));
     match holders {
         Some(holders) => report(format_args!("{path} is busy: {holders}")),

@@ -36,7 +36,7 @@ async fn command_under(run: &Run, Held { guard, monitor }: Held, signals: &mut S
     if let HoldState::Lost(loss) = guard.state() {
         return Ok(lost(wanted, loss, "the command was not started"));
     }
-    let environment = [(nested::PATH, wanted.path.clone()), (nested::TOKEN, guard.fencing_token().to_string())];
+    let environment = nested::environment(&wanted.path, guard.fencing_token());
     let command = Command::start(&executed(run), &environment);
     let mut command = command.map_err(|error| program::failure(&run.command, &error))?;
     let end = supervise(run, (&*guard, monitor), &mut command, signals).await;

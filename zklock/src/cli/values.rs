@@ -24,22 +24,26 @@ pub(crate) fn chroot(text: &str) -> Result<String, String> {
     }
 }
 
-/// A number of seconds, with decimals.
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+/// A time: a number with decimals, and a unit. Without a unit it is in seconds.
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
+    let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86_400.0)];
+    let of_unit = units.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, *seconds)));
+    let (number, unit) = of_unit.unwrap_or((text, 1.0));
     // Not everything that is a number to Rust is one here: `inf`, `NaN`, `-1`, `1e9`.
-    let well_formed = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    let seconds = text.parse::<f64>().ok().filter(|_| well_formed);
-    let seconds = seconds.ok_or("it should be a number of seconds, such as 2 or 0.5")?;
+    let well_formed = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let number = number.parse::<f64>().ok().filter(|_| well_formed);
+    let number =
+        number.ok_or("it should be a time, such as 2, 0.5, 500ms, 30s, 5m or 2h; without a unit, in seconds")?;
     // A clock can add a century to its time.
-    Duration::try_from_secs_f64(seconds)
+    Duration::try_from_secs_f64(number * unit)
         .ok()
         .filter(|seconds| *seconds <= Duration::from_secs(3_153_600_000))
         .ok_or_else(|| "it is too long; a century is the most".to_owned())
 }
 
-/// A session timeout in seconds.
+/// A session timeout.
 pub(crate) fn session(text: &str) -> Result<Duration, String> {
-    bearable(seconds(text)?).ok_or_else(|| "it should be from 0.1 s to a day".to_owned())
+    bearable(time(text)?).ok_or_else(|| "it should be from 0.1 s to a day".to_owned())
 }
 
 /// A session timeout in milliseconds, from the variable of services, with the limits of `--session`.
@@ -67,11 +71,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seconds_are_plain_numbers() {
-        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
-        assert_eq!(seconds("0"), Ok(Duration::ZERO));
-        for odd in ["", ".", "-1", "inf", "NaN", "1e3", "+1", "1s", "1.2.3", "99999999999"] {
-            assert!(seconds(odd).is_err(), "{odd}");
+    fn times_are_plain_numbers_with_a_unit() {
+        for (text, milliseconds) in [
+            ("0.5", 500),
+            ("0", 0),
+            ("500ms", 500),
+            ("5s", 5000),
+            ("2m", 120_000),
+            ("1.5h", 5_400_000),
+            ("1d", 86_400_000),
+        ] {
+            assert_eq!(time(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+        }
+        for odd in
+            ["", ".", "-1", "inf", "NaN", "1e3", "+1", "s", "5 s", "5S", "1.2.3", "99999999999", "99999999d"]
+        {
+            assert!(time(odd).is_err(), "{odd}");
         }
     }
 

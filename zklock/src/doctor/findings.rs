@@ -4,12 +4,15 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
+use zookeeper_recipes::FencingToken;
+
 use crate::doctor::faults::{FAULTS, FIXED_FROM, Fault, GOOD, faults};
 use crate::doctor::host::{Host, Seen};
 use crate::doctor::reason::Reason;
+use crate::exit::NO_LOCK_IN_A_LOCAL_SESSION;
 
 /// The ids of findings that are not a [`Fault`]. They stay the same from version to version: scripts ignore findings by them.
-const IDS: [&str; 34] = [
+const IDS: [&str; 35] = [
     "different-limits",
     "different-versions",
     "even-servers",
@@ -41,6 +44,7 @@ const IDS: [&str; 34] = [
     "silent",
     "slow-writes",
     "tls",
+    "tokens-fell",
     "unauthenticated",
     "unchecked",
     "unknown-name",
@@ -334,10 +338,21 @@ pub(crate) fn of_strangers() -> Finding {
     )
 }
 
+/// Tokens that a store refuses: the next one of the servers is not above the largest that it has seen.
+pub(crate) fn of_tokens(next: FencingToken, seen: FencingToken) -> Option<Finding> {
+    (next <= seen).then(|| {
+        let epoch = u32::from(seen.epoch()) + 1;
+        let text = format!(
+            "the next token is {next}, and a store has seen {seen}: the servers have older or other data; stop all programs that \
+             lock, and start them with the epoch {epoch} (--token-epoch, ZK_TOKEN_EPOCH), as docs/fencing.md has it"
+        );
+        Finding::fix("tokens-fell", text)
+    })
+}
+
 /// Sessions that the servers do not let have the nodes of a lock.
 pub(crate) fn of_local_sessions() -> Finding {
-    let change = "set localSessionsUpgradingEnabled=true, or localSessionsEnabled=false";
-    Finding::fix("local-sessions", format!("a session is local, and gets no lock; {change}"))
+    Finding::fix("local-sessions", NO_LOCK_IN_A_LOCAL_SESSION)
 }
 
 /// The hosts that do not have a lock that is held at the others.

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use zookeeper_recipes::FencingToken;
+
 use crate::cli::Doctor;
 use crate::doctor::findings::{Finding, Level};
 use crate::doctor::host::{Host, Latency};
@@ -29,6 +31,7 @@ pub(crate) struct Trial {
     pub(crate) acquired: Duration,
     /// `None` if it was lost.
     pub(crate) released: Option<Duration>,
+    pub(crate) token: FencingToken,
     /// Who we are to the servers, if we have credentials that they know.
     pub(crate) identity: Option<String>,
 }
@@ -72,13 +75,17 @@ impl Report {
         }
         let serves = self.hosts.iter().any(|host| host.seen.is_ok());
         match &self.lock {
-            Some(Trial { acquired, released, identity }) => {
+            Some(Trial { acquired, released, token, identity }) => {
                 let released = match released {
                     Some(released) => format!("released in {released:.1?}; containers work"),
                     None => "and then lost".to_owned(),
                 };
                 let identity = identity.as_ref().map_or(String::new(), |identity| format!("; we are {identity}"));
-                line(&mut text, "lock", &format!("acquired in {acquired:.1?}, {released}{identity}"));
+                line(
+                    &mut text,
+                    "lock",
+                    &format!("acquired in {acquired:.1?}, {released}; token {token}{identity}"),
+                );
             }
             None if serves => line(&mut text, "lock", "not acquired"),
             None => {}
@@ -110,6 +117,7 @@ impl Report {
             json!({
                 "acquired_ms": ms(lock.acquired),
                 "released_ms": lock.released.map(ms),
+                "token": lock.token.get(),
                 "identity": lock.identity,
             })
         });

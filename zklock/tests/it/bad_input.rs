@@ -22,9 +22,17 @@ const USAGE: &[(&[&str], &str)] = &[
     (&["run", "-N", "0", "/a", "--", "true"], "0 is not in 1.."),
     (&["run", "-N", "4294967296", "/a", "--", "true"], "is not in 1.."),
     (&["run", "-w", "-1", "/a", "--", "true"], "unexpected argument '-1'"),
-    (&["run", "--wait=-1", "/a", "--", "true"], "it should be a number of seconds"),
-    (&["run", "-w", "inf", "/a", "--", "true"], "it should be a number of seconds"),
-    (&["run", "-w", "1e9", "/a", "--", "true"], "it should be a number of seconds"),
+    (&["run", "--wait=-1", "/a", "--", "true"], "it should be a time, such as 2, 0.5, 500ms, 30s, 5m or 2h"),
+    (&["run", "-w", "inf", "/a", "--", "true"], "it should be a time, such as 2"),
+    (&["run", "-w", "1e9", "/a", "--", "true"], "it should be a time, such as 2"),
+    (&["run", "-w", "5 s", "/a", "--", "true"], "it should be a time, such as 2"),
+    (&["run", "-w", "2weeks", "/a", "--", "true"], "it should be a time, such as 2"),
+    (
+        &["run", "/a", "-c", "true"],
+        "tip: zklock executes the command itself: run PATH COMMAND ARG..., or run PATH sh -c '...'",
+    ),
+    (&["/locks/a", "true"], "tip: `zklock run PATH COMMAND...` takes a lock as flock(1) does"),
+    (&["run", "-n", "/a"], "tip: `zklock hold PATH` holds a lock without a command"),
     (&["run", "-w", "99999999999", "/a", "--", "true"], "a century is the most"),
     (&["run", "-E", "256", "/a", "--", "true"], "256 is not in 0..=255"),
     (&["run", "--session", "0", "/a", "--", "true"], "from 0.1 s to a day"),
@@ -58,6 +66,17 @@ async fn what_cannot_be_meant_is_refused_with_its_reason() {
         assert!(stderr.contains(reason), "{arguments:?}: {stderr}");
         assert!(!stderr.contains("panicked"), "{arguments:?}: {stderr}");
         assert!(!stderr.contains("secret"), "{arguments:?} shows a secret: {stderr}");
+    }
+}
+
+#[test]
+fn path_that_is_too_long_is_not_printed_whole() {
+    let path = format!("/{}", "x".repeat(20_000));
+    for arguments in [&["list", &path][..], &["ls", &path], &["run", "-n", &path, "true"]] {
+        let done = zklock(arguments);
+        assert_eq!(code(&done), Some(64), "{}", arguments[0]);
+        assert!(stderr(&done).len() < 1000, "{}: {} bytes", arguments[0], stderr(&done).len());
+        assert!(stderr(&done).contains("it has 20001 bytes; 16384 are the most"), "{}", stderr(&done));
     }
 }
 

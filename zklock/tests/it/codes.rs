@@ -59,6 +59,32 @@ fn wrong_command_line_gives_64() {
 }
 
 #[test]
+fn short_wait_without_a_server_names_the_reason_for_each_host() {
+    let (one, other) = (testbed::free_port(), testbed::free_port());
+    let hosts = format!("127.0.0.1:{one},no-such-host.invalid:{other}");
+    let began = std::time::Instant::now();
+    let done = zklock(["run", "-w", "1", "--hosts", &hosts, "/a", "true"]);
+    assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!(code(&done), Some(69), "{}", stderr(&done));
+    let refused = format!("127.0.0.1:{one}: connection refused");
+    let unknown = format!("no-such-host.invalid:{other}: name does not resolve");
+    assert!(stderr(&done).contains(&refused) && stderr(&done).contains(&unknown), "{}", stderr(&done));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn local_session_that_is_not_upgraded_is_named() {
+    let ensemble = testbed::Ensemble::builder().config("localSessionsEnabled", "true");
+    let ensemble = ensemble.config("localSessionsUpgradingEnabled", "false").start().await.expect("an ensemble");
+    let done = zklock(["run", "--hosts", &ensemble.hosts(), "/a", "true"]);
+    assert_eq!(code(&done), Some(70), "{}", stderr(&done));
+    assert!(
+        stderr(&done).contains("a session is local, and gets no lock; set localSessions"),
+        "{}",
+        stderr(&done)
+    );
+}
+
+#[test]
 fn no_server_gives_69() {
     let hosts = format!("127.0.0.1:{}", testbed::free_port());
     for arguments in [&["run", "/a", "--", "true"][..], &["list", "/a"], &["doctor"], &["wait", "/a"]] {

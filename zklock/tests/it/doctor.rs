@@ -310,3 +310,17 @@ async fn report_is_also_for_programs() {
     assert_eq!(report["findings"][0]["id"], json!("refused"), "{report}");
     assert_eq!(report["hosts"][0]["error"], json!("connection refused"), "{report}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_that_have_fallen_are_found() {
+    // 3 · 2⁵⁵ + 17
+    let seen = "108086391056891921";
+    let (code, report) = doctor(&hosts(), &["--ignore", "one-server", "--token", seen]);
+    assert_eq!(code, Some(1), "{report}");
+    assert!(report.contains("fix   the next token is ") && report.contains("with the epoch 4 "), "{report}");
+    let (code, report) = doctor(&hosts(), &["--ignore", "one-server", "--token", seen, "--token-epoch", "4"]);
+    assert_eq!(code, Some(0), "{report}");
+    let (code, report) = doctor(&hosts(), &["--ignore", "one-server", "--token", "1"]);
+    assert_eq!(code, Some(0), "{report}");
+    assert!(report.contains("containers work; token "), "{report}");
+}

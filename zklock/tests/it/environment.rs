@@ -2,6 +2,8 @@
 
 use assert_cmd::assert::Assert;
 
+use zookeeper_recipes::zookeeper_client::{Acls, CreateMode};
+
 use crate::support::{PATIENCE, World, binary, code, hosts, stderr, stdout, written};
 
 fn zklock_with(variables: &[(&str, &str)], arguments: &[&str]) -> Assert {
@@ -69,6 +71,22 @@ async fn credentials_without_private_make_an_open_lock_and_a_warning() {
     }
 }
 
+/// Only what is known is reported.
+#[tokio::test(flavor = "multi_thread")]
+async fn lock_that_is_not_open_is_not_warned_of() {
+    let world = World::new().await;
+    let client = world.session.client().expect("a client");
+    client.auth("digest", b"billing:secret").await.expect("known");
+    client.mkdir(&world.path, &CreateMode::Persistent.with_acls(Acls::creator_all())).await.expect("created");
+    let done = zklock_with(&[("ZK_AUTH", "billing:secret")], &world.arguments(&[], &["true"]));
+    assert_eq!((code(&done), stderr(&done)), (Some(0), String::new()), "its path is closed");
+    let nobody = format!("127.0.0.1:{}", testbed::free_port());
+    let variables = [("ZK_AUTH", "billing:secret"), ("ZK_HOSTS", &nobody)];
+    let done = zklock_with(&variables, &["run", "--session", "1", "/a", "true"]);
+    assert_eq!(code(&done), Some(69), "{}", stderr(&done));
+    assert!(!stderr(&done).contains("open to everyone"), "{}", stderr(&done));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn session_timeout_of_services_is_asked_for() {
     for (variables, arguments, expected) in [
@@ -123,4 +141,33 @@ fn what_cannot_be_meant_is_refused_with_its_reason() {
         assert!(stderr(&done).contains(reason), "{variables:?}: {}", stderr(&done));
         assert!(!stderr(&done).contains("secret"), "{variables:?} shows a secret: {}", stderr(&done));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn epoch_of_tokens_is_that_of_services() {
+    let world = World::new().await;
+    for (variables, options, expected) in [
+        (&[][..], &[][..], 0),
+        (&[("ZK_TOKEN_EPOCH", "3")], &[], 3),
+        (&[("ZK_TOKEN_EPOCH", "3")], &["--token-epoch", "4"], 4),
+        (&[("ZK_TOKEN_EPOCH", "")], &[], 0),
+    ] {
+        let arguments =
+            world.arguments(options, &["sh", "-c", "echo $ZK_LOCK_TOKEN; $0 list --json $ZK_LOCK_PATH", binary()]);
+        let done = zklock_with(variables, &arguments);
+        let printed = stdout(&done);
+        let (token, list) = printed.split_once('\n').expect("a token");
+        assert_eq!(
+            token.parse::<i64>().map(|token| token >> 55),
+            Ok(expected),
+            "{variables:?}: {}",
+            stderr(&done)
+        );
+        // Of the command's environment, where the option is not.
+        let token = format!("\"token\": {token}");
+        assert_eq!(list.contains(&token), options.is_empty(), "{variables:?}: {list}");
+    }
+    let done = zklock_with(&[("ZK_TOKEN_EPOCH", "256")], &["list", &world.path]);
+    assert_eq!(code(&done), Some(64));
+    assert!(stderr(&done).contains("256"), "{}", stderr(&done));
 }

@@ -2,7 +2,7 @@
 
 use crate::support::{code, stdout, zklock};
 
-const SUBCOMMANDS: [&str; 8] = ["run", "hold", "list", "wait", "break", "revoke", "watch", "doctor"];
+const SUBCOMMANDS: [&str; 9] = ["run", "hold", "list", "ls", "wait", "break", "revoke", "watch", "doctor"];
 
 #[test]
 fn options_of_servers_are_under_their_heading_and_no_others() {
@@ -31,6 +31,10 @@ fn options_of_servers_are_under_their_heading_and_no_others() {
 fn synopsis_of_run_is_that_of_flock() {
     let usage = "zklock run [OPTIONS] PATH [--] COMMAND [ARG]...";
     assert!(stdout(&zklock(["run", "--help"])).contains(&format!("Usage: {usage}\n")));
+    let pages = tempfile::tempdir().expect("a folder");
+    assert_eq!(code(&zklock([std::ffi::OsStr::new("man"), pages.path().as_os_str()])), Some(0));
+    let page = std::fs::read_to_string(pages.path().join("zklock-run.1")).expect("a page").replace('\\', "");
+    assert!(page.contains(&format!(".SH SYNOPSIS\n{usage}\n")), "{page}");
     let done = zklock(["run", "/a"]);
     assert_eq!(code(&done), Some(64));
     assert!(crate::support::stderr(&done).contains(usage), "{}", crate::support::stderr(&done));
@@ -43,6 +47,12 @@ fn variables_are_in_the_help() {
         ["ZK_HOSTS", "ZK_CHROOT", "ZK_CREATE_CHROOT", "ZK_SESSION_TIMEOUT_MS", "ZK_AUTH_FILE", "ZK_IDENTIFIER"]
     {
         assert!(help.contains(variable), "{variable}: {help}");
+    }
+    assert!(help.contains("Required, unless ZK_HOSTS is set"), "{help}");
+    for shell in ["bash", "zsh", "fish"] {
+        let script = stdout(&zklock(["completions", shell]));
+        assert!(!script.contains("die-with ") && !script.contains("die-with\n"), "{shell}");
+        assert!(!script.contains("zklock__die__with") && !script.contains("'die-with:"), "{shell}");
     }
     assert!(!help.contains("die-with ") && !stdout(&zklock(["--help"])).contains("die-with"), "{help}");
 }

@@ -30,6 +30,24 @@ async fn zklock_does_not_wait_for_itself() {
     }
 }
 
+/// It waited for itself for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn zklock_does_not_wait_for_a_lock_further_out() {
+    let world = World::new().await;
+    let other = format!("{}-other", world.path);
+    for inner in [&["run", "-w", "30"][..], &["hold", "-w", "30"], &["wait", "-w", "1"]] {
+        let inner = [inner, &[&world.path]].concat();
+        let inner: Vec<_> = if inner[0] == "run" { [&inner[..], &["true"]].concat() } else { inner };
+        let command = [&[binary(), "run", &other, binary()], &inner[..]].concat();
+        let done = world.run(&[], &command);
+        let is_refused = inner[0] != "wait";
+        assert_eq!(code(&done), Some(if is_refused { 64 } else { 1 }), "{inner:?}: {}", stderr(&done));
+    }
+    let command = [binary(), "run", &other, binary(), "wait", &world.path];
+    let done = world.run(&[], &command);
+    assert_eq!(code(&done), Some(64), "{}", stderr(&done));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn zklock_that_does_not_wait_for_itself_is_not_refused() {
     for (outer, inner, expected) in
