@@ -234,6 +234,9 @@ pub(crate) struct Wanted {
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) wanted: Wanted,
+    /// Waits for a random time of at most TIME before it asks for the lock: cron starts it on all machines at once.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) jitter: Option<Duration>,
     /// How long the command may go on after SIGTERM when the lock is lost.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
     pub(crate) grace: Duration,
@@ -243,8 +246,8 @@ pub(crate) struct Run {
     /// Sends the command SIGTERM when its lock is requested with `zklock revoke`.
     #[arg(long)]
     pub(crate) revocable: bool,
-    /// Sends the command SIGTERM if zklock is killed. Processes that the command has started do not get it. A command that
-    /// changes its user, such as sudo, does not get it either.
+    /// Ends the command and all its descendants if zklock is killed: SIGTERM, and SIGKILL after the grace time. Processes of
+    /// another user, as those of sudo, get no signal.
     #[cfg(target_os = "linux")]
     #[arg(long)]
     pub(crate) die_with_parent: bool,
@@ -423,6 +426,9 @@ pub(crate) struct Doctor {
 #[derive(Args, Debug)]
 #[command(hide = true)]
 pub(crate) struct DieWith {
+    /// Guards the command and its descendants, which get this time after SIGTERM.
+    #[arg(long, value_parser = time)]
+    pub(crate) guard: Option<Duration>,
     /// The process id of the parent.
     pub(crate) parent: i32,
     /// The command and its arguments.

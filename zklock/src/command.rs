@@ -126,7 +126,8 @@ impl Command {
     /// Takes the terminal back after the end.
     pub(crate) fn leave_terminal(&mut self, status: ExitStatus) {
         if let Some(terminal) = &mut self.terminal {
-            terminal.take_back(status.signal().is_some());
+            // That of a guard is the exit code that a shell would show.
+            terminal.take_back(status.signal().is_some() || status.code().is_some_and(|code| code > 128));
         }
     }
 

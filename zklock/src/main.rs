@@ -77,7 +77,7 @@ fn perform(action: Action) -> Result<u8, Failure> {
             Action::Completions { shell } => generate::completions(shell),
             Action::Man { directory } => generate::man(&directory),
             #[cfg(target_os = "linux")]
-            Action::DieWith(given) => Err(die_with_parent::execute(&given)),
+            Action::DieWith(given) => die_with_parent::execute(&given).await,
         }
     });
     // A thread may still wait for somebody at a terminal.

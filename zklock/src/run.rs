@@ -3,11 +3,12 @@
 //! 1. Nothing comes between a loss and the signal to the command, not even a message.
 //! 2. The exit code is the command's only if the lock was held to the command's end.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::process::ExitStatus;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tokio::time::sleep_until;
+use tokio::time::{sleep, sleep_until};
 use zookeeper_recipes::{Ended, HoldMonitor, HoldState, LockGuard, Loss};
 
 use crate::acquire::Held;
@@ -27,6 +28,14 @@ enum End {
 }
 
 pub(crate) async fn run(run: &Run) -> Result<u8, Failure> {
+    if let Some(most) = run.jitter {
+        let mut signals = Signals::catch()?;
+        tokio::select! {
+            biased;
+            number = signals.next() => return Ok(exit::signal(number)),
+            () = sleep(random(most)) => {}
+        }
+    }
     locked(&run.connection, &run.wanted, async |held, signals| command_under(run, held, signals).await).await
 }
 
@@ -76,11 +85,18 @@ async fn command_under(run: &Run, Held { guard, monitor }: Held, signals: &mut S
     })
 }
 
+/// A time of at most `most`.
+fn random(most: Duration) -> Duration {
+    // The keys of each hash map in the standard library are random.
+    let number = RandomState::new().build_hasher().finish();
+    most.mul_f64(number as f64 / u64::MAX as f64)
+}
+
 /// The command that is executed.
 fn executed(run: &Run) -> Vec<std::ffi::OsString> {
     #[cfg(target_os = "linux")]
     if run.die_with_parent {
-        return crate::die_with_parent::wrap(&run.command);
+        return crate::die_with_parent::wrap(&run.command, run.grace);
     }
     run.command.clone()
 }

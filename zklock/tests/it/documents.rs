@@ -1,8 +1,9 @@
 //! What is generated, and that the documents have it all.
 
-use crate::support::{code, stdout, zklock};
+use crate::support::{World, code, stderr, stdout, zklock};
 
 const README: &str = include_str!("../../README.md");
+const PAGE: &str = include_str!("../../../docs/zklock.md");
 
 #[test]
 fn manual_pages_are_one_a_subcommand() {
@@ -45,6 +46,31 @@ fn readme_has_every_exit_code() {
         let code = line.split_whitespace().next().expect("a code");
         assert!(README.contains(&format!("\n| {code} |")), "{code}");
     }
+}
+
+/// The commands that the page gives systemd and Kubernetes run, with another program and another path.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_to_be_copied_runs() {
+    let world = World::new().await;
+    let unit =
+        PAGE.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/zklock ")).expect("a unit");
+    let unit: Vec<_> = unit.split(' ').map(str::to_owned).collect();
+    let job = PAGE.lines().find_map(|line| line.trim_start().strip_prefix("args: ")).expect("a CronJob");
+    let job: Vec<String> = serde_json::from_str(job).expect("an array");
+    for arguments in [unit, job] {
+        let replaced = arguments.iter().map(|argument| match argument.as_str() {
+            "/locks/nightly-report" => world.path.clone(),
+            "/usr/local/bin/report" => "true".to_owned(),
+            "5s" | "1m" => "100ms".to_owned(),
+            argument => argument.to_owned(),
+        });
+        let done = zklock(replaced.collect::<Vec<_>>());
+        assert_eq!((code(&done), stderr(&done)), (Some(0), String::new()), "{arguments:?}");
+    }
+    // Where another machine has the lock, nothing has failed.
+    let _guard = world.mutex().lock().await.expect("held");
+    let done = zklock(["run", "-n", "-E", "0", &world.path, "--", "false"]);
+    assert_eq!(code(&done), Some(0), "{}", stderr(&done));
 }
 
 #[test]

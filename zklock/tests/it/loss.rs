@@ -249,3 +249,52 @@ async fn command_that_dies_with_its_parent_is_as_any_other() {
     running.signal(Signal::TERM);
     assert_eq!(running.end().await.code(), Some(143));
 }
+
+/// The process ids that a script writes, a line each, when zklock is killed under it.
+#[cfg(target_os = "linux")]
+async fn left_of(world: &World, options: &[&str], script: &str, count: usize) -> Vec<String> {
+    let file = world.file("ids");
+    let name = file.display().to_string();
+    let mut running = world.start(options, &["sh", "-c", script, &name]);
+    let ids = until("all have written their ids", || {
+        let ids: Vec<_> = std::fs::read_to_string(&file).ok()?.lines().map(str::to_owned).collect();
+        (ids.len() == count).then_some(ids)
+    })
+    .await;
+    assert!(ids.iter().all(|id| is_running(id)), "{ids:?}");
+    running.signal(Signal::KILL);
+    running.end().await;
+    ids
+}
+
+/// In other groups and sessions, and orphaned.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn descendants_die_with_the_parent_of_the_command() {
+    let world = World::new().await;
+    let one = "echo $$ >>$0; sleep 1000";
+    let script = format!("setsid sh -c '{one}' $0 & (setsid sh -c '{one}' $0 &) ; sh -c '{one}' $0 & {one}");
+    for id in left_of(&world, &["--die-with-parent"], &script, 4).await {
+        until("it has ended", || (!is_running(&id)).then_some(())).await;
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn descendant_that_ignores_the_signal_is_killed_after_the_grace_time() {
+    let world = World::new().await;
+    let script = "trap '' TERM; echo $$ >>$0; setsid sh -c 'echo $$ >>$0; while :; do sleep 0.1; done' $0";
+    for id in left_of(&world, &["--die-with-parent", "--grace", "300ms"], script, 2).await {
+        until("it has ended", || (!is_running(&id)).then_some(())).await;
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn command_under_a_guard_ends_by_a_signal_as_any_other() {
+    let world = World::new().await;
+    for (script, expected) in [("kill -KILL $$", 137), ("kill -TERM $$", 143), ("exit 200", 200)] {
+        let done = world.run(&["--die-with-parent"], &["sh", "-c", script]);
+        assert_eq!(code(&done), Some(expected), "{script}: {}", stderr(&done));
+    }
+}

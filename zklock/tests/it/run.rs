@@ -195,3 +195,20 @@ async fn revocation_ends_only_a_command_that_is_revocable() {
         assert_eq!(running.end().await.code(), Some(expected), "{options:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jitter_waits_before_it_joins_the_queue() {
+    let world = World::new().await;
+    let mut running = world.start(&["--jitter", "1000h"], &["true"]);
+    let (began, mut pause) =
+        (std::time::Instant::now(), tokio::time::interval(std::time::Duration::from_millis(50)));
+    // It has had the time to be in the queue. Less than a second of 1000 h comes once in a million runs.
+    while began.elapsed() < std::time::Duration::from_secs(1) {
+        pause.tick().await;
+        assert!(world.mutex().contenders().await.expect("listed").is_empty());
+    }
+    running.signal(rustix::process::Signal::TERM);
+    assert_eq!(running.end().await.code(), Some(143));
+    let done = world.run(&["--jitter", "10ms"], &["sh", "-c", "exit 3"]);
+    assert_eq!(code(&done), Some(3), "{}", stderr(&done));
+}

@@ -91,14 +91,17 @@ async fn ctrl_z_does_not_stop_a_waiter() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ctrl_z_does_not_stop_the_command() {
-    let world = World::new().await;
-    let script = "$0 run $1 -- sh -c 'echo ready; read x; echo got-$x'; echo code=$?";
-    let mut terminal = terminal(script, &[&world.path]);
-    expect(&mut terminal, "ready");
-    terminal.send("\x1a").expect("sent");
-    terminal.send_line("something").expect("sent");
-    expect(&mut terminal, "got-something");
-    expect(&mut terminal, "code=0");
+    let guarded = if cfg!(target_os = "linux") { &["", "--die-with-parent"][..] } else { &[""] };
+    for option in guarded {
+        let world = World::new().await;
+        let script = format!("$0 run {option} $1 -- sh -c 'echo ready; read x; echo got-$x'; echo code=$?");
+        let mut terminal = terminal(&script, &[&world.path]);
+        expect(&mut terminal, "ready");
+        terminal.send("\x1a").expect("sent");
+        terminal.send_line("something").expect("sent");
+        expect(&mut terminal, "got-something");
+        expect(&mut terminal, "code=0");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -355,10 +358,14 @@ async fn pager_that_reads_while_the_command_has_the_terminal_goes_on_afterwards(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_of_a_command_that_was_killed_are_undone() {
-    let world = World::new().await;
-    let script = "$0 run $1 -- sh -c 'stty -icanon; kill -9 $$'; echo code=$?; stty -a; echo ready; read x";
-    let mut terminal = terminal(script, &[&world.path]);
-    expect(&mut terminal, "code=137");
-    let settings = expect(&mut terminal, "ready");
-    assert!(settings.contains(" icanon ") && !settings.contains("-icanon "), "{settings}");
+    let guarded = if cfg!(target_os = "linux") { &["", "--die-with-parent"][..] } else { &[""] };
+    for option in guarded {
+        let world = World::new().await;
+        let run = format!("$0 run {option} $1 -- sh -c 'stty -icanon; kill -9 $$'");
+        let script = format!("{run}; echo code=$?; stty -a; echo ready; read x");
+        let mut terminal = terminal(&script, &[&world.path]);
+        expect(&mut terminal, "code=137");
+        let settings = expect(&mut terminal, "ready");
+        assert!(settings.contains(" icanon ") && !settings.contains("-icanon "), "{settings}");
+    }
 }
