@@ -64,8 +64,6 @@ impl fmt::Display for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let code = match &error {
-            // A semaphore that came while we waited for the lock.
-            Error::InvalidInput { what: "recipe", .. } => MIXED,
             Error::InvalidInput { .. } => USAGE,
             Error::NoAuth { .. } | Error::Client { source: zookeeper_client::Error::AuthFailed, .. } => {
                 NO_PERMISSION
