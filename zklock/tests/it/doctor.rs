@@ -265,6 +265,27 @@ async fn servers_that_check_no_password_are_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn identity_of_a_checked_login_is_named() {
+    let files = tempfile::tempdir().expect("a folder");
+    let (users, login) = (files.path().join("users"), files.path().join("login"));
+    let module = "org.apache.zookeeper.server.auth.DigestLoginModule";
+    std::fs::write(&users, format!("Server {{ {module} required user_alice=\"wonder\"; }};")).expect("written");
+    let server = Server::builder()
+        .property("java.security.auth.login.config", users.to_str().expect("text"))
+        .config("authProvider.sasl", "org.apache.zookeeper.server.auth.SASLAuthenticationProvider")
+        .start();
+    let server = server.await.expect("a server");
+    for (password, expected, part) in
+        [("wonder", 1, "; we are sasl:alice\n"), ("wrong", 77, "cannot authenticate")]
+    {
+        std::fs::write(&login, format!("alice:{password}\n")).expect("written");
+        let (code, report) = doctor(&server.hosts(), &["--sasl-file", login.to_str().expect("text")]);
+        assert_eq!(code, Some(expected), "{report}");
+        assert!(report.contains(part) && !report.contains("do not know who we are"), "{report}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn identity_is_named() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), "alice:wonder\n").expect("written");
