@@ -1,5 +1,6 @@
 //! Owns what is measured at one host: what it grants, and how fast it answers.
 
+use std::future::pending;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
@@ -53,13 +54,45 @@ impl Host {
     pub(crate) async fn examine(connection: &Connection, name: &str, chroot: &str) -> Result<Self, Failure> {
         let deadline = Instant::now() + connection.session();
         let line = Line::to(connection, name)?;
-        let (words, refused) = Self::reach(connection, &line).await;
-        let mut this = Self { name: name.to_owned(), words, seen: Err(Reason::Silent) };
-        if let Some(reason) = refused {
+        // The first handshake of a Java server may take a second.
+        let limit = WHILE.min(connection.session() / 4);
+        let patience = if line.has_tls() { connection.session() / 2 } else { limit };
+        let mut this = Self { name: name.to_owned(), words: Words::default(), seen: Err(Reason::Silent) };
+        if let Err(reason) = knock(&line.address, limit).await {
             this.seen = Err(reason);
             return Ok(this);
         }
-        this.seen = match Seen::at(connection, &format!("{name}{chroot}"), deadline).await {
+        match Words::ask(&line, patience).await {
+            Ok(words) => this.words = words,
+            Err(Silence::Tls(reason)) => {
+                this.seen = Err(Reason::Tls(reason));
+                return Ok(this);
+            }
+            Err(Silence::None) => {}
+        }
+        if this.words.is_idle {
+            this.seen = Err(Reason::NotServing);
+            return Ok(this);
+        }
+        let is_foreign = async {
+            let is_known = this.words.is_answered || line.has_tls();
+            let reason = if is_known { None } else { foreign(&line.address, limit).await };
+            // A server that is slow is silent for now.
+            match reason {
+                Some(reason) => reason,
+                None => pending().await,
+            }
+        };
+        let host = format!("{name}{chroot}");
+        let seen = tokio::select! {
+            biased;
+            seen = Seen::at(connection, &host, deadline) => seen,
+            reason = is_foreign => {
+                this.seen = Err(reason);
+                return Ok(this);
+            }
+        };
+        this.seen = match seen {
             Ok(Some(seen)) => Ok(seen),
             Ok(None) if this.words.is_answered => Err(Reason::NoSession(String::new())),
             Ok(None) => Err(Reason::Silent),
@@ -72,29 +105,6 @@ impl Host {
             this.words.count_fsyncs(&line, WHILE).await;
         }
         Ok(this)
-    }
-
-    /// What the host reports about itself, and why a session need not be tried.
-    async fn reach(connection: &Connection, line: &Line) -> (Words, Option<Reason>) {
-        // Each of these is a part of one session timeout. The first handshake of a Java server may take a second.
-        let limit = WHILE.min(connection.session() / 4);
-        if let Err(reason) = knock(&line.address, limit).await {
-            return (Words::default(), Some(reason));
-        }
-        let patience = if line.has_tls() { connection.session() / 2 } else { limit };
-        let words = match Words::ask(line, patience).await {
-            Ok(words) => words,
-            Err(Silence::Tls(reason)) => return (Words::default(), Some(Reason::Tls(reason))),
-            Err(Silence::None) => Words::default(),
-        };
-        let reason = if words.is_idle {
-            Some(Reason::NotServing)
-        } else if words.is_answered || line.has_tls() {
-            None
-        } else {
-            foreign(&line.address, limit).await
-        };
-        (words, reason)
     }
 }
 
