@@ -316,6 +316,8 @@ pub(crate) struct Machine<T> {
     pub(crate) is_up: bool,
     pub(crate) identity: Identity,
     pub(crate) own_listing: OwnListing,
+    /// The own node whose watch was tried again last.
+    pub(crate) retried: Aside<(Op, usize)>,
     pub(crate) trust: T,
     pub(crate) renewing: Renewing,
     pub(crate) ops: BTreeMap<Op, Acquisition>,
@@ -340,6 +342,7 @@ impl<T: Trust> Machine<T> {
             is_up: true,
             identity: Identity::Known,
             own_listing: OwnListing::default(),
+            retried: Aside::default(),
             trust,
             renewing: Renewing::default(),
             ops: BTreeMap::new(),
@@ -417,7 +420,7 @@ impl<T: Trust> Machine<T> {
             Ask::Barrier { path, .. } if outcome == Outcome::Unknown => self.doubt_later(now, path),
             Ask::Barrier { .. } => {}
             Ask::List { path, watches, .. } => self.listed(now, path, watches, is_stale, is_fresh, outcome),
-            Ask::Prove { op, nodes } => self.proved(now, op, &nodes, is_stale, &outcome),
+            Ask::Prove { op, nodes } => self.proved(now, op, &nodes, (sent, is_stale), &outcome),
             Ask::Watch { op, path, name } => self.watched(now, op, path, name, &outcome),
             Ask::WatchOwn { op, path, name } => self.own_watched(now, op, path, name, &outcome),
             Ask::Delete { nodes, .. } => self.deleted(now, &nodes, &outcome),

@@ -10,8 +10,11 @@ use crate::error::{Error, Result};
 /// A server's `jute.maxbuffer` is 1 MiB.
 const NODES: Limit = Limit { what: "nodes", warn: 512 * 1024, most: 900 * 1024 };
 
-/// A client sets its watches again in one request of at most 128 KiB. Waiters that have waited may take a little more than this.
+/// A client sets its watches again in one request of at most 128 KiB.
 const WATCHES: Limit = Limit { what: "watches", warn: 80 * 1024, most: 100 * 1024 };
+
+/// How far a waiter that has room may go beyond that for a longer name.
+const SLACK: usize = 8 * 1024;
 
 /// For the own nodes of holds and waiters, which can do without.
 const MAX_OWN: usize = 20 * 1024;
@@ -55,7 +58,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Room for the nodes of a call, for as long as any of them may be there.
+    /// Room for the nodes of a call, until it is over and they are gone.
     pub(super) fn nodes(&self, bytes: usize, reports: &Reports) -> Result<Room> {
         NODES.take(&self.nodes, bytes, reports)
     }
@@ -65,8 +68,17 @@ impl Budget {
         WATCHES.take(&self.watches, bytes, reports)
     }
 
-    /// The same for a watch that is set whether there is room or not.
-    pub(super) fn any_watch(&self, bytes: usize) -> Room {
+    /// More room for a watch that has some.
+    pub(super) fn larger_watch(&self, before: &Room, bytes: usize) -> Result<Room> {
+        let others = self.watches.load(Ordering::Relaxed).saturating_sub(before.bytes);
+        if others + bytes > WATCHES.most + SLACK {
+            return Err(Error::SessionFull { what: WATCHES.what, limit: WATCHES.most });
+        }
+        Ok(Room::new(&self.watches, bytes))
+    }
+
+    /// Room for the watch on a path, which serves all that wait for permits there.
+    pub(super) fn path_watch(&self, bytes: usize) -> Room {
         Room::new(&self.watches, bytes)
     }
 

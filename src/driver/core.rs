@@ -35,7 +35,7 @@ use crate::error::Error;
 use crate::locked::locked;
 use crate::machine::{
     Action, Ask, Connection, Event, HoldState, Kind, Ledger, Loss, Machine, Moment, Name, Op, Outcome, Path,
-    Queue, Session, Stage, Watch, op_node,
+    Queue, Session, Stage, Timer, Watch, op_node,
 };
 use crate::options::REVOKE;
 use crate::session::state_changes::StateChanges;
@@ -155,6 +155,47 @@ pub(crate) struct State {
     after: After,
 }
 
+/// The answer to a listing, which is polled without the lock. A reader that panics leaves it as one that was lost.
+struct Taken<'a> {
+    core: &'a Arc<Core>,
+    op: Op,
+    generation: u64,
+    sent: Moment,
+    answer: Option<Answer>,
+}
+
+impl Taken<'_> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Answered> {
+        self.answer.as_mut().map_or(Poll::Pending, |answer| answer.poll_unpin(cx))
+    }
+
+    /// Takes the request with its answer out of its entry, if it is still that of the session.
+    fn put_back(&mut self, state: &mut State) -> Option<Flight> {
+        let answer = self.answer.take()?;
+        let entry = state.entries.get_mut(&self.op).filter(|_| state.generation == self.generation)?;
+        entry.flights.front().filter(|first| first.answer.is_none() && first.sent == self.sent)?;
+        let mut flight = entry.flights.pop_front()?;
+        flight.answer = Some(answer);
+        Some(flight)
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        if self.answer.is_none() {
+            return;
+        }
+        self.answer = Some(std::future::ready(Outcome::Unknown.into()).boxed());
+        let mut state = self.core.lock();
+        if let Some(flight) = self.put_back(&mut state)
+            && let Some(entry) = state.entries.get_mut(&self.op)
+        {
+            entry.flights.push_front(flight);
+            state.wake(self.op);
+        }
+    }
+}
+
 /// What is done when the lock is released.
 #[derive(Default)]
 struct After {
@@ -169,6 +210,16 @@ struct After {
     callers: Vec<Waker>,
     is_driver: bool,
     is_session: bool,
+}
+
+impl After {
+    /// Whether nobody is woken or informed.
+    fn is_empty(&self) -> bool {
+        let Self { wakers, ready: _, placed, changed, seen, dropped, holders, callers, is_driver: _, is_session } =
+            self;
+        let is_quiet = wakers.is_empty() && placed.is_empty() && changed.is_empty() && seen.is_empty();
+        is_quiet && dropped.is_empty() && holders.is_empty() && callers.is_empty() && !is_session
+    }
 }
 
 /// The state under its lock. When it is dropped, the lock is released first, and then those are woken that have to be.
@@ -311,10 +362,19 @@ impl Core {
     }
 
     /// Does what is due.
-    pub(crate) fn timeout(self: &Arc<Self>, state: &mut State) {
+    fn timeout(self: &Arc<Self>, state: &mut State) {
         self.connection(state);
         if state.machine.next_deadline().is_some_and(|due| due <= now()) {
             self.decide(state, Event::Timeout);
+        }
+    }
+
+    /// Ends a hold whose time is over. It does nothing else that is due, because its caller may have no runtime.
+    pub(crate) fn end_hold(self: &Arc<Self>, state: &mut State, op: Op, at: Moment) {
+        for timer in [Timer::TrustEnds, Timer::Limit(op)] {
+            if state.machine.is_due(timer, at) {
+                self.handle(state, Event::Timer(timer));
+            }
         }
     }
 
@@ -455,48 +515,53 @@ impl Core {
         }
     }
 
-    /// Reads everything that has come for an acquisition.
+    /// Reads everything that has come for an acquisition. The lock is released while a listing is decoded.
     pub(crate) fn read<'a>(self: &'a Arc<Self>, mut state: Locked<'a>, op: Op, reader: Reader) -> Locked<'a> {
         loop {
-            let Some((mut answer, sent, waker)) = self.read_ready(&mut state, op, reader) else { return state };
+            self.read_ready(&mut state, op, reader);
+            if !state.after.is_empty() && state.entries.get(&op).is_some_and(Entry::has_listing) {
+                // Code of the user's may block, and others must not wait for a listing that is taken.
+                drop(state);
+                state = self.look();
+            }
             let generation = state.generation;
+            let taken = state.entries.get_mut(&op).and_then(Entry::take_listing);
+            let Some((answer, sent, waker)) = taken else { return state };
+            let mut listing = Taken { core: self, op, generation, sent, answer: Some(answer) };
             drop(state);
-            let polled = answer.poll_unpin(&mut Context::from_waker(&waker));
+            let polled = listing.poll(&mut Context::from_waker(&waker));
             state = self.look();
-            let is_present = state.generation == generation;
-            let Some(entry) = state.entries.get_mut(&op).filter(|_| is_present) else { return state };
-            let Some(listing) = entry.listing(sent) else { return state };
-            let Poll::Ready(answered) = polled else {
-                listing.answer = Some(answer);
-                if listing.is_missed {
-                    state.wake(op);
+            match (listing.put_back(&mut state), polled) {
+                (Some(flight), Poll::Ready(answered)) => {
+                    let before = state.read_by(op, reader);
+                    self.answered(&mut state, flight, answered);
+                    state.reading = before;
                 }
-                return state;
-            };
-            if let Some(flight) = entry.flights.pop_front() {
-                let before = state.read_by(op, reader);
-                self.answered(&mut state, flight, answered);
-                state.reading = before;
+                (Some(flight), Poll::Pending) => {
+                    let is_missed = flight.is_missed;
+                    if let Some(entry) = state.entries.get_mut(&op) {
+                        entry.flights.push_front(flight);
+                    }
+                    if is_missed {
+                        state.wake(op);
+                    }
+                    return state;
+                }
+                (None, _) => return state,
             }
         }
     }
 
-    /// Reads what is ready, until there is nothing but a listing, which is to be polled without the lock.
-    fn read_ready(self: &Arc<Self>, state: &mut State, op: Op, reader: Reader) -> Option<(Answer, Moment, Waker)> {
+    /// Reads what is ready, but for listings.
+    fn read_ready(self: &Arc<Self>, state: &mut State, op: Op, reader: Reader) {
         let before = state.read_by(op, reader);
-        let listing = loop {
-            let entry = state.entries.get_mut(&op);
-            match entry.and_then(|entry| entry.next().map(|next| (next, Arc::clone(&entry.waker)))) {
-                Some((Next::Fired((watch, is_deleted)), _)) => {
-                    self.handle(state, Event::Fired { watch, is_deleted })
-                }
-                Some((Next::Answered(flight, answered), _)) => self.answered(state, flight, answered),
-                Some((Next::Listing(answer, sent), waker)) => break Some((answer, sent, Waker::from(waker))),
-                None => break None,
+        while let Some(next) = state.entries.get_mut(&op).and_then(Entry::next) {
+            match next {
+                Next::Fired((watch, is_deleted)) => self.handle(state, Event::Fired { watch, is_deleted }),
+                Next::Answered(flight, answered) => self.answered(state, flight, answered),
             }
-        };
+        }
         state.reading = before;
-        listing
     }
 
     fn answered(self: &Arc<Self>, state: &mut State, flight: Flight, mut answered: Answered) {
@@ -664,7 +729,7 @@ impl Core {
         let bytes = state.root_bytes + node.len();
         match room {
             None => *room = Some(state.budget.watch(bytes, &self.reports)?),
-            Some(before) if before.bytes < bytes => *room = Some(state.budget.any_watch(bytes)),
+            Some(before) if before.bytes < bytes => *room = Some(state.budget.larger_watch(before, bytes)?),
             Some(_) => {}
         }
         Ok(true)
@@ -973,20 +1038,26 @@ impl State {
                 };
                 // From the start it is that of the waiter's longest node.
                 let bytes = bytes.max(self.root_bytes + entry.draft.longest_node());
-                let before = entry.watch_room.take();
-                entry.watch_room = match self.budget.watch(bytes, &self.reports) {
-                    _ if before.as_ref().is_some_and(|room| room.bytes >= bytes) => before,
-                    Ok(room) => Some(room),
-                    Err(full) if before.is_none() && !entry.has_waited => {
-                        entry.refusal = Some(full);
-                        return Err(Outcome::Full);
-                    }
-                    Err(_) => Some(self.budget.any_watch(bytes)),
+                let room = match &entry.watch_room {
+                    Some(room) if room.bytes >= bytes => return Ok(None),
+                    Some(room) => self.budget.larger_watch(room, bytes),
+                    None => self.budget.watch(bytes, &self.reports),
                 };
-                Ok(None)
+                match room {
+                    Ok(room) => {
+                        entry.watch_room = Some(room);
+                        Ok(None)
+                    }
+                    Err(full) if entry.watch_room.is_none() && !entry.has_waited => {
+                        entry.refusal = Some(full);
+                        Err(Outcome::Full)
+                    }
+                    // A waiter that has waited is not refused any more.
+                    Err(_) => Err(Outcome::Refused),
+                }
             }
             Ask::WatchOwn { .. } => Ok(self.budget.own(bytes)),
-            Ask::List { watches: true, .. } => Ok(Some(self.budget.any_watch(bytes))),
+            Ask::List { watches: true, .. } => Ok(Some(self.budget.path_watch(bytes))),
             _ => Ok(None),
         }
     }

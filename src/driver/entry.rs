@@ -94,8 +94,6 @@ pub(super) type Fired = (Watch, bool);
 pub(super) enum Next {
     Fired(Fired),
     Answered(Flight, Answered),
-    /// A listing may have come. Decoding it takes long, so it is polled without the lock. With it comes when it was sent.
-    Listing(Answer, Moment),
 }
 
 /// What an acquisition waits for.
@@ -189,22 +187,30 @@ impl Entry {
         }
     }
 
-    /// What has come next. The order decides nothing, because everything is read before a grant is taken. But an answer before an event
-    /// may save a listing: a waiter whose own watch is known to be set needs none.
+    /// What has come next, but for a listing. The order decides nothing, because everything is read before a grant is taken. But an
+    /// answer before an event may save a listing: a waiter whose own watch is known to be set needs none.
     pub(super) fn next(&mut self) -> Option<Next> {
         let waker = Waker::from(Arc::clone(&self.waker));
         let mut cx = Context::from_waker(&waker);
-        let is_listing =
-            self.flights.front().is_some_and(|first| matches!(first.ask, Ask::List { .. } | Ask::ListOwn));
-        if !is_listing && let Some((flight, answered)) = self.next_answered(&mut cx) {
+        if !self.has_listing()
+            && let Some((flight, answered)) = self.next_answered(&mut cx)
+        {
             return Some(Next::Answered(flight, answered));
         }
-        if let Some(fired) = self.next_fired(&mut cx) {
-            return Some(Next::Fired(fired));
-        }
-        let listing = self.flights.front_mut().filter(|_| is_listing)?;
-        listing.is_missed = listing.answer.is_none();
-        listing.answer.take().map(|answer| Next::Listing(answer, listing.sent))
+        self.next_fired(&mut cx).map(Next::Fired)
+    }
+
+    /// Whether the next answer is that to a listing. Decoding it takes long, so it is polled without the lock.
+    pub(super) fn has_listing(&self) -> bool {
+        self.flights.front().is_some_and(|first| matches!(first.ask, Ask::List { .. } | Ask::ListOwn))
+    }
+
+    /// Takes the answer to a listing out, with the moment when it was sent.
+    pub(super) fn take_listing(&mut self) -> Option<(Answer, Moment, Waker)> {
+        let has_listing = self.has_listing();
+        let first = self.flights.front_mut().filter(|_| has_listing)?;
+        first.is_missed = first.answer.is_none();
+        Some((first.answer.take()?, first.sent, Waker::from(Arc::clone(&self.waker))))
     }
 
     fn next_fired(&mut self, cx: &mut Context<'_>) -> Option<Fired> {
@@ -227,11 +233,6 @@ impl Entry {
             Poll::Ready(answered) => Some((self.flights.pop_front()?, answered)),
             Poll::Pending => None,
         }
-    }
-
-    /// The listing that is being polled without the lock.
-    pub(super) fn listing(&mut self, sent: Moment) -> Option<&mut Flight> {
-        self.flights.front_mut().filter(|first| first.answer.is_none() && first.sent == sent)
     }
 
     /// A request that is throttled again and again, or refused in an odd way, is refused in the end.

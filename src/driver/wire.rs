@@ -377,7 +377,7 @@ async fn list_own(client: &Client) -> Answered {
             let names = nodes.iter().filter_map(|node| names::parse(node.rsplit_once('/')?.1));
             Outcome::Names { names: names.collect(), strangers: 0, is_empty: false }.into()
         }
-        Err(error) => failed(&error).into(),
+        Err(error) => Answered::unanswered(error),
     }
 }
 

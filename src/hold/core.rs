@@ -227,8 +227,9 @@ impl Core {
         }
         // Events that have come before now count.
         let mut state = self.driver.read(self.driver.look(), self.op, Reader::Driver);
-        self.driver.timeout(&mut state);
-        let found = state.machine.state(now(), self.op).unwrap_or(HoldState::Lost(Loss::Expired));
+        let at = now();
+        self.driver.end_hold(&mut state, self.op, at);
+        let found = state.machine.state(at, self.op).unwrap_or(HoldState::Lost(Loss::Expired));
         drop(state);
         if found.ended().is_none() {
             return found;

@@ -5,7 +5,8 @@
 use std::collections::BTreeSet;
 
 use crate::machine::{
-    Acquisition, Action, Armed, Ask, Machine, Moment, Name, Node, Op, Outcome, Place, Stage, Timer, Trust,
+    Acquisition, Action, Armed, Aside, Ask, Machine, Moment, Name, Node, Op, Outcome, Place, Queue, Stage, Timer,
+    Trust,
 };
 
 /// Whether the connection belongs to our session. Its answers count for trust once that is known.
@@ -25,7 +26,8 @@ pub(crate) enum Shown {
     Unasked,
     /// Its nodes were there when the listing was asked for.
     Asked,
-    Missing,
+    /// Since then. A proof that was sent before shows nothing.
+    Missing(Aside<Moment>),
 }
 
 /// A listing of this session's nodes that is under way.
@@ -39,6 +41,9 @@ pub(crate) struct OwnListing {
 /// After this number of lost listings in a row the session is given up: the server closes the connection on each.
 const LOST_LISTINGS: u8 = 11;
 
+/// How many watches on own nodes are tried again at once.
+const MAX_RETRIES: usize = 8;
+
 impl<T: Trust> Machine<T> {
     /// A connection was made again. The listing goes out before anything else.
     pub(crate) fn doubt_identity(&mut self) {
@@ -49,7 +54,9 @@ impl<T: Trust> Machine<T> {
 
     /// Asks whose connection it is, if that is not known.
     pub(crate) fn identify(&mut self) {
-        if self.identity == Identity::Doubted && !self.ops.values().any(|one| one.shown == Shown::Missing) {
+        if self.identity == Identity::Doubted
+            && !self.ops.values().any(|one| matches!(one.shown, Shown::Missing(_)))
+        {
             self.identity = Identity::Unknown;
         }
         if self.identity == Identity::Unknown && self.has_nodes() {
@@ -78,10 +85,28 @@ impl<T: Trust> Machine<T> {
 
     /// It is time to list the nodes of this session again.
     pub(crate) fn list_unwatched(&mut self, now: Moment) {
-        let mut queues = self.ops.values().filter(|one| one.node == Node::There).flat_map(|one| &one.queues);
-        if queues.any(|queue| queue.own == Armed::Refused) {
-            self.list_own();
-            self.list_own_soon(now);
+        let is_refused = |queue: &Queue| queue.own == Armed::Refused;
+        let refused: Vec<(Op, usize)> = (self.ops.iter())
+            .filter(|(_, one)| one.node == Node::There)
+            .flat_map(|(op, one)| {
+                (0..one.queues.len()).filter(|at| is_refused(&one.queues[*at])).map(|at| (*op, at))
+            })
+            .collect();
+        if refused.is_empty() {
+            return;
+        }
+        self.list_own();
+        self.list_own_soon(now);
+        // A few at a time, in turn: there may be room or permission now, and a request for the lock in their data.
+        let next = refused.partition_point(|one| *one <= self.retried.0);
+        for (op, at) in
+            refused[next..].iter().chain(&refused[..next]).take(MAX_RETRIES).copied().collect::<Vec<_>>()
+        {
+            self.retried = Aside((op, at));
+            if let Some(queue) = self.ops.get_mut(&op).and_then(|one| one.queues.get_mut(at)) {
+                queue.own = Armed::No;
+            }
+            self.arm(op, None);
         }
     }
 
@@ -99,6 +124,8 @@ impl<T: Trust> Machine<T> {
     fn own_listed(&mut self, now: Moment, is_stale: bool, outcome: &Outcome) {
         self.own_listing.is_asked = false;
         match outcome {
+            // Over a connection that stands it may be throttled.
+            Outcome::Unknown if !is_stale => self.pause(now),
             Outcome::Unknown => {
                 self.own_listing.lost += 1;
                 if self.own_listing.lost >= LOST_LISTINGS { self.replace(now) } else { self.pause(now) }
@@ -122,7 +149,7 @@ impl<T: Trust> Machine<T> {
                 has_reader || one.queues.iter().all(|queue| queue.name.is_some_and(|name| names.contains(&name)));
             found |= is_there;
             if !is_there {
-                one.shown = Shown::Missing;
+                one.shown = Shown::Missing(Aside(now));
                 missing.push(*op);
             }
         }

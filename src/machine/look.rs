@@ -12,9 +12,6 @@ use crate::machine::{
 /// How long after the first look a create of a lost connection may still be applied, in microseconds. A server was seen to do so.
 const SECOND_LOOK: u64 = 1_000_000;
 
-/// How many watches on own nodes a slow look tries to set again. All are looked for by the listing of own nodes.
-const MAX_RETRIES: usize = 16;
-
 /// How long to wait before a lost request is sent again over a connection that seems to stand.
 pub(crate) const PAUSE: u64 = 20_000;
 
@@ -284,15 +281,11 @@ impl<T: Trust> Machine<T> {
                 self.rows.entry(queue.path).or_default().wanted.insert(*op);
             }
         }
-        // What is not watched, for want of room or of permission, is tried again.
-        let mut retries = MAX_RETRIES;
+        // Predecessors that are not watched, for want of room or of permission, are tried again.
         for op in self.ops.keys().copied().collect::<Vec<Op>>() {
             for queue in self.ops.get_mut(&op).into_iter().flat_map(|one| &mut one.queues) {
                 if let Position::Watching { armed: armed @ Armed::Refused, .. } = &mut queue.position {
                     *armed = Armed::No;
-                }
-                if queue.own == Armed::Refused && retries > 0 {
-                    (queue.own, retries) = (Armed::No, retries - 1);
                 }
             }
             self.arm_predecessor(op);

@@ -345,16 +345,30 @@ impl<T: Trust> Machine<T> {
     }
 
     /// `is_stale`: as of an answer. A late one proves as much: the next may be as late.
-    pub(crate) fn proved(&mut self, now: Moment, op: Op, nodes: &Nodes, is_stale: bool, outcome: &Outcome) {
+    pub(crate) fn proved(
+        &mut self,
+        now: Moment,
+        op: Op,
+        nodes: &Nodes,
+        (sent, is_stale): (Moment, bool),
+        outcome: &Outcome,
+    ) {
         let suffices = self.trust.suffices(now);
         let is_its = |one: &&mut Acquisition| one.node == Node::There && one.nodes() == *nodes;
         let Some(one) = self.ops.get_mut(&op).filter(is_its) else { return };
-        let was_missing = std::mem::take(&mut one.shown) == Shown::Missing;
-        if was_missing && !is_stale && *outcome == Outcome::Done {
-            // It is there, and is no node of the connection's session.
-            return self.replace(now);
-        }
-        if was_missing {
+        if let Shown::Missing(since) = one.shown {
+            if *outcome == Outcome::Done && sent < since.0 {
+                // It may have been deleted by hand since.
+                if let Stage::Queuing(Place::Proving { is_asked, .. }) = &mut one.stage {
+                    *is_asked = false;
+                }
+                return self.ask_proof(now, op);
+            }
+            one.shown = Shown::Unasked;
+            if *outcome == Outcome::Done {
+                // It is there, and is no node of the connection's session.
+                return self.replace(now);
+            }
             self.identify();
         }
         let Some(one) = self.ops.get_mut(&op) else { return };

@@ -196,6 +196,7 @@ impl<T: Trust> Machine<T> {
 
     fn end(&mut self, is_clean: bool) {
         (self.session, self.is_up) = (Session::Over, false);
+        self.timers.clear();
         for (op, one) in self.ops.iter_mut().filter(|(_, one)| one.stage == Stage::Releasing) {
             one.stage = Stage::Over(End::Lost(Loss::Closed));
             self.out.push(Action::Wake(*op));

@@ -82,6 +82,10 @@ impl<T: Trust> Machine<T> {
         self.timers.next()
     }
 
+    pub(crate) fn is_due(&self, timer: Timer, now: Moment) -> bool {
+        self.timers.set.get(&timer).is_some_and(|at| *at <= now)
+    }
+
     pub(crate) fn timeout(&mut self, now: Moment) {
         while let Some(timer) = self.timers.pop(now) {
             self.fire(now, timer);
