@@ -137,3 +137,19 @@ async fn hold_watches_its_node_once_throttling_is_over() {
     world.admin.delete(&guard.nodes()[0], None).await.expect("deleted");
     assert_eq!(soon("the loss", losing).await.expect("no panic"), Loss::Deleted);
 }
+
+/// It is asked for again, and a server that throttles is no reason to give a session up.
+#[tokio::test]
+async fn hold_survives_a_reconnect_on_which_the_listing_of_its_nodes_is_throttled() {
+    let world = World::calm().await;
+    let guard = world.mutex().lock().await.expect("held");
+    let session = world.session.id();
+    throttle(&world.proxy, |request| request.op == Op::GetEphemerals);
+    world.proxy.reset();
+    world.proxy.cut_now();
+    let asked = world.proxy.wait_until(|requests| answered(requests, Op::GetEphemerals) > 2 * TRIES);
+    soon("many listings", asked).await;
+    world.proxy.rewrite_answers(|_, _| {});
+    assert_eq!(world.session.id(), session);
+    guard.release().await.expect("still held");
+}
