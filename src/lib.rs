@@ -85,7 +85,7 @@
 //!   session has the larger token. The event ends the first hold as [`Lost(Deleted)`](Loss::Deleted).
 //! * **A dead waiter stops all behind it** until the servers expire its session, up to about one session timeout, although
 //!   nobody holds the lock. With a semaphore this is so even if permits are free. Tables of faults and times are in the
-//!   repository's `docs/what-can-go-wrong.md`.
+//!   repository's `docs/what-can-go-wrong.md`, and what to do in an incident in its `docs/incidents.md`.
 //! * **No fairness across the end of a session.** A waiter whose session ended queues again at the tail.
 //! * **Tokens fall when the servers' data is wiped** or restored from an older backup, unless the operator raises
 //!   [their epoch](Options::with_token_epoch).
