@@ -24,7 +24,9 @@
 //! word of [`ErrorKind`]; of a job it is `ran`, `ran_already`, `superseded`, `running`, `too_early`, or `failed` for an error. `cause` is `expired`, `trust_ended`, `deleted`, `closed` or
 //! `max_hold`, as [`Loss`] has them. `lock` is the answer of the
 //! function given to [`label_locks_by`], and empty without one: a path in a label would make as many time series as there are
-//! keys.
+//! keys. `request` is `create`, `delete`, `delete_many`, `replace`, `list`, `watch_children`, `watch_data`, `watch_existence`,
+//! `list_ephemerals`, `check`, `stat`, `read`, `write`, or `user` for those of [`Session::request`](crate::Session::request). The
+//! repository's `docs/operating.md` explains them, and has alerts.
 //!
 //! [`TRUST`] is of the session that reported last; [`CONNECTED`] and [`CLEANUP`] are of all sessions together. While no lock is
 //! held, nothing has to be trusted, and [`TRUST`] keeps its last value.

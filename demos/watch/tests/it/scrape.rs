@@ -16,14 +16,28 @@ const DASHBOARD: &str = include_str!("../../dashboard.json");
 /// Where the alert rules are.
 const OPERATING: &str = include_str!("../../../../docs/operating.md");
 
-/// The metrics that are documented, but for those of jobs, which this service has none of.
+/// Where they send people.
+const INCIDENTS: &str = include_str!("../../../../docs/incidents.md");
+
+/// The metric of jobs, of which this service has none.
+const JOBS: &str = "zookeeper_job_fires_total";
+
+/// The metrics that are documented.
 fn documented() -> BTreeSet<&'static str> {
-    let mut names: BTreeSet<_> = NAMES
+    let names: BTreeSet<_> = NAMES
         .lines()
         .filter_map(|line| line.strip_prefix("pub const ")?.split_once(": &str = \"")?.1.strip_suffix("\";"))
         .collect();
-    assert!(names.remove("zookeeper_job_fires_total") && names.len() >= 10, "{names:?}");
+    assert!(names.contains(JOBS) && names.len() >= 10, "{names:?}");
     names
+}
+
+/// The words in backticks between two texts of the documentation, which breaks lines anywhere.
+fn words_between(begin: &str, end: &str) -> BTreeSet<String> {
+    let text = NAMES.lines().filter_map(|line| line.strip_prefix("//! ")).collect::<Vec<_>>().join(" ");
+    let (_, rest) = text.split_once(begin).unwrap_or_else(|| panic!("not documented: {begin}"));
+    let (list, _) = rest.split_once(end).unwrap_or_else(|| panic!("not documented: {end}"));
+    list.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
 /// An answer of `/metrics`.
@@ -54,6 +68,15 @@ impl Scrape {
             }
         }
         scrape
+    }
+
+    /// With the series of a job, as they are documented. The suite of the library finds them in a recorder.
+    fn with_jobs(mut self) -> Self {
+        for outcome in words_between("; of a job it is ", " for an error") {
+            self.series.insert(format!("{JOBS}{{outcome=\"{outcome}\",lock=\"orders\"}}"), 0.0);
+        }
+        self.types.insert(JOBS.to_owned(), "counter".to_owned());
+        self
     }
 
     fn value(&self, series: &str) -> f64 {
@@ -124,7 +147,17 @@ async fn after_all_events() -> Scrape {
 async fn scrape_has_every_documented_metric_with_its_unit() {
     let scrape = after_all_events().await;
     let found: BTreeSet<_> = scrape.types.keys().map(String::as_str).collect();
-    assert_eq!(found, documented(), "the metrics of the scrape");
+    let of_service: BTreeSet<_> = documented().into_iter().filter(|name| *name != JOBS).collect();
+    assert_eq!(found, of_service, "the metrics of the scrape");
+    let requests = words_between("`request` is ", "for those of");
+    let counted = scrape.series.keys().filter_map(|series| {
+        series.strip_prefix("zookeeper_session_requests_total{request=\"")?.strip_suffix("\"}").map(str::to_owned)
+    });
+    let counted: BTreeSet<_> = counted.collect();
+    assert!(counted.len() >= 5 && counted.is_subset(&requests), "{counted:?} of {requests:?}");
+    for request in requests {
+        assert!(OPERATING.contains(&format!("`{request}`")), "docs/operating.md does not explain {request}");
+    }
     for (name, kind) in &scrape.types {
         let help = scrape.help.get(name).unwrap_or_else(|| panic!("{name} has no description"));
         let in_name = ["_total", "_seconds", "_nodes"].iter().any(|unit| name.ends_with(unit));
@@ -194,7 +227,7 @@ fn used<'a>(query: &'a str, scrape: &Scrape) -> BTreeSet<&'a str> {
 
 #[tokio::test]
 async fn dashboard_shows_every_documented_metric_and_only_what_is_scraped() {
-    let scrape = after_all_events().await;
+    let scrape = after_all_events().await.with_jobs();
     let dashboard: Value = serde_json::from_str(DASHBOARD).expect("JSON");
     let shown: BTreeSet<_> = queries(&dashboard).into_iter().flat_map(|query| used(query, &scrape)).collect();
     assert_eq!(shown, documented(), "the metrics that the dashboard shows");
@@ -205,20 +238,25 @@ async fn dashboard_shows_every_documented_metric_and_only_what_is_scraped() {
 async fn alert_rules_find_their_series_in_the_first_scrape() {
     let world = World::new().await;
     let watch = Watch::start(&world.hosts()).await;
-    let scrape = Scrape::of(&watch).await;
+    let scrape = Scrape::of(&watch).await.with_jobs();
     let rules = OPERATING.lines().filter_map(|line| line.trim().strip_prefix("expr: "));
     // There is no histogram before the first wait.
     let (later, rules): (Vec<_>, Vec<_>) = rules.partition(|rule| rule.contains("_bucket"));
     assert!(rules.len() >= 5, "{rules:?}");
     rules.iter().for_each(|rule| drop(used(rule, &scrape)));
     let has = |series: &str| scrape.series.get(series).copied();
+    let outcomes = |rule: &str| -> Vec<String> {
+        let lists = rule.split("outcome=").skip(1).filter_map(|rest| rest.split('"').nth(1));
+        lists.flat_map(|words| words.split('|')).map(str::to_owned).collect()
+    };
     assert_eq!(has("zookeeper_lock_losses_total{kind=\"lock\",cause=\"expired\",lock=\"orders\"}"), Some(0.0));
-    let outcomes =
-        rules.iter().flat_map(|rule| rule.split("outcome=").skip(1)).filter_map(|rest| rest.split('"').nth(1));
-    for outcome in outcomes.flat_map(|words| words.split('|')) {
-        let series =
-            format!("zookeeper_lock_acquisitions_total{{kind=\"lock\",outcome=\"{outcome}\",lock=\"orders\"}}");
-        assert_eq!(has(&series), Some(0.0), "{:#?}", scrape.series);
+    let (of_jobs, of_locks): (Vec<_>, Vec<_>) = rules.iter().partition(|rule| rule.contains(JOBS));
+    let of_locks = of_locks.into_iter().map(|rule| ("zookeeper_lock_acquisitions_total{kind=\"lock\",", rule));
+    for (series, rule) in of_locks.chain(of_jobs.into_iter().map(|rule| ("zookeeper_job_fires_total{", rule))) {
+        for outcome in outcomes(rule) {
+            let series = format!("{series}outcome=\"{outcome}\",lock=\"orders\"}}");
+            assert_eq!(has(&series), Some(0.0), "{:#?}", scrape.series);
+        }
     }
     until("it is connected", async || Scrape::of(&watch).await.value("zookeeper_session_connected") == 1.0).await;
     assert!(watch.terminate().await);
@@ -226,4 +264,31 @@ async fn alert_rules_find_their_series_in_the_first_scrape() {
     let scrape = after_all_events().await;
     later.iter().for_each(|rule| drop(used(rule, &scrape)));
     world.session.close().await.expect("closed");
+}
+
+/// The anchors of the headings of a document, as GitHub makes them.
+fn anchors(document: &str) -> BTreeSet<String> {
+    let headings = document.lines().filter_map(|line| line.strip_prefix("## "));
+    let anchor = |heading: &str| {
+        let letters = heading.to_lowercase().replace(' ', "-");
+        letters.chars().filter(|letter| letter.is_alphanumeric() || *letter == '-').collect()
+    };
+    headings.map(anchor).collect()
+}
+
+#[test]
+fn alert_rules_have_a_severity_and_a_section_of_the_incidents() {
+    let anchors = anchors(INCIDENTS);
+    let rules: Vec<_> = OPERATING.split("      - alert: ").skip(1).collect();
+    assert!(rules.len() >= 10, "{rules:?}");
+    for rule in rules {
+        let rule = rule.split("```").next().expect("a rule");
+        let name = rule.lines().next().expect("a name");
+        let has = |line: &str| rule.contains(&format!("\n        labels: {{ severity: {line} }}\n"));
+        assert!(has("critical") != has("warning"), "a severity: {rule}");
+        let url = rule.lines().find_map(|line| line.trim().strip_prefix("runbook_url: "));
+        let (page, anchor) = url.and_then(|url| url.split_once('#')).unwrap_or_else(|| panic!("no page: {rule}"));
+        assert!(page == "https://runbooks.example/incidents.md" && anchors.contains(anchor), "{rule}");
+        assert!(INCIDENTS.contains(&format!("`{name}`")), "docs/incidents.md does not have {name}");
+    }
 }
