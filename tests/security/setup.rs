@@ -141,6 +141,14 @@ async fn page_about_sasl_can_be_followed() {
     let _turn = ONE_AT_A_TIME.lock().await;
     let mut page = Page::new(include_str!("../../docs/sasl.md"));
     assert_eq!(page.block("2. The service", "rust").trim_end(), include_str!("pages/sasl.rs").trim_end());
+    // Debian's `zkServer.sh` reads `environment`, which is there before, and no `java.env`.
+    let debian = Page::new(include_str!("../../docs/sasl.md"));
+    fs::write(debian.folder.path().join("environment"), "JAVA_OPTS=\"\"\n").expect("written");
+    let read = "test ! -e java.env; . ./environment; printf '%s' \"$SERVER_JVMFLAGS\"";
+    let flags = debian.run_and("1. The servers", read).await;
+    let jaas = debian.folder.path().join("jaas.conf");
+    assert_eq!(flags.trim(), format!("-Djava.security.auth.login.config={}", jaas.display()));
+
     let flags = page.run_and("1. The servers", ". ./java.env; printf '%s' \"$SERVER_JVMFLAGS\"").await;
     let server = flags.split_whitespace().fold(page.server(), |server, flag| {
         let (key, value) = flag.strip_prefix("-D").and_then(|flag| flag.split_once('=')).expect("a property");
