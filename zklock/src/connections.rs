@@ -97,7 +97,7 @@ async fn of_host(
 ) -> Result<Option<HashMap<i64, Connected>>, Failure> {
     let line = Line::to(connection, name)?;
     let limit = if line.has_tls() { PATIENCE_WITH_TLS } else { PATIENCE };
-    let ask = async || Some(parse(&line.ask("cons", limit).await.ok()?)).filter(|rows| !rows.is_empty());
+    let ask = async || parse(&line.ask("cons", limit).await.ok()?);
     let Some(rows) = ask().await else { return Ok(None) };
     let is_wanted = |rows: &[Row]| rows.iter().any(|row| wanted.contains(&row.session));
     let now = heard_last(&rows, session.id().0);
@@ -151,8 +151,11 @@ fn by_session(rows: &[Row], now: Option<u64>) -> HashMap<i64, Connected> {
 }
 
 /// Reads lines like ` /10.0.0.7:41230[1](queued=0,recved=5,sent=5,sid=0x1000…,lop=PING,est=…,to=10000,…,lresp=8431,…)`. Those
-/// without a session are connections of four letter words.
-fn parse(answer: &str) -> Vec<Row> {
+/// without a session are connections of four letter words: the question itself is always one. `None`: the server does not show them.
+fn parse(answer: &str) -> Option<Vec<Row>> {
+    if !answer.lines().any(|line| line.trim_start().starts_with('/')) {
+        return None;
+    }
     let row = |line: &str| {
         let (address, fields) = line.trim().trim_start_matches('/').split_once('(')?;
         let (address, _) = address.rsplit_once('[')?;
@@ -166,7 +169,7 @@ fn parse(answer: &str) -> Vec<Row> {
             heard: fields.get("lresp")?.parse().ok()?,
         })
     };
-    answer.lines().filter_map(row).collect()
+    Some(answer.lines().filter_map(row).collect())
 }
 
 #[cfg(test)]
@@ -181,7 +184,7 @@ mod tests {
 
     #[test]
     fn connections_are_read() {
-        let rows = parse(ANSWER);
+        let rows = parse(ANSWER).expect("shown");
         assert_eq!(rows.len(), 2, "{rows:?}");
         assert_eq!((rows[0].session, rows[0].address.as_str()), (0x1000_04eb_38e7_0002, "127.0.0.1:41228"));
         assert_eq!(rows[1].session, 0xf000_04eb_38e7_0003_u64.cast_signed());
@@ -190,6 +193,11 @@ mod tests {
         let all = by_session(&rows, now);
         assert_eq!(all[&rows[1].session].heard, Some(Duration::from_millis(431)));
         assert_eq!(heard_last(&rows, 1), None, "no session of ours is there");
-        assert!(parse("cons is not executed because it is not in the whitelist.").is_empty());
+        assert_eq!(
+            parse(" /127.0.0.1:41230[0](queued=0,recved=1,sent=0)\n\n"),
+            Some(Vec::new()),
+            "an idle server"
+        );
+        assert_eq!(parse("cons is not executed because it is not in the whitelist."), None);
     }
 }
