@@ -16,6 +16,8 @@ const HOLDS: usize = 10_000;
 const WAITERS: usize = 2_000;
 /// At least two slow looks.
 const REST: Duration = Duration::from_secs(65);
+/// Until each hold has tried to watch its node.
+const SETTLED: Duration = Duration::from_secs(5);
 
 fn cpu() -> Duration {
     let now = clock_gettime(ClockId::ProcessCPUTime);
@@ -37,6 +39,7 @@ async fn holds(session: &Session, count: usize) -> Outcome<Vec<MutexGuard>> {
 async fn rest(hosts: &str) -> Outcome {
     let straight = Session::connect(hosts).await?;
     let guards = holds(&straight, HOLDS).await?;
+    tokio::time::sleep(SETTLED).await;
     let began = cpu();
     tokio::time::sleep(REST).await;
     let share = 100.0 * (cpu() - began).as_secs_f64() / REST.as_secs_f64();
@@ -47,6 +50,7 @@ async fn rest(hosts: &str) -> Outcome {
     let proxy = Proxy::start(hosts).await?;
     let session = Session::connect(proxy.hosts()).await?;
     let guards = holds(&session, HOLDS).await?;
+    tokio::time::sleep(SETTLED).await;
     proxy.reset();
     tokio::time::sleep(REST).await;
     let requests = proxy.requests().len() as f64 / REST.as_secs_f64();

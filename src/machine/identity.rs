@@ -42,7 +42,7 @@ pub(crate) struct OwnListing {
 const LOST_LISTINGS: u8 = 11;
 
 /// How many watches on own nodes are tried again at once.
-const MAX_RETRIES: usize = 8;
+const MAX_RETRIES: usize = 4;
 
 impl<T: Trust> Machine<T> {
     /// A connection was made again. The listing goes out before anything else.
