@@ -1071,7 +1071,8 @@ impl<T: Doubt> World<T> {
             let is_open = client.is_up && client.is_served() && !client.is_cut_off && client.seen == self.log.end;
             let is_read = client.mail.is_empty() && !client.is_news;
             let is_still = client.flight.is_empty() && is_read && client.ghosts.is_empty();
-            (is_over || (is_open && !waits)) && is_still && client.orphans.is_empty() && !client.alive.is_stalled()
+            let runs = is_open && !waits && !client.alive.is_stalled();
+            (is_over || runs) && is_still && client.orphans.is_empty()
         })
     }
 
