@@ -378,6 +378,22 @@ fn connection_that_another_session_answers_ends_the_session() {
     assert_eq!(session.stage_of(FIRST), Stage::Over(End::Lost(Loss::Expired)));
 }
 
+/// Somebody may have deleted the node by hand between the two.
+#[test]
+fn proof_that_was_sent_before_a_node_was_missing_ends_no_session() {
+    let mut session = Session::new();
+    session.hold();
+    let sent = session.reconnect();
+    let nodes = session.0.op(FIRST).expect("it is there").nodes();
+    let old = Ask::Prove { op: FIRST, nodes };
+    session.1 = NOW.plus(10);
+    session.answer(&identify(&sent), owned(&[]));
+    let early = Event::Answer { ask: old.clone(), sent: NOW, is_stale: false, outcome: Outcome::Done };
+    assert_eq!(session.handle(early), [old.clone()], "it is asked for again");
+    session.answer(&old, Outcome::NoNode);
+    assert_eq!(session.stage_of(FIRST), Stage::Over(End::Lost(Loss::Deleted)));
+}
+
 /// The answer to a create comes over the last connection, and is read after the question whose this one is.
 #[test]
 fn connection_is_asked_for_by_a_node_that_is_known_late() {
