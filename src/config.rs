@@ -184,7 +184,7 @@ impl Config {
         }
     }
 
-    /// The servers with the session timeout, the credentials and TLS. Reads the files, each time.
+    /// The servers, with all settings of the configuration. Each call reads the files of credentials and certificates again.
     fn servers(&self) -> Result<Servers> {
         let mut servers = Servers::new(&self.hosts);
         if let Some(ms) = self.settings.session_timeout_ms {

@@ -383,7 +383,7 @@ impl<T: Trust> Machine<T> {
             }
             Event::Limit { op, until } => self.limit_hold(op, until),
             Event::Abandoned { path, names } => self.delete_abandoned(path, names),
-            Event::Beat { slept } => self.beat(now, slept),
+            Event::Beat { slept } => self.trust.beat(now, slept, self.is_up),
             Event::Timeout => self.timeout(now),
             Event::Timer(timer) => self.fire(now, timer),
         }

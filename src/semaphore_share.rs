@@ -115,8 +115,8 @@ impl SemaphoreShare {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the process's own queue. If no other task of the process needs its position in
-    /// the semaphore's queue, it leaves that within two idle times.
+    /// Dropping the future leaves the process's own queue. The process also has a position in the semaphore's queue. If no other
+    /// task needs it, the process gives it up within two idle times.
     ///
     /// # Errors
     ///

@@ -16,7 +16,7 @@ const WATCHES: Limit = Limit { what: "watches", warn: 80 * 1024, most: 100 * 102
 /// How far a waiter that has room may go beyond that for a longer name.
 const SLACK: usize = 8 * 1024;
 
-/// For the own nodes of holds and waiters, which can do without.
+/// For watches on the nodes of this session's own holds and waiters, which can do without them.
 const MAX_OWN: usize = 20 * 1024;
 
 #[derive(Clone, Copy)]
@@ -33,7 +33,7 @@ type Taken = Arc<AtomicUsize>;
 #[derive(Debug)]
 pub(crate) struct Room {
     of: Taken,
-    pub(super) bytes: usize,
+    bytes: usize,
 }
 
 impl Room {
@@ -63,18 +63,20 @@ impl Budget {
         NODES.take(&self.nodes, bytes, reports)
     }
 
-    /// Room for the one watch of a waiter, which it keeps.
-    pub(super) fn watch(&self, bytes: usize, reports: &Reports) -> Result<Room> {
-        WATCHES.take(&self.watches, bytes, reports)
-    }
-
-    /// More room for a watch that has some.
-    pub(super) fn larger_watch(&self, before: &Room, bytes: usize) -> Result<Room> {
-        let others = self.watches.load(Ordering::Relaxed).saturating_sub(before.bytes);
-        if others + bytes > WATCHES.most + SLACK {
-            return Err(Error::SessionFull { what: WATCHES.what, limit: WATCHES.most });
-        }
-        Ok(Room::new(&self.watches, bytes))
+    /// Makes the room for the one watch of a waiter at least this large. A waiter that has room keeps it.
+    pub(super) fn watch(&self, room: &mut Option<Room>, bytes: usize, reports: &Reports) -> Result<()> {
+        *room = Some(match room {
+            Some(room) if room.bytes >= bytes => return Ok(()),
+            Some(room) => {
+                let others = self.watches.load(Ordering::Relaxed).saturating_sub(room.bytes);
+                if others + bytes > WATCHES.most + SLACK {
+                    return Err(Error::SessionFull { what: WATCHES.what, limit: WATCHES.most });
+                }
+                Room::new(&self.watches, bytes)
+            }
+            None => WATCHES.take(&self.watches, bytes, reports)?,
+        });
+        Ok(())
     }
 
     /// Room for the watch on a path, which serves all that wait for permits there.

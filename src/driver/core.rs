@@ -9,7 +9,7 @@
 //!    [`Locked`]. Log events and metrics are left to [`Reports`].
 //! 5. A panic under the lock ends the session: its state may be torn, so nothing is granted any more, and all holds are lost.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::error::Error as _;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -155,7 +155,7 @@ pub(crate) struct State {
     after: After,
 }
 
-/// The answer to a listing, which is polled without the lock. A reader that panics leaves it as one that was lost.
+/// The answer to a listing while it is polled without the lock. If its reader panics, it counts as lost.
 struct Taken<'a> {
     core: &'a Arc<Core>,
     op: Op,
@@ -169,28 +169,29 @@ impl Taken<'_> {
         self.answer.as_mut().map_or(Poll::Pending, |answer| answer.poll_unpin(cx))
     }
 
-    /// Takes the request with its answer out of its entry, if it is still that of the session.
-    fn put_back(&mut self, state: &mut State) -> Option<Flight> {
-        let answer = self.answer.take()?;
-        let entry = state.entries.get_mut(&self.op).filter(|_| state.generation == self.generation)?;
-        entry.flights.front().filter(|first| first.answer.is_none() && first.sent == self.sent)?;
-        let mut flight = entry.flights.pop_front()?;
-        flight.answer = Some(answer);
-        Some(flight)
+    /// The requests of the acquisition, if the listing is still the first of them.
+    fn flights<'s>(&self, state: &'s mut State) -> Option<&'s mut VecDeque<Flight>> {
+        let is_present = state.generation == self.generation;
+        let flights = &mut state.entries.get_mut(&self.op).filter(|_| is_present)?.flights;
+        flights.front().filter(|first| first.answer.is_none() && first.sent == self.sent)?;
+        Some(flights)
+    }
+
+    /// Leaves the answer to the next reader.
+    fn put_back(&self, state: &mut State, answer: Answer) {
+        let Some(listing) = self.flights(state).and_then(VecDeque::front_mut) else { return };
+        listing.answer = Some(answer);
+        if listing.is_missed {
+            state.wake(self.op);
+        }
     }
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        if self.answer.is_none() {
-            return;
-        }
-        self.answer = Some(std::future::ready(Outcome::Unknown.into()).boxed());
-        let mut state = self.core.lock();
-        if let Some(flight) = self.put_back(&mut state)
-            && let Some(entry) = state.entries.get_mut(&self.op)
-        {
-            entry.flights.push_front(flight);
+        if self.answer.take().is_some() {
+            let mut state = self.core.lock();
+            self.put_back(&mut state, std::future::ready(Outcome::Unknown.into()).boxed());
             state.wake(self.op);
         }
     }
@@ -361,14 +362,6 @@ impl Core {
         self.act(state);
     }
 
-    /// Does what is due.
-    fn timeout(self: &Arc<Self>, state: &mut State) {
-        self.connection(state);
-        if state.machine.next_deadline().is_some_and(|due| due <= now()) {
-            self.decide(state, Event::Timeout);
-        }
-    }
-
     /// Ends a hold whose time is over. It does nothing else that is due, because its caller may have no runtime.
     pub(crate) fn end_hold(self: &Arc<Self>, state: &mut State, op: Op, at: Moment) {
         for timer in [Timer::TrustEnds, Timer::Limit(op)] {
@@ -494,7 +487,7 @@ impl Core {
         // Trust counts from when a request was sent, so the clock is read before that.
         let sent = now();
         // The first poll sends it. No server has answered so early, but it may have failed.
-        let waker = Waker::from(Arc::clone(&entry.waker));
+        let waker = entry.waker();
         let answered = answer.poll_unpin(&mut Context::from_waker(&waker));
         let has_failed = answered.is_ready();
         if let Poll::Ready(answered) = answered {
@@ -531,24 +524,15 @@ impl Core {
             drop(state);
             let polled = listing.poll(&mut Context::from_waker(&waker));
             state = self.look();
-            match (listing.put_back(&mut state), polled) {
-                (Some(flight), Poll::Ready(answered)) => {
-                    let before = state.read_by(op, reader);
-                    self.answered(&mut state, flight, answered);
-                    state.reading = before;
-                }
-                (Some(flight), Poll::Pending) => {
-                    let is_missed = flight.is_missed;
-                    if let Some(entry) = state.entries.get_mut(&op) {
-                        entry.flights.push_front(flight);
-                    }
-                    if is_missed {
-                        state.wake(op);
-                    }
-                    return state;
-                }
-                (None, _) => return state,
-            }
+            let answer = listing.answer.take();
+            let Poll::Ready(answered) = polled else {
+                answer.into_iter().for_each(|answer| listing.put_back(&mut state, answer));
+                return state;
+            };
+            let Some(flight) = listing.flights(&mut state).and_then(VecDeque::pop_front) else { return state };
+            let before = state.read_by(op, reader);
+            self.answered(&mut state, flight, answered);
+            state.reading = before;
         }
     }
 
@@ -682,8 +666,10 @@ impl Core {
 
     /// Does what is due; returns when to look again: at the next deadline, or at the next beat.
     pub(super) fn fire_timers(self: &Arc<Self>) -> Moment {
-        let mut state = self.lock();
-        self.timeout(&mut state);
+        let mut state = self.look();
+        if state.machine.next_deadline().is_some_and(|due| due <= now()) {
+            self.decide(&mut state, Event::Timeout);
+        }
         let beat = now().plus(state.beat());
         state.wakes_at = state.machine.next_deadline().map_or(beat, |due| due.min(beat));
         state.wakes_at
@@ -726,12 +712,7 @@ impl Core {
             return Ok(false);
         }
         let state = self.lock();
-        let bytes = state.root_bytes + node.len();
-        match room {
-            None => *room = Some(state.budget.watch(bytes, &self.reports)?),
-            Some(before) if before.bytes < bytes => *room = Some(state.budget.larger_watch(before, bytes)?),
-            Some(_) => {}
-        }
+        state.budget.watch(room, state.root_bytes + node.len(), &self.reports)?;
         Ok(true)
     }
 
@@ -842,7 +823,7 @@ impl State {
         self.after.callers.extend(unused);
     }
 
-    /// The acquisition is held, and `holder` learns of what becomes of it. `until`: it lasts no longer.
+    /// The acquisition is held, and `holder` learns of what becomes of it.
     pub(crate) fn set_holder(&mut self, op: Op, holder: Weak<dyn Holder>) {
         if let Some(entry) = self.entries.get_mut(&op) {
             if !std::mem::take(&mut entry.asked_back).is_empty() {
@@ -905,7 +886,7 @@ impl State {
         self.machine.id != 0
     }
 
-    /// The connection belongs to another session: the machine is done with it, and the client is still there.
+    /// The server has given the connection to another session. The machine has dropped ours, and its client is to be dropped.
     pub(super) fn is_replaced(&self) -> bool {
         self.machine.session == Session::Renewing && self.connection.is_some()
     }
@@ -1038,16 +1019,8 @@ impl State {
                 };
                 // From the start it is that of the waiter's longest node.
                 let bytes = bytes.max(self.root_bytes + entry.draft.longest_node());
-                let room = match &entry.watch_room {
-                    Some(room) if room.bytes >= bytes => return Ok(None),
-                    Some(room) => self.budget.larger_watch(room, bytes),
-                    None => self.budget.watch(bytes, &self.reports),
-                };
-                match room {
-                    Ok(room) => {
-                        entry.watch_room = Some(room);
-                        Ok(None)
-                    }
+                match self.budget.watch(&mut entry.watch_room, bytes, &self.reports) {
+                    Ok(()) => Ok(None),
                     Err(full) if entry.watch_room.is_none() && !entry.has_waited => {
                         entry.refusal = Some(full);
                         Err(Outcome::Full)

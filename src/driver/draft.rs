@@ -12,7 +12,7 @@ pub(crate) struct Draft {
     /// The nodes. Several in one path are permits.
     pub(crate) queues: Vec<(LockPath, Kind)>,
     pub(crate) admission: Admission<LockPath>,
-    /// It is for a turn of a semaphore, whose path may have children of any name.
+    /// It is for a turn of a semaphore, which is no hold of the user's.
     pub(crate) is_turn: bool,
     /// What to delete together with the nodes, if nothing is in it.
     pub(crate) removes: Vec<LockPath>,

@@ -68,9 +68,9 @@ pub(super) struct Flight {
     pub(super) sent: Moment,
     pub(super) epoch: u64,
     pub(super) generation: u64,
-    /// `None` while a reader decodes it without the lock.
+    /// `None` while a reader polls it without the lock.
     pub(super) answer: Option<Answer>,
-    /// Another reader has looked for it meanwhile, and perhaps was woken for it.
+    /// Another reader was woken for it meanwhile, and has not found it.
     pub(super) is_missed: bool,
     /// Of the watch that it sets, unless its waiter has that room.
     pub(super) room: Option<Room>,
@@ -106,7 +106,7 @@ pub(super) struct Entry {
     pub(super) holder: Option<Weak<dyn Holder>>,
     /// Why it was refused.
     pub(super) refusal: Option<Error>,
-    /// The room for its nodes, and for its watch while it waits.
+    /// The room for its nodes, for as long as this entry is there, and for the watch of a waiter, which keeps it.
     pub(super) _node_room: Option<Room>,
     pub(super) watch_room: Option<Room>,
     /// It was behind others at its last look, so it is not turned away any more.
@@ -187,10 +187,14 @@ impl Entry {
         }
     }
 
+    pub(super) fn waker(&self) -> Waker {
+        Waker::from(Arc::clone(&self.waker))
+    }
+
     /// What has come next, but for a listing. The order decides nothing, because everything is read before a grant is taken. But an
     /// answer before an event may save a listing: a waiter whose own watch is known to be set needs none.
     pub(super) fn next(&mut self) -> Option<Next> {
-        let waker = Waker::from(Arc::clone(&self.waker));
+        let waker = self.waker();
         let mut cx = Context::from_waker(&waker);
         if !self.has_listing()
             && let Some((flight, answered)) = self.next_answered(&mut cx)
@@ -210,7 +214,7 @@ impl Entry {
         let has_listing = self.has_listing();
         let first = self.flights.front_mut().filter(|_| has_listing)?;
         first.is_missed = first.answer.is_none();
-        Some((first.answer.take()?, first.sent, Waker::from(Arc::clone(&self.waker))))
+        Some((first.answer.take()?, first.sent, self.waker()))
     }
 
     fn next_fired(&mut self, cx: &mut Context<'_>) -> Option<Fired> {
@@ -224,7 +228,7 @@ impl Entry {
 
     /// The first request, if its answer is there.
     pub(super) fn answered(&mut self) -> Option<(Flight, Answered)> {
-        let waker = Waker::from(Arc::clone(&self.waker));
+        let waker = self.waker();
         self.next_answered(&mut Context::from_waker(&waker))
     }
 

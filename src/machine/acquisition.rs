@@ -68,7 +68,7 @@ pub(crate) struct Acquisition {
     pub(crate) is_claimed: bool,
     /// For how many ticks it has been held, up to two: then it is watched.
     pub(crate) age: u8,
-    /// Its nodes were looked for on this connection, and not found. A quorum is asked for them.
+    /// What the last listing of own nodes shows of its nodes.
     pub(crate) shown: Shown,
 }
 

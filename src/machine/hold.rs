@@ -32,14 +32,6 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    pub(crate) fn beat(&mut self, now: Moment, slept: u64) {
-        self.trust.beat(now, slept, self.is_up);
-        // A machine that has slept trusts for less time than it did.
-        if self.ops.values().any(|one| one.stage.is_hold()) {
-            self.timers.set(Timer::TrustEnds, self.trust.until());
-        }
-    }
-
     pub(crate) fn limit_hold(&mut self, op: Op, until: Moment) {
         if self.stage(op) == Some(Stage::Held) {
             self.timers.set(Timer::Limit(op), until);

@@ -5,8 +5,7 @@
 use std::collections::BTreeSet;
 
 use crate::machine::{
-    Acquisition, Action, Armed, Aside, Ask, Machine, Moment, Name, Node, Op, Outcome, Place, Queue, Stage, Timer,
-    Trust,
+    Acquisition, Action, Armed, Aside, Ask, Machine, Moment, Name, Node, Op, Outcome, Place, Stage, Timer, Trust,
 };
 
 /// Whether the connection belongs to our session. Its answers count for trust once that is known.
@@ -26,7 +25,7 @@ pub(crate) enum Shown {
     Unasked,
     /// Its nodes were there when the listing was asked for.
     Asked,
-    /// Since then. A proof that was sent before shows nothing.
+    /// They were missing in it, which was read then. A proof that was sent before shows nothing.
     Missing(Aside<Moment>),
 }
 
@@ -45,7 +44,7 @@ const LOST_LISTINGS: u8 = 11;
 const MAX_RETRIES: usize = 4;
 
 impl<T: Trust> Machine<T> {
-    /// A connection was made again. The listing goes out before anything else.
+    /// The client has connected again. A listing of own nodes is the first request over the new connection.
     pub(crate) fn doubt_identity(&mut self) {
         self.identity = Identity::Unknown;
         self.ops.values_mut().for_each(|one| one.shown = Shown::Unasked);
@@ -68,7 +67,7 @@ impl<T: Trust> Machine<T> {
         self.ops.values().any(|one| one.node == Node::There)
     }
 
-    /// Asks for the nodes of this session, unless that is under way.
+    /// Asks for a listing of the nodes of this session, unless one is under way.
     pub(crate) fn list_own(&mut self) {
         if self.is_up && !std::mem::replace(&mut self.own_listing.is_asked, true) {
             for one in self.ops.values_mut() {
@@ -85,27 +84,22 @@ impl<T: Trust> Machine<T> {
 
     /// It is time to list the nodes of this session again.
     pub(crate) fn list_unwatched(&mut self, now: Moment) {
-        let is_refused = |queue: &Queue| queue.own == Armed::Refused;
-        let refused: Vec<(Op, usize)> = (self.ops.iter())
-            .filter(|(_, one)| one.node == Node::There)
-            .flat_map(|(op, one)| {
-                (0..one.queues.len()).filter(|at| is_refused(&one.queues[*at])).map(|at| (*op, at))
-            })
-            .collect();
+        let there = self.ops.iter().filter(|(_, one)| one.node == Node::There);
+        let queues =
+            there.flat_map(|(op, one)| one.queues.iter().enumerate().map(|(at, queue)| ((*op, at), queue)));
+        let refused = queues.filter(|(_, queue)| queue.own == Armed::Refused).map(|(place, _)| place);
+        let mut refused: Vec<(Op, usize)> = refused.collect();
         if refused.is_empty() {
             return;
         }
         self.list_own();
         self.list_own_soon(now);
         // A few at a time, in turn: there may be room or permission now, and a request for the lock in their data.
-        let next = refused.partition_point(|one| *one <= self.retried.0);
-        for (op, at) in
-            refused[next..].iter().chain(&refused[..next]).take(MAX_RETRIES).copied().collect::<Vec<_>>()
-        {
+        let next = refused.partition_point(|place| *place <= self.retried.0);
+        refused.rotate_left(next);
+        for (op, at) in refused.into_iter().take(MAX_RETRIES) {
             self.retried = Aside((op, at));
-            if let Some(queue) = self.ops.get_mut(&op).and_then(|one| one.queues.get_mut(at)) {
-                queue.own = Armed::No;
-            }
+            self.queue(op, at).into_iter().for_each(|queue| queue.own = Armed::No);
             self.arm(op, None);
         }
     }

@@ -21,7 +21,7 @@ pub(crate) enum Node {
 /// Nodes that one transaction is about.
 pub(crate) type Nodes = Arc<[(Path, Name)]>;
 
-/// A node by its acquisition, whose nodes are then found together.
+/// The key of a node in a map. The acquisition comes first, so that its nodes are next to each other.
 pub(crate) type OpNode = (Op, Path, Name);
 
 pub(crate) fn op_node((path, name): (Path, Name)) -> OpNode {

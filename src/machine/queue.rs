@@ -76,7 +76,7 @@ impl Queue {
 }
 
 impl<T: Trust> Machine<T> {
-    fn queue(&mut self, op: Op, at: usize) -> Option<&mut Queue> {
+    pub(crate) fn queue(&mut self, op: Op, at: usize) -> Option<&mut Queue> {
         self.ops.get_mut(&op)?.queues.get_mut(at)
     }
 

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::machine::{Machine, Moment, Op, Path, Trust};
 
-/// How often what rests looks, because events may never come: between this and half as much again. In microseconds.
+/// The least time between two slow looks, in microseconds. Half of it is spread over the sessions.
 const SLOW_LOOK: u64 = 20_000_000;
 
-/// How long what rests waits until it looks, by a number of its own: not all look at the same time.
+/// The time until a slow look. The seed spreads them, so that not all look at the same time.
 pub(crate) fn slow_look(seed: u64) -> u64 {
     SLOW_LOOK + seed % (SLOW_LOOK / 2)
 }
@@ -21,14 +21,14 @@ pub(crate) enum Timer {
     Prove,
     /// Looks once more for nodes of lost creates.
     Late(Path),
-    /// A sixteenth of the session timeout, while there are holds.
+    /// Comes each sixteenth of the session timeout while there are holds.
     Tick,
-    /// A read or a write that renews trust is due before the next tick.
+    /// Sends a read or a write that renews trust and is due before the next tick.
     Renew,
     TrustEnds,
     /// A hold has lasted as long as it may.
     Limit(Op),
-    /// Nodes of this session that are not watched are listed.
+    /// Lists the nodes of this session, because some of them are not watched.
     ListOwn,
     /// Events may never come, so waiters look now and then.
     SlowLook,
@@ -77,7 +77,7 @@ impl Timers {
 }
 
 impl<T: Trust> Machine<T> {
-    /// When [`Event::Timeout`](crate::machine::Event::Timeout) has to be handled.
+    /// When the driver has to send the next [`Event::Timeout`](crate::machine::Event::Timeout), if any.
     pub(crate) fn next_deadline(&self) -> Option<Moment> {
         self.timers.next()
     }
@@ -112,7 +112,7 @@ impl<T: Trust> Machine<T> {
         self.timers.set(Timer::SlowLook, now.plus(slow_look(self.nonce)));
     }
 
-    /// What is not watched is looked at more often.
+    /// A predecessor is not watched, so the next slow look comes early.
     pub(crate) fn look_soon(&mut self, now: Moment) {
         self.timers.set(Timer::SlowLook, now.plus(self.timeout.0 / 3));
     }

@@ -50,12 +50,12 @@ fn check_host(element: &str, is_last: bool) -> Result<(), String> {
     }
 }
 
-/// Whether it is part of no name, no address and no port. (`_` and `%` are: of names in some networks, and of zones.)
+/// Whether a character cannot be part of a host. (`_` is in names of some networks, and `%` stands before a zone.)
 fn is_odd(c: char) -> bool {
     c.is_whitespace() || c.is_control() || (c.is_ascii_punctuation() && !"-_.:%[]".contains(c))
 }
 
-/// Whether a certificate can be for this host; with another, the client panics once the host accepts a connection.
+/// Whether a certificate can name this host. The client panics when it connects over TLS to a host that none can name.
 fn can_be_certified(host: &str) -> bool {
     let bracketed = host.strip_prefix('[').and_then(|rest| rest.split(']').next());
     let name = bracketed.unwrap_or_else(|| host.rsplit_once(':').map_or(host, |(name, _)| name));

@@ -57,8 +57,8 @@ impl FakeClock {
 /// The library that fakes clocks.
 fn libfaketime() -> PathBuf {
     find_libfaketime().expect(
-        "there is no libfaketimeMT.so.1 under /usr/lib; `apt-get install --no-install-recommends faketime` installs it, \
-         and so does `zk-docker/run cargo test` as root",
+        "there is no libfaketimeMT.so.1 under /usr/lib; as root, `zk-docker/install faketime` installs it, and so does \
+         `zk-docker/run cargo test`",
     )
 }
 
