@@ -14,7 +14,7 @@ type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 const HOLDS: usize = 10_000;
 const WAITERS: usize = 2_000;
-/// At least two slow looks.
+/// At least two fallback polls.
 const REST: Duration = Duration::from_secs(65);
 /// Until each hold has tried to watch its node.
 const SETTLED: Duration = Duration::from_secs(5);

@@ -20,7 +20,7 @@ use crate::driver::{self, Granted};
 use crate::error::{Error, Loss, Result};
 use crate::fencing_token::FencingToken;
 use crate::hold::core::Core;
-use crate::machine::{End, Session as Life};
+use crate::machine::{End, Life};
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::session::Session;
@@ -100,7 +100,7 @@ impl Hold {
         session: &Session,
         path: &LockPath,
         options: &Options,
-        Granted { op, nodes, czxid, way }: Granted,
+        Granted { op, nodes, czxid, granted_by }: Granted,
         acquisition: &Acquisition,
     ) -> Result<(Self, Life)> {
         // One transaction has created all nodes.
@@ -120,7 +120,7 @@ impl Hold {
                 );
             });
         }
-        tracing::debug!(node, %token, by = ?way, "held");
+        tracing::debug!(node, %token, by = ?granted_by, "held");
         let (core, life) = Core::new(session.core(), op, path, token, options.max_hold(), acquisition);
         Ok((Self { core, nodes, client: OnceLock::new(), session: session.clone() }, life))
     }

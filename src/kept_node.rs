@@ -33,10 +33,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 const MAX_TRIES: u32 = 10;
 
 /// How long after a removal a server may still apply a create whose connection was lost.
-const SECOND_LOOK: Duration = Duration::from_secs(1);
+const SECOND_SEARCH: Duration = Duration::from_secs(1);
 
 /// How often to look at the node without an event, which may never come.
-const SLOW_LOOK: Duration = Duration::from_secs(30);
+const FALLBACK_POLL: Duration = Duration::from_secs(30);
 
 /// Whether the node is there.
 #[derive(Clone, Debug)]
@@ -353,7 +353,7 @@ async fn keep_until_refused(
             Err(ZkError::NoNode) => continue,
             Err(error) => return Err(Error::refused("watch", path, error)),
         };
-        let mut until_next = SLOW_LOOK;
+        let mut until_next = FALLBACK_POLL;
         if look.stat.ephemeral_owner == look.id.0 {
             let (number, bytes) = newest(&mut data);
             let mut refused = None;
@@ -542,7 +542,7 @@ async fn remove(node: &Node, mut standing: watch::Receiver<Standing>, _keeping: 
 async fn delete(node: &Node, id: SessionId) -> Result<()> {
     delete_if_ours(node, id).await?;
     if node.in_doubt.load(Ordering::Relaxed) {
-        sleep(SECOND_LOOK).await;
+        sleep(SECOND_SEARCH).await;
         delete_if_ours(node, id).await?;
     }
     Ok(())

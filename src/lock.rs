@@ -20,7 +20,7 @@ use crate::driver::{self, Acquire, Draft, Failed, Granted, MAX_REQUEST_BYTES, Pr
 use crate::error::{Error, Result, ZkError};
 use crate::fencing_token::FencingToken;
 use crate::hold::{Hold, REVOKE};
-use crate::machine::{Admission, End, Event, Loss, Op, Session as Life};
+use crate::machine::{Admission, End, Event, Life, Loss, Op};
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::queue::{Kind, Queue};
@@ -94,9 +94,9 @@ impl Lock {
         };
         let mut admission = Admission::First;
         let permits = permits.map(|(turns, limit)| {
-            admission = Admission::Room { limit, turn: Some(turns.path.clone()) };
+            admission = Admission::Permits { limit, turn: Some(turns.path.clone()) };
             let turn = Draft { is_turn: true, ..draft(std::slice::from_ref(&turns), Admission::First, &[]) };
-            let in_turn = draft(&queues, Admission::Room { limit, turn: None }, &removes);
+            let in_turn = draft(&queues, Admission::Permits { limit, turn: None }, &removes);
             Permits { turns, limit, turn: Arc::new(turn), in_turn: Arc::new(in_turn) }
         });
         let draft = Arc::new(draft(&queues, admission, &removes));
@@ -271,7 +271,7 @@ impl Lock {
 
     /// Whether there is room for the permits, by a look.
     async fn has_room(&self, limit: u32) -> Result<bool, Failed> {
-        if self.session.core().lock().machine.session == Life::Draining {
+        if self.session.core().lock().machine.life() == Life::Draining {
             return Err(Failed::of(End::Draining));
         }
         let leases = &self.queues[0];
@@ -342,7 +342,7 @@ impl<'a> Turn<'a> {
     /// Its end is to be seen at once: it stands for the caller in the queue.
     fn attend(&self) {
         let core = self.lock.session.core();
-        core.handle(&mut core.lock(), Event::Attend(self.op));
+        core.handle(&mut core.lock(), Event::WatchForLoss(self.op));
     }
 
     /// Acquires while the turn lasts.

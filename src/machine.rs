@@ -4,17 +4,17 @@
 //! 1. Every request follows from the state. A request that could not be sent, or was lost, is derived again when there
 //!    is a connection; see `resume`. There are no retry loops.
 //! 2. A request comes back with its answer, so the machine keeps no table of what is under way. An answer names the row that it
-//!    ends, and nothing else ends that row.
+//!    ends, and nothing else ends that state.
 //! 3. [`Event::Abandon`] is the last word of every handle, in every stage. A future that is dropped, at any point, is
 //!    nothing else.
-//! 4. A node belongs to the acquisition whose guid it carries. A node of this session with another guid is abandoned, and every
-//!    listing for a waiter deletes abandoned nodes.
+//! 4. A node belongs to the acquisition whose guid it carries. A node of this session with another guid is orphans, and every
+//!    listing for a waiter deletes orphans nodes.
 
 mod acquisition;
 mod downgrade;
 mod hold;
 mod identity;
-mod look;
+mod listing;
 mod name;
 mod node;
 mod queue;
@@ -33,15 +33,15 @@ pub use crate::machine::acquisition::Loss;
 pub use crate::machine::hold::HoldState;
 pub use crate::machine::name::ContenderKind;
 
-pub(crate) use crate::machine::acquisition::{Acquisition, Admission, End, Place, Spec, Stage, Way};
+pub(crate) use crate::machine::acquisition::{Acquisition, Admission, End, GrantedBy, Phase, Spec};
 pub(crate) use crate::machine::downgrade::{Change, Replacement};
 pub(crate) use crate::machine::identity::{Identity, OwnListing, Shown};
-pub(crate) use crate::machine::look::Row;
-pub(crate) use crate::machine::name::{Kind, Listing, Name, is_in_zone};
-pub(crate) use crate::machine::node::{Leaving, Node, Nodes, OpNode, op_node};
-pub(crate) use crate::machine::queue::{Armed, Position, Queue};
-pub(crate) use crate::machine::session::Session;
-pub(crate) use crate::machine::timers::{Timer, Timers, slow_look};
+pub(crate) use crate::machine::listing::PathState;
+pub(crate) use crate::machine::name::{Kind, Listing, Name, is_near_wrap};
+pub(crate) use crate::machine::node::{Node, Nodes, OpNode, PendingDelete, op_node};
+pub(crate) use crate::machine::queue::{Position, Queue, WatchState};
+pub(crate) use crate::machine::session::Life;
+pub(crate) use crate::machine::timers::{Timer, Timers, fallback_interval};
 pub(crate) use crate::machine::trust::{Ledger, Moment, Trust};
 
 /// An acquisition, from its call until its handle is dropped. The driver numbers them, and gives no number to two at a time.
@@ -52,17 +52,17 @@ pub(crate) type Path = u32;
 
 /// A value that decides nothing: it is left out when states are compared.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Aside<T>(pub(crate) T);
+pub(crate) struct Untracked<T>(pub(crate) T);
 
-impl<T> PartialEq for Aside<T> {
+impl<T> PartialEq for Untracked<T> {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl<T> Eq for Aside<T> {}
+impl<T> Eq for Untracked<T> {}
 
-impl<T> Hash for Aside<T> {
+impl<T> Hash for Untracked<T> {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
@@ -92,7 +92,7 @@ pub(crate) enum Ask {
         watches: bool,
     },
     /// Whether all nodes of an acquisition are there, by a transaction of checks.
-    Prove {
+    Confirm {
         op: Op,
         nodes: Nodes,
     },
@@ -135,7 +135,7 @@ impl Ask {
             Self::Create { op, .. }
             | Self::Barrier { op, .. }
             | Self::List { op, .. }
-            | Self::Prove { op, .. }
+            | Self::Confirm { op, .. }
             | Self::Watch { op, .. }
             | Self::WatchOwn { op, .. }
             | Self::Delete { op, .. }
@@ -149,7 +149,7 @@ impl Ask {
     pub(crate) fn is_write(&self) -> bool {
         // Named one by one: another request proves nothing.
         let is_change = matches!(self, Self::Create { .. } | Self::Delete { .. } | Self::Replace { .. });
-        is_change || matches!(self, Self::Barrier { .. } | Self::Prove { .. } | Self::Check)
+        is_change || matches!(self, Self::Barrier { .. } | Self::Confirm { .. } | Self::Check)
     }
 }
 
@@ -181,14 +181,14 @@ pub(crate) enum Outcome {
     DataRefused,
     Refused,
     /// Refused with an error that nobody knows, so it may have been done all the same.
-    Odd,
+    UnknownError,
     /// The session has no room for the watch.
-    Full,
+    NoWatchRoom,
     /// The connection was lost: the request may have been done, or may be yet.
     #[default]
     Unknown,
-    /// The same for a create, which may be the cause: none of its form was ever answered.
-    Cut,
+    /// As `Unknown`, and the create itself may have closed the connection: no create of this form was answered in this session.
+    LostByCreate,
 }
 
 /// How many children were there when nodes were created, without these.
@@ -228,8 +228,8 @@ pub(crate) enum Event {
         op: Op,
         spec: Arc<Spec>,
     },
-    /// The caller comes for what it was granted.
-    Claim(Op),
+    /// The caller takes the grant.
+    Take(Op),
     Release(Op),
     /// The holder of a write lock becomes a reader.
     Downgrade(Op),
@@ -238,8 +238,8 @@ pub(crate) enum Event {
         op: Op,
         until: Moment,
     },
-    /// Somebody wants to know when the hold is lost.
-    Attend(Op),
+    /// The loss of this hold is to be reported at once.
+    WatchForLoss(Op),
     /// The handle is gone: a future or a guard was dropped, at any moment, or its result was read.
     Abandon(Op),
     /// No more locks are granted, and the session closes when the last hold is released.
@@ -265,8 +265,8 @@ pub(crate) enum Event {
         created: Option<Moment>,
         timeout: u64,
     },
-    /// A listing for others shows these nodes of ours, which are abandoned.
-    Abandoned {
+    /// A listing for others shows these nodes of ours, which are orphans.
+    Orphans {
         path: Path,
         names: Vec<Name>,
     },
@@ -311,19 +311,19 @@ pub(crate) struct Machine<T> {
     /// The upper half of the guids of this session's nodes.
     pub(crate) nonce: u64,
     pub(crate) id: u64,
-    pub(crate) timeout: Aside<u64>,
-    pub(crate) session: Session,
+    pub(crate) timeout: Untracked<u64>,
+    pub(crate) life: Life,
     pub(crate) is_up: bool,
     pub(crate) identity: Identity,
     pub(crate) own_listing: OwnListing,
     /// The own node whose watch was tried again last.
-    pub(crate) retried: Aside<(Op, usize)>,
+    pub(crate) retried: Untracked<(Op, usize)>,
     pub(crate) trust: T,
     pub(crate) renewing: Renewing,
     pub(crate) ops: BTreeMap<Op, Acquisition>,
-    pub(crate) rows: BTreeMap<Path, Row>,
-    pub(crate) leaving: BTreeMap<OpNode, Leaving>,
-    /// Nodes that the ACLs did not let us delete. Each slow look tries again.
+    pub(crate) paths: BTreeMap<Path, PathState>,
+    pub(crate) deletes: BTreeMap<OpNode, PendingDelete>,
+    /// Nodes that the ACLs did not let us delete. Each fallback poll tries again.
     pub(crate) refused: BTreeSet<OpNode>,
     pub(crate) timers: Timers,
     /// The client was given. Its session is not renewed, and goes on when this one is closed.
@@ -337,17 +337,17 @@ impl<T: Trust> Machine<T> {
         Self {
             nonce,
             id: session,
-            timeout: Aside(timeout),
-            session: Session::Open,
+            timeout: Untracked(timeout),
+            life: Life::Open,
             is_up: true,
             identity: Identity::Known,
             own_listing: OwnListing::default(),
-            retried: Aside::default(),
+            retried: Untracked::default(),
             trust,
             renewing: Renewing::default(),
             ops: BTreeMap::new(),
-            rows: BTreeMap::new(),
-            leaving: BTreeMap::new(),
+            paths: BTreeMap::new(),
+            deletes: BTreeMap::new(),
             refused: BTreeSet::new(),
             timers: Timers::default(),
             is_given: false,
@@ -355,20 +355,25 @@ impl<T: Trust> Machine<T> {
         }
     }
 
+    /// A session that is yet to be made.
+    pub(crate) fn unconnected(nonce: u64, trust: T) -> Self {
+        Self { life: Life::Renewing, is_up: false, ..Self::new(0, nonce, 0, trust) }
+    }
+
     /// Handles an event. The driver then carries [`actions`](Self::actions) out.
     pub(crate) fn handle(&mut self, now: Moment, event: Event) {
         match event {
             Event::Acquire { op, spec } => self.acquire(now, op, &spec),
-            Event::Claim(op) => self.claim(now, op),
+            Event::Take(op) => self.take(now, op),
             Event::Release(op) => self.release(now, op),
             Event::Downgrade(op) => self.downgrade(op),
-            Event::Attend(op) => self.attend(op),
+            Event::WatchForLoss(op) => self.watch_for_loss(op),
             Event::Abandon(op) => self.abandon(now, op),
             Event::Drain => self.drain(now),
             Event::Close => self.close(now),
             Event::Answer { ask, sent, is_stale, outcome } => self.answered(now, ask, sent, is_stale, outcome),
             Event::Fired { watch: Watch::Predecessor(op, path, name), is_deleted } => {
-                self.fired(now, op, path, name, is_deleted);
+                self.predecessor_fired(now, op, path, name, is_deleted);
             }
             Event::Fired { watch: Watch::Own(op, path, name), is_deleted } => {
                 self.own_fired(now, op, path, name, is_deleted);
@@ -376,13 +381,13 @@ impl<T: Trust> Machine<T> {
             Event::Fired { watch: Watch::Path(path), .. } => self.path_fired(path),
             Event::Connection(connection) => self.connection(now, connection),
             Event::Renewed { session, nonce, created, timeout } => {
-                (self.id, self.nonce, self.timeout) = (session, nonce, Aside(timeout));
+                (self.id, self.nonce, self.timeout) = (session, nonce, Untracked(timeout));
                 self.is_given = created.is_none();
                 self.trust.renewed(timeout, created, now);
                 self.renewed(now);
             }
             Event::Limit { op, until } => self.limit_hold(op, until),
-            Event::Abandoned { path, names } => self.delete_abandoned(path, names),
+            Event::Orphans { path, names } => self.delete_orphans(path, names),
             Event::Beat { slept } => self.trust.beat(now, slept, self.is_up),
             Event::Timeout => self.timeout(now),
             Event::Timer(timer) => self.fire(now, timer),
@@ -397,7 +402,7 @@ impl<T: Trust> Machine<T> {
         // The driver may have refused a request by itself, or know that the node is gone.
         let may_be_refused = matches!(ask, Ask::Create { .. } | Ask::Watch { .. } | Ask::WatchOwn { .. });
         let is_answer = match outcome {
-            Outcome::Unknown | Outcome::Cut | Outcome::Full => false,
+            Outcome::Unknown | Outcome::LostByCreate | Outcome::NoWatchRoom => false,
             Outcome::Refused | Outcome::NoNode => !may_be_refused,
             _ => true,
         };
@@ -406,7 +411,11 @@ impl<T: Trust> Machine<T> {
             // A server may refuse a write by itself.
             let is_refusal = matches!(
                 outcome,
-                Outcome::NoNode | Outcome::Exists | Outcome::Refused | Outcome::Odd | Outcome::DataRefused
+                Outcome::NoNode
+                    | Outcome::Exists
+                    | Outcome::Refused
+                    | Outcome::UnknownError
+                    | Outcome::DataRefused
             );
             self.trust.answered(ask.is_write() && !is_refusal, sent, now);
         }
@@ -417,11 +426,11 @@ impl<T: Trust> Machine<T> {
                 self.identify();
             }
             // No quorum need have judged it, so the listing behind it may miss a node.
-            Ask::Barrier { path, .. } if outcome == Outcome::Unknown => self.doubt_later(now, path),
+            Ask::Barrier { path, .. } if outcome == Outcome::Unknown => self.search_soon(now, path),
             Ask::Barrier { .. } => {}
             Ask::List { path, watches, .. } => self.listed(now, path, watches, is_stale, is_fresh, outcome),
-            Ask::Prove { op, nodes } => self.proved(now, op, &nodes, (sent, is_stale), &outcome),
-            Ask::Watch { op, path, name } => self.watched(now, op, path, name, &outcome),
+            Ask::Confirm { op, nodes } => self.confirmed(now, op, &nodes, (sent, is_stale), &outcome),
+            Ask::Watch { op, path, name } => self.predecessor_watched(now, op, path, name, &outcome),
             Ask::WatchOwn { op, path, name } => self.own_watched(now, op, path, name, &outcome),
             Ask::Delete { nodes, .. } => self.deleted(now, &nodes, &outcome),
             Ask::Replace { op, path, name: writer, guid } => {
@@ -449,8 +458,8 @@ impl<T: Trust> Machine<T> {
         self.ops.iter().map(|(op, one)| (*op, one))
     }
 
-    fn stage(&self, op: Op) -> Option<Stage> {
-        self.ops.get(&op).map(|one| one.stage)
+    fn phase(&self, op: Op) -> Option<Phase> {
+        self.ops.get(&op).map(|one| one.phase)
     }
 
     fn send(&mut self, ask: Ask) {

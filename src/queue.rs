@@ -35,7 +35,7 @@ impl Queue {
     /// The names under the path, without the nodes that this session deletes; none if it does not exist.
     pub(crate) async fn list(&self, core: &Arc<Core>, zk: &Zk) -> Result<Vec<String>, Interrupt> {
         let path = self.path.as_str();
-        Ok(core.without_abandoned(path, zk.list(path).await?, true))
+        Ok(core.without_orphans(path, zk.list(path).await?, true))
     }
 
     /// The number of nodes under the path; none if it does not exist.
@@ -62,7 +62,7 @@ impl Queue {
         let (mut zone, mut contenders): (Vec<_>, Vec<_>) = names
             .iter()
             .filter_map(|text| Some((Name::parse(text)?, None)))
-            .partition(|(name, _)| name.is_in_zone());
+            .partition(|(name, _)| name.is_near_wrap());
         if zone.len() > 1 {
             let stats = zone.iter().map(async |(name, _)| zk.stat(&self.path.child(name.text)).await);
             let stats = join_all(stats).await;

@@ -264,7 +264,7 @@ impl RwLockWriteGuard {
 fn no_reader_at(writer: &[String]) -> Option<&'static str> {
     match writer.first().and_then(|node| Name::parse(node)) {
         // Past the end of the counter the order is that of creation: the reader would be behind waiting writers.
-        Some(name) if name.is_in_zone() => Some(
+        Some(name) if name.is_near_wrap() => Some(
             "the lock's sequence numbers are at their end (2147483647), where a reader cannot take the place of a \
              writer; release it and read instead",
         ),

@@ -295,7 +295,7 @@ impl Session {
     #[must_use]
     pub fn id(&self) -> SessionId {
         let state = self.core().lock();
-        SessionId(state.machine.id.cast_signed())
+        SessionId(state.machine.session_id().cast_signed())
     }
 
     /// Why there will be no other ZooKeeper session; none as long as there may be.

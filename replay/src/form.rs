@@ -118,7 +118,7 @@ impl Form {
             }
             Ask::Barrier { path, .. } => Self::Checks(vec![paths.text(*path).to_owned()]),
             Ask::List { path, watches, .. } => Self::Children(paths.text(*path).to_owned(), *watches),
-            Ask::Prove { nodes, .. } => Self::Checks(paths.all(nodes)),
+            Ask::Confirm { nodes, .. } => Self::Checks(paths.all(nodes)),
             Ask::Watch { path, name, .. } => Self::Predecessor {
                 below: format!("{}/", paths.text(*path)),
                 end: format!("{}{:010}", separator(name.kind), name.number),

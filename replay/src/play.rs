@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::debug::Value;
 use crate::form::{Form, Paths};
 use crate::machine::{
-    Action, Ask, Connection, End, Event, Ledger, Machine, Moment, Op, Outcome, Path, Session, Stage, Watch,
+    Action, Ask, Connection, End, Event, Ledger, Life, Machine, Moment, Op, Outcome, Path, Phase, Watch,
 };
 use crate::read::{Read, read};
 
@@ -58,7 +58,7 @@ pub(crate) struct Watched {
 
 /// A ZooKeeper session of a process.
 #[derive(Debug, Default)]
-pub(crate) struct Life {
+pub(crate) struct Span {
     pub(crate) session: u64,
     pub(crate) asks: Vec<Asked>,
     pub(crate) watches: Vec<Watched>,
@@ -100,7 +100,7 @@ struct Core {
     missed: Option<Moment>,
     /// Counts the connections.
     epoch: u64,
-    life: Life,
+    life: Span,
     /// There was a difference, so nothing that follows means anything.
     is_broken: bool,
 }
@@ -109,7 +109,7 @@ struct Core {
 #[derive(Default)]
 pub(crate) struct Played {
     cores: HashMap<String, Core>,
-    pub(crate) lives: Vec<Life>,
+    pub(crate) lives: Vec<Span>,
     pub(crate) clock: Clock,
     pub(crate) counts: Counts,
     pub(crate) differences: Vec<String>,
@@ -117,8 +117,7 @@ pub(crate) struct Played {
 
 /// A session before its first connection, as the driver makes it.
 fn unconnected() -> Machine<Ledger> {
-    let machine = Machine::new(0, 0, 0, Ledger::new(0, None, Moment(0)));
-    Machine { session: Session::Renewing, is_up: false, ..machine }
+    Machine::unconnected(0, Ledger::new(0, None, Moment(0)))
 }
 
 /// Plays a file. A last line without an end is ignored: its process was killed.
@@ -172,7 +171,7 @@ impl Core {
             flights: HashMap::new(),
             missed: None,
             epoch: 0,
-            life: Life::default(),
+            life: Span::default(),
             is_broken: false,
         }
     }
@@ -182,7 +181,7 @@ impl Core {
         at: u64,
         name: &str,
         text: &str,
-        lives: &mut Vec<Life>,
+        lives: &mut Vec<Span>,
         counts: &mut Counts,
         clock: &Clock,
     ) -> Result<(), String> {
@@ -203,9 +202,9 @@ impl Core {
         }
         let event = read::<Event>(text).ok_or_else(unread)?;
         self.precede(at, &event, lives, counts, clock)?;
-        let claimed = if let Event::Claim(op) = event { Some(op) } else { None };
+        let claimed = if let Event::Take(op) = event { Some(op) } else { None };
         let is_held = |machine: &Machine<Ledger>, op| {
-            machine.op(op).is_some_and(|one| one.stage == Stage::Held && one.is_claimed)
+            machine.op(op).is_some_and(|one| one.phase == Phase::Held && one.is_taken)
         };
         let was_held = claimed.is_some_and(|op| is_held(&self.machine, op));
         self.machine.handle(now, event);
@@ -219,7 +218,7 @@ impl Core {
         &mut self,
         at: u64,
         event: &Event,
-        lives: &mut Vec<Life>,
+        lives: &mut Vec<Span>,
         counts: &mut Counts,
         clock: &Clock,
     ) -> Result<(), String> {
@@ -295,8 +294,8 @@ impl Core {
                 }
                 Action::Unwatch(watch) => self.unwatch(&watch, at),
                 Action::Wake(op) => {
-                    let stage = self.machine.op(op).map(|one| one.stage);
-                    counts.losses += u64::from(matches!(stage, Some(Stage::Over(End::Lost(_)))));
+                    let stage = self.machine.op(op).map(|one| one.phase);
+                    counts.losses += u64::from(matches!(stage, Some(Phase::Over(End::Lost(_)))));
                 }
                 Action::Placed(_) | Action::Forget | Action::End { .. } => {}
                 Action::Replace => self.drop_flights(at),
@@ -320,7 +319,7 @@ impl Core {
     /// The deadline that the driver has missed. While there is no session, none counts.
     fn late(&mut self, clock: &Clock, counts: &mut Counts) -> Option<String> {
         let now = clock.now();
-        if self.is_broken || matches!(self.machine.session, Session::Over | Session::Renewing) {
+        if self.is_broken || matches!(self.machine.life, Life::Over | Life::Renewing) {
             return None;
         }
         let due = self.machine.next_deadline().filter(|due| due.0 + LATEST < now && self.missed != Some(*due))?;
@@ -389,7 +388,7 @@ mod tests {
         driver.answer(40, create, created);
         let listed = Outcome::Names { names: [name].into(), strangers: 0, is_empty: true };
         driver.answer(50, list, listed);
-        driver.handle(60, Event::Claim(OP));
+        driver.handle(60, Event::Take(OP));
         let due = driver.machine.next_deadline().expect("a hold is looked at now and then").0;
         driver.handle(due, Event::Timeout);
         driver.handle(due + 10, Event::Beat { slept: 0 });
@@ -437,7 +436,7 @@ mod tests {
             lines[at].actions = Some("[Send(Read)]".to_owned());
         };
         has(changed(other), "its driver has taken [Send(Read)]");
-        has(changed(|lines| *event(lines, "Claim") = "Claim(one)".to_owned()), "cannot be read");
+        has(changed(|lines| *event(lines, "Take") = "Take(one)".to_owned()), "cannot be read");
     }
 
     #[test]
@@ -466,7 +465,7 @@ mod tests {
         };
         has(changed(twice), "was not asked for");
         let fired = |lines: &mut Vec<Line>| {
-            *event(lines, "Claim") = "Fired { watch: Path(0), is_deleted: true }".to_owned()
+            *event(lines, "Take") = "Fired { watch: Path(0), is_deleted: true }".to_owned()
         };
         has(changed(fired), "was not set");
     }
@@ -480,7 +479,7 @@ mod tests {
             lines.extend((1..12).map(|tenth| Line {
                 core: "core".to_owned(),
                 at: Some(100 + tenth * 100_000),
-                event: Some("Claim(1)".to_owned()),
+                event: Some("Take(1)".to_owned()),
                 actions: None,
             }));
         };

@@ -130,7 +130,7 @@ impl<P: Read> Read for Admission<P> {
     fn read(value: &Value<'_>) -> Option<Self> {
         match value.name() {
             "First" => Some(Self::First),
-            "Room" => Some(Self::Room {
+            "Room" => Some(Self::Permits {
                 limit: Read::read(value.field("limit")?)?,
                 turn: Read::read(value.field("turn")?)?,
             }),
@@ -143,7 +143,7 @@ variants!(Ask {
     Create { op, guid, spec, counts, makes };
     Barrier { op, path };
     List { op, path, watches };
-    Prove { op, nodes };
+    Confirm { op, nodes };
     Watch { op, path, name };
     WatchOwn { op, path, name };
     Delete { op, nodes };
@@ -162,10 +162,10 @@ variants!(Outcome {
     Exists;
     DataRefused;
     Refused;
-    Odd;
-    Full;
+    UnknownError;
+    NoWatchRoom;
     Unknown;
-    Cut;
+    LostByCreate;
 });
 
 variants!(Watch {
@@ -176,14 +176,14 @@ variants!(Watch {
 
 variants!(Timer {
     Resume;
-    Prove;
-    Late(0);
+    Confirm;
+    SearchAgain(0);
     Tick;
     Renew;
     TrustEnds;
     Limit(0);
     ListOwn;
-    SlowLook;
+    FallbackPoll;
     CloseBy;
 });
 
@@ -195,11 +195,11 @@ variants!(Connection {
 
 variants!(Event {
     Acquire { op, spec };
-    Claim(0);
+    Take(0);
     Release(0);
     Downgrade(0);
     Limit { op, until };
-    Attend(0);
+    WatchForLoss(0);
     Abandon(0);
     Drain;
     Close;
@@ -207,7 +207,7 @@ variants!(Event {
     Fired { watch, is_deleted };
     Connection(0);
     Renewed { session, nonce, created, timeout };
-    Abandoned { path, names };
+    Orphans { path, names };
     Beat { slept };
     Timeout;
     Timer(0);
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn events_and_actions_are_read_as_they_were() {
         let name = |number| Name { number, guid: 0xab << 64 | 7 << 32 | 3 << 16 | 1, kind: Kind::Write };
-        let admission = Admission::Room { limit: 3, turn: Some(4) };
+        let admission = Admission::Permits { limit: 3, turn: Some(4) };
         let queues = vec![(2, Kind::Lease), (2, Kind::Lease)];
         let spec = Arc::new(Spec { queues, admission, waits: true, may_count: false, is_turn: false });
         let create = Ask::Create { op: 7, guid: u128::MAX, spec: Arc::clone(&spec), counts: true, makes: false };
@@ -245,7 +245,7 @@ mod tests {
             Event::Answer { ask: create.clone(), sent: Moment(9), is_stale: true, outcome: created },
             Event::Fired { watch: Watch::Own(7, 2, name(-1)), is_deleted: true },
             Event::Renewed { session: 1, nonce: 2, created: Some(Moment(3)), timeout: 4 },
-            Event::Timer(Timer::Late(5)),
+            Event::Timer(Timer::SearchAgain(5)),
             Event::Connection(Connection::Up { since: Moment(6) }),
         ];
         for event in events {
@@ -259,6 +259,6 @@ mod tests {
             Action::End { is_clean: false },
         ];
         assert_eq!(read(&format!("{actions:?}")), Some(actions));
-        assert!(read::<Event>("Claim(x)").is_none() && read::<Event>("Claims(1)").is_none());
+        assert!(read::<Event>("Take(x)").is_none() && read::<Event>("Takes(1)").is_none());
     }
 }

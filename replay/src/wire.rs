@@ -10,7 +10,7 @@ use testbed::proxy::{Crossed, Crossing};
 use crate::clock::Clock;
 use crate::form::{Form, Sent};
 use crate::machine::{Ask, Outcome, Watch};
-use crate::play::{Asked, Life};
+use crate::play::{Asked, Span};
 
 /// How late an answer or an event may be read, in microseconds in which the process ran.
 const LATEST: u64 = 1_000_000;
@@ -121,7 +121,7 @@ pub(crate) struct Counts {
 type Found<'a> = HashMap<usize, (usize, usize, &'a Request)>;
 
 /// The differences between a session and its connections, which are in order.
-pub(crate) fn compare(life: &Life, all: &[Connection], clock: &Clock, counts: &mut Counts) -> Vec<String> {
+pub(crate) fn compare(life: &Span, all: &[Connection], clock: &Clock, counts: &mut Counts) -> Vec<String> {
     let own: Vec<&Connection> = all.iter().filter(|one| one.session == life.session).collect();
     let mut differences = Vec::new();
     let found = find(life, &own, clock, counts, &mut differences);
@@ -170,7 +170,7 @@ pub(crate) fn compare(life: &Life, all: &[Connection], clock: &Clock, counts: &m
 
 /// Finds the requests of the machine on the wire, in their order.
 fn find<'a>(
-    life: &Life,
+    life: &Span,
     own: &[&'a Connection],
     clock: &Clock,
     counts: &mut Counts,
@@ -226,15 +226,15 @@ fn find<'a>(
 }
 
 fn is_known(outcome: &Outcome) -> bool {
-    !matches!(outcome, Outcome::Unknown | Outcome::Cut)
+    !matches!(outcome, Outcome::Unknown | Outcome::LostByCreate)
 }
 
 /// Whether a request need not be on the wire: it was lost with its connection, or the driver answers it by itself.
 fn may_be_missing(asked: &Asked) -> bool {
     match (&asked.ask, &asked.outcome) {
-        (_, None | Some(Outcome::Unknown | Outcome::Cut)) => true,
+        (_, None | Some(Outcome::Unknown | Outcome::LostByCreate)) => true,
         (Ask::Watch { .. }, Some(outcome)) => {
-            matches!(outcome, Outcome::NoNode | Outcome::Full | Outcome::Refused)
+            matches!(outcome, Outcome::NoNode | Outcome::NoWatchRoom | Outcome::Refused)
         }
         _ => false,
     }
@@ -254,7 +254,7 @@ fn answered(
     let was_read = answer.at < read;
     let is_right = match &asked.outcome {
         None => !was_read || clock.between(answer.at, end) < LATEST,
-        Some(Outcome::Unknown | Outcome::Cut) => !(was_read && is_one_request && answer.is_done()),
+        Some(Outcome::Unknown | Outcome::LostByCreate) => !(was_read && is_one_request && answer.is_done()),
         Some(_) if !is_one_request => true,
         Some(Outcome::Done | Outcome::Names { .. } | Outcome::Stat { .. } | Outcome::Exists) => answer.is_done(),
         Some(Outcome::NoNode) => answer.has(NO_NODE) || matches!(asked.ask, Ask::Watch { .. }),
@@ -294,7 +294,7 @@ mod tests {
 
     /// A create-free session: a node is watched, the watch fires, and the node is deleted.
     struct Case {
-        life: Life,
+        life: Span,
         connection: Connection,
     }
 
@@ -311,7 +311,7 @@ mod tests {
             let asked =
                 |(at, (ask, outcome)): (u64, (Ask, Outcome))| Asked::answered(ask, &paths, 10 * at, outcome);
             let watch = Watch::Own(1, 0, name);
-            let life = Life {
+            let life = Span {
                 session: 5,
                 asks: (1..).zip(asks).map(asked).collect(),
                 watches: vec![Watched { watch, asked: 0, until: Some(40) }],

@@ -29,21 +29,21 @@ struct Limit {
 /// The bytes of the paths of nodes or watches that have room.
 type Taken = Arc<AtomicUsize>;
 
-/// Room for nodes or for a watch, which is free again when this is dropped.
+/// Reservation for nodes or for a watch, which is free again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct Reservation {
     of: Taken,
     bytes: usize,
 }
 
-impl Room {
+impl Reservation {
     fn new(of: &Taken, bytes: usize) -> Self {
         of.fetch_add(bytes, Ordering::Relaxed);
         Self { of: Arc::clone(of), bytes }
     }
 }
 
-impl Drop for Room {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.of.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -58,13 +58,13 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Room for the nodes of a call, until it is over and they are gone.
-    pub(super) fn nodes(&self, bytes: usize, reports: &Reports) -> Result<Room> {
+    /// Reservation for the nodes of a call, until it is over and they are gone.
+    pub(super) fn nodes(&self, bytes: usize, reports: &Reports) -> Result<Reservation> {
         NODES.take(&self.nodes, bytes, reports)
     }
 
     /// Makes the room for the one watch of a waiter at least this large. A waiter that has room keeps it.
-    pub(super) fn watch(&self, room: &mut Option<Room>, bytes: usize, reports: &Reports) -> Result<()> {
+    pub(super) fn watch(&self, room: &mut Option<Reservation>, bytes: usize, reports: &Reports) -> Result<()> {
         *room = Some(match room {
             Some(room) if room.bytes >= bytes => return Ok(()),
             Some(room) => {
@@ -72,26 +72,26 @@ impl Budget {
                 if others + bytes > WATCHES.most + SLACK {
                     return Err(Error::SessionFull { what: WATCHES.what, limit: WATCHES.most });
                 }
-                Room::new(&self.watches, bytes)
+                Reservation::new(&self.watches, bytes)
             }
             None => WATCHES.take(&self.watches, bytes, reports)?,
         });
         Ok(())
     }
 
-    /// Room for the watch on a path, which serves all that wait for permits there.
-    pub(super) fn path_watch(&self, bytes: usize) -> Room {
-        Room::new(&self.watches, bytes)
+    /// Reservation for the watch on a path, which serves all that wait for permits there.
+    pub(super) fn path_watch(&self, bytes: usize) -> Reservation {
+        Reservation::new(&self.watches, bytes)
     }
 
-    /// Room for the watch on an own node, if there is any.
-    pub(super) fn own(&self, bytes: usize) -> Option<Room> {
-        (self.own.load(Ordering::Relaxed) + bytes <= MAX_OWN).then(|| Room::new(&self.own, bytes))
+    /// Reservation for the watch on an own node, if there is any.
+    pub(super) fn own(&self, bytes: usize) -> Option<Reservation> {
+        (self.own.load(Ordering::Relaxed) + bytes <= MAX_OWN).then(|| Reservation::new(&self.own, bytes))
     }
 }
 
 impl Limit {
-    fn take(self, taken: &Taken, bytes: usize, reports: &Reports) -> Result<Room> {
+    fn take(self, taken: &Taken, bytes: usize, reports: &Reports) -> Result<Reservation> {
         let (Self { what, warn, most: limit }, before) = (self, taken.load(Ordering::Relaxed));
         if before + bytes > limit {
             return Err(Error::SessionFull { what, limit });
@@ -100,6 +100,6 @@ impl Limit {
             let bytes = before + bytes;
             reports.push(move || tracing::warn!(what, bytes, limit, "session is filling up"));
         }
-        Ok(Room::new(taken, bytes))
+        Ok(Reservation::new(taken, bytes))
     }
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::clock::now;
-use crate::driver::core::{Core, Locked, Reader, State};
+use crate::driver::core::{Core, Reader, State, StateGuard};
 use crate::driver::draft::Draft;
 use crate::driver::progress::Progress;
 use crate::error::Error;
-use crate::machine::{Acquisition, Admission, End, Event, HoldState, Loss, Op, Spec, Stage, Way};
+use crate::machine::{Acquisition, Admission, End, Event, GrantedBy, HoldState, Loss, Op, Phase, Spec};
 
 /// What the machine is asked for.
 fn spec(draft: &Draft, state: &mut State, waits: bool) -> Spec {
@@ -18,7 +18,7 @@ fn spec(draft: &Draft, state: &mut State, waits: bool) -> Spec {
     let turn = draft.admission.turn().map(|turn| state.number(turn.as_str()));
     let admission = match draft.admission {
         Admission::First => Admission::First,
-        Admission::Room { limit, .. } => Admission::Room { limit, turn },
+        Admission::Permits { limit, .. } => Admission::Permits { limit, turn },
     };
     Spec { queues, admission, waits, may_count: draft.options.one_request(), is_turn: draft.is_turn }
 }
@@ -72,7 +72,7 @@ pub(crate) struct Granted {
     pub(crate) op: Op,
     pub(crate) nodes: Vec<String>,
     pub(crate) czxid: i64,
-    pub(crate) way: Way,
+    pub(crate) granted_by: GrantedBy,
 }
 
 impl Future for Acquire {
@@ -99,22 +99,22 @@ impl Future for Acquire {
             }
         };
         state = core.read(state, op, Reader::Caller);
-        if state.machine.op(op).is_some_and(Acquisition::is_unclaimed) {
-            core.handle(&mut state, Event::Claim(op));
+        if state.machine.op(op).is_some_and(Acquisition::is_untaken) {
+            core.handle(&mut state, Event::Take(op));
         }
         let Some(one) = state.machine.op(op) else {
             this.op = None;
             return Poll::Ready(Err(Failed::of(End::Closed)));
         };
         this.ahead = one.ahead();
-        match one.stage {
-            Stage::Held => {
-                let (czxid, way) = (one.czxid.0, one.way.0);
+        match one.phase {
+            Phase::Held => {
+                let (czxid, granted_by) = (one.czxid.0, one.granted_by.0);
                 this.op = None;
                 state.leave_to_driver(op);
-                Poll::Ready(Ok(Granted { op, nodes: state.nodes(op), czxid, way }))
+                Poll::Ready(Ok(Granted { op, nodes: state.nodes(op), czxid, granted_by }))
             }
-            Stage::Over(end) => {
+            Phase::Over(end) => {
                 let failed = failed(&mut state, op, end);
                 this.op = None;
                 give_up(&core, &mut state, op);
@@ -155,7 +155,7 @@ pub(crate) fn loss(core: &Arc<Core>, op: Op) -> Option<Loss> {
     loss_in(core, core.look(), op)
 }
 
-fn loss_in<'a>(core: &'a Arc<Core>, state: Locked<'a>, op: Op) -> Option<Loss> {
+fn loss_in<'a>(core: &'a Arc<Core>, state: StateGuard<'a>, op: Op) -> Option<Loss> {
     let state = core.read(state, op, Reader::Driver);
     match state.machine.state(now(), op) {
         Some(HoldState::Held | HoldState::Suspended) => None,
@@ -186,9 +186,9 @@ pub(crate) async fn release(core: &Arc<Core>, op: Op) -> Result<(), Failed> {
             core.handle(&mut state, Event::Release(op));
         }
         state = core.read(state, op, Reader::Caller);
-        match state.machine.op(op).map(|one| one.stage) {
-            Some(Stage::Over(End::Released)) => Poll::Ready(Ok(())),
-            Some(Stage::Over(end)) => Poll::Ready(Err(failed(&mut state, op, end))),
+        match state.machine.op(op).map(|one| one.phase) {
+            Some(Phase::Over(End::Released)) => Poll::Ready(Ok(())),
+            Some(Phase::Over(end)) => Poll::Ready(Err(failed(&mut state, op, end))),
             Some(_) => Poll::Pending,
             None => Poll::Ready(Err(Failed::of(End::Lost(Loss::Expired)))),
         }

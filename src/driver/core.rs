@@ -1,4 +1,4 @@
-//! The machine under its lock, with what it has under way: requests, watches and timers.
+//! The machine under its lock, with what it has under granted_by: requests, watches and timers.
 //!
 //! 1. Requests are sent before the lock is released: the first poll of a client's future sends it.
 //! 2. The answers of one acquisition are read in the order in which they were asked for; only the first is polled. Its caller polls it,
@@ -6,7 +6,7 @@
 //! 3. Before anything else is handled, the state of the connection is. So an answer is never taken for one of a connection that it
 //!    did not come over.
 //! 4. No user code runs under the lock. Callers are woken, and wakers, spans and holds dropped, after it is released: see
-//!    [`Locked`]. Log events and metrics are left to [`Reports`].
+//!    [`StateGuard`]. Log events and metrics are left to [`Reports`].
 //! 5. A panic under the lock ends the session: its state may be torn, so nothing is granted any more, and all holds are lost.
 
 use std::collections::{HashMap, VecDeque};
@@ -24,9 +24,9 @@ use tokio::task::JoinSet;
 use zookeeper_client::{Client, EventType, OneshotWatcher, SessionId, SessionState};
 
 use crate::clock::{micros, now};
-use crate::driver::budget::{Budget, Room};
+use crate::driver::budget::{Budget, Reservation};
 use crate::driver::draft::Draft;
-use crate::driver::entry::{Entry, Flight, Holder, Next, OpWaker, Ready, Watching};
+use crate::driver::entry::{Entry, Flight, HoldListener, Next, OpWaker, Ready, Watching};
 use crate::driver::names::{self, Paths};
 use crate::driver::progress::Progress;
 use crate::driver::reports::{JOURNAL, Reports};
@@ -34,8 +34,8 @@ use crate::driver::wire::{self, Answer, Answered};
 use crate::error::Error;
 use crate::locked::locked;
 use crate::machine::{
-    Action, Ask, Connection, Event, HoldState, Kind, Ledger, Loss, Machine, Moment, Name, Op, Outcome, Path,
-    Queue, Session, Stage, Timer, Watch, op_node,
+    Action, Ask, Connection, Event, HoldState, Kind, Ledger, Life, Loss, Machine, Moment, Name, Op, Outcome, Path,
+    Phase, Queue, Timer, Watch,
 };
 use crate::options::REVOKE;
 use crate::session::state_changes::StateChanges;
@@ -103,8 +103,7 @@ pub(crate) enum Reader {
 /// A session that is not connected yet.
 impl Default for Machine<Ledger> {
     fn default() -> Self {
-        let machine = Self::new(0, nonce(), 0, Ledger::new(0, None, Moment(0)));
-        Self { session: Session::Renewing, is_up: false, ..machine }
+        Self::unconnected(nonce(), Ledger::new(0, None, Moment(0)))
     }
 }
 
@@ -150,9 +149,9 @@ pub(crate) struct State {
     /// Somebody wants the journal.
     is_journaled: bool,
     /// They ask a quorum for nodes behind which waiters have waited for long.
-    judges: JoinSet<()>,
+    stuck_checks: JoinSet<()>,
     pub(super) reports: Arc<Reports>,
-    after: After,
+    deferred: Deferred,
 }
 
 /// The answer to a listing while it is polled without the lock. If its reader panics, it counts as lost.
@@ -199,37 +198,47 @@ impl Drop for Taken<'_> {
 
 /// What is done when the lock is released.
 #[derive(Default)]
-struct After {
+struct Deferred {
     wakers: Vec<Arc<OpWaker>>,
     ready: Vec<Op>,
     placed: Vec<(Arc<Progress>, usize)>,
-    changed: Vec<(Arc<dyn Holder>, HoldState)>,
-    seen: Vec<(Arc<dyn Holder>, Vec<u8>)>,
+    changed: Vec<(Arc<dyn HoldListener>, HoldState)>,
+    seen: Vec<(Arc<dyn HoldListener>, Vec<u8>)>,
     /// They may own what a user has a part in.
     dropped: Vec<Entry>,
-    holders: Vec<Arc<dyn Holder>>,
+    listeners: Vec<Arc<dyn HoldListener>>,
     callers: Vec<Waker>,
     is_driver: bool,
     is_session: bool,
 }
 
-impl After {
+impl Deferred {
     /// Whether nobody is woken or informed.
     fn is_empty(&self) -> bool {
-        let Self { wakers, ready: _, placed, changed, seen, dropped, holders, callers, is_driver: _, is_session } =
-            self;
+        let Self {
+            wakers,
+            ready: _,
+            placed,
+            changed,
+            seen,
+            dropped,
+            listeners,
+            callers,
+            is_driver: _,
+            is_session,
+        } = self;
         let is_quiet = wakers.is_empty() && placed.is_empty() && changed.is_empty() && seen.is_empty();
-        is_quiet && dropped.is_empty() && holders.is_empty() && callers.is_empty() && !is_session
+        is_quiet && dropped.is_empty() && listeners.is_empty() && callers.is_empty() && !is_session
     }
 }
 
 /// The state under its lock. When it is dropped, the lock is released first, and then those are woken that have to be.
-pub(crate) struct Locked<'a> {
+pub(crate) struct StateGuard<'a> {
     core: &'a Core,
     state: Option<MutexGuard<'a, State>>,
 }
 
-impl Deref for Locked<'_> {
+impl Deref for StateGuard<'_> {
     type Target = State;
 
     fn deref(&self) -> &State {
@@ -237,23 +246,23 @@ impl Deref for Locked<'_> {
     }
 }
 
-impl DerefMut for Locked<'_> {
+impl DerefMut for StateGuard<'_> {
     fn deref_mut(&mut self) -> &mut State {
         self.state.as_deref_mut().expect("it is locked until it is dropped")
     }
 }
 
-impl Drop for Locked<'_> {
+impl Drop for StateGuard<'_> {
     fn drop(&mut self) {
-        let (after, session) = (std::mem::take(&mut self.after), self.machine.id);
+        let (after, session) = (std::mem::take(&mut self.deferred), self.machine.session_id());
         self.state = None;
-        let After { wakers, ready, placed, changed, seen, dropped, holders, callers, is_driver, is_session } =
+        let Deferred { wakers, ready, placed, changed, seen, dropped, listeners, callers, is_driver, is_session } =
             after;
         if !ready.is_empty() {
             self.core.ready.extend(ready);
         }
         placed.into_iter().for_each(|(progress, ahead)| progress.ahead(ahead));
-        let losses: Vec<Loss> = changed.iter().filter_map(|(holder, state)| holder.warns_of(*state)).collect();
+        let losses: Vec<Loss> = changed.iter().filter_map(|(listener, state)| listener.warns_of(*state)).collect();
         let are_many = losses.len() > 1;
         if let Some(loss) = losses.first().copied().filter(|_| are_many) {
             let (count, session) = (losses.len(), SessionId(session.cast_signed()));
@@ -261,8 +270,8 @@ impl Drop for Locked<'_> {
                 tracing::warn!(%session, count, %loss, cause = loss.as_str(), "locks of a session are lost");
             });
         }
-        changed.iter().for_each(|(holder, state)| holder.changed(*state, are_many));
-        seen.iter().for_each(|(holder, data)| holder.saw(data));
+        changed.iter().for_each(|(listener, state)| listener.changed(*state, are_many));
+        seen.iter().for_each(|(listener, data)| listener.saw(data));
         wakers.into_iter().for_each(Wake::wake);
         if is_driver {
             self.core.ready.driver.notify_one();
@@ -272,7 +281,7 @@ impl Drop for Locked<'_> {
         }
         // Dropping the last reference to a hold closes its span, and dropping a waker runs user code, so both come last.
         self.core.reports.flush();
-        drop((dropped, holders, callers));
+        drop((dropped, listeners, callers));
     }
 }
 
@@ -296,7 +305,7 @@ impl Core {
         core
     }
 
-    pub(crate) fn lock(&self) -> Locked<'_> {
+    pub(crate) fn lock(&self) -> StateGuard<'_> {
         #[cfg(test)]
         self.locks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let mut torn = false;
@@ -309,7 +318,7 @@ impl Core {
         if torn {
             state.fail();
         }
-        Locked { core: self, state: Some(state) }
+        StateGuard { core: self, state: Some(state) }
     }
 
     /// Has something logged or counted, by code of the user's.
@@ -319,7 +328,7 @@ impl Core {
     }
 
     /// The state under its lock, with what has happened to the connection: right also for the first look after a pause.
-    pub(crate) fn look(self: &Arc<Self>) -> Locked<'_> {
+    pub(crate) fn look(self: &Arc<Self>) -> StateGuard<'_> {
         let mut state = self.lock();
         self.connection(&mut state);
         state
@@ -352,12 +361,12 @@ impl Core {
 
     /// Handles an event for a caller that has had the lock since it looked at the connection.
     pub(super) fn decide(self: &Arc<Self>, state: &mut State, event: Event) {
-        let (life, was_up, at) = (state.machine.session, state.machine.is_up, now());
+        let (life, was_up, at) = (state.machine.life(), state.machine.is_connected(), now());
         state.note(|| at, &event);
         state.machine.handle(at, event);
         state.count_connected(was_up);
-        if life != state.machine.session {
-            (state.after.is_driver, state.after.is_session) = (true, true);
+        if life != state.machine.life() {
+            (state.deferred.is_driver, state.deferred.is_session) = (true, true);
         }
         self.act(state);
     }
@@ -381,14 +390,14 @@ impl Core {
         while let Some(Poll::Ready(changed)) = state.connection.as_mut().map(|changes| changes.poll(&mut cx)) {
             self.changed(state, changed);
         }
-        if state.machine.is_up && state.connection.is_some() {
+        if state.machine.is_connected() && state.connection.is_some() {
             state.stood_at = at;
         }
     }
 
     fn changed(self: &Arc<Self>, state: &mut State, changed: SessionState) {
-        state.after.is_session = true;
-        if state.machine.is_up {
+        state.deferred.is_session = true;
+        if state.machine.is_connected() {
             state.epoch += 1;
             self.decide(state, Event::Connection(Connection::Down));
         }
@@ -414,10 +423,10 @@ impl Core {
         state.drop_flights();
         state.epoch += 1;
         self.decide(state, Event::Connection(Connection::Expired));
-        if state.machine.is_given {
+        if state.machine.is_attached() {
             state.error.get_or_insert_with(|| ended("it has expired, and an attached session is not renewed"));
         }
-        (state.after.is_driver, state.after.is_session) = (true, true);
+        (state.deferred.is_driver, state.deferred.is_session) = (true, true);
     }
 
     /// The next session is there, or the first. `created`: it was created then, or later; of one that was given, nothing is known.
@@ -441,8 +450,11 @@ impl Core {
     }
 
     fn act(self: &Arc<Self>, state: &mut State) {
-        while !state.machine.out.is_empty() {
+        loop {
             let actions: Vec<Action> = state.machine.actions().collect();
+            if actions.is_empty() {
+                break;
+            }
             if state.is_journaled {
                 let (core, actions) = (state.address(), format!("{actions:?}"));
                 state.reports.push(move || tracing::trace!(target: JOURNAL, core, %actions));
@@ -457,15 +469,15 @@ impl Core {
                     Action::Replace => {
                         // What is under way belongs to no session of ours.
                         state.drop_flights();
-                        state.after.is_driver = true;
+                        state.deferred.is_driver = true;
                     }
                     // The task sees that the session is over.
                     Action::End { .. } => {}
                 }
             }
         }
-        state.after.is_driver |= state.machine.next_deadline().is_some_and(|at| at < state.wakes_at);
-        state.count_cleanup(state.machine.leaving.len());
+        state.deferred.is_driver |= state.machine.next_deadline().is_some_and(|at| at < state.wakes_at);
+        state.count_cleanup(state.machine.deleting());
     }
 
     fn send(self: &Arc<Self>, state: &mut State, ask: Ask) {
@@ -509,10 +521,15 @@ impl Core {
     }
 
     /// Reads everything that has come for an acquisition. The lock is released while a listing is decoded.
-    pub(crate) fn read<'a>(self: &'a Arc<Self>, mut state: Locked<'a>, op: Op, reader: Reader) -> Locked<'a> {
+    pub(crate) fn read<'a>(
+        self: &'a Arc<Self>,
+        mut state: StateGuard<'a>,
+        op: Op,
+        reader: Reader,
+    ) -> StateGuard<'a> {
         loop {
             self.read_ready(&mut state, op, reader);
-            if !state.after.is_empty() && state.entries.get(&op).is_some_and(Entry::has_listing) {
+            if !state.deferred.is_empty() && state.entries.get(&op).is_some_and(Entry::has_listing) {
                 // Code of the user's may block, and others must not wait for a listing that is taken.
                 drop(state);
                 state = self.look();
@@ -552,7 +569,7 @@ impl Core {
         let Flight { ask, sent, epoch, generation, room, .. } = flight;
         self.connection(state);
         state.is_orphaned |= answered.is_orphaned;
-        state.after.is_driver |= state.is_orphaned;
+        state.deferred.is_driver |= state.is_orphaned;
         if let Ask::List { path, .. } = &ask {
             state.refused.remove(path);
             self.read_creates(state, *path, sent);
@@ -572,7 +589,7 @@ impl Core {
                 (Some(refusal), Ask::List { path, .. }) => drop(state.refused.insert(*path, refusal)),
                 (Some(refusal), Ask::Delete { nodes, .. }) => {
                     if let ([node], Outcome::Refused) = (&**nodes, &answered.outcome)
-                        && !state.machine.refused.contains(&op_node(*node))
+                        && !state.machine.is_refused(*node)
                     {
                         let (node, error) = (names::own(&state.paths.text(node.0), node.1), refusal.clone());
                         state.reports.push(move || {
@@ -600,21 +617,21 @@ impl Core {
             }
         }
         if let (Ask::Create { spec, .. }, Outcome::Created { names, czxid, .. }) = (&ask, &answered.outcome) {
-            for ((path, _), name) in spec.queues.iter().zip(names.iter()).filter(|(_, name)| name.is_in_zone()) {
+            for ((path, _), name) in spec.queues.iter().zip(names.iter()).filter(|(_, name)| name.is_near_wrap()) {
                 locked(&state.paths.czxids(*path)).insert(*name, *czxid);
             }
         }
         if let (Ask::List { path, .. }, Some(texts)) = (&ask, answered.texts) {
             state.paths.listed(*path, texts);
         }
-        match (answered.data, state.holder(op), &ask) {
-            (Some(data), Some(holder), _) => state.after.seen.push((holder, data)),
+        match (answered.data, state.listener(op), &ask) {
+            (Some(data), Some(listener), _) => state.deferred.seen.push((listener, data)),
             (Some(data), None, Ask::WatchOwn { name, .. }) => {
                 if let Some(entry) = state.entries.get_mut(&op) {
                     entry.saw(*name, &data);
                 }
             }
-            (_, holder, _) => state.after.holders.extend(holder),
+            (_, listener, _) => state.deferred.listeners.extend(listener),
         }
         if let Some(watcher) = answered.watcher {
             state.watch(&ask, watcher, room);
@@ -626,8 +643,7 @@ impl Core {
     /// Reads the answers to the creates of acquisitions that share a listing, as far as they were sent before it. Their answers have
     /// come before it, perhaps to callers that have not looked yet, and without them it would serve nobody else.
     fn read_creates(self: &Arc<Self>, state: &mut State, path: Path, listed: Moment) {
-        let look = state.machine.rows.get(&path).and_then(|row| row.look.as_ref());
-        for op in look.map(|look| look.ops.clone()).unwrap_or_default() {
+        for op in state.machine.listed_for(path) {
             let is_create = |first: &Flight| first.sent < listed && matches!(first.ask, Ask::Create { .. });
             let Some(entry) =
                 state.entries.get_mut(&op).filter(|entry| entry.flights.front().is_some_and(is_create))
@@ -654,7 +670,7 @@ impl Core {
     /// kept and not polled. Returns whether there was anything.
     pub(super) fn poll_late(self: &Arc<Self>) -> bool {
         let state = self.lock();
-        let limit = now().minus(state.machine.timeout.0 / 8);
+        let limit = now().minus(state.machine.session_timeout() / 8);
         let is_late = |entry: &Entry| entry.flights.front().is_some_and(|first| first.sent < limit);
         let late = state.entries.iter().filter(|(_, entry)| is_late(entry));
         let late: Vec<Op> = late.inspect(|(_, entry)| entry.waker.share()).map(|(op, _)| *op).collect();
@@ -677,25 +693,20 @@ impl Core {
 
     /// Leaves the nodes out of a listing that this session deletes, or that nobody wants any more. `deletes`: the latter are
     /// deleted.
-    pub(crate) fn without_abandoned(
-        self: &Arc<Self>,
-        path: &str,
-        names: Vec<String>,
-        deletes: bool,
-    ) -> Vec<String> {
+    pub(crate) fn without_orphans(self: &Arc<Self>, path: &str, names: Vec<String>, deletes: bool) -> Vec<String> {
         let parsed: Vec<_> = names.into_iter().map(|text| (names::parse(&text), text)).collect();
         let mut state = self.look();
         let path = state.number(path);
-        let (mut stay, mut abandoned) = (Vec::with_capacity(parsed.len()), Vec::new());
+        let (mut stay, mut orphans) = (Vec::with_capacity(parsed.len()), Vec::new());
         for (name, text) in parsed {
             match name {
-                Some(name) if state.machine.leaving.contains_key(&op_node((path, name))) => {}
-                Some(name) if state.machine.is_abandoned(path, name) => abandoned.push(name),
+                Some(name) if state.machine.is_deleting((path, name)) => {}
+                Some(name) if state.machine.is_orphan(path, name) => orphans.push(name),
                 _ => stay.push(text),
             }
         }
-        if deletes && state.machine.is_up {
-            self.decide(&mut state, Event::Abandoned { path, names: abandoned });
+        if deletes && state.machine.is_connected() {
+            self.decide(&mut state, Event::Orphans { path, names: orphans });
         }
         stay
     }
@@ -704,7 +715,7 @@ impl Core {
     /// watch. A caller that has room keeps it, and is not refused for the little more that another name takes.
     pub(crate) fn reserve_watch(
         self: &Arc<Self>,
-        room: &mut Option<Room>,
+        room: &mut Option<Reservation>,
         parent: &str,
         node: &str,
     ) -> Result<bool, Error> {
@@ -719,7 +730,7 @@ impl Core {
     /// A watch has found that the runtime of the client is gone.
     pub(crate) fn found_orphaned(&self) {
         let mut state = self.lock();
-        (state.is_orphaned, state.after.is_driver) = (true, true);
+        (state.is_orphaned, state.deferred.is_driver) = (true, true);
     }
 }
 
@@ -740,21 +751,21 @@ impl State {
     /// Has a quorum judge each node behind which a waiter has waited for ten session timeouts. An ephemeral node may outlive its
     /// session (ZOOKEEPER-2810, -4837), and a server may show nodes that no other has (ZOOKEEPER-4394, -4646).
     fn judge_long_waits(&mut self, at: Moment) {
-        while self.judges.try_join_next().is_some() {}
-        let Some(client) = self.client.clone().filter(|_| self.machine.is_up) else { return };
-        let Self { entries, machine, paths, judges, reports, .. } = self;
+        while self.stuck_checks.try_join_next().is_some() {}
+        let Some(client) = self.client.clone().filter(|_| self.machine.is_connected()) else { return };
+        let Self { entries, machine, paths, stuck_checks, reports, .. } = self;
         for watching in entries.values_mut().flat_map(|entry| &mut entry.watches) {
             let (Watch::Predecessor(op, path, name), Some(since)) = (watching.watch, watching.since) else {
                 continue;
             };
             let waited = Duration::from_micros(at.since(since));
-            let node = paths.node(path, name).filter(|_| at.since(since) >= LONG_WAIT * machine.timeout.0);
+            let node = paths.node(path, name).filter(|_| at.since(since) >= LONG_WAIT * machine.session_timeout());
             let Some(node) = node else { continue };
             watching.since = None;
             // Candidates wait for as long as there is a leader.
             let is_usual =
                 machine.op(op).is_some_and(|one| one.queues.iter().any(|queue| queue.kind == Kind::Latch));
-            judges.spawn(wire::judge(Arc::clone(&client), node, waited, is_usual, Arc::clone(reports)));
+            stuck_checks.spawn(wire::judge(Arc::clone(&client), node, waited, is_usual, Arc::clone(reports)));
         }
     }
 
@@ -769,7 +780,7 @@ impl State {
     fn forget_paths(&mut self) {
         let Self { paths, machine, refused, .. } = self;
         paths.retain(machine);
-        refused.retain(|path, _| machine.rows.contains_key(path));
+        refused.retain(|path, _| machine.knows(*path));
         self.judge_long_waits(now());
     }
 
@@ -779,7 +790,7 @@ impl State {
     }
 
     fn count_connected(&self, was_up: bool) {
-        let is_up = self.machine.is_up;
+        let is_up = self.machine.is_connected();
         self.reports.connected(i64::from(is_up) - i64::from(was_up));
     }
 
@@ -794,24 +805,23 @@ impl State {
     /// After a panic under the lock the machine may be torn. Another takes its place, in which the session is over: nothing is
     /// granted any more, calls fail, and holds are lost. The task then ends the ZooKeeper session, whose nodes go with it.
     fn fail(&mut self) {
-        let was_up = self.machine.is_up;
+        let was_up = self.machine.is_connected();
         self.error.get_or_insert_with(|| ended(TORN));
-        if let Some(client) = self.client.clone().filter(|_| self.machine.is_given) {
+        if let Some(client) = self.client.clone().filter(|_| self.machine.is_attached()) {
             self.all_nodes().iter().for_each(|node| wire::send_delete(&client, node));
         }
-        let (id, timeout, is_given) = (self.machine.id, self.machine.timeout, self.machine.is_given);
-        self.machine = Machine { session: Session::Over, id, timeout, is_given, ..Machine::default() };
+        self.machine.fail(Ledger::new(0, None, Moment(0)));
         self.count_connected(was_up);
         self.count_cleanup(0);
         self.generation += 1;
         let own = self.entries.remove(&SESSION);
         for entry in std::mem::take(&mut self.entries).into_values().chain(own) {
-            self.after.wakers.push(Arc::clone(&entry.waker));
-            let holder = entry.holder.as_ref().and_then(Weak::upgrade);
-            self.after.changed.extend(holder.map(|holder| (holder, HoldState::Lost(Loss::Expired))));
-            self.after.dropped.push(entry);
+            self.deferred.wakers.push(Arc::clone(&entry.waker));
+            let holder = entry.listener.as_ref().and_then(Weak::upgrade);
+            self.deferred.changed.extend(holder.map(|holder| (holder, HoldState::Lost(Loss::Expired))));
+            self.deferred.dropped.push(entry);
         }
-        (self.after.is_driver, self.after.is_session) = (true, true);
+        (self.deferred.is_driver, self.deferred.is_session) = (true, true);
     }
 
     /// The caller of an acquisition, which is woken from now on.
@@ -820,16 +830,16 @@ impl State {
             Some(entry) => entry.waker.await_by(waker),
             None => Some(waker),
         };
-        self.after.callers.extend(unused);
+        self.deferred.callers.extend(unused);
     }
 
-    /// The acquisition is held, and `holder` learns of what becomes of it.
-    pub(crate) fn set_holder(&mut self, op: Op, holder: Weak<dyn Holder>) {
+    /// The acquisition is held; `listener` learns when its state changes.
+    pub(crate) fn set_listener(&mut self, op: Op, listener: Weak<dyn HoldListener>) {
         if let Some(entry) = self.entries.get_mut(&op) {
             if !std::mem::take(&mut entry.asked_back).is_empty() {
-                self.after.seen.extend(holder.upgrade().map(|holder| (holder, REVOKE.to_vec())));
+                self.deferred.seen.extend(listener.upgrade().map(|listener| (listener, REVOKE.to_vec())));
             }
-            entry.holder = Some(holder);
+            entry.listener = Some(listener);
         }
     }
 
@@ -842,11 +852,11 @@ impl State {
     pub(crate) fn leave_to_driver(&mut self, op: Op) {
         let Some(entry) = self.entries.get(&op) else { return };
         let (caller, is_empty) = (entry.waker.leave(), entry.is_empty());
-        self.after.callers.extend(caller);
+        self.deferred.callers.extend(caller);
         if is_empty {
             self.forget(op);
         } else {
-            self.after.ready.push(op);
+            self.deferred.ready.push(op);
         }
     }
 
@@ -867,28 +877,28 @@ impl State {
     /// The texts of all nodes that may be there.
     pub(super) fn all_nodes(&self) -> Vec<String> {
         let own = self.machine.ops().flat_map(|(op, _)| self.nodes(op));
-        let leaving = self.machine.leaving.keys().chain(&self.machine.refused);
-        own.chain(leaving.map(|(_, path, name)| names::own(&self.paths.text(*path), *name))).collect()
+        let deleted = self.machine.nodes_to_delete();
+        own.chain(deleted.map(|(path, name)| names::own(&self.paths.text(path), name))).collect()
     }
 
     /// The time between two looks at whether the process runs, in microseconds.
     pub(super) fn beat(&self) -> u64 {
-        (self.machine.timeout.0 / 16).clamp(1_000, LONGEST_BEAT)
+        (self.machine.session_timeout() / 16).clamp(1_000, LONGEST_BEAT)
     }
 
     /// How many holds there are, with those that are being released.
     pub(crate) fn hold_count(&self) -> usize {
-        self.machine.ops().filter(|(_, one)| one.stage.is_hold()).count()
+        self.machine.ops().filter(|(_, one)| one.phase.is_hold()).count()
     }
 
     /// A session has been there.
     pub(crate) fn was_connected(&self) -> bool {
-        self.machine.id != 0
+        self.machine.session_id() != 0
     }
 
     /// The server has given the connection to another session. The machine has dropped ours, and its client is to be dropped.
     pub(super) fn is_replaced(&self) -> bool {
-        self.machine.session == Session::Renewing && self.connection.is_some()
+        self.machine.life() == Life::Renewing && self.connection.is_some()
     }
 
     pub(crate) fn has_chroot(&self) -> bool {
@@ -897,7 +907,7 @@ impl State {
 
     /// The servers refuse the credentials with which a session is wanted.
     pub(super) fn credentials_are_refused(&mut self) {
-        self.after.is_session |= !std::mem::replace(&mut self.is_refused, true);
+        self.deferred.is_session |= !std::mem::replace(&mut self.is_refused, true);
     }
 
     /// Drops everything that keeps the ZooKeeper session open, except for the client itself, which is to be dropped when the
@@ -911,45 +921,45 @@ impl State {
     pub(super) fn close(&mut self, closing: Closing) {
         self.closing.get_or_insert(closing);
         self.connection = None;
-        self.after.dropped.extend(self.entries.drain().map(|(_, entry)| entry));
-        self.machine.timers.clear();
+        self.deferred.dropped.extend(self.entries.drain().map(|(_, entry)| entry));
+        self.machine.stop();
         self.count_cleanup(0);
-        self.after.is_session = true;
+        self.deferred.is_session = true;
     }
 
     /// Drops the requests and watches of the session, and the entries of what nobody has any more.
     fn drop_flights(&mut self) {
         self.generation += 1;
-        self.judges.abort_all();
+        self.stuck_checks.abort_all();
         self.entries.values_mut().for_each(Entry::session_over);
         let gone = self.entries.extract_if(|op, _| *op != SESSION && self.machine.op(*op).is_none());
-        self.after.dropped.extend(gone.map(|(_, entry)| entry));
+        self.deferred.dropped.extend(gone.map(|(_, entry)| entry));
     }
 
     /// Nobody has this acquisition any more, and nothing of it is under way.
     fn forget(&mut self, op: Op) {
         let is_empty = self.entries.get(&op).is_some_and(Entry::is_empty);
-        if op != SESSION && is_empty && self.machine.op(op).is_none() && !self.machine.is_leaving(op) {
-            self.after.dropped.extend(self.entries.remove(&op));
+        if op != SESSION && is_empty && self.machine.op(op).is_none() && !self.machine.has_deletes(op) {
+            self.deferred.dropped.extend(self.entries.remove(&op));
         }
     }
 
     fn wake(&mut self, op: Op) {
         let entry = self.entries.get(&op).filter(|_| self.reading != Some(op));
-        self.after.wakers.extend(entry.map(|entry| Arc::clone(&entry.waker)));
+        self.deferred.wakers.extend(entry.map(|entry| Arc::clone(&entry.waker)));
     }
 
     /// Wakes the caller of an acquisition, and reports to its hold.
     fn wake_all(&mut self, op: Op) {
         self.wake(op);
-        let stage = self.machine.op(op).map(|one| one.stage);
-        if let Some(entry) = self.entries.get_mut(&op).filter(|_| !matches!(stage, Some(Stage::Queuing(_)))) {
+        let stage = self.machine.op(op).map(|one| one.phase);
+        if let Some(entry) = self.entries.get_mut(&op).filter(|_| !stage.is_some_and(Phase::is_queuing)) {
             // It waits no more.
             entry.watch_room = None;
         }
-        match (self.holder(op), self.machine.state(now(), op)) {
-            (Some(holder), Some(state)) => self.after.changed.push((holder, state)),
-            (holder, _) => self.after.holders.extend(holder),
+        match (self.listener(op), self.machine.state(now(), op)) {
+            (Some(listener), Some(state)) => self.deferred.changed.push((listener, state)),
+            (listener, _) => self.deferred.listeners.extend(listener),
         }
     }
 
@@ -962,15 +972,15 @@ impl State {
             entry.progress.clone()
         });
         if let (Some(progress), Some(one)) = (progress, self.machine.op(op)) {
-            self.after.placed.push((progress, one.ahead()));
+            self.deferred.placed.push((progress, one.ahead()));
         }
     }
 
-    fn holder(&self, op: Op) -> Option<Arc<dyn Holder>> {
-        self.entries.get(&op)?.holder.as_ref()?.upgrade()
+    fn listener(&self, op: Op) -> Option<Arc<dyn HoldListener>> {
+        self.entries.get(&op)?.listener.as_ref()?.upgrade()
     }
 
-    fn watch(&mut self, ask: &Ask, watcher: OneshotWatcher, room: Option<Room>) {
+    fn watch(&mut self, ask: &Ask, watcher: OneshotWatcher, room: Option<Reservation>) {
         // The client's watcher panics when the runtime of its session is dropped under it. Then it never fires.
         let fires = AssertUnwindSafe(watcher.changed()).catch_unwind().then(async |event| match event {
             Ok(event) => event.event_type == EventType::NodeDeleted,
@@ -1009,7 +1019,7 @@ impl State {
 
     /// Takes the room for the watch that a request sets, if it needs room of its own. An error is the answer to a request that is
     /// not sent.
-    fn reserve_room(&mut self, op: Op, ask: &Ask) -> Result<Option<Room>, Outcome> {
+    fn reserve_room(&mut self, op: Op, ask: &Ask) -> Result<Option<Reservation>, Outcome> {
         let bytes = self.watch_bytes(ask);
         match ask {
             Ask::Watch { path, .. } => {
@@ -1023,7 +1033,7 @@ impl State {
                     Ok(()) => Ok(None),
                     Err(full) if entry.watch_room.is_none() && !entry.has_waited => {
                         entry.refusal = Some(full);
-                        Err(Outcome::Full)
+                        Err(Outcome::NoWatchRoom)
                     }
                     // A waiter that has waited is not refused any more.
                     Err(_) => Err(Outcome::Refused),

@@ -1,4 +1,4 @@
-//! What an acquisition has under way: its requests and watches, the room that it has taken, and whom to wake for it.
+//! What an acquisition has under granted_by: its requests and watches, the room that it has taken, and whom to wake for it.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::{Discriminant, discriminant};
@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use futures_util::FutureExt;
 use tokio::sync::Notify;
 
-use crate::driver::budget::Room;
+use crate::driver::budget::Reservation;
 use crate::driver::draft::Draft;
 use crate::driver::progress::Progress;
 use crate::driver::wire::{Answer, Answered};
@@ -24,7 +24,7 @@ const MOST_THROTTLED: u8 = 11;
 const MOST_ODD: u8 = 50;
 
 /// What a hold learns of its acquisition.
-pub(crate) trait Holder: Send + Sync {
+pub(crate) trait HoldListener: Send + Sync {
     /// Something has changed; perhaps the hold has ended.
     /// `has_company`: other holds of the session are lost with it, and one warning is for all.
     fn changed(&self, state: HoldState, has_company: bool);
@@ -73,7 +73,7 @@ pub(super) struct Flight {
     /// Another reader was woken for it meanwhile, and has not found it.
     pub(super) is_missed: bool,
     /// Of the watch that it sets, unless its waiter has that room.
-    pub(super) room: Option<Room>,
+    pub(super) room: Option<Reservation>,
 }
 
 /// A watch that is set, or whose event has not been looked for.
@@ -83,7 +83,7 @@ pub(super) struct Watching {
     pub(super) fires: Pin<Box<dyn Future<Output = bool> + Send>>,
     /// Since when a waiter waits behind this node, until that is reported.
     pub(super) since: Option<Moment>,
-    pub(super) _room: Option<Room>,
+    pub(super) _room: Option<Reservation>,
 }
 
 /// A watch that has fired, and whether its node was deleted.
@@ -103,12 +103,12 @@ pub(super) struct Entry {
     pub(super) draft: Arc<Draft>,
     pub(super) waker: Arc<OpWaker>,
     pub(super) progress: Option<Arc<Progress>>,
-    pub(super) holder: Option<Weak<dyn Holder>>,
+    pub(super) listener: Option<Weak<dyn HoldListener>>,
     /// Why it was refused.
     pub(super) refusal: Option<Error>,
     /// The room for its nodes, for as long as this entry is there, and for the watch of a waiter, which keeps it.
-    pub(super) _node_room: Option<Room>,
-    pub(super) watch_room: Option<Room>,
+    pub(super) _node_room: Option<Reservation>,
+    pub(super) watch_room: Option<Reservation>,
     /// It was behind others at its last look, so it is not turned away any more.
     pub(super) has_waited: bool,
     /// How often in a row each kind of request was throttled, or refused in an odd way.
@@ -176,7 +176,7 @@ impl Entry {
             draft,
             waker: Arc::new(waker),
             progress: None,
-            holder: None,
+            listener: None,
             refusal: None,
             _node_room: None,
             watch_room: None,
@@ -241,10 +241,10 @@ impl Entry {
 
     /// A request that is throttled again and again, or refused in an odd way, is refused in the end.
     pub(super) fn bound(&mut self, ask: &Ask, answered: &mut Answered) {
-        let is_odd = answered.outcome == Outcome::Odd && matches!(ask, Ask::Delete { .. });
+        let is_odd = answered.outcome == Outcome::UnknownError && matches!(ask, Ask::Delete { .. });
         if !answered.is_throttled && !is_odd {
             self.throttled.remove(&discriminant(ask));
-            if answered.outcome == Outcome::Odd && matches!(ask, Ask::List { .. }) {
+            if answered.outcome == Outcome::UnknownError && matches!(ask, Ask::List { .. }) {
                 answered.outcome = Outcome::Refused;
             }
             return;
@@ -254,8 +254,8 @@ impl Entry {
         let is_over = *count >= if is_odd { MOST_ODD } else { MOST_THROTTLED };
         answered.outcome = match ask {
             // Some servers have done it all the same, and lost creates are still to be looked for.
-            Ask::Create { .. } | Ask::List { .. } if is_over => Outcome::Odd,
-            Ask::Prove { .. } | Ask::Replace { .. } if is_over => Outcome::Refused,
+            Ask::Create { .. } | Ask::List { .. } if is_over => Outcome::UnknownError,
+            Ask::Confirm { .. } | Ask::Replace { .. } if is_over => Outcome::Refused,
             Ask::Delete { .. } if is_over && is_odd => Outcome::Refused,
             _ => Outcome::Unknown,
         };

@@ -58,9 +58,9 @@ pub(super) fn nonce(guid: u128) -> u64 {
 /// counter, as far as a node of ours there waits for them, and all of them if there are nodes from after the counter
 /// came to 0 again.
 pub(super) fn needs_czxid(names: &[Name], nonce: u64) -> impl Fn(Name) -> bool {
-    let mut zone = names.iter().filter(|name| name.is_in_zone());
+    let mut zone = names.iter().filter(|name| name.is_near_wrap());
     let is_alone = zone.clone().nth(1).is_none();
-    let is_mixed = names.iter().any(|name| !name.is_in_zone());
+    let is_mixed = names.iter().any(|name| !name.is_near_wrap());
     let mut own: Vec<Kind> = Vec::new();
     while let Some(name) = zone.find(|name| self::nonce(name.guid) == nonce && !own.contains(&name.kind)) {
         own.push(name.kind);
@@ -68,7 +68,7 @@ pub(super) fn needs_czxid(names: &[Name], nonce: u64) -> impl Fn(Name) -> bool {
     move |name| {
         let is_ours = self::nonce(name.guid) == nonce;
         let is_awaited = is_ours || own.iter().any(|kind| kind.waits_for(name.kind));
-        name.is_in_zone() && !is_alone && (is_awaited || is_mixed && is_before_zero(name.number))
+        name.is_near_wrap() && !is_alone && (is_awaited || is_mixed && is_before_zero(name.number))
     }
 }
 
@@ -162,17 +162,7 @@ impl Paths {
     /// Forgets the paths that nobody has used since the last look but one: an answer may still come for one that was
     /// used lately.
     pub(super) fn retain(&mut self, machine: &Machine<Ledger>) {
-        let mut used: HashSet<Path> = machine.rows.keys().copied().collect();
-        let mut named: HashSet<Name> = HashSet::new();
-        for one in machine.ops.values() {
-            used.extend(one.queues.iter().map(|queue| queue.path));
-            named.extend(one.queues.iter().filter_map(|queue| queue.name));
-            used.extend(one.spec.admission.turn());
-        }
-        for (_, path, name) in machine.leaving.keys().chain(&machine.refused) {
-            used.insert(*path);
-            named.insert(*name);
-        }
+        let (used, named) = (machine.used_paths(), machine.own_nodes());
         let nonce = self.nonce;
         for known in self.known.values() {
             // Those of others go when they are not listed.

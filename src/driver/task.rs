@@ -12,7 +12,7 @@ use crate::driver::core::{Closing, Core, ORPHANED, State, ended};
 use crate::driver::reports::is_traced;
 use crate::driver::wire;
 use crate::error::Error;
-use crate::machine::{Event, Moment, Session as Life, Timer, Trust};
+use crate::machine::{Event, Life, Moment, Timer};
 use crate::session::servers::Servers;
 use crate::session::state_changes::StateChanges;
 use crate::session::times::Times;
@@ -48,7 +48,7 @@ impl Task {
             let (life, is_orphaned, is_replaced, beat) = {
                 let mut state = core.look();
                 let beat = beats.beat(&core, &mut state);
-                (state.machine.session, state.is_orphaned, state.is_replaced(), beat)
+                (state.machine.life(), state.is_orphaned, state.is_replaced(), beat)
             };
             if beat.has_slept {
                 // Everybody that waits by a timer looks again.
@@ -100,7 +100,7 @@ impl Drop for Task {
         let mut state = self.core.lock();
         state.error.get_or_insert_with(|| ended(ORPHANED));
         let closing = if state.connection.is_some() { Closing::Unconfirmed } else { Closing::Confirmed };
-        let given = state.client.clone().filter(|_| state.machine.is_given);
+        let given = state.client.clone().filter(|_| state.machine.is_attached());
         let nodes = state.all_nodes();
         self.core.expire(&mut state);
         self.core.handle(&mut state, Event::Close);
@@ -124,7 +124,7 @@ fn replaced(core: &Arc<Core>) -> Option<SessionInfo> {
     let mut state = core.lock();
     let client = state.give_client_up();
     core.expire(&mut state);
-    if state.machine.is_given {
+    if state.machine.is_attached() {
         state.client.clone_from(&client);
     }
     drop(state);
@@ -151,7 +151,7 @@ async fn renew(core: &Arc<Core>, servers: &Servers, old: &mut Option<SessionInfo
             tracing::warn!(session = %id, "session {how}; its locks are lost, and a new one is made");
         });
     }
-    let wanted = || core.lock().machine.session == Life::Renewing;
+    let wanted = || core.lock().machine.life() == Life::Renewing;
     let mut renewal = pin!(servers.renew(old, wanted, || core.lock().credentials_are_refused()));
     let renewed = loop {
         // A close does not wait for servers that do not answer.
@@ -168,7 +168,7 @@ async fn renew(core: &Arc<Core>, servers: &Servers, old: &mut Option<SessionInfo
     let Some((client, created)) = renewed else { return };
     let id = client.session_id();
     let mut state = core.lock();
-    if state.machine.session != Life::Renewing {
+    if state.machine.life() != Life::Renewing {
         return;
     }
     core.renew(&mut state, client, Some(created));
@@ -186,9 +186,9 @@ async fn renew(core: &Arc<Core>, servers: &Servers, old: &mut Option<SessionInfo
 async fn shut_down(core: &Arc<Core>, began: Instant) -> Closing {
     let (client, is_clean, is_shared, is_given, times) = {
         let state = core.lock();
-        let times = Times::of(Duration::from_micros(state.machine.timeout.0));
+        let times = Times::of(Duration::from_micros(state.machine.session_timeout()));
         let client = state.client.clone().filter(|_| state.connection.is_some());
-        (client, state.machine.is_clean(), state.is_client_shared, state.machine.is_given, times)
+        (client, state.machine.is_clean(), state.is_client_shared, state.machine.is_attached(), times)
     };
     let Some(client) = client else {
         // There is no session to end.
@@ -253,7 +253,7 @@ impl Beats {
         if is_over {
             self.over = at;
             if state.hold_count() > 0 {
-                state.reports.trusted_for(Duration::from_micros(state.machine.trust.until().since(at)));
+                state.reports.trusted_for(Duration::from_micros(state.machine.trusted_until().since(at)));
             }
             state.reports.beat();
         }

@@ -51,7 +51,8 @@ impl Answered {
     /// A request that was refused, or lost. `refusal`: the error for the caller, if that ends the call.
     fn failed(error: ZkError, refusal: impl FnOnce(ZkError) -> Error) -> Self {
         let answered = Self::unanswered(error.clone());
-        let is_over = answered.is_throttled || matches!(answered.outcome, Outcome::Refused | Outcome::Odd);
+        let is_over =
+            answered.is_throttled || matches!(answered.outcome, Outcome::Refused | Outcome::UnknownError);
         Self { refusal: is_over.then(|| refusal(error)), ..answered }
     }
 
@@ -81,7 +82,7 @@ fn failed(error: &ZkError) -> Outcome {
         | ZkError::NotEmpty
         | ZkError::QuotaExceeded
         | ZkError::BadArguments(_) => Outcome::Refused,
-        ZkError::UnexpectedErrorCode(_) => Outcome::Odd,
+        ZkError::UnexpectedErrorCode(_) => Outcome::UnknownError,
         // Connection errors, after which a write may have been done, marshalling errors, which may follow a write,
         // and those of a read-only server, where a retry may help. The end of the session is seen by the state of the
         // client.
@@ -111,7 +112,7 @@ pub(super) fn name(ask: &Ask) -> &'static str {
         Ask::WatchOwn { .. } => "watch_data",
         Ask::ListOwn => "list_ephemerals",
         Ask::Read => "stat",
-        Ask::Barrier { .. } | Ask::Prove { .. } | Ask::Check => "check",
+        Ask::Barrier { .. } | Ask::Confirm { .. } | Ask::Check => "check",
     }
 }
 
@@ -142,7 +143,7 @@ pub(super) fn send(client: &Arc<Client>, paths: &mut Paths, ask: &Ask, draft: &A
                 .boxed()
         }
         Ask::Check => check(client, vec!["/".to_owned()]).boxed(),
-        Ask::Prove { nodes, .. } => check(client, texts(paths, nodes)).boxed(),
+        Ask::Confirm { nodes, .. } => check(client, texts(paths, nodes)).boxed(),
         Ask::Watch { path, name, .. } => match paths.node(*path, *name) {
             Some(node) => {
                 let (czxids, name) = (paths.czxids(*path), *name);
@@ -407,7 +408,7 @@ impl List {
         let mut contenders: Vec<(Name, String)> =
             children.into_iter().filter_map(|text| Some((names::parse(&text)?, text))).collect();
         let strangers = u32::try_from(all - contenders.len()).unwrap_or(u32::MAX);
-        if contenders.iter().any(|(name, _)| name.is_in_zone())
+        if contenders.iter().any(|(name, _)| name.is_near_wrap())
             && let Err(failed) = self.read_czxids(&mut contenders).await
         {
             return *failed;

@@ -12,7 +12,7 @@ use futures_util::{FutureExt, Stream};
 use zookeeper_client::{EventType, OneshotWatcher, SessionId};
 
 use crate::contender::Contender;
-use crate::driver::{Core, Room};
+use crate::driver::{Core, Reservation};
 use crate::error::{Error, Result};
 use crate::lock::Lock;
 use crate::locked::locked;
@@ -58,7 +58,7 @@ struct View {
 #[derive(Default)]
 struct Standing {
     session: Option<SessionId>,
-    room: Option<Room>,
+    room: Option<Reservation>,
     fired: Option<BoxFuture<'static, Result<(), Interrupt>>>,
 }
 
@@ -149,7 +149,7 @@ impl View {
             }
             tokio::select! {
                 fired = self.fired() => fired?,
-                () = zk.look_again(watches) => {}
+                () = zk.retry_listing(watches) => {}
             }
         }
     }
@@ -221,7 +221,7 @@ impl View {
         let children = zk.retry("watch_children", || zk.watch_children(path)).await?;
         let (nobody, watch) = match found(children, "watch", path)? {
             Some((names, _, watch)) => {
-                let names = self.core().without_abandoned(path, names, false);
+                let names = self.core().without_orphans(path, names, false);
                 (names.iter().all(|text| Name::parse(text).is_none()), watch)
             }
             None => {

@@ -10,11 +10,11 @@ use tokio::time::{Instant, sleep_until};
 use zookeeper_client::Client;
 
 use crate::clock::{micros, now};
-use crate::driver::{self, Holder, Reader};
+use crate::driver::{self, HoldListener, Reader};
 use crate::error::{Error, Loss, Result, ZkError};
 use crate::fencing_token::FencingToken;
 use crate::hold::{Ended, HoldState, REVOKE, resigned};
-use crate::machine::{Change, Event, Kind, Op, Session};
+use crate::machine::{Change, Event, Kind, Life, Op};
 use crate::path::LockPath;
 use crate::session::Zk;
 use crate::telemetry::{Acquisition, Held};
@@ -39,7 +39,7 @@ impl Core {
         token: FencingToken,
         limit: Option<Duration>,
         acquisition: &Acquisition,
-    ) -> (Arc<Self>, Session) {
+    ) -> (Arc<Self>, Life) {
         let until = limit.map(|limit| now().plus(micros(limit)));
         let core = Arc::new(Self {
             driver: Arc::clone(driver),
@@ -52,11 +52,11 @@ impl Core {
         });
         let holder: Weak<Self> = Arc::downgrade(&core);
         let mut state = driver.lock();
-        state.set_holder(op, holder);
+        state.set_listener(op, holder);
         if let Some(until) = until {
             driver.handle(&mut state, Event::Limit { op, until });
         }
-        (core, state.machine.session)
+        (core, state.machine.life())
     }
 
     /// Takes note of the end; returns whether there was none before.
@@ -87,7 +87,7 @@ impl Core {
     /// Its end, and what is written to its node, is to be seen at once from now on.
     pub(super) fn attend(&self) {
         if self.end.borrow().is_none() {
-            self.driver.handle(&mut self.driver.lock(), Event::Attend(self.op));
+            self.driver.handle(&mut self.driver.lock(), Event::WatchForLoss(self.op));
         }
     }
 
@@ -127,7 +127,7 @@ impl Core {
     }
 
     fn is_asked_for(&self) -> bool {
-        self.is_revoked.load(Ordering::Acquire) || self.driver.lock().machine.session == Session::Draining
+        self.is_revoked.load(Ordering::Acquire) || self.driver.lock().machine.life() == Life::Draining
     }
 
     /// Makes a reader of a writer; returns the nodes.
@@ -202,7 +202,7 @@ impl Core {
     }
 }
 
-impl Holder for Core {
+impl HoldListener for Core {
     fn changed(&self, state: HoldState, has_company: bool) {
         if state.ended().is_some() { self.note_loss(state, has_company) } else { self.end.send_modify(|_| {}) }
     }

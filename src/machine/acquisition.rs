@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::machine::{
-    Armed, Aside, Ask, Change, Kind, Machine, Moment, Node, Op, Path, Position, Queue, Row, Session, Shown, Timer,
-    Trust,
+    Ask, Change, Kind, Life, Machine, Moment, Node, Op, Path, PathState, Position, Queue, Shown, Timer, Trust,
+    Untracked, WatchState,
 };
 
 /// What a caller asks for.
@@ -29,13 +29,13 @@ pub(crate) enum Admission<P = Path> {
     First,
     /// While its path has at most this number of children, of which this is the only caller that adds any. `turn`: the path where
     /// others wait for that; then the acquisition is granted by the answer to its create, or not at all.
-    Room { limit: u32, turn: Option<P> },
+    Permits { limit: u32, turn: Option<P> },
 }
 
 impl<P> Admission<P> {
     pub(crate) fn turn(&self) -> Option<&P> {
         match self {
-            Self::Room { turn, .. } => turn.as_ref(),
+            Self::Permits { turn, .. } => turn.as_ref(),
             Self::First => None,
         }
     }
@@ -45,7 +45,7 @@ impl<P> Admission<P> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Acquisition {
     pub(crate) spec: Arc<Spec>,
-    pub(crate) stage: Stage,
+    pub(crate) phase: Phase,
     pub(crate) node: Node,
     pub(crate) queues: Vec<Queue>,
     /// The acquisitions that wait in memory for its nodes, and in which paths.
@@ -57,15 +57,15 @@ pub(crate) struct Acquisition {
     /// How many creates in a row may be what the connection was lost for.
     pub(crate) lost: u8,
     /// Of its nodes, if it is known; the token.
-    pub(crate) czxid: Aside<i64>,
+    pub(crate) czxid: Untracked<i64>,
     /// The downgrade of a writer that holds.
     pub(crate) change: Change,
     /// How its release ends when all its nodes are gone.
     pub(crate) released: End,
     /// By what it holds.
-    pub(crate) way: Aside<Way>,
+    pub(crate) granted_by: Untracked<GrantedBy>,
     /// Its caller has come for what it was granted.
-    pub(crate) is_claimed: bool,
+    pub(crate) is_taken: bool,
     /// For how many ticks it has been held, up to two: then it is watched.
     pub(crate) age: u8,
     /// What the last listing of own nodes shows of its nodes.
@@ -74,7 +74,7 @@ pub(crate) struct Acquisition {
 
 /// By what a lock is granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Way {
+pub(crate) enum GrantedBy {
     /// Nobody else was there when its nodes were created: their number was in the answer.
     Counted,
     /// A listing showed that it is first.
@@ -85,33 +85,35 @@ pub(crate) enum Way {
     Deleted,
 }
 
-/// Where an acquisition stands.
+/// How far an acquisition has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Stage {
-    Queuing(Place),
+pub(crate) enum Phase {
+    /// A `try` lists before it writes anything.
+    Peeking,
+    /// Its nodes are being created.
+    Creating,
+    /// It waits until it is first in each of its queues.
+    Waiting,
+    /// A quorum has to confirm that its nodes are there. `is_first`: then it holds. Otherwise there are signs that one is gone.
+    Confirming {
+        is_first: bool,
+        is_asked: bool,
+    },
     Held,
     Releasing,
     Over(End),
 }
 
-impl Stage {
+impl Phase {
+    /// Whether it is not granted yet, and has not ended.
+    pub(crate) fn is_queuing(self) -> bool {
+        matches!(self, Self::Peeking | Self::Creating | Self::Waiting | Self::Confirming { .. })
+    }
+
     /// Whether it is held, or was and is being released.
     pub(crate) fn is_hold(self) -> bool {
         matches!(self, Self::Held | Self::Releasing)
     }
-}
-
-/// What a waiter waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Place {
-    /// A caller that does not queue looks before it writes anything.
-    Peeking,
-    /// Its nodes are being created.
-    Entering,
-    /// Its positions in the queues, and then its turn in each.
-    Waiting,
-    /// A quorum has to confirm that its nodes are there. `is_first`: then it holds. Else there are signs that one is gone.
-    Proving { is_first: bool, is_asked: bool },
 }
 
 /// How an acquisition ended, for its caller.
@@ -158,26 +160,26 @@ impl Acquisition {
     fn new(spec: &Arc<Spec>) -> Self {
         Self {
             spec: Arc::clone(spec),
-            stage: Stage::Queuing(Place::Entering),
+            phase: Phase::Creating,
             node: Node::None,
             queues: spec.queues.iter().map(|(path, kind)| Queue::new(*path, *kind)).collect(),
             followers: Vec::new(),
             attempt: 0,
             makes: false,
             lost: 0,
-            czxid: Aside(0),
+            czxid: Untracked(0),
             change: Change::None,
             released: End::Released,
-            way: Aside(Way::Listed),
-            is_claimed: false,
+            granted_by: Untracked(GrantedBy::Listed),
+            is_taken: false,
             age: 0,
             shown: Shown::Unasked,
         }
     }
 
     /// The place of a caller before its create.
-    pub(crate) fn start(&self) -> Place {
-        if self.spec.waits || self.is_in_one_request() { Place::Entering } else { Place::Peeking }
+    pub(crate) fn initial_phase(&self) -> Phase {
+        if self.spec.waits || self.is_in_one_request() { Phase::Creating } else { Phase::Peeking }
     }
 
     /// Whether it is granted by the answer to its create, or not at all.
@@ -186,8 +188,8 @@ impl Acquisition {
     }
 
     /// Whether it was granted, and nobody knows yet.
-    pub(crate) fn is_unclaimed(&self) -> bool {
-        self.stage == Stage::Held && !self.is_claimed
+    pub(crate) fn is_untaken(&self) -> bool {
+        self.phase == Phase::Held && !self.is_taken
     }
 
     /// The only queue of an acquisition that has one.
@@ -202,7 +204,7 @@ impl Acquisition {
 
     /// Whether it waits in its only queue.
     pub(crate) fn waits_in_one(&self) -> bool {
-        self.single().is_some() && self.stage == Stage::Queuing(Place::Waiting)
+        self.single().is_some() && self.phase == Phase::Waiting
     }
 
     pub(crate) fn is_known(&self) -> bool {
@@ -211,7 +213,7 @@ impl Acquisition {
 
     /// Whether it waits, and it is known behind how many.
     pub(crate) fn is_placed(&self) -> bool {
-        matches!(self.stage, Stage::Queuing(_)) && self.is_known() && self.ahead() > 0
+        self.phase.is_queuing() && self.is_known() && self.ahead() > 0
     }
 
     pub(crate) fn is_first(&self) -> bool {
@@ -220,7 +222,7 @@ impl Acquisition {
 
     pub(crate) fn forget_positions(&mut self) {
         for queue in &mut self.queues {
-            (queue.position, queue.own) = (Position::Unknown, Armed::No);
+            (queue.position, queue.own_watch) = (Position::Unknown, WatchState::Unset);
         }
     }
 }
@@ -228,33 +230,33 @@ impl Acquisition {
 impl<T: Trust> Machine<T> {
     pub(crate) fn acquire(&mut self, now: Moment, op: Op, spec: &Arc<Spec>) {
         let mut one = Acquisition::new(spec);
-        one.stage = Stage::Queuing(one.start());
+        one.phase = one.initial_phase();
         for queue in &one.queues {
-            self.rows.entry(queue.path).or_default();
+            self.paths.entry(queue.path).or_default();
         }
         self.ops.insert(op, one);
-        match self.session {
-            Session::Open | Session::Renewing => self.enter(now, op),
-            Session::Draining => self.finish(now, op, End::Draining),
-            Session::Closing | Session::Over => self.finish(now, op, End::Closed),
+        match self.life {
+            Life::Open | Life::Renewing => self.send_create(now, op),
+            Life::Draining => self.finish(now, op, End::Draining),
+            Life::Closing | Life::Over => self.finish(now, op, End::Closed),
         }
     }
 
     /// Creates the nodes. Where that cannot grant the lock by itself, listings go out with it. A caller that does not queue
     /// sends the listings alone first.
-    pub(crate) fn enter(&mut self, now: Moment, op: Op) {
+    pub(crate) fn send_create(&mut self, now: Moment, op: Op) {
         let Some(one) = self.ops.get(&op).filter(|_| self.is_up) else { return };
-        if one.stage == Stage::Queuing(Place::Peeking) {
-            return self.look_for(op);
+        if one.phase == Phase::Peeking {
+            return self.request_listings(op);
         }
         // A server that answers nothing at all may be down. One that answers all but this will not answer it. So from the
         // third on a create waits until others are answered.
-        let is_searched = |path| self.rows.get(path).is_none_or(|row| !row.is_to_be_searched());
+        let is_searched = |path| self.paths.get(path).is_none_or(|state| !state.awaits_search());
         if one.lost > 1 && !one.spec.queues.iter().all(|(path, _)| is_searched(path)) {
             return;
         }
-        let row = |path: &Path| self.rows.get(path);
-        let is_empty = |path| row(path).is_some_and(Row::may_count);
+        let state = |path: &Path| self.paths.get(path);
+        let is_empty = |path| state(path).is_some_and(PathState::may_count);
         let mut paths = one.spec.queues.iter().map(|(path, _)| path).chain(one.spec.admission.turn());
         let makes = one.makes;
         let counts = !makes && one.spec.may_count && paths.all(is_empty);
@@ -268,16 +270,16 @@ impl<T: Trust> Machine<T> {
         one.forget_positions();
         let spec = Arc::clone(&one.spec);
         for (path, _) in &spec.queues {
-            let row = self.rows.entry(*path).or_default();
-            row.creating += 1;
+            let state = self.paths.entry(*path).or_default();
+            state.creating += 1;
             if makes {
                 // A listing that is under way may show the path as missing.
-                row.forget(op);
+                state.forget(op);
             }
         }
         self.send(Ask::Create { op, guid, spec, counts, makes });
         if !counts && !makes {
-            self.look_for(op);
+            self.request_listings(op);
         }
     }
 
@@ -290,33 +292,33 @@ impl<T: Trust> Machine<T> {
         if one.lost >= LOST_CREATES {
             return self.finish(now, op, End::Unanswered);
         }
-        one.stage = Stage::Queuing(one.start());
+        one.phase = one.initial_phase();
         self.send_followers(op);
         self.pause(now);
     }
 
     /// Sends the creates that have waited until their path was searched.
-    pub(crate) fn enter_searched(&mut self, now: Moment, path: Path) {
+    pub(crate) fn send_waiting_creates(&mut self, now: Moment, path: Path) {
         let waits = |one: &Acquisition| {
             one.lost > 1
-                && (one.stage, one.node) == (Stage::Queuing(Place::Entering), Node::None)
+                && (one.phase, one.node) == (Phase::Creating, Node::None)
                 && one.queues.iter().any(|queue| queue.path == path)
         };
         let waiting: Vec<Op> = self.ops.iter().filter(|(_, one)| waits(one)).map(|(op, _)| *op).collect();
-        waiting.into_iter().for_each(|op| self.enter(now, op));
+        waiting.into_iter().for_each(|op| self.send_create(now, op));
     }
 
     /// Ends an acquisition for its caller, who reads how.
     pub(crate) fn finish(&mut self, now: Moment, op: Op, end: End) {
         self.leave(now, op, false);
         if let Some(one) = self.ops.get_mut(&op) {
-            one.stage = Stage::Over(end);
+            one.phase = Phase::Over(end);
             self.wake(op);
         }
     }
 
     pub(crate) fn abandon(&mut self, now: Moment, op: Op) {
-        if self.stage(op) == Some(Stage::Held) {
+        if self.phase(op) == Some(Phase::Held) {
             self.release(now, op);
         }
         self.leave(now, op, false);
@@ -327,7 +329,7 @@ impl<T: Trust> Machine<T> {
     pub(crate) fn leave(&mut self, now: Moment, op: Op, releases: bool) {
         self.timers.remove(Timer::Limit(op));
         for at in 0..self.ops.get(&op).map_or(0, |one| one.queues.len()) {
-            self.put(op, at, Position::Unknown);
+            self.move_to(op, at, Position::Unknown);
         }
         let Some(one) = self.ops.get_mut(&op) else { return };
         let node = std::mem::replace(&mut one.node, Node::None);

@@ -1,8 +1,8 @@
 //! The downgrade of a writer that holds: the reader takes its place in the queue, without a gap.
 
 use crate::machine::{
-    Acquisition, Armed, Aside, Ask, End, Kind, Loss, Machine, Moment, Name, Node, Op, Outcome, Path, Shown, Stage,
-    Trust, op_node,
+    Acquisition, Ask, End, Kind, Loss, Machine, Moment, Name, Node, Op, Outcome, Path, Phase, Shown, Trust,
+    Untracked, WatchState, op_node,
 };
 
 /// How the downgrade of a hold stands. The reader's node has one name in all attempts, so there is never a second one, and a
@@ -11,14 +11,14 @@ use crate::machine::{
 pub(crate) enum Change {
     #[default]
     None,
-    /// It is to be sent when there is a connection. `is_again`: an earlier attempt had an unknown outcome.
+    /// It is to be sent when there is a connection. `may_be_done`: an earlier attempt had an unknown outcome.
     Wanted {
         guid: u128,
-        is_again: bool,
+        may_be_done: bool,
     },
     Sending {
         guid: u128,
-        is_again: bool,
+        may_be_done: bool,
     },
     /// The server does not let us.
     Refused,
@@ -42,7 +42,7 @@ impl Change {
 
     pub(crate) fn guid(self) -> Option<u128> {
         match self {
-            Self::Wanted { guid, is_again: true } | Self::Sending { guid, .. } => Some(guid),
+            Self::Wanted { guid, may_be_done: true } | Self::Sending { guid, .. } => Some(guid),
             Self::None | Self::Wanted { .. } | Self::Refused => None,
         }
     }
@@ -53,7 +53,7 @@ impl Change {
 
     /// Whether an attempt had an unknown outcome.
     pub(crate) fn is_lost(self) -> bool {
-        matches!(self, Self::Wanted { is_again: true, .. } | Self::Sending { is_again: true, .. })
+        matches!(self, Self::Wanted { may_be_done: true, .. } | Self::Sending { may_be_done: true, .. })
     }
 }
 
@@ -64,10 +64,10 @@ impl<T: Trust> Machine<T> {
             // One that is under way goes on, also if its call was dropped.
             let is_free = matches!(one.change, Change::None | Change::Refused);
             let is_writer = one.single().is_some_and(|queue| queue.kind == Kind::Write);
-            one.stage == Stage::Held && is_free && is_writer
+            one.phase == Phase::Held && is_free && is_writer
         };
         if let Some(one) = self.ops.get_mut(&op).filter(holds) {
-            one.change = Change::Wanted { guid: base | u128::from(one.attempt) << 16, is_again: false };
+            one.change = Change::Wanted { guid: base | u128::from(one.attempt) << 16, may_be_done: false };
             one.attempt = one.attempt.wrapping_add(1);
             self.resume_downgrade(op);
         }
@@ -75,14 +75,14 @@ impl<T: Trust> Machine<T> {
 
     pub(crate) fn resume_downgrade(&mut self, op: Op) {
         let is_up = self.is_up;
-        let holds = |one: &&mut Acquisition| one.stage == Stage::Held && one.node == Node::There;
+        let holds = |one: &&mut Acquisition| one.phase == Phase::Held && one.node == Node::There;
         let Some(one) = self.ops.get_mut(&op).filter(holds) else { return };
         let Some((path, name)) = one.nodes().first().copied() else { return };
-        if let Change::Wanted { guid, is_again } = one.change
+        if let Change::Wanted { guid, may_be_done } = one.change
             && is_up
         {
-            one.change = Change::Sending { guid, is_again };
-            self.rows.entry(path).or_default().creating += 1;
+            one.change = Change::Sending { guid, may_be_done };
+            self.paths.entry(path).or_default().creating += 1;
             self.send(Ask::Replace { op, path, name, guid });
         }
     }
@@ -91,8 +91,8 @@ impl<T: Trust> Machine<T> {
         let Replacement { path, writer, guid } = what;
         self.create_answered(path);
         let one = self.ops.get_mut(&op);
-        let Some((one, is_again)) = one.and_then(|one| match one.change {
-            Change::Sending { guid: sent, is_again } if sent == guid => Some((one, is_again)),
+        let Some((one, may_be_done)) = one.and_then(|one| match one.change {
+            Change::Sending { guid: sent, may_be_done } if sent == guid => Some((one, may_be_done)),
             _ => None,
         }) else {
             return self.replaced_for_nobody(now, what, outcome);
@@ -100,10 +100,10 @@ impl<T: Trust> Machine<T> {
         match outcome {
             Outcome::Created { czxid, .. } => self.downgraded(op, writer, guid, *czxid),
             // By an earlier attempt.
-            Outcome::Exists if is_again => self.downgraded(op, writer, guid, 0),
+            Outcome::Exists if may_be_done => self.downgraded(op, writer, guid, 0),
             Outcome::Unknown => {
-                one.change = Change::Wanted { guid, is_again: true };
-                self.doubt_later(now, path);
+                one.change = Change::Wanted { guid, may_be_done: true };
+                self.search_soon(now, path);
             }
             // By hand, whether it was the writer or already the reader.
             Outcome::NoNode => {
@@ -111,10 +111,10 @@ impl<T: Trust> Machine<T> {
                 self.finish(now, op, End::Lost(Loss::Deleted));
             }
             // It may have been done, or an earlier attempt: then the writer is gone, and a quorum has to show that.
-            _ if is_again || *outcome == Outcome::Odd => {
+            _ if may_be_done || *outcome == Outcome::UnknownError => {
                 one.change = Change::Refused;
-                self.doubt_later(now, path);
-                self.prove(now, op, false);
+                self.search_soon(now, path);
+                self.confirm(now, op, false);
                 self.wake(op);
             }
             _ => {
@@ -127,7 +127,7 @@ impl<T: Trust> Machine<T> {
     /// The hold ended while its downgrade was under way. The writer's node is being deleted.
     fn replaced_for_nobody(&mut self, now: Moment, what: Replacement, outcome: &Outcome) {
         let Replacement { path, writer, guid } = what;
-        let mut leaving = self.leaving.get_mut(&op_node((path, writer)));
+        let mut leaving = self.deletes.get_mut(&op_node((path, writer)));
         if let Some(leaving) = &mut leaving {
             leaving.replaced_by = None;
         }
@@ -137,11 +137,11 @@ impl<T: Trust> Machine<T> {
                 let releases = leaving.is_some_and(|leaving| std::mem::take(&mut leaving.releases));
                 self.delete(&[(path, writer.reader(guid))].into(), releases);
             }
-            Outcome::Unknown | Outcome::Odd => {
+            Outcome::Unknown | Outcome::UnknownError => {
                 if let Some(leaving) = leaving {
-                    leaving.is_again = true;
+                    leaving.may_be_done = true;
                 }
-                self.doubt_later(now, path);
+                self.search_soon(now, path);
             }
             _ => {}
         }
@@ -152,19 +152,19 @@ impl<T: Trust> Machine<T> {
         let Some(one) = self.ops.get_mut(&op) else { return };
         let is_lost = std::mem::take(&mut one.change).is_lost();
         if let Some(path) = one.queues.first().map(|queue| queue.path).filter(|_| is_lost) {
-            self.doubt_later(now, path);
+            self.search_soon(now, path);
         }
     }
 
     fn downgraded(&mut self, op: Op, writer: Name, guid: u128, czxid: i64) {
         let Some(one) = self.ops.get_mut(&op) else { return };
         // The hold keeps its token.
-        (one.change, one.czxid, one.shown) = (Change::None, Aside(czxid), Shown::Unasked);
+        (one.change, one.czxid, one.shown) = (Change::None, Untracked(czxid), Shown::Unasked);
         if let Some(queue) = one.queues.first_mut() {
             (queue.name, queue.was) = (Some(writer.reader(guid)), Some(writer));
-            (queue.kind, queue.own) = (Kind::Read, Armed::No);
+            (queue.kind, queue.own_watch) = (Kind::Read, WatchState::Unset);
         }
-        self.arm(op, None);
+        self.watch_own(op, None);
         self.send_followers(op);
         self.wake(op);
     }

@@ -1,6 +1,6 @@
 //! A hold: its state, its release, and the trust that it rests on.
 
-use crate::machine::{Acquisition, Ask, End, Loss, Machine, Moment, Op, Place, Stage, Timer, Trust};
+use crate::machine::{Acquisition, Ask, End, Loss, Machine, Moment, Op, Phase, Timer, Trust};
 
 /// The state of a hold at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,19 +21,19 @@ impl<T: Trust> Machine<T> {
     /// The state of the hold of an acquisition that was granted, computed when it is asked for.
     #[must_use]
     pub(crate) fn state(&self, now: Moment, op: Op) -> Option<HoldState> {
-        match self.stage(op)? {
-            Stage::Held if !self.is_trusted(now) => Some(HoldState::Lost(Loss::TrustEnded)),
-            Stage::Held if self.valid_until(op) <= now => Some(HoldState::Lost(Loss::MaxHold)),
-            Stage::Held if self.is_up && self.trust.fresh_until() >= now => Some(HoldState::Held),
-            Stage::Held => Some(HoldState::Suspended),
-            Stage::Over(End::Lost(loss)) => Some(HoldState::Lost(loss)),
-            Stage::Releasing | Stage::Over(End::Released) => Some(HoldState::Released),
-            Stage::Queuing(_) | Stage::Over(_) => None,
+        match self.phase(op)? {
+            Phase::Held if !self.is_trusted(now) => Some(HoldState::Lost(Loss::TrustEnded)),
+            Phase::Held if self.valid_until(op) <= now => Some(HoldState::Lost(Loss::MaxHold)),
+            Phase::Held if self.is_up && self.trust.fresh_until() >= now => Some(HoldState::Held),
+            Phase::Held => Some(HoldState::Suspended),
+            Phase::Over(End::Lost(loss)) => Some(HoldState::Lost(loss)),
+            Phase::Releasing | Phase::Over(End::Released) => Some(HoldState::Released),
+            _ => None,
         }
     }
 
     pub(crate) fn limit_hold(&mut self, op: Op, until: Moment) {
-        if self.stage(op) == Some(Stage::Held) {
+        if self.phase(op) == Some(Phase::Held) {
             self.timers.set(Timer::Limit(op), until);
         }
     }
@@ -51,38 +51,43 @@ impl<T: Trust> Machine<T> {
         self.valid_until(op).min(if fresh >= now { fresh } else { now.plus(self.timeout.0 / 32) })
     }
 
+    /// Until when the session is trusted to live.
+    pub(crate) fn trusted_until(&self) -> Moment {
+        self.trust.until()
+    }
+
     pub(crate) fn is_trusted(&self, now: Moment) -> bool {
         self.trust.until() > now
     }
 
-    pub(crate) fn hold(&mut self, now: Moment, op: Op) {
+    pub(crate) fn grant(&mut self, now: Moment, op: Op) {
         if let Some(one) = self.ops.get_mut(&op) {
-            (one.stage, one.age) = (Stage::Held, 0);
+            (one.phase, one.age) = (Phase::Held, 0);
         }
         self.timers.set(Timer::Tick, now.plus(self.timeout.0 / 16));
         self.timers.set(Timer::TrustEnds, self.trust.until());
         self.wake(op);
-        self.at_front(op);
+        self.watch_local_head(op);
     }
 
     /// The caller comes for what it was granted. What was granted a while ago, or over another connection, has to be confirmed:
     /// somebody may have deleted its nodes, or trust may have passed.
-    pub(crate) fn claim(&mut self, now: Moment, op: Op) {
+    pub(crate) fn take(&mut self, now: Moment, op: Op) {
         let is_trusted = self.is_trusted(now);
-        let Some(one) = self.ops.get_mut(&op).filter(|one| one.is_unclaimed()) else { return };
-        if is_trusted && one.age < 2 { one.is_claimed = true } else { self.prove(now, op, true) }
+        let Some(one) = self.ops.get_mut(&op).filter(|one| one.is_untaken()) else { return };
+        if is_trusted && one.age < 2 { one.is_taken = true } else { self.confirm(now, op, true) }
     }
 
     /// Deletes the nodes. The followers of an exclusive hold have the lock as soon as the delete is sent.
     pub(crate) fn release(&mut self, now: Moment, op: Op) {
         let (is_up, is_trusted) = (self.is_up, self.is_trusted(now));
-        let Some(one) = self.ops.get_mut(&op).filter(|one| one.stage == Stage::Held) else { return };
+        let Some(one) = self.ops.get_mut(&op).filter(|one| one.phase == Phase::Held) else { return };
         if !is_trusted {
             return self.finish(now, op, End::Lost(Loss::TrustEnded));
         }
         let hands_over =
-            is_up && one.single().is_some_and(|queue| queue.kind.is_exclusive() && !queue.is_in_zone());
-        one.stage = Stage::Releasing;
+            is_up && one.single().is_some_and(|queue| queue.kind.is_exclusive() && !queue.is_near_wrap());
+        one.phase = Phase::Releasing;
         let followers = if hands_over { std::mem::take(&mut one.followers) } else { Vec::new() };
         self.leave(now, op, true);
         for (follower, path) in followers {
@@ -92,28 +97,28 @@ impl<T: Trust> Machine<T> {
 
     /// A hold ends before its handle does.
     pub(crate) fn limit(&mut self, now: Moment, op: Op) {
-        if self.stage(op) == Some(Stage::Held) {
+        if self.phase(op) == Some(Phase::Held) {
             self.finish(now, op, End::Lost(Loss::MaxHold));
         }
     }
 
     /// Its end is to be seen at once.
-    pub(crate) fn attend(&mut self, op: Op) {
+    pub(crate) fn watch_for_loss(&mut self, op: Op) {
         if let Some(one) = self.ops.get_mut(&op) {
             one.age = 2;
-            self.arm(op, None);
+            self.watch_own(op, None);
         }
     }
 
     /// A sixteenth of the timeout has passed: holds that last are watched, and trust is renewed.
     pub(crate) fn tick(&mut self, now: Moment) {
         let held: Vec<Op> =
-            self.ops.iter().filter(|(_, one)| one.stage == Stage::Held).map(|(op, _)| *op).collect();
+            self.ops.iter().filter(|(_, one)| one.phase == Phase::Held).map(|(op, _)| *op).collect();
         for op in &held {
             if let Some(one) = self.ops.get_mut(op) {
                 one.age = (one.age + 1).min(2);
             }
-            self.arm(*op, None);
+            self.watch_own(*op, None);
         }
         if held.is_empty() {
             return;
@@ -125,7 +130,7 @@ impl<T: Trust> Machine<T> {
 
     /// Sends what renews the trust of holds, as far as it is due.
     pub(crate) fn renew(&mut self, now: Moment) {
-        if !self.is_up || !self.ops.values().any(|one| one.stage == Stage::Held) {
+        if !self.is_up || !self.ops.values().any(|one| one.phase == Phase::Held) {
             return;
         }
         if !self.renewing.read && self.trust.read_due() <= now {
@@ -145,30 +150,30 @@ impl<T: Trust> Machine<T> {
     }
 
     /// The proof is asked for again when a write can renew trust.
-    pub(crate) fn prove_later(&mut self, now: Moment) {
+    pub(crate) fn confirm_later(&mut self, now: Moment) {
         let at = self.trust.due().max(now.plus(self.timeout.0 / 64));
-        self.timers.set(Timer::Prove, at);
+        self.timers.set(Timer::Confirm, at);
     }
 
-    pub(crate) fn prove_all(&mut self, now: Moment) {
-        let proves = |stage| matches!(stage, Stage::Queuing(Place::Proving { is_asked: false, .. }));
-        let ops: Vec<Op> = self.ops.iter().filter(|(_, one)| proves(one.stage)).map(|(op, _)| *op).collect();
-        ops.into_iter().for_each(|op| self.ask_proof(now, op));
+    pub(crate) fn confirm_all(&mut self, now: Moment) {
+        let proves = |stage| matches!(stage, Phase::Confirming { is_asked: false, .. });
+        let ops: Vec<Op> = self.ops.iter().filter(|(_, one)| proves(one.phase)).map(|(op, _)| *op).collect();
+        ops.into_iter().for_each(|op| self.send_confirmation(now, op));
         self.identify();
     }
 
     pub(crate) fn trust_ended(&mut self, now: Moment) {
         if self.is_trusted(now) {
             // It was renewed since.
-            if self.ops.values().any(|one| one.stage.is_hold()) {
+            if self.ops.values().any(|one| one.phase.is_hold()) {
                 self.timers.set(Timer::TrustEnds, self.trust.until());
             }
             return;
         }
-        let holds: Vec<Op> = self.ops.iter().filter(|(_, one)| one.stage.is_hold()).map(|(op, _)| *op).collect();
+        let holds: Vec<Op> = self.ops.iter().filter(|(_, one)| one.phase.is_hold()).map(|(op, _)| *op).collect();
         for op in holds {
-            if self.ops.get(&op).is_some_and(Acquisition::is_unclaimed) {
-                self.prove(now, op, true);
+            if self.ops.get(&op).is_some_and(Acquisition::is_untaken) {
+                self.confirm(now, op, true);
             } else {
                 self.finish(now, op, End::Lost(Loss::TrustEnded));
             }

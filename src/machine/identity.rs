@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use crate::machine::{
-    Acquisition, Action, Armed, Aside, Ask, Machine, Moment, Name, Node, Op, Outcome, Place, Stage, Timer, Trust,
+    Acquisition, Action, Ask, Machine, Moment, Name, Node, Op, Outcome, Phase, Timer, Trust, Untracked, WatchState,
 };
 
 /// Whether the connection belongs to our session. Its answers count for trust once that is known.
@@ -26,7 +26,7 @@ pub(crate) enum Shown {
     /// Its nodes were there when the listing was asked for.
     Asked,
     /// They were missing in it, which was read then. A proof that was sent before shows nothing.
-    Missing(Aside<Moment>),
+    Missing(Untracked<Moment>),
 }
 
 /// A listing of this session's nodes that is under way.
@@ -87,7 +87,7 @@ impl<T: Trust> Machine<T> {
         let there = self.ops.iter().filter(|(_, one)| one.node == Node::There);
         let queues =
             there.flat_map(|(op, one)| one.queues.iter().enumerate().map(|(at, queue)| ((*op, at), queue)));
-        let refused = queues.filter(|(_, queue)| queue.own == Armed::Refused).map(|(place, _)| place);
+        let refused = queues.filter(|(_, queue)| queue.own_watch == WatchState::Refused).map(|(place, _)| place);
         let mut refused: Vec<(Op, usize)> = refused.collect();
         if refused.is_empty() {
             return;
@@ -98,9 +98,9 @@ impl<T: Trust> Machine<T> {
         let next = refused.partition_point(|place| *place <= self.retried.0);
         refused.rotate_left(next);
         for (op, at) in refused.into_iter().take(MAX_RETRIES) {
-            self.retried = Aside((op, at));
-            self.queue(op, at).into_iter().for_each(|queue| queue.own = Armed::No);
-            self.arm(op, None);
+            self.retried = Untracked((op, at));
+            self.queue(op, at).into_iter().for_each(|queue| queue.own_watch = WatchState::Unset);
+            self.watch_own(op, None);
         }
     }
 
@@ -143,7 +143,7 @@ impl<T: Trust> Machine<T> {
                 has_reader || one.queues.iter().all(|queue| queue.name.is_some_and(|name| names.contains(&name)));
             found |= is_there;
             if !is_there {
-                one.shown = Shown::Missing(Aside(now));
+                one.shown = Shown::Missing(Untracked(now));
                 missing.push(*op);
             }
         }
@@ -154,9 +154,8 @@ impl<T: Trust> Machine<T> {
             _ => {}
         }
         for op in missing {
-            if matches!(self.stage(op), Some(Stage::Held | Stage::Queuing(Place::Waiting | Place::Proving { .. })))
-            {
-                self.prove(now, op, false);
+            if matches!(self.phase(op), Some(Phase::Held | Phase::Waiting | Phase::Confirming { .. })) {
+                self.confirm(now, op, false);
             }
         }
     }

@@ -60,13 +60,13 @@ impl Name {
     }
 
     #[must_use]
-    pub(crate) fn is_in_zone(self) -> bool {
-        is_in_zone(self.number)
+    pub(crate) fn is_near_wrap(self) -> bool {
+        is_near_wrap(self.number)
     }
 }
 
 /// Whether the number alone does not show the order: the counter has come to its end.
-pub(crate) fn is_in_zone(number: i32) -> bool {
+pub(crate) fn is_near_wrap(number: i32) -> bool {
     number == i32::MAX || number < 0
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::machine::{
-    Acquisition, Admission, Aside, Ask, Counted, End, Kind, Loss, Machine, Moment, Name, Op, Outcome, Path, Place,
-    Position, Row, Spec, Stage, Trust, Way,
+    Acquisition, Admission, Ask, Counted, End, GrantedBy, Kind, Loss, Machine, Moment, Name, Op, Outcome, Path,
+    PathState, Phase, Position, Spec, Trust, Untracked,
 };
 
 /// The nodes of an acquisition.
@@ -35,9 +35,9 @@ fn first_of(op: Op) -> OpNode {
 
 /// A node that is being deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Leaving {
+pub(crate) struct PendingDelete {
     /// An earlier delete had an unknown outcome.
-    pub(crate) is_again: bool,
+    pub(crate) may_be_done: bool,
     pub(crate) is_sent: bool,
     /// Its answer ends a release, if the other nodes of that are gone.
     pub(crate) releases: bool,
@@ -82,20 +82,39 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Whether it is a node of this session that belongs to no acquisition.
-    pub(crate) fn is_abandoned(&self, path: Path, name: Name) -> bool {
-        let is_awaited = || self.leaving_of(name.guid_op()).any(|(_, one)| one.replaced_by == Some(name.guid));
+    pub(crate) fn is_orphan(&self, path: Path, name: Name) -> bool {
+        let is_awaited = || self.deletes_of(name.guid_op()).any(|(_, one)| one.replaced_by == Some(name.guid));
         self.is_ours(name) && self.op_of(path, name).is_none() && !is_awaited()
     }
 
     /// The nodes of an acquisition that are being deleted.
-    fn leaving_of(&self, op: Op) -> impl Iterator<Item = (&OpNode, &Leaving)> {
-        self.leaving.range(first_of(op)..).take_while(move |((of, ..), _)| *of == op)
+    fn deletes_of(&self, op: Op) -> impl Iterator<Item = (&OpNode, &PendingDelete)> {
+        self.deletes.range(first_of(op)..).take_while(move |((of, ..), _)| *of == op)
     }
 
     /// Whether nodes of an acquisition are being deleted, or could not be.
-    pub(crate) fn is_leaving(&self, op: Op) -> bool {
+    pub(crate) fn has_deletes(&self, op: Op) -> bool {
         let is_refused = self.refused.range(first_of(op)..).next().is_some_and(|(of, ..)| *of == op);
-        is_refused || self.leaving_of(op).next().is_some()
+        is_refused || self.deletes_of(op).next().is_some()
+    }
+
+    /// How many nodes are being deleted.
+    pub(crate) fn deleting(&self) -> usize {
+        self.deletes.len()
+    }
+
+    pub(crate) fn is_deleting(&self, node: (Path, Name)) -> bool {
+        self.deletes.contains_key(&op_node(node))
+    }
+
+    /// Whether a delete of the node was refused.
+    pub(crate) fn is_refused(&self, node: (Path, Name)) -> bool {
+        self.refused.contains(&op_node(node))
+    }
+
+    /// The nodes that are being deleted, and those whose deletes were refused.
+    pub(crate) fn nodes_to_delete(&self) -> impl Iterator<Item = (Path, Name)> {
+        self.deletes.keys().chain(&self.refused).map(|(_, path, name)| (*path, *name))
     }
 
     pub(crate) fn created(
@@ -112,17 +131,17 @@ impl<T: Trust> Machine<T> {
             _ => None,
         };
         for (path, _) in &spec.queues {
-            let row = self.create_answered(*path);
+            let state = self.create_answered(*path);
             if let Some(granted) = granted.filter(|_| is_fresh) {
                 // The transaction has written the data, or made the path.
-                (row.is_empty, row.is_contended) = (true, !granted);
+                (state.is_empty, state.is_contended) = (true, !granted);
             }
-            row.is_refused |= outcome == Outcome::DataRefused;
-            row.is_empty &= outcome != Outcome::NoNode;
+            state.is_refused |= outcome == Outcome::DataRefused;
+            state.is_empty &= outcome != Outcome::NoNode;
         }
         // The nodes may turn up.
-        if matches!(outcome, Outcome::Unknown | Outcome::Cut | Outcome::Odd) {
-            spec.queues.iter().for_each(|(path, _)| self.doubt_later(now, *path));
+        if matches!(outcome, Outcome::Unknown | Outcome::LostByCreate | Outcome::UnknownError) {
+            spec.queues.iter().for_each(|(path, _)| self.search_soon(now, *path));
         }
         let one = self.ops.get_mut(&op).filter(|one| one.node == Node::Sending { guid });
         match (outcome, one) {
@@ -130,16 +149,16 @@ impl<T: Trust> Machine<T> {
                 for (queue, name) in one.queues.iter_mut().zip(names.iter()) {
                     queue.name = Some(*name);
                 }
-                (one.node, one.czxid, one.lost, one.makes) = (Node::There, Aside(czxid), 0, false);
-                one.stage = Stage::Queuing(Place::Waiting);
+                (one.node, one.czxid, one.lost, one.makes) = (Node::There, Untracked(czxid), 0, false);
+                one.phase = Phase::Waiting;
                 match granted {
                     Some(true) => {
                         one.queues.iter_mut().for_each(|queue| queue.position = Position::First);
-                        one.way = Aside(Way::Counted);
-                        self.first(now, op, is_fresh);
+                        one.granted_by = Untracked(GrantedBy::Counted);
+                        self.grant_or_confirm(now, op, is_fresh);
                     }
                     _ if one.is_in_one_request() => self.finish(now, op, End::Contended),
-                    _ => self.look_for(op),
+                    _ => self.request_listings(op),
                 }
             }
             (Outcome::Created { names, .. }, None) => {
@@ -148,39 +167,39 @@ impl<T: Trust> Machine<T> {
             }
             (_, None) => {}
             (Outcome::Unknown, _) => self.create_was_lost(now, op, false),
-            (Outcome::Cut, _) => self.create_was_lost(now, op, true),
+            (Outcome::LostByCreate, _) => self.create_was_lost(now, op, true),
             (Outcome::DataRefused, Some(one)) => {
                 one.node = Node::None;
-                self.enter(now, op);
+                self.send_create(now, op);
             }
             // The path of the turn is missing, so it cannot be counted.
             (Outcome::NoNode, Some(one)) if one.is_in_one_request() => self.finish(now, op, End::Contended),
             (Outcome::NoNode, Some(one)) => {
                 (one.node, one.makes) = (Node::None, true);
-                self.enter(now, op);
+                self.send_create(now, op);
             }
             _ => self.finish(now, op, End::Refused),
         }
     }
 
     /// A request that creates in this path is under way no more.
-    pub(crate) fn create_answered(&mut self, path: Path) -> &mut Row {
-        let row = self.rows.entry(path).or_default();
-        row.creating = row.creating.saturating_sub(1);
-        row
+    pub(crate) fn create_answered(&mut self, path: Path) -> &mut PathState {
+        let state = self.paths.entry(path).or_default();
+        state.creating = state.creating.saturating_sub(1);
+        state
     }
 
     /// Deletes nodes until that is certain.
     pub(crate) fn delete(&mut self, nodes: &Nodes, releases: bool) {
         let nodes: Nodes =
-            nodes.iter().filter(|node| !self.leaving.contains_key(&op_node(**node))).copied().collect();
+            nodes.iter().filter(|node| !self.deletes.contains_key(&op_node(**node))).copied().collect();
         let Some(op) = nodes.first().map(|(_, name)| name.guid_op()) else { return };
         let is_sent = self.is_up;
         // A downgrade with an unknown outcome may delete it first.
         let change = self.ops.get(&op).map(|one| one.change).unwrap_or_default();
-        let (is_again, replaced_by) = (change.is_lost(), change.guid().filter(|_| change.is_sending()));
+        let (may_be_done, replaced_by) = (change.is_lost(), change.guid().filter(|_| change.is_sending()));
         for node in nodes.iter() {
-            self.leaving.insert(op_node(*node), Leaving { is_again, is_sent, releases, replaced_by });
+            self.deletes.insert(op_node(*node), PendingDelete { may_be_done, is_sent, releases, replaced_by });
         }
         if is_sent {
             self.send(Ask::Delete { op, nodes });
@@ -191,14 +210,14 @@ impl<T: Trust> Machine<T> {
         let is_alone = nodes.len() == 1;
         let mut ended = None;
         for node in nodes.iter().copied().map(op_node) {
-            let Some(one) = self.leaving.get_mut(&node) else { continue };
+            let Some(one) = self.deletes.get_mut(&node) else { continue };
             match outcome {
-                Outcome::Unknown => (one.is_again, one.is_sent) = (true, false),
+                Outcome::Unknown => (one.may_be_done, one.is_sent) = (true, false),
                 // The transaction was refused, for one of its nodes. They are deleted one by one.
                 Outcome::NoNode | Outcome::Refused if !is_alone => one.is_sent = false,
                 _ => {
-                    ended = one.releases.then_some((node.0, one.is_again));
-                    self.leaving.remove(&node);
+                    ended = one.releases.then_some((node.0, one.may_be_done));
+                    self.deletes.remove(&node);
                     if *outcome == Outcome::Refused {
                         self.refused.insert(node);
                     } else {
@@ -213,19 +232,19 @@ impl<T: Trust> Machine<T> {
         if self.is_up && !is_alone && matches!(outcome, Outcome::NoNode | Outcome::Refused) {
             self.delete_again();
         }
-        let Some((op, is_again)) = ended else { return };
+        let Some((op, may_be_done)) = ended else { return };
         let is_trusted = self.is_trusted(now);
-        let Some(one) = self.ops.get_mut(&op).filter(|one| one.stage == Stage::Releasing) else { return };
+        let Some(one) = self.ops.get_mut(&op).filter(|one| one.phase == Phase::Releasing) else { return };
         match outcome {
             // After a delete with an unknown outcome nobody can know who deleted it.
-            Outcome::NoNode if !is_again => one.released = End::Lost(Loss::Deleted),
+            Outcome::NoNode if !may_be_done => one.released = End::Lost(Loss::Deleted),
             Outcome::NoNode if !is_trusted => one.released = End::Lost(Loss::TrustEnded),
             Outcome::Refused => one.released = End::Refused,
             _ => {}
         }
         // The release ends with its last node.
         let end = one.released;
-        if !self.leaving_of(op).any(|(_, leaving)| leaving.releases) {
+        if !self.deletes_of(op).any(|(_, leaving)| leaving.releases) {
             self.finish(now, op, end);
         }
     }
@@ -239,7 +258,7 @@ impl<T: Trust> Machine<T> {
     /// Sends again the deletes that were not sent, or were lost.
     pub(crate) fn delete_again(&mut self) {
         let mut asks = Vec::new();
-        for ((op, path, name), one) in self.leaving.iter_mut().filter(|(_, one)| !one.is_sent) {
+        for ((op, path, name), one) in self.deletes.iter_mut().filter(|(_, one)| !one.is_sent) {
             one.is_sent = true;
             asks.push(Ask::Delete { op: *op, nodes: [(*path, *name)].into() });
         }
@@ -252,7 +271,7 @@ impl Spec {
     pub(crate) fn is_granted_by(&self, counted: Counted) -> bool {
         match self.admission {
             Admission::First => counted.others == 0,
-            Admission::Room { limit, .. } => {
+            Admission::Permits { limit, .. } => {
                 let own = u32::try_from(self.queues.len()).unwrap_or(u32::MAX);
                 counted.turns == 0 && counted.others.saturating_add(own) <= limit
             }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use crate::machine::name::Order;
 use crate::machine::{
-    Acquisition, Action, Admission, Aside, Ask, Counted, End, Kind, Loss, Machine, Moment, Name, Node, Nodes, Op,
-    Outcome, Path, Place, Shown, Stage, Trust, Watch, Way,
+    Acquisition, Action, Admission, Ask, Counted, End, GrantedBy, Kind, Loss, Machine, Moment, Name, Node, Nodes,
+    Op, Outcome, Path, Phase, Shown, Trust, Untracked, Watch,
 };
 
 /// One of the queues of an acquisition, and its node there.
@@ -18,9 +18,9 @@ pub(crate) struct Queue {
     pub(crate) was: Option<Name>,
     pub(crate) position: Position,
     /// How many contenders were ahead in the last listing, or how many permits are missing.
-    pub(crate) ahead: Aside<u32>,
+    pub(crate) ahead: Untracked<u32>,
     /// The watch on the own node.
-    pub(crate) own: Armed,
+    pub(crate) own_watch: WatchState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,8 +28,8 @@ pub(crate) enum Position {
     /// It wants a listing, or one is under way.
     Unknown,
     First,
-    /// There is no room for its permits.
-    Full,
+    /// Too many permits are taken.
+    PermitsTaken,
     /// A node of this session was ahead and has been released. The own watch is not set yet, so the node may be gone.
     HandedOver,
     /// Its predecessor is a node of this session, which waits itself, or holds.
@@ -37,16 +37,16 @@ pub(crate) enum Position {
     /// Its predecessor is a node of another session. `is_only`: no other contender is ahead, as listed on this connection.
     Watching {
         predecessor: Name,
-        armed: Armed,
+        watch: WatchState,
         is_only: bool,
     },
 }
 
 /// A watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum Armed {
+pub(crate) enum WatchState {
     #[default]
-    No,
+    Unset,
     Sending,
     Set,
     /// The server does not let us set it.
@@ -55,18 +55,27 @@ pub(crate) enum Armed {
 
 impl Queue {
     pub(crate) fn new(path: Path, kind: Kind) -> Self {
-        Self { path, kind, name: None, was: None, position: Position::Unknown, ahead: Aside(0), own: Armed::No }
+        Self {
+            path,
+            kind,
+            name: None,
+            was: None,
+            position: Position::Unknown,
+            ahead: Untracked(0),
+            own_watch: WatchState::Unset,
+        }
     }
 
     /// Whether it waits, and asks for no watch to do so.
     pub(crate) fn is_settled(&self) -> bool {
-        let asks = matches!(self.position, Position::Watching { armed: Armed::No | Armed::Sending, .. });
+        let asks =
+            matches!(self.position, Position::Watching { watch: WatchState::Unset | WatchState::Sending, .. });
         self.position != Position::Unknown && !asks
     }
 
     /// Whether its number alone does not show the order.
-    pub(crate) fn is_in_zone(&self) -> bool {
-        self.name.is_some_and(Name::is_in_zone)
+    pub(crate) fn is_near_wrap(&self) -> bool {
+        self.name.is_some_and(Name::is_near_wrap)
     }
 
     /// Whether a name under this path stands for its node.
@@ -92,15 +101,15 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Forgets the position, which a listing is to show.
-    pub(crate) fn want_look(&mut self, op: Op, at: usize) {
-        self.put(op, at, Position::Unknown);
+    pub(crate) fn request_listing(&mut self, op: Op, at: usize) {
+        self.move_to(op, at, Position::Unknown);
         let Some(path) = self.queue(op, at).map(|queue| queue.path) else { return };
-        self.rows.entry(path).or_default().wanted.insert(op);
-        self.look(path);
+        self.paths.entry(path).or_default().wanted.insert(op);
+        self.send_listing(path);
     }
 
     /// Finds the position of an acquisition in a listing.
-    pub(crate) fn judge(
+    pub(crate) fn find_position(
         &mut self,
         now: Moment,
         op: Op,
@@ -113,12 +122,12 @@ impl<T: Trust> Machine<T> {
             return;
         };
         let Some(place) = order.place_of(own) else {
-            if matches!(one.stage, Stage::Held | Stage::Queuing(Place::Waiting)) {
-                self.prove(now, op, false);
+            if matches!(one.phase, Phase::Held | Phase::Waiting) {
+                self.confirm(now, op, false);
             }
             return;
         };
-        if !matches!(one.stage, Stage::Queuing(Place::Waiting | Place::Proving { is_first: false, .. })) {
+        if !matches!(one.phase, Phase::Waiting | Phase::Confirming { is_first: false, .. }) {
             return;
         }
         let (predecessor, ahead, is_contended) = match one.spec.admission {
@@ -127,7 +136,7 @@ impl<T: Trust> Machine<T> {
                 let (predecessor, ahead) = order.ahead(place, kind);
                 (predecessor, ahead, order.len() > 1 || strangers > 0)
             }
-            Admission::Room { limit, .. } => {
+            Admission::Permits { limit, .. } => {
                 let excess = (order.len() + strangers as usize).saturating_sub(limit as usize);
                 (None, excess, excess > 0)
             }
@@ -137,31 +146,35 @@ impl<T: Trust> Machine<T> {
         let other = predecessor.and_then(|name| self.op_of(path, name));
         let is_reader = |other| self.ops.get(&other)?.single().filter(|queue| queue.was == predecessor);
         let ahead = if kind == Kind::Read && other.and_then(is_reader).is_some() { 0 } else { ahead };
-        self.rows.entry(path).or_default().is_contended = is_contended;
+        self.paths.entry(path).or_default().is_contended = is_contended;
         if let Some(queue) = self.queue(op, at) {
-            queue.ahead = Aside(u32::try_from(ahead).unwrap_or(u32::MAX));
+            queue.ahead = Untracked(u32::try_from(ahead).unwrap_or(u32::MAX));
         }
         if ahead == 0 {
-            return self.turn(now, op, at, Way::Listed, is_fresh);
+            return self.came_first(now, op, at, GrantedBy::Listed, is_fresh);
         }
         if !waits {
             return self.finish(now, op, End::Contended);
         }
         let Some(predecessor) = predecessor else {
-            self.put(op, at, Position::Full);
-            return self.look_for(op);
+            self.move_to(op, at, Position::PermitsTaken);
+            return self.request_listings(op);
         };
         match other {
             Some(other) => {
-                self.put(op, at, Position::Following(other));
+                self.move_to(op, at, Position::Following(other));
                 if let Some(other) = self.ops.get_mut(&other) {
                     other.followers.push((op, path));
                 }
-                self.arm(other, Some(path));
+                self.watch_own(other, Some(path));
             }
             None if matches!(position, Position::Watching { predecessor: before, .. } if before == predecessor) => {
             }
-            None => self.put(op, at, Position::Watching { predecessor, armed: Armed::No, is_only: ahead == 1 }),
+            None => self.move_to(
+                op,
+                at,
+                Position::Watching { predecessor, watch: WatchState::Unset, is_only: ahead == 1 },
+            ),
         }
     }
 
@@ -173,7 +186,7 @@ impl<T: Trust> Machine<T> {
         let mut here = one.queues.iter().filter(|queue| queue.path == path);
         let is_first = |queue: &Queue| order.ahead(order.len(), queue.kind).1 == 0;
         let is_free = is_alone || (one.spec.admission == Admission::First && here.all(is_first));
-        self.rows.entry(path).or_default().is_contended = !is_alone;
+        self.paths.entry(path).or_default().is_contended = !is_alone;
         if !is_free {
             return self.finish(now, op, End::Contended);
         }
@@ -182,107 +195,110 @@ impl<T: Trust> Machine<T> {
             queue.position = Position::First;
         }
         if one.is_first() {
-            one.stage = Stage::Queuing(Place::Entering);
-            self.enter(now, op);
+            one.phase = Phase::Creating;
+            self.send_create(now, op);
         }
     }
 
     /// Watches a predecessor, if none is watched. One is enough: the other queues are looked at when it is gone. Where that is not
     /// allowed, the next is watched.
-    pub(crate) fn arm_predecessor(&mut self, op: Op) {
+    pub(crate) fn watch_predecessor(&mut self, op: Op) {
         let Some(one) = self.ops.get_mut(&op).filter(|_| self.is_up) else { return };
         let is_open = |queue: &Queue| {
-            let is_armed = matches!(queue.position, Position::Watching { armed: Armed::Sending | Armed::Set, .. });
+            let is_armed =
+                matches!(queue.position, Position::Watching { watch: WatchState::Sending | WatchState::Set, .. });
             is_armed || queue.position == Position::Unknown
         };
         if one.queues.iter().any(is_open) {
             return;
         }
         let mut unarmed = one.queues.iter_mut().filter_map(|queue| match &mut queue.position {
-            Position::Watching { predecessor, armed: armed @ Armed::No, .. } => {
-                Some((queue.path, *predecessor, armed))
+            Position::Watching { predecessor, watch: watch @ WatchState::Unset, .. } => {
+                Some((queue.path, *predecessor, watch))
             }
             _ => None,
         });
-        if let Some((path, name, armed)) = unarmed.next() {
-            *armed = Armed::Sending;
+        if let Some((path, name, watch)) = unarmed.next() {
+            *watch = WatchState::Sending;
             self.send(Ask::Watch { op, path, name });
         }
     }
 
     /// A predecessor is gone. Those that were not watched may be gone, too.
-    fn look_behind_unwatched(&mut self, op: Op) {
+    fn list_unwatched_queues(&mut self, op: Op) {
         let queues = self.ops.get(&op).into_iter().flat_map(|one| one.queues.iter().enumerate());
-        let is_unwatched = |queue: &Queue| matches!(queue.position, Position::Watching { armed: Armed::No, .. });
+        let is_unwatched =
+            |queue: &Queue| matches!(queue.position, Position::Watching { watch: WatchState::Unset, .. });
         let unwatched: Vec<usize> = queues.filter(|(_, queue)| is_unwatched(queue)).map(|(at, _)| at).collect();
-        unwatched.into_iter().for_each(|at| self.want_look(op, at));
+        unwatched.into_iter().for_each(|at| self.request_listing(op, at));
     }
 
-    fn watching(&mut self, op: Op, path: Path, name: Name) -> Option<&mut Queue> {
+    fn queue_behind(&mut self, op: Op, path: Path, name: Name) -> Option<&mut Queue> {
         self.ops.get_mut(&op)?.queues.iter_mut().find(|queue| {
             let is_it = matches!(queue.position, Position::Watching { predecessor, .. } if predecessor == name);
             is_it && queue.path == path
         })
     }
 
-    pub(crate) fn watched(&mut self, now: Moment, op: Op, path: Path, name: Name, outcome: &Outcome) {
+    pub(crate) fn predecessor_watched(&mut self, now: Moment, op: Op, path: Path, name: Name, outcome: &Outcome) {
         let id = self.id;
-        let Some(queue) = self.watching(op, path, name) else {
+        let Some(queue) = self.queue_behind(op, path, name) else {
             if matches!(outcome, Outcome::Stat { .. }) {
                 self.out.push(Action::Unwatch(Watch::Predecessor(op, path, name)));
             }
             return;
         };
-        let Position::Watching { armed: armed @ Armed::Sending, is_only, .. } = &mut queue.position else {
+        let Position::Watching { watch: watch @ WatchState::Sending, is_only, .. } = &mut queue.position else {
             return;
         };
         match outcome {
             // A node of another handle on this session goes with our own, in no order.
-            Outcome::Stat { owner } => (*armed, *is_only) = (Armed::Set, *is_only && *owner != id),
+            Outcome::Stat { owner } => (*watch, *is_only) = (WatchState::Set, *is_only && *owner != id),
             Outcome::Unknown => {
-                *armed = Armed::No;
+                *watch = WatchState::Unset;
                 self.pause(now);
             }
             Outcome::NoNode => {
-                *armed = Armed::No;
-                self.look_behind_unwatched(op);
+                *watch = WatchState::Unset;
+                self.list_unwatched_queues(op);
             }
-            Outcome::Full => self.finish(now, op, End::Refused),
-            // The slow look notices when it goes.
+            Outcome::NoWatchRoom => self.finish(now, op, End::Refused),
+            // The fallback poll notices when it goes.
             _ => {
-                *armed = Armed::Refused;
-                self.look_soon(now);
-                self.arm_predecessor(op);
+                *watch = WatchState::Refused;
+                self.fallback_poll_soon(now);
+                self.watch_predecessor(op);
             }
         }
     }
 
-    pub(crate) fn fired(&mut self, now: Moment, op: Op, path: Path, name: Name, is_deleted: bool) {
-        let Some(queue) = self.watching(op, path, name) else { return };
-        let is_in_zone = name.is_in_zone() || queue.is_in_zone();
-        let Position::Watching { armed, is_only, .. } = &mut queue.position else { return };
+    pub(crate) fn predecessor_fired(&mut self, now: Moment, op: Op, path: Path, name: Name, is_deleted: bool) {
+        let Some(queue) = self.queue_behind(op, path, name) else { return };
+        let is_near_wrap = name.is_near_wrap() || queue.is_near_wrap();
+        let Position::Watching { watch, is_only, .. } = &mut queue.position else { return };
         // The event uses the watch up.
-        *armed = Armed::No;
+        *watch = WatchState::Unset;
         // A writer's node also goes when it becomes a reader.
-        let is_plain = queue.kind.is_plain() && name.kind.is_plain() && !is_in_zone;
-        let is_next = is_deleted && *is_only && is_plain && queue.own == Armed::Set;
+        let is_plain = queue.kind.is_plain() && name.kind.is_plain() && !is_near_wrap;
+        let is_next = is_deleted && *is_only && is_plain && queue.own_watch == WatchState::Set;
         // Without trust a listing goes out with the proof.
         if is_next && self.trust.suffices(now) && self.ops.get(&op).is_some_and(Acquisition::waits_in_one) {
-            self.turn(now, op, 0, Way::Deleted, true);
+            self.came_first(now, op, 0, GrantedBy::Deleted, true);
         } else {
-            self.vouch(now, op, path);
-            self.look_behind_unwatched(op);
+            self.confirm_early(now, op, path);
+            self.list_unwatched_queues(op);
         }
     }
 
     /// Trust that is too old for a grant is renewed by a check that goes out with the listing, in one round trip.
-    fn vouch(&mut self, now: Moment, op: Op, path: Path) {
-        let is_shared = self.rows.get(&path).is_some_and(|row| row.look.is_some() || !row.wanted.is_empty());
+    fn confirm_early(&mut self, now: Moment, op: Op, path: Path) {
+        let is_shared =
+            self.paths.get(&path).is_some_and(|state| state.listing.is_some() || !state.wanted.is_empty());
         // Of several nodes none may be proved before all are first.
         let Some(one) = self.ops.get(&op).filter(|one| one.waits_in_one()) else { return };
         if self.is_up && !is_shared && !self.trust.suffices(now) {
             let nodes = one.nodes();
-            self.send(Ask::Prove { op, nodes });
+            self.send(Ask::Confirm { op, nodes });
         }
     }
 
@@ -290,49 +306,49 @@ impl<T: Trust> Machine<T> {
     pub(crate) fn handed_over(&mut self, now: Moment, op: Op, path: Path) {
         let Some(at) = self.queue_in(op, path) else { return };
         let own = self.ops.get(&op).filter(|one| one.waits_in_one()).and_then(|one| one.single());
-        match own.filter(|queue| !queue.is_in_zone()).map(|queue| queue.own) {
+        match own.filter(|queue| !queue.is_near_wrap()).map(|queue| queue.own_watch) {
             // Without the watch it could not know that its node was deleted by hand.
-            Some(Armed::Set) => self.turn(now, op, at, Way::HandedOver, true),
-            Some(Armed::Sending) => self.put(op, at, Position::HandedOver),
-            _ => self.want_look(op, at),
+            Some(WatchState::Set) => self.came_first(now, op, at, GrantedBy::HandedOver, true),
+            Some(WatchState::Sending) => self.move_to(op, at, Position::HandedOver),
+            _ => self.request_listing(op, at),
         }
     }
 
     /// Its turn in a queue has come. With that of the last it holds, unless a quorum has to confirm it.
-    fn turn(&mut self, now: Moment, op: Op, at: usize, way: Way, is_fresh: bool) {
-        self.put(op, at, Position::First);
+    fn came_first(&mut self, now: Moment, op: Op, at: usize, granted_by: GrantedBy, is_fresh: bool) {
+        self.move_to(op, at, Position::First);
         let Some(one) = self.ops.get_mut(&op) else { return };
-        one.way = Aside(way);
-        if one.stage != Stage::Queuing(Place::Waiting) || !one.is_first() {
+        one.granted_by = Untracked(granted_by);
+        if one.phase != Phase::Waiting || !one.is_first() {
             return;
         }
         // Listings of several paths show several moments.
         let is_one_listing = one.queues.windows(2).all(|pair| matches!(pair, [a, b] if a.path == b.path));
-        self.first(now, op, is_fresh && is_one_listing);
+        self.grant_or_confirm(now, op, is_fresh && is_one_listing);
     }
 
-    pub(crate) fn first(&mut self, now: Moment, op: Op, is_fresh: bool) {
-        if is_fresh && self.trust.suffices(now) { self.hold(now, op) } else { self.prove(now, op, true) }
+    pub(crate) fn grant_or_confirm(&mut self, now: Moment, op: Op, is_fresh: bool) {
+        if is_fresh && self.trust.suffices(now) { self.grant(now, op) } else { self.confirm(now, op, true) }
     }
 
     /// Asks a quorum whether the nodes are there. A hold that nobody has come for is a waiter's again meanwhile.
-    pub(crate) fn prove(&mut self, now: Moment, op: Op, is_first: bool) {
+    pub(crate) fn confirm(&mut self, now: Moment, op: Op, is_first: bool) {
         let Some(one) = self.ops.get_mut(&op) else { return };
-        match &mut one.stage {
-            Stage::Queuing(Place::Proving { is_first: before, .. }) => *before &= is_first,
-            Stage::Held if one.is_claimed => {}
-            stage => *stage = Stage::Queuing(Place::Proving { is_first, is_asked: false }),
+        match &mut one.phase {
+            Phase::Confirming { is_first: before, .. } => *before &= is_first,
+            Phase::Held if one.is_taken => {}
+            stage => *stage = Phase::Confirming { is_first, is_asked: false },
         }
-        self.ask_proof(now, op);
-        self.at_front(op);
+        self.send_confirmation(now, op);
+        self.watch_local_head(op);
     }
 
-    pub(crate) fn ask_proof(&mut self, now: Moment, op: Op) {
+    pub(crate) fn send_confirmation(&mut self, now: Moment, op: Op) {
         let is_up = self.is_up;
         let Some(one) = self.ops.get_mut(&op).filter(|one| one.node == Node::There) else { return };
-        match &mut one.stage {
-            Stage::Queuing(Place::Proving { is_asked, .. }) if is_up && !*is_asked => *is_asked = true,
-            Stage::Held if is_up => {}
+        match &mut one.phase {
+            Phase::Confirming { is_asked, .. } if is_up && !*is_asked => *is_asked = true,
+            Phase::Held if is_up => {}
             _ => return,
         }
         let nodes = one.nodes();
@@ -341,11 +357,11 @@ impl<T: Trust> Machine<T> {
             self.renewing.read = true;
             self.send(Ask::Read);
         }
-        self.send(Ask::Prove { op, nodes });
+        self.send(Ask::Confirm { op, nodes });
     }
 
     /// `is_stale`: as of an answer. A late one proves as much: the next may be as late.
-    pub(crate) fn proved(
+    pub(crate) fn confirmed(
         &mut self,
         now: Moment,
         op: Op,
@@ -359,10 +375,10 @@ impl<T: Trust> Machine<T> {
         if let Shown::Missing(since) = one.shown {
             if *outcome == Outcome::Done && sent < since.0 {
                 // It may have been deleted by hand since.
-                if let Stage::Queuing(Place::Proving { is_asked, .. }) = &mut one.stage {
+                if let Phase::Confirming { is_asked, .. } = &mut one.phase {
                     *is_asked = false;
                 }
-                return self.ask_proof(now, op);
+                return self.send_confirmation(now, op);
             }
             one.shown = Shown::Unasked;
             if *outcome == Outcome::Done {
@@ -372,19 +388,19 @@ impl<T: Trust> Machine<T> {
             self.identify();
         }
         let Some(one) = self.ops.get_mut(&op) else { return };
-        match (one.stage, outcome) {
-            (Stage::Held, Outcome::NoNode) if one.change.is_open() => {}
-            (Stage::Held, Outcome::NoNode) if one.is_claimed => self.finish(now, op, End::Lost(Loss::Deleted)),
+        match (one.phase, outcome) {
+            (Phase::Held, Outcome::NoNode) if one.change.is_open() => {}
+            (Phase::Held, Outcome::NoNode) if one.is_taken => self.finish(now, op, End::Lost(Loss::Deleted)),
             // The leader has judged it in a session that lived: the node was deleted by hand.
             (_, Outcome::NoNode) => self.finish(now, op, End::Evicted),
-            (Stage::Queuing(Place::Proving { is_first, .. }), outcome) => {
-                one.stage = Stage::Queuing(Place::Proving { is_first, is_asked: false });
+            (Phase::Confirming { is_first, .. }, outcome) => {
+                one.phase = Phase::Confirming { is_first, is_asked: false };
                 match outcome {
                     Outcome::Unknown => self.pause(now),
                     Outcome::Refused => self.finish(now, op, End::Refused),
                     // A server that lags behind should show it now. It is not asked in a hurry.
                     _ if !is_first => {
-                        one.stage = Stage::Queuing(Place::Waiting);
+                        one.phase = Phase::Waiting;
                         for queue in &mut one.queues {
                             if queue.position == Position::First {
                                 queue.position = Position::Unknown;
@@ -392,8 +408,8 @@ impl<T: Trust> Machine<T> {
                         }
                         self.pause(now);
                     }
-                    _ if !is_stale && suffices => self.hold(now, op),
-                    _ => self.prove_later(now),
+                    _ if !is_stale && suffices => self.grant(now, op),
+                    _ => self.confirm_later(now),
                 }
             }
             _ => {}
@@ -401,7 +417,7 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Takes another position in a queue, and waits no more for what it waited for.
-    pub(crate) fn put(&mut self, op: Op, at: usize, position: Position) {
+    pub(crate) fn move_to(&mut self, op: Op, at: usize, position: Position) {
         let Some(queue) = self.queue(op, at) else { return };
         let path = queue.path;
         match std::mem::replace(&mut queue.position, position) {
@@ -410,26 +426,26 @@ impl<T: Trust> Machine<T> {
                     ahead.followers.retain(|follower| *follower != (op, path));
                 }
             }
-            Position::Watching { predecessor, armed: Armed::Set, .. } => {
+            Position::Watching { predecessor, watch: WatchState::Set, .. } => {
                 self.out.push(Action::Unwatch(Watch::Predecessor(op, path, predecessor)));
             }
-            Position::Full => self.unwatch_path(path),
+            Position::PermitsTaken => self.unwatch_path(path),
             _ => {}
         }
     }
 
     /// It waits for no node of this session any more, so its end is to be seen, and that of the nodes behind it.
-    pub(crate) fn at_front(&mut self, op: Op) {
+    pub(crate) fn watch_local_head(&mut self, op: Op) {
         // With several queues, not before the last of them is listed: each listing would go through all.
         let Some(one) = self.ops.get(&op).filter(|one| one.is_known()) else { return };
         let all: BTreeSet<Op> = one.followers.iter().map(|(follower, _)| *follower).chain([op]).collect();
-        all.into_iter().for_each(|op| self.arm(op, None));
+        all.into_iter().for_each(|op| self.watch_own(op, None));
     }
 
-    fn is_front(&self, op: Op, path: Path) -> bool {
-        self.ops.get(&op).is_some_and(|one| match one.stage {
-            Stage::Held => true,
-            Stage::Queuing(Place::Waiting | Place::Proving { .. }) => one.queues.iter().any(|queue| {
+    fn is_local_head(&self, op: Op, path: Path) -> bool {
+        self.ops.get(&op).is_some_and(|one| match one.phase {
+            Phase::Held => true,
+            Phase::Waiting | Phase::Confirming { .. } => one.queues.iter().any(|queue| {
                 queue.path == path && !matches!(queue.position, Position::Following(_) | Position::Unknown)
             }),
             _ => false,
@@ -437,15 +453,15 @@ impl<T: Trust> Machine<T> {
     }
 
     /// Watches its own nodes, or those in one path, where that is of use and the watch is not set.
-    pub(crate) fn arm(&mut self, op: Op, only: Option<Path>) {
+    pub(crate) fn watch_own(&mut self, op: Op, only: Option<Path>) {
         let Some(one) = self.ops.get(&op).filter(|one| one.node == Node::There && self.is_up) else { return };
         // One of several may go while it waits for the others. What is about to be granted is not watched.
         let waits_for_others = one.spec.admission == Admission::First && one.single().is_none() && one.is_known();
         let followed: BTreeSet<Path> = one.followers.iter().map(|(_, path)| *path).collect();
-        let is_of_use = |queue: &Queue| match (one.stage, queue.position) {
-            (Stage::Held, _) => followed.contains(&queue.path) || one.age >= 2,
-            (Stage::Queuing(Place::Waiting | Place::Proving { .. }), position) => match position {
-                Position::Following(ahead) => self.is_front(ahead, queue.path),
+        let is_of_use = |queue: &Queue| match (one.phase, queue.position) {
+            (Phase::Held, _) => followed.contains(&queue.path) || one.age >= 2,
+            (Phase::Waiting | Phase::Confirming { .. }, position) => match position {
+                Position::Following(ahead) => self.is_local_head(ahead, queue.path),
                 Position::HandedOver => true,
                 // Only behind a plain predecessor is there a turn without a listing.
                 Position::Watching { is_only, predecessor, .. } => {
@@ -453,34 +469,37 @@ impl<T: Trust> Machine<T> {
                     has_turn || followed.contains(&queue.path) || waits_for_others
                 }
                 Position::First => followed.contains(&queue.path) || waits_for_others,
-                Position::Unknown | Position::Full => false,
+                Position::Unknown | Position::PermitsTaken => false,
             },
             _ => false,
         };
-        let is_meant = |queue: &Queue| queue.own == Armed::No && only.is_none_or(|path| queue.path == path);
+        let is_meant =
+            |queue: &Queue| queue.own_watch == WatchState::Unset && only.is_none_or(|path| queue.path == path);
         let queues = one.queues.iter().enumerate().filter(|(_, queue)| is_meant(queue) && is_of_use(queue));
         let wanted: Vec<_> = queues.filter_map(|(at, queue)| Some((at, queue.path, queue.name?))).collect();
         for (at, path, name) in wanted {
-            self.queue(op, at).into_iter().for_each(|queue| queue.own = Armed::Sending);
+            self.queue(op, at).into_iter().for_each(|queue| queue.own_watch = WatchState::Sending);
             self.send(Ask::WatchOwn { op, path, name });
         }
     }
 
     pub(crate) fn own_watched(&mut self, now: Moment, op: Op, path: Path, name: Name, outcome: &Outcome) {
         let Some(at) = self.queue_at(op, path, name) else { return };
-        let is_claimed = self.ops.get(&op).is_some_and(|one| one.is_claimed);
-        let Some(queue) = self.queue(op, at).filter(|queue| queue.own == Armed::Sending) else { return };
-        queue.own = match outcome {
-            Outcome::Stat { .. } => Armed::Set,
-            // No check finds a difference.
-            Outcome::Exists if !is_claimed => return self.finish(now, op, End::Evicted),
-            Outcome::NoNode | Outcome::Exists => return self.own_fired(now, op, path, name, true),
-            Outcome::Unknown => Armed::No,
-            _ => Armed::Refused,
+        let is_taken = self.ops.get(&op).is_some_and(|one| one.is_taken);
+        let Some(queue) = self.queue(op, at).filter(|queue| queue.own_watch == WatchState::Sending) else {
+            return;
         };
-        match (queue.position, queue.own) {
-            (Position::HandedOver, Armed::Set) => self.turn(now, op, at, Way::HandedOver, true),
-            (Position::HandedOver, _) => self.want_look(op, at),
+        queue.own_watch = match outcome {
+            Outcome::Stat { .. } => WatchState::Set,
+            // No check finds a difference.
+            Outcome::Exists if !is_taken => return self.finish(now, op, End::Evicted),
+            Outcome::NoNode | Outcome::Exists => return self.own_fired(now, op, path, name, true),
+            Outcome::Unknown => WatchState::Unset,
+            _ => WatchState::Refused,
+        };
+        match (queue.position, queue.own_watch) {
+            (Position::HandedOver, WatchState::Set) => self.came_first(now, op, at, GrantedBy::HandedOver, true),
+            (Position::HandedOver, _) => self.request_listing(op, at),
             _ => {}
         }
         match outcome {
@@ -494,18 +513,18 @@ impl<T: Trust> Machine<T> {
         let Some(at) = self.queue_at(op, path, name) else { return };
         let Some(one) = self.ops.get_mut(&op) else { return };
         let Some(queue) = one.queues.get_mut(at) else { return };
-        queue.own = Armed::No;
-        match one.stage {
+        queue.own_watch = WatchState::Unset;
+        match one.phase {
             // Somebody writes to it. It was watched, and goes on to be.
             _ if !is_deleted => {
-                one.age = if one.stage == Stage::Held { 2 } else { one.age };
-                self.arm(op, Some(path));
+                one.age = if one.phase == Phase::Held { 2 } else { one.age };
+                self.watch_own(op, Some(path));
             }
             // A downgrade deletes it. Its answer shows whether it did.
-            Stage::Held if one.change.is_open() => {}
-            Stage::Held if one.is_claimed => self.finish(now, op, End::Lost(Loss::Deleted)),
+            Phase::Held if one.change.is_open() => {}
+            Phase::Held if one.is_taken => self.finish(now, op, End::Lost(Loss::Deleted)),
             // Its session may have ended. A quorum knows.
-            _ => self.prove(now, op, false),
+            _ => self.confirm(now, op, false),
         }
     }
 
@@ -514,7 +533,7 @@ impl<T: Trust> Machine<T> {
         let followers = self.ops.get_mut(&op).map(|one| std::mem::take(&mut one.followers)).unwrap_or_default();
         for (op, path) in followers {
             if let Some(at) = self.queue_in(op, path) {
-                self.want_look(op, at);
+                self.request_listing(op, at);
             }
         }
     }

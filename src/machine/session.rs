@@ -1,14 +1,16 @@
 //! The session: its connection, its end, and the session that replaces it.
 
-use crate::machine::look::PAUSE;
+use std::collections::HashSet;
+
+use crate::machine::listing::PAUSE;
 use crate::machine::{
-    Acquisition, Action, Change, Connection, End, Identity, Loss, Machine, Moment, Node, Op, OwnListing, Path,
-    Place, Position, Renewing, Row, Shown, Stage, Timer, Trust,
+    Acquisition, Action, Change, Connection, End, Identity, Loss, Machine, Moment, Name, Node, Op, OwnListing,
+    Path, PathState, Phase, Position, Renewing, Shown, Timer, Trust,
 };
 
 /// The life of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Session {
+pub(crate) enum Life {
     Open,
     /// The last one is over, and the next is being made.
     Renewing,
@@ -19,13 +21,58 @@ pub(crate) enum Session {
     Over,
 }
 
+/// What the driver may read.
+impl<T: Trust> Machine<T> {
+    /// The ZooKeeper session; zero before the first.
+    pub(crate) fn session_id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn life(&self) -> Life {
+        self.life
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.is_up
+    }
+
+    /// The session timeout, in microseconds.
+    pub(crate) fn session_timeout(&self) -> u64 {
+        self.timeout.0
+    }
+
+    /// The client was given. Its session is not renewed, and goes on when this one is closed.
+    pub(crate) fn is_attached(&self) -> bool {
+        self.is_given
+    }
+
+    /// Whether anything is known of a path.
+    pub(crate) fn knows(&self, path: Path) -> bool {
+        self.paths.contains_key(&path)
+    }
+
+    /// The paths of all acquisitions, and those that are known.
+    pub(crate) fn used_paths(&self) -> HashSet<Path> {
+        let queues = self.ops.values().flat_map(|one| one.queues.iter().map(|queue| queue.path));
+        let turns = self.ops.values().filter_map(|one| one.spec.admission.turn().copied());
+        let deleted = self.nodes_to_delete().map(|(path, _)| path);
+        self.paths.keys().copied().chain(queues).chain(turns).chain(deleted).collect()
+    }
+
+    /// The names of this session's nodes.
+    pub(crate) fn own_nodes(&self) -> HashSet<Name> {
+        let queues = self.ops.values().flat_map(|one| one.queues.iter().filter_map(|queue| queue.name));
+        queues.chain(self.nodes_to_delete().map(|(_, name)| name)).collect()
+    }
+}
+
 impl<T: Trust> Machine<T> {
     pub(crate) fn connection(&mut self, now: Moment, connection: Connection) {
         match connection {
             Connection::Down => {
                 self.is_up = false;
                 // What was granted over the lost connection, and nobody has come for, is no longer young.
-                self.ops.values_mut().filter(|one| one.stage == Stage::Held).for_each(|one| one.age = 2);
+                self.ops.values_mut().filter(|one| one.phase == Phase::Held).for_each(|one| one.age = 2);
                 for queue in self.ops.values_mut().flat_map(|one| &mut one.queues) {
                     // The order of events after a reconnect is not that of the log, so what was listed before is of no use for a turn.
                     match &mut queue.position {
@@ -36,11 +83,9 @@ impl<T: Trust> Machine<T> {
                     }
                 }
                 // Somebody may write data to a path meanwhile.
-                self.rows.values_mut().for_each(|row| row.is_empty = false);
+                self.paths.values_mut().for_each(|state| state.is_empty = false);
             }
-            Connection::Up { since }
-                if matches!(self.session, Session::Open | Session::Draining | Session::Closing) =>
-            {
+            Connection::Up { since } if matches!(self.life, Life::Open | Life::Draining | Life::Closing) => {
                 self.is_up = true;
                 self.trust.reconnected(since);
                 self.doubt_identity();
@@ -58,17 +103,17 @@ impl<T: Trust> Machine<T> {
     /// with it.
     pub(crate) fn expired(&mut self, now: Moment) {
         (self.is_up, self.renewing, self.own_listing) = (false, Renewing::default(), OwnListing::default());
-        self.leaving.clear();
+        self.deletes.clear();
         self.refused.clear();
-        self.rows.clear();
+        self.paths.clear();
         self.timers.clear();
-        let loss = if self.session == Session::Closing { Loss::Closed } else { Loss::Expired };
-        match self.session {
+        let loss = if self.life == Life::Closing { Loss::Closed } else { Loss::Expired };
+        match self.life {
             // One that was given is not renewed.
-            Session::Open if self.is_given => self.session = Session::Closing,
-            Session::Open => self.session = Session::Renewing,
+            Life::Open if self.is_given => self.life = Life::Closing,
+            Life::Open => self.life = Life::Renewing,
             // Nothing is left to be released.
-            Session::Draining => self.session = Session::Closing,
+            Life::Draining => self.life = Life::Closing,
             _ => {}
         }
         for op in self.ops.keys().copied().collect::<Vec<_>>() {
@@ -77,17 +122,17 @@ impl<T: Trust> Machine<T> {
             one.forget_positions();
             one.change = Change::None;
             one.followers.clear();
-            match one.stage {
-                Stage::Over(_) => {}
-                Stage::Held | Stage::Releasing if one.is_claimed => {
-                    one.stage = Stage::Over(End::Lost(loss));
+            match one.phase {
+                Phase::Over(_) => {}
+                Phase::Held | Phase::Releasing if one.is_taken => {
+                    one.phase = Phase::Over(End::Lost(loss));
                     self.wake(op);
                 }
-                _ if self.session == Session::Closing => self.finish(now, op, End::Closed),
-                _ => one.stage = Stage::Queuing(one.start()),
+                _ if self.life == Life::Closing => self.finish(now, op, End::Closed),
+                _ => one.phase = one.initial_phase(),
             }
         }
-        if self.session == Session::Closing {
+        if self.life == Life::Closing {
             // The client may have given the session up before the servers do.
             self.end(false);
         }
@@ -95,11 +140,11 @@ impl<T: Trust> Machine<T> {
 
     pub(crate) fn renewed(&mut self, now: Moment) {
         self.identity = Identity::Known;
-        if self.session == Session::Renewing {
-            self.session = Session::Open;
+        if self.life == Life::Renewing {
+            self.life = Life::Open;
         }
         self.is_up = true;
-        self.look_later(now);
+        self.schedule_fallback_poll(now);
         self.resume(now);
     }
 
@@ -118,37 +163,37 @@ impl<T: Trust> Machine<T> {
         self.identify();
         for op in self.ops.keys().copied().collect::<Vec<_>>() {
             let Some(one) = self.ops.get(&op) else { continue };
-            match (one.stage, one.node) {
-                (Stage::Queuing(Place::Peeking), _) => self.look_for(op),
-                (Stage::Queuing(Place::Entering), Node::None) => self.enter(now, op),
-                (Stage::Queuing(Place::Waiting | Place::Proving { .. }), Node::There) => {
-                    self.ask_proof(now, op);
-                    self.look_for(op);
-                    self.arm_predecessor(op);
+            match (one.phase, one.node) {
+                (Phase::Peeking, _) => self.request_listings(op),
+                (Phase::Creating, Node::None) => self.send_create(now, op),
+                (Phase::Waiting | Phase::Confirming { .. }, Node::There) => {
+                    self.send_confirmation(now, op);
+                    self.request_listings(op);
+                    self.watch_predecessor(op);
                 }
                 _ => {}
             }
-            self.arm(op, None);
+            self.watch_own(op, None);
             self.resume_downgrade(op);
         }
         self.delete_again();
-        let paths: Vec<Path> = self.rows.keys().copied().collect();
-        paths.into_iter().for_each(|path| self.look(path));
+        let paths: Vec<Path> = self.paths.keys().copied().collect();
+        paths.into_iter().for_each(|path| self.send_listing(path));
     }
 
     /// Waiters leave. When the last hold is released the session closes.
     pub(crate) fn drain(&mut self, now: Moment) {
-        if !matches!(self.session, Session::Open | Session::Renewing) {
+        if !matches!(self.life, Life::Open | Life::Renewing) {
             return;
         }
-        self.session = Session::Draining;
+        self.life = Life::Draining;
         self.end_waiters(now, End::Draining);
     }
 
     fn end_waiters(&mut self, now: Moment, end: End) {
-        let waits = |one: &Acquisition| match one.stage {
-            Stage::Queuing(_) => true,
-            stage => stage == Stage::Held && (one.spec.is_turn || !one.is_claimed),
+        let waits = |one: &Acquisition| match one.phase {
+            phase if phase.is_queuing() => true,
+            stage => stage == Phase::Held && (one.spec.is_turn || !one.is_taken),
         };
         let ops: Vec<Op> = self.ops.iter().filter(|(_, one)| waits(one)).map(|(op, _)| *op).collect();
         ops.into_iter().for_each(|op| self.finish(now, op, end));
@@ -156,14 +201,14 @@ impl<T: Trust> Machine<T> {
 
     /// Holds are lost and waiters leave. When nothing is left the session ends.
     pub(crate) fn close(&mut self, now: Moment) {
-        if matches!(self.session, Session::Closing | Session::Over) {
+        if matches!(self.life, Life::Closing | Life::Over) {
             return;
         }
-        self.session = Session::Closing;
+        self.life = Life::Closing;
         self.end_waiters(now, End::Closed);
         self.delete_refused();
         for op in self.ops.keys().copied().collect::<Vec<Op>>() {
-            if self.stage(op) == Some(Stage::Held) {
+            if self.phase(op) == Some(Phase::Held) {
                 self.finish(now, op, End::Lost(Loss::Closed));
             }
         }
@@ -176,29 +221,41 @@ impl<T: Trust> Machine<T> {
     /// Whether all nodes of the session are certainly gone.
     #[must_use]
     pub(crate) fn is_clean(&self) -> bool {
-        self.leaving.is_empty() && self.rows.values().all(Row::is_clean)
+        self.deletes.is_empty() && self.paths.values().all(PathState::is_clean)
     }
 
     pub(crate) fn end_if_done(&mut self, now: Moment) {
-        if self.session == Session::Draining && !self.ops.values().any(|one| one.stage.is_hold()) {
+        if self.life == Life::Draining && !self.ops.values().any(|one| one.phase.is_hold()) {
             self.close(now);
         }
-        if self.session == Session::Closing && self.is_clean() {
+        if self.life == Life::Closing && self.is_clean() {
             self.end(true);
         }
     }
 
     pub(crate) fn close_by(&mut self) {
-        if self.session == Session::Closing {
+        if self.life == Life::Closing {
             self.end(false);
         }
     }
 
-    fn end(&mut self, is_clean: bool) {
-        (self.session, self.is_up) = (Session::Over, false);
+    /// The state is torn, so nothing is granted any more.
+    pub(crate) fn fail(&mut self, trust: T) {
+        let before = std::mem::replace(self, Self::new(0, 0, 0, trust));
+        (self.id, self.timeout, self.is_given) = (before.id, before.timeout, before.is_given);
+        (self.life, self.is_up) = (Life::Over, false);
+    }
+
+    /// The task of the session ends: nothing is due any more.
+    pub(crate) fn stop(&mut self) {
         self.timers.clear();
-        for (op, one) in self.ops.iter_mut().filter(|(_, one)| one.stage == Stage::Releasing) {
-            one.stage = Stage::Over(End::Lost(Loss::Closed));
+    }
+
+    fn end(&mut self, is_clean: bool) {
+        (self.life, self.is_up) = (Life::Over, false);
+        self.timers.clear();
+        for (op, one) in self.ops.iter_mut().filter(|(_, one)| one.phase == Phase::Releasing) {
+            one.phase = Phase::Over(End::Lost(Loss::Closed));
             self.out.push(Action::Wake(*op));
         }
         self.out.push(Action::End { is_clean });

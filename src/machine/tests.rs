@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::machine::{
     Action, Admission, Ask, Change, Connection, End, Event, HoldState, Identity, Kind, Ledger, Loss, Machine,
-    Moment, Name, Op, Outcome, Path, Place, Spec, Stage, Timer,
+    Moment, Name, Op, Outcome, Path, Phase, Spec, Timer,
 };
 
 const T: u64 = 10_000_000;
@@ -43,7 +43,7 @@ impl Session {
     /// A hold of a writer; returns its name.
     fn hold(&mut self) -> Name {
         let name = self.grant();
-        assert_eq!(self.handle(Event::Claim(WRITER)), [], "it is not confirmed when its caller comes at once");
+        assert_eq!(self.handle(Event::Take(WRITER)), [], "it is not confirmed when its caller comes at once");
         assert_eq!(self.0.state(NOW, WRITER), Some(HoldState::Held));
         name
     }
@@ -61,8 +61,8 @@ impl Session {
         name
     }
 
-    fn stage(&self) -> Option<Stage> {
-        self.0.op(WRITER).map(|one| one.stage)
+    fn phase(&self) -> Option<Phase> {
+        self.0.op(WRITER).map(|one| one.phase)
     }
 }
 
@@ -94,7 +94,7 @@ fn create_that_another_session_owns_ends_the_session_and_no_more() {
     session.answer(&sent[0], created(Name { number: 0, guid: 1, kind: Kind::Lock }, Some(8)));
     assert!(!session.0.is_up, "the session counts as over");
     session.handle(Event::Renewed { session: 9, nonce: 10, created: Some(NOW), timeout: T });
-    assert!(session.0.rows.values().all(|row| row.creating == 1), "only the next create is under way");
+    assert!(session.0.paths.values().all(|row| row.creating == 1), "only the next create is under way");
 }
 
 #[test]
@@ -103,9 +103,9 @@ fn release_ends_with_a_session_whose_servers_do_not_answer() {
     session.hold();
     session.handle(Event::Release(WRITER));
     session.handle(Event::Close);
-    assert_eq!(session.stage(), Some(Stage::Releasing));
+    assert_eq!(session.phase(), Some(Phase::Releasing));
     session.handle(Event::Timer(Timer::CloseBy));
-    assert_eq!(session.stage(), Some(Stage::Over(End::Lost(Loss::Closed))));
+    assert_eq!(session.phase(), Some(Phase::Over(End::Lost(Loss::Closed))));
 }
 
 #[test]
@@ -116,11 +116,11 @@ fn connection_is_asked_for_no_longer_when_all_nodes_were_deleted_by_hand() {
     let sent = session.handle(Event::Connection(Connection::Up { since: NOW }));
     assert_eq!(sent.first(), Some(&Ask::ListOwn), "it asks whose it is");
     let sent = session.answer(&Ask::ListOwn, owned(&[]));
-    let [prove @ Ask::Prove { .. }] = sent.as_slice() else { panic!("{sent:?}") };
+    let [prove @ Ask::Confirm { .. }] = sent.as_slice() else { panic!("{sent:?}") };
     assert_eq!(session.0.identity, Identity::Doubted);
     let sent = session.answer(prove, Outcome::NoNode);
     assert!(matches!(sent.as_slice(), [Ask::ListOwn, Ask::Delete { .. }]), "{sent:?}");
-    assert_eq!(session.stage(), Some(Stage::Over(End::Lost(Loss::Deleted))));
+    assert_eq!(session.phase(), Some(Phase::Over(End::Lost(Loss::Deleted))));
     assert_eq!(session.answer(&Ask::ListOwn, owned(&[])), [], "there is no node to ask by");
 }
 
@@ -148,17 +148,17 @@ fn question_of_the_last_connection_has_its_answer_before_another_is_asked() {
 
 #[test]
 fn hold_that_its_caller_comes_for_late_is_confirmed() {
-    for (outcome, end) in [(Outcome::Done, Stage::Held), (Outcome::NoNode, Stage::Over(End::Evicted))] {
+    for (outcome, end) in [(Outcome::Done, Phase::Held), (Outcome::NoNode, Phase::Over(End::Evicted))] {
         let mut session = Session::new();
         let name = session.grant();
         session.handle(Event::Connection(Connection::Down));
-        session.handle(Event::Claim(WRITER));
-        assert_ne!(session.stage(), Some(Stage::Held), "nobody can be asked");
+        session.handle(Event::Take(WRITER));
+        assert_ne!(session.phase(), Some(Phase::Held), "nobody can be asked");
         let sent = session.handle(Event::Connection(Connection::Up { since: NOW }));
         session.answer(&Ask::ListOwn, owned(&[name]));
-        let prove = sent.iter().find(|ask| matches!(ask, Ask::Prove { .. })).expect("it asks a quorum");
+        let prove = sent.iter().find(|ask| matches!(ask, Ask::Confirm { .. })).expect("it asks a quorum");
         session.answer(prove, outcome);
-        assert_eq!(session.stage(), Some(end));
+        assert_eq!(session.phase(), Some(end));
     }
 }
 
@@ -174,25 +174,21 @@ fn hold_that_nobody_has_come_for_ends_as_a_waiter() {
         (session, crate::machine::Watch::Own(WRITER, 0, name))
     };
     let (mut session, _) = granted();
-    let sent = session.handle(Event::Claim(WRITER));
-    assert!(matches!(sent.as_slice(), [Ask::Prove { .. }]), "its caller comes late: {sent:?}");
+    let sent = session.handle(Event::Take(WRITER));
+    assert!(matches!(sent.as_slice(), [Ask::Confirm { .. }]), "its caller comes late: {sent:?}");
 
     let mut session = Session::new();
     session.grant();
     session.1 = NOW.plus(T);
-    session.handle(Event::Claim(WRITER));
-    assert_eq!(
-        session.stage(),
-        Some(Stage::Queuing(Place::Proving { is_first: true, is_asked: true })),
-        "no timer has fired"
-    );
+    session.handle(Event::Take(WRITER));
+    assert_eq!(session.phase(), Some(Phase::Confirming { is_first: true, is_asked: true }), "no timer has fired");
 
     for (outcome, end) in [(Outcome::Done, None), (Outcome::NoNode, Some(End::Evicted))] {
         let (mut session, watch) = granted();
         let sent = session.handle(Event::Fired { watch, is_deleted: true });
-        let [prove @ Ask::Prove { .. }] = sent.as_slice() else { panic!("{sent:?}") };
+        let [prove @ Ask::Confirm { .. }] = sent.as_slice() else { panic!("{sent:?}") };
         session.answer(prove, outcome);
-        assert_eq!(session.stage(), Some(end.map_or(Stage::Queuing(Place::Waiting), Stage::Over)));
+        assert_eq!(session.phase(), Some(end.map_or(Phase::Waiting, Phase::Over)));
     }
     let (mut session, watch) = granted();
     session.handle(Event::Fired { watch, is_deleted: true });
@@ -203,13 +199,13 @@ fn hold_that_nobody_has_come_for_ends_as_a_waiter() {
     let (mut session, _) = granted();
     session.1 = NOW.plus(T);
     let sent = session.handle(Event::Timer(Timer::TrustEnds));
-    assert!(sent.iter().any(|ask| matches!(ask, Ask::Prove { .. })), "it asks a quorum: {sent:?}");
-    assert_eq!(session.stage(), Some(Stage::Queuing(Place::Proving { is_first: true, is_asked: true })));
+    assert!(sent.iter().any(|ask| matches!(ask, Ask::Confirm { .. })), "it asks a quorum: {sent:?}");
+    assert_eq!(session.phase(), Some(Phase::Confirming { is_first: true, is_asked: true }));
 
     for (event, end) in [(Event::Drain, End::Draining), (Event::Close, End::Closed)] {
         let (mut session, _) = granted();
         session.handle(event);
-        assert_eq!(session.stage(), Some(Stage::Over(end)));
+        assert_eq!(session.phase(), Some(Phase::Over(end)));
     }
 }
 
@@ -218,9 +214,9 @@ fn hold_that_nobody_has_come_for_ends_as_a_waiter() {
 fn hold_that_nobody_has_come_for_and_whose_node_was_created_again_by_hand_is_evicted() {
     let mut session = Session::new();
     session.grant();
-    let sent = session.handle(Event::Attend(WRITER));
+    let sent = session.handle(Event::WatchForLoss(WRITER));
     session.answer(&sent[0], Outcome::Exists);
-    assert_eq!(session.stage(), Some(Stage::Over(End::Evicted)));
+    assert_eq!(session.phase(), Some(Phase::Over(End::Evicted)));
 }
 
 #[test]
@@ -285,7 +281,7 @@ fn creates_that_cut_the_connection_wait_for_a_search_and_end() {
         for ask in sent.iter().filter(|ask| !matches!(ask, Ask::Create { .. })) {
             session.answer(ask, Outcome::Unknown);
         }
-        session.answer(&create, Outcome::Cut);
+        session.answer(&create, Outcome::LostByCreate);
         if lost == 11 {
             break;
         }
@@ -301,7 +297,7 @@ fn creates_that_cut_the_connection_wait_for_a_search_and_end() {
         assert_eq!(session.answer(barrier, Outcome::Done), []);
         sent = session.answer(list, Outcome::Names { names: [].into(), strangers: 0, is_empty: true });
     }
-    assert_eq!(session.stage(), Some(Stage::Over(End::Unanswered)));
+    assert_eq!(session.phase(), Some(Phase::Over(End::Unanswered)));
 }
 
 #[test]

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::machine::{Machine, Moment, Op, Path, Trust};
 
-/// The least time between two slow looks, in microseconds. Half of it is spread over the sessions.
-const SLOW_LOOK: u64 = 20_000_000;
+/// The least time between two fallback polls, in microseconds. Half of it is spread over the sessions.
+const FALLBACK_POLL: u64 = 20_000_000;
 
-/// The time until a slow look. The seed spreads them, so that not all look at the same time.
-pub(crate) fn slow_look(seed: u64) -> u64 {
-    SLOW_LOOK + seed % (SLOW_LOOK / 2)
+/// The time until a fallback poll. The seed spreads them, so that not all look at the same time.
+pub(crate) fn fallback_interval(seed: u64) -> u64 {
+    FALLBACK_POLL + seed % (FALLBACK_POLL / 2)
 }
 
 /// What is due at a moment.
@@ -18,9 +18,9 @@ pub(crate) enum Timer {
     /// Sends again what was lost over a connection that seems to stand.
     Resume,
     /// Sends the check again that a grant waits for.
-    Prove,
-    /// Looks once more for nodes of lost creates.
-    Late(Path),
+    Confirm,
+    /// Lists the path once more, for nodes of lost creates.
+    SearchAgain(Path),
     /// Comes each sixteenth of the session timeout while there are holds.
     Tick,
     /// Sends a read or a write that renews trust and is due before the next tick.
@@ -31,7 +31,7 @@ pub(crate) enum Timer {
     /// Lists the nodes of this session, because some of them are not watched.
     ListOwn,
     /// Events may never come, so waiters look now and then.
-    SlowLook,
+    FallbackPoll,
     CloseBy,
 }
 
@@ -43,11 +43,11 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Of several moments the earliest counts, for [`Timer::Late`] the latest.
+    /// Of several moments the earliest counts, for [`Timer::SearchAgain`] the latest.
     pub(crate) fn set(&mut self, timer: Timer, at: Moment) {
         let before = self.set.get(&timer).copied();
         let at = match (before, timer) {
-            (Some(before), Timer::Late(_)) => before.max(at),
+            (Some(before), Timer::SearchAgain(_)) => before.max(at),
             (before, _) => before.map_or(at, |before| before.min(at)),
         };
         self.remove(timer);
@@ -96,24 +96,24 @@ impl<T: Trust> Machine<T> {
         self.timers.remove(timer);
         match timer {
             Timer::Resume => self.resume(now),
-            Timer::Prove => self.prove_all(now),
-            Timer::Late(path) => self.late(path),
+            Timer::Confirm => self.confirm_all(now),
+            Timer::SearchAgain(path) => self.search_again(path),
             Timer::Tick => self.tick(now),
             Timer::Renew => self.renew(now),
             Timer::TrustEnds => self.trust_ended(now),
             Timer::Limit(op) => self.limit(now, op),
             Timer::ListOwn => self.list_unwatched(now),
-            Timer::SlowLook => self.look_slowly(now),
+            Timer::FallbackPoll => self.fallback_poll(now),
             Timer::CloseBy => self.close_by(),
         }
     }
 
-    pub(crate) fn look_later(&mut self, now: Moment) {
-        self.timers.set(Timer::SlowLook, now.plus(slow_look(self.nonce)));
+    pub(crate) fn schedule_fallback_poll(&mut self, now: Moment) {
+        self.timers.set(Timer::FallbackPoll, now.plus(fallback_interval(self.nonce)));
     }
 
-    /// A predecessor is not watched, so the next slow look comes early.
-    pub(crate) fn look_soon(&mut self, now: Moment) {
-        self.timers.set(Timer::SlowLook, now.plus(self.timeout.0 / 3));
+    /// A predecessor is not watched, so the next fallback poll comes early.
+    pub(crate) fn fallback_poll_soon(&mut self, now: Moment) {
+        self.timers.set(Timer::FallbackPoll, now.plus(self.timeout.0 / 3));
     }
 }

@@ -78,7 +78,7 @@ pub(crate) struct Ledger {
     candidates: VecDeque<(Moment, Moment)>,
     until: Moment,
     newest_answer: Moment,
-    newest_proof: Moment,
+    newest_write: Moment,
     /// When the read was sent by which the next is timed.
     newest_read: Moment,
     /// The session was taken back, by a request that was sent then or later, and no write has been answered since.
@@ -99,7 +99,7 @@ impl Ledger {
             candidates: VecDeque::new(),
             until: created.map_or(now, |created| created.plus(timeout)),
             newest_answer: now,
-            newest_proof: now,
+            newest_write: now,
             newest_read: now,
             reconnected: None,
             awake: created.into_iter().chain([now]).collect(),
@@ -108,12 +108,12 @@ impl Ledger {
     }
 
     /// How long a touch of the session may take from a follower to the leader.
-    fn ride(&self) -> u64 {
+    fn relay(&self) -> u64 {
         self.timeout / 3
     }
 
     /// What is closer together counts as one, so the account stays short.
-    fn grain(&self) -> u64 {
+    fn resolution(&self) -> u64 {
         self.timeout / 64
     }
 
@@ -125,7 +125,7 @@ impl Ledger {
     /// How long an answered write alone is trusted that was sent at this moment, if the process may have stood still as long as
     /// it was not seen to run. A ping is late by one stall, since its timer goes on meanwhile, but by every sleep, which its
     /// timer sleeps through.
-    fn cold(&self, sent: Moment) -> u64 {
+    fn single_write_trust(&self, sent: Moment) -> u64 {
         let before = self.awake.iter().copied().filter(|awake| *awake < sent).chain([sent]);
         let gap = before.clone().zip(before.skip(1)).map(|(one, next)| next.since(one)).max();
         let slept: u64 = self.sleeps.iter().map(|(_, by)| *by).sum();
@@ -145,7 +145,7 @@ impl Ledger {
     /// Notes that the process is running with a connection; called often, so that a stall shows as a gap, and a lost
     /// connection as well: while a session is taken back, nothing of it reaches the leader.
     fn awake(&mut self, now: Moment) {
-        if now.since(self.last_awake()) >= self.grain() {
+        if now.since(self.last_awake()) >= self.resolution() {
             self.awake.push_back(now);
         }
         // Older pings than a timeout are worth nothing, and the gap before them with them.
@@ -160,15 +160,15 @@ impl Ledger {
 
     /// Whether a single write is trusted for long enough to renew trust again and again.
     fn is_renewed_by_one(&self) -> bool {
-        self.cold(self.last_awake()) > self.timeout / 4
+        self.single_write_trust(self.last_awake()) > self.timeout / 4
     }
 
     /// When the next write is due.
-    fn proof_due(&self) -> Moment {
-        let Some((_, first)) = self.rides().next() else { return self.last_awake() };
+    fn write_due(&self) -> Moment {
+        let Some((_, first)) = self.relays().next() else { return self.last_awake() };
         let latest = self.until.minus(self.timeout / 4);
         let spare = self.until.minus(self.timeout * 5 / 12);
-        let gains = |by: u64| self.rides().find(move |(sent, _)| sent.plus(self.timeout) >= self.until.plus(by));
+        let gains = |by: u64| self.relays().find(move |(sent, _)| sent.plus(self.timeout) >= self.until.plus(by));
         // It waits a little for an exchange that is worth the write, since a write for each small gain would be many.
         if let Some((_, ride)) = gains(self.timeout / 6)
             && ride <= spare.plus(self.timeout / 64)
@@ -181,19 +181,19 @@ impl Ledger {
             return ride.max(spare);
         }
         if first <= latest {
-            return latest.max(self.newest_proof.plus(self.timeout / 24));
+            return latest.max(self.newest_write.plus(self.timeout / 24));
         }
         let spare = self.until.minus(self.timeout / 3);
         if self.is_renewed_by_one() {
             // By the single-write rule a write gains something all the same, but not every write should have to.
-            return spare.max(self.newest_proof.plus(self.timeout / 24));
+            return spare.max(self.newest_write.plus(self.timeout / 24));
         }
         spare.max(first)
     }
 
     /// When exchanges were sent, and from when on a write proves them.
-    fn rides(&self) -> impl Iterator<Item = (Moment, Moment)> {
-        self.candidates.iter().map(|(sent, answered)| (*sent, answered.plus(self.ride())))
+    fn relays(&self) -> impl Iterator<Item = (Moment, Moment)> {
+        self.candidates.iter().map(|(sent, answered)| (*sent, answered.plus(self.relay())))
     }
 }
 
@@ -208,8 +208,8 @@ impl Trust for Ledger {
             self.newest_read = sent;
         }
         if by_quorum {
-            self.newest_proof = self.newest_proof.max(now);
-            let ride = self.ride();
+            self.newest_write = self.newest_write.max(now);
+            let ride = self.relay();
             while let Some((first, _)) =
                 self.candidates.front().filter(|(_, answered)| answered.plus(ride) <= sent)
             {
@@ -217,7 +217,7 @@ impl Trust for Ledger {
                 self.candidates.pop_front();
             }
             if sent.plus(self.single_write()) > self.until {
-                self.until = self.until.max(sent.plus(self.cold(sent)));
+                self.until = self.until.max(sent.plus(self.single_write_trust(sent)));
             }
             if let Some(since) = self.reconnected.take().filter(|_| has_lasted) {
                 self.until = self.until.max(since.plus(self.timeout));
@@ -227,7 +227,7 @@ impl Trust for Ledger {
         while self.candidates.front().is_some_and(|(first, _)| first.plus(self.timeout) <= now) {
             self.candidates.pop_front();
         }
-        if self.candidates.back().is_none_or(|(last, _)| last.plus(self.grain()) <= sent) {
+        if self.candidates.back().is_none_or(|(last, _)| last.plus(self.resolution()) <= sent) {
             self.candidates.push_back((sent, now));
         }
     }
@@ -240,7 +240,7 @@ impl Trust for Ledger {
         let renewed = if self.is_renewed_by_one() {
             now
         } else {
-            now.max(self.candidates.front().map_or(now, |(_, answered)| *answered).plus(self.ride()))
+            now.max(self.candidates.front().map_or(now, |(_, answered)| *answered).plus(self.relay()))
         };
         self.until() > renewed.plus(self.timeout / 8)
     }
@@ -255,7 +255,7 @@ impl Trust for Ledger {
 
     fn due(&self) -> Moment {
         let now = self.last_awake();
-        if self.is_reconnected(now) { now } else { self.proof_due() }
+        if self.is_reconnected(now) { now } else { self.write_due() }
     }
 
     fn read_due(&self) -> Moment {

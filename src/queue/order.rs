@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use crate::machine::{ContenderKind, Kind, is_in_zone};
+use crate::machine::{ContenderKind, Kind, is_near_wrap};
 
 /// The names under the path of a semaphore: of the queue of turns, and of the permits.
 pub(crate) const TURNS: &str = "locks";
@@ -72,8 +72,8 @@ impl<'a> Name<'a> {
         separated.or_else(|| Some(Self { text, kind: Kind::Lock, number: parse_number(after_session(text)?)? }))
     }
 
-    pub(crate) fn is_in_zone(&self) -> bool {
-        is_in_zone(self.number)
+    pub(crate) fn is_near_wrap(&self) -> bool {
+        is_near_wrap(self.number)
     }
 }
 
@@ -97,7 +97,7 @@ fn parse_number(text: &str) -> Option<i32> {
 
 /// Puts contenders in their order. `of`: the number of one, its `czxid` where it is known, and its name.
 pub(crate) fn sort<T>(contenders: &mut [T], of: impl Fn(&T) -> (i32, Option<i64>, &str)) {
-    let is_mixed = contenders.iter().any(|one| !is_in_zone(of(one).0));
+    let is_mixed = contenders.iter().any(|one| !is_near_wrap(of(one).0));
     contenders.sort_unstable_by(|one, other| {
         let ((number, czxid, name), (other, other_czxid, other_name)) = (of(one), of(other));
         let keys = (key(number, czxid, is_mixed), key(other, other_czxid, is_mixed));
@@ -110,7 +110,7 @@ pub(crate) fn sort<T>(contenders: &mut [T], of: impl Fn(&T) -> (i32, Option<i64>
 /// Those outside have their numbers. Those just beyond the end come behind them, and those that have not come to 0
 /// again before them; so nobody can change the order of two others by a name of his choice.
 fn key(number: i32, czxid: Option<i64>, is_mixed: bool) -> (i8, i32, Option<i64>) {
-    if !is_in_zone(number) {
+    if !is_near_wrap(number) {
         return (0, number, None);
     }
     let side = if is_before_zero(number) { -1 } else { 1 };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::driver::{Closing, Core, State};
 use crate::error::{Error, Result};
-use crate::machine::{Event, Session as Life};
+use crate::machine::{Event, Life};
 use crate::session::Session;
 use crate::session::requests::until;
 
@@ -54,7 +54,7 @@ impl Session {
         let closing = tokio::time::timeout(limit, ended).await.unwrap_or_else(|_| {
             let mut state = core.lock();
             // The session of a given client goes on, and with it the clean-up.
-            let client = if state.machine.is_given { None } else { state.give_client_up() };
+            let client = if state.machine.is_attached() { None } else { state.give_client_up() };
             drop(state);
             drop(client);
             Closing::Unconfirmed
@@ -114,11 +114,11 @@ impl Session {
         let core = self.core();
         core.handle(&mut core.lock(), Event::Drain);
         // When the last hold has ended, it closes.
-        let ended = until(&core.changes, || (core.look().machine.session != Life::Draining).then_some(()));
+        let ended = until(&core.changes, || (core.look().machine.life() != Life::Draining).then_some(()));
         let _ = tokio::time::timeout(limit, ended).await;
         let cut_off = {
             let mut state = core.look();
-            let cut_off = if state.machine.session == Life::Draining { state.hold_count() } else { 0 };
+            let cut_off = if state.machine.life() == Life::Draining { state.hold_count() } else { 0 };
             close(core, &mut state);
             cut_off
         };

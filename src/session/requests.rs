@@ -13,7 +13,7 @@ use zookeeper_client::{Client, OneshotWatcher, SessionId, Stat};
 
 use crate::driver::{Core, State, ask_quorum, is_orphaned, is_refusal, nonce};
 use crate::error::{Error, Result, Unanswered, ZkError};
-use crate::machine::{Session as Life, slow_look};
+use crate::machine::{Life, fallback_interval};
 use crate::session::Session;
 use crate::session::times::Times;
 use crate::telemetry;
@@ -108,8 +108,8 @@ impl Zk {
 
     /// Waits until it is time to look at the servers without having been woken: because no watch is set, or in case its
     /// event was never sent.
-    pub(crate) async fn look_again(&self, is_watched: bool) {
-        let slow = Duration::from_micros(slow_look(nonce()));
+    pub(crate) async fn retry_listing(&self, is_watched: bool) {
+        let slow = Duration::from_micros(fallback_interval(nonce()));
         sleep(if is_watched { slow } else { Times::of(self.client.session_timeout()).look() }).await;
     }
 
@@ -117,7 +117,7 @@ impl Zk {
     pub(crate) fn is_connected(&self) -> Result<bool, Interrupt> {
         let state = self.core.look();
         let is_present = state.generation == self.generation && is_open(&state);
-        if is_present { Ok(state.machine.is_up) } else { Err(Interrupt::SessionOver) }
+        if is_present { Ok(state.machine.is_connected()) } else { Err(Interrupt::SessionOver) }
     }
 
     /// Waits until the session is over, or being closed.
@@ -170,7 +170,7 @@ pub(crate) fn found<T>(answer: Result<T, ZkError>, action: &'static str, path: &
 
 /// Whether the session is in use, connected or not, and not being renewed.
 fn is_open(state: &State) -> bool {
-    matches!(state.machine.session, Life::Open | Life::Draining)
+    matches!(state.machine.life(), Life::Open | Life::Draining)
 }
 
 /// Waits until `look` finds something; it looks after each change.
@@ -216,7 +216,7 @@ impl Session {
         let core = self.core();
         until(&core.changes, || {
             let state = core.look();
-            if state.error.is_none() && !matches!(state.machine.session, Life::Closing | Life::Over) {
+            if state.error.is_none() && !matches!(state.machine.life(), Life::Closing | Life::Over) {
                 return Zk::present(core, &state).map(Ok);
             }
             Some(Err(state.error.clone().unwrap_or(Error::Closed)))
@@ -283,7 +283,7 @@ impl Session {
         // The present session is over, or without a connection.
         let disconnected = until(&self.core().changes, || {
             let state = self.core().look();
-            (!is_open(&state) || !state.machine.is_up).then_some(())
+            (!is_open(&state) || !state.machine.is_connected()).then_some(())
         });
         let answered = async {
             tokio::select! {
@@ -298,7 +298,7 @@ impl Session {
 
     /// The error of a request that has not been answered in time.
     pub(crate) fn unavailable(&self, after: Duration) -> Error {
-        let is_up = self.core().look().machine.is_up;
+        let is_up = self.core().look().machine.is_connected();
         let servers = self.inner.servers.as_ref().filter(|_| !is_up);
         let why = if is_up { Unanswered::TimeLimit } else { Unanswered::Servers };
         let failures = servers.map_or_else(Vec::new, |servers| servers.failures());
@@ -310,7 +310,7 @@ impl Session {
         let asked = self.inner.servers.as_ref().map(|servers| servers.requested_timeout());
         let state = self.core().lock();
         if state.was_connected() {
-            Duration::from_micros(state.machine.timeout.0)
+            Duration::from_micros(state.machine.session_timeout())
         } else {
             asked.unwrap_or_default()
         }

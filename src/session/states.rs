@@ -11,7 +11,7 @@ use futures_util::{FutureExt, Stream};
 use zookeeper_client::SessionId;
 
 use crate::driver::Core;
-use crate::machine::Session as Life;
+use crate::machine::Life;
 use crate::session::Session;
 use crate::session::requests::until;
 
@@ -141,9 +141,9 @@ async fn changed(core: Arc<Core>, last: Option<SessionState>) -> SessionState {
 
 fn present(core: &Arc<Core>) -> SessionState {
     let state = core.look();
-    match state.machine.session {
-        Life::Open | Life::Draining if state.machine.is_up => {
-            SessionState::Connected(SessionId(state.machine.id.cast_signed()))
+    match state.machine.life() {
+        Life::Open | Life::Draining if state.machine.is_connected() => {
+            SessionState::Connected(SessionId(state.machine.session_id().cast_signed()))
         }
         Life::Open | Life::Draining => SessionState::Suspended,
         Life::Renewing if state.is_refused => SessionState::Refused,

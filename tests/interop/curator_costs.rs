@@ -15,7 +15,7 @@ use crate::watched::{proxy, watch};
 
 /// How long answers are delayed, so that each wait for an answer shows as a round trip of its own. A client that pauses
 /// between two requests seems to need more round trips, so a cost that looks too high is measured again, with a longer
-/// delay; but not one so long that a session of ours comes to its first slow look.
+/// delay; but not one so long that a session of ours comes to its first fallback poll.
 const HOLDS: [Duration; 3] = [Duration::from_millis(150), Duration::from_millis(300), Duration::from_millis(300)];
 
 /// A time limit in delays. It is enough for every request of an acquire before it times out.

@@ -18,7 +18,7 @@ use crate::wait;
 /// The session timeout of the tests.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(4);
 
-/// A session timeout for tests in which a session must live on while nothing but its slow looks helps, which come every
+/// A session timeout for tests in which a session must live on while nothing but its fallback polls helps, which come every
 /// half minute: also on a machine that is busy with something else.
 const LASTING: Duration = Duration::from_secs(20);
 
@@ -145,7 +145,7 @@ impl World {
         world
     }
 
-    /// A world whose sessions outlast slow looks.
+    /// A world whose sessions outlast fallback polls.
     pub(crate) async fn lasting() -> Self {
         Self::at(&hosts(), LASTING).await
     }

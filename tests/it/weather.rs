@@ -309,7 +309,7 @@ async fn logged_of_a_long_wait(world: &World) -> Vec<String> {
             tokio::task::yield_now().await;
         }
     };
-    // Ten session timeouts, and two slow looks.
+    // Ten session timeouts, and two fallback polls.
     tokio::select! {
         _ = waiter => panic!("it is held"),
         logged = tokio::time::timeout(4 * PATIENCE, logged) => logged.expect("logged in time"),

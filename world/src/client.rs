@@ -92,8 +92,8 @@ pub(crate) struct User {
 impl User {
     /// The first attempt of a semaphore's user takes no turn.
     pub(crate) fn in_one_request(&self) -> Option<Arc<Spec>> {
-        let Admission::Room { limit, .. } = self.spec.admission else { return None };
-        let admission = Admission::Room { limit, turn: Some(self.turns?) };
+        let Admission::Permits { limit, .. } = self.spec.admission else { return None };
+        let admission = Admission::Permits { limit, turn: Some(self.turns?) };
         Some(Arc::new(Spec { admission, ..Spec::clone(&self.spec) }))
     }
 }
@@ -261,7 +261,7 @@ impl<T: Trust> Client<T> {
         let timers = std::mem::take(&mut self.machine.timers);
         for (timer, at) in timers.set {
             let is_kept = match timer {
-                Timer::Tick | Timer::Renew | Timer::ListOwn | Timer::SlowLook => false,
+                Timer::Tick | Timer::Renew | Timer::ListOwn | Timer::FallbackPoll => false,
                 Timer::TrustEnds => at == Moment(0),
                 _ => true,
             };

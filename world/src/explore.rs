@@ -77,7 +77,7 @@ pub(crate) fn mixed(queues: impl IntoIterator<Item = (Path, Kind)>) -> User {
 
 /// A user that takes some permits of a semaphore. It queues for its turn in path 1.
 pub(crate) fn permits(count: usize, limit: u32) -> User {
-    let admission = Admission::Room { limit, turn: None };
+    let admission = Admission::Permits { limit, turn: None };
     user_of(
         Spec { queues: vec![(0, Kind::Lease); count], admission, waits: true, may_count: true, is_turn: false },
         Some(1),

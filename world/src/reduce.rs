@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::client::{Client, Mail};
-use crate::machine::{Ask, Change, Name, Node, Outcome, Position, Session, Trust, Watch, op_node};
+use crate::machine::{Ask, Change, Life, Name, Node, Outcome, Position, Trust, Watch, op_node};
 use crate::server::{Znode, Zxid};
 use crate::world::{Doubt, World};
 
@@ -16,7 +16,7 @@ impl<T: Doubt> World<T> {
             client.watches.sort_unstable();
             client.each_name(&mut |name| named.push(*name));
         }
-        let living = self.clients.iter().filter(|client| client.machine.session != Session::Over);
+        let living = self.clients.iter().filter(|client| client.machine.life != Life::Over);
         let oldest = living.map(|client| client.seen).min().unwrap_or(self.log.end);
         let watched: Vec<Zxid> =
             self.clients.iter().flat_map(|client| client.watches.iter().map(|(_, created)| *created)).collect();
@@ -125,7 +125,7 @@ impl<T: Doubt> World<T> {
                     visit(guid);
                 }
             }
-            client.machine.leaving.values_mut().filter_map(|one| one.replaced_by.as_mut()).for_each(&mut *visit);
+            client.machine.deletes.values_mut().filter_map(|one| one.replaced_by.as_mut()).for_each(&mut *visit);
             let asks = client.flight.iter_mut().map(|one| &mut one.ask);
             let asks = asks.chain(client.ghosts.iter_mut().map(|(ask, _)| ask));
             for ask in asks.chain(client.mail.iter_mut().filter_map(Mail::ask)) {
@@ -198,12 +198,12 @@ impl<T: Trust> Client<T> {
                 visit(predecessor);
             }
         }
-        let leaving = std::mem::take(&mut self.machine.leaving);
+        let leaving = std::mem::take(&mut self.machine.deletes);
         let visited = leaving.into_iter().map(|((_, path, mut name), one)| {
             visit(&mut name);
             (op_node((path, name)), one)
         });
-        self.machine.leaving = visited.collect::<BTreeMap<_, _>>();
+        self.machine.deletes = visited.collect::<BTreeMap<_, _>>();
         let refused = std::mem::take(&mut self.machine.refused);
         self.machine.refused = refused
             .into_iter()
@@ -217,7 +217,7 @@ impl<T: Trust> Client<T> {
         for ask in asks.chain(self.mail.iter_mut().filter_map(Mail::ask)) {
             match ask {
                 Ask::Watch { name, .. } | Ask::WatchOwn { name, .. } | Ask::Replace { name, .. } => visit(name),
-                Ask::Prove { nodes, .. } | Ask::Delete { nodes, .. } => {
+                Ask::Confirm { nodes, .. } | Ask::Delete { nodes, .. } => {
                     let mut visited = nodes.to_vec();
                     visited.iter_mut().for_each(|(_, name)| visit(name));
                     *nodes = visited.into();

@@ -68,7 +68,7 @@ impl Log {
                 let mut paths: Vec<Path> = spec.queues.iter().map(|(path, _)| *path).collect();
                 paths.dedup();
                 let turns = match spec.admission {
-                    Admission::Room { turn: Some(turn), .. } => count(turn),
+                    Admission::Permits { turn: Some(turn), .. } => count(turn),
                     _ => 0,
                 };
                 let counted = counts.then(|| Counted { others: paths.into_iter().map(count).sum(), turns });
@@ -98,8 +98,8 @@ impl Log {
                 let (names, czxid) = ([reader].into(), i64::from(self.end));
                 Outcome::Created { names, czxid, owner: Some(owner), counted: None }
             }
-            Ask::Prove { nodes, .. } if self.all_stand(nodes) => Outcome::Done,
-            Ask::Prove { .. } | Ask::Delete { .. } => Outcome::NoNode,
+            Ask::Confirm { nodes, .. } if self.all_stand(nodes) => Outcome::Done,
+            Ask::Confirm { .. } | Ask::Delete { .. } => Outcome::NoNode,
             _ => Outcome::Done,
         }
     }

@@ -301,7 +301,7 @@ impl Shadow {
                 let reader = format!("{}{number}", prefix(*path, *guid, Kind::Read));
                 vec![create(reader, EPHEMERAL), delete(writer)]
             }
-            Ask::Prove { nodes, .. } => nodes.iter().map(|node| check(text(node))).collect(),
+            Ask::Confirm { nodes, .. } => nodes.iter().map(|node| check(text(node))).collect(),
             Ask::Barrier { path, .. } => vec![check(path_text(*path))],
             _ => vec![check("/".to_owned())],
         };
@@ -427,7 +427,7 @@ fn delete(path: String) -> Write {
 }
 
 fn turn(spec: &Spec) -> Option<Path> {
-    if let Admission::Room { turn, .. } = spec.admission { turn } else { None }
+    if let Admission::Permits { turn, .. } = spec.admission { turn } else { None }
 }
 
 /// The paths whose children are counted: the turn's comes last.

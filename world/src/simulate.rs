@@ -183,7 +183,7 @@ impl Play {
                 // Nothing but time makes progress.
                 let next = self.world.clients.iter().flat_map(Client::due).filter(|at| *at > self.world.now).min();
                 match next {
-                    // A slow look would wake it, and find what is left.
+                    // A fallback poll would wake it, and find what is left.
                     Some(_) if self.world.sleeps() || self.world.has_left() => {
                         return Some("nothing but time helps".to_owned());
                     }

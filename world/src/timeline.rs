@@ -8,7 +8,7 @@ use std::sync::Arc;
 use testbed::timeline::{self, Bar, Row, Shade};
 
 use crate::client::User;
-use crate::machine::{HoldState, Kind, Ledger, Moment, Session, Stage};
+use crate::machine::{HoldState, Kind, Ledger, Life, Moment, Phase};
 use crate::world::{Act, World};
 
 type Lane = (Row, Option<Arc<str>>);
@@ -38,7 +38,7 @@ impl Timeline {
             let server = client.is_cut_off.then_some(Shade::CutOff);
             self.show((Row::Server(c), None), server, at);
             let whole = match () {
-                () if client.machine.session == Session::Over => Some(Shade::Killed),
+                () if client.machine.life == Life::Over => Some(Shade::Killed),
                 () if client.alive.is_stalled() => Some(Shade::Paused),
                 () => (!client.is_up).then_some(Shade::CutOff),
             };
@@ -103,13 +103,13 @@ fn program(user: &User) -> String {
 fn shade(world: &World<Ledger>, c: usize, user: &User) -> Option<Shade> {
     let machine = &world.clients[c].machine;
     let Some(one) = user.op.and_then(|op| machine.op(op)) else { return user.turn.map(|_| Shade::Waiting) };
-    match (one.stage, user.op.and_then(|op| machine.state(world.now, op))) {
-        (Stage::Held, Some(HoldState::Suspended)) => Some(Shade::Suspended),
-        (Stage::Held, Some(HoldState::Held)) => {
+    match (one.phase, user.op.and_then(|op| machine.state(world.now, op))) {
+        (Phase::Held, Some(HoldState::Suspended)) => Some(Shade::Suspended),
+        (Phase::Held, Some(HoldState::Held)) => {
             let is_alone = one.queues.iter().any(|queue| matches!(queue.kind, Kind::Lock | Kind::Write));
             Some(if is_alone { Shade::Held } else { Shade::Shared })
         }
-        (Stage::Queuing(_), _) => Some(Shade::Waiting),
+        (phase, _) if phase.is_queuing() => Some(Shade::Waiting),
         _ => None,
     }
 }

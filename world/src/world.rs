@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::client::{Client, Flight, Mail, User, watch_of};
 use crate::machine::{
-    Acquisition, Action, Admission, Aside, Ask, Change, Connection, End, Event, HoldState, Kind, Ledger, Loss,
-    Moment, Name, Node, Op, Outcome, Path, Place, Queue, Session, Spec, Stage, Timer, Trust, Watch,
+    Acquisition, Action, Admission, Ask, Change, Connection, End, Event, HoldState, Kind, Ledger, Life, Loss,
+    Moment, Name, Node, Op, Outcome, Path, Phase, Queue, Spec, Timer, Trust, Untracked, Watch,
 };
 use crate::server::{By, Log, Znode, Zxid};
 use crate::shadow::Served;
@@ -51,7 +51,7 @@ pub(crate) struct Budget {
     pub(crate) drops: u16,
     /// Looks of the clock at holds, after which they are watched.
     pub(crate) ticks: u16,
-    /// Slow looks.
+    /// fallback polls.
     pub(crate) looks: u16,
     /// Reconnects that another session answers.
     pub(crate) strangers: u16,
@@ -74,11 +74,11 @@ pub(crate) struct World<T> {
     is_timed: bool,
     timeout: u64,
     pub(crate) broken: Option<&'static str>,
-    pub(crate) grants: Aside<u32>,
+    pub(crate) grants: Untracked<u32>,
     /// The transactions of the newest grants in each path, where time passes: of readers, and of those that exclude readers.
-    pub(crate) tokens: Aside<BTreeMap<(Path, bool), Zxid>>,
+    pub(crate) tokens: Untracked<BTreeMap<(Path, bool), Zxid>>,
     /// What the servers did, where time passes. It is taken after each step.
-    pub(crate) served: Aside<Vec<Served>>,
+    pub(crate) served: Untracked<Vec<Served>>,
 }
 
 /// A step.
@@ -156,9 +156,9 @@ impl<T: Doubt> World<T> {
             is_timed,
             timeout,
             broken: None,
-            grants: Aside(0),
-            tokens: Aside::default(),
-            served: Aside::default(),
+            grants: Untracked(0),
+            tokens: Untracked::default(),
+            served: Untracked::default(),
         }
     }
 
@@ -170,7 +170,7 @@ impl<T: Doubt> World<T> {
             if !client.ghosts.is_empty() {
                 acts.extend([Act::Ghost(c, true), Act::Ghost(c, false)]);
             }
-            if client.machine.session == Session::Over {
+            if client.machine.life == Life::Over {
                 continue;
             }
             self.acts_of_servers(c, acts);
@@ -197,10 +197,10 @@ impl<T: Doubt> World<T> {
             if user.op.is_none() && user.turn.is_none() && user.left > 0 {
                 acts.push(Act::Start(c, u));
             }
-            if one.is_some_and(Acquisition::is_unclaimed) {
+            if one.is_some_and(Acquisition::is_untaken) {
                 acts.push(Act::Claim(c, u));
             }
-            if one.is_some_and(|one| one.is_claimed && one.stage == Stage::Held) {
+            if one.is_some_and(|one| one.is_taken && one.phase == Phase::Held) {
                 if user.done_at <= self.now {
                     acts.push(Act::Release(c, u));
                 }
@@ -209,8 +209,8 @@ impl<T: Doubt> World<T> {
                 }
             }
             let is_writer = |one: &Acquisition| {
-                one.stage == Stage::Held
-                    && one.is_claimed
+                one.phase == Phase::Held
+                    && one.is_taken
                     && one.change == Change::None
                     && one.queues.first().is_some_and(|queue| queue.kind == Kind::Write)
             };
@@ -297,20 +297,20 @@ impl<T: Doubt> World<T> {
     fn acts_of_session(&self, c: usize, acts: &mut Vec<Act>) {
         let client = &self.clients[c];
         if !self.is_timed {
-            let is_young = |one: &Acquisition| one.stage == Stage::Held && one.age < 2;
+            let is_young = |one: &Acquisition| one.phase == Phase::Held && one.age < 2;
             if self.budget.ticks > 0 && client.machine.ops().any(|(_, one)| is_young(one)) {
                 acts.push(Act::Timer(c, Timer::Tick));
             }
             if self.budget.looks > 0 && client.is_busy() {
-                acts.push(Act::Timer(c, Timer::SlowLook));
+                acts.push(Act::Timer(c, Timer::FallbackPoll));
             }
         }
         for (timer, at) in &client.machine.timers.set {
             let may = match timer {
                 // A server that takes longer to apply a request of a lost connection is assumed away.
-                Timer::Late(_) => client.ghosts.is_empty(),
-                Timer::TrustEnds | Timer::Resume | Timer::Prove | Timer::CloseBy | Timer::Limit(_) => true,
-                Timer::Tick | Timer::Renew | Timer::ListOwn | Timer::SlowLook => self.is_timed,
+                Timer::SearchAgain(_) => client.ghosts.is_empty(),
+                Timer::TrustEnds | Timer::Resume | Timer::Confirm | Timer::CloseBy | Timer::Limit(_) => true,
+                Timer::Tick | Timer::Renew | Timer::ListOwn | Timer::FallbackPoll => self.is_timed,
             };
             if may && (!self.is_timed || *at <= self.now) {
                 acts.push(Act::Timer(c, *timer));
@@ -320,10 +320,10 @@ impl<T: Doubt> World<T> {
             acts.extend([false, true].map(|sleeps| Act::Stall { client: c, sleeps }));
         }
         if self.budget.closes > 0 && client.is_busy() {
-            match client.machine.session {
-                Session::Open | Session::Renewing => acts.extend([Act::Drain(c), Act::Close(c)]),
-                Session::Draining => acts.push(Act::Close(c)),
-                Session::Closing | Session::Over => {}
+            match client.machine.life {
+                Life::Open | Life::Renewing => acts.extend([Act::Drain(c), Act::Close(c)]),
+                Life::Draining => acts.push(Act::Close(c)),
+                Life::Closing | Life::Over => {}
             }
         }
     }
@@ -340,12 +340,12 @@ impl<T: Doubt> World<T> {
                 let op = self.clients[c].users[u].op.expect("it was granted");
                 // A caller reads everything that has come before it takes what it was granted.
                 self.read_mail(c, Some(op));
-                if self.is_unclaimed(c, op) {
+                if self.is_untaken(c, op) {
                     let user = &mut self.clients[c].users[u];
                     if user.keeps > 0 {
                         user.done_at = self.now.plus(user.keeps);
                     }
-                    self.handle(c, Event::Claim(op));
+                    self.handle(c, Event::Take(op));
                 }
                 self.answer_writes(c);
             }
@@ -360,8 +360,11 @@ impl<T: Doubt> World<T> {
             Act::Limit(c, u) | Act::Attend(c, u) => {
                 self.budget.limits -= 1;
                 let op = self.clients[c].users[u].op.expect("it holds");
-                let event =
-                    if let Act::Limit(..) = act { Event::Timer(Timer::Limit(op)) } else { Event::Attend(op) };
+                let event = if let Act::Limit(..) = act {
+                    Event::Timer(Timer::Limit(op))
+                } else {
+                    Event::WatchForLoss(op)
+                };
                 self.handle(c, event);
             }
             Act::Drain(c) => {
@@ -410,7 +413,7 @@ impl<T: Doubt> World<T> {
             Act::Timer(c, timer) => {
                 match timer {
                     Timer::Tick if !self.is_timed => self.budget.ticks -= 1,
-                    Timer::SlowLook if !self.is_timed => self.budget.looks -= 1,
+                    Timer::FallbackPoll if !self.is_timed => self.budget.looks -= 1,
                     _ => {}
                 }
                 self.handle(c, Event::Timer(timer));
@@ -513,8 +516,8 @@ impl<T: Doubt> World<T> {
 
     fn handle(&mut self, c: usize, event: Event) {
         self.look(c);
-        let held = self.in_stage(c, |stage| stage == Stage::Held);
-        let proving = self.in_stage(c, |stage| matches!(stage, Stage::Queuing(Place::Proving { .. })));
+        let held = self.in_stage(c, |stage| stage == Phase::Held);
+        let proving = self.in_stage(c, |stage| matches!(stage, Phase::Confirming { .. }));
         self.clients[c].machine.handle(self.now, event);
         self.check_grants(c, &held, &proving);
         let actions: Vec<Action> = self.clients[c].machine.actions().collect();
@@ -555,10 +558,10 @@ impl<T: Doubt> World<T> {
     /// A user reads how its acquisitions stand, and goes on.
     fn attend(&mut self, c: usize, u: usize) {
         let user = &self.clients[c].users[u];
-        let stage = |op: Option<Op>| op.and_then(|op| Some((op, self.clients[c].machine.op(op)?.stage)));
+        let stage = |op: Option<Op>| op.and_then(|op| Some((op, self.clients[c].machine.op(op)?.phase)));
         match (stage(user.op), stage(user.turn)) {
-            (Some((op, Stage::Over(end))), _) => {
-                let is_claimed = self.clients[c].machine.op(op).is_some_and(|one| one.is_claimed);
+            (Some((op, Phase::Over(end))), _) => {
+                let is_taken = self.clients[c].machine.op(op).is_some_and(|one| one.is_taken);
                 let user = &mut self.clients[c].users[u];
                 // The first attempt without a turn was not granted.
                 let queues = end == End::Contended && user.turn.is_none() && user.spec.waits;
@@ -570,9 +573,7 @@ impl<T: Doubt> World<T> {
                     End::Lost(Loss::Closed) if !self.clients[c].is_closed => {
                         self.broken = Some("a drain ends no hold");
                     }
-                    End::Lost(_) if !is_claimed => {
-                        self.broken = Some("a hold that nobody has come for is not lost")
-                    }
+                    End::Lost(_) if !is_taken => self.broken = Some("a hold that nobody has come for is not lost"),
                     _ => {}
                 }
                 if let Some(path) = path {
@@ -589,18 +590,18 @@ impl<T: Doubt> World<T> {
                 }
                 [Some(op), turn].into_iter().flatten().for_each(|op| self.handle(c, Event::Abandon(op)));
             }
-            (None, Some((turn, Stage::Held))) if self.is_unclaimed(c, turn) && self.clients[c].has_mail(turn) => {}
-            (None, Some((turn, Stage::Held))) if self.is_unclaimed(c, turn) => self.handle(c, Event::Claim(turn)),
-            (None, Some((_, Stage::Held))) => {
+            (None, Some((turn, Phase::Held))) if self.is_untaken(c, turn) && self.clients[c].has_mail(turn) => {}
+            (None, Some((turn, Phase::Held))) if self.is_untaken(c, turn) => self.handle(c, Event::Take(turn)),
+            (None, Some((_, Phase::Held))) => {
                 let spec = Arc::clone(&self.clients[c].users[u].spec);
                 self.acquire(c, u, spec);
             }
             // The permits are there, so the turn is the next one's.
-            (Some((op, Stage::Held)), Some((turn, _))) if !self.is_unclaimed(c, op) => {
+            (Some((op, Phase::Held)), Some((turn, _))) if !self.is_untaken(c, op) => {
                 self.clients[c].users[u].turn = None;
                 self.handle(c, Event::Abandon(turn));
             }
-            (op, Some((turn, Stage::Over(_)))) => {
+            (op, Some((turn, Phase::Over(_)))) => {
                 (self.clients[c].users[u].turn, self.clients[c].users[u].op) = (None, None);
                 self.handle(c, Event::Abandon(turn));
                 if let Some((op, _)) = op {
@@ -611,8 +612,8 @@ impl<T: Doubt> World<T> {
         }
     }
 
-    fn is_unclaimed(&self, c: usize, op: Op) -> bool {
-        self.clients[c].machine.op(op).is_some_and(Acquisition::is_unclaimed)
+    fn is_untaken(&self, c: usize, op: Op) -> bool {
+        self.clients[c].machine.op(op).is_some_and(Acquisition::is_untaken)
     }
 
     fn number(&mut self, c: usize, u: usize) -> Op {
@@ -851,7 +852,7 @@ impl<T: Doubt> World<T> {
     fn renew(&mut self, c: usize) {
         self.clients[c].forget_session();
         self.handle(c, Event::Connection(Connection::Expired));
-        if self.clients[c].machine.session == Session::Over {
+        if self.clients[c].machine.life == Life::Over {
             return;
         }
         let (end, clients, now) = (self.log.end, self.clients.len() as u64, self.now);
@@ -920,7 +921,7 @@ impl<T: Doubt> World<T> {
                 client.session, client.is_up, client.machine.timers, client.flight, client.mail
             );
             client.machine.ops().for_each(|(op, one)| println!("  {op}: {one:?}"));
-            println!("  {:?} {:?}", client.machine.rows, client.machine.leaving);
+            println!("  {:?} {:?}", client.machine.paths, client.machine.deletes);
         }
     }
 
@@ -933,8 +934,8 @@ impl<T: Doubt> World<T> {
         queues.map(|queue| self.log.find(queue.path, queue.name?)).collect()
     }
 
-    fn in_stage(&self, c: usize, is: impl Fn(Stage) -> bool) -> Vec<Op> {
-        self.clients[c].machine.ops().filter(|(_, one)| is(one.stage)).map(|(op, _)| op).collect()
+    fn in_stage(&self, c: usize, is: impl Fn(Phase) -> bool) -> Vec<Op> {
+        self.clients[c].machine.ops().filter(|(_, one)| is(one.phase)).map(|(op, _)| op).collect()
     }
 
     fn check(&mut self) {
@@ -955,7 +956,7 @@ impl<T: Doubt> World<T> {
                     continue;
                 }
                 for queue in &one.queues {
-                    if let Admission::Room { limit, .. } = one.spec.admission {
+                    if let Admission::Permits { limit, .. } = one.spec.admission {
                         leases.push((queue.path, limit));
                     } else {
                         // While the answer to a downgrade is under way, it may be a reader already.
@@ -979,7 +980,7 @@ impl<T: Doubt> World<T> {
     }
 
     fn check_grants(&mut self, c: usize, held: &[Op], proving: &[Op]) {
-        for op in self.in_stage(c, |stage| stage == Stage::Held) {
+        for op in self.in_stage(c, |stage| stage == Phase::Held) {
             if held.contains(&op) {
                 continue;
             }
@@ -1028,7 +1029,7 @@ impl<T: Doubt> World<T> {
         let waits = self.clients.iter().filter(|client| client.session == older.owner).any(|client| {
             client.machine.ops().any(|(_, one)| {
                 let is_its = |queue: &Queue| queue.path == older.path && queue.name == Some(older.name);
-                matches!(one.stage, Stage::Queuing(_)) && one.node == Node::There && one.queues.iter().any(is_its)
+                one.phase.is_queuing() && one.node == Node::There && one.queues.iter().any(is_its)
             })
         });
         let is_before = older.name.number < own.name.number;
@@ -1066,8 +1067,8 @@ impl<T: Doubt> World<T> {
                 .timers
                 .set
                 .keys()
-                .any(|timer| matches!(timer, Timer::Late(_) | Timer::Resume | Timer::Prove));
-            let is_over = client.machine.session == Session::Over;
+                .any(|timer| matches!(timer, Timer::SearchAgain(_) | Timer::Resume | Timer::Confirm));
+            let is_over = client.machine.life == Life::Over;
             let is_open = client.is_up && client.is_served() && !client.is_cut_off && client.seen == self.log.end;
             let is_read = client.mail.is_empty() && !client.is_news;
             let is_still = client.flight.is_empty() && is_read && client.ghosts.is_empty();
@@ -1082,16 +1083,15 @@ impl<T: Doubt> World<T> {
             let mut standing = self.log.standing(path);
             match one.spec.admission {
                 Admission::First => standing.any(|node| node.name < name && kind.waits_for(node.name.kind)),
-                Admission::Room { limit, .. } => standing.count() > limit as usize,
+                Admission::Permits { limit, .. } => standing.count() > limit as usize,
             }
         };
-        let sleeps = |one: &Acquisition| match (one.stage, one.node) {
-            (Stage::Queuing(_), Node::There) => {
+        let sleeps = |one: &Acquisition| match (one.phase, one.node) {
+            (phase, Node::There) if phase.is_queuing() => {
                 let mut queues = one.queues.iter();
                 !queues.any(|queue| queue.name.is_some_and(|name| is_behind(one, queue.path, queue.kind, name)))
             }
-            (Stage::Queuing(_) | Stage::Releasing, _) => true,
-            _ => false,
+            (phase, _) => phase.is_queuing() || phase == Phase::Releasing,
         };
         self.is_quiet() && self.clients.iter().any(|client| client.machine.ops().any(|(_, one)| sleeps(one)))
     }
@@ -1107,7 +1107,7 @@ impl<T: Doubt> World<T> {
             })
         };
         let stands = || self.log.nodes.iter().filter(|node| node.stands());
-        let is_clean = |client: &Client<T>| client.machine.session == Session::Over || client.machine.is_clean();
+        let is_clean = |client: &Client<T>| client.machine.life == Life::Over || client.machine.is_clean();
         let is_clean = self.clients.iter().all(is_clean);
         self.is_quiet() && (!is_clean || stands().any(|node| !is_owned(node)))
     }

@@ -30,7 +30,7 @@ impl<'a> Changes<'a> {
     /// Sets the watch if there is none. What changes after that ends [`next`](Self::next).
     pub(crate) async fn arm(&mut self) {
         if let (None, Some(client)) = (&self.watcher, self.session.client()) {
-            // Without a watch the slow looks are left.
+            // Without a watch the fallback polls are left.
             self.watcher = client.watch(self.path, AddWatchMode::PersistentRecursive).await.ok();
         }
     }

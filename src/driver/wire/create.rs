@@ -202,7 +202,7 @@ impl Create {
             return answered;
         }
         let refusal = Error::refused(cause, self.first_path(), ZkError::ConnectionLoss);
-        Answered { outcome: Outcome::Cut, refusal: Some(refusal), ..answered }
+        Answered { outcome: Outcome::LostByCreate, refusal: Some(refusal), ..answered }
     }
 
     /// Why the transaction was refused. [`Outcome::NoNode`]: a parent is missing, or was, or is there meanwhile.
@@ -228,7 +228,7 @@ impl Create {
         match (self.draft.queues.get(part - parents.len()), error) {
             (_, ZkError::NoNode) => Outcome::NoNode.into(),
             // One of the counts behind the nodes.
-            (None, error) if failed(&error) == Outcome::Odd => {
+            (None, error) if failed(&error) == Outcome::UnknownError => {
                 refused("create a node under", self.first_path(), error)
             }
             (None, _) => Outcome::DataRefused.into(),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::machine::tests::{NOW, Session, T, WRITER, created, owned};
 use crate::machine::{
-    Action, Admission, Armed, Ask, Change, Connection, Counted, End, Event, HoldState, Identity, Kind, Loss, Name,
-    Op, Outcome, Place, Position, Session as Life, Spec, Stage, Timer, Trust, Watch,
+    Action, Admission, Ask, Change, Connection, Counted, End, Event, HoldState, Identity, Kind, Life, Loss, Name,
+    Op, Outcome, Phase, Position, Spec, Timer, Trust, Watch, WatchState,
 };
 
 const FIRST: Op = WRITER;
@@ -59,12 +59,12 @@ impl Session {
     }
 
     /// A mutex that is first by a listing of long ago. Returns the request by which a quorum confirms it.
-    fn prove(&mut self) -> Ask {
+    fn confirm(&mut self) -> Ask {
         let (own, sent) = self.enter(FIRST, Kind::Lock, 3);
         let (ask, outcome) = (list(&sent), listing(&[own]));
         self.1 = NOW.plus(T / 4);
         let sent = self.handle(Event::Answer { ask, sent: NOW, is_stale: false, outcome });
-        one(&sent, |ask| matches!(ask, Ask::Prove { .. }))
+        one(&sent, |ask| matches!(ask, Ask::Confirm { .. }))
     }
 
     /// A writer that holds, with the reader that it is to become, and the request for that.
@@ -84,8 +84,8 @@ impl Session {
         (sent, again)
     }
 
-    fn stage_of(&self, op: Op) -> Stage {
-        self.0.op(op).expect("it is there").stage
+    fn stage_of(&self, op: Op) -> Phase {
+        self.0.op(op).expect("it is there").phase
     }
 
     fn position(&self, op: Op) -> Position {
@@ -100,7 +100,7 @@ fn listing_over_another_connection_is_not_judged() {
     let (own, sent) = session.enter(FIRST, Kind::Lock, 3);
     session.reconnect();
     session.answer_late(&list(&sent), listing(&[own]));
-    assert!(!session.0.rows[&0].is_empty, "a create would write the data of the path");
+    assert!(!session.0.paths[&0].is_empty, "a create would write the data of the path");
     assert_eq!(session.position(FIRST), Position::Unknown);
 }
 
@@ -108,7 +108,7 @@ fn listing_over_another_connection_is_not_judged() {
 #[test]
 fn watch_on_a_path_that_came_over_another_connection_is_not_counted_on() {
     let mut session = Session::new();
-    let admission = Admission::Room { limit: 1, turn: None };
+    let admission = Admission::Permits { limit: 1, turn: None };
     let sent = session.acquire(FIRST, &[(0, Kind::Lease)], admission, true);
     let Ask::Create { guid, .. } = sent[0] else { panic!("{sent:?}") };
     let own = Name { number: 3, guid, kind: Kind::Lease };
@@ -118,7 +118,7 @@ fn watch_on_a_path_that_came_over_another_connection_is_not_counted_on() {
     assert_eq!(watching, [Ask::List { op: FIRST, path: 0, watches: true }]);
     session.reconnect();
     session.answer_late(&watching[0], listing(&names));
-    assert_eq!(session.0.rows[&0].watch, Armed::No);
+    assert_eq!(session.0.paths[&0].watch, WatchState::Unset);
 }
 
 /// The next node of that acquisition is behind theirs.
@@ -138,12 +138,12 @@ fn those_that_follow_the_node_of_a_lost_create_look() {
 
 #[test]
 fn permits_granted_by_count_overtake_no_turn() {
-    for (turns, stage) in [(0, Stage::Held), (1, Stage::Over(End::Contended))] {
+    for (turns, stage) in [(0, Phase::Held), (1, Phase::Over(End::Contended))] {
         let mut session = Session::new();
         for path in [0, 1] {
-            session.0.rows.entry(path).or_default().is_empty = true;
+            session.0.paths.entry(path).or_default().is_empty = true;
         }
-        let admission = Admission::Room { limit: 3, turn: Some(1) };
+        let admission = Admission::Permits { limit: 3, turn: Some(1) };
         let sent = session.acquire(FIRST, &[(0, Kind::Lease)], admission, false);
         let [create @ Ask::Create { guid, counts: true, .. }] = sent.as_slice() else { panic!("{sent:?}") };
         let names = [Name { number: 3, guid: *guid, kind: Kind::Lease }].into();
@@ -159,7 +159,7 @@ fn caller_that_does_not_queue_looks_before_it_writes() {
     let sent = session.acquire(FIRST, &[(0, Kind::Lock)], Admission::First, false);
     assert!(matches!(sent.as_slice(), [Ask::List { .. }]), "{sent:?}");
     session.answer(&sent[0], listing(&[stranger(1)]));
-    assert_eq!(session.stage_of(FIRST), Stage::Over(End::Contended));
+    assert_eq!(session.stage_of(FIRST), Phase::Over(End::Contended));
 }
 
 /// Somebody may have deleted the node since it was listed.
@@ -171,7 +171,7 @@ fn grant_by_a_listing_is_recent() {
         let (ask, outcome) = (list(&sent), listing(&[own]));
         session.1 = NOW.plus(late);
         session.handle(Event::Answer { ask, sent: NOW, is_stale: false, outcome });
-        assert_eq!(session.stage_of(FIRST) == Stage::Held, holds);
+        assert_eq!(session.stage_of(FIRST) == Phase::Held, holds);
     }
 }
 
@@ -179,20 +179,20 @@ fn grant_by_a_listing_is_recent() {
 #[test]
 fn proof_is_of_this_connection() {
     let mut session = Session::new();
-    let proof = session.prove();
+    let proof = session.confirm();
     session.reconnect();
     session.answer_late(&proof, Outcome::Done);
-    assert!(matches!(session.stage_of(FIRST), Stage::Queuing(Place::Proving { .. })));
+    assert!(matches!(session.stage_of(FIRST), Phase::Confirming { .. }));
 }
 
 #[test]
 fn sign_that_a_node_is_gone_stops_a_proof() {
     let mut session = Session::new();
-    let proof = session.prove();
-    let Ask::Prove { nodes, .. } = &proof else { panic!("{proof:?}") };
+    let proof = session.confirm();
+    let Ask::Confirm { nodes, .. } = &proof else { panic!("{proof:?}") };
     session.fire(Watch::Own(FIRST, 0, nodes[0].1));
     session.answer(&proof, Outcome::Done);
-    assert_ne!(session.stage_of(FIRST), Stage::Held, "it was asked before the deletion");
+    assert_ne!(session.stage_of(FIRST), Phase::Held, "it was asked before the deletion");
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn abandoned_nodes_are_no_predecessors() {
     let (own, sent) = session.enter(FIRST, Kind::Lock, 3);
     let abandoned = Name { number: 1, guid: session.0.guid(SECOND), kind: Kind::Lock };
     let sent = session.answer(&list(&sent), listing(&[abandoned, own]));
-    assert_eq!(session.stage_of(FIRST), Stage::Held);
+    assert_eq!(session.stage_of(FIRST), Phase::Held);
     assert!(matches!(sent.as_slice(), [Ask::Delete { .. }]), "{sent:?}");
 }
 
@@ -215,14 +215,14 @@ fn turn_by_deletion_is_of_another_session() {
         assert_eq!(watches.len(), 2, "on the predecessor, and on its own node: {watches:?}");
         watches.iter().for_each(|ask| drop(session.answer(ask, Outcome::Stat { owner })));
         let sent = session.fire(Watch::Predecessor(FIRST, 0, stranger(1)));
-        assert_eq!((session.stage_of(FIRST) == Stage::Held, sent.is_empty()), (holds, holds), "{sent:?}");
+        assert_eq!((session.stage_of(FIRST) == Phase::Held, sent.is_empty()), (holds, holds), "{sent:?}");
     }
 }
 
 /// The delete is not sent, and nothing is heard of the follower's node.
 #[test]
 fn hand_over_needs_a_connection() {
-    for (is_up, stage) in [(true, Stage::Held), (false, Stage::Queuing(Place::Waiting))] {
+    for (is_up, stage) in [(true, Phase::Held), (false, Phase::Waiting)] {
         let mut session = Session::new();
         let holder = session.hold();
         let (own, sent) = session.enter(SECOND, Kind::Write, 4);
@@ -244,7 +244,7 @@ fn release_without_trust_is_a_loss() {
     session.hold();
     session.1 = NOW.plus(T);
     session.handle(Event::Release(FIRST));
-    assert_eq!(session.stage_of(FIRST), Stage::Over(End::Lost(Loss::TrustEnded)));
+    assert_eq!(session.stage_of(FIRST), Phase::Over(End::Lost(Loss::TrustEnded)));
 }
 
 /// The first delete was lost, so the node may have gone with the session.
@@ -258,7 +258,7 @@ fn release_whose_node_is_gone_without_trust_is_a_loss() {
     session.handle(Event::Connection(Connection::Up { since: NOW }));
     session.1 = NOW.plus(T);
     session.answer(&Ask::Delete { op: FIRST, nodes: [(0, name)].into() }, Outcome::NoNode);
-    assert_eq!(session.stage_of(FIRST), Stage::Over(End::Lost(Loss::TrustEnded)));
+    assert_eq!(session.stage_of(FIRST), Phase::Over(End::Lost(Loss::TrustEnded)));
 }
 
 #[test]
@@ -272,15 +272,15 @@ fn release_ends_with_its_last_node() {
     session.answer(&sent[0], outcome);
     session.answer(&sent[1], listing(&names[..1]));
     let sent = session.answer(&sent[2], listing(&names[1..]));
-    session.answer(&one(&sent, |ask| matches!(ask, Ask::Prove { .. })), Outcome::Done);
-    assert_eq!(session.stage_of(FIRST), Stage::Held);
+    session.answer(&one(&sent, |ask| matches!(ask, Ask::Confirm { .. })), Outcome::Done);
+    assert_eq!(session.stage_of(FIRST), Phase::Held);
     let together = session.handle(Event::Release(FIRST));
     let one_by_one = session.answer(&together[0], Outcome::Refused);
     let [first, second] = one_by_one.as_slice() else { panic!("{one_by_one:?}") };
     session.answer(first, Outcome::Done);
-    assert_eq!(session.stage_of(FIRST), Stage::Releasing);
+    assert_eq!(session.stage_of(FIRST), Phase::Releasing);
     session.answer(second, Outcome::Done);
-    assert_eq!(session.stage_of(FIRST), Stage::Over(End::Released));
+    assert_eq!(session.stage_of(FIRST), Phase::Over(End::Released));
 }
 
 /// Trust that comes back brings no hold back.
@@ -290,7 +290,7 @@ fn end_of_trust_ends_holds() {
     session.hold();
     session.1 = NOW.plus(T);
     session.handle(Event::Timer(Timer::TrustEnds));
-    assert_eq!(session.stage_of(FIRST), Stage::Over(End::Lost(Loss::TrustEnded)));
+    assert_eq!(session.stage_of(FIRST), Phase::Over(End::Lost(Loss::TrustEnded)));
 }
 
 #[test]
@@ -324,7 +324,9 @@ fn answer_over_another_connection_is_no_proof() {
 /// One server may refuse it.
 #[test]
 fn refused_write_is_no_proof() {
-    for outcome in [Outcome::Refused, Outcome::NoNode, Outcome::Exists, Outcome::Odd, Outcome::DataRefused] {
+    for outcome in
+        [Outcome::Refused, Outcome::NoNode, Outcome::Exists, Outcome::UnknownError, Outcome::DataRefused]
+    {
         assert!(!renews(Ask::Check, |_| (), false, outcome));
     }
 }
@@ -335,8 +337,12 @@ fn word_of_the_driver_is_no_answer() {
     let (path, name) = (0, stranger(1));
     let watch = Ask::Watch { op: FIRST, path, name };
     let own = Ask::WatchOwn { op: FIRST, path, name };
-    let refusals =
-        [(&watch, Outcome::Full), (&watch, Outcome::Refused), (&watch, Outcome::NoNode), (&own, Outcome::Refused)];
+    let refusals = [
+        (&watch, Outcome::NoWatchRoom),
+        (&watch, Outcome::Refused),
+        (&watch, Outcome::NoNode),
+        (&own, Outcome::Refused),
+    ];
     let mut session = Session::new();
     session.hold();
     session.1 = NOW.plus(T / 3);
@@ -372,10 +378,10 @@ fn connection_that_another_session_answers_ends_the_session() {
     session.hold();
     let ask = identify(&session.reconnect());
     let sent = session.answer(&ask, owned(&[]));
-    let ask = one(&sent, |ask| matches!(ask, Ask::Prove { .. }));
+    let ask = one(&sent, |ask| matches!(ask, Ask::Confirm { .. }));
     session.0.handle(NOW, Event::Answer { ask, sent: NOW, is_stale: false, outcome: Outcome::Done });
     assert!(session.0.actions().any(|action| action == Action::Replace));
-    assert_eq!(session.stage_of(FIRST), Stage::Over(End::Lost(Loss::Expired)));
+    assert_eq!(session.stage_of(FIRST), Phase::Over(End::Lost(Loss::Expired)));
 }
 
 /// Somebody may have deleted the node by hand between the two.
@@ -385,13 +391,13 @@ fn proof_that_was_sent_before_a_node_was_missing_ends_no_session() {
     session.hold();
     let sent = session.reconnect();
     let nodes = session.0.op(FIRST).expect("it is there").nodes();
-    let old = Ask::Prove { op: FIRST, nodes };
+    let old = Ask::Confirm { op: FIRST, nodes };
     session.1 = NOW.plus(10);
     session.answer(&identify(&sent), owned(&[]));
     let early = Event::Answer { ask: old.clone(), sent: NOW, is_stale: false, outcome: Outcome::Done };
     assert_eq!(session.handle(early), std::slice::from_ref(&old), "it is asked for again");
     session.answer(&old, Outcome::NoNode);
-    assert_eq!(session.stage_of(FIRST), Stage::Over(End::Lost(Loss::Deleted)));
+    assert_eq!(session.stage_of(FIRST), Phase::Over(End::Lost(Loss::Deleted)));
 }
 
 /// The answer to a create comes over the last connection, and is read after the question whose this one is.
@@ -436,7 +442,7 @@ fn downgrade_finds_the_reader_of_its_first_attempt() {
     let (_, reader, lost) = session.start_downgrade();
     let (_, again) = session.lose_downgrade(&lost);
     session.answer(&again, Outcome::Exists);
-    assert_eq!(session.stage_of(FIRST), Stage::Held);
+    assert_eq!(session.stage_of(FIRST), Phase::Held);
     assert_eq!(session.0.op(FIRST).expect("it is there").queues[0].name, Some(reader));
 }
 
@@ -458,11 +464,11 @@ fn reader_of_a_lost_downgrade_is_looked_for() {
 fn deletion_of_the_writer_by_its_downgrade_is_no_loss() {
     let mut session = Session::new();
     let (writer, reader, replace) = session.start_downgrade();
-    session.handle(Event::Attend(FIRST)).iter().for_each(|ask| {
+    session.handle(Event::WatchForLoss(FIRST)).iter().for_each(|ask| {
         session.answer(ask, Outcome::Stat { owner: 7 });
     });
     session.fire(Watch::Own(FIRST, 0, writer));
-    assert_eq!(session.stage_of(FIRST), Stage::Held);
+    assert_eq!(session.stage_of(FIRST), Phase::Held);
     session.answer(&replace, created(reader, Some(7)));
     assert_eq!(session.0.state(NOW, FIRST), Some(HoldState::Held));
     assert_eq!(session.0.op(FIRST).expect("it is there").change, Change::None);
@@ -487,7 +493,7 @@ fn reader_does_not_follow_a_writer_that_has_become_a_reader() {
     let (next, sent) = session.enter(SECOND, Kind::Read, 4);
     session.answer(&replace, created(reader, Some(7)));
     session.answer(&list(&sent), listing(&[writer, next]));
-    assert_eq!(session.stage_of(SECOND), Stage::Held);
+    assert_eq!(session.stage_of(SECOND), Phase::Held);
 }
 
 /// The answer of the downgrade decides what becomes of it, and the release ends with it.
@@ -501,9 +507,9 @@ fn reader_of_a_downgrade_under_way_is_not_abandoned() {
     let delete = session.answer(&replace, created(reader, Some(7)));
     assert_eq!(delete, [Ask::Delete { op: FIRST, nodes: [(0, reader)].into() }]);
     session.answer(&writer, Outcome::NoNode);
-    assert_eq!(session.stage_of(FIRST), Stage::Releasing, "the reader is there");
+    assert_eq!(session.stage_of(FIRST), Phase::Releasing, "the reader is there");
     session.answer(&delete[0], Outcome::Done);
-    assert_eq!(session.stage_of(FIRST), Stage::Over(End::Released));
+    assert_eq!(session.stage_of(FIRST), Phase::Over(End::Released));
 }
 
 /// The first attempt has deleted the writer.
@@ -515,21 +521,21 @@ fn connection_is_known_by_the_reader_of_a_lost_downgrade() {
     session.answer(&identify(&sent), owned(&[reader]));
     assert_eq!(session.0.identity, Identity::Known);
     session.answer(&again, Outcome::Exists);
-    assert_eq!(session.stage_of(FIRST), Stage::Held);
+    assert_eq!(session.stage_of(FIRST), Phase::Held);
 }
 
 /// Somebody may have written data since.
 #[test]
 fn count_over_another_connection_does_not_show_that_the_path_is_empty() {
     let mut session = Session::new();
-    session.0.rows.entry(0).or_default().is_empty = true;
+    session.0.paths.entry(0).or_default().is_empty = true;
     let sent = session.acquire(FIRST, &[(0, Kind::Lock)], Admission::First, true);
     let [create @ Ask::Create { guid, counts: true, .. }] = sent.as_slice() else { panic!("{sent:?}") };
     session.reconnect();
     let names = [Name { number: 3, guid: *guid, kind: Kind::Lock }].into();
     let counted = Some(Counted { others: 0, turns: 0 });
     session.answer_late(create, Outcome::Created { names, czxid: 5, owner: Some(7), counted });
-    assert!(!session.0.rows[&0].is_empty);
+    assert!(!session.0.paths[&0].is_empty);
 }
 
 /// Its node may have been deleted by hand since.
@@ -544,7 +550,7 @@ fn hand_over_waits_for_no_answer_of_a_lost_connection() {
     assert_eq!(session.position(SECOND), Position::HandedOver);
     session.reconnect();
     session.answer_late(&own, Outcome::Stat { owner: 7 });
-    assert_ne!(session.stage_of(SECOND), Stage::Held);
+    assert_ne!(session.stage_of(SECOND), Phase::Held);
 }
 
 #[test]
@@ -555,8 +561,8 @@ fn reader_of_a_downgrade_with_an_odd_answer_is_looked_for() {
         if is_released {
             session.handle(Event::Release(FIRST));
         }
-        session.answer(&replace, Outcome::Odd);
-        assert!(!session.0.rows[&0].is_clean());
+        session.answer(&replace, Outcome::UnknownError);
+        assert!(!session.0.paths[&0].is_clean());
     }
 }
 
@@ -576,12 +582,12 @@ fn turn_of_a_semaphore_does_not_keep_a_drained_session_open() {
     let own = Name { number: 3, guid, kind: Kind::Lock };
     session.answer(&sent[0], created(own, Some(7)));
     session.answer(&sent[1], listing(&[own]));
-    session.handle(Event::Claim(FIRST));
-    assert_eq!(session.stage_of(FIRST), Stage::Held);
+    session.handle(Event::Take(FIRST));
+    assert_eq!(session.stage_of(FIRST), Phase::Held);
     let sent = session.handle(Event::Drain);
     assert!(matches!(sent.as_slice(), [Ask::Delete { .. }]), "{sent:?}");
     session.answer(&sent[0], Outcome::Done);
-    assert_eq!(session.0.session, Life::Over);
+    assert_eq!(session.0.life, Life::Over);
 }
 
 #[test]
@@ -592,7 +598,7 @@ fn downgrade_that_is_refused_again_and_again_does_not_run_out_of_numbers() {
         let sent = session.handle(Event::Downgrade(FIRST));
         session.answer(&sent[0], Outcome::Refused);
     }
-    assert_eq!(session.stage_of(FIRST), Stage::Held);
+    assert_eq!(session.stage_of(FIRST), Phase::Held);
 }
 
 /// The permission may be given later, and the session's other nodes are no concern of it.
@@ -602,20 +608,20 @@ fn refused_delete_is_tried_again_at_slow_looks_and_at_the_close() {
     session.hold();
     let sent = session.handle(Event::Release(FIRST));
     session.answer(&sent[0], Outcome::Refused);
-    assert_eq!(session.stage_of(FIRST), Stage::Over(End::Refused));
+    assert_eq!(session.stage_of(FIRST), Phase::Over(End::Refused));
     session.handle(Event::Abandon(FIRST));
     let is_delete = |ask: &Ask| matches!(ask, Ask::Delete { .. });
     for _ in 0..2 {
-        let sent = session.handle(Event::Timer(Timer::SlowLook));
+        let sent = session.handle(Event::Timer(Timer::FallbackPoll));
         let delete = one(&sent, is_delete);
-        let sent = session.handle(Event::Timer(Timer::SlowLook));
+        let sent = session.handle(Event::Timer(Timer::FallbackPoll));
         assert!(!sent.iter().any(is_delete), "one at a time: {sent:?}");
         session.answer(&delete, Outcome::Refused);
     }
     let delete = one(&session.handle(Event::Close), is_delete);
-    assert_ne!(session.0.session, Life::Over);
+    assert_ne!(session.0.life, Life::Over);
     session.answer(&delete, Outcome::Done);
-    assert_eq!(session.0.session, Life::Over);
+    assert_eq!(session.0.life, Life::Over);
     assert!(session.0.refused.is_empty());
 }
 
@@ -630,7 +636,7 @@ fn refused_delete_is_not_tried_again_once_the_node_is_gone_or_the_session_over()
         if is_expired {
             session.handle(Event::Connection(Connection::Expired));
         } else {
-            let sent = session.handle(Event::Timer(Timer::SlowLook));
+            let sent = session.handle(Event::Timer(Timer::FallbackPoll));
             session.answer(&one(&sent, |ask| matches!(ask, Ask::Delete { .. })), Outcome::NoNode);
         }
         assert!(session.0.refused.is_empty());

@@ -184,7 +184,7 @@ fn steady_renewal_never_lets_trust_lapse() {
     }
 }
 
-/// Reads that others ask for, such as slow looks, do not delay the renewal.
+/// Reads that others ask for, such as fallback polls, do not delay the renewal.
 #[test]
 fn reads_between_those_of_the_renewal_cost_no_trust() {
     let mut least = T;

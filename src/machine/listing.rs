@@ -1,0 +1,307 @@
+//! Listings of a lock path: at most one is under way, for all acquisitions that want one, and the next for those that come
+//! meanwhile. It also finds the nodes of lost creates.
+
+use std::collections::BTreeSet;
+
+use crate::machine::name::Order;
+use crate::machine::{
+    Acquisition, Action, Ask, End, Listing, Machine, Moment, Name, Node, Op, Outcome, Path, Phase, Position,
+    Timer, Trust, Watch, WatchState,
+};
+
+/// How long after the first look a create of a lost connection may still be applied, in microseconds. A server was seen to do so.
+const SECOND_SEARCH: u64 = 1_000_000;
+
+/// How long to wait before a lost request is sent again over a connection that seems to stand.
+pub(crate) const PAUSE: u64 = 20_000;
+
+/// What a session knows of a lock path.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct PathState {
+    /// How many creates are under way.
+    pub(crate) creating: u32,
+    pub(crate) search: OrphanSearch,
+    pub(crate) listing: Option<ActiveListing>,
+    /// The acquisitions that want the next listing.
+    pub(crate) wanted: BTreeSet<Op>,
+    /// The watch on the path's children. Waiters for permits use it.
+    pub(crate) watch: WatchState,
+    /// The path was seen to have no data, over this connection.
+    pub(crate) is_empty: bool,
+    /// The last acquisition found other contenders.
+    pub(crate) is_contended: bool,
+    /// The server does not let us write the path's data.
+    pub(crate) is_refused: bool,
+}
+
+/// The search for nodes whose creates were lost. A server may apply such a create late, so there are two searches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum OrphanSearch {
+    #[default]
+    None,
+    /// The next listing is the first search.
+    Due,
+    /// The first search is done. The second begins in a second.
+    Later,
+    /// The next listing is the second search.
+    DueAgain,
+}
+
+/// A listing that is under way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ActiveListing {
+    pub(crate) ops: BTreeSet<Op>,
+    /// The search that it makes; then a barrier was sent before it.
+    pub(crate) search: OrphanSearch,
+}
+
+impl PathState {
+    /// Whether a listing that is under way, or the next, is for this acquisition.
+    fn has(&self, op: Op) -> bool {
+        self.wanted.contains(&op) || self.listing.as_ref().is_some_and(|look| look.ops.contains(&op))
+    }
+
+    /// The acquisition wants none of the listings that are under way or wanted.
+    pub(crate) fn forget(&mut self, op: Op) {
+        self.wanted.remove(&op);
+        if let Some(look) = &mut self.listing {
+            look.ops.remove(&op);
+        }
+    }
+
+    pub(crate) fn is_clean(&self) -> bool {
+        let is_searched = self.listing.as_ref().is_some_and(|look| look.search != OrphanSearch::None);
+        self.creating == 0 && self.search == OrphanSearch::None && !is_searched
+    }
+
+    /// Whether nodes of lost creates were not looked for yet.
+    pub(crate) fn awaits_search(&self) -> bool {
+        self.search == OrphanSearch::Due
+            || self.listing.as_ref().is_some_and(|look| look.search == OrphanSearch::Due)
+    }
+
+    /// Whether the next create may be granted by its answer.
+    pub(crate) fn may_count(&self) -> bool {
+        self.is_empty && !self.is_contended && !self.is_refused
+    }
+}
+
+impl<T: Trust> Machine<T> {
+    /// The acquisition needs listings of all paths where its position is unknown, or where it waits for room without a watch.
+    pub(crate) fn request_listings(&mut self, op: Op) {
+        let Some(one) = self.ops.get(&op) else { return };
+        for (path, position) in one.queues.iter().map(|queue| (queue.path, queue.position)).collect::<Vec<_>>() {
+            let state = self.paths.entry(path).or_default();
+            let needs = position == Position::Unknown
+                || (position == Position::PermitsTaken && state.watch == WatchState::Unset);
+            if needs && !state.has(op) {
+                state.wanted.insert(op);
+            }
+            self.send_listing(path);
+        }
+    }
+
+    /// The acquisitions that the listing of a path under way is for.
+    pub(crate) fn listed_for(&self, path: Path) -> BTreeSet<Op> {
+        let listing = self.paths.get(&path).and_then(|state| state.listing.as_ref());
+        listing.map(|listing| listing.ops.clone()).unwrap_or_default()
+    }
+
+    /// Sends a listing, if one is wanted and none is under way.
+    pub(crate) fn send_listing(&mut self, path: Path) {
+        let Some(state) = self.paths.get_mut(&path) else { return };
+        state.wanted.retain(|op| self.ops.contains_key(op));
+        let needs_barrier = matches!(state.search, OrphanSearch::Due | OrphanSearch::DueAgain);
+        if !self.is_up || state.listing.is_some() || (state.wanted.is_empty() && !needs_barrier) {
+            return;
+        }
+        let ops = std::mem::take(&mut state.wanted);
+        let search = if needs_barrier { std::mem::take(&mut state.search) } else { OrphanSearch::None };
+        let is_full = |op: &Op| {
+            let mut queues = self.ops.get(op).into_iter().flat_map(|one| &one.queues);
+            queues.any(|queue| queue.path == path && queue.position == Position::PermitsTaken)
+        };
+        let watches = state.watch == WatchState::Unset && ops.iter().any(is_full);
+        if watches {
+            state.watch = WatchState::Sending;
+        }
+        let by = ops.first().copied().unwrap_or(Op::MAX);
+        state.listing = Some(ActiveListing { ops, search });
+        if needs_barrier {
+            self.send(Ask::Barrier { op: by, path });
+        }
+        self.send(Ask::List { op: by, path, watches });
+    }
+
+    pub(crate) fn listed(
+        &mut self,
+        now: Moment,
+        path: Path,
+        watches: bool,
+        is_stale: bool,
+        is_fresh: bool,
+        outcome: Outcome,
+    ) {
+        let Some(state) = self.paths.get_mut(&path) else { return };
+        if watches {
+            let is_set = matches!(outcome, Outcome::Names { .. });
+            state.watch = if is_set && !is_stale { WatchState::Set } else { WatchState::Unset };
+            if is_set && is_stale {
+                // It may have fired since.
+                self.out.push(Action::Unwatch(Watch::Path(path)));
+            }
+        }
+        let Some(ActiveListing { ops, search }) = state.listing.take() else { return };
+        let (names, strangers, is_empty) = match outcome {
+            // What another connection has shown may be older than what this one has done.
+            _ if is_stale || outcome == Outcome::Unknown => return self.retry_listing(now, path, ops, search),
+            Outcome::Names { names, strangers, is_empty } => (names, strangers, is_empty),
+            Outcome::NoNode => {
+                for op in &ops {
+                    self.ops.get_mut(op).into_iter().for_each(|one| one.makes |= one.node == Node::None);
+                }
+                (Listing::default(), 0, state.is_empty)
+            }
+            outcome => {
+                for op in ops {
+                    // A hold goes on without looks.
+                    if self.phase(op).is_some_and(Phase::is_queuing) {
+                        self.finish(now, op, End::Refused);
+                    }
+                }
+                if outcome == Outcome::UnknownError && search != OrphanSearch::None {
+                    // It may be answered yet.
+                    return self.retry_listing(now, path, BTreeSet::new(), search);
+                }
+                self.send_waiting_creates(now, path);
+                return self.send_listing(path);
+            }
+        };
+        state.is_empty = is_empty;
+        if search == OrphanSearch::Due {
+            self.search_again_later(now, path);
+        }
+        let (orphans, names): (Vec<Name>, Vec<Name>) = names.iter().partition(|name| self.is_orphan(path, **name));
+        self.delete_orphans(path, orphans);
+        let order = Order::new(&names);
+        for op in ops {
+            let Some(one) = self.ops.get(&op) else { continue };
+            if one.phase == Phase::Peeking {
+                self.peeked(now, op, path, &order, strangers);
+            } else if one.node == Node::There {
+                let queues = one.queues.iter().enumerate().filter(|(_, queue)| queue.path == path);
+                for at in queues.map(|(at, _)| at).collect::<Vec<_>>() {
+                    self.find_position(now, op, at, (&order, strangers), is_fresh);
+                }
+                if self.ops.get(&op).is_some_and(Acquisition::is_placed) {
+                    self.out.push(Action::Placed(op));
+                }
+                self.watch_predecessor(op);
+                self.watch_local_head(op);
+            }
+        }
+        if search == OrphanSearch::Due {
+            self.send_waiting_creates(now, path);
+        }
+        self.unwatch_path(path);
+        self.send_listing(path);
+    }
+
+    /// Deletes orphans nodes, those of one acquisition together.
+    pub(crate) fn delete_orphans(&mut self, path: Path, mut orphans: Vec<Name>) {
+        orphans.sort_by_key(|name| name.guid);
+        for nodes in orphans.chunk_by(|one, next| one.guid_op() == next.guid_op()) {
+            self.delete(&nodes.iter().map(|name| (path, *name)).collect(), false);
+        }
+    }
+
+    /// The listing shows nothing: it is wanted again, after a pause.
+    fn retry_listing(&mut self, now: Moment, path: Path, ops: BTreeSet<Op>, search: OrphanSearch) {
+        let state = self.paths.entry(path).or_default();
+        state.wanted.extend(ops);
+        if search != OrphanSearch::None && state.search != OrphanSearch::Due {
+            state.search = search;
+        }
+        self.pause(now);
+    }
+
+    /// A create had an unknown outcome: its node is to be looked for, after a pause.
+    pub(crate) fn search_soon(&mut self, now: Moment, path: Path) {
+        self.paths.entry(path).or_default().search = OrphanSearch::Due;
+        self.pause(now);
+    }
+
+    /// A node of a lost create may turn up late. It is looked for once more.
+    fn search_again_later(&mut self, now: Moment, path: Path) {
+        let state = self.paths.entry(path).or_default();
+        if state.search == OrphanSearch::None {
+            state.search = OrphanSearch::Later;
+        }
+        self.timers.set(Timer::SearchAgain(path), now.plus(SECOND_SEARCH));
+    }
+
+    /// A create of a lost connection may have been applied since the first look.
+    pub(crate) fn search_again(&mut self, path: Path) {
+        if let Some(state) = self.paths.get_mut(&path).filter(|state| state.search == OrphanSearch::Later) {
+            state.search = OrphanSearch::DueAgain;
+            self.send_listing(path);
+        }
+    }
+
+    /// Takes the watch on a path back when nobody waits for room there any more.
+    pub(crate) fn unwatch_path(&mut self, path: Path) {
+        let waits = |one: &Acquisition| {
+            one.queues.iter().any(|queue| queue.path == path && queue.position == Position::PermitsTaken)
+        };
+        let Some(state) = self.paths.get_mut(&path).filter(|state| state.watch == WatchState::Set) else { return };
+        if !self.ops.values().any(waits) {
+            state.watch = WatchState::Unset;
+            self.out.push(Action::Unwatch(Watch::Path(path)));
+        }
+    }
+
+    /// The children of a path have changed.
+    pub(crate) fn path_fired(&mut self, path: Path) {
+        let Some(state) = self.paths.get_mut(&path) else { return };
+        state.watch = WatchState::Unset;
+        for (op, one) in &self.ops {
+            if one.queues.iter().any(|queue| queue.path == path && queue.position == Position::PermitsTaken) {
+                state.wanted.insert(*op);
+            }
+        }
+        self.send_listing(path);
+    }
+
+    /// Events may never come, so all that rests looks now and then. What was known of the data of paths is forgotten, and paths
+    /// that nobody uses.
+    pub(crate) fn fallback_poll(&mut self, now: Moment) {
+        self.schedule_fallback_poll(now);
+        self.paths.values_mut().for_each(|state| state.is_empty = false);
+        self.delete_refused();
+        if self.has_nodes() {
+            self.list_own();
+        }
+        for (op, one) in self.ops.iter().filter(|(_, one)| one.phase == Phase::Waiting) {
+            let waits = |position| {
+                matches!(position, Position::Watching { .. } | Position::PermitsTaken | Position::First)
+            };
+            for queue in one.queues.iter().filter(|queue| waits(queue.position)) {
+                self.paths.entry(queue.path).or_default().wanted.insert(*op);
+            }
+        }
+        // Predecessors that are not watched, for want of room or of permission, are tried again.
+        for op in self.ops.keys().copied().collect::<Vec<Op>>() {
+            for queue in self.ops.get_mut(&op).into_iter().flat_map(|one| &mut one.queues) {
+                if let Position::Watching { watch: watch @ WatchState::Refused, .. } = &mut queue.position {
+                    *watch = WatchState::Unset;
+                }
+            }
+            self.watch_predecessor(op);
+            self.watch_own(op, None);
+        }
+        let used: BTreeSet<Path> = self.ops.values().flat_map(|one| &one.queues).map(|queue| queue.path).collect();
+        self.paths.retain(|path, state| state.listing.is_some() || !state.is_clean() || used.contains(path));
+        self.out.push(Action::Forget);
+        self.paths.keys().copied().collect::<Vec<_>>().into_iter().for_each(|path| self.send_listing(path));
+    }
+}
