@@ -479,8 +479,8 @@ async fn list_queue(lock: &Lock, queue: &Queue, zk: &Zk) -> Result<Vec<Contender
     let strangers = names.iter().filter(|text| Name::parse(text).is_none()).count();
     Ok(match &lock.permits {
         // Every child takes room, contender or not.
-        Some(permits) if queue.kind == Kind::Lease => {
-            with_room(contenders, (permits.limit as usize).saturating_sub(strangers))
+        Some((_, limit)) if queue.kind == Kind::Lease => {
+            with_room(contenders, (*limit as usize).saturating_sub(strangers))
         }
         permits => in_order(contenders, permits.is_some()),
     })

@@ -4,7 +4,7 @@
 //! | | |
 //! |---|---|
 //! | `core` | the machine under its lock, with its requests, watches and timers |
-//! | `entry` | what an acquisition has under granted_by: requests, watches, room, and whom to wake |
+//! | `entry` | what an acquisition has under way: requests, watches, room, and whom to wake |
 //! | `call` | an acquisition and a release, as futures |
 //! | `draft` | what its nodes are created with |
 //! | `budget` | what a session may have of nodes and watches |
@@ -26,13 +26,13 @@ mod task;
 mod wire;
 
 pub(crate) use self::budget::Reservation;
-pub(crate) use self::call::{Acquire, Failed, Granted, abandon, loss, lost, release};
+pub(crate) use self::call::{Acquire, Failed, Granted, abandon, release};
 pub(crate) use self::core::{Closing, Core, Reader, State, nonce};
-pub(crate) use self::draft::Draft;
+pub(crate) use self::draft::{Draft, Permits};
 pub(crate) use self::entry::HoldListener;
 pub(crate) use self::progress::Progress;
 pub(crate) use self::task::drive;
-pub(crate) use self::wire::{MAX_REQUEST_BYTES, ask_quorum, is_orphaned, is_refusal};
+pub(crate) use self::wire::{MAX_REQUEST_BYTES, is_orphaned, is_refusal};
 
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,7 @@
 //! Owns [`Lock`]: what all recipes acquire, and how.
 //!
-//! 1. A lock is held by nodes in one or several queues, created in one transaction. A semaphore first tries to have its permits
-//!    in one request; where others are, it takes a turn, which is given up when the permits are held.
-//! 2. The machine decides; see `machine`. A call is owned by a value with `Drop` before its first request, so the future may be
-//!    dropped anywhere.
-//! 3. When the session ends, the waiter queues again, at the tail, in the renewed one.
+//! 1. A lock is held by nodes in one or several queues, created in one transaction. The machine decides; see `machine`.
+//! 2. A call is owned by a value with `Drop` before its first request, so the future may be dropped anywhere.
 
 mod waiting;
 
@@ -14,17 +11,15 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-
-use crate::driver::{self, Acquire, Draft, Failed, Granted, MAX_REQUEST_BYTES, Progress};
+use crate::driver::{Acquire, Draft, Failed, Granted, MAX_REQUEST_BYTES, Permits, Progress};
 use crate::error::{Error, Result, ZkError};
 use crate::fencing_token::FencingToken;
-use crate::hold::{Hold, REVOKE};
-use crate::machine::{Admission, End, Event, Life, Loss, Op};
+use crate::hold::Hold;
+use crate::machine::{End, Life};
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::queue::{Kind, Queue};
-use crate::session::{Session, Zk};
+use crate::session::Session;
 use crate::telemetry::{self, Acquisition};
 
 pub use self::waiting::Waiting;
@@ -38,21 +33,10 @@ pub(crate) struct Lock {
     pub(crate) options: Options,
     /// The queues of the nodes that are the lock.
     pub(crate) queues: Arc<[Queue]>,
-    /// The nodes of the lock. Those of a semaphore are granted in one request, or not at all.
+    /// The nodes of the lock.
     draft: Arc<Draft>,
-    /// Of a semaphore.
-    pub(crate) permits: Option<Permits>,
-}
-
-/// How permits are acquired where others are: in turn.
-#[derive(Clone, Debug)]
-pub(crate) struct Permits {
-    /// The queue of turns. The turn is released when the permits are held.
-    pub(crate) turns: Queue,
-    /// How many there are.
-    pub(crate) limit: u32,
-    turn: Arc<Draft>,
-    in_turn: Arc<Draft>,
+    /// The queue of turns of a semaphore, and how many permits there are.
+    pub(crate) permits: Option<(Queue, u32)>,
 }
 
 impl Lock {
@@ -87,19 +71,14 @@ impl Lock {
         let mut removes: Vec<_> = queues.iter().map(|queue| queue.path.clone()).collect();
         removes.extend(permits.iter().flat_map(|(turns, _)| [turns.path.clone(), path.clone()]));
         removes.retain(|_| options.path_removal());
-        let draft = |queues: &[Queue], admission, removes: &[LockPath]| {
-            let nodes = queues.iter().flat_map(|queue| repeat_n((queue.path.clone(), queue.kind), queue.width));
-            let (options, queues, removes) = (options.clone(), nodes.collect(), removes.to_vec());
-            Draft { options, queues, admission, is_turn: false, removes }
-        };
-        let mut admission = Admission::First;
-        let permits = permits.map(|(turns, limit)| {
-            admission = Admission::Permits { limit, turn: Some(turns.path.clone()) };
-            let turn = Draft { is_turn: true, ..draft(std::slice::from_ref(&turns), Admission::First, &[]) };
-            let in_turn = draft(&queues, Admission::Permits { limit, turn: None }, &removes);
-            Permits { turns, limit, turn: Arc::new(turn), in_turn: Arc::new(in_turn) }
+        let in_turn = permits.as_ref().map(|(turns, limit)| {
+            let turn = vec![(turns.path.clone(), turns.kind)];
+            let turn = Draft { options: options.clone(), queues: turn, permits: None, removes: Vec::new() };
+            Permits { limit: *limit, turn: Arc::new(turn) }
         });
-        let draft = Arc::new(draft(&queues, admission, &removes));
+        let nodes = queues.iter().flat_map(|queue| repeat_n((queue.path.clone(), queue.kind), queue.width));
+        let draft = Draft { options: options.clone(), queues: nodes.collect(), permits: in_turn, removes };
+        let draft = Arc::new(draft);
         let (session, path) = (session.clone(), path.clone());
         let lock = Self { session, path, options, queues: queues.into(), draft, permits };
         telemetry::lock_begins(lock.kind(), lock.path.as_str());
@@ -114,7 +93,7 @@ impl Lock {
 
     /// The queues of all nodes, that of turns last.
     pub(crate) fn all_queues(&self) -> impl Iterator<Item = &Queue> {
-        self.queues.iter().chain(self.permits.as_ref().map(|permits| &permits.turns))
+        self.queues.iter().chain(self.permits.as_ref().map(|(turns, _)| turns))
     }
 
     /// Queues and waits for the grant, for as long as it takes.
@@ -129,78 +108,15 @@ impl Lock {
     }
 
     async fn acquire_in(&self, acquisition: &Acquisition, progress: Option<&Arc<Progress>>) -> Result<Hold> {
-        loop {
-            let acquired = match &self.permits {
-                None => {
-                    self.wait(&self.draft, acquisition, progress, || ()).await.map(|it| self.hold(it, acquisition))
-                }
-                // Rare beside the others, and larger, so not every waiter keeps the room for it.
-                Some(permits) => self.acquire_permits(permits, acquisition, progress).boxed().await,
-            };
-            match acquired {
-                Ok(hold) => return hold,
-                // A waiter that loses its node in one of several queues joins all of them again.
-                Err(Failed { end: End::Evicted, node, .. }) if self.queues.len() > 1 => {
-                    tracing::debug!(node, "lost one of several nodes; joining all queues again");
-                }
-                // It lost its turn with the session.
-                Err(Failed { end: End::Lost(Loss::Expired | Loss::TrustEnded), .. }) => {}
-                Err(failed) => return Err(self.error(failed)),
-            }
-        }
-    }
-
-    /// Acquires permits: in one request where nobody else is, and else in turn.
-    async fn acquire_permits(
-        &self,
-        permits: &Permits,
-        acquisition: &Acquisition,
-        progress: Option<&Arc<Progress>>,
-    ) -> Result<Result<Hold>, Failed> {
-        match self.try_draft(&self.draft).await {
-            Err(Failed { end: End::Contended, .. }) => {}
-            tried => return tried.map(|granted| self.hold(granted, acquisition)),
-        }
-        let progress = &progress.cloned().unwrap_or_default();
-        let turn = Turn::new(self, self.wait(&permits.turn, acquisition, Some(progress), || ()).await?.op);
-        let waits = || turn.attend();
-        let granted = turn.during(self.wait(&permits.in_turn, acquisition, Some(progress), waits)).await?;
-        let hold = self.hold(granted, acquisition);
-        if let Ok(hold) = &hold
-            && progress.has_waited()
-            && self.is_revoked(&turn).await
-        {
-            hold.monitor().revoke();
-        }
-        // The next may have its turn, now that the permits are counted.
-        Ok(hold)
-    }
-
-    /// Waits in the queues of a draft. `waits`: is called when it has to.
-    async fn wait(
-        &self,
-        draft: &Arc<Draft>,
-        acquisition: &Acquisition,
-        progress: Option<&Arc<Progress>>,
-        waits: impl Fn(),
-    ) -> Result<Granted, Failed> {
-        let mut acquire = pin!(Acquire::new(self.session.core(), draft, true, progress.cloned()));
-        poll_fn(|cx| {
+        let mut acquire = pin!(Acquire::new(self.session.core(), &self.draft, true, progress.cloned()));
+        let granted = poll_fn(|cx| {
             let polled = acquire.as_mut().poll(cx);
             if polled.is_ready() || acquire.ahead > 0 {
                 acquisition.entered(acquire.ahead);
             }
-            if acquire.ahead > 0 {
-                waits();
-            }
             polled
-        })
-        .await
-    }
-
-    /// Creates the nodes of a draft, if that grants the lock.
-    async fn try_draft(&self, draft: &Arc<Draft>) -> Result<Granted, Failed> {
-        Acquire::new(self.session.core(), draft, false, None).await
+        });
+        self.hold(granted.await.map_err(|failed| self.error(failed))?, acquisition)
     }
 
     /// Queues and waits for the grant; `None` if it timed out after it had a predecessor.
@@ -233,50 +149,14 @@ impl Lock {
     }
 
     async fn try_in(&self, acquisition: &Acquisition) -> Result<Option<Hold>> {
-        loop {
-            let tried = match &self.permits {
-                None => self.try_draft(&self.draft).await,
-                Some(permits) => self.try_permits(permits, acquisition).boxed().await,
-            };
-            match tried {
-                Ok(granted) => {
-                    acquisition.entered(0);
-                    return self.hold(granted, acquisition).map(Some);
-                }
-                Err(Failed { end: End::Contended, .. }) => return Ok(None),
-                Err(Failed { end: End::Lost(Loss::Expired | Loss::TrustEnded), .. }) => {}
-                Err(failed) => return Err(self.error(failed)),
+        match Acquire::new(self.session.core(), &self.draft, false, None).await {
+            Ok(granted) => {
+                acquisition.entered(0);
+                self.hold(granted, acquisition).map(Some)
             }
+            Err(Failed { end: End::Contended, .. }) => Ok(None),
+            Err(failed) => Err(self.error(failed)),
         }
-    }
-
-    async fn try_permits(&self, permits: &Permits, acquisition: &Acquisition) -> Result<Granted, Failed> {
-        // Where there is no room nothing is written.
-        if !self.has_room(permits.limit).await? {
-            return Err(Failed::of(End::Contended));
-        }
-        match self.try_draft(&self.draft).await {
-            Err(Failed { end: End::Contended, .. }) => {}
-            tried => return tried,
-        }
-        let progress = &Arc::<Progress>::default();
-        // If permits are free, the owner of the turn is about to acquire.
-        let is_late = progress.waits().then(|()| tokio::time::sleep(self.session.timeout() / 8));
-        let turn = tokio::select! {
-            turn = self.wait(&permits.turn, acquisition, Some(progress), || ()) => turn?,
-            () = is_late => return Err(Failed::of(End::Contended)),
-        };
-        Turn::new(self, turn.op).during(self.try_draft(&permits.in_turn)).await
-    }
-
-    /// Whether there is room for the permits, by a look.
-    async fn has_room(&self, limit: u32) -> Result<bool, Failed> {
-        if self.session.core().lock().machine.life() == Life::Draining {
-            return Err(Failed::of(End::Draining));
-        }
-        let leases = &self.queues[0];
-        let listed = self.session.attempt(|zk| async move { zk.list(leases.path.as_str()).await });
-        Ok(listed.await.map_err(Failed::refused)?.len() + leases.width <= limit as usize)
     }
 
     fn hold(&self, granted: Granted, acquisition: &Acquisition) -> Result<Hold> {
@@ -312,71 +192,6 @@ impl Lock {
             [queue] => queue.kind.as_str(),
             _ => "several",
         }
-    }
-
-    /// Whether a waiter was asked for the lock while it had a turn, which it gives up when it holds the lock.
-    async fn is_revoked(&self, turn: &Turn<'_>) -> bool {
-        let Some(node) = turn.node() else { return false };
-        let node = &*node;
-        let read = self.session.ask(|zk| async move { zk.retry("read", || zk.data(node)).await });
-        // Without READ on our own node we cannot see a revocation request, so we ignore it.
-        matches!(read.await, Ok(Ok((data, _))) if data == REVOKE)
-    }
-}
-
-/// A turn of a semaphore. It is given up when it is dropped.
-struct Turn<'a> {
-    lock: &'a Lock,
-    op: Op,
-    /// The session that it is in.
-    zk: Option<Zk>,
-}
-
-impl<'a> Turn<'a> {
-    fn new(lock: &'a Lock, op: Op) -> Self {
-        let core = lock.session.core();
-        let zk = Zk::present(core, &core.lock());
-        Self { lock, op, zk }
-    }
-
-    /// Its end is to be seen at once: it stands for the caller in the queue.
-    fn attend(&self) {
-        let core = self.lock.session.core();
-        core.handle(&mut core.lock(), Event::WatchForLoss(self.op));
-    }
-
-    /// Acquires while the turn lasts.
-    async fn during(&self, acquiring: impl Future<Output = Result<Granted, Failed>>) -> Result<Granted, Failed> {
-        let core = self.lock.session.core();
-        let loss = tokio::select! {
-            biased;
-            loss = driver::lost(core, self.op) => loss,
-            granted = acquiring => {
-                let granted = granted?;
-                let Some(loss) = driver::loss(core, self.op) else { return Ok(granted) };
-                driver::abandon(core, granted.op);
-                loss
-            }
-        };
-        Err(Failed { end: self.end(loss).await, refusal: None, node: self.node() })
-    }
-
-    /// Servers report the deletion of a session's nodes before the end of the session.
-    async fn end(&self, loss: Loss) -> End {
-        match (loss, &self.zk) {
-            (Loss::Deleted, Some(zk)) if zk.retry("check", || zk.check()).await.is_ok() => End::Evicted,
-            _ => End::Lost(Loss::Expired),
-        }
-    }
-
-    fn node(&self) -> Option<String> {
-        self.lock.session.core().lock().nodes(self.op).into_iter().next()
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        driver::abandon(self.lock.session.core(), self.op);
     }
 }
 

@@ -21,6 +21,7 @@ mod queue;
 mod session;
 mod timers;
 mod trust;
+mod turn;
 
 #[cfg(test)]
 mod tests;
@@ -46,6 +47,26 @@ pub(crate) use crate::machine::trust::{Ledger, Moment, Trust};
 
 /// An acquisition, from its call until its handle is dropped. The driver numbers them, and gives no number to two at a time.
 pub(crate) type Op = u32;
+
+/// The bit of the number of an acquisition that takes a turn, for the acquisition of permits that has the other bits.
+const TURN: Op = 1 << (Op::BITS - 1);
+
+/// The acquisition that a caller waits for: itself, or the one that a turn is for.
+pub(crate) fn caller_of(op: Op) -> Op {
+    op & !TURN
+}
+
+/// The number under which requests for no acquisition are queued.
+pub(crate) const SESSION: Op = !TURN;
+
+pub(crate) fn is_turn(op: Op) -> bool {
+    op != caller_of(op)
+}
+
+/// The acquisition of the turn that one of permits may have.
+pub(crate) fn turn_of(op: Op) -> Op {
+    op | TURN
+}
 
 /// A lock path, which the driver knows by this number.
 pub(crate) type Path = u32;
@@ -128,9 +149,15 @@ pub(crate) enum Ask {
 }
 
 impl Ask {
-    /// The acquisition whose answers it is queued with; none for the session's own.
+    /// The call whose answers it is queued with; none for the session's own.
     #[must_use]
     pub(crate) fn op(&self) -> Option<Op> {
+        self.acquisition().map(caller_of)
+    }
+
+    /// The acquisition that it is for: that of a call, or of its turn.
+    #[must_use]
+    pub(crate) fn acquisition(&self) -> Option<Op> {
         match *self {
             Self::Create { op, .. }
             | Self::Barrier { op, .. }
@@ -447,7 +474,7 @@ impl<T: Trust> Machine<T> {
         std::mem::take(&mut self.out).into_iter()
     }
 
-    /// An acquisition whose handle is alive.
+    /// An acquisition whose handle is alive, or the turn of one.
     #[must_use]
     pub(crate) fn op(&self, op: Op) -> Option<&Acquisition> {
         self.ops.get(&op)
@@ -467,7 +494,10 @@ impl<T: Trust> Machine<T> {
         self.out.push(Action::Send(ask));
     }
 
+    /// Wakes the caller. Nobody waits for a turn alone.
     fn wake(&mut self, op: Op) {
-        self.out.push(Action::Wake(op));
+        if !is_turn(op) {
+            self.out.push(Action::Wake(op));
+        }
     }
 }

@@ -379,7 +379,7 @@ mod tests {
         driver.handle(10, renewed);
         driver.note(20, "Path(0, \"/a\")".to_owned());
         let (queues, admission) = (vec![(0, Kind::Lock)], Admission::First);
-        let spec = Arc::new(Spec { queues, admission, waits: true, may_count: false, is_turn: false });
+        let spec = Arc::new(Spec { queues, admission, waits: true, may_count: false });
         let sent = driver.handle(25, Event::Acquire { op: OP, spec });
         let [Action::Send(create), Action::Send(list)] = sent.as_slice() else { panic!("{sent:?}") };
         let Ask::Create { guid, .. } = *create else { panic!("{create:?}") };

@@ -115,7 +115,7 @@ macro_rules! fields {
     };
 }
 
-fields!(Spec { queues, admission, waits, may_count, is_turn });
+fields!(Spec { queues, admission, waits, may_count });
 fields!(Counted { others, turns });
 
 variants!(Kind {
@@ -126,11 +126,11 @@ variants!(Kind {
     Latch;
 });
 
-impl<P: Read> Read for Admission<P> {
+impl Read for Admission {
     fn read(value: &Value<'_>) -> Option<Self> {
         match value.name() {
             "First" => Some(Self::First),
-            "Room" => Some(Self::Permits {
+            "Permits" => Some(Self::Permits {
                 limit: Read::read(value.field("limit")?)?,
                 turn: Read::read(value.field("turn")?)?,
             }),
@@ -182,6 +182,7 @@ variants!(Timer {
     Renew;
     TrustEnds;
     Limit(0);
+    Turn(0);
     ListOwn;
     FallbackPoll;
     CloseBy;
@@ -232,7 +233,7 @@ mod tests {
         let name = |number| Name { number, guid: 0xab << 64 | 7 << 32 | 3 << 16 | 1, kind: Kind::Write };
         let admission = Admission::Permits { limit: 3, turn: Some(4) };
         let queues = vec![(2, Kind::Lease), (2, Kind::Lease)];
-        let spec = Arc::new(Spec { queues, admission, waits: true, may_count: false, is_turn: false });
+        let spec = Arc::new(Spec { queues, admission, waits: true, may_count: false });
         let create = Ask::Create { op: 7, guid: u128::MAX, spec: Arc::clone(&spec), counts: true, makes: false };
         let created = Outcome::Created {
             names: [name(i32::MIN)].into(),

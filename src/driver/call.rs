@@ -5,22 +5,23 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::clock::now;
-use crate::driver::core::{Core, Reader, State, StateGuard};
-use crate::driver::draft::Draft;
+use crate::driver::core::{Core, Reader, State};
+use crate::driver::draft::{Draft, Permits};
 use crate::driver::progress::Progress;
 use crate::error::Error;
-use crate::machine::{Acquisition, Admission, End, Event, GrantedBy, HoldState, Loss, Op, Phase, Spec};
+use crate::machine::{Acquisition, Admission, End, Event, GrantedBy, Loss, Op, Phase, Spec, turn_of};
 
 /// What the machine is asked for.
 fn spec(draft: &Draft, state: &mut State, waits: bool) -> Spec {
     let queues = draft.queues.iter().map(|(path, kind)| (state.number(path.as_str()), *kind)).collect();
-    let turn = draft.admission.turn().map(|turn| state.number(turn.as_str()));
-    let admission = match draft.admission {
-        Admission::First => Admission::First,
-        Admission::Permits { limit, .. } => Admission::Permits { limit, turn },
+    let admission = match &draft.permits {
+        None => Admission::First,
+        Some(Permits { limit, turn }) => {
+            let turn = turn.queues.first().map(|(path, _)| state.number(path.as_str()));
+            Admission::Permits { limit: *limit, turn }
+        }
     };
-    Spec { queues, admission, waits, may_count: draft.options.one_request(), is_turn: draft.is_turn }
+    Spec { queues, admission, waits, may_count: draft.options.one_request() }
 }
 
 /// How an acquisition or a release ended, and why, if it was refused.
@@ -106,7 +107,7 @@ impl Future for Acquire {
             this.op = None;
             return Poll::Ready(Err(Failed::of(End::Closed)));
         };
-        this.ahead = one.ahead();
+        this.ahead = state.machine.ahead(op);
         match one.phase {
             Phase::Held => {
                 let (czxid, granted_by) = (one.czxid.0, one.granted_by.0);
@@ -137,7 +138,8 @@ fn failed(state: &mut State, op: Op, end: End) -> Failed {
     // Otherwise it may be that of a request that was sent again.
     let is_refused = matches!(end, End::Refused | End::Unanswered | End::Evicted);
     let refusal = state.take_refusal(op).filter(|_| is_refused);
-    Failed { end, refusal, node: state.nodes(op).into_iter().next() }
+    let nodes = [op, turn_of(op)].map(|op| state.nodes(op));
+    Failed { end, refusal, node: nodes.into_iter().flatten().next() }
 }
 
 /// The handle of an acquisition is gone.
@@ -148,31 +150,6 @@ pub(crate) fn abandon(core: &Arc<Core>, op: Op) {
 fn give_up(core: &Arc<Core>, state: &mut State, op: Op) {
     core.handle(state, Event::Abandon(op));
     state.leave_to_driver(op);
-}
-
-/// Why a hold was lost, if it was. Events that have come before now count.
-pub(crate) fn loss(core: &Arc<Core>, op: Op) -> Option<Loss> {
-    loss_in(core, core.look(), op)
-}
-
-fn loss_in<'a>(core: &'a Arc<Core>, state: StateGuard<'a>, op: Op) -> Option<Loss> {
-    let state = core.read(state, op, Reader::Driver);
-    match state.machine.state(now(), op) {
-        Some(HoldState::Held | HoldState::Suspended) => None,
-        Some(HoldState::Lost(loss)) => Some(loss),
-        _ => Some(Loss::Expired),
-    }
-}
-
-/// Waits until a hold is lost.
-pub(crate) async fn lost(core: &Arc<Core>, op: Op) -> Loss {
-    poll_fn(|cx| {
-        let waker = cx.waker().clone();
-        let mut state = core.look();
-        state.await_op(op, waker);
-        loss_in(core, state, op).map_or(Poll::Pending, Poll::Ready)
-    })
-    .await
 }
 
 /// Releases a hold, and waits until its nodes are certainly gone. Dropping the call leaves that to the session.

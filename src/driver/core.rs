@@ -1,4 +1,4 @@
-//! The machine under its lock, with what it has under granted_by: requests, watches and timers.
+//! The machine under its lock, with what it has under way: requests, watches and timers.
 //!
 //! 1. Requests are sent before the lock is released: the first poll of a client's future sends it.
 //! 2. The answers of one acquisition are read in the order in which they were asked for; only the first is polled. Its caller polls it,
@@ -35,7 +35,7 @@ use crate::error::Error;
 use crate::locked::locked;
 use crate::machine::{
     Action, Ask, Connection, Event, HoldState, Kind, Ledger, Life, Loss, Machine, Moment, Name, Op, Outcome, Path,
-    Phase, Queue, Timer, Watch,
+    Phase, SESSION, Timer, Watch, caller_of, is_turn, turn_of,
 };
 use crate::options::REVOKE;
 use crate::session::state_changes::StateChanges;
@@ -70,9 +70,6 @@ pub(crate) enum Closing {
     /// The servers could not be asked.
     Unconfirmed,
 }
-
-/// The entry of what belongs to no acquisition.
-const SESSION: Op = Op::MAX;
 
 /// A session: the machine, and one task.
 pub(crate) struct Core {
@@ -345,10 +342,10 @@ impl Core {
         let _node_room = Some(state.budget.nodes(draft.node_bytes(state.root_bytes), &self.reports)?);
         // The counter may come round to a call that is still there.
         while state.next == SESSION || state.entries.contains_key(&state.next) {
-            state.next = state.next.wrapping_add(1);
+            state.next = caller_of(state.next.wrapping_add(1));
         }
         let op = state.next;
-        state.next = state.next.wrapping_add(1);
+        state.next = caller_of(state.next.wrapping_add(1));
         state.entries.insert(op, Entry { progress, _node_room, ..Entry::new(&self.ready, op, Arc::clone(draft)) });
         Ok(op)
     }
@@ -483,7 +480,8 @@ impl Core {
     fn send(self: &Arc<Self>, state: &mut State, ask: Ask) {
         let Some(client) = state.client.clone() else { return };
         let op = ask.op().unwrap_or(SESSION);
-        let czxid = state.machine.op(op).map_or(0, |one| one.czxid.0);
+        let acquisition = ask.acquisition();
+        let czxid = acquisition.and_then(|op| state.machine.op(op)).map_or(0, |one| one.czxid.0);
         let room = state.reserve_room(op, &ask);
         if room.is_ok() {
             self.reports.requested(wire::name(&ask));
@@ -494,7 +492,10 @@ impl Core {
             (Ok(None), Ask::WatchOwn { path, name, .. }) => {
                 (wire::look(&client, &state.paths, *path, *name), None)
             }
-            (Ok(room), _) => (wire::send(&client, &mut state.paths, &ask, &entry.draft, czxid), room),
+            (Ok(room), _) => {
+                let draft = entry.draft.of(acquisition);
+                (wire::send(&client, &mut state.paths, &ask, draft, czxid), room)
+            }
         };
         // Trust counts from when a request was sent, so the clock is read before that.
         let sent = now();
@@ -583,7 +584,8 @@ impl Core {
             if matches!(answered.outcome, Outcome::Created { .. }) {
                 // What was lost before is no reason any more.
                 entry.refusal = None;
-                entry.asked_back.clear();
+                let is_for_turn = ask.acquisition().is_some_and(is_turn);
+                entry.asked_back.retain(|name| !is_for_turn && is_turn(name.guid_op()));
             }
             match (answered.refusal.take(), &ask) {
                 (Some(refusal), Ask::List { path, .. }) => drop(state.refused.insert(*path, refusal)),
@@ -863,9 +865,10 @@ impl State {
     /// Why an acquisition was refused.
     pub(crate) fn take_refusal(&mut self, op: Op) -> Option<Error> {
         let own = self.entries.get_mut(&op).and_then(|entry| entry.refusal.take());
-        let queues = self.machine.op(op).into_iter().flat_map(|one| &one.queues);
+        let all = [op, turn_of(op)].into_iter().filter_map(|op| self.machine.op(op));
+        let mut queues = all.flat_map(|one| &one.queues);
         // A listing is for several calls, and one of them has asked for it.
-        own.or_else(|| queues.filter_map(|queue| self.refused.get(&queue.path).cloned()).next())
+        own.or_else(|| queues.find_map(|queue| self.refused.get(&queue.path).cloned()))
     }
 
     /// The texts of an acquisition's nodes.
@@ -966,13 +969,13 @@ impl State {
     fn placed(&mut self, op: Op) {
         let entry = self.entries.get_mut(&op);
         // One that is yet to ask for its first watch may be turned away.
-        let is_settled = self.machine.op(op).is_some_and(|one| one.queues.iter().all(Queue::is_settled));
+        let is_settled = self.machine.is_settled(op);
         let progress = entry.and_then(|entry| {
             entry.has_waited |= is_settled;
             entry.progress.clone()
         });
-        if let (Some(progress), Some(one)) = (progress, self.machine.op(op)) {
-            self.deferred.placed.push((progress, one.ahead()));
+        if let Some(progress) = progress {
+            self.deferred.placed.push((progress, self.machine.ahead(op)));
         }
     }
 
@@ -988,8 +991,8 @@ impl State {
         });
         let fires = fires.boxed();
         let (watch, op) = match *ask {
-            Ask::Watch { op, path, name } => (Watch::Predecessor(op, path, name), op),
-            Ask::WatchOwn { op, path, name } => (Watch::Own(op, path, name), op),
+            Ask::Watch { op, path, name } => (Watch::Predecessor(op, path, name), caller_of(op)),
+            Ask::WatchOwn { op, path, name } => (Watch::Own(op, path, name), caller_of(op)),
             Ask::List { path, .. } => (Watch::Path(path), SESSION),
             _ => return,
         };
@@ -1048,7 +1051,7 @@ impl State {
     fn unwatch(&mut self, watch: &Watch) {
         let op = match *watch {
             Watch::Path(_) => SESSION,
-            Watch::Predecessor(op, ..) | Watch::Own(op, ..) => op,
+            Watch::Predecessor(op, ..) | Watch::Own(op, ..) => caller_of(op),
         };
         if let Some(entry) = self.entries.get_mut(&op) {
             entry.watches.retain(|one| one.watch != *watch);

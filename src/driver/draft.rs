@@ -1,7 +1,9 @@
 //! Owns [`Draft`]: what the nodes of an acquisition are created with, and where.
 
+use std::sync::Arc;
+
 use crate::driver::names;
-use crate::machine::{Admission, Kind};
+use crate::machine::{Kind, Op, is_turn};
 use crate::options::Options;
 use crate::path::LockPath;
 
@@ -11,15 +13,28 @@ pub(crate) struct Draft {
     pub(crate) options: Options,
     /// The nodes. Several in one path are permits.
     pub(crate) queues: Vec<(LockPath, Kind)>,
-    pub(crate) admission: Admission<LockPath>,
-    /// It is for a turn of a semaphore, which is no hold of the user's.
-    pub(crate) is_turn: bool,
+    pub(crate) permits: Option<Permits>,
     /// What to delete together with the nodes, if nothing is in it.
     pub(crate) removes: Vec<LockPath>,
 }
 
+/// Of a semaphore.
+#[derive(Debug)]
+pub(crate) struct Permits {
+    /// How many there are.
+    pub(crate) limit: u32,
+    /// What the node of a turn is created with.
+    pub(crate) turn: Arc<Draft>,
+}
+
 impl Draft {
-    /// The bytes of the paths of the nodes, as the servers count them.
+    /// That of an acquisition, or of its turn.
+    pub(super) fn of(self: &Arc<Self>, acquisition: Option<Op>) -> &Arc<Self> {
+        let turn = self.permits.as_ref().map(|permits| &permits.turn);
+        turn.filter(|_| acquisition.is_some_and(is_turn)).unwrap_or(self)
+    }
+
+    /// The bytes of the paths of the nodes, with that of a turn, as the servers count them.
     pub(super) fn node_bytes(&self, root_bytes: usize) -> usize {
         self.lengths().map(|bytes| root_bytes + bytes).sum()
     }
@@ -31,7 +46,11 @@ impl Draft {
 
     /// Without the sign of a number.
     fn lengths(&self) -> impl Iterator<Item = usize> {
-        self.queues.iter().map(|(path, kind)| names::prefix(path.as_str(), 0, *kind).len() + "0123456789".len())
+        let turn = self.permits.iter().flat_map(|permits| &permits.turn.queues);
+        self.queues
+            .iter()
+            .chain(turn)
+            .map(|(path, kind)| names::prefix(path.as_str(), 0, *kind).len() + "0123456789".len())
     }
 }
 

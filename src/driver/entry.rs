@@ -1,4 +1,4 @@
-//! What an acquisition has under granted_by: its requests and watches, the room that it has taken, and whom to wake for it.
+//! What an acquisition has under way: its requests and watches, the room that it has taken, and whom to wake for it.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::{Discriminant, discriminant};

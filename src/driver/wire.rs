@@ -123,9 +123,10 @@ pub(super) fn send(client: &Arc<Client>, paths: &mut Paths, ask: &Ask, draft: &A
         nodes.iter().map(|(path, name)| names::own(&paths.text(*path), *name)).collect()
     };
     match ask {
-        Ask::Create { guid, counts, makes, .. } => {
+        Ask::Create { guid, spec, counts, makes, .. } => {
             paths.nonce = names::nonce(*guid);
-            let create = Create::new(client, paths, *guid, *counts, draft);
+            let turns = spec.admission.turn().map(|path| paths.text(*path)).filter(|_| *counts);
+            let create = Create::new(client, paths, *guid, (*counts, turns), draft);
             if *makes { create.make().boxed() } else { create.run().boxed() }
         }
         Ask::List { path, watches, .. } => {
@@ -457,7 +458,7 @@ pub(super) fn send_delete(client: &Client, node: &str) {
 }
 
 /// Asks a quorum: a transaction of one check, whose refusal is an answer, too.
-pub(crate) async fn ask_quorum(client: &Client) -> Result<(), ZkError> {
+pub(super) async fn ask_quorum(client: &Client) -> Result<(), ZkError> {
     match transact(client, |writer| writer.add_check_version("/", -1)).await {
         Ok(Ok(_) | Err((_, ZkError::NoAuth | ZkError::NoNode))) => Ok(()),
         Ok(Err((_, error))) | Err(error) => Err(error),

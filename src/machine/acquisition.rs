@@ -17,23 +17,21 @@ pub(crate) struct Spec {
     pub(crate) waits: bool,
     /// Its create may write the empty data of the paths, to count their children.
     pub(crate) may_count: bool,
-    /// It is held by a caller that waits for permits.
-    pub(crate) is_turn: bool,
 }
 
 /// When an acquisition holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum Admission<P = Path> {
+pub(crate) enum Admission {
     /// As the first in each of its queues.
     #[default]
     First,
-    /// While its path has at most this number of children, of which this is the only caller that adds any. `turn`: the path where
-    /// others wait for that; then the acquisition is granted by the answer to its create, or not at all.
-    Permits { limit: u32, turn: Option<P> },
+    /// While its path has at most `limit` children. Only the caller with the turn may add any. `turn`: the path of the turns. The
+    /// first create goes without a turn, if its answer can grant the lock; otherwise the machine takes a turn: see `turn`.
+    Permits { limit: u32, turn: Option<Path> },
 }
 
-impl<P> Admission<P> {
-    pub(crate) fn turn(&self) -> Option<&P> {
+impl Admission {
+    pub(crate) fn turn(&self) -> Option<&Path> {
         match self {
             Self::Permits { turn, .. } => turn.as_ref(),
             Self::First => None,
@@ -45,6 +43,8 @@ impl<P> Admission<P> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Acquisition {
     pub(crate) spec: Arc<Spec>,
+    /// Permits: what it creates in its turn, once it has asked for one.
+    pub(crate) in_turn: Option<Arc<Spec>>,
     pub(crate) phase: Phase,
     pub(crate) node: Node,
     pub(crate) queues: Vec<Queue>,
@@ -90,6 +90,8 @@ pub(crate) enum GrantedBy {
 pub(crate) enum Phase {
     /// A `try` lists before it writes anything.
     Peeking,
+    /// Permits: it waits for its turn.
+    Turning,
     /// Its nodes are being created.
     Creating,
     /// It waits until it is first in each of its queues.
@@ -107,7 +109,7 @@ pub(crate) enum Phase {
 impl Phase {
     /// Whether it is not granted yet, and has not ended.
     pub(crate) fn is_queuing(self) -> bool {
-        matches!(self, Self::Peeking | Self::Creating | Self::Waiting | Self::Confirming { .. })
+        matches!(self, Self::Peeking | Self::Turning | Self::Creating | Self::Waiting | Self::Confirming { .. })
     }
 
     /// Whether it is held, or was and is being released.
@@ -160,6 +162,7 @@ impl Acquisition {
     fn new(spec: &Arc<Spec>) -> Self {
         Self {
             spec: Arc::clone(spec),
+            in_turn: None,
             phase: Phase::Creating,
             node: Node::None,
             queues: spec.queues.iter().map(|(path, kind)| Queue::new(*path, *kind)).collect(),
@@ -179,12 +182,12 @@ impl Acquisition {
 
     /// The place of a caller before its create.
     pub(crate) fn initial_phase(&self) -> Phase {
-        if self.spec.waits || self.is_in_one_request() { Phase::Creating } else { Phase::Peeking }
+        if self.spec.waits { Phase::Creating } else { Phase::Peeking }
     }
 
-    /// Whether it is granted by the answer to its create, or not at all.
+    /// Permits: whether the answer to the create has to grant them, because it has no turn.
     pub(crate) fn is_in_one_request(&self) -> bool {
-        self.spec.admission.turn().is_some()
+        self.spec.admission.turn().is_some() && self.in_turn.is_none()
     }
 
     /// Whether it was granted, and nobody knows yet.
@@ -257,18 +260,18 @@ impl<T: Trust> Machine<T> {
         }
         let state = |path: &Path| self.paths.get(path);
         let is_empty = |path| state(path).is_some_and(PathState::may_count);
-        let mut paths = one.spec.queues.iter().map(|(path, _)| path).chain(one.spec.admission.turn());
+        let spec = Arc::clone(one.in_turn.as_ref().unwrap_or(&one.spec));
+        let mut paths = spec.queues.iter().map(|(path, _)| path).chain(spec.admission.turn());
         let makes = one.makes;
-        let counts = !makes && one.spec.may_count && paths.all(is_empty);
+        let counts = !makes && spec.may_count && paths.all(is_empty);
         if one.is_in_one_request() && !counts {
-            return self.finish(now, op, End::Contended);
+            return self.take_turn(now, op);
         }
         let guid = self.guid(op) | u128::from(one.attempt) << 16;
         let Some(one) = self.ops.get_mut(&op) else { return };
         one.attempt = one.attempt.wrapping_add(1);
         (one.node, one.shown) = (Node::Sending { guid }, Shown::Unasked);
         one.forget_positions();
-        let spec = Arc::clone(&one.spec);
         for (path, _) in &spec.queues {
             let state = self.paths.entry(*path).or_default();
             state.creating += 1;
@@ -314,7 +317,19 @@ impl<T: Trust> Machine<T> {
         if let Some(one) = self.ops.get_mut(&op) {
             one.phase = Phase::Over(end);
             self.wake(op);
+            self.turn_or_caller_ended(now, op, end);
         }
+    }
+
+    /// The node of a waiter was deleted by hand. In several queues it joins all of them again.
+    pub(crate) fn evicted(&mut self, now: Moment, op: Op) {
+        let Some(one) = self.ops.get_mut(&op) else { return };
+        if !one.spec.waits || one.single().is_some() || one.spec.admission != Admission::First {
+            return self.finish(now, op, End::Evicted);
+        }
+        one.phase = one.initial_phase();
+        self.leave(now, op, false);
+        self.send_create(now, op);
     }
 
     pub(crate) fn abandon(&mut self, now: Moment, op: Op) {
@@ -323,11 +338,13 @@ impl<T: Trust> Machine<T> {
         }
         self.leave(now, op, false);
         self.ops.remove(&op);
+        self.give_turn_up(now, op);
     }
 
     /// Gives its nodes up, and its places. `releases`: its release ends with the delete.
     pub(crate) fn leave(&mut self, now: Moment, op: Op, releases: bool) {
         self.timers.remove(Timer::Limit(op));
+        self.timers.remove(Timer::Turn(op));
         for at in 0..self.ops.get(&op).map_or(0, |one| one.queues.len()) {
             self.move_to(op, at, Position::Unknown);
         }

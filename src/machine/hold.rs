@@ -68,6 +68,7 @@ impl<T: Trust> Machine<T> {
         self.timers.set(Timer::TrustEnds, self.trust.until());
         self.wake(op);
         self.watch_local_head(op);
+        self.turn_or_permits_came(now, op);
     }
 
     /// The caller comes for what it was granted. What was granted a while ago, or over another connection, has to be confirmed:

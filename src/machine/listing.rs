@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::machine::name::Order;
 use crate::machine::{
     Acquisition, Action, Ask, End, Listing, Machine, Moment, Name, Node, Op, Outcome, Path, Phase, Position,
-    Timer, Trust, Watch, WatchState,
+    SESSION, Timer, Trust, Watch, WatchState, caller_of,
 };
 
 /// How long after the first look a create of a lost connection may still be applied, in microseconds. A server was seen to do so.
@@ -125,7 +125,7 @@ impl<T: Trust> Machine<T> {
         if watches {
             state.watch = WatchState::Sending;
         }
-        let by = ops.first().copied().unwrap_or(Op::MAX);
+        let by = ops.first().copied().unwrap_or(SESSION);
         state.listing = Some(ActiveListing { ops, search });
         if needs_barrier {
             self.send(Ask::Barrier { op: by, path });
@@ -194,7 +194,7 @@ impl<T: Trust> Machine<T> {
                     self.find_position(now, op, at, (&order, strangers), is_fresh);
                 }
                 if self.ops.get(&op).is_some_and(Acquisition::is_placed) {
-                    self.out.push(Action::Placed(op));
+                    self.out.push(Action::Placed(caller_of(op)));
                 }
                 self.watch_predecessor(op);
                 self.watch_local_head(op);

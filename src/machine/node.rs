@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::machine::{
     Acquisition, Admission, Ask, Counted, End, GrantedBy, Kind, Loss, Machine, Moment, Name, Op, Outcome, Path,
-    PathState, Phase, Position, Spec, Trust, Untracked,
+    PathState, Phase, Position, Spec, Trust, Untracked, turn_of,
 };
 
 /// The nodes of an acquisition.
@@ -92,10 +92,10 @@ impl<T: Trust> Machine<T> {
         self.deletes.range(first_of(op)..).take_while(move |((of, ..), _)| *of == op)
     }
 
-    /// Whether nodes of an acquisition are being deleted, or could not be.
+    /// Whether nodes of an acquisition or its turn are being deleted, or could not be.
     pub(crate) fn has_deletes(&self, op: Op) -> bool {
-        let is_refused = self.refused.range(first_of(op)..).next().is_some_and(|(of, ..)| *of == op);
-        is_refused || self.deletes_of(op).next().is_some()
+        let is_refused = |op| self.refused.range(first_of(op)..).next().is_some_and(|(of, ..)| *of == op);
+        [op, turn_of(op)].into_iter().any(|op| is_refused(op) || self.deletes_of(op).next().is_some())
     }
 
     /// How many nodes are being deleted.
@@ -157,7 +157,7 @@ impl<T: Trust> Machine<T> {
                         one.granted_by = Untracked(GrantedBy::Counted);
                         self.grant_or_confirm(now, op, is_fresh);
                     }
-                    _ if one.is_in_one_request() => self.finish(now, op, End::Contended),
+                    _ if one.is_in_one_request() => self.take_turn(now, op),
                     _ => self.request_listings(op),
                 }
             }
@@ -173,7 +173,7 @@ impl<T: Trust> Machine<T> {
                 self.send_create(now, op);
             }
             // The path of the turn is missing, so it cannot be counted.
-            (Outcome::NoNode, Some(one)) if one.is_in_one_request() => self.finish(now, op, End::Contended),
+            (Outcome::NoNode, Some(one)) if one.is_in_one_request() => self.take_turn(now, op),
             (Outcome::NoNode, Some(one)) => {
                 (one.node, one.makes) = (Node::None, true);
                 self.send_create(now, op);

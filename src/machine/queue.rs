@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::machine::name::Order;
 use crate::machine::{
     Acquisition, Action, Admission, Ask, Counted, End, GrantedBy, Kind, Loss, Machine, Moment, Name, Node, Nodes,
-    Op, Outcome, Path, Phase, Shown, Trust, Untracked, Watch,
+    Op, Outcome, Path, Phase, Shown, Trust, Untracked, Watch, is_turn, turn_of,
 };
 
 /// One of the queues of an acquisition, and its node there.
@@ -150,6 +150,9 @@ impl<T: Trust> Machine<T> {
         if let Some(queue) = self.queue(op, at) {
             queue.ahead = Untracked(u32::try_from(ahead).unwrap_or(u32::MAX));
         }
+        if is_turn(op) {
+            self.turn_listed(now, op, ahead);
+        }
         if ahead == 0 {
             return self.came_first(now, op, at, GrantedBy::Listed, is_fresh);
         }
@@ -158,6 +161,8 @@ impl<T: Trust> Machine<T> {
         }
         let Some(predecessor) = predecessor else {
             self.move_to(op, at, Position::PermitsTaken);
+            // Its turn stands for it in the queue, so its end is to be seen at once.
+            self.watch_for_loss(turn_of(op));
             return self.request_listings(op);
         };
         match other {
@@ -392,7 +397,7 @@ impl<T: Trust> Machine<T> {
             (Phase::Held, Outcome::NoNode) if one.change.is_open() => {}
             (Phase::Held, Outcome::NoNode) if one.is_taken => self.finish(now, op, End::Lost(Loss::Deleted)),
             // The leader has judged it in a session that lived: the node was deleted by hand.
-            (_, Outcome::NoNode) => self.finish(now, op, End::Evicted),
+            (_, Outcome::NoNode) => self.evicted(now, op),
             (Phase::Confirming { is_first, .. }, outcome) => {
                 one.phase = Phase::Confirming { is_first, is_asked: false };
                 match outcome {
@@ -492,7 +497,7 @@ impl<T: Trust> Machine<T> {
         queue.own_watch = match outcome {
             Outcome::Stat { .. } => WatchState::Set,
             // No check finds a difference.
-            Outcome::Exists if !is_taken => return self.finish(now, op, End::Evicted),
+            Outcome::Exists if !is_taken => return self.evicted(now, op),
             Outcome::NoNode | Outcome::Exists => return self.own_fired(now, op, path, name, true),
             Outcome::Unknown => WatchState::Unset,
             _ => WatchState::Refused,

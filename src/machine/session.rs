@@ -116,6 +116,7 @@ impl<T: Trust> Machine<T> {
             Life::Draining => self.life = Life::Closing,
             _ => {}
         }
+        self.forget_turns();
         for op in self.ops.keys().copied().collect::<Vec<_>>() {
             let Some(one) = self.ops.get_mut(&op) else { continue };
             (one.node, one.attempt, one.age, one.lost, one.shown) = (Node::None, 0, 0, 0, Shown::Unasked);
@@ -193,7 +194,7 @@ impl<T: Trust> Machine<T> {
     fn end_waiters(&mut self, now: Moment, end: End) {
         let waits = |one: &Acquisition| match one.phase {
             phase if phase.is_queuing() => true,
-            stage => stage == Phase::Held && (one.spec.is_turn || !one.is_taken),
+            stage => stage == Phase::Held && !one.is_taken,
         };
         let ops: Vec<Op> = self.ops.iter().filter(|(_, one)| waits(one)).map(|(op, _)| *op).collect();
         ops.into_iter().for_each(|op| self.finish(now, op, end));

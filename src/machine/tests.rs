@@ -36,7 +36,7 @@ impl Session {
     }
 
     fn acquire(&mut self, op: Op, queues: &[(Path, Kind)], admission: Admission, waits: bool) -> Vec<Ask> {
-        let spec = Spec { queues: queues.into(), admission, waits, may_count: true, is_turn: false };
+        let spec = Spec { queues: queues.into(), admission, waits, may_count: true };
         self.handle(Event::Acquire { op, spec: Arc::new(spec) })
     }
 

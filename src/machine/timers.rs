@@ -28,6 +28,8 @@ pub(crate) enum Timer {
     TrustEnds,
     /// A hold has lasted as long as it may.
     Limit(Op),
+    /// A `try` for permits waits no longer for its turn.
+    Turn(Op),
     /// Lists the nodes of this session, because some of them are not watched.
     ListOwn,
     /// Events may never come, so waiters look now and then.
@@ -102,6 +104,7 @@ impl<T: Trust> Machine<T> {
             Timer::Renew => self.renew(now),
             Timer::TrustEnds => self.trust_ended(now),
             Timer::Limit(op) => self.limit(now, op),
+            Timer::Turn(op) => self.turn_is_late(now, op),
             Timer::ListOwn => self.list_unwatched(now),
             Timer::FallbackPoll => self.fallback_poll(now),
             Timer::CloseBy => self.close_by(),

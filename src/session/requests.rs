@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use zookeeper_client::{Client, OneshotWatcher, SessionId, Stat};
 
-use crate::driver::{Core, State, ask_quorum, is_orphaned, is_refusal, nonce};
+use crate::driver::{Core, State, is_orphaned, is_refusal, nonce};
 use crate::error::{Error, Result, Unanswered, ZkError};
 use crate::machine::{Life, fallback_interval};
 use crate::session::Session;
@@ -47,11 +47,6 @@ impl Zk {
     pub(crate) fn present(core: &Arc<Core>, state: &State) -> Option<Self> {
         let client = state.client.as_ref().filter(|_| is_open(state) && state.connection.is_some())?;
         Some(Self { client: Arc::clone(client), core: Arc::clone(core), generation: state.generation })
-    }
-
-    /// Asks a quorum.
-    pub(crate) async fn check(&self) -> Result<(), ZkError> {
-        ask_quorum(&self.client).await
     }
 
     /// Lists the children of a node; none if there is no node.

@@ -333,7 +333,7 @@ async fn try_for_more_than_are_free_writes_nothing() {
     world.proxy.reset();
     assert!(semaphore.try_acquire_many(3).await.expect("asked").is_none());
     let ops: Vec<_> = world.proxy.requests().iter().map(|request| request.op).collect();
-    assert_eq!(ops, [Op::GetChildren], "a look at the leases");
+    assert_eq!(ops, [Op::GetChildren2], "a look at the leases");
     let two = semaphore.try_acquire_many(2).await.expect("asked").expect("two are free");
     two.release().await.expect("released");
     held.release().await.expect("released");

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::alive::Alive;
-use crate::machine::{Admission, Ask, Machine, Moment, Op, Outcome, Path, Spec, Timer, Trust, Watch};
+use crate::machine::{Ask, Machine, Moment, Op, Outcome, Spec, Timer, Trust, Watch, caller_of};
 use crate::server::Zxid;
 
 /// A request that was sent, in the order of its connection.
@@ -36,7 +36,7 @@ impl Mail {
     pub(crate) fn op(&self) -> Option<Op> {
         match self {
             Self::Answer { ask, .. } => ask.op(),
-            Self::Fired(Watch::Predecessor(op, ..) | Watch::Own(op, ..)) => Some(*op),
+            Self::Fired(Watch::Predecessor(op, ..) | Watch::Own(op, ..)) => Some(caller_of(*op)),
             Self::Fired(Watch::Path(_)) => None,
         }
     }
@@ -74,8 +74,6 @@ pub(crate) fn watch_of(ask: &Ask) -> Option<Watch> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct User {
     pub(crate) spec: Arc<Spec>,
-    /// Where a user of a semaphore queues for its turn.
-    pub(crate) turns: Option<Path>,
     /// A writer that holds may become a reader.
     pub(crate) downgrades: bool,
     /// How long it holds, where time passes, and until when.
@@ -85,17 +83,6 @@ pub(crate) struct User {
     /// How many acquisitions it has made.
     pub(crate) count: u8,
     pub(crate) op: Option<Op>,
-    /// The acquisition of its turn.
-    pub(crate) turn: Option<Op>,
-}
-
-impl User {
-    /// The first attempt of a semaphore's user takes no turn.
-    pub(crate) fn in_one_request(&self) -> Option<Arc<Spec>> {
-        let Admission::Permits { limit, .. } = self.spec.admission else { return None };
-        let admission = Admission::Permits { limit, turn: Some(self.turns?) };
-        Some(Arc::new(Spec { admission, ..Spec::clone(&self.spec) }))
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -189,10 +176,6 @@ impl<T: Trust> Client<T> {
         (0..self.mail.len()).filter(move |at| self.mail[*at].op() == op && is_known(*at))
     }
 
-    pub(crate) fn has_mail(&self, op: Op) -> bool {
-        self.known_mail(Some(op)).next().is_some()
-    }
-
     /// What an acquisition reads next, in the order of the driver. Any other order holds as well, because everything is read
     /// before a grant is taken.
     pub(crate) fn next_mail(&mut self, op: Option<Op>) -> Option<Mail> {
@@ -235,8 +218,8 @@ impl<T: Trust> Client<T> {
     }
 
     /// What its users do, from the beginning.
-    pub(crate) fn program(&self) -> Vec<(Arc<Spec>, Option<Path>, bool)> {
-        self.users.iter().map(|user| (Arc::clone(&user.spec), user.turns, user.downgrades)).collect()
+    pub(crate) fn program(&self) -> Vec<(Arc<Spec>, bool)> {
+        self.users.iter().map(|user| (Arc::clone(&user.spec), user.downgrades)).collect()
     }
 
     /// Its driver looks at the connection.

@@ -19,49 +19,19 @@ pub(crate) struct Case {
     pub(crate) budget: Budget,
 }
 
-fn user_of(spec: Spec, turns: Option<Path>, times: u8) -> User {
+fn user_of(spec: Spec, times: u8) -> User {
     let downgrades = matches!(spec.queues.as_slice(), [(_, Kind::Write)]);
-    User {
-        spec: Arc::new(spec),
-        turns,
-        downgrades,
-        keeps: 0,
-        done_at: Moment(0),
-        left: times,
-        count: 0,
-        op: None,
-        turn: None,
-    }
+    User { spec: Arc::new(spec), downgrades, keeps: 0, done_at: Moment(0), left: times, count: 0, op: None }
 }
 
 /// A user that locks this many times.
 pub(crate) fn user(kind: Kind, times: u8) -> User {
-    user_of(
-        Spec {
-            queues: vec![(0, kind)],
-            admission: Admission::First,
-            waits: true,
-            may_count: true,
-            is_turn: false,
-        },
-        None,
-        times,
-    )
+    user_of(Spec { queues: vec![(0, kind)], admission: Admission::First, waits: true, may_count: true }, times)
 }
 
 /// A user that does not queue.
 pub(crate) fn trying(kind: Kind) -> User {
-    user_of(
-        Spec {
-            queues: vec![(0, kind)],
-            admission: Admission::First,
-            waits: false,
-            may_count: true,
-            is_turn: false,
-        },
-        None,
-        1,
-    )
+    user_of(Spec { queues: vec![(0, kind)], admission: Admission::First, waits: false, may_count: true }, 1)
 }
 
 /// A user that locks several paths together.
@@ -72,17 +42,13 @@ pub(crate) fn together(paths: &[Path]) -> User {
 /// A user that locks several paths together, each in its own kind.
 pub(crate) fn mixed(queues: impl IntoIterator<Item = (Path, Kind)>) -> User {
     let queues = queues.into_iter().collect();
-    user_of(Spec { queues, admission: Admission::First, waits: true, may_count: true, is_turn: false }, None, 1)
+    user_of(Spec { queues, admission: Admission::First, waits: true, may_count: true }, 1)
 }
 
-/// A user that takes some permits of a semaphore. It queues for its turn in path 1.
+/// A user that takes some permits of a semaphore. Path 1 is that of the turns.
 pub(crate) fn permits(count: usize, limit: u32) -> User {
-    let admission = Admission::Permits { limit, turn: None };
-    user_of(
-        Spec { queues: vec![(0, Kind::Lease); count], admission, waits: true, may_count: true, is_turn: false },
-        Some(1),
-        1,
-    )
+    let admission = Admission::Permits { limit, turn: Some(1) };
+    user_of(Spec { queues: vec![(0, Kind::Lease); count], admission, waits: true, may_count: true }, 1)
 }
 
 impl Model for Case {

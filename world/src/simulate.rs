@@ -233,16 +233,14 @@ impl Play {
 
     fn is_done(&self) -> bool {
         let mut users = self.world.clients.iter().flat_map(|client| &client.users);
-        users.all(|user| user.op.is_none() && user.turn.is_none() && user.left == 0)
+        users.all(|user| user.op.is_none() && user.left == 0)
     }
 
     /// What should not be when nothing happens any more.
     fn left(&self) -> Option<&'static str> {
         let mut users = self.world.clients.iter().flat_map(|client| &client.users);
         match () {
-            () if users.any(|user| user.op.is_some() || user.turn.is_some()) || self.world.sleeps() => {
-                Some("a waiter sleeps")
-            }
+            () if users.any(|user| user.op.is_some()) || self.world.sleeps() => Some("a waiter sleeps"),
             () if self.world.has_left() => Some("something is left"),
             () => None,
         }

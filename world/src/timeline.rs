@@ -102,7 +102,7 @@ fn program(user: &User) -> String {
 
 fn shade(world: &World<Ledger>, c: usize, user: &User) -> Option<Shade> {
     let machine = &world.clients[c].machine;
-    let Some(one) = user.op.and_then(|op| machine.op(op)) else { return user.turn.map(|_| Shade::Waiting) };
+    let one = user.op.and_then(|op| machine.op(op))?;
     match (one.phase, user.op.and_then(|op| machine.state(world.now, op))) {
         (Phase::Held, Some(HoldState::Suspended)) => Some(Shade::Suspended),
         (Phase::Held, Some(HoldState::Held)) => {

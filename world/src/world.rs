@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::client::{Client, Flight, Mail, User, watch_of};
 use crate::machine::{
     Acquisition, Action, Admission, Ask, Change, Connection, End, Event, HoldState, Kind, Ledger, Life, Loss,
-    Moment, Name, Node, Op, Outcome, Path, Phase, Queue, Spec, Timer, Trust, Untracked, Watch,
+    Moment, Name, Node, Op, Outcome, Path, Phase, Queue, Timer, Trust, Untracked, Watch, caller_of,
 };
 use crate::server::{By, Log, Znode, Zxid};
 use crate::shadow::Served;
@@ -194,7 +194,7 @@ impl<T: Doubt> World<T> {
         let client = &self.clients[c];
         for (u, user) in client.users.iter().enumerate() {
             let one = user.op.and_then(|op| client.machine.op(op));
-            if user.op.is_none() && user.turn.is_none() && user.left > 0 {
+            if user.op.is_none() && user.left > 0 {
                 acts.push(Act::Start(c, u));
             }
             if one.is_some_and(Acquisition::is_untaken) {
@@ -217,7 +217,7 @@ impl<T: Doubt> World<T> {
             if user.downgrades && one.is_some_and(is_writer) {
                 acts.push(Act::Downgrade(c, u));
             }
-            if self.budget.drops > 0 && (user.op.is_some() || user.turn.is_some()) {
+            if self.budget.drops > 0 && user.op.is_some() {
                 acts.push(Act::Drop(c, u));
             }
         }
@@ -309,7 +309,8 @@ impl<T: Doubt> World<T> {
             let may = match timer {
                 // A server that takes longer to apply a request of a lost connection is assumed away.
                 Timer::SearchAgain(_) => client.ghosts.is_empty(),
-                Timer::TrustEnds | Timer::Resume | Timer::Confirm | Timer::CloseBy | Timer::Limit(_) => true,
+                Timer::TrustEnds | Timer::Resume | Timer::Confirm | Timer::CloseBy => true,
+                Timer::Limit(_) | Timer::Turn(_) => true,
                 Timer::Tick | Timer::Renew | Timer::ListOwn | Timer::FallbackPoll => self.is_timed,
             };
             if may && (!self.is_timed || *at <= self.now) {
@@ -332,9 +333,10 @@ impl<T: Doubt> World<T> {
         match act {
             Act::Start(c, u) => {
                 self.clients[c].users[u].left -= 1;
-                let user = &self.clients[c].users[u];
-                let spec = user.in_one_request().unwrap_or_else(|| Arc::clone(&user.spec));
-                self.acquire(c, u, spec);
+                let spec = Arc::clone(&self.clients[c].users[u].spec);
+                let op = self.number(c, u);
+                self.clients[c].users[u].op = Some(op);
+                self.handle(c, Event::Acquire { op, spec });
             }
             Act::Claim(c, u) => {
                 let op = self.clients[c].users[u].op.expect("it was granted");
@@ -379,8 +381,8 @@ impl<T: Doubt> World<T> {
             Act::Drop(c, u) => {
                 self.budget.drops -= 1;
                 let user = &mut self.clients[c].users[u];
-                let ops = [user.op.take(), user.turn.take()];
-                ops.into_iter().flatten().for_each(|op| self.handle(c, Event::Abandon(op)));
+                let op = user.op.take();
+                op.into_iter().for_each(|op| self.handle(c, Event::Abandon(op)));
             }
             Act::Commit(c) => self.commit(c),
             Act::Answer(c) => self.read(c),
@@ -555,61 +557,23 @@ impl<T: Doubt> World<T> {
         (0..self.clients[c].users.len()).for_each(|u| self.attend(c, u));
     }
 
-    /// A user reads how its acquisitions stand, and goes on.
+    /// A user reads that its acquisition is over.
     fn attend(&mut self, c: usize, u: usize) {
         let user = &self.clients[c].users[u];
-        let stage = |op: Option<Op>| op.and_then(|op| Some((op, self.clients[c].machine.op(op)?.phase)));
-        match (stage(user.op), stage(user.turn)) {
-            (Some((op, Phase::Over(end))), _) => {
-                let is_taken = self.clients[c].machine.op(op).is_some_and(|one| one.is_taken);
-                let user = &mut self.clients[c].users[u];
-                // The first attempt without a turn was not granted.
-                let queues = end == End::Contended && user.turn.is_none() && user.spec.waits;
-                let path = user.turns.filter(|_| queues);
-                let (_, turn) = (user.op.take(), user.turn.take());
-                match end {
-                    End::Released => self.check_release(c, op),
-                    End::Evicted => self.check_eviction(c, op),
-                    End::Lost(Loss::Closed) if !self.clients[c].is_closed => {
-                        self.broken = Some("a drain ends no hold");
-                    }
-                    End::Lost(_) if !is_taken => self.broken = Some("a hold that nobody has come for is not lost"),
-                    _ => {}
-                }
-                if let Some(path) = path {
-                    let turn = self.number(c, u);
-                    self.clients[c].users[u].turn = Some(turn);
-                    let spec = Spec {
-                        queues: vec![(path, Kind::Lock)],
-                        admission: Admission::First,
-                        waits: true,
-                        may_count: true,
-                        is_turn: true,
-                    };
-                    self.handle(c, Event::Acquire { op: turn, spec: Arc::new(spec) });
-                }
-                [Some(op), turn].into_iter().flatten().for_each(|op| self.handle(c, Event::Abandon(op)));
+        let Some(op) = user.op else { return };
+        let Some(one) = self.clients[c].machine.op(op) else { return };
+        let (Phase::Over(end), is_taken) = (one.phase, one.is_taken) else { return };
+        self.clients[c].users[u].op = None;
+        match end {
+            End::Released => self.check_release(c, op),
+            End::Evicted => self.check_eviction(c, op),
+            End::Lost(Loss::Closed) if !self.clients[c].is_closed => {
+                self.broken = Some("a drain ends no hold");
             }
-            (None, Some((turn, Phase::Held))) if self.is_untaken(c, turn) && self.clients[c].has_mail(turn) => {}
-            (None, Some((turn, Phase::Held))) if self.is_untaken(c, turn) => self.handle(c, Event::Take(turn)),
-            (None, Some((_, Phase::Held))) => {
-                let spec = Arc::clone(&self.clients[c].users[u].spec);
-                self.acquire(c, u, spec);
-            }
-            // The permits are there, so the turn is the next one's.
-            (Some((op, Phase::Held)), Some((turn, _))) if !self.is_untaken(c, op) => {
-                self.clients[c].users[u].turn = None;
-                self.handle(c, Event::Abandon(turn));
-            }
-            (op, Some((turn, Phase::Over(_)))) => {
-                (self.clients[c].users[u].turn, self.clients[c].users[u].op) = (None, None);
-                self.handle(c, Event::Abandon(turn));
-                if let Some((op, _)) = op {
-                    self.handle(c, Event::Abandon(op));
-                }
-            }
+            End::Lost(_) if !is_taken => self.broken = Some("a hold that nobody has come for is not lost"),
             _ => {}
         }
+        self.handle(c, Event::Abandon(op));
     }
 
     fn is_untaken(&self, c: usize, op: Op) -> bool {
@@ -621,12 +585,6 @@ impl<T: Doubt> World<T> {
         let count = &mut client.users[u].count;
         *count += 1;
         Op::try_from(u).expect("they are few") * 64 + Op::from(*count)
-    }
-
-    fn acquire(&mut self, c: usize, u: usize, spec: Arc<Spec>) {
-        let op = self.number(c, u);
-        self.clients[c].users[u].op = Some(op);
-        self.handle(c, Event::Acquire { op, spec });
     }
 
     fn commit(&mut self, c: usize) {
@@ -1041,7 +999,8 @@ impl<T: Doubt> World<T> {
     fn check_eviction(&mut self, c: usize, op: Op) {
         let is_ours = !self.clients[c].met_stranger;
         let session = self.clients[c].session;
-        let is_its = |node: &&Znode| node.name.guid >> 32 == u128::from(session) << 32 | u128::from(op);
+        let is_its =
+            |node: &&Znode| node.name.guid >> 64 == u128::from(session) && caller_of(node.name.guid_op()) == op;
         let mut nodes = self.log.nodes.iter().filter(is_its).peekable();
         if is_ours && nodes.peek().is_some() && !nodes.any(|node| node.by == By::Hand) {
             self.broken = Some("eviction without a deletion by hand");
@@ -1091,6 +1050,8 @@ impl<T: Doubt> World<T> {
                 let mut queues = one.queues.iter();
                 !queues.any(|queue| queue.name.is_some_and(|name| is_behind(one, queue.path, queue.kind, name)))
             }
+            // Its turn is looked at for itself.
+            (Phase::Turning, _) => false,
             (phase, _) => phase.is_queuing() || phase == Phase::Releasing,
         };
         self.is_quiet() && self.clients.iter().any(|client| client.machine.ops().any(|(_, one)| sleeps(one)))

@@ -36,6 +36,8 @@ pub(super) struct Create {
     draft: Arc<Draft>,
     /// Writes the empty data of the paths, which counts their children.
     counts: bool,
+    /// The path of the turns, which is counted, too.
+    turns: Option<Arc<str>>,
     nodes: Vec<New>,
     /// The bytes of the largest create that was answered in this session: without parents, and with.
     answered: Arc<[AtomicUsize; 2]>,
@@ -54,7 +56,7 @@ impl Create {
         client: Arc<Client>,
         paths: &mut Paths,
         guid: u128,
-        counts: bool,
+        (counts, turns): (bool, Option<Arc<str>>),
         draft: Arc<Draft>,
     ) -> Self {
         let session = client.session_id().0;
@@ -66,7 +68,7 @@ impl Create {
             New { prefix: names::prefix(path.as_str(), guid, *kind), guid, kind: *kind }
         };
         let nodes = draft.queues.iter().enumerate().map(new).collect();
-        Self { client, counts, nodes, answered: Arc::clone(&paths.answered.1), draft }
+        Self { client, counts, turns, nodes, answered: Arc::clone(&paths.answered.1), draft }
     }
 
     /// Creates the nodes alone. [`Outcome::NoNode`]: a path is missing.
@@ -161,11 +163,10 @@ impl Create {
             Parents::Container | Parents::MustExist => CreateMode::Container,
         };
         let parent = parent.with_acls(options.parent_acls());
-        let turn = self.draft.admission.turn().map(|turn| turn.as_str());
         transact(&self.client, |writer| {
             parents.iter().try_for_each(|path| writer.add_create(path, b"", &parent))?;
             self.nodes.iter().try_for_each(|node| writer.add_create(&node.prefix, options.identifier(), &mode))?;
-            let mut counted = self.paths().into_iter().chain(turn).filter(|_| self.counts);
+            let mut counted = self.paths().into_iter().chain(self.turns.as_deref()).filter(|_| self.counts);
             counted.try_for_each(|path| writer.add_set_data(path, b"", None))
         })
     }

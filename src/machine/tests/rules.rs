@@ -1,12 +1,11 @@
 //! A unit for each rule that no case and no history of the world breaks, or none of a few thousand. `world/rules` leaves rules out,
 //! one at a time.
 
-use std::sync::Arc;
 
 use crate::machine::tests::{NOW, Session, T, WRITER, created, owned};
 use crate::machine::{
     Action, Admission, Ask, Change, Connection, Counted, End, Event, HoldState, Identity, Kind, Life, Loss, Name,
-    Op, Outcome, Phase, Position, Spec, Timer, Trust, Watch, WatchState,
+    Op, Outcome, Phase, Position, Timer, Trust, Watch, WatchState, turn_of,
 };
 
 const FIRST: Op = WRITER;
@@ -138,13 +137,13 @@ fn those_that_follow_the_node_of_a_lost_create_look() {
 
 #[test]
 fn permits_granted_by_count_overtake_no_turn() {
-    for (turns, stage) in [(0, Phase::Held), (1, Phase::Over(End::Contended))] {
+    for (turns, stage) in [(0, Phase::Held), (1, Phase::Turning)] {
         let mut session = Session::new();
         for path in [0, 1] {
             session.0.paths.entry(path).or_default().is_empty = true;
         }
         let admission = Admission::Permits { limit: 3, turn: Some(1) };
-        let sent = session.acquire(FIRST, &[(0, Kind::Lease)], admission, false);
+        let sent = session.acquire(FIRST, &[(0, Kind::Lease)], admission, true);
         let [create @ Ask::Create { guid, counts: true, .. }] = sent.as_slice() else { panic!("{sent:?}") };
         let names = [Name { number: 3, guid: *guid, kind: Kind::Lease }].into();
         let counted = Some(Counted { others: 0, turns });
@@ -566,27 +565,20 @@ fn reader_of_a_downgrade_with_an_odd_answer_is_looked_for() {
     }
 }
 
-/// Its caller may not be polled.
 #[test]
 fn turn_of_a_semaphore_does_not_keep_a_drained_session_open() {
     let mut session = Session::new();
-    let spec = Spec {
-        queues: vec![(0, Kind::Lock)],
-        admission: Admission::First,
-        waits: true,
-        may_count: true,
-        is_turn: true,
-    };
-    let sent = session.handle(Event::Acquire { op: FIRST, spec: Arc::new(spec) });
+    let admission = Admission::Permits { limit: 1, turn: Some(1) };
+    let sent = session.acquire(FIRST, &[(0, Kind::Lease)], admission, true);
     let Ask::Create { guid, .. } = sent[0] else { panic!("{sent:?}") };
     let own = Name { number: 3, guid, kind: Kind::Lock };
     session.answer(&sent[0], created(own, Some(7)));
-    session.answer(&sent[1], listing(&[own]));
-    session.handle(Event::Take(FIRST));
-    assert_eq!(session.stage_of(FIRST), Phase::Held);
+    let permits = session.answer(&sent[1], listing(&[own]));
+    assert_eq!((session.stage_of(turn_of(FIRST)), session.stage_of(FIRST)), (Phase::Held, Phase::Creating));
     let sent = session.handle(Event::Drain);
     assert!(matches!(sent.as_slice(), [Ask::Delete { .. }]), "{sent:?}");
     session.answer(&sent[0], Outcome::Done);
+    session.answer(&permits[0], Outcome::Refused);
     assert_eq!(session.0.life, Life::Over);
 }
 

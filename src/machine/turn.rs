@@ -1,0 +1,100 @@
+//! The turns of a semaphore. A caller whose permits cannot be granted by the answer to one create waits for its turn, in a queue of
+//! its own. Only the caller with the turn creates permits, so they are counted one after the other.
+//!
+//! A turn is an acquisition of its own, beside that of the permits, whose number differs by one bit. Nobody takes what it is
+//! granted.
+
+use std::sync::Arc;
+
+use crate::machine::{
+    Acquisition, Admission, End, Kind, Machine, Moment, Op, Phase, Queue, Spec, TURN, Timer, Trust, caller_of,
+    is_turn, turn_of,
+};
+
+impl<T: Trust> Machine<T> {
+    /// Others have permits, or may have: the caller waits for its turn.
+    pub(crate) fn take_turn(&mut self, now: Moment, op: Op) {
+        self.leave(now, op, false);
+        let Some(one) = self.ops.get_mut(&op) else { return };
+        let Admission::Permits { limit, turn: Some(path) } = one.spec.admission else { return };
+        let spec = Spec::clone(&one.spec);
+        let turn = Spec {
+            queues: vec![(path, Kind::Lock)],
+            admission: Admission::First,
+            waits: true,
+            may_count: spec.may_count,
+        };
+        let in_turn = Spec { admission: Admission::Permits { limit, turn: None }, ..spec };
+        (one.phase, one.in_turn) = (Phase::Turning, Some(Arc::new(in_turn)));
+        self.acquire(now, turn_of(op), &Arc::new(turn));
+    }
+
+    /// The acquisition that a caller waits in: that of its turn, or its own.
+    fn waiting(&self, op: Op) -> Option<&Acquisition> {
+        let own = self.ops.get(&op)?;
+        if own.phase == Phase::Turning { self.ops.get(&turn_of(op)) } else { Some(own) }
+    }
+
+    /// How many contenders are ahead of a caller, or how many permits are missing.
+    pub(crate) fn ahead(&self, op: Op) -> usize {
+        self.waiting(op).map(Acquisition::ahead).unwrap_or_default()
+    }
+
+    /// Whether a caller waits, and asks for no watch to do so.
+    pub(crate) fn is_settled(&self, op: Op) -> bool {
+        self.waiting(op).is_some_and(|one| one.queues.iter().all(Queue::is_settled))
+    }
+
+    /// A listing shows how many turns come before this one.
+    pub(crate) fn turn_listed(&mut self, now: Moment, turn: Op, ahead: usize) {
+        let op = caller_of(turn);
+        // If permits are free, the owner of the turn is about to acquire them.
+        if ahead > 0 && self.ops.get(&op).is_some_and(|one| !one.spec.waits) {
+            self.timers.set(Timer::Turn(op), now.plus(self.timeout.0 / 8));
+        }
+    }
+
+    pub(crate) fn turn_is_late(&mut self, now: Moment, op: Op) {
+        if self.phase(op) == Some(Phase::Turning) {
+            self.finish(now, op, End::Contended);
+        }
+    }
+
+    /// With its turn a caller creates its permits. When it has them, the turn is the next one's.
+    pub(crate) fn turn_or_permits_came(&mut self, now: Moment, op: Op) {
+        if !is_turn(op) {
+            return self.give_turn_up(now, op);
+        }
+        let op = caller_of(op);
+        if let Some(one) = self.ops.get_mut(&op).filter(|one| one.phase == Phase::Turning) {
+            one.phase = one.initial_phase();
+            self.send_create(now, op);
+        }
+    }
+
+    /// A caller that loses its turn gets no permits, and one that gets none needs no turn.
+    pub(crate) fn turn_or_caller_ended(&mut self, now: Moment, op: Op, end: End) {
+        let caller = caller_of(op);
+        match self.phase(caller) {
+            Some(phase) if is_turn(op) && phase.is_queuing() => self.finish(now, caller, end),
+            // It stays until its caller has read its name.
+            Some(Phase::Over(_)) if !is_turn(op) => {
+                self.leave(now, turn_of(op), false);
+                self.ops.get_mut(&turn_of(op)).into_iter().for_each(|turn| turn.phase = Phase::Over(end));
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn give_turn_up(&mut self, now: Moment, op: Op) {
+        if !is_turn(op) && self.ops.contains_key(&turn_of(op)) {
+            self.abandon(now, turn_of(op));
+        }
+    }
+
+    /// The session is over, and all turns with it. Callers begin again in the next one.
+    pub(crate) fn forget_turns(&mut self) {
+        drop(self.ops.split_off(&TURN));
+        self.ops.values_mut().for_each(|one| one.in_turn = None);
+    }
+}
