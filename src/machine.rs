@@ -1,14 +1,12 @@
 //! Everything that a session decides, as one pure state machine: events in, actions out. It has no runtime, no client, no clock,
-//! no randomness and no text. A driver sends what it asks for, and reports what happens.
+//! no randomness and no text. A driver sends its requests, and reports answers and events.
 //!
 //! 1. Every request follows from the state. A request that could not be sent, or was lost, is derived again when there
 //!    is a connection; see `resume`. There are no retry loops.
-//! 2. A request comes back with its answer, so the machine keeps no table of what is under way. An answer names the row that it
-//!    ends, and nothing else ends that state.
-//! 3. [`Event::Abandon`] is the last word of every handle, in every stage. A future that is dropped, at any point, is
-//!    nothing else.
-//! 4. A node belongs to the acquisition whose guid it carries. A node of this session with another guid is orphans, and every
-//!    listing for a waiter deletes orphans nodes.
+//! 2. A request comes back with its answer, so the machine keeps no table of requests.
+//! 3. [`Event::Abandon`] is the last event of every handle, in every phase. A future that is dropped, at any point, sends only this.
+//! 4. A node belongs to the acquisition whose guid it carries. A node of this session with another guid is an orphan, and every
+//!    listing for a waiter deletes orphans.
 
 mod acquisition;
 mod downgrade;
@@ -71,7 +69,7 @@ pub(crate) fn turn_of(op: Op) -> Op {
 /// A lock path, which the driver knows by this number.
 pub(crate) type Path = u32;
 
-/// A value that decides nothing: it is left out when states are compared.
+/// Ignored by `Eq` and `Hash`, so that the explorer merges states that differ only in it. No decision may depend on it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Untracked<T>(pub(crate) T);
 
@@ -106,7 +104,7 @@ pub(crate) enum Ask {
         op: Op,
         path: Path,
     },
-    /// The children of the path, for all acquisitions that want a look. `watches`: and an event when they change.
+    /// The children of the path, for all acquisitions that want a listing. `watches`: also sets a watch on them.
     List {
         op: Op,
         path: Path,
@@ -202,12 +200,12 @@ pub(crate) enum Outcome {
     },
     Done,
     NoNode,
-    /// The reader of a downgrade is there, or where our own node should be, another that somebody has created by hand.
+    /// The reader of a downgrade exists already; or a node with the name of ours exists that is not ours.
     Exists,
     /// The server does not let us write the data of the path.
     DataRefused,
     Refused,
-    /// Refused with an error that nobody knows, so it may have been done all the same.
+    /// Refused with an error that the client does not know, so it may have been done all the same.
     UnknownError,
     /// The session has no room for the watch.
     NoWatchRoom,
@@ -292,7 +290,7 @@ pub(crate) enum Event {
         created: Option<Moment>,
         timeout: u64,
     },
-    /// A listing for others shows these nodes of ours, which are orphans.
+    /// A listing for an operator or an observer shows these orphans.
     Orphans {
         path: Path,
         names: Vec<Name>,
@@ -313,7 +311,7 @@ pub(crate) enum Action {
     Send(Ask),
     Unwatch(Watch),
     Wake(Op),
-    /// It is known how many contenders are ahead of a waiter.
+    /// The number of contenders ahead of a waiter is known.
     Placed(Op),
     /// Paths that nobody uses were forgotten.
     Forget,
@@ -350,7 +348,7 @@ pub(crate) struct Machine<T> {
     pub(crate) ops: BTreeMap<Op, Acquisition>,
     pub(crate) paths: BTreeMap<Path, PathState>,
     pub(crate) deletes: BTreeMap<OpNode, PendingDelete>,
-    /// Nodes that the ACLs did not let us delete. Each fallback poll tries again.
+    /// Nodes whose delete was refused by an ACL. Each fallback poll tries again.
     pub(crate) refused: BTreeSet<OpNode>,
     pub(crate) timers: Timers,
     /// The client was given. Its session is not renewed, and goes on when this one is closed.

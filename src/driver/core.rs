@@ -92,7 +92,7 @@ impl fmt::Debug for Core {
 /// Who reads the answers of an acquisition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reader {
-    /// It looks at what it wakes itself for.
+    /// The caller polls right after this, so it need not be woken.
     Caller,
     Driver,
 }
@@ -331,8 +331,8 @@ impl Core {
         state
     }
 
-    /// Numbers an acquisition, before its first event, so that a waker is there. It fails if its nodes have no room. The connection
-    /// is not looked at between the two: the end of the session would drop what the machine does not know yet.
+    /// Numbers an acquisition, before its first event, so that its waker is there. It fails if there is no room for its nodes. Do not
+    /// handle changes of the connection between the two: the end of a session drops entries that the machine does not know.
     pub(super) fn begin(
         self: &Arc<Self>,
         state: &mut State,

@@ -36,7 +36,7 @@ pub(crate) trait HoldListener: Send + Sync {
     fn saw(&self, data: &[u8]);
 }
 
-/// The acquisitions that the driver has to poll. It has a lock of its own, because the client may wake us under any other.
+/// The acquisitions that the driver has to poll. It has a lock of its own, because the client may wake us while we hold another.
 #[derive(Default)]
 pub(super) struct Ready {
     ops: Mutex<Vec<Op>>,
@@ -124,7 +124,7 @@ pub(super) struct OpWaker {
     op: Op,
     ready: Arc<Ready>,
     caller: Mutex<Option<Waker>>,
-    /// There is a caller. If it is not there to be woken, it has been, and will look.
+    /// A caller polls this acquisition. If its waker is gone, it was already woken, and will poll again.
     has_caller: AtomicBool,
 }
 
@@ -136,12 +136,12 @@ impl OpWaker {
         before
     }
 
-    /// What is not for a caller that waits is for the driver from now on.
+    /// From now on the driver is woken when no waker of a caller is there.
     pub(super) fn share(&self) {
         self.has_caller.store(false, Ordering::Release);
     }
 
-    /// All is for the driver from now on. Returns the waker of before.
+    /// From now on the driver is woken. Returns the last waker of the caller.
     pub(super) fn leave(&self) -> Option<Waker> {
         self.share();
         self.take()

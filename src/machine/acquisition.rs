@@ -52,9 +52,9 @@ pub(crate) struct Acquisition {
     pub(crate) followers: Vec<(Op, Path)>,
     /// How many creates it has sent. Each has guids of its own, so a node of a lost create is never taken for a later one.
     pub(crate) attempt: u16,
-    /// A path was missing, so the next create makes missing parents, too.
+    /// A path was missing, so the next create makes the missing parents, too.
     pub(crate) makes: bool,
-    /// How many creates in a row may be what the connection was lost for.
+    /// How many creates in a row were lost that may themselves have closed the connection.
     pub(crate) lost: u8,
     /// Of its nodes, if it is known; the token.
     pub(crate) czxid: Untracked<i64>,
@@ -62,20 +62,20 @@ pub(crate) struct Acquisition {
     pub(crate) change: Change,
     /// How its release ends when all its nodes are gone.
     pub(crate) released: End,
-    /// By what it holds.
+    /// What granted it.
     pub(crate) granted_by: Untracked<GrantedBy>,
-    /// Its caller has come for what it was granted.
+    /// Its caller has taken the grant.
     pub(crate) is_taken: bool,
-    /// For how many ticks it has been held, up to two: then it is watched.
+    /// Ticks since the grant, at most 2. From 2 on its nodes are watched.
     pub(crate) age: u8,
     /// What the last listing of own nodes shows of its nodes.
     pub(crate) shown: Shown,
 }
 
-/// By what a lock is granted.
+/// What granted a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum GrantedBy {
-    /// Nobody else was there when its nodes were created: their number was in the answer.
+    /// The answer to the create: no other child was there, or few enough for permits.
     Counted,
     /// A listing showed that it is first.
     Listed,
@@ -94,7 +94,7 @@ pub(crate) enum Phase {
     Turning,
     /// Its nodes are being created.
     Creating,
-    /// It waits until it is first in each of its queues.
+    /// Its nodes are there. It waits until it is first in each of its queues.
     Waiting,
     /// A quorum has to confirm that its nodes are there. `is_first`: then it holds. Otherwise there are signs that one is gone.
     Confirming {
@@ -190,7 +190,7 @@ impl Acquisition {
         self.spec.admission.turn().is_some() && self.in_turn.is_none()
     }
 
-    /// Whether it was granted, and nobody knows yet.
+    /// Whether it was granted, and its caller has not taken the grant yet.
     pub(crate) fn is_untaken(&self) -> bool {
         self.phase == Phase::Held && !self.is_taken
     }
@@ -341,7 +341,7 @@ impl<T: Trust> Machine<T> {
         self.give_turn_up(now, op);
     }
 
-    /// Gives its nodes up, and its places. `releases`: its release ends with the delete.
+    /// Deletes its nodes and forgets its positions. `releases`: the answer to the delete ends its release.
     pub(crate) fn leave(&mut self, now: Moment, op: Op, releases: bool) {
         self.timers.remove(Timer::Limit(op));
         self.timers.remove(Timer::Turn(op));

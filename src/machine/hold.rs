@@ -71,8 +71,8 @@ impl<T: Trust> Machine<T> {
         self.turn_or_permits_came(now, op);
     }
 
-    /// The caller comes for what it was granted. What was granted a while ago, or over another connection, has to be confirmed:
-    /// somebody may have deleted its nodes, or trust may have passed.
+    /// The caller takes the grant. One that is older than a tick, or was made over another connection, is confirmed first: its
+    /// nodes may have been deleted, or trust may have ended.
     pub(crate) fn take(&mut self, now: Moment, op: Op) {
         let is_trusted = self.is_trusted(now);
         let Some(one) = self.ops.get_mut(&op).filter(|one| one.is_untaken()) else { return };
@@ -96,14 +96,14 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// A hold ends before its handle does.
+    /// A hold reaches its time limit.
     pub(crate) fn limit(&mut self, now: Moment, op: Op) {
         if self.phase(op) == Some(Phase::Held) {
             self.finish(now, op, End::Lost(Loss::MaxHold));
         }
     }
 
-    /// Its end is to be seen at once.
+    /// Watches its nodes, so that their deletion is noticed at once.
     pub(crate) fn watch_for_loss(&mut self, op: Op) {
         if let Some(one) = self.ops.get_mut(&op) {
             one.age = 2;
@@ -150,7 +150,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// The proof is asked for again when a write can renew trust.
+    /// Asks the quorum again when a write can renew trust.
     pub(crate) fn confirm_later(&mut self, now: Moment) {
         let at = self.trust.due().max(now.plus(self.timeout.0 / 64));
         self.timers.set(Timer::Confirm, at);

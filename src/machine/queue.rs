@@ -100,7 +100,7 @@ impl<T: Trust> Machine<T> {
         self.ops.get(&op)?.queues.iter().position(|queue| queue.path == path)
     }
 
-    /// Forgets the position, which a listing is to show.
+    /// Forgets the position. The next listing shows it.
     pub(crate) fn request_listing(&mut self, op: Op, at: usize) {
         self.move_to(op, at, Position::Unknown);
         let Some(path) = self.queue(op, at).map(|queue| queue.path) else { return };
@@ -183,7 +183,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// A caller that does not queue looks: with somebody ahead, nothing is written.
+    /// A `try` has listed. With a contender ahead, nothing is written.
     pub(crate) fn peeked(&mut self, now: Moment, op: Op, path: Path, order: &Order<'_>, strangers: u32) {
         let Some(one) = self.ops.get(&op) else { return };
         let others = u32::try_from(order.len()).unwrap_or(u32::MAX).saturating_add(strangers);
@@ -281,7 +281,7 @@ impl<T: Trust> Machine<T> {
         let Some(queue) = self.queue_behind(op, path, name) else { return };
         let is_near_wrap = name.is_near_wrap() || queue.is_near_wrap();
         let Position::Watching { watch, is_only, .. } = &mut queue.position else { return };
-        // The event uses the watch up.
+        // A watch is one-shot.
         *watch = WatchState::Unset;
         // A writer's node also goes when it becomes a reader.
         let is_plain = queue.kind.is_plain() && name.kind.is_plain() && !is_near_wrap;
@@ -307,7 +307,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// A node of this session that was ahead is released: its delete is sent.
+    /// Its predecessor, a node of this session, is released: the delete is sent.
     pub(crate) fn handed_over(&mut self, now: Moment, op: Op, path: Path) {
         let Some(at) = self.queue_in(op, path) else { return };
         let own = self.ops.get(&op).filter(|one| one.waits_in_one()).and_then(|one| one.single());
@@ -319,7 +319,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// Its turn in a queue has come. With that of the last it holds, unless a quorum has to confirm it.
+    /// It is first in this queue. When it is first in all, it is granted, after a check by a quorum if that is needed.
     fn came_first(&mut self, now: Moment, op: Op, at: usize, granted_by: GrantedBy, is_fresh: bool) {
         self.move_to(op, at, Position::First);
         let Some(one) = self.ops.get_mut(&op) else { return };
@@ -336,7 +336,7 @@ impl<T: Trust> Machine<T> {
         if is_fresh && self.trust.suffices(now) { self.grant(now, op) } else { self.confirm(now, op, true) }
     }
 
-    /// Asks a quorum whether the nodes are there. A hold that nobody has come for is a waiter's again meanwhile.
+    /// Asks a quorum whether the nodes are there. A grant that is not taken yet is withdrawn meanwhile.
     pub(crate) fn confirm(&mut self, now: Moment, op: Op, is_first: bool) {
         let Some(one) = self.ops.get_mut(&op) else { return };
         match &mut one.phase {
@@ -421,7 +421,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// Takes another position in a queue, and waits no more for what it waited for.
+    /// Changes the position in a queue, and takes back the watch of the last one.
     pub(crate) fn move_to(&mut self, op: Op, at: usize, position: Position) {
         let Some(queue) = self.queue(op, at) else { return };
         let path = queue.path;
@@ -439,7 +439,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// It waits for no node of this session any more, so its end is to be seen, and that of the nodes behind it.
+    /// No node of this session is ahead of it now, so its nodes are watched, and those of its followers.
     pub(crate) fn watch_local_head(&mut self, op: Op) {
         // With several queues, not before the last of them is listed: each listing would go through all.
         let Some(one) = self.ops.get(&op).filter(|one| one.is_known()) else { return };
@@ -496,7 +496,7 @@ impl<T: Trust> Machine<T> {
         };
         queue.own_watch = match outcome {
             Outcome::Stat { .. } => WatchState::Set,
-            // No check finds a difference.
+            // A node of this name is there, but is not ours. A version check would pass, so it is decided here.
             Outcome::Exists if !is_taken => return self.evicted(now, op),
             Outcome::NoNode | Outcome::Exists => return self.own_fired(now, op, path, name, true),
             Outcome::Unknown => WatchState::Unset,
@@ -520,7 +520,7 @@ impl<T: Trust> Machine<T> {
         let Some(queue) = one.queues.get_mut(at) else { return };
         queue.own_watch = WatchState::Unset;
         match one.phase {
-            // Somebody writes to it. It was watched, and goes on to be.
+            // Its data were changed. It goes on to be watched.
             _ if !is_deleted => {
                 one.age = if one.phase == Phase::Held { 2 } else { one.age };
                 self.watch_own(op, Some(path));
@@ -533,7 +533,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// Those that follow its nodes look for another predecessor.
+    /// The followers of its nodes list again, to find another predecessor.
     pub(crate) fn send_followers(&mut self, op: Op) {
         let followers = self.ops.get_mut(&op).map(|one| std::mem::take(&mut one.followers)).unwrap_or_default();
         for (op, path) in followers {

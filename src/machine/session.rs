@@ -71,18 +71,17 @@ impl<T: Trust> Machine<T> {
         match connection {
             Connection::Down => {
                 self.is_up = false;
-                // What was granted over the lost connection, and nobody has come for, is no longer young.
+                // Grants that are not taken yet have to be confirmed after a reconnect.
                 self.ops.values_mut().filter(|one| one.phase == Phase::Held).for_each(|one| one.age = 2);
                 for queue in self.ops.values_mut().flat_map(|one| &mut one.queues) {
                     // The order of events after a reconnect is not that of the log, so what was listed before is of no use for a turn.
                     match &mut queue.position {
                         Position::Watching { is_only, .. } => *is_only = false,
-                        // So is an answer that shows its own node.
                         position @ Position::HandedOver => *position = Position::Unknown,
                         _ => {}
                     }
                 }
-                // Somebody may write data to a path meanwhile.
+                // Another client may write data to a path meanwhile.
                 self.paths.values_mut().for_each(|state| state.is_empty = false);
             }
             Connection::Up { since } if matches!(self.life, Life::Open | Life::Draining | Life::Closing) => {
@@ -112,7 +111,7 @@ impl<T: Trust> Machine<T> {
             // One that was given is not renewed.
             Life::Open if self.is_given => self.life = Life::Closing,
             Life::Open => self.life = Life::Renewing,
-            // Nothing is left to be released.
+            // There is no hold left to wait for.
             Life::Draining => self.life = Life::Closing,
             _ => {}
         }
@@ -149,14 +148,14 @@ impl<T: Trust> Machine<T> {
         self.resume(now);
     }
 
-    /// Sends again after a pause what was lost over a connection that seems to stand.
+    /// After a pause, sends lost requests again over the same connection.
     pub(crate) fn pause(&mut self, now: Moment) {
         if self.is_up {
             self.timers.set(Timer::Resume, now.plus(PAUSE));
         }
     }
 
-    /// Sends everything that follows from the state and is not under way.
+    /// Sends all requests that the state asks for and that are not under way.
     pub(crate) fn resume(&mut self, now: Moment) {
         if !self.is_up {
             return;
@@ -213,7 +212,7 @@ impl<T: Trust> Machine<T> {
                 self.finish(now, op, End::Lost(Loss::Closed));
             }
         }
-        // Nothing but we removes the nodes of a session that goes on.
+        // An attached session goes on, so its nodes have to be deleted, however long that takes.
         if !self.is_given {
             self.timers.set(Timer::CloseBy, now.plus(self.timeout.0 / 4));
         }

@@ -107,12 +107,12 @@ impl Ledger {
         }
     }
 
-    /// How long a touch of the session may take from a follower to the leader.
+    /// How long a follower may take to pass a touch of the session on to the leader.
     fn relay(&self) -> u64 {
         self.timeout / 3
     }
 
-    /// What is closer together counts as one, so the account stays short.
+    /// The resolution of the account: exchanges that are closer together count as one, so it stays short.
     fn resolution(&self) -> u64 {
         self.timeout / 64
     }
@@ -122,9 +122,9 @@ impl Ledger {
         self.timeout * 7 / 15
     }
 
-    /// How long an answered write alone is trusted that was sent at this moment, if the process may have stood still as long as
-    /// it was not seen to run. A ping is late by one stall, since its timer goes on meanwhile, but by every sleep, which its
-    /// timer sleeps through.
+    /// How long a single answered write that was sent at this moment is trusted. The client's pings may have been late: one
+    /// stall delays a ping once, because its timer keeps running; each sleep of the machine delays it again, because the timer
+    /// stands still.
     fn single_write_trust(&self, sent: Moment) -> u64 {
         let before = self.awake.iter().copied().filter(|awake| *awake < sent).chain([sent]);
         let gap = before.clone().zip(before.skip(1)).map(|(one, next)| next.since(one)).max();

@@ -1,7 +1,6 @@
 //! A unit for each rule that no case and no history of the world breaks, or none of a few thousand. `world/rules` leaves rules out,
 //! one at a time.
 
-
 use crate::machine::tests::{NOW, Session, T, WRITER, created, owned};
 use crate::machine::{
     Action, Admission, Ask, Change, Connection, Counted, End, Event, HoldState, Identity, Kind, Life, Loss, Name,
