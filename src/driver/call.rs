@@ -138,7 +138,7 @@ fn failed(state: &mut State, op: Op, end: End) -> Failed {
     // Otherwise it may be that of a request that was sent again.
     let is_refused = matches!(end, End::Refused | End::Unanswered | End::Evicted);
     let refusal = state.take_refusal(op).filter(|_| is_refused);
-    let nodes = [op, turn_of(op)].map(|op| state.nodes(op));
+    let nodes = [turn_of(op), op].map(|op| state.nodes(op));
     Failed { end, refusal, node: nodes.into_iter().flatten().next() }
 }
 

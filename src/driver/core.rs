@@ -340,13 +340,20 @@ impl Core {
         progress: Option<Arc<Progress>>,
     ) -> Result<Op, Error> {
         let _node_room = Some(state.budget.nodes(draft.node_bytes(state.root_bytes), &self.reports)?);
+        let turn_room = match &draft.permits {
+            Some(permits) => Some(state.budget.nodes(permits.turn.node_bytes(state.root_bytes), &self.reports)?),
+            None => None,
+        };
         // The counter may come round to a call that is still there.
         while state.next == SESSION || state.entries.contains_key(&state.next) {
             state.next = caller_of(state.next.wrapping_add(1));
         }
         let op = state.next;
         state.next = caller_of(state.next.wrapping_add(1));
-        state.entries.insert(op, Entry { progress, _node_room, ..Entry::new(&self.ready, op, Arc::clone(draft)) });
+        state.entries.insert(
+            op,
+            Entry { progress, _node_room, turn_room, ..Entry::new(&self.ready, op, Arc::clone(draft)) },
+        );
         Ok(op)
     }
 
@@ -645,14 +652,15 @@ impl Core {
     /// Reads the answers to the creates of acquisitions that share a listing, as far as they were sent before it. Their answers have
     /// come before it, perhaps to callers that have not looked yet, and without them it would serve nobody else.
     fn read_creates(self: &Arc<Self>, state: &mut State, path: Path, listed: Moment) {
+        // Nodes that were withdrawn before are deleted ahead of a create.
+        let is_create =
+            |first: &Flight| first.sent < listed && matches!(first.ask, Ask::Create { .. } | Ask::Delete { .. });
         for op in state.machine.listed_for(path) {
-            let is_create = |first: &Flight| first.sent < listed && matches!(first.ask, Ask::Create { .. });
-            let Some(entry) =
-                state.entries.get_mut(&op).filter(|entry| entry.flights.front().is_some_and(is_create))
-            else {
-                continue;
+            let next = |state: &mut State| {
+                let entry = state.entries.get_mut(&caller_of(op))?;
+                entry.flights.front().is_some_and(is_create).then(|| entry.answered())?
             };
-            if let Some((flight, answered)) = entry.answered() {
+            while let Some((flight, answered)) = next(state) {
                 self.answered(state, flight, answered);
             }
         }
@@ -891,7 +899,7 @@ impl State {
 
     /// How many holds there are, with those that are being released.
     pub(crate) fn hold_count(&self) -> usize {
-        self.machine.ops().filter(|(_, one)| one.phase.is_hold()).count()
+        self.machine.holds().count()
     }
 
     /// A session has been there.
@@ -958,7 +966,7 @@ impl State {
         let stage = self.machine.op(op).map(|one| one.phase);
         if let Some(entry) = self.entries.get_mut(&op).filter(|_| !stage.is_some_and(Phase::is_queuing)) {
             // It waits no more.
-            entry.watch_room = None;
+            (entry.watch_room, entry.turn_room) = (None, None);
         }
         match (self.listener(op), self.machine.state(now(), op)) {
             (Some(listener), Some(state)) => self.deferred.changed.push((listener, state)),

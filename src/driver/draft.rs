@@ -34,23 +34,20 @@ impl Draft {
         turn.filter(|_| acquisition.is_some_and(is_turn)).unwrap_or(self)
     }
 
-    /// The bytes of the paths of the nodes, with that of a turn, as the servers count them.
+    /// The bytes of the paths of the nodes, as the servers count them.
     pub(super) fn node_bytes(&self, root_bytes: usize) -> usize {
         self.lengths().map(|bytes| root_bytes + bytes).sum()
     }
 
     /// The bytes of the longest path of a node.
     pub(super) fn longest_node(&self) -> usize {
-        self.lengths().max().unwrap_or_default()
+        let turn = self.permits.iter().flat_map(|permits| permits.turn.lengths());
+        self.lengths().chain(turn).max().unwrap_or_default()
     }
 
     /// Without the sign of a number.
     fn lengths(&self) -> impl Iterator<Item = usize> {
-        let turn = self.permits.iter().flat_map(|permits| &permits.turn.queues);
-        self.queues
-            .iter()
-            .chain(turn)
-            .map(|(path, kind)| names::prefix(path.as_str(), 0, *kind).len() + "0123456789".len())
+        self.queues.iter().map(|(path, kind)| names::prefix(path.as_str(), 0, *kind).len() + "0123456789".len())
     }
 }
 

@@ -108,6 +108,8 @@ pub(super) struct Entry {
     pub(super) refusal: Option<Error>,
     /// The room for its nodes, for as long as this entry is there, and for the watch of a waiter, which keeps it.
     pub(super) _node_room: Option<Reservation>,
+    /// The room for the node of its turn, until it holds.
+    pub(super) turn_room: Option<Reservation>,
     pub(super) watch_room: Option<Reservation>,
     /// It was behind others at its last look, so it is not turned away any more.
     pub(super) has_waited: bool,
@@ -179,6 +181,7 @@ impl Entry {
             listener: None,
             refusal: None,
             _node_room: None,
+            turn_room: None,
             watch_room: None,
             has_waited: false,
             throttled: HashMap::new(),

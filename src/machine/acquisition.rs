@@ -225,7 +225,7 @@ impl Acquisition {
 
     pub(crate) fn forget_positions(&mut self) {
         for queue in &mut self.queues {
-            (queue.position, queue.own_watch) = (Position::Unknown, WatchState::Unset);
+            (queue.position, queue.own_watch, queue.ahead) = (Position::Unknown, WatchState::Unset, Untracked(0));
         }
     }
 }
@@ -328,7 +328,11 @@ impl<T: Trust> Machine<T> {
             return self.finish(now, op, End::Evicted);
         }
         one.phase = one.initial_phase();
+        let spec = Arc::clone(&one.spec);
         self.leave(now, op, false);
+        // A listing that is under way was asked for before its next nodes.
+        let paths = spec.queues.iter().map(|(path, _)| path);
+        paths.for_each(|path| self.paths.get_mut(path).into_iter().for_each(|state| state.forget(op)));
         self.send_create(now, op);
     }
 

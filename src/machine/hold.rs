@@ -1,6 +1,6 @@
 //! A hold: its state, its release, and the trust that it rests on.
 
-use crate::machine::{Acquisition, Ask, End, Loss, Machine, Moment, Op, Phase, Timer, Trust};
+use crate::machine::{Acquisition, Ask, End, Loss, Machine, Moment, Op, Phase, Timer, Trust, is_turn};
 
 /// The state of a hold at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,6 +32,11 @@ impl<T: Trust> Machine<T> {
         }
     }
 
+    /// The holds, with those that are being released. A turn is none: nothing is locked by it.
+    pub(crate) fn holds(&self) -> impl Iterator<Item = (Op, &Acquisition)> {
+        self.ops().filter(|(op, one)| one.phase.is_hold() && !is_turn(*op))
+    }
+
     pub(crate) fn limit_hold(&mut self, op: Op, until: Moment) {
         if self.phase(op) == Some(Phase::Held) {
             self.timers.set(Timer::Limit(op), until);
@@ -61,11 +66,13 @@ impl<T: Trust> Machine<T> {
     }
 
     pub(crate) fn grant(&mut self, now: Moment, op: Op) {
-        if let Some(one) = self.ops.get_mut(&op) {
-            (one.phase, one.age) = (Phase::Held, 0);
+        let Some(one) = self.ops.get_mut(&op) else { return };
+        one.phase = Phase::Held;
+        if !is_turn(op) {
+            one.age = 0;
+            self.timers.set(Timer::Tick, now.plus(self.timeout.0 / 16));
+            self.timers.set(Timer::TrustEnds, self.trust.until());
         }
-        self.timers.set(Timer::Tick, now.plus(self.timeout.0 / 16));
-        self.timers.set(Timer::TrustEnds, self.trust.until());
         self.wake(op);
         self.watch_local_head(op);
         self.turn_or_permits_came(now, op);
@@ -113,8 +120,7 @@ impl<T: Trust> Machine<T> {
 
     /// A sixteenth of the timeout has passed: holds that last are watched, and trust is renewed.
     pub(crate) fn tick(&mut self, now: Moment) {
-        let held: Vec<Op> =
-            self.ops.iter().filter(|(_, one)| one.phase == Phase::Held).map(|(op, _)| *op).collect();
+        let held: Vec<Op> = self.holds().filter(|(_, one)| one.phase == Phase::Held).map(|(op, _)| op).collect();
         for op in &held {
             if let Some(one) = self.ops.get_mut(op) {
                 one.age = (one.age + 1).min(2);
@@ -131,7 +137,7 @@ impl<T: Trust> Machine<T> {
 
     /// Sends what renews the trust of holds, as far as it is due.
     pub(crate) fn renew(&mut self, now: Moment) {
-        if !self.is_up || !self.ops.values().any(|one| one.phase == Phase::Held) {
+        if !self.is_up || !self.holds().any(|(_, one)| one.phase == Phase::Held) {
             return;
         }
         if !self.renewing.read && self.trust.read_due() <= now {
@@ -166,12 +172,12 @@ impl<T: Trust> Machine<T> {
     pub(crate) fn trust_ended(&mut self, now: Moment) {
         if self.is_trusted(now) {
             // It was renewed since.
-            if self.ops.values().any(|one| one.phase.is_hold()) {
+            if self.holds().next().is_some() {
                 self.timers.set(Timer::TrustEnds, self.trust.until());
             }
             return;
         }
-        let holds: Vec<Op> = self.ops.iter().filter(|(_, one)| one.phase.is_hold()).map(|(op, _)| *op).collect();
+        let holds: Vec<Op> = self.holds().map(|(op, _)| op).collect();
         for op in holds {
             if self.ops.get(&op).is_some_and(Acquisition::is_untaken) {
                 self.confirm(now, op, true);

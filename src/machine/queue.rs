@@ -160,6 +160,9 @@ impl<T: Trust> Machine<T> {
             return self.finish(now, op, End::Contended);
         }
         let Some(predecessor) = predecessor else {
+            if self.ops.get(&op).is_some_and(|one| one.spec.admission.turn().is_some()) && !self.has_turn(op) {
+                return self.take_turn(now, op);
+            }
             self.move_to(op, at, Position::PermitsTaken);
             // Its turn stands for it in the queue, so its end is to be seen at once.
             self.watch_for_loss(turn_of(op));
@@ -191,7 +194,10 @@ impl<T: Trust> Machine<T> {
         let mut here = one.queues.iter().filter(|queue| queue.path == path);
         let is_first = |queue: &Queue| order.ahead(order.len(), queue.kind).1 == 0;
         let is_free = is_alone || (one.spec.admission == Admission::First && here.all(is_first));
-        self.paths.entry(path).or_default().is_contended = !is_alone;
+        if one.spec.admission == Admission::First {
+            // Fewer permits may be free.
+            self.paths.entry(path).or_default().is_contended = !is_alone;
+        }
         if !is_free {
             return self.finish(now, op, End::Contended);
         }

@@ -48,8 +48,13 @@ impl<T: Trust> Machine<T> {
     /// A listing shows how many turns come before this one.
     pub(crate) fn turn_listed(&mut self, now: Moment, turn: Op, ahead: usize) {
         let op = caller_of(turn);
+        if ahead == 0 {
+            return;
+        }
+        // While it waits, its data may ask for the lock. So its node is watched from the grant on.
+        self.ops.get_mut(&turn).into_iter().for_each(|one| one.age = 2);
         // If permits are free, the owner of the turn is about to acquire them.
-        if ahead > 0 && self.ops.get(&op).is_some_and(|one| !one.spec.waits) {
+        if self.ops.get(&op).is_some_and(|one| !one.spec.waits) {
             self.timers.set(Timer::Turn(op), now.plus(self.timeout.0 / 8));
         }
     }
@@ -86,8 +91,12 @@ impl<T: Trust> Machine<T> {
         }
     }
 
+    pub(crate) fn has_turn(&self, op: Op) -> bool {
+        self.ops.contains_key(&turn_of(op))
+    }
+
     pub(crate) fn give_turn_up(&mut self, now: Moment, op: Op) {
-        if !is_turn(op) && self.ops.contains_key(&turn_of(op)) {
+        if !is_turn(op) && self.has_turn(op) {
             self.abandon(now, turn_of(op));
         }
     }

@@ -527,6 +527,27 @@ async fn revoked_waiter_for_a_turn_learns_of_it_with_its_permit() {
     assert!(semaphore.contenders().await.expect("listed").is_empty());
 }
 
+/// Its permit is free when its turn comes, so nothing but the turn has waited.
+#[tokio::test]
+async fn revoked_waiter_behind_turns_of_other_sessions_learns_of_it_with_its_permit() {
+    let world = World::at(&hosts(), UNHURRIED).await;
+    let of = |session: &Session| Semaphore::new(session, &world.path, 2).expect("a semaphore");
+    let (one, other, third) = (world.other().await, world.other().await, world.other().await);
+    let held = of(&one).acquire_many(2).await.expect("held");
+    let first = of(&other).enqueue(2).await.expect("queued");
+    let second = of(&third).enqueue(1).await.expect("queued");
+    let last = of(&world.session).enqueue(1).await.expect("queued");
+    let all = of(&one).contenders().await.expect("listed");
+    assert!(of(&one).revoke(all.last().expect("the last")).await.expect("asked"));
+    held.release().await.expect("released");
+    soon("the first", first).await.expect("held").release().await.expect("released");
+    let second = soon("the second", second).await.expect("held");
+    let last = soon("the last", last).await.expect("held");
+    soon("the request", last.revoke_requested()).await;
+    last.release().await.expect("still held");
+    second.release().await.expect("still held");
+}
+
 #[tokio::test]
 async fn only_the_data_of_curators_revoker_is_a_revocation() {
     let world = World::new().await;

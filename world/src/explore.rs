@@ -51,6 +51,13 @@ pub(crate) fn permits(count: usize, limit: u32) -> User {
     user_of(Spec { queues: vec![(0, Kind::Lease); count], admission, waits: true, may_count: true }, 1)
 }
 
+/// The same, but it does not queue.
+pub(crate) fn trying_permits(count: usize, limit: u32) -> User {
+    let mut user = permits(count, limit);
+    Arc::make_mut(&mut user.spec).waits = false;
+    user
+}
+
 impl Model for Case {
     type State = World<Bit>;
     type Action = Act;

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use crate::client::User;
-use crate::explore::{Case, Found, explore, permits, together, trying, user};
+use crate::explore::{Case, Found, explore, permits, together, trying, trying_permits, user};
 use crate::library::machine::{self, Kind};
 use crate::world::Budget;
 
@@ -92,6 +92,16 @@ fn cases() -> Vec<Case> {
             Budget { cuts: 1, ..none },
         ),
         case("semaphore of 1, 2 sessions, 1 cut", &[permit(1, 1), permit(1, 1)], Budget { cuts: 1, ..none }),
+        case(
+            "semaphore of 1, one caller does not queue, 1 by hand",
+            &[permit(1, 1), vec![trying_permits(1, 1)]],
+            Budget { hand: 1, ..none },
+        ),
+        case(
+            "semaphore of 1, 2 tasks, 1 expiry",
+            &[vec![permits(1, 1), permits(1, 1)]],
+            Budget { expiries: 1, ..none },
+        ),
         case("semaphore of 2, 3 sessions", &[permit(1, 2), permit(1, 2), permit(1, 2)], none),
         case("2 sessions, 1 expiry, 1 by hand", &[one(1), one(1)], Budget { expiries: 1, hand: 1, ..none }),
     ]
