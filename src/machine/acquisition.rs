@@ -267,9 +267,8 @@ impl<T: Trust> Machine<T> {
         if one.is_in_one_request() && !counts {
             return self.take_turn(now, op);
         }
-        let guid = self.guid(op) | u128::from(one.attempt) << 16;
+        let Some(guid) = self.next_guid(op) else { return };
         let Some(one) = self.ops.get_mut(&op) else { return };
-        one.attempt = one.attempt.wrapping_add(1);
         (one.node, one.shown) = (Node::Sending { guid }, Shown::Unasked);
         one.forget_positions();
         for (path, _) in &spec.queues {

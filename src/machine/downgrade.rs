@@ -59,18 +59,18 @@ impl Change {
 
 impl<T: Trust> Machine<T> {
     pub(crate) fn downgrade(&mut self, op: Op) {
-        let base = self.guid(op);
-        let holds = |one: &&mut Acquisition| {
+        let holds = |one: &&Acquisition| {
             // One that is under way goes on, also if its call was dropped.
             let is_free = matches!(one.change, Change::None | Change::Refused);
             let is_writer = one.single().is_some_and(|queue| queue.kind == Kind::Write);
             one.phase == Phase::Held && is_free && is_writer
         };
-        if let Some(one) = self.ops.get_mut(&op).filter(holds) {
-            one.change = Change::Wanted { guid: base | u128::from(one.attempt) << 16, may_be_done: false };
-            one.attempt = one.attempt.wrapping_add(1);
-            self.resume_downgrade(op);
+        if self.ops.get(&op).filter(holds).is_none() {
+            return;
         }
+        let Some(guid) = self.next_guid(op) else { return };
+        self.ops.get_mut(&op).into_iter().for_each(|one| one.change = Change::Wanted { guid, may_be_done: false });
+        self.resume_downgrade(op);
     }
 
     pub(crate) fn resume_downgrade(&mut self, op: Op) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::machine::{
     Acquisition, Admission, Ask, Counted, End, GrantedBy, Kind, Loss, Machine, Moment, Name, Op, Outcome, Path,
-    PathState, Phase, Position, Spec, Trust, Untracked, turn_of,
+    PathState, Phase, Position, Spec, Trust, Untracked, caller_of, turn_of,
 };
 
 /// The nodes of an acquisition.
@@ -59,9 +59,12 @@ impl Acquisition {
 }
 
 impl<T: Trust> Machine<T> {
-    /// The guid of an acquisition's creates, without their number.
-    pub(crate) fn guid(&self, op: Op) -> u128 {
-        u128::from(self.nonce) << 64 | u128::from(op) << 32
+    /// The guid of the next create of an acquisition. The creates of its turns count with it: it may have several turns.
+    pub(crate) fn next_guid(&mut self, op: Op) -> Option<u128> {
+        let one = self.ops.get_mut(&caller_of(op))?;
+        let attempt = one.attempt;
+        one.attempt = attempt.wrapping_add(1);
+        Some(u128::from(self.nonce) << 64 | u128::from(op) << 32 | u128::from(attempt) << 16)
     }
 
     /// The acquisition that a node of this session belongs to.

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::client::{Client, Mail};
-use crate::machine::{Ask, Change, Life, Name, Node, Outcome, Position, Trust, Watch, op_node};
+use crate::machine::{
+    Ask, Change, Life, Name, Node, Op, Outcome, Position, Trust, Watch, is_turn, op_node, turn_of,
+};
 use crate::server::{Znode, Zxid};
 use crate::world::{Doubt, World};
 
@@ -87,8 +89,13 @@ impl<T: Doubt> World<T> {
         for client in &mut self.clients {
             let nonce = u128::from(client.machine.nonce);
             for (op, one) in &mut client.machine.ops {
-                let used = attempts.get(&(nonce, u128::from(*op))).map_or(0, BTreeSet::len);
-                one.attempt = u16::try_from(used).expect("they are few");
+                // Those of a turn count with its caller.
+                let used = |op: Op| attempts.get(&(nonce, u128::from(op))).map_or(0, BTreeSet::len);
+                one.attempt = if is_turn(*op) {
+                    0
+                } else {
+                    u16::try_from(used(*op).max(used(turn_of(*op)))).expect("they are few")
+                };
             }
             client.machine.nonce = sessions[&client.machine.nonce];
             client.watches.sort_unstable();

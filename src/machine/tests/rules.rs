@@ -197,7 +197,7 @@ fn sign_that_a_node_is_gone_stops_a_proof() {
 fn abandoned_nodes_are_no_predecessors() {
     let mut session = Session::new();
     let (own, sent) = session.enter(FIRST, Kind::Lock, 3);
-    let abandoned = Name { number: 1, guid: session.0.guid(SECOND), kind: Kind::Lock };
+    let abandoned = Name { number: 1, guid: 9 << 64 | u128::from(SECOND) << 32, kind: Kind::Lock };
     let sent = session.answer(&list(&sent), listing(&[abandoned, own]));
     assert_eq!(session.stage_of(FIRST), Phase::Held);
     assert!(matches!(sent.as_slice(), [Ask::Delete { .. }]), "{sent:?}");
