@@ -35,8 +35,8 @@ pub enum Error {
         path: String,
     },
 
-    /// No answer came within the time limit, so the state of the lock is unknown. `why` has the reason. A contended lock
-    /// is never this error, but `None`.
+    /// No answer came within the time limit, so the state of the lock is unknown. `why` has the reason. A lock that is
+    /// known to be contended is `None` instead.
     ///
     /// Let an HTTP service map `None` to 423 (locked) and this error to 503 (unavailable), for either reason. With a limit
     /// under 0.4 session timeouts, an outage begins with [`Unanswered::TimeLimit`]. While the servers are well, that

@@ -141,7 +141,7 @@ impl Hold {
 
     /// The state of the hold right now.
     ///
-    /// It compares clocks and sends nothing, so it is right at once after a pause of the process.
+    /// It compares clocks and waits for no answer, so it is right at once after a pause of the process.
     ///
     /// # Examples
     ///

@@ -25,7 +25,6 @@ use crate::session::Session;
 ///
 /// * [`Error::Evicted`](crate::Error::Evicted) if another client deletes our node while it waits,
 /// * [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs deny it,
-/// * [`Error::InvalidInput`](crate::Error::InvalidInput) if the path is in use as a [`Semaphore`](crate::Semaphore),
 /// * [`Error::Closed`](crate::Error::Closed) and [`Error::SessionEnded`](crate::Error::SessionEnded) if there is no
 ///   session any more,
 /// * [`Error::SessionFull`](crate::Error::SessionFull) if the session has too many locks.

@@ -23,8 +23,7 @@ use crate::session::Session;
 /// behind it.
 ///
 /// Use the path for nothing but semaphores. The nodes are below it, in `locks` and `leases`. A semaphore does not see a
-/// [`Mutex`](crate::Mutex) or another lock at its path, and takes permits beside it. The other lock is refused while
-/// permits are in use.
+/// [`Mutex`](crate::Mutex) or another lock at its path, and takes permits beside it; nor does that lock see permits.
 ///
 /// The [tokens](crate::FencingToken) of permits that are held at the same time order nothing.
 ///

@@ -66,7 +66,7 @@ pub(crate) struct Acquisition {
     pub(crate) granted_by: Untracked<GrantedBy>,
     /// Its caller has taken the grant.
     pub(crate) is_taken: bool,
-    /// Ticks since the grant, at most 2. From 2 on its nodes are watched.
+    /// Ticks since the grant, at most 2; 2 also after a disconnect, or where a loss is watched for. From 2 on its nodes are watched.
     pub(crate) age: u8,
     /// What the last listing of own nodes shows of its nodes.
     pub(crate) shown: Shown,

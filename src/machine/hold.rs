@@ -78,7 +78,7 @@ impl<T: Trust> Machine<T> {
         self.turn_or_permits_came(now, op);
     }
 
-    /// The caller takes the grant. One that is older than a tick, or was made over another connection, is confirmed first: its
+    /// The caller takes the grant. One that is two ticks old, or was made over another connection, is confirmed first: its
     /// nodes may have been deleted, or trust may have ended.
     pub(crate) fn take(&mut self, now: Moment, op: Op) {
         let is_trusted = self.is_trusted(now);
