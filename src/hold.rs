@@ -1,7 +1,7 @@
-//! Owns [`Hold`]: a lock that is held, from its admission to its release or loss. The body of every guard.
+//! Owns [`Hold`]: a lock that is held, from its grant to its release or loss. The body of every guard.
 //!
-//! 1. A hold is held, then released or lost. It never returns to held.
-//! 2. The machine decides whether it is held. What is seen of a hold whose guard is gone stays here: how it ended.
+//! 1. A hold is held (or suspended, while no server answers), then released or lost, for good.
+//! 2. The machine decides whether it is held. Only its end is kept here, because that is still seen after the guard is gone.
 //! 3. Its state is computed when it is asked for, from a clock and from the client's own state, and never
 //!    from events that have yet to arrive: the first look after a pause is right.
 

@@ -46,7 +46,8 @@ pub(crate) use crate::machine::trust::{Ledger, Moment, Trust};
 /// An acquisition, from its call until its handle is dropped. The driver numbers them, and gives no number to two at a time.
 pub(crate) type Op = u32;
 
-/// The bit of the number of an acquisition that takes a turn, for the acquisition of permits that has the other bits.
+/// The highest bit of an `Op` marks a turn. The other bits are the number of the acquisition of permits that the turn is
+/// for.
 const TURN: Op = 1 << (Op::BITS - 1);
 
 /// The acquisition that a caller waits for: itself, or the one that a turn is for.
@@ -141,7 +142,7 @@ pub(crate) enum Ask {
     },
     /// The nodes of the connection's session.
     ListOwn,
-    /// They renew trust, while there are holds.
+    /// A stat of `/`, and a transaction of one check of `/`. They renew trust while there are holds.
     Read,
     Check,
 }
@@ -295,7 +296,7 @@ pub(crate) enum Event {
         path: Path,
         names: Vec<Name>,
     },
-    /// The process is seen to run. `slept`: for how many microseconds the computer has slept since then.
+    /// The process runs. `slept`: for how many microseconds the computer has slept since the last `Beat`.
     Beat {
         slept: u64,
     },
@@ -450,7 +451,8 @@ impl<T: Trust> Machine<T> {
                 self.created(now, op, &spec, guid, is_fresh, outcome);
                 self.identify();
             }
-            // No quorum need have judged it, so the listing behind it may miss a node.
+            // Perhaps no quorum has answered the barrier. Then the listing behind it may miss a node, so the path is
+            // searched again.
             Ask::Barrier { path, .. } if outcome == Outcome::Unknown => self.search_soon(now, path),
             Ask::Barrier { .. } => {}
             Ask::List { path, watches, .. } => self.listed(now, path, watches, is_stale, is_fresh, outcome),

@@ -1,5 +1,5 @@
-//! Owns what a session may have of nodes and watches. A server that is given more closes the connection, again and again: on the
-//! list of ephemeral nodes, and when watches are set again after a reconnect.
+//! Limits the bytes of the paths of a session's nodes and watches. With more, a server closes the connection again and again: when
+//! ephemeral nodes are listed, or when watches are set again after a reconnect.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,7 +29,7 @@ struct Limit {
 /// The bytes of the paths of nodes or watches that have room.
 type Taken = Arc<AtomicUsize>;
 
-/// Reservation for nodes or for a watch, which is free again when this is dropped.
+/// A reservation for nodes or for a watch, which is free again when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     of: Taken,

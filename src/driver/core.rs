@@ -76,7 +76,7 @@ pub(crate) struct Core {
     state: Mutex<State>,
     pub(super) ready: Arc<Ready>,
     pub(crate) reports: Arc<Reports>,
-    /// Of the connection, of the session, or of its end.
+    /// Notifies of each change of the connection and of the session's life, and of the end of its task.
     pub(crate) changes: watch::Sender<()>,
     /// How often the state was locked.
     #[cfg(test)]
@@ -121,7 +121,8 @@ pub(crate) struct State {
     pub(crate) generation: u64,
     /// Of the ZooKeeper session, while there is one, connected or not.
     pub(crate) connection: Option<StateChanges>,
-    /// The clock before the newest look that saw the connection stand. The next one was asked for later.
+    /// When the connection was last seen to stand; the clock was read before that look. The request that takes the session
+    /// back is sent later.
     stood_at: Moment,
     entries: HashMap<Op, Entry>,
     next: Op,
@@ -201,7 +202,7 @@ struct Deferred {
     placed: Vec<(Arc<Progress>, usize)>,
     changed: Vec<(Arc<dyn HoldListener>, HoldState)>,
     seen: Vec<(Arc<dyn HoldListener>, Vec<u8>)>,
-    /// They may own what a user has a part in.
+    /// Dropping an entry may run the user's code, for example that of a waker.
     dropped: Vec<Entry>,
     listeners: Vec<Arc<dyn HoldListener>>,
     callers: Vec<Waker>,
@@ -331,8 +332,9 @@ impl Core {
         state
     }
 
-    /// Numbers an acquisition, before its first event, so that its waker is there. It fails if there is no room for its nodes. Do not
-    /// handle changes of the connection between the two: the end of a session drops entries that the machine does not know.
+    /// Gives an acquisition its number and its entry, with its waker, before its first event. Fails if there is no room for
+    /// its nodes. Handle no change of the connection between this and that event: the end of a session drops entries that
+    /// the machine does not know.
     pub(super) fn begin(
         self: &Arc<Self>,
         state: &mut State,
@@ -538,7 +540,8 @@ impl Core {
         loop {
             self.read_ready(&mut state, op, reader);
             if !state.deferred.is_empty() && state.entries.get(&op).is_some_and(Entry::has_listing) {
-                // Code of the user's may block, and others must not wait for a listing that is taken.
+                // Deferred work, such as waking callers, runs the user's code, which may block. So it is done before the
+                // listing is taken: other readers wait for a taken one.
                 drop(state);
                 state = self.look();
             }
@@ -649,10 +652,11 @@ impl Core {
         self.decide(state, Event::Answer { ask, sent, is_stale, outcome: answered.outcome });
     }
 
-    /// Reads the answers to the creates of acquisitions that share a listing, as far as they were sent before it. Their answers have
-    /// come before it, perhaps to callers that have not looked yet, and without them it would serve nobody else.
+    /// Reads the answers to creates that were sent before this listing, for all acquisitions that share it. They came before
+    /// its own answer, but their callers may not have read them. Unread, an acquisition does not know its node, and the
+    /// listing gives it no position.
     fn read_creates(self: &Arc<Self>, state: &mut State, path: Path, listed: Moment) {
-        // Nodes that were withdrawn before are deleted ahead of a create.
+        // An older delete of the same acquisition may stand before the create, so it is read, too.
         let is_create =
             |first: &Flight| first.sent < listed && matches!(first.ask, Ask::Create { .. } | Ask::Delete { .. });
         for op in state.machine.listed_for(path) {
@@ -676,8 +680,8 @@ impl Core {
         has_any
     }
 
-    /// Reads what is late, and goes on to read it unless its caller comes back: others may wait for the listing of a call that is
-    /// kept and not polled. Returns whether there was anything.
+    /// Reads answers that are late, because other calls may wait for a listing of a call that is kept and not polled. From
+    /// then on the driver also reads for that call, until its caller polls again. Returns whether there were any.
     pub(super) fn poll_late(self: &Arc<Self>) -> bool {
         let state = self.lock();
         let limit = now().minus(state.machine.session_timeout() / 8);
@@ -701,8 +705,8 @@ impl Core {
         state.wakes_at
     }
 
-    /// Leaves the nodes out of a listing that this session deletes, or that nobody wants any more. `deletes`: the latter are
-    /// deleted.
+    /// Removes from a listing the nodes that this session is deleting, and its orphans. `deletes`: the orphans are deleted,
+    /// too.
     pub(crate) fn without_orphans(self: &Arc<Self>, path: &str, names: Vec<String>, deletes: bool) -> Vec<String> {
         let parsed: Vec<_> = names.into_iter().map(|text| (names::parse(&text), text)).collect();
         let mut state = self.look();
@@ -721,8 +725,8 @@ impl Core {
         stay
     }
 
-    /// Makes the room for a watch at least that of `node`, which is `parent` or below it. `false`: the name is too long for a
-    /// watch. A caller that has room keeps it, and is not refused for the little more that another name takes.
+    /// Reserves room for a watch on `node`, which is `parent` or below it, or enlarges `room`. `false`: the name is too long
+    /// to be watched. A caller that has room may exceed the limit a little for a longer name.
     pub(crate) fn reserve_watch(
         self: &Arc<Self>,
         room: &mut Option<Reservation>,
@@ -786,7 +790,7 @@ impl State {
         number
     }
 
-    /// Forgets the paths that nobody uses.
+    /// Forgets the paths that are no longer used, and has long waits judged.
     fn forget_paths(&mut self) {
         let Self { paths, machine, refused, .. } = self;
         paths.retain(machine);
@@ -1028,8 +1032,8 @@ impl State {
         self.root_bytes + bytes
     }
 
-    /// Takes the room for the watch that a request sets, if it needs room of its own. An error is the answer to a request that is
-    /// not sent.
+    /// Reserves the room for the watch that a request sets, if it needs room of its own. `Err`: the request must not be
+    /// sent, and this is its outcome.
     fn reserve_room(&mut self, op: Op, ask: &Ask) -> Result<Option<Reservation>, Outcome> {
         let bytes = self.watch_bytes(ask);
         match ask {

@@ -19,7 +19,8 @@ use crate::locked::locked;
 use crate::machine::{Ask, HoldState, Loss, Moment, Name, Op, Outcome, Watch};
 use crate::options::REVOKE;
 
-/// This number of answers in a row that a kind of request was throttled is an error, and of odd refusals of a delete.
+/// After this number of throttled answers in a row, a kind of request fails. `MOST_ODD`: the same for deletes that get an
+/// unknown error.
 const MOST_THROTTLED: u8 = 11;
 const MOST_ODD: u8 = 50;
 
@@ -106,16 +107,17 @@ pub(super) struct Entry {
     pub(super) listener: Option<Weak<dyn HoldListener>>,
     /// Why it was refused.
     pub(super) refusal: Option<Error>,
-    /// The room for its nodes, for as long as this entry is there, and for the watch of a waiter, which keeps it.
+    /// The reservation of its nodes, held until this entry is dropped.
     pub(super) _node_room: Option<Reservation>,
     /// The room for the node of its turn, until it holds.
     pub(super) turn_room: Option<Reservation>,
+    /// The reservation of the watch on a predecessor, held until it waits no more.
     pub(super) watch_room: Option<Reservation>,
     /// It was behind others at its last look, so it is not turned away any more.
     pub(super) has_waited: bool,
     /// How often in a row each kind of request was throttled, or refused in an odd way.
     pub(super) throttled: HashMap<Discriminant<Ask>, u8>,
-    /// Those of its nodes in whose data somebody asks for the lock, while there is no hold to learn of it.
+    /// Those of its nodes whose data ask for the lock. They are noted here until there is a hold to report it to.
     pub(super) asked_back: Vec<Name>,
     /// The watch on its own node was refused, which is in the log.
     pub(super) is_unwatched: bool,

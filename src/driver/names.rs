@@ -35,8 +35,7 @@ pub(super) fn parse(text: &str) -> Option<Name> {
     Some(Name { number, guid: guid(text, kind), kind })
 }
 
-/// The guid in a name like ours. Any other gets a number from its text, which no session of ours has in front of its
-/// guids.
+/// The guid in a name like ours. Any other name gets a hash of its text, whose upper half is 0, so that it is of no session.
 fn guid(text: &str, kind: Kind) -> u128 {
     let own = || {
         let (uuid, rest) = text.strip_prefix(PREFIX)?.split_at_checked(Hyphenated::LENGTH)?;
@@ -54,9 +53,9 @@ pub(super) fn nonce(guid: u128) -> u64 {
     (guid >> 64) as u64
 }
 
-/// Which czxids the order of a listing needs that numbers alone do not show: those of the nodes at the end of the
-/// counter, as far as a node of ours there waits for them, and all of them if there are nodes from after the counter
-/// came to 0 again.
+/// Which nodes of a listing need a czxid for their order: only nodes at the end of the counter, and only if there are
+/// several. They are our own, those that our own there may wait for, and, if other numbers are listed as well, those from
+/// before the counter comes to 0.
 pub(super) fn needs_czxid(names: &[Name], nonce: u64) -> impl Fn(Name) -> bool {
     let mut zone = names.iter().filter(|name| name.is_near_wrap());
     let is_alone = zone.clone().nth(1).is_none();

@@ -1,4 +1,5 @@
-//! The one task of a session: its timers, its connection, what nobody awaits, the next session, and its end.
+//! The one task of a session. It fires the timers, follows the connection, reads the answers that no caller polls, makes the next
+//! session, and ends the session.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,8 +19,7 @@ use crate::session::state_changes::StateChanges;
 use crate::session::times::Times;
 use crate::telemetry;
 
-/// The timers have stood still, with the machine, if they are behind the clock of trust by more than this.
-/// In microseconds.
+/// If the timers are behind the clock of trust by more than this, the computer has slept.
 const SLEPT: u64 = 20_000;
 
 /// The task of a session, which renews itself if it has `servers`. It ends when the session is over.
@@ -204,8 +204,8 @@ async fn shut_down(core: &Arc<Core>, began: Instant) -> Closing {
     let is_answering = timeout_at(began + times.close_answered(), answered).await == Ok(true);
     let (_, changes) = StateChanges::new(client.state_watcher());
     drop((client, core.lock().give_client_up()));
-    // Servers that have just answered a write confirm the end as soon. If they do not, and somebody has had a clone of
-    // the client, it is still there, and waiting longer does not help.
+    // Servers that have just answered a write soon confirm the end as well. If they do not, a clone of the client keeps the
+    // session open, and waiting longer does not help.
     let is_kept = is_clean && is_answering;
     let until = if is_kept { Instant::now() + times.close_kept() } else { began + times.close_ended() };
     match timeout_at(until, changes.ended()).await {
@@ -234,7 +234,7 @@ struct Beats {
 }
 
 struct Beat {
-    /// The machine has slept.
+    /// The computer has slept.
     has_slept: bool,
     /// It is time for what is done once a beat.
     is_over: bool,
@@ -244,7 +244,7 @@ impl Beats {
     fn beat(&mut self, core: &Arc<Core>, state: &mut State) -> Beat {
         let (at, timers) = (now(), Instant::now());
         let slept = self.last.replace((at, timers)).map_or(0, |(before, then)| {
-            // Timers stand still while the machine sleeps.
+            // Timers stand still while the computer sleeps.
             let ran = u64::try_from(timers.duration_since(then).as_micros()).unwrap_or(u64::MAX);
             Some(at.since(before).saturating_sub(ran)).filter(|slept| *slept > 1_000).unwrap_or_default()
         });

@@ -25,7 +25,7 @@ pub(crate) const MAX_REQUEST_BYTES: usize = 1_000_000;
 /// A create that the servers refuse, although nothing is wrong with it.
 const THROTTLED: &str = "create a node (the servers throttle it, or the session has too many) under";
 
-/// An answer, with what is not for the machine.
+/// An outcome for the machine, and what only the driver and the caller need of the answer.
 #[derive(Debug, Default)]
 pub(super) struct Answered {
     pub(super) outcome: Outcome,
@@ -311,8 +311,8 @@ async fn watch(client: &Client, node: &str, name: Name, czxids: &Czxids) -> Answ
     }
 }
 
-/// Deletes nodes, and behind them what is to go when it is empty. That fails, as it should, while others are in the
-/// queue.
+/// Deletes nodes, and then the paths that are to be removed when they are empty. The removal of a path fails, as it should,
+/// while it has other children.
 async fn delete(client: &Client, nodes: &[String], draft: &Draft) -> Answered {
     let deleted = match nodes {
         [node] => client.delete(node, None).map_ok(|()| Vec::new()).map(whole).boxed(),
@@ -330,8 +330,8 @@ async fn delete(client: &Client, nodes: &[String], draft: &Draft) -> Answered {
     Answered::failed(error, |error| Error::refused("delete a node of", parent, error))
 }
 
-/// Puts a reader in the place of a writer. Nothing is deleted unseen: somebody may have asked for the lock back, by
-/// writing data.
+/// Replaces the node of a writer by that of a reader. The delete checks the version, so whatever was written to the writer's
+/// node, such as a request for the lock, is read first.
 async fn replace(client: &Client, path: &str, text: &str, reader: Name, writer: &str, draft: &Draft) -> Answered {
     let mode = CreateMode::Ephemeral.with_acls(draft.options.acls());
     // Of a node that nobody has written to.

@@ -259,7 +259,8 @@ impl Core {
     pub(super) fn revoke_requested(self: Arc<Self>) -> impl Future<Output = ()> + Send + 'static {
         self.attend();
         async move {
-            // It needs no timer: a hold that trust leaves is not revoked, and whether it is lost does not matter here.
+            // No timer is needed: if the hold is lost only because time passes, this future stays pending, so it need not
+            // notice.
             let revoked = || match self.state().ended() {
                 Some(_) => Some(false),
                 None => self.is_asked_for().then_some(true),

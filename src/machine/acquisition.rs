@@ -25,8 +25,9 @@ pub(crate) enum Admission {
     /// As the first in each of its queues.
     #[default]
     First,
-    /// While its path has at most `limit` children. Only the caller with the turn may add any. `turn`: the path of the turns. The
-    /// first create goes without a turn, if its answer can grant the lock; otherwise the machine takes a turn: see `turn`.
+    /// While its path has at most `limit` children. Only the caller with the turn may add any. `turn`: the path where
+    /// callers queue for the turn; `None` in the create that a caller sends in its turn. A first create without a turn is
+    /// sent only if its answer can grant the permits.
     Permits { limit: u32, turn: Option<Path> },
 }
 
@@ -56,7 +57,8 @@ pub(crate) struct Acquisition {
     pub(crate) makes: bool,
     /// How many creates in a row were lost that may themselves have closed the connection.
     pub(crate) lost: u8,
-    /// Of its nodes, if it is known; the token.
+    /// The czxid of its nodes, from which the token was made at the grant; 0 if it is not known. After a downgrade it is
+    /// that of the reader's node, and not the token any more.
     pub(crate) czxid: Untracked<i64>,
     /// The downgrade of a writer that holds.
     pub(crate) change: Change,
@@ -252,8 +254,8 @@ impl<T: Trust> Machine<T> {
         if one.phase == Phase::Peeking {
             return self.request_listings(op);
         }
-        // A server that answers nothing at all may be down. One that answers all but this will not answer it. So from the
-        // third on a create waits until others are answered.
+        // After two lost creates, the next waits until its paths were searched. Then the servers do answer other requests,
+        // so a create that is lost again is itself the cause.
         let is_searched = |path| self.paths.get(path).is_none_or(|state| !state.awaits_search());
         if one.lost > 1 && !one.spec.queues.iter().all(|(path, _)| is_searched(path)) {
             return;

@@ -49,7 +49,7 @@ impl<T: Trust> Machine<T> {
         self.timers.set.get(&Timer::Limit(op)).map_or(until, |limit| until.min(*limit))
     }
 
-    /// When the state of a hold may be another, only because time has passed.
+    /// The next moment at which the state of a hold may change without an event.
     pub(crate) fn changes_at(&self, now: Moment, op: Op) -> Moment {
         // Without a fresh answer no event announces the next one, so it is looked for often.
         let fresh = self.trust.fresh_until();

@@ -25,7 +25,8 @@ pub(crate) enum Shown {
     Unasked,
     /// Its nodes were there when the listing was asked for.
     Asked,
-    /// They were missing in it, which was read then. A proof that was sent before shows nothing.
+    /// The listing did not show them. Its answer was read at this moment; a success of a confirm that was sent earlier does
+    /// not refute it.
     Missing(Untracked<Moment>),
 }
 
@@ -51,7 +52,7 @@ impl<T: Trust> Machine<T> {
         self.list_own();
     }
 
-    /// Asks whose connection it is, if that is not known.
+    /// Lists own nodes to learn whether the connection belongs to our session, if that is not known.
     pub(crate) fn identify(&mut self) {
         if self.identity == Identity::Doubted
             && !self.ops.values().any(|one| matches!(one.shown, Shown::Missing(_)))

@@ -80,7 +80,7 @@ impl PathState {
             || self.listing.as_ref().is_some_and(|look| look.search == OrphanSearch::Due)
     }
 
-    /// Whether the next create may be granted by its answer.
+    /// Whether the next create may write the path's data, so that its answer counts the children and can grant the lock.
     pub(crate) fn may_count(&self) -> bool {
         self.is_empty && !self.is_contended && !self.is_refused
     }
@@ -207,7 +207,7 @@ impl<T: Trust> Machine<T> {
         self.send_listing(path);
     }
 
-    /// Deletes orphans nodes, those of one acquisition together.
+    /// Deletes orphans, those of one acquisition in one transaction.
     pub(crate) fn delete_orphans(&mut self, path: Path, mut orphans: Vec<Name>) {
         orphans.sort_by_key(|name| name.guid);
         for nodes in orphans.chunk_by(|one, next| one.guid_op() == next.guid_op()) {
@@ -272,8 +272,9 @@ impl<T: Trust> Machine<T> {
         self.send_listing(path);
     }
 
-    /// Events may never come, so all that rests looks now and then. What was known of the data of paths is forgotten, and paths
-    /// that nobody uses.
+    /// The fallback poll, because an event may never come: lists again for all waiters but those behind a node of this
+    /// session, lists own nodes, and tries refused deletes and watches again. Forgets which paths have no data, and the
+    /// paths that no acquisition uses.
     pub(crate) fn fallback_poll(&mut self, now: Moment) {
         self.schedule_fallback_poll(now);
         self.paths.values_mut().for_each(|state| state.is_empty = false);

@@ -10,16 +10,16 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ContenderKind {
-    /// A mutex's. Also that of a caller which waits for permits of a semaphore, of Curator's `LeaderSelector`, of kazoo's `Lock`
+    /// The node of a contender for a mutex. Also that of a caller which waits for permits of a semaphore, of Curator's `LeaderSelector`, of kazoo's `Lock`
     /// and `Election`, of Go's `zk.Lock` and of ZooKeeper's `WriteLock`.
     Lock,
-    /// A reader's.
+    /// The node of a reader.
     Read,
-    /// A writer's.
+    /// The node of a writer.
     Write,
     /// A permit of a semaphore. Contenders of other kinds wait for it; it waits for room.
     Lease,
-    /// A candidate's in an `Election`, or in Curator's `LeaderLatch`.
+    /// The node of a candidate in an `Election`, or in Curator's `LeaderLatch`.
     Latch,
 }
 
@@ -89,7 +89,7 @@ pub(crate) type Listing = Arc<[Name]>;
 /// The order that a listing shows.
 pub(crate) struct Order<'a> {
     names: &'a [Name],
-    /// Where those stand that readers wait for.
+    /// The indices in `names` of the contenders that readers wait for.
     non_readers: Vec<usize>,
 }
 

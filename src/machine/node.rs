@@ -10,7 +10,7 @@ use crate::machine::{
 /// The nodes of an acquisition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Node {
-    /// Nothing was sent, or what was sent was lost, or it is left to be deleted.
+    /// There is none: no create was sent, it was lost, or its nodes are left to be deleted.
     None,
     /// `guid`: of the first.
     Sending { guid: u128 },
@@ -39,7 +39,7 @@ pub(crate) struct PendingDelete {
     /// An earlier delete had an unknown outcome.
     pub(crate) may_be_done: bool,
     pub(crate) is_sent: bool,
-    /// Its answer ends a release, if the other nodes of that are gone.
+    /// It is deleted by a release. The release ends with the answer to the last such delete.
     pub(crate) releases: bool,
     /// The guid of the reader of a downgrade that is under way. Its answer decides what becomes of that node.
     pub(crate) replaced_by: Option<u128>,
@@ -192,7 +192,7 @@ impl<T: Trust> Machine<T> {
         state
     }
 
-    /// Deletes nodes until that is certain.
+    /// Deletes nodes. The delete is sent again until a server has answered that they are gone, or refuses it.
     pub(crate) fn delete(&mut self, nodes: &Nodes, releases: bool) {
         let nodes: Nodes =
             nodes.iter().filter(|node| !self.deletes.contains_key(&op_node(**node))).copied().collect();

@@ -66,7 +66,7 @@ impl Queue {
         }
     }
 
-    /// Whether it waits, and asks for no watch to do so.
+    /// Whether the position is known, and no watch on a predecessor is still to be set.
     pub(crate) fn is_settled(&self) -> bool {
         let asks =
             matches!(self.position, Position::Watching { watch: WatchState::Unset | WatchState::Sending, .. });
@@ -195,7 +195,8 @@ impl<T: Trust> Machine<T> {
         let is_first = |queue: &Queue| order.ahead(order.len(), queue.kind).1 == 0;
         let is_free = is_alone || (one.spec.admission == Admission::First && here.all(is_first));
         if one.spec.admission == Admission::First {
-            // Fewer permits may be free.
+            // A `try` for permits does not set it: where too few are free for it, there may be enough for an acquisition of
+            // fewer.
             self.paths.entry(path).or_default().is_contended = !is_alone;
         }
         if !is_free {
@@ -263,7 +264,8 @@ impl<T: Trust> Machine<T> {
             return;
         };
         match outcome {
-            // A node of another handle on this session goes with our own, in no order.
+            // The predecessor may be a node that another user of our ZooKeeper session made. At the end of the session it is
+            // deleted together with ours, in no certain order, so its deletion alone grants nothing.
             Outcome::Stat { owner } => (*watch, *is_only) = (WatchState::Set, *is_only && *owner != id),
             Outcome::Unknown => {
                 *watch = WatchState::Unset;
@@ -292,7 +294,7 @@ impl<T: Trust> Machine<T> {
         // A writer's node also goes when it becomes a reader.
         let is_plain = queue.kind.is_plain() && name.kind.is_plain() && !is_near_wrap;
         let is_next = is_deleted && *is_only && is_plain && queue.own_watch == WatchState::Set;
-        // Without trust a listing goes out with the proof.
+        // If trust does not suffice, a confirm goes out with the listing.
         if is_next && self.trust.suffices(now) && self.ops.get(&op).is_some_and(Acquisition::waits_in_one) {
             self.came_first(now, op, 0, GrantedBy::Deleted, true);
         } else {
@@ -371,7 +373,7 @@ impl<T: Trust> Machine<T> {
         self.send(Ask::Confirm { op, nodes });
     }
 
-    /// `is_stale`: as of an answer. A late one proves as much: the next may be as late.
+    /// `is_stale`: as in `Event::Answer`. A slow answer is accepted as well, because the next may be as slow.
     pub(crate) fn confirmed(
         &mut self,
         now: Moment,
@@ -466,7 +468,8 @@ impl<T: Trust> Machine<T> {
     /// Watches its own nodes, or those in one path, where that is of use and the watch is not set.
     pub(crate) fn watch_own(&mut self, op: Op, only: Option<Path>) {
         let Some(one) = self.ops.get(&op).filter(|one| one.node == Node::There && self.is_up) else { return };
-        // One of several may go while it waits for the others. What is about to be granted is not watched.
+        // In several queues, a node may be deleted while it waits in the others. A waiter that is first in its only queue is
+        // about to be granted, and is not watched.
         let waits_for_others = one.spec.admission == Admission::First && one.single().is_none() && one.is_known();
         let followed: BTreeSet<Path> = one.followers.iter().map(|(_, path)| *path).collect();
         let is_of_use = |queue: &Queue| match (one.phase, queue.position) {
@@ -474,10 +477,10 @@ impl<T: Trust> Machine<T> {
             (Phase::Waiting | Phase::Confirming { .. }, position) => match position {
                 Position::Following(ahead) => self.is_local_head(ahead, queue.path),
                 Position::HandedOver => true,
-                // Only behind a plain predecessor is there a turn without a listing.
+                // Only behind a plain predecessor can the lock be granted without a listing. That needs this watch.
                 Position::Watching { is_only, predecessor, .. } => {
-                    let has_turn = is_only && queue.kind.is_plain() && predecessor.kind.is_plain();
-                    has_turn || followed.contains(&queue.path) || waits_for_others
+                    let may_skip_listing = is_only && queue.kind.is_plain() && predecessor.kind.is_plain();
+                    may_skip_listing || followed.contains(&queue.path) || waits_for_others
                 }
                 Position::First => followed.contains(&queue.path) || waits_for_others,
                 Position::Unknown | Position::PermitsTaken => false,

@@ -74,7 +74,8 @@ impl<T: Trust> Machine<T> {
                 // Grants that are not taken yet have to be confirmed after a reconnect.
                 self.ops.values_mut().filter(|one| one.phase == Phase::Held).for_each(|one| one.age = 2);
                 for queue in self.ops.values_mut().flat_map(|one| &mut one.queues) {
-                    // The order of events after a reconnect is not that of the log, so what was listed before is of no use for a turn.
+                    // After a reconnect, events do not come in the order of the log. So a grant without a listing must not
+                    // rest on an earlier listing.
                     match &mut queue.position {
                         Position::Watching { is_only, .. } => *is_only = false,
                         position @ Position::HandedOver => *position = Position::Unknown,

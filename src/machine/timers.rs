@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::machine::{Machine, Moment, Op, Path, Trust};
 
-/// The least time between two fallback polls, in microseconds. Half of it is spread over the sessions.
+/// The least time between two fallback polls, in microseconds. Each session adds up to half of it, so that not all poll at
+/// the same time.
 const FALLBACK_POLL: u64 = 20_000_000;
 
 /// The time until a fallback poll. The seed spreads them, so that not all look at the same time.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::hash::Hash;
 
-/// Microseconds of a clock that the driver reads. It runs on while the machine sleeps, and nobody can set it.
+/// Microseconds of a clock that the driver reads. It runs on while the computer sleeps, and nobody can set it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Moment(pub(crate) u64);
 
@@ -51,7 +51,7 @@ pub(crate) trait Trust: Clone + Eq + Hash + Debug {
     /// When a read has to go out, so that a later write proves something.
     fn read_due(&self) -> Moment;
 
-    /// The process is seen to run, and the machine has slept for so long since it was seen last. Called often.
+    /// The process is seen to run, and the computer has slept for so long since it was seen last. Called often.
     fn beat(&mut self, now: Moment, slept: u64, is_up: bool);
 
     /// When the session counts as silent unless an answer comes.
@@ -69,7 +69,8 @@ pub(crate) trait Trust: Clone + Eq + Hash + Debug {
 /// 1. A pair of exchanges, or the creation of the session, is trusted for *T*; a single write for less.
 /// 2. A write after a reconnect is trusted for *T* from the last look at the connection before, if trust had not lapsed.
 /// 3. Trust ends *T*/64 before it could, so that a timer that is a little late is not too late.
-/// 4. Reads go out a quarter of a timeout apart, and a write when five twelfths are left: then a read has just had its ride.
+/// 4. Reads go out a quarter of a timeout apart, and a write when five twelfths are left: by then the relay time of the newest
+///    read is over.
 ///    A hold begins when trust lasts for an eighth more than until it can be renewed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ledger {
@@ -85,7 +86,7 @@ pub(crate) struct Ledger {
     reconnected: Option<Moment>,
     /// When the process was seen to run with a connection. The newest comes last.
     awake: VecDeque<Moment>,
-    /// When the machine slept, and for how long.
+    /// When the computer slept, and for how long.
     sleeps: VecDeque<(Moment, u64)>,
 }
 
@@ -117,13 +118,14 @@ impl Ledger {
         self.timeout / 64
     }
 
-    /// How long a single write vouches for a session whose client pings every *T*/5: what a ping and a ride leave of *T*.
+    /// How long a single write is trusted while the client pings every *T*/5 on time: *T*, less the time between two pings
+    /// and the relay time.
     fn single_write(&self) -> u64 {
         self.timeout * 7 / 15
     }
 
     /// How long a single answered write that was sent at this moment is trusted. The client's pings may have been late: one
-    /// stall delays a ping once, because its timer keeps running; each sleep of the machine delays it again, because the timer
+    /// stall delays a ping once, because its timer keeps running; each sleep of the computer delays it again, because the timer
     /// stands still.
     fn single_write_trust(&self, sent: Moment) -> u64 {
         let before = self.awake.iter().copied().filter(|awake| *awake < sent).chain([sent]);
@@ -132,7 +134,7 @@ impl Ledger {
         self.single_write().saturating_sub(gap.unwrap_or_default().saturating_add(slept))
     }
 
-    /// Notes that the machine has slept since the process was last seen to run.
+    /// Notes that the computer has slept since the process was last seen to run.
     fn slept(&mut self, now: Moment, by: u64) {
         while self.sleeps.front().is_some_and(|(at, _)| now.since(*at) > self.timeout) {
             self.sleeps.pop_front();
@@ -191,7 +193,7 @@ impl Ledger {
         spare.max(first)
     }
 
-    /// When exchanges were sent, and from when on a write proves them.
+    /// Of each request that a later write may turn into trust: when it was sent, and from when on such a write may be sent.
     fn relays(&self) -> impl Iterator<Item = (Moment, Moment)> {
         self.candidates.iter().map(|(sent, answered)| (*sent, answered.plus(self.relay())))
     }

@@ -1,8 +1,8 @@
 //! The turns of a semaphore. A caller whose permits cannot be granted by the answer to one create waits for its turn, in a queue of
 //! its own. Only the caller with the turn creates permits, so they are counted one after the other.
 //!
-//! A turn is an acquisition of its own, beside that of the permits, whose number differs by one bit. Nobody takes what it is
-//! granted.
+//! A turn is an acquisition of its own. Its `Op` is that of the acquisition of permits with the highest bit set. No caller takes its
+//! grant.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl<T: Trust> Machine<T> {
         self.waiting(op).map(Acquisition::ahead).unwrap_or_default()
     }
 
-    /// Whether a caller waits, and asks for no watch to do so.
+    /// Whether the position of a caller is known, and no watch on a predecessor is still to be set.
     pub(crate) fn is_settled(&self, op: Op) -> bool {
         self.waiting(op).is_some_and(|one| one.queues.iter().all(Queue::is_settled))
     }
@@ -51,7 +51,8 @@ impl<T: Trust> Machine<T> {
         if ahead == 0 {
             return;
         }
-        // While it waits, its data may ask for the lock. So its node is watched from the grant on.
+        // While the turn waited, a request for the lock may have been written to its node. So the node is watched as soon as
+        // the turn is granted.
         self.ops.get_mut(&turn).into_iter().for_each(|one| one.age = 2);
         // If permits are free, the owner of the turn is about to acquire them.
         if self.ops.get(&op).is_some_and(|one| !one.spec.waits) {

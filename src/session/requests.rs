@@ -1,8 +1,8 @@
 //! Owns how a caller sends requests that are no locks, in a session that may expire: in one ZooKeeper session after
 //! the other.
 //!
-//! Failures are refused (the server returned an error), unknown (it may have been done, or may be yet), throttled (to
-//! be sent again, up to a limit), or the session is over.
+//! An attempt at a request fails in one of four ways: it is refused (the server returned an error), unknown (it may have been done, or
+//! may be yet) or throttled (it is sent again, up to a limit), or the session is over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +43,7 @@ pub(crate) struct Zk {
 }
 
 impl Zk {
-    /// The present one, if there is one that is not being closed.
+    /// The present ZooKeeper session; `None` if there is none, or if it is being closed.
     pub(crate) fn present(core: &Arc<Core>, state: &State) -> Option<Self> {
         let client = state.client.as_ref().filter(|_| is_open(state) && state.connection.is_some())?;
         Some(Self { client: Arc::clone(client), core: Arc::clone(core), generation: state.generation })
@@ -120,8 +120,8 @@ impl Zk {
         until(&self.core.changes, || self.is_connected().err().map(drop)).await;
     }
 
-    /// Sends a request again until its answer is known; only for requests that may be done twice. `name` is for
-    /// people. The inner error is the server's refusal, or that it has throttled the request too often.
+    /// Sends a request again until its answer is known; only for requests that may be done twice. `name` is its name in metrics. The
+    /// inner error is the server's refusal, or that it has throttled the request too often.
     pub(crate) async fn retry<T, F>(
         &self,
         name: &'static str,

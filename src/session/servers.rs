@@ -41,7 +41,8 @@ const AUTHENTICATE: &str = "authenticate at";
 /// The least session timeout that servers agree to unless they are configured otherwise: two ticks of 2 s.
 const LEAST_BY_DEFAULT: Duration = Duration::from_secs(4);
 
-/// Trust in a lock assumes two ticks, for which a client cannot ask.
+/// Warns if the session timeout is shorter than two default ticks. Trust in a lock assumes two ticks of the servers, but no
+/// client can ask for their `tickTime`.
 pub(super) fn warn_if_short(client: &Client) {
     if client.session_timeout() < LEAST_BY_DEFAULT {
         guarded(|| {
@@ -257,7 +258,7 @@ impl Servers {
         self
     }
 
-    /// For one session; fails if the hosts or the settings cannot be used.
+    /// Checks the hosts and the settings, and makes the value shareable for one session. Fails if they cannot be used.
     pub(super) fn checked(self) -> Result<Arc<Self>> {
         locked(&self.target).clone()?.map_or(Ok(()), |target| target.check())?;
         Ok(Arc::new(self))
@@ -511,8 +512,8 @@ impl Target {
         connector.connect(&hosts).await
     }
 
-    /// Whether the session of the client lived long enough to see that its chroot exists; an error if it does not. With
-    /// ACLs it is created.
+    /// Makes sure that the chroot exists; with `acls` it is created. `false`: the session ended before that was known. Fails
+    /// if the chroot does not exist or cannot be created.
     async fn check_chroot(&self, client: &Client, acls: Option<&[Acl]>) -> Result<bool> {
         let missing = |how: &str| Err(Error::invalid("chroot", format!("{} does not exist{how}", client.path())));
         loop {

@@ -24,7 +24,7 @@ impl Times {
 
     // The close, which takes at most *T*. Until a quarter of it nodes are deleted one by one; see `Machine::close`.
 
-    /// Until then the servers confirm that they answer.
+    /// How long after the start of a close the kept nodes must be deleted and a quorum must have answered.
     pub(crate) fn close_answered(self) -> Duration {
         self.0 * 3 / 8
     }

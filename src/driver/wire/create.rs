@@ -24,7 +24,8 @@ use crate::path::LockPath;
 /// More than this, in bytes, may be too large for a server that was set to take less than usual.
 const LARGE: usize = 16 * 1024;
 
-/// So may more than this, if it is more than the server has answered in this session.
+/// A create of more bytes than this may be too large as well, if it is larger than all creates that the servers have
+/// answered in this session.
 const UNUSUAL: usize = 1024;
 
 /// Empty containers vanish at any moment, so a missing parent is created again; but not for ever.
@@ -146,8 +147,8 @@ impl Create {
         }
     }
 
-    /// Sends the transaction. A node without parents is created without one: that would cost a round trip more on
-    /// servers which do not return its czxid.
+    /// Sends the transaction. A single node whose parents are there needs none, and is created alone: servers that do not
+    /// return its czxid from a transaction would cost a round trip more.
     fn begin<'a>(&'a self, parents: &[String]) -> BoxFuture<'a, Parts> {
         let options = &self.draft.options;
         let mode = CreateMode::EphemeralSequential.with_acls(options.acls());
@@ -289,8 +290,8 @@ impl Create {
         Outcome::Created { names: names.into(), czxid, owner, counted }.into()
     }
 
-    /// How many others were there: nobody in paths that it has made itself, or by the children of each path, and those of the
-    /// turn's path behind them.
+    /// How many other children there were. If the transaction made all the paths, none. Otherwise `counts` has the children
+    /// of each path, and then those of the turns' path.
     fn counted(&self, parents: &[String], counts: &[u32]) -> Option<Counted> {
         let paths = self.paths();
         if paths.iter().all(|path| parents.iter().any(|made| made == path)) {
