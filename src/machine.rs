@@ -353,7 +353,7 @@ pub(crate) struct Machine<T> {
     pub(crate) refused: BTreeSet<OpNode>,
     pub(crate) timers: Timers,
     /// The client was given. Its session is not renewed, and goes on when this one is closed.
-    pub(crate) is_given: bool,
+    pub(crate) is_attached: bool,
     pub(crate) out: Vec<Action>,
 }
 
@@ -376,7 +376,7 @@ impl<T: Trust> Machine<T> {
             deletes: BTreeMap::new(),
             refused: BTreeSet::new(),
             timers: Timers::default(),
-            is_given: false,
+            is_attached: false,
             out: Vec::new(),
         }
     }
@@ -408,7 +408,7 @@ impl<T: Trust> Machine<T> {
             Event::Connection(connection) => self.connection(now, connection),
             Event::Renewed { session, nonce, created, timeout } => {
                 (self.id, self.nonce, self.timeout) = (session, nonce, Untracked(timeout));
-                self.is_given = created.is_none();
+                self.is_attached = created.is_none();
                 self.trust.renewed(timeout, created, now);
                 self.renewed(now);
             }

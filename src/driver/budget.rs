@@ -58,7 +58,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Reservation for the nodes of a call, until it is over and they are gone.
+    /// Reserves room for the nodes of a call, until it is over and they are gone.
     pub(super) fn nodes(&self, bytes: usize, reports: &Reports) -> Result<Reservation> {
         NODES.take(&self.nodes, bytes, reports)
     }
@@ -79,12 +79,12 @@ impl Budget {
         Ok(())
     }
 
-    /// Reservation for the watch on a path, which serves all that wait for permits there.
+    /// Reserves room for the watch on a path, which serves all that wait for permits there.
     pub(super) fn path_watch(&self, bytes: usize) -> Reservation {
         Reservation::new(&self.watches, bytes)
     }
 
-    /// Reservation for the watch on an own node, if there is any.
+    /// Reserves room for the watch on an own node, if there is any.
     pub(super) fn own(&self, bytes: usize) -> Option<Reservation> {
         (self.own.load(Ordering::Relaxed) + bytes <= MAX_OWN).then(|| Reservation::new(&self.own, bytes))
     }

@@ -252,10 +252,10 @@ impl DerefMut for StateGuard<'_> {
 
 impl Drop for StateGuard<'_> {
     fn drop(&mut self) {
-        let (after, session) = (std::mem::take(&mut self.deferred), self.machine.session_id());
+        let (deferred, session) = (std::mem::take(&mut self.deferred), self.machine.session_id());
         self.state = None;
         let Deferred { wakers, ready, placed, changed, seen, dropped, listeners, callers, is_driver, is_session } =
-            after;
+            deferred;
         if !ready.is_empty() {
             self.core.ready.extend(ready);
         }
@@ -342,10 +342,8 @@ impl Core {
         progress: Option<Arc<Progress>>,
     ) -> Result<Op, Error> {
         let _node_room = Some(state.budget.nodes(draft.node_bytes(state.root_bytes), &self.reports)?);
-        let turn_room = match &draft.permits {
-            Some(permits) => Some(state.budget.nodes(permits.turn.node_bytes(state.root_bytes), &self.reports)?),
-            None => None,
-        };
+        let turn_bytes = draft.permits.as_ref().map(|permits| permits.turn.node_bytes(state.root_bytes));
+        let turn_room = turn_bytes.map(|bytes| state.budget.nodes(bytes, &self.reports)).transpose()?;
         // The counter may come round to a call that is still there.
         while state.next == SESSION || state.entries.contains_key(&state.next) {
             state.next = caller_of(state.next.wrapping_add(1));
@@ -680,8 +678,8 @@ impl Core {
         has_any
     }
 
-    /// Reads answers that are late, because other calls may wait for a listing of a call that is kept and not polled. From
-    /// then on the driver also reads for that call, until its caller polls again. Returns whether there were any.
+    /// Reads answers that no caller has read for *T*/8: other calls may wait for a listing among them. From then on the driver reads
+    /// for these callers, too, until they poll again. Returns whether there were any.
     pub(super) fn poll_late(self: &Arc<Self>) -> bool {
         let state = self.lock();
         let limit = now().minus(state.machine.session_timeout() / 8);
@@ -831,8 +829,8 @@ impl State {
         let own = self.entries.remove(&SESSION);
         for entry in std::mem::take(&mut self.entries).into_values().chain(own) {
             self.deferred.wakers.push(Arc::clone(&entry.waker));
-            let holder = entry.listener.as_ref().and_then(Weak::upgrade);
-            self.deferred.changed.extend(holder.map(|holder| (holder, HoldState::Lost(Loss::Expired))));
+            let listener = entry.listener.as_ref().and_then(Weak::upgrade);
+            self.deferred.changed.extend(listener.map(|listener| (listener, HoldState::Lost(Loss::Expired))));
             self.deferred.dropped.push(entry);
         }
         (self.deferred.is_driver, self.deferred.is_session) = (true, true);
@@ -967,8 +965,8 @@ impl State {
     /// Wakes the caller of an acquisition, and reports to its hold.
     fn wake_all(&mut self, op: Op) {
         self.wake(op);
-        let stage = self.machine.op(op).map(|one| one.phase);
-        if let Some(entry) = self.entries.get_mut(&op).filter(|_| !stage.is_some_and(Phase::is_queuing)) {
+        let phase = self.machine.op(op).map(|one| one.phase);
+        if let Some(entry) = self.entries.get_mut(&op).filter(|_| !phase.is_some_and(Phase::is_queuing)) {
             // It waits no more.
             (entry.watch_room, entry.turn_room) = (None, None);
         }

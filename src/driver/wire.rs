@@ -25,7 +25,7 @@ pub(crate) const MAX_REQUEST_BYTES: usize = 1_000_000;
 /// A create that the servers refuse, although nothing is wrong with it.
 const THROTTLED: &str = "create a node (the servers throttle it, or the session has too many) under";
 
-/// An outcome for the machine, and what only the driver and the caller need of the answer.
+/// The answer to a request: its outcome, which is for the machine, and what the driver and the caller need besides.
 #[derive(Debug, Default)]
 pub(super) struct Answered {
     pub(super) outcome: Outcome,
@@ -125,7 +125,7 @@ pub(super) fn send(client: &Arc<Client>, paths: &mut Paths, ask: &Ask, draft: &A
     match ask {
         Ask::Create { guid, spec, counts, makes, .. } => {
             paths.nonce = names::nonce(*guid);
-            let turns = spec.admission.turn().map(|path| paths.text(*path)).filter(|_| *counts);
+            let turns = spec.admission.turn().map(|path| paths.text(*path));
             let create = Create::new(client, paths, *guid, (*counts, turns), draft);
             if *makes { create.make().boxed() } else { create.run().boxed() }
         }

@@ -260,12 +260,11 @@ impl<T: Trust> Machine<T> {
         if one.lost > 1 && !one.spec.queues.iter().all(|(path, _)| is_searched(path)) {
             return;
         }
-        let state = |path: &Path| self.paths.get(path);
-        let is_empty = |path| state(path).is_some_and(PathState::may_count);
+        let may_count = |path| self.paths.get(path).is_some_and(PathState::may_count);
         let spec = Arc::clone(one.in_turn.as_ref().unwrap_or(&one.spec));
         let mut paths = spec.queues.iter().map(|(path, _)| path).chain(spec.admission.turn());
         let makes = one.makes;
-        let counts = !makes && spec.may_count && paths.all(is_empty);
+        let counts = !makes && spec.may_count && paths.all(may_count);
         if one.is_in_one_request() && !counts {
             return self.take_turn(now, op);
         }
@@ -276,10 +275,8 @@ impl<T: Trust> Machine<T> {
         for (path, _) in &spec.queues {
             let state = self.paths.entry(*path).or_default();
             state.creating += 1;
-            if makes {
-                // A listing that is under way may show the path as missing.
-                state.forget(op);
-            }
+            // A listing that is under way does not show these nodes, and may show the path as missing.
+            state.forget(op);
         }
         self.send(Ask::Create { op, guid, spec, counts, makes });
         if !counts && !makes {
@@ -329,11 +326,7 @@ impl<T: Trust> Machine<T> {
             return self.finish(now, op, End::Evicted);
         }
         one.phase = one.initial_phase();
-        let spec = Arc::clone(&one.spec);
         self.leave(now, op, false);
-        // A listing that is under way was asked for before its next nodes.
-        let paths = spec.queues.iter().map(|(path, _)| path);
-        paths.for_each(|path| self.paths.get_mut(path).into_iter().for_each(|state| state.forget(op)));
         self.send_create(now, op);
     }
 

@@ -59,18 +59,19 @@ impl Change {
 
 impl<T: Trust> Machine<T> {
     pub(crate) fn downgrade(&mut self, op: Op) {
-        let holds = |one: &&Acquisition| {
+        let holds = |one: &Acquisition| {
             // One that is under way goes on, also if its call was dropped.
             let is_free = matches!(one.change, Change::None | Change::Refused);
             let is_writer = one.single().is_some_and(|queue| queue.kind == Kind::Write);
             one.phase == Phase::Held && is_free && is_writer
         };
-        if self.ops.get(&op).filter(holds).is_none() {
-            return;
+        if self.ops.get(&op).is_some_and(holds)
+            && let Some(guid) = self.next_guid(op)
+            && let Some(one) = self.ops.get_mut(&op)
+        {
+            one.change = Change::Wanted { guid, may_be_done: false };
+            self.resume_downgrade(op);
         }
-        let Some(guid) = self.next_guid(op) else { return };
-        self.ops.get_mut(&op).into_iter().for_each(|one| one.change = Change::Wanted { guid, may_be_done: false });
-        self.resume_downgrade(op);
     }
 
     pub(crate) fn resume_downgrade(&mut self, op: Op) {
@@ -127,19 +128,19 @@ impl<T: Trust> Machine<T> {
     /// The hold ended while its downgrade was under way. The writer's node is being deleted.
     fn replaced_for_nobody(&mut self, now: Moment, what: Replacement, outcome: &Outcome) {
         let Replacement { path, writer, guid } = what;
-        let mut leaving = self.deletes.get_mut(&op_node((path, writer)));
-        if let Some(leaving) = &mut leaving {
-            leaving.replaced_by = None;
+        let mut delete = self.deletes.get_mut(&op_node((path, writer)));
+        if let Some(delete) = &mut delete {
+            delete.replaced_by = None;
         }
         match outcome {
             // Now the reader's node is the one that is released.
             Outcome::Created { .. } | Outcome::Exists => {
-                let releases = leaving.is_some_and(|leaving| std::mem::take(&mut leaving.releases));
+                let releases = delete.is_some_and(|delete| std::mem::take(&mut delete.releases));
                 self.delete(&[(path, writer.reader(guid))].into(), releases);
             }
             Outcome::Unknown | Outcome::UnknownError => {
-                if let Some(leaving) = leaving {
-                    leaving.may_be_done = true;
+                if let Some(delete) = delete {
+                    delete.may_be_done = true;
                 }
                 self.search_soon(now, path);
             }

@@ -163,8 +163,8 @@ impl<T: Trust> Machine<T> {
     }
 
     pub(crate) fn confirm_all(&mut self, now: Moment) {
-        let proves = |stage| matches!(stage, Phase::Confirming { is_asked: false, .. });
-        let ops: Vec<Op> = self.ops.iter().filter(|(_, one)| proves(one.phase)).map(|(op, _)| *op).collect();
+        let is_due = |phase| matches!(phase, Phase::Confirming { is_asked: false, .. });
+        let ops: Vec<Op> = self.ops.iter().filter(|(_, one)| is_due(one.phase)).map(|(op, _)| *op).collect();
         ops.into_iter().for_each(|op| self.send_confirmation(now, op));
         self.identify();
     }

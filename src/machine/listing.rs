@@ -1,5 +1,5 @@
-//! Listings of a lock path: at most one is under way, for all acquisitions that want one, and the next for those that come
-//! meanwhile. It also finds the nodes of lost creates.
+//! Listings of a lock path. At most one is under way. It serves all acquisitions that wanted one when it was sent; those that come
+//! later share the next. Listings also find the nodes of lost creates.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::machine::{
     SESSION, Timer, Trust, Watch, WatchState, caller_of,
 };
 
-/// How long after the first look a create of a lost connection may still be applied, in microseconds. A server was seen to do so.
+/// How long after the first search a create of a lost connection may still be applied, in microseconds. A server was seen to do so.
 const SECOND_SEARCH: u64 = 1_000_000;
 
 /// How long to wait before a lost request is sent again over a connection that seems to stand.
@@ -58,26 +58,26 @@ pub(crate) struct ActiveListing {
 impl PathState {
     /// Whether a listing that is under way, or the next, is for this acquisition.
     fn has(&self, op: Op) -> bool {
-        self.wanted.contains(&op) || self.listing.as_ref().is_some_and(|look| look.ops.contains(&op))
+        self.wanted.contains(&op) || self.listing.as_ref().is_some_and(|listing| listing.ops.contains(&op))
     }
 
     /// The acquisition wants none of the listings that are under way or wanted.
     pub(crate) fn forget(&mut self, op: Op) {
         self.wanted.remove(&op);
-        if let Some(look) = &mut self.listing {
-            look.ops.remove(&op);
+        if let Some(listing) = &mut self.listing {
+            listing.ops.remove(&op);
         }
     }
 
     pub(crate) fn is_clean(&self) -> bool {
-        let is_searched = self.listing.as_ref().is_some_and(|look| look.search != OrphanSearch::None);
+        let is_searched = self.listing.as_ref().is_some_and(|listing| listing.search != OrphanSearch::None);
         self.creating == 0 && self.search == OrphanSearch::None && !is_searched
     }
 
     /// Whether nodes of lost creates were not looked for yet.
     pub(crate) fn awaits_search(&self) -> bool {
         self.search == OrphanSearch::Due
-            || self.listing.as_ref().is_some_and(|look| look.search == OrphanSearch::Due)
+            || self.listing.as_ref().is_some_and(|listing| listing.search == OrphanSearch::Due)
     }
 
     /// Whether the next create may write the path's data, so that its answer counts the children and can grant the lock.
@@ -164,7 +164,7 @@ impl<T: Trust> Machine<T> {
             }
             outcome => {
                 for op in ops {
-                    // A hold goes on without looks.
+                    // A hold goes on without listings.
                     if self.phase(op).is_some_and(Phase::is_queuing) {
                         self.finish(now, op, End::Refused);
                     }

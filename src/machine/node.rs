@@ -95,7 +95,7 @@ impl<T: Trust> Machine<T> {
         self.deletes.range(first_of(op)..).take_while(move |((of, ..), _)| *of == op)
     }
 
-    /// Whether nodes of an acquisition or its turn are being deleted, or could not be.
+    /// Whether deletes of an acquisition's nodes, or of its turn's node, are pending or were refused.
     pub(crate) fn has_deletes(&self, op: Op) -> bool {
         let is_refused = |op| self.refused.range(first_of(op)..).next().is_some_and(|(of, ..)| *of == op);
         [op, turn_of(op)].into_iter().any(|op| is_refused(op) || self.deletes_of(op).next().is_some())
@@ -194,8 +194,7 @@ impl<T: Trust> Machine<T> {
 
     /// Deletes nodes. The delete is sent again until a server has answered that they are gone, or refuses it.
     pub(crate) fn delete(&mut self, nodes: &Nodes, releases: bool) {
-        let nodes: Nodes =
-            nodes.iter().filter(|node| !self.deletes.contains_key(&op_node(**node))).copied().collect();
+        let nodes: Nodes = nodes.iter().filter(|node| !self.is_deleting(**node)).copied().collect();
         let Some(op) = nodes.first().map(|(_, name)| name.guid_op()) else { return };
         let is_sent = self.is_up;
         // A downgrade with an unknown outcome may delete it first.
@@ -247,7 +246,7 @@ impl<T: Trust> Machine<T> {
         }
         // The release ends with its last node.
         let end = one.released;
-        if !self.deletes_of(op).any(|(_, leaving)| leaving.releases) {
+        if !self.deletes_of(op).any(|(_, delete)| delete.releases) {
             self.finish(now, op, end);
         }
     }

@@ -217,20 +217,20 @@ impl<T: Trust> Machine<T> {
     pub(crate) fn watch_predecessor(&mut self, op: Op) {
         let Some(one) = self.ops.get_mut(&op).filter(|_| self.is_up) else { return };
         let is_open = |queue: &Queue| {
-            let is_armed =
+            let is_watched =
                 matches!(queue.position, Position::Watching { watch: WatchState::Sending | WatchState::Set, .. });
-            is_armed || queue.position == Position::Unknown
+            is_watched || queue.position == Position::Unknown
         };
         if one.queues.iter().any(is_open) {
             return;
         }
-        let mut unarmed = one.queues.iter_mut().filter_map(|queue| match &mut queue.position {
+        let mut unwatched = one.queues.iter_mut().filter_map(|queue| match &mut queue.position {
             Position::Watching { predecessor, watch: watch @ WatchState::Unset, .. } => {
                 Some((queue.path, *predecessor, watch))
             }
             _ => None,
         });
-        if let Some((path, name, watch)) = unarmed.next() {
+        if let Some((path, name, watch)) = unwatched.next() {
             *watch = WatchState::Sending;
             self.send(Ask::Watch { op, path, name });
         }
@@ -350,7 +350,7 @@ impl<T: Trust> Machine<T> {
         match &mut one.phase {
             Phase::Confirming { is_first: before, .. } => *before &= is_first,
             Phase::Held if one.is_taken => {}
-            stage => *stage = Phase::Confirming { is_first, is_asked: false },
+            phase => *phase = Phase::Confirming { is_first, is_asked: false },
         }
         self.send_confirmation(now, op);
         self.watch_local_head(op);

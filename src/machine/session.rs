@@ -43,7 +43,7 @@ impl<T: Trust> Machine<T> {
 
     /// The client was given. Its session is not renewed, and goes on when this one is closed.
     pub(crate) fn is_attached(&self) -> bool {
-        self.is_given
+        self.is_attached
     }
 
     /// Whether anything is known of a path.
@@ -110,7 +110,7 @@ impl<T: Trust> Machine<T> {
         let loss = if self.life == Life::Closing { Loss::Closed } else { Loss::Expired };
         match self.life {
             // One that was given is not renewed.
-            Life::Open if self.is_given => self.life = Life::Closing,
+            Life::Open if self.is_attached => self.life = Life::Closing,
             Life::Open => self.life = Life::Renewing,
             // There is no hold left to wait for.
             Life::Draining => self.life = Life::Closing,
@@ -194,7 +194,7 @@ impl<T: Trust> Machine<T> {
     fn end_waiters(&mut self, now: Moment, end: End) {
         let waits = |one: &Acquisition| match one.phase {
             phase if phase.is_queuing() => true,
-            stage => stage == Phase::Held && !one.is_taken,
+            phase => phase == Phase::Held && !one.is_taken,
         };
         let ops: Vec<Op> = self.ops.iter().filter(|(_, one)| waits(one)).map(|(op, _)| *op).collect();
         ops.into_iter().for_each(|op| self.finish(now, op, end));
@@ -214,7 +214,7 @@ impl<T: Trust> Machine<T> {
             }
         }
         // An attached session goes on, so its nodes have to be deleted, however long that takes.
-        if !self.is_given {
+        if !self.is_attached {
             self.timers.set(Timer::CloseBy, now.plus(self.timeout.0 / 4));
         }
     }
@@ -226,7 +226,7 @@ impl<T: Trust> Machine<T> {
     }
 
     pub(crate) fn end_if_done(&mut self, now: Moment) {
-        if self.life == Life::Draining && !self.ops.values().any(|one| one.phase.is_hold()) {
+        if self.life == Life::Draining && self.holds().next().is_none() {
             self.close(now);
         }
         if self.life == Life::Closing && self.is_clean() {
@@ -243,7 +243,7 @@ impl<T: Trust> Machine<T> {
     /// The state is torn, so nothing is granted any more.
     pub(crate) fn fail(&mut self, trust: T) {
         let before = std::mem::replace(self, Self::new(0, 0, 0, trust));
-        (self.id, self.timeout, self.is_given) = (before.id, before.timeout, before.is_given);
+        (self.id, self.timeout, self.is_attached) = (before.id, before.timeout, before.is_attached);
         (self.life, self.is_up) = (Life::Over, false);
     }
 
