@@ -15,22 +15,30 @@ pub(crate) async fn of_all(hosts: &str) -> Result<Vec<String>, Error> {
 }
 
 /// Leftover nodes of this client's own session, before the end of the session deletes them. Clean-up in the background
-/// has until `limit` to finish.
+/// has until `limit` to finish, and so has a connection that is lost meanwhile.
 pub(crate) async fn of_session(client: &Client, limit: Duration) -> Result<Vec<String>, Error> {
     let deadline = Instant::now() + limit;
     loop {
-        let left = match own(client).await {
-            Ok(left) => left,
+        let is_over = Instant::now() >= deadline;
+        match left(client, deadline).await {
+            Ok(left) if left.is_empty() || is_over => return Ok(left),
             Err(Error::SessionExpired) => return Ok(Vec::new()),
-            Err(Error::ConnectionLoss) if Instant::now() < deadline => continue,
-            Err(error) => return Err(error),
-        };
-        let Some(node) = left.first().filter(|_| Instant::now() < deadline) else { return Ok(left) };
-        if let (Some(_), gone) = client.check_and_watch_stat(node).await? {
-            // If this node stays, others may have gone meanwhile.
-            let _ = timeout_at(deadline, gone.changed()).await;
+            Err(error) if is_over => return Err(error),
+            Ok(_) | Err(_) => {}
         }
     }
+}
+
+/// What is left. Before the deadline it waits until the first of it has gone, or the deadline has come.
+async fn left(client: &Client, deadline: Instant) -> Result<Vec<String>, Error> {
+    let left = own(client).await?;
+    if let Some(node) = left.first().filter(|_| Instant::now() < deadline)
+        && let (Some(_), gone) = client.check_and_watch_stat(node).await?
+    {
+        // If this node stays, others may have gone meanwhile.
+        let _ = timeout_at(deadline, gone.changed()).await;
+    }
+    Ok(left)
 }
 
 async fn own(client: &Client) -> Result<Vec<String>, Error> {

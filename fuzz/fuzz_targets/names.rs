@@ -17,7 +17,7 @@ mod queue {
 mod machine {
     mod name;
 
-    pub(crate) use name::{ContenderKind, Kind, is_in_zone};
+    pub(crate) use name::{ContenderKind, Kind, is_near_wrap};
 }
 
 use std::collections::HashSet;
@@ -25,7 +25,7 @@ use std::collections::HashSet;
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 
-use machine::{Kind, is_in_zone};
+use machine::{Kind, is_near_wrap};
 use queue::order::{Name, is_before_zero, sort};
 
 const KINDS: [Kind; 5] = [Kind::Lock, Kind::Read, Kind::Write, Kind::Lease, Kind::Latch];
@@ -111,7 +111,7 @@ fn number_at(counter: i64, at_the_end: Option<u8>) -> i32 {
 fn sorted(names: &[(String, i64)]) -> Vec<&str> {
     let mut contenders: Vec<_> =
         names.iter().filter_map(|(text, czxid)| Some((Name::parse(text)?, *czxid))).collect();
-    sort(&mut contenders, |(name, czxid)| (name.number, Some(*czxid).filter(|_| name.is_in_zone()), name.text));
+    sort(&mut contenders, |(name, czxid)| (name.number, Some(*czxid).filter(|_| name.is_near_wrap()), name.text));
     contenders.into_iter().map(|(name, _)| name.text).collect()
 }
 
@@ -127,8 +127,8 @@ fn are_in_order(input: &Input<'_>, others: &[(String, i64)]) {
     let turned: Vec<_> = names.iter().rev().cloned().collect();
     // Where all of them are beyond the end, they are half of all numbers from 0 for a moment.
     let sides: HashSet<bool> =
-        numbers.iter().filter(|number| is_in_zone(**number)).map(|number| is_before_zero(*number)).collect();
-    if sides.len() < 2 || numbers.iter().all(|number| is_in_zone(*number)) {
+        numbers.iter().filter(|number| is_near_wrap(**number)).map(|number| is_before_zero(*number)).collect();
+    if sides.len() < 2 || numbers.iter().all(|number| is_near_wrap(*number)) {
         assert_eq!(sorted(&turned), created);
     }
     if sides.len() < 2 {

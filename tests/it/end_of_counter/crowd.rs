@@ -72,7 +72,7 @@ impl Waited {
 }
 
 /// Whether the number alone does not determine the position.
-pub(super) fn is_in_zone(number: i32) -> bool {
+pub(super) fn is_near_wrap(number: i32) -> bool {
     number == i32::MAX || number < 0
 }
 
@@ -207,8 +207,8 @@ pub(super) fn assert_reads(crowd: &[Waited], what: &str) -> usize {
     for one in crowd {
         let (own, reads) = (one.number(), &one.reads);
         assert!(reads.values().all(|times| *times == 1), "{what}: {own} asked twice: {reads:?}");
-        assert!(reads.keys().all(|path| is_in_zone(number(path))), "{what}: {own} needs no {reads:?}");
-        assert!(is_in_zone(own) || reads.is_empty(), "{what}: {own} alone determines the position: {reads:?}");
+        assert!(reads.keys().all(|path| is_near_wrap(number(path))), "{what}: {own} needs no {reads:?}");
+        assert!(is_near_wrap(own) || reads.is_empty(), "{what}: {own} alone determines the position: {reads:?}");
         // Its own is known from its creation.
         assert!(!reads.keys().any(|path| path.ends_with(&one.name)), "{what}: {own} is its own: {reads:?}");
     }

@@ -8,7 +8,7 @@ use testbed::{Ensemble, Server};
 use tokio::sync::Barrier;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::crowd::{Crowd, assert_reads, assert_woken_once, is_in_zone, numbers, queues, worlds};
+use super::crowd::{Crowd, assert_reads, assert_woken_once, is_near_wrap, numbers, queues, worlds};
 use crate::counter::server;
 use crate::recipes::{ELECTION, MUTEX, READER, REENTRANT_MUTEX, Recipe, SEMAPHORE, SEVERAL_PERMITS, WRITER};
 use crate::support::{World, children, is_keep_alive, soon};
@@ -41,9 +41,9 @@ async fn release_wakes_one_and_a_czxid_is_read_once_where_it_is_needed() {
             println!("{what}: {asked} reads of a czxid for {CROWD} waiters, numbers {numbers:?}");
             assert_woken_once(&crowd, recipe, &what);
             assert_eq!(asked > 0, next > 0, "{what}: {asked}");
-            let in_zone = numbers.iter().filter(|number| is_in_zone(**number)).count();
-            assert_eq!(in_zone > 0, next > 0, "{what}: {numbers:?}");
-            assert_eq!(in_zone == CROWD, next == i32::MAX, "{what}: {numbers:?}");
+            let near_wrap = numbers.iter().filter(|number| is_near_wrap(**number)).count();
+            assert_eq!(near_wrap > 0, next > 0, "{what}: {numbers:?}");
+            assert_eq!(near_wrap == CROWD, next == i32::MAX, "{what}: {numbers:?}");
         }
     }
 }

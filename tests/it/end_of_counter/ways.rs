@@ -8,7 +8,7 @@ use testbed::ledger::Ledger;
 use tracing::instrument::WithSubscriber;
 use zookeeper_recipes::{Mutex, MutexGuard, Session};
 
-use super::crowd::is_in_zone;
+use super::crowd::is_near_wrap;
 use crate::counter::{LONG, PATH, number, server};
 use crate::support::{admin_client, connect_for, soon, wait_children};
 use crate::ways::Ways;
@@ -42,7 +42,7 @@ async fn contenders_are_counted_up_to_the_end_and_at_it() {
     assert_eq!(found.len(), 12);
     for (place, (number, way)) in found.iter().enumerate() {
         assert_eq!(way, if place == 0 { "Listed" } else { "Counted" }, "{found:?}");
-        assert!(numbers.get(place).map_or(is_in_zone(*number), |expected| expected == number), "{found:?}");
+        assert!(numbers.get(place).map_or(is_near_wrap(*number), |expected| expected == number), "{found:?}");
     }
 }
 
@@ -85,7 +85,7 @@ async fn tasks_of_one_session_hand_over_outside_the_end_only() {
             tokens.push(guard.fencing_token());
             let own = number_of(&guard);
             let (_, way) = grants(&ways).pop().expect("a grant");
-            let expected = if is_in_zone(before) || is_in_zone(own) { "Listed" } else { "HandedOver" };
+            let expected = if is_near_wrap(before) || is_near_wrap(own) { "Listed" } else { "HandedOver" };
             assert_eq!(way, expected, "{before}, {own} from {next}");
             before = own;
             // The next has its own watch.
@@ -121,7 +121,7 @@ async fn deletion_of_the_only_one_ahead_admits_outside_the_end_only() {
             assert!(held.fencing_token() > token);
             let own = number_of(&held);
             let (_, way) = grants(&ways).pop().expect("a grant");
-            let expected = if is_in_zone(before) || is_in_zone(own) { "Listed" } else { "Deleted" };
+            let expected = if is_near_wrap(before) || is_near_wrap(own) { "Listed" } else { "Deleted" };
             assert_eq!(way, expected, "{before}, {own} from {next}");
         }
         assert!(ways.count("Deleted") > 0 && ways.count("Listed") > 3, "{}", ways.summary());
@@ -166,9 +166,9 @@ async fn tasks_of_one_session_exclude_each_other_across_the_end() {
         assert_eq!(grants.len(), 200);
         let is_by_number = |way: &str| !["Listed", "Counted"].contains(&way);
         let fast: Vec<_> =
-            grants.iter().filter(|(number, way)| is_in_zone(*number) && is_by_number(way)).collect();
+            grants.iter().filter(|(number, way)| is_near_wrap(*number) && is_by_number(way)).collect();
         assert!(fast.is_empty(), "{fast:?}");
-        assert!(grants.iter().any(|(number, _)| is_in_zone(*number)), "the counter was at its end");
+        assert!(grants.iter().any(|(number, _)| is_near_wrap(*number)), "the counter was at its end");
         assert!(ways.count("HandedOver") > 0, "{}", ways.summary());
         println!("from {next}: {}", ways.summary());
     }
