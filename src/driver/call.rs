@@ -5,9 +5,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::driver::core::{Core, Reader, State};
+use crate::driver::core::Core;
 use crate::driver::draft::{Draft, Permits};
 use crate::driver::progress::Progress;
+use crate::driver::state::{Reader, State};
 use crate::error::Error;
 use crate::machine::{Acquisition, Admission, End, Event, GrantedBy, Loss, Op, Phase, Spec, turn_of};
 

@@ -47,7 +47,7 @@ impl Draft {
 
     /// Without the sign of a number.
     fn lengths(&self) -> impl Iterator<Item = usize> {
-        self.queues.iter().map(|(path, kind)| names::prefix(path.as_str(), 0, *kind).len() + "0123456789".len())
+        self.queues.iter().map(|(path, kind)| names::prefix_bytes(path.as_str(), *kind) + "0123456789".len())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Owns the texts of names and paths, which the machine knows by numbers, and what is remembered of each path.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, Mutex};
 
@@ -14,19 +15,36 @@ use crate::queue::order::{self, is_before_zero};
 /// What is in front of the guid in the names that we make.
 const PREFIX: &str = "_c_";
 
-/// The path of a node of ours without its number.
+/// The longest number of a node.
+const LONGEST_NUMBER: &str = "-2147483648";
+
+/// The path of a node of ours without its number. There is room for the number.
 pub(super) fn prefix(path: &str, guid: u128, kind: Kind) -> String {
-    format!("{path}/{PREFIX}{}{}", Uuid::from_u128(guid).as_hyphenated(), kind.separator())
+    let mut text = String::with_capacity(prefix_bytes(path, kind) + LONGEST_NUMBER.len());
+    for part in [path, "/", PREFIX] {
+        text.push_str(part);
+    }
+    text.push_str(Uuid::from_u128(guid).as_hyphenated().encode_lower(&mut Uuid::encode_buffer()));
+    text.push_str(kind.separator());
+    text
+}
+
+/// The bytes of that path.
+pub(super) fn prefix_bytes(path: &str, kind: Kind) -> usize {
+    path.len() + 1 + PREFIX.len() + Hyphenated::LENGTH + kind.separator().len()
 }
 
 /// The path of a node of ours.
 pub(super) fn own(path: &str, name: Name) -> String {
-    format!("{}{:010}", prefix(path, name.guid, name.kind), name.number)
+    let mut text = prefix(path, name.guid, name.kind);
+    // Writing to a string cannot fail.
+    let _ = write!(text, "{:010}", name.number);
+    text
 }
 
 /// The bytes of the longest path that a node of ours may have there.
 pub(super) fn longest(path: &str) -> usize {
-    path.len() + 1 + PREFIX.len() + Hyphenated::LENGTH + Kind::Read.separator().len() + "-2147483648".len()
+    prefix_bytes(path, Kind::Read) + LONGEST_NUMBER.len()
 }
 
 /// Takes the name of a contender apart; none if it is not one.
@@ -40,7 +58,7 @@ fn guid(text: &str, kind: Kind) -> u128 {
     let own = || {
         let (uuid, rest) = text.strip_prefix(PREFIX)?.split_at_checked(Hyphenated::LENGTH)?;
         // The name is made of the guid again, so it must be spelled as we spell it.
-        let is_number = rest.strip_prefix(kind.separator())?.len() <= "-2147483648".len();
+        let is_number = rest.strip_prefix(kind.separator())?.len() <= LONGEST_NUMBER.len();
         let is_ours = is_number && !uuid.bytes().any(|byte| byte.is_ascii_uppercase());
         Uuid::try_parse(uuid).ok().filter(|_| is_ours)
     };

@@ -9,8 +9,9 @@ use tokio::time::{Instant, sleep, timeout_at};
 use zookeeper_client::SessionInfo;
 
 use crate::clock::now;
-use crate::driver::core::{Closing, Core, ORPHANED, State, ended};
+use crate::driver::core::Core;
 use crate::driver::reports::is_traced;
+use crate::driver::state::{Closing, ORPHANED, State, ended};
 use crate::driver::wire;
 use crate::error::Error;
 use crate::machine::{Event, Life, Moment, Timer};

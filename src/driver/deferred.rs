@@ -1,0 +1,87 @@
+//! What is done when the lock is released, because it runs the user's code: wakers, listeners, and what is dropped.
+
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+
+use tokio::sync::watch;
+use zookeeper_client::SessionId;
+
+use crate::driver::entry::{Entry, HoldListener, OpWaker, Ready};
+use crate::driver::progress::Progress;
+use crate::driver::reports::Reports;
+use crate::machine::{HoldState, Loss, Op};
+
+#[derive(Default)]
+pub(super) struct Deferred {
+    pub(super) wakers: Vec<Arc<OpWaker>>,
+    pub(super) ready: Vec<Op>,
+    pub(super) placed: Vec<(Arc<Progress>, usize)>,
+    pub(super) changed: Vec<(Arc<dyn HoldListener>, HoldState)>,
+    pub(super) seen: Vec<(Arc<dyn HoldListener>, Vec<u8>)>,
+    /// Dropping an entry may run the user's code, for example that of a waker.
+    pub(super) dropped: Vec<Entry>,
+    pub(super) listeners: Vec<Arc<dyn HoldListener>>,
+    pub(super) callers: Vec<Waker>,
+    pub(super) is_driver: bool,
+    pub(super) is_session: bool,
+}
+
+impl Deferred {
+    /// Whether nobody is woken or informed.
+    pub(super) fn is_empty(&self) -> bool {
+        let Self {
+            wakers,
+            ready: _,
+            placed,
+            changed,
+            seen,
+            dropped,
+            listeners,
+            callers,
+            is_driver: _,
+            is_session,
+        } = self;
+        let is_quiet = wakers.is_empty() && placed.is_empty() && changed.is_empty() && seen.is_empty();
+        is_quiet && dropped.is_empty() && listeners.is_empty() && callers.is_empty() && !is_session
+    }
+
+    /// Does it, now that the lock is released.
+    pub(super) fn run(self, session: u64, ready: &Ready, reports: &Reports, changes: &watch::Sender<()>) {
+        let Self {
+            wakers,
+            ready: unread,
+            placed,
+            changed,
+            seen,
+            dropped,
+            listeners,
+            callers,
+            is_driver,
+            is_session,
+        } = self;
+        if !unread.is_empty() {
+            ready.extend(unread);
+        }
+        placed.into_iter().for_each(|(progress, ahead)| progress.ahead(ahead));
+        let losses: Vec<Loss> = changed.iter().filter_map(|(listener, state)| listener.warns_of(*state)).collect();
+        let are_many = losses.len() > 1;
+        if let Some(loss) = losses.first().copied().filter(|_| are_many) {
+            let (count, session) = (losses.len(), SessionId(session.cast_signed()));
+            reports.push(move || {
+                tracing::warn!(%session, count, %loss, cause = loss.as_str(), "locks of a session are lost");
+            });
+        }
+        changed.iter().for_each(|(listener, state)| listener.changed(*state, are_many));
+        seen.iter().for_each(|(listener, data)| listener.saw(data));
+        wakers.into_iter().for_each(Wake::wake);
+        if is_driver {
+            ready.driver.notify_one();
+        }
+        if is_session {
+            changes.send_replace(());
+        }
+        // Dropping the last reference to a hold closes its span, and dropping a waker runs user code, so both come last.
+        reports.flush();
+        drop((dropped, listeners, callers));
+    }
+}
