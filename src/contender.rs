@@ -498,11 +498,11 @@ fn with_room(mut leases: Vec<Contender>, permits: usize) -> Vec<Contender> {
 
 /// Puts contenders in order, and marks those that hold. One with a turn holds nothing yet.
 fn in_order(mut queue: Vec<Contender>, is_turn: bool) -> Vec<Contender> {
-    order::sort(&mut queue, |one| (one.sequence, Some(one.czxid), &one.name));
+    order::sort(&mut queue, |contender| (contender.sequence, Some(contender.czxid), &contender.name));
     let mut ahead = BTreeSet::new();
-    for one in &mut queue {
-        one.is_holder = !is_turn && !ahead.iter().any(|kind| one.kind.waits_for(*kind));
-        ahead.insert(one.kind);
+    for contender in &mut queue {
+        contender.is_holder = !is_turn && !ahead.iter().any(|kind| contender.kind.waits_for(*kind));
+        ahead.insert(contender.kind);
     }
     queue
 }

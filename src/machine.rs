@@ -482,11 +482,11 @@ impl<T: Trust> Machine<T> {
 
     /// All acquisitions whose handles are alive.
     pub(crate) fn ops(&self) -> impl Iterator<Item = (Op, &Acquisition)> {
-        self.ops.iter().map(|(op, one)| (*op, one))
+        self.ops.iter().map(|(op, acquisition)| (*op, acquisition))
     }
 
     fn phase(&self, op: Op) -> Option<Phase> {
-        self.ops.get(&op).map(|one| one.phase)
+        self.ops.get(&op).map(|acquisition| acquisition.phase)
     }
 
     fn send(&mut self, ask: Ask) {

@@ -56,7 +56,7 @@ use crate::session::Session;
 #[derive(Clone)]
 pub struct Semaphore {
     /// The queue for one permit.
-    one: Lock,
+    permit: Lock,
     permits: u32,
 }
 
@@ -79,7 +79,7 @@ impl Semaphore {
         if permits == 0 {
             return Err(Error::invalid("permits", "with none, nobody could ever acquire one; give at least one"));
         }
-        Ok(Self { one: lock(session, &LockPath::new(path)?, &options, 1, permits)?, permits })
+        Ok(Self { permit: lock(session, &LockPath::new(path)?, &options, 1, permits)?, permits })
     }
 
     /// Joins the queue and waits for one permit, for as long as it takes.
@@ -95,7 +95,7 @@ impl Semaphore {
     /// # }
     /// ```
     pub async fn acquire(&self) -> Result<SemaphorePermit> {
-        self.one.acquire().await.map(SemaphorePermit)
+        self.permit.acquire().await.map(SemaphorePermit)
     }
 
     /// Joins the queue and waits for `count` permits, for as long as it takes: all of them, or none.
@@ -128,7 +128,7 @@ impl Semaphore {
     /// # }
     /// ```
     pub async fn try_acquire(&self) -> Result<Option<SemaphorePermit>> {
-        Ok(self.one.try_acquire().await?.map(SemaphorePermit))
+        Ok(self.permit.try_acquire().await?.map(SemaphorePermit))
     }
 
     /// Acquires `count` permits without waiting for others: `None` if fewer are free, or another contender was ahead.
@@ -163,7 +163,7 @@ impl Semaphore {
     /// # }
     /// ```
     pub async fn try_acquire_for(&self, limit: Duration) -> Result<Option<SemaphorePermit>> {
-        Ok(self.one.try_acquire_for(limit).await?.map(SemaphorePermit))
+        Ok(self.permit.try_acquire_for(limit).await?.map(SemaphorePermit))
     }
 
     /// Joins the queue and waits for `count` permits for at most `limit`, all requests included.
@@ -226,7 +226,7 @@ impl Semaphore {
     /// # }
     /// ```
     pub async fn available_permits(&self) -> Result<u32> {
-        let (session, leases) = (&self.one.session, &self.one.queues[0]);
+        let (session, leases) = (&self.permit.session, &self.permit.queues[0]);
         let leases = session.ask(|zk| async move { leases.list(session.core(), &zk).await }).await?;
         Ok(self.permits.saturating_sub(u32::try_from(leases.len()).unwrap_or(u32::MAX)))
     }
@@ -258,7 +258,7 @@ impl Semaphore {
             0 => "none would be acquired; give at least one".to_owned(),
             count if count > self.permits => format!("{count} are wanted, and there are only {}", self.permits),
             count => {
-                let Lock { session, path, options, .. } = &self.one;
+                let Lock { session, path, options, .. } = &self.permit;
                 return lock(session, path, options, count, self.permits);
             }
         };
@@ -267,7 +267,7 @@ impl Semaphore {
 
     /// The runtime of its session.
     pub(crate) fn home(&self) -> &Handle {
-        self.one.session.home()
+        self.permit.session.home()
     }
 }
 
@@ -279,7 +279,7 @@ fn lock(session: &Session, path: &LockPath, options: &Options, count: u32, permi
     Lock::new(session, path, options, Some((turns, permits)), vec![leases], "permits")
 }
 
-for_operators!(Semaphore: |semaphore| &semaphore.one);
+for_operators!(Semaphore: |semaphore| &semaphore.permit);
 
 guard! {
     /// One or several permits of a [`Semaphore`]. Dropping it releases them in the background.

@@ -104,14 +104,14 @@ impl Future for Acquire {
         if state.machine.op(op).is_some_and(Acquisition::is_untaken) {
             core.handle(&mut state, Event::Take(op));
         }
-        let Some(one) = state.machine.op(op) else {
+        let Some(acquisition) = state.machine.op(op) else {
             this.op = None;
             return Poll::Ready(Err(Failed::of(End::Closed)));
         };
         this.ahead = state.machine.ahead(op);
-        match one.phase {
+        match acquisition.phase {
             Phase::Held => {
-                let (czxid, granted_by) = (one.czxid.0, one.granted_by.0);
+                let (czxid, granted_by) = (acquisition.czxid.0, acquisition.granted_by.0);
                 this.op = None;
                 state.leave_to_driver(op);
                 Poll::Ready(Ok(Granted { op, nodes: state.nodes(op), czxid, granted_by }))
@@ -164,7 +164,7 @@ pub(crate) async fn release(core: &Arc<Core>, op: Op) -> Result<(), Failed> {
             core.handle(&mut state, Event::Release(op));
         }
         state = core.read(state, op, Reader::Caller);
-        match state.machine.op(op).map(|one| one.phase) {
+        match state.machine.op(op).map(|acquisition| acquisition.phase) {
             Some(Phase::Over(End::Released)) => Poll::Ready(Ok(())),
             Some(Phase::Over(end)) => Poll::Ready(Err(failed(&mut state, op, end))),
             Some(_) => Poll::Pending,

@@ -281,7 +281,7 @@ impl Core {
         let Some(client) = state.client.clone() else { return };
         let op = ask.op().unwrap_or(SESSION);
         let acquisition = ask.acquisition();
-        let czxid = acquisition.and_then(|op| state.machine.op(op)).map_or(0, |one| one.czxid.0);
+        let czxid = acquisition.and_then(|op| state.machine.op(op)).map_or(0, |acquisition| acquisition.czxid.0);
         let room = state.reserve_room(op, &ask);
         if room.is_ok() {
             self.reports.requested(wire::name(&ask));

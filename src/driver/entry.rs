@@ -223,11 +223,12 @@ impl Entry {
     }
 
     fn next_fired(&mut self, cx: &mut Context<'_>) -> Option<Fired> {
-        let (at, is_deleted) =
-            self.watches.iter_mut().enumerate().find_map(|(at, one)| match one.fires.poll_unpin(cx) {
+        let (at, is_deleted) = self.watches.iter_mut().enumerate().find_map(|(at, watching)| {
+            match watching.fires.poll_unpin(cx) {
                 Poll::Ready(is_deleted) => Some((at, is_deleted)),
                 Poll::Pending => None,
-            })?;
+            }
+        })?;
         Some((self.watches.remove(at).watch, is_deleted))
     }
 

@@ -105,7 +105,7 @@ impl Texts {
     }
 
     fn text(&self, name: Name) -> Option<&str> {
-        let at = self.names.iter().position(|one| *one == name)?;
+        let at = self.names.iter().position(|listed| *listed == name)?;
         self.texts.get(at).map(String::as_str)
     }
 }

@@ -140,8 +140,9 @@ impl State {
             let Some(node) = node else { continue };
             watching.since = None;
             // Candidates wait for as long as there is a leader.
-            let is_usual =
-                machine.op(op).is_some_and(|one| one.queues.iter().any(|queue| queue.kind == Kind::Latch));
+            let is_usual = machine
+                .op(op)
+                .is_some_and(|acquisition| acquisition.queues.iter().any(|queue| queue.kind == Kind::Latch));
             stuck_checks.spawn(wire::judge(Arc::clone(&client), node, waited, is_usual, Arc::clone(reports)));
         }
     }
@@ -241,14 +242,14 @@ impl State {
     pub(crate) fn take_refusal(&mut self, op: Op) -> Option<Error> {
         let own = self.entries.get_mut(&op).and_then(|entry| entry.refusal.take());
         let all = [op, turn_of(op)].into_iter().filter_map(|op| self.machine.op(op));
-        let mut queues = all.flat_map(|one| &one.queues);
+        let mut queues = all.flat_map(|acquisition| &acquisition.queues);
         // A listing is for several calls, and one of them has asked for it.
         own.or_else(|| queues.find_map(|queue| self.refused.get(&queue.path).cloned()))
     }
 
     /// The texts of an acquisition's nodes.
     pub(crate) fn nodes(&self, op: Op) -> Vec<String> {
-        let queues = self.machine.op(op).into_iter().flat_map(|one| &one.queues);
+        let queues = self.machine.op(op).into_iter().flat_map(|acquisition| &acquisition.queues);
         queues.filter_map(|queue| Some(names::own(&self.paths.text(queue.path), queue.name?))).collect()
     }
 
@@ -330,7 +331,7 @@ impl State {
     /// Wakes the caller of an acquisition, and reports to its hold.
     pub(super) fn wake_all(&mut self, op: Op) {
         self.wake(op);
-        let phase = self.machine.op(op).map(|one| one.phase);
+        let phase = self.machine.op(op).map(|acquisition| acquisition.phase);
         if let Some(entry) = self.entries.get_mut(&op).filter(|_| !phase.is_some_and(Phase::is_queuing)) {
             // It waits no more.
             (entry.watch_room, entry.turn_room) = (None, None);
@@ -429,7 +430,7 @@ impl State {
             Watch::Predecessor(op, ..) | Watch::Own(op, ..) => caller_of(op),
         };
         if let Some(entry) = self.entries.get_mut(&op) {
-            entry.watches.retain(|one| one.watch != *watch);
+            entry.watches.retain(|watching| watching.watch != *watch);
         }
     }
 }

@@ -438,7 +438,7 @@ impl List {
         for ((name, node), stat) in unknown.into_iter().zip(stats) {
             match stat {
                 Ok(Some(stat)) => drop(known.insert(name, stat.czxid)),
-                Ok(None) => contenders.retain(|(one, _)| *one != name),
+                Ok(None) => contenders.retain(|(listed, _)| *listed != name),
                 Err(error) => {
                     let refusal = |error| Error::refused("look at", &node, error);
                     return Err(Box::new(Answered::failed(error, refusal)));

@@ -142,9 +142,9 @@ impl Core {
                 return Some(Err(loss.into()));
             }
             let mut state = self.driver.lock();
-            let one = state.machine.op(self.op)?;
-            let kind = one.single().map(|queue| queue.kind);
-            match one.change {
+            let acquisition = state.machine.op(self.op)?;
+            let kind = acquisition.single().map(|queue| queue.kind);
+            match acquisition.change {
                 Change::None if kind == Some(Kind::Read) => Some(Ok(state.nodes(self.op))),
                 Change::None | Change::Refused => {
                     let refusal = state.take_refusal(self.op);
@@ -167,7 +167,7 @@ impl Core {
         };
         let (node, czxid, zk) = {
             let state = self.driver.lock();
-            let czxid = state.machine.op(self.op).map(|one| one.czxid.0);
+            let czxid = state.machine.op(self.op).map(|acquisition| acquisition.czxid.0);
             (state.nodes(self.op).into_iter().next(), czxid, Zk::present(&self.driver, &state))
         };
         let (Some(node), Some(czxid), Some(zk)) = (node, czxid, zk) else {

@@ -199,7 +199,7 @@ impl Acquisition {
 
     /// The only queue of an acquisition that has one.
     pub(crate) fn single(&self) -> Option<&Queue> {
-        if let [one] = self.queues.as_slice() { Some(one) } else { None }
+        if let [queue] = self.queues.as_slice() { Some(queue) } else { None }
     }
 
     /// The largest number of contenders that are ahead of it in any of its queues, or how many permits are missing.
@@ -234,12 +234,12 @@ impl Acquisition {
 
 impl<T: Trust> Machine<T> {
     pub(crate) fn acquire(&mut self, now: Moment, op: Op, spec: &Arc<Spec>) {
-        let mut one = Acquisition::new(spec);
-        one.phase = one.initial_phase();
-        for queue in &one.queues {
+        let mut acquisition = Acquisition::new(spec);
+        acquisition.phase = acquisition.initial_phase();
+        for queue in &acquisition.queues {
             self.paths.entry(queue.path).or_default();
         }
-        self.ops.insert(op, one);
+        self.ops.insert(op, acquisition);
         match self.life {
             Life::Open | Life::Renewing => self.send_create(now, op),
             Life::Draining => self.finish(now, op, End::Draining),
@@ -250,28 +250,28 @@ impl<T: Trust> Machine<T> {
     /// Creates the nodes. Where that cannot grant the lock by itself, listings go out with it. A caller that does not queue
     /// sends the listings alone first.
     pub(crate) fn send_create(&mut self, now: Moment, op: Op) {
-        let Some(one) = self.ops.get(&op).filter(|_| self.is_up) else { return };
-        if one.phase == Phase::Peeking {
+        let Some(acquisition) = self.ops.get(&op).filter(|_| self.is_up) else { return };
+        if acquisition.phase == Phase::Peeking {
             return self.request_listings(op);
         }
         // After two lost creates, the next waits until its paths were searched. Then the servers do answer other requests,
         // so a create that is lost again is itself the cause.
         let is_searched = |path| self.paths.get(path).is_none_or(|state| !state.awaits_search());
-        if one.lost > 1 && !one.spec.queues.iter().all(|(path, _)| is_searched(path)) {
+        if acquisition.lost > 1 && !acquisition.spec.queues.iter().all(|(path, _)| is_searched(path)) {
             return;
         }
         let may_count = |path| self.paths.get(path).is_some_and(PathState::may_count);
-        let spec = Arc::clone(one.in_turn.as_ref().unwrap_or(&one.spec));
+        let spec = Arc::clone(acquisition.in_turn.as_ref().unwrap_or(&acquisition.spec));
         let mut paths = spec.queues.iter().map(|(path, _)| path).chain(spec.admission.turn());
-        let makes = one.makes;
+        let makes = acquisition.makes;
         let counts = !makes && spec.may_count && paths.all(may_count);
-        if one.is_in_one_request() && !counts {
+        if acquisition.is_in_one_request() && !counts {
             return self.take_turn(now, op);
         }
         let Some(guid) = self.next_guid(op) else { return };
-        let Some(one) = self.ops.get_mut(&op) else { return };
-        (one.node, one.shown) = (Node::Sending { guid }, Shown::Unasked);
-        one.forget_positions();
+        let Some(acquisition) = self.ops.get_mut(&op) else { return };
+        (acquisition.node, acquisition.shown) = (Node::Sending { guid }, Shown::Unasked);
+        acquisition.forget_positions();
         for (path, _) in &spec.queues {
             let state = self.paths.entry(*path).or_default();
             state.creating += 1;
@@ -287,33 +287,34 @@ impl<T: Trust> Machine<T> {
     /// A create was lost. Its nodes are not looked for: others are created, and what turns up is deleted.
     /// `is_suspect`: it may be what the connection was lost for.
     pub(crate) fn create_was_lost(&mut self, now: Moment, op: Op, is_suspect: bool) {
-        let Some(one) = self.ops.get_mut(&op) else { return };
-        one.lost += u8::from(is_suspect);
-        one.node = Node::None;
-        if one.lost >= LOST_CREATES {
+        let Some(acquisition) = self.ops.get_mut(&op) else { return };
+        acquisition.lost += u8::from(is_suspect);
+        acquisition.node = Node::None;
+        if acquisition.lost >= LOST_CREATES {
             return self.finish(now, op, End::Unanswered);
         }
-        one.phase = one.initial_phase();
+        acquisition.phase = acquisition.initial_phase();
         self.send_followers(op);
         self.pause(now);
     }
 
     /// Sends the creates that have waited until their path was searched.
     pub(crate) fn send_waiting_creates(&mut self, now: Moment, path: Path) {
-        let waits = |one: &Acquisition| {
-            one.lost > 1
-                && (one.phase, one.node) == (Phase::Creating, Node::None)
-                && one.queues.iter().any(|queue| queue.path == path)
+        let waits = |acquisition: &Acquisition| {
+            acquisition.lost > 1
+                && (acquisition.phase, acquisition.node) == (Phase::Creating, Node::None)
+                && acquisition.queues.iter().any(|queue| queue.path == path)
         };
-        let waiting: Vec<Op> = self.ops.iter().filter(|(_, one)| waits(one)).map(|(op, _)| *op).collect();
+        let waiting: Vec<Op> =
+            self.ops.iter().filter(|(_, acquisition)| waits(acquisition)).map(|(op, _)| *op).collect();
         waiting.into_iter().for_each(|op| self.send_create(now, op));
     }
 
     /// Ends an acquisition for its caller, who reads how.
     pub(crate) fn finish(&mut self, now: Moment, op: Op, end: End) {
         self.leave(now, op, false);
-        if let Some(one) = self.ops.get_mut(&op) {
-            one.phase = Phase::Over(end);
+        if let Some(acquisition) = self.ops.get_mut(&op) {
+            acquisition.phase = Phase::Over(end);
             self.wake(op);
             self.turn_or_caller_ended(now, op, end);
         }
@@ -321,11 +322,14 @@ impl<T: Trust> Machine<T> {
 
     /// The node of a waiter was deleted by hand. In several queues it joins all of them again.
     pub(crate) fn evicted(&mut self, now: Moment, op: Op) {
-        let Some(one) = self.ops.get_mut(&op) else { return };
-        if !one.spec.waits || one.single().is_some() || one.spec.admission != Admission::First {
+        let Some(acquisition) = self.ops.get_mut(&op) else { return };
+        if !acquisition.spec.waits
+            || acquisition.single().is_some()
+            || acquisition.spec.admission != Admission::First
+        {
             return self.finish(now, op, End::Evicted);
         }
-        one.phase = one.initial_phase();
+        acquisition.phase = acquisition.initial_phase();
         self.leave(now, op, false);
         self.send_create(now, op);
     }
@@ -343,13 +347,13 @@ impl<T: Trust> Machine<T> {
     pub(crate) fn leave(&mut self, now: Moment, op: Op, releases: bool) {
         self.timers.remove(Timer::Limit(op));
         self.timers.remove(Timer::Turn(op));
-        for at in 0..self.ops.get(&op).map_or(0, |one| one.queues.len()) {
+        for at in 0..self.ops.get(&op).map_or(0, |acquisition| acquisition.queues.len()) {
             self.move_to(op, at, Position::Unknown);
         }
-        let Some(one) = self.ops.get_mut(&op) else { return };
-        let node = std::mem::replace(&mut one.node, Node::None);
+        let Some(acquisition) = self.ops.get_mut(&op) else { return };
+        let node = std::mem::replace(&mut acquisition.node, Node::None);
         if node == Node::There {
-            let nodes = one.nodes();
+            let nodes = acquisition.nodes();
             self.delete(&nodes, releases);
         }
         // A create that is under way ends with its answer.

@@ -59,30 +59,31 @@ impl Change {
 
 impl<T: Trust> Machine<T> {
     pub(crate) fn downgrade(&mut self, op: Op) {
-        let holds = |one: &Acquisition| {
+        let holds = |acquisition: &Acquisition| {
             // One that is under way goes on, also if its call was dropped.
-            let is_free = matches!(one.change, Change::None | Change::Refused);
-            let is_writer = one.single().is_some_and(|queue| queue.kind == Kind::Write);
-            one.phase == Phase::Held && is_free && is_writer
+            let is_free = matches!(acquisition.change, Change::None | Change::Refused);
+            let is_writer = acquisition.single().is_some_and(|queue| queue.kind == Kind::Write);
+            acquisition.phase == Phase::Held && is_free && is_writer
         };
         if self.ops.get(&op).is_some_and(holds)
             && let Some(guid) = self.next_guid(op)
-            && let Some(one) = self.ops.get_mut(&op)
+            && let Some(acquisition) = self.ops.get_mut(&op)
         {
-            one.change = Change::Wanted { guid, may_be_done: false };
+            acquisition.change = Change::Wanted { guid, may_be_done: false };
             self.resume_downgrade(op);
         }
     }
 
     pub(crate) fn resume_downgrade(&mut self, op: Op) {
         let is_up = self.is_up;
-        let holds = |one: &&mut Acquisition| one.phase == Phase::Held && one.node == Node::There;
-        let Some(one) = self.ops.get_mut(&op).filter(holds) else { return };
-        let Some((path, name)) = one.nodes().first().copied() else { return };
-        if let Change::Wanted { guid, may_be_done } = one.change
+        let holds =
+            |acquisition: &&mut Acquisition| acquisition.phase == Phase::Held && acquisition.node == Node::There;
+        let Some(acquisition) = self.ops.get_mut(&op).filter(holds) else { return };
+        let Some((path, name)) = acquisition.nodes().first().copied() else { return };
+        if let Change::Wanted { guid, may_be_done } = acquisition.change
             && is_up
         {
-            one.change = Change::Sending { guid, may_be_done };
+            acquisition.change = Change::Sending { guid, may_be_done };
             self.paths.entry(path).or_default().creating += 1;
             self.send(Ask::Replace { op, path, name, guid });
         }
@@ -91,9 +92,9 @@ impl<T: Trust> Machine<T> {
     pub(crate) fn replaced(&mut self, now: Moment, op: Op, what: Replacement, outcome: &Outcome) {
         let Replacement { path, writer, guid } = what;
         self.create_answered(path);
-        let one = self.ops.get_mut(&op);
-        let Some((one, may_be_done)) = one.and_then(|one| match one.change {
-            Change::Sending { guid: sent, may_be_done } if sent == guid => Some((one, may_be_done)),
+        let acquisition = self.ops.get_mut(&op);
+        let Some((acquisition, may_be_done)) = acquisition.and_then(|acquisition| match acquisition.change {
+            Change::Sending { guid: sent, may_be_done } if sent == guid => Some((acquisition, may_be_done)),
             _ => None,
         }) else {
             return self.replaced_for_nobody(now, what, outcome);
@@ -103,23 +104,23 @@ impl<T: Trust> Machine<T> {
             // By an earlier attempt.
             Outcome::Exists if may_be_done => self.downgraded(op, writer, guid, 0),
             Outcome::Unknown => {
-                one.change = Change::Wanted { guid, may_be_done: true };
+                acquisition.change = Change::Wanted { guid, may_be_done: true };
                 self.search_soon(now, path);
             }
             // By hand, whether it was the writer or already the reader.
             Outcome::NoNode => {
-                one.change = Change::None;
+                acquisition.change = Change::None;
                 self.finish(now, op, End::Lost(Loss::Deleted));
             }
             // It may have been done, or an earlier attempt: then the writer is gone, and a quorum has to show that.
             _ if may_be_done || *outcome == Outcome::UnknownError => {
-                one.change = Change::Refused;
+                acquisition.change = Change::Refused;
                 self.search_soon(now, path);
                 self.confirm(now, op, false);
                 self.wake(op);
             }
             _ => {
-                one.change = Change::Refused;
+                acquisition.change = Change::Refused;
                 self.wake(op);
             }
         }
@@ -150,18 +151,19 @@ impl<T: Trust> Machine<T> {
 
     /// The hold ends: the reader's node, if there is or will be one, is abandoned.
     pub(crate) fn give_up_downgrade(&mut self, now: Moment, op: Op) {
-        let Some(one) = self.ops.get_mut(&op) else { return };
-        let is_lost = std::mem::take(&mut one.change).is_lost();
-        if let Some(path) = one.queues.first().map(|queue| queue.path).filter(|_| is_lost) {
+        let Some(acquisition) = self.ops.get_mut(&op) else { return };
+        let is_lost = std::mem::take(&mut acquisition.change).is_lost();
+        if let Some(path) = acquisition.queues.first().map(|queue| queue.path).filter(|_| is_lost) {
             self.search_soon(now, path);
         }
     }
 
     fn downgraded(&mut self, op: Op, writer: Name, guid: u128, czxid: i64) {
-        let Some(one) = self.ops.get_mut(&op) else { return };
+        let Some(acquisition) = self.ops.get_mut(&op) else { return };
         // The hold keeps its token.
-        (one.change, one.czxid, one.shown) = (Change::None, Untracked(czxid), Shown::Unasked);
-        if let Some(queue) = one.queues.first_mut() {
+        (acquisition.change, acquisition.czxid, acquisition.shown) =
+            (Change::None, Untracked(czxid), Shown::Unasked);
+        if let Some(queue) = acquisition.queues.first_mut() {
             (queue.name, queue.was) = (Some(writer.reader(guid)), Some(writer));
             (queue.kind, queue.own_watch) = (Kind::Read, WatchState::Unset);
         }

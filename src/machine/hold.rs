@@ -34,7 +34,7 @@ impl<T: Trust> Machine<T> {
 
     /// The holds, with those that are being released. A turn is none: nothing is locked by it.
     pub(crate) fn holds(&self) -> impl Iterator<Item = (Op, &Acquisition)> {
-        self.ops().filter(|(op, one)| one.phase.is_hold() && !is_turn(*op))
+        self.ops().filter(|(op, acquisition)| acquisition.phase.is_hold() && !is_turn(*op))
     }
 
     pub(crate) fn limit_hold(&mut self, op: Op, until: Moment) {
@@ -66,10 +66,10 @@ impl<T: Trust> Machine<T> {
     }
 
     pub(crate) fn grant(&mut self, now: Moment, op: Op) {
-        let Some(one) = self.ops.get_mut(&op) else { return };
-        one.phase = Phase::Held;
+        let Some(acquisition) = self.ops.get_mut(&op) else { return };
+        acquisition.phase = Phase::Held;
         if !is_turn(op) {
-            one.age = 0;
+            acquisition.age = 0;
             self.timers.set(Timer::Tick, now.plus(self.timeout.0 / 16));
             self.timers.set(Timer::TrustEnds, self.trust.until());
         }
@@ -82,21 +82,26 @@ impl<T: Trust> Machine<T> {
     /// nodes may have been deleted, or trust may have ended.
     pub(crate) fn take(&mut self, now: Moment, op: Op) {
         let is_trusted = self.is_trusted(now);
-        let Some(one) = self.ops.get_mut(&op).filter(|one| one.is_untaken()) else { return };
-        if is_trusted && one.age < 2 { one.is_taken = true } else { self.confirm(now, op, true) }
+        let Some(acquisition) = self.ops.get_mut(&op).filter(|acquisition| acquisition.is_untaken()) else {
+            return;
+        };
+        if is_trusted && acquisition.age < 2 { acquisition.is_taken = true } else { self.confirm(now, op, true) }
     }
 
     /// Deletes the nodes. The followers of an exclusive hold have the lock as soon as the delete is sent.
     pub(crate) fn release(&mut self, now: Moment, op: Op) {
         let (is_up, is_trusted) = (self.is_up, self.is_trusted(now));
-        let Some(one) = self.ops.get_mut(&op).filter(|one| one.phase == Phase::Held) else { return };
+        let Some(acquisition) = self.ops.get_mut(&op).filter(|acquisition| acquisition.phase == Phase::Held)
+        else {
+            return;
+        };
         if !is_trusted {
             return self.finish(now, op, End::Lost(Loss::TrustEnded));
         }
         let hands_over =
-            is_up && one.single().is_some_and(|queue| queue.kind.is_exclusive() && !queue.is_near_wrap());
-        one.phase = Phase::Releasing;
-        let followers = if hands_over { std::mem::take(&mut one.followers) } else { Vec::new() };
+            is_up && acquisition.single().is_some_and(|queue| queue.kind.is_exclusive() && !queue.is_near_wrap());
+        acquisition.phase = Phase::Releasing;
+        let followers = if hands_over { std::mem::take(&mut acquisition.followers) } else { Vec::new() };
         self.leave(now, op, true);
         for (follower, path) in followers {
             self.handed_over(now, follower, path);
@@ -112,18 +117,19 @@ impl<T: Trust> Machine<T> {
 
     /// Watches its nodes, so that their deletion is noticed at once.
     pub(crate) fn watch_for_loss(&mut self, op: Op) {
-        if let Some(one) = self.ops.get_mut(&op) {
-            one.age = 2;
+        if let Some(acquisition) = self.ops.get_mut(&op) {
+            acquisition.age = 2;
             self.watch_own(op, None);
         }
     }
 
     /// A sixteenth of the timeout has passed: holds that last are watched, and trust is renewed.
     pub(crate) fn tick(&mut self, now: Moment) {
-        let held: Vec<Op> = self.holds().filter(|(_, one)| one.phase == Phase::Held).map(|(op, _)| op).collect();
+        let held: Vec<Op> =
+            self.holds().filter(|(_, acquisition)| acquisition.phase == Phase::Held).map(|(op, _)| op).collect();
         for op in &held {
-            if let Some(one) = self.ops.get_mut(op) {
-                one.age = (one.age + 1).min(2);
+            if let Some(acquisition) = self.ops.get_mut(op) {
+                acquisition.age = (acquisition.age + 1).min(2);
             }
             self.watch_own(*op, None);
         }
@@ -137,7 +143,7 @@ impl<T: Trust> Machine<T> {
 
     /// Sends what renews the trust of holds, as far as it is due.
     pub(crate) fn renew(&mut self, now: Moment) {
-        if !self.is_up || !self.holds().any(|(_, one)| one.phase == Phase::Held) {
+        if !self.is_up || !self.holds().any(|(_, acquisition)| acquisition.phase == Phase::Held) {
             return;
         }
         if !self.renewing.read && self.trust.read_due() <= now {
@@ -164,7 +170,8 @@ impl<T: Trust> Machine<T> {
 
     pub(crate) fn confirm_all(&mut self, now: Moment) {
         let is_due = |phase| matches!(phase, Phase::Confirming { is_asked: false, .. });
-        let ops: Vec<Op> = self.ops.iter().filter(|(_, one)| is_due(one.phase)).map(|(op, _)| *op).collect();
+        let ops: Vec<Op> =
+            self.ops.iter().filter(|(_, acquisition)| is_due(acquisition.phase)).map(|(op, _)| *op).collect();
         ops.into_iter().for_each(|op| self.send_confirmation(now, op));
         self.identify();
     }

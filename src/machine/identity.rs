@@ -48,14 +48,14 @@ impl<T: Trust> Machine<T> {
     /// The client has connected again. A listing of own nodes is the first request over the new connection.
     pub(crate) fn doubt_identity(&mut self) {
         self.identity = Identity::Unknown;
-        self.ops.values_mut().for_each(|one| one.shown = Shown::Unasked);
+        self.ops.values_mut().for_each(|acquisition| acquisition.shown = Shown::Unasked);
         self.list_own();
     }
 
     /// Lists own nodes to learn whether the connection belongs to our session, if that is not known.
     pub(crate) fn identify(&mut self) {
         if self.identity == Identity::Doubted
-            && !self.ops.values().any(|one| matches!(one.shown, Shown::Missing(_)))
+            && !self.ops.values().any(|acquisition| matches!(acquisition.shown, Shown::Missing(_)))
         {
             self.identity = Identity::Unknown;
         }
@@ -65,14 +65,14 @@ impl<T: Trust> Machine<T> {
     }
 
     pub(crate) fn has_nodes(&self) -> bool {
-        self.ops.values().any(|one| one.node == Node::There)
+        self.ops.values().any(|acquisition| acquisition.node == Node::There)
     }
 
     /// Asks for a listing of the nodes of this session, unless one is under way.
     pub(crate) fn list_own(&mut self) {
         if self.is_up && !std::mem::replace(&mut self.own_listing.is_asked, true) {
-            for one in self.ops.values_mut() {
-                one.shown = if one.node == Node::There { Shown::Asked } else { Shown::Unasked };
+            for acquisition in self.ops.values_mut() {
+                acquisition.shown = if acquisition.node == Node::There { Shown::Asked } else { Shown::Unasked };
             }
             self.send(Ask::ListOwn);
         }
@@ -85,9 +85,10 @@ impl<T: Trust> Machine<T> {
 
     /// It is time to list the nodes of this session again.
     pub(crate) fn list_unwatched(&mut self, now: Moment) {
-        let there = self.ops.iter().filter(|(_, one)| one.node == Node::There);
-        let queues =
-            there.flat_map(|(op, one)| one.queues.iter().enumerate().map(|(at, queue)| ((*op, at), queue)));
+        let there = self.ops.iter().filter(|(_, acquisition)| acquisition.node == Node::There);
+        let queues = there.flat_map(|(op, acquisition)| {
+            acquisition.queues.iter().enumerate().map(|(at, queue)| ((*op, at), queue))
+        });
         let refused = queues.filter(|(_, queue)| queue.own_watch == WatchState::Refused).map(|(place, _)| place);
         let mut refused: Vec<(Op, usize)> = refused.collect();
         if refused.is_empty() {
@@ -137,14 +138,16 @@ impl<T: Trust> Machine<T> {
 
     fn own_shown(&mut self, now: Moment, names: &BTreeSet<Name>) {
         let (mut found, mut missing) = (false, Vec::<Op>::new());
-        let asked = |one: &&mut Acquisition| one.shown == Shown::Asked && one.node == Node::There;
-        for (op, one) in self.ops.iter_mut().filter(|(_, one)| asked(one)) {
-            let has_reader = one.change.guid().is_some_and(|guid| names.iter().any(|name| name.guid == guid));
-            let is_there =
-                has_reader || one.queues.iter().all(|queue| queue.name.is_some_and(|name| names.contains(&name)));
+        let asked =
+            |acquisition: &&mut Acquisition| acquisition.shown == Shown::Asked && acquisition.node == Node::There;
+        for (op, acquisition) in self.ops.iter_mut().filter(|(_, acquisition)| asked(acquisition)) {
+            let has_reader =
+                acquisition.change.guid().is_some_and(|guid| names.iter().any(|name| name.guid == guid));
+            let is_there = has_reader
+                || acquisition.queues.iter().all(|queue| queue.name.is_some_and(|name| names.contains(&name)));
             found |= is_there;
             if !is_there {
-                one.shown = Shown::Missing(Untracked(now));
+                acquisition.shown = Shown::Missing(Untracked(now));
                 missing.push(*op);
             }
         }

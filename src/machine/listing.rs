@@ -89,8 +89,10 @@ impl PathState {
 impl<T: Trust> Machine<T> {
     /// The acquisition needs listings of all paths where its position is unknown, or where it waits for room without a watch.
     pub(crate) fn request_listings(&mut self, op: Op) {
-        let Some(one) = self.ops.get(&op) else { return };
-        for (path, position) in one.queues.iter().map(|queue| (queue.path, queue.position)).collect::<Vec<_>>() {
+        let Some(acquisition) = self.ops.get(&op) else { return };
+        for (path, position) in
+            acquisition.queues.iter().map(|queue| (queue.path, queue.position)).collect::<Vec<_>>()
+        {
             let state = self.paths.entry(path).or_default();
             let needs = position == Position::Unknown
                 || (position == Position::PermitsTaken && state.watch == WatchState::Unset);
@@ -118,7 +120,7 @@ impl<T: Trust> Machine<T> {
         let ops = std::mem::take(&mut state.wanted);
         let search = if needs_barrier { std::mem::take(&mut state.search) } else { OrphanSearch::None };
         let is_full = |op: &Op| {
-            let mut queues = self.ops.get(op).into_iter().flat_map(|one| &one.queues);
+            let mut queues = self.ops.get(op).into_iter().flat_map(|acquisition| &acquisition.queues);
             queues.any(|queue| queue.path == path && queue.position == Position::PermitsTaken)
         };
         let watches = state.watch == WatchState::Unset && ops.iter().any(is_full);
@@ -158,7 +160,10 @@ impl<T: Trust> Machine<T> {
             Outcome::Names { names, strangers, is_empty } => (names, strangers, is_empty),
             Outcome::NoNode => {
                 for op in &ops {
-                    self.ops.get_mut(op).into_iter().for_each(|one| one.makes |= one.node == Node::None);
+                    self.ops
+                        .get_mut(op)
+                        .into_iter()
+                        .for_each(|acquisition| acquisition.makes |= acquisition.node == Node::None);
                 }
                 (Listing::default(), 0, state.is_empty)
             }
@@ -185,11 +190,11 @@ impl<T: Trust> Machine<T> {
         self.delete_orphans(path, orphans);
         let order = Order::new(&names);
         for op in ops {
-            let Some(one) = self.ops.get(&op) else { continue };
-            if one.phase == Phase::Peeking {
+            let Some(acquisition) = self.ops.get(&op) else { continue };
+            if acquisition.phase == Phase::Peeking {
                 self.peeked(now, op, path, &order, strangers);
-            } else if one.node == Node::There {
-                let queues = one.queues.iter().enumerate().filter(|(_, queue)| queue.path == path);
+            } else if acquisition.node == Node::There {
+                let queues = acquisition.queues.iter().enumerate().filter(|(_, queue)| queue.path == path);
                 for at in queues.map(|(at, _)| at).collect::<Vec<_>>() {
                     self.find_position(now, op, at, (&order, strangers), is_fresh);
                 }
@@ -250,8 +255,8 @@ impl<T: Trust> Machine<T> {
 
     /// Takes the watch on a path back when nobody waits for room there any more.
     pub(crate) fn unwatch_path(&mut self, path: Path) {
-        let waits = |one: &Acquisition| {
-            one.queues.iter().any(|queue| queue.path == path && queue.position == Position::PermitsTaken)
+        let waits = |acquisition: &Acquisition| {
+            acquisition.queues.iter().any(|queue| queue.path == path && queue.position == Position::PermitsTaken)
         };
         let Some(state) = self.paths.get_mut(&path).filter(|state| state.watch == WatchState::Set) else { return };
         if !self.ops.values().any(waits) {
@@ -264,8 +269,12 @@ impl<T: Trust> Machine<T> {
     pub(crate) fn path_fired(&mut self, path: Path) {
         let Some(state) = self.paths.get_mut(&path) else { return };
         state.watch = WatchState::Unset;
-        for (op, one) in &self.ops {
-            if one.queues.iter().any(|queue| queue.path == path && queue.position == Position::PermitsTaken) {
+        for (op, acquisition) in &self.ops {
+            if acquisition
+                .queues
+                .iter()
+                .any(|queue| queue.path == path && queue.position == Position::PermitsTaken)
+            {
                 state.wanted.insert(*op);
             }
         }
@@ -282,17 +291,17 @@ impl<T: Trust> Machine<T> {
         if self.has_nodes() {
             self.list_own();
         }
-        for (op, one) in self.ops.iter().filter(|(_, one)| one.phase == Phase::Waiting) {
+        for (op, acquisition) in self.ops.iter().filter(|(_, acquisition)| acquisition.phase == Phase::Waiting) {
             let waits = |position| {
                 matches!(position, Position::Watching { .. } | Position::PermitsTaken | Position::First)
             };
-            for queue in one.queues.iter().filter(|queue| waits(queue.position)) {
+            for queue in acquisition.queues.iter().filter(|queue| waits(queue.position)) {
                 self.paths.entry(queue.path).or_default().wanted.insert(*op);
             }
         }
         // Predecessors that are not watched, for want of room or of permission, are tried again.
         for op in self.ops.keys().copied().collect::<Vec<Op>>() {
-            for queue in self.ops.get_mut(&op).into_iter().flat_map(|one| &mut one.queues) {
+            for queue in self.ops.get_mut(&op).into_iter().flat_map(|acquisition| &mut acquisition.queues) {
                 if let Position::Watching { watch: watch @ WatchState::Refused, .. } = &mut queue.position {
                     *watch = WatchState::Unset;
                 }
@@ -300,7 +309,8 @@ impl<T: Trust> Machine<T> {
             self.watch_predecessor(op);
             self.watch_own(op, None);
         }
-        let used: BTreeSet<Path> = self.ops.values().flat_map(|one| &one.queues).map(|queue| queue.path).collect();
+        let used: BTreeSet<Path> =
+            self.ops.values().flat_map(|acquisition| &acquisition.queues).map(|queue| queue.path).collect();
         self.paths.retain(|path, state| state.listing.is_some() || !state.is_clean() || used.contains(path));
         self.out.push(Action::Forget);
         self.paths.keys().copied().collect::<Vec<_>>().into_iter().for_each(|path| self.send_listing(path));

@@ -61,19 +61,20 @@ impl Acquisition {
 impl<T: Trust> Machine<T> {
     /// The guid of the next create of an acquisition. The creates of its turns count with it: it may have several turns.
     pub(crate) fn next_guid(&mut self, op: Op) -> Option<u128> {
-        let one = self.ops.get_mut(&caller_of(op))?;
-        let attempt = one.attempt;
-        one.attempt = attempt.wrapping_add(1);
+        let acquisition = self.ops.get_mut(&caller_of(op))?;
+        let attempt = acquisition.attempt;
+        acquisition.attempt = attempt.wrapping_add(1);
         Some(u128::from(self.nonce) << 64 | u128::from(op) << 32 | u128::from(attempt) << 16)
     }
 
     /// The acquisition that a node of this session belongs to.
     pub(crate) fn op_of(&self, path: Path, name: Name) -> Option<Op> {
         let op = name.guid_op();
-        let is_own = |one: &Acquisition| match one.node {
+        let is_own = |acquisition: &Acquisition| match acquisition.node {
             Node::Sending { guid } => guid >> 16 == name.guid >> 16,
             Node::There => {
-                one.queues.iter().any(|queue| queue.is_named(path, name)) || one.change.guid() == Some(name.guid)
+                acquisition.queues.iter().any(|queue| queue.is_named(path, name))
+                    || acquisition.change.guid() == Some(name.guid)
             }
             Node::None => false,
         };
@@ -86,7 +87,8 @@ impl<T: Trust> Machine<T> {
 
     /// Whether it is a node of this session that belongs to no acquisition.
     pub(crate) fn is_orphan(&self, path: Path, name: Name) -> bool {
-        let is_awaited = || self.deletes_of(name.guid_op()).any(|(_, one)| one.replaced_by == Some(name.guid));
+        let is_awaited =
+            || self.deletes_of(name.guid_op()).any(|(_, delete)| delete.replaced_by == Some(name.guid));
         self.is_ours(name) && self.op_of(path, name).is_none() && !is_awaited()
     }
 
@@ -146,21 +148,22 @@ impl<T: Trust> Machine<T> {
         if matches!(outcome, Outcome::Unknown | Outcome::LostByCreate | Outcome::UnknownError) {
             spec.queues.iter().for_each(|(path, _)| self.search_soon(now, *path));
         }
-        let one = self.ops.get_mut(&op).filter(|one| one.node == Node::Sending { guid });
-        match (outcome, one) {
-            (Outcome::Created { names, czxid, .. }, Some(one)) => {
-                for (queue, name) in one.queues.iter_mut().zip(names.iter()) {
+        let acquisition = self.ops.get_mut(&op).filter(|acquisition| acquisition.node == Node::Sending { guid });
+        match (outcome, acquisition) {
+            (Outcome::Created { names, czxid, .. }, Some(acquisition)) => {
+                for (queue, name) in acquisition.queues.iter_mut().zip(names.iter()) {
                     queue.name = Some(*name);
                 }
-                (one.node, one.czxid, one.lost, one.makes) = (Node::There, Untracked(czxid), 0, false);
-                one.phase = Phase::Waiting;
+                (acquisition.node, acquisition.czxid, acquisition.lost, acquisition.makes) =
+                    (Node::There, Untracked(czxid), 0, false);
+                acquisition.phase = Phase::Waiting;
                 match granted {
                     Some(true) => {
-                        one.queues.iter_mut().for_each(|queue| queue.position = Position::First);
-                        one.granted_by = Untracked(GrantedBy::Counted);
+                        acquisition.queues.iter_mut().for_each(|queue| queue.position = Position::First);
+                        acquisition.granted_by = Untracked(GrantedBy::Counted);
                         self.grant_or_confirm(now, op, is_fresh);
                     }
-                    _ if one.is_in_one_request() => self.take_turn(now, op),
+                    _ if acquisition.is_in_one_request() => self.take_turn(now, op),
                     _ => self.request_listings(op),
                 }
             }
@@ -171,14 +174,14 @@ impl<T: Trust> Machine<T> {
             (_, None) => {}
             (Outcome::Unknown, _) => self.create_was_lost(now, op, false),
             (Outcome::LostByCreate, _) => self.create_was_lost(now, op, true),
-            (Outcome::DataRefused, Some(one)) => {
-                one.node = Node::None;
+            (Outcome::DataRefused, Some(acquisition)) => {
+                acquisition.node = Node::None;
                 self.send_create(now, op);
             }
             // The path of the turn is missing, so it cannot be counted.
-            (Outcome::NoNode, Some(one)) if one.is_in_one_request() => self.take_turn(now, op),
-            (Outcome::NoNode, Some(one)) => {
-                (one.node, one.makes) = (Node::None, true);
+            (Outcome::NoNode, Some(acquisition)) if acquisition.is_in_one_request() => self.take_turn(now, op),
+            (Outcome::NoNode, Some(acquisition)) => {
+                (acquisition.node, acquisition.makes) = (Node::None, true);
                 self.send_create(now, op);
             }
             _ => self.finish(now, op, End::Refused),
@@ -198,7 +201,7 @@ impl<T: Trust> Machine<T> {
         let Some(op) = nodes.first().map(|(_, name)| name.guid_op()) else { return };
         let is_sent = self.is_up;
         // A downgrade with an unknown outcome may delete it first.
-        let change = self.ops.get(&op).map(|one| one.change).unwrap_or_default();
+        let change = self.ops.get(&op).map(|acquisition| acquisition.change).unwrap_or_default();
         let (may_be_done, replaced_by) = (change.is_lost(), change.guid().filter(|_| change.is_sending()));
         for node in nodes.iter() {
             self.deletes.insert(op_node(*node), PendingDelete { may_be_done, is_sent, releases, replaced_by });
@@ -212,13 +215,13 @@ impl<T: Trust> Machine<T> {
         let is_alone = nodes.len() == 1;
         let mut ended = None;
         for node in nodes.iter().copied().map(op_node) {
-            let Some(one) = self.deletes.get_mut(&node) else { continue };
+            let Some(delete) = self.deletes.get_mut(&node) else { continue };
             match outcome {
-                Outcome::Unknown => (one.may_be_done, one.is_sent) = (true, false),
+                Outcome::Unknown => (delete.may_be_done, delete.is_sent) = (true, false),
                 // The transaction was refused, for one of its nodes. They are deleted one by one.
-                Outcome::NoNode | Outcome::Refused if !is_alone => one.is_sent = false,
+                Outcome::NoNode | Outcome::Refused if !is_alone => delete.is_sent = false,
                 _ => {
-                    ended = one.releases.then_some((node.0, one.may_be_done));
+                    ended = delete.releases.then_some((node.0, delete.may_be_done));
                     self.deletes.remove(&node);
                     if *outcome == Outcome::Refused {
                         self.refused.insert(node);
@@ -236,16 +239,19 @@ impl<T: Trust> Machine<T> {
         }
         let Some((op, may_be_done)) = ended else { return };
         let is_trusted = self.is_trusted(now);
-        let Some(one) = self.ops.get_mut(&op).filter(|one| one.phase == Phase::Releasing) else { return };
+        let Some(acquisition) = self.ops.get_mut(&op).filter(|acquisition| acquisition.phase == Phase::Releasing)
+        else {
+            return;
+        };
         match outcome {
             // After a delete with an unknown outcome nobody can know who deleted it.
-            Outcome::NoNode if !may_be_done => one.released = End::Lost(Loss::Deleted),
-            Outcome::NoNode if !is_trusted => one.released = End::Lost(Loss::TrustEnded),
-            Outcome::Refused => one.released = End::Refused,
+            Outcome::NoNode if !may_be_done => acquisition.released = End::Lost(Loss::Deleted),
+            Outcome::NoNode if !is_trusted => acquisition.released = End::Lost(Loss::TrustEnded),
+            Outcome::Refused => acquisition.released = End::Refused,
             _ => {}
         }
         // The release ends with its last node.
-        let end = one.released;
+        let end = acquisition.released;
         if !self.deletes_of(op).any(|(_, delete)| delete.releases) {
             self.finish(now, op, end);
         }
@@ -260,8 +266,8 @@ impl<T: Trust> Machine<T> {
     /// Sends again the deletes that were not sent, or were lost.
     pub(crate) fn delete_again(&mut self) {
         let mut asks = Vec::new();
-        for ((op, path, name), one) in self.deletes.iter_mut().filter(|(_, one)| !one.is_sent) {
-            one.is_sent = true;
+        for ((op, path, name), delete) in self.deletes.iter_mut().filter(|(_, delete)| !delete.is_sent) {
+            delete.is_sent = true;
             asks.push(Ask::Delete { op: *op, nodes: [(*path, *name)].into() });
         }
         asks.into_iter().for_each(|ask| self.send(ask));

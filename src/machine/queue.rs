@@ -91,8 +91,8 @@ impl<T: Trust> Machine<T> {
 
     /// The queue in which a node of this acquisition stands, if that is its node of now.
     fn queue_at(&self, op: Op, path: Path, name: Name) -> Option<usize> {
-        let one = self.ops.get(&op).filter(|one| one.node == Node::There)?;
-        one.queues.iter().position(|queue| queue.path == path && queue.name == Some(name))
+        let acquisition = self.ops.get(&op).filter(|acquisition| acquisition.node == Node::There)?;
+        acquisition.queues.iter().position(|queue| queue.path == path && queue.name == Some(name))
     }
 
     /// The first queue of an acquisition in this path.
@@ -117,20 +117,20 @@ impl<T: Trust> Machine<T> {
         (order, strangers): (&Order<'_>, u32),
         is_fresh: bool,
     ) {
-        let Some(one) = self.ops.get(&op) else { return };
-        let Some(Queue { path, kind, name: Some(own), position, .. }) = one.queues.get(at).cloned() else {
+        let Some(acquisition) = self.ops.get(&op) else { return };
+        let Some(Queue { path, kind, name: Some(own), position, .. }) = acquisition.queues.get(at).cloned() else {
             return;
         };
         let Some(place) = order.place_of(own) else {
-            if matches!(one.phase, Phase::Held | Phase::Waiting) {
+            if matches!(acquisition.phase, Phase::Held | Phase::Waiting) {
                 self.confirm(now, op, false);
             }
             return;
         };
-        if !matches!(one.phase, Phase::Waiting | Phase::Confirming { is_first: false, .. }) {
+        if !matches!(acquisition.phase, Phase::Waiting | Phase::Confirming { is_first: false, .. }) {
             return;
         }
-        let (predecessor, ahead, is_contended) = match one.spec.admission {
+        let (predecessor, ahead, is_contended) = match acquisition.spec.admission {
             // As a create would count them.
             Admission::First => {
                 let (predecessor, ahead) = order.ahead(place, kind);
@@ -141,7 +141,7 @@ impl<T: Trust> Machine<T> {
                 (None, excess, excess > 0)
             }
         };
-        let waits = one.spec.waits;
+        let waits = acquisition.spec.waits;
         // A writer of this session may have become a reader since the listing.
         let other = predecessor.and_then(|name| self.op_of(path, name));
         let is_reader = |other| self.ops.get(&other)?.single().filter(|queue| queue.was == predecessor);
@@ -160,7 +160,9 @@ impl<T: Trust> Machine<T> {
             return self.finish(now, op, End::Contended);
         }
         let Some(predecessor) = predecessor else {
-            if self.ops.get(&op).is_some_and(|one| one.spec.admission.turn().is_some()) && !self.has_turn(op) {
+            if self.ops.get(&op).is_some_and(|acquisition| acquisition.spec.admission.turn().is_some())
+                && !self.has_turn(op)
+            {
                 return self.take_turn(now, op);
             }
             self.move_to(op, at, Position::PermitsTaken);
@@ -188,13 +190,13 @@ impl<T: Trust> Machine<T> {
 
     /// A `try` has listed. With a contender ahead, nothing is written.
     pub(crate) fn peeked(&mut self, now: Moment, op: Op, path: Path, order: &Order<'_>, strangers: u32) {
-        let Some(one) = self.ops.get(&op) else { return };
+        let Some(acquisition) = self.ops.get(&op) else { return };
         let others = u32::try_from(order.len()).unwrap_or(u32::MAX).saturating_add(strangers);
-        let is_alone = one.spec.is_granted_by(Counted { others, turns: 0 });
-        let mut here = one.queues.iter().filter(|queue| queue.path == path);
+        let is_alone = acquisition.spec.is_granted_by(Counted { others, turns: 0 });
+        let mut here = acquisition.queues.iter().filter(|queue| queue.path == path);
         let is_first = |queue: &Queue| order.ahead(order.len(), queue.kind).1 == 0;
-        let is_free = is_alone || (one.spec.admission == Admission::First && here.all(is_first));
-        if one.spec.admission == Admission::First {
+        let is_free = is_alone || (acquisition.spec.admission == Admission::First && here.all(is_first));
+        if acquisition.spec.admission == Admission::First {
             // A `try` for permits does not set it: where too few are free for it, there may be enough for an acquisition of
             // fewer.
             self.paths.entry(path).or_default().is_contended = !is_alone;
@@ -202,12 +204,12 @@ impl<T: Trust> Machine<T> {
         if !is_free {
             return self.finish(now, op, End::Contended);
         }
-        let Some(one) = self.ops.get_mut(&op) else { return };
-        for queue in one.queues.iter_mut().filter(|queue| queue.path == path) {
+        let Some(acquisition) = self.ops.get_mut(&op) else { return };
+        for queue in acquisition.queues.iter_mut().filter(|queue| queue.path == path) {
             queue.position = Position::First;
         }
-        if one.is_first() {
-            one.phase = Phase::Creating;
+        if acquisition.is_first() {
+            acquisition.phase = Phase::Creating;
             self.send_create(now, op);
         }
     }
@@ -215,16 +217,16 @@ impl<T: Trust> Machine<T> {
     /// Watches a predecessor, if none is watched. One is enough: the other queues are looked at when it is gone. Where that is not
     /// allowed, the next is watched.
     pub(crate) fn watch_predecessor(&mut self, op: Op) {
-        let Some(one) = self.ops.get_mut(&op).filter(|_| self.is_up) else { return };
+        let Some(acquisition) = self.ops.get_mut(&op).filter(|_| self.is_up) else { return };
         let is_open = |queue: &Queue| {
             let is_watched =
                 matches!(queue.position, Position::Watching { watch: WatchState::Sending | WatchState::Set, .. });
             is_watched || queue.position == Position::Unknown
         };
-        if one.queues.iter().any(is_open) {
+        if acquisition.queues.iter().any(is_open) {
             return;
         }
-        let mut unwatched = one.queues.iter_mut().filter_map(|queue| match &mut queue.position {
+        let mut unwatched = acquisition.queues.iter_mut().filter_map(|queue| match &mut queue.position {
             Position::Watching { predecessor, watch: watch @ WatchState::Unset, .. } => {
                 Some((queue.path, *predecessor, watch))
             }
@@ -238,7 +240,7 @@ impl<T: Trust> Machine<T> {
 
     /// A predecessor is gone. Those that were not watched may be gone, too.
     fn list_unwatched_queues(&mut self, op: Op) {
-        let queues = self.ops.get(&op).into_iter().flat_map(|one| one.queues.iter().enumerate());
+        let queues = self.ops.get(&op).into_iter().flat_map(|acquisition| acquisition.queues.iter().enumerate());
         let is_unwatched =
             |queue: &Queue| matches!(queue.position, Position::Watching { watch: WatchState::Unset, .. });
         let unwatched: Vec<usize> = queues.filter(|(_, queue)| is_unwatched(queue)).map(|(at, _)| at).collect();
@@ -308,9 +310,9 @@ impl<T: Trust> Machine<T> {
         let is_shared =
             self.paths.get(&path).is_some_and(|state| state.listing.is_some() || !state.wanted.is_empty());
         // Of several nodes none may be proved before all are first.
-        let Some(one) = self.ops.get(&op).filter(|one| one.waits_in_one()) else { return };
+        let Some(acquisition) = self.ops.get(&op).filter(|acquisition| acquisition.waits_in_one()) else { return };
         if self.is_up && !is_shared && !self.trust.suffices(now) {
-            let nodes = one.nodes();
+            let nodes = acquisition.nodes();
             self.send(Ask::Confirm { op, nodes });
         }
     }
@@ -318,7 +320,11 @@ impl<T: Trust> Machine<T> {
     /// Its predecessor, a node of this session, is released: the delete is sent.
     pub(crate) fn handed_over(&mut self, now: Moment, op: Op, path: Path) {
         let Some(at) = self.queue_in(op, path) else { return };
-        let own = self.ops.get(&op).filter(|one| one.waits_in_one()).and_then(|one| one.single());
+        let own = self
+            .ops
+            .get(&op)
+            .filter(|acquisition| acquisition.waits_in_one())
+            .and_then(|acquisition| acquisition.single());
         match own.filter(|queue| !queue.is_near_wrap()).map(|queue| queue.own_watch) {
             // Without the watch it could not know that its node was deleted by hand.
             Some(WatchState::Set) => self.came_first(now, op, at, GrantedBy::HandedOver, true),
@@ -330,13 +336,13 @@ impl<T: Trust> Machine<T> {
     /// It is first in this queue. When it is first in all, it is granted, after a check by a quorum if that is needed.
     fn came_first(&mut self, now: Moment, op: Op, at: usize, granted_by: GrantedBy, is_fresh: bool) {
         self.move_to(op, at, Position::First);
-        let Some(one) = self.ops.get_mut(&op) else { return };
-        one.granted_by = Untracked(granted_by);
-        if one.phase != Phase::Waiting || !one.is_first() {
+        let Some(acquisition) = self.ops.get_mut(&op) else { return };
+        acquisition.granted_by = Untracked(granted_by);
+        if acquisition.phase != Phase::Waiting || !acquisition.is_first() {
             return;
         }
         // Listings of several paths show several moments.
-        let is_one_listing = one.queues.windows(2).all(|pair| matches!(pair, [a, b] if a.path == b.path));
+        let is_one_listing = acquisition.queues.windows(2).all(|pair| matches!(pair, [a, b] if a.path == b.path));
         self.grant_or_confirm(now, op, is_fresh && is_one_listing);
     }
 
@@ -346,10 +352,10 @@ impl<T: Trust> Machine<T> {
 
     /// Asks a quorum whether the nodes are there. A grant that is not taken yet is withdrawn meanwhile.
     pub(crate) fn confirm(&mut self, now: Moment, op: Op, is_first: bool) {
-        let Some(one) = self.ops.get_mut(&op) else { return };
-        match &mut one.phase {
+        let Some(acquisition) = self.ops.get_mut(&op) else { return };
+        match &mut acquisition.phase {
             Phase::Confirming { is_first: before, .. } => *before &= is_first,
-            Phase::Held if one.is_taken => {}
+            Phase::Held if acquisition.is_taken => {}
             phase => *phase = Phase::Confirming { is_first, is_asked: false },
         }
         self.send_confirmation(now, op);
@@ -358,13 +364,15 @@ impl<T: Trust> Machine<T> {
 
     pub(crate) fn send_confirmation(&mut self, now: Moment, op: Op) {
         let is_up = self.is_up;
-        let Some(one) = self.ops.get_mut(&op).filter(|one| one.node == Node::There) else { return };
-        match &mut one.phase {
+        let Some(acquisition) = self.ops.get_mut(&op).filter(|acquisition| acquisition.node == Node::There) else {
+            return;
+        };
+        match &mut acquisition.phase {
             Phase::Confirming { is_asked, .. } if is_up && !*is_asked => *is_asked = true,
             Phase::Held if is_up => {}
             _ => return,
         }
-        let nodes = one.nodes();
+        let nodes = acquisition.nodes();
         self.identify();
         if !self.trust.suffices(now) && !self.renewing.read {
             self.renewing.read = true;
@@ -383,38 +391,41 @@ impl<T: Trust> Machine<T> {
         outcome: &Outcome,
     ) {
         let suffices = self.trust.suffices(now);
-        let is_its = |one: &&mut Acquisition| one.node == Node::There && one.nodes() == *nodes;
-        let Some(one) = self.ops.get_mut(&op).filter(is_its) else { return };
-        if let Shown::Missing(since) = one.shown {
+        let is_its =
+            |acquisition: &&mut Acquisition| acquisition.node == Node::There && acquisition.nodes() == *nodes;
+        let Some(acquisition) = self.ops.get_mut(&op).filter(is_its) else { return };
+        if let Shown::Missing(since) = acquisition.shown {
             if *outcome == Outcome::Done && sent < since.0 {
                 // It may have been deleted by hand since.
-                if let Phase::Confirming { is_asked, .. } = &mut one.phase {
+                if let Phase::Confirming { is_asked, .. } = &mut acquisition.phase {
                     *is_asked = false;
                 }
                 return self.send_confirmation(now, op);
             }
-            one.shown = Shown::Unasked;
+            acquisition.shown = Shown::Unasked;
             if *outcome == Outcome::Done {
                 // It is there, and is no node of the connection's session.
                 return self.replace(now);
             }
             self.identify();
         }
-        let Some(one) = self.ops.get_mut(&op) else { return };
-        match (one.phase, outcome) {
-            (Phase::Held, Outcome::NoNode) if one.change.is_open() => {}
-            (Phase::Held, Outcome::NoNode) if one.is_taken => self.finish(now, op, End::Lost(Loss::Deleted)),
+        let Some(acquisition) = self.ops.get_mut(&op) else { return };
+        match (acquisition.phase, outcome) {
+            (Phase::Held, Outcome::NoNode) if acquisition.change.is_open() => {}
+            (Phase::Held, Outcome::NoNode) if acquisition.is_taken => {
+                self.finish(now, op, End::Lost(Loss::Deleted))
+            }
             // The leader has judged it in a session that lived: the node was deleted by hand.
             (_, Outcome::NoNode) => self.evicted(now, op),
             (Phase::Confirming { is_first, .. }, outcome) => {
-                one.phase = Phase::Confirming { is_first, is_asked: false };
+                acquisition.phase = Phase::Confirming { is_first, is_asked: false };
                 match outcome {
                     Outcome::Unknown => self.pause(now),
                     Outcome::Refused => self.finish(now, op, End::Refused),
                     // A server that lags behind should show it now. It is not asked in a hurry.
                     _ if !is_first => {
-                        one.phase = Phase::Waiting;
-                        for queue in &mut one.queues {
+                        acquisition.phase = Phase::Waiting;
+                        for queue in &mut acquisition.queues {
                             if queue.position == Position::First {
                                 queue.position = Position::Unknown;
                             }
@@ -450,15 +461,15 @@ impl<T: Trust> Machine<T> {
     /// No node of this session is ahead of it now, so its nodes are watched, and those of its followers.
     pub(crate) fn watch_local_head(&mut self, op: Op) {
         // With several queues, not before the last of them is listed: each listing would go through all.
-        let Some(one) = self.ops.get(&op).filter(|one| one.is_known()) else { return };
-        let all: BTreeSet<Op> = one.followers.iter().map(|(follower, _)| *follower).chain([op]).collect();
+        let Some(acquisition) = self.ops.get(&op).filter(|acquisition| acquisition.is_known()) else { return };
+        let all: BTreeSet<Op> = acquisition.followers.iter().map(|(follower, _)| *follower).chain([op]).collect();
         all.into_iter().for_each(|op| self.watch_own(op, None));
     }
 
     fn is_local_head(&self, op: Op, path: Path) -> bool {
-        self.ops.get(&op).is_some_and(|one| match one.phase {
+        self.ops.get(&op).is_some_and(|acquisition| match acquisition.phase {
             Phase::Held => true,
-            Phase::Waiting | Phase::Confirming { .. } => one.queues.iter().any(|queue| {
+            Phase::Waiting | Phase::Confirming { .. } => acquisition.queues.iter().any(|queue| {
                 queue.path == path && !matches!(queue.position, Position::Following(_) | Position::Unknown)
             }),
             _ => false,
@@ -467,13 +478,19 @@ impl<T: Trust> Machine<T> {
 
     /// Watches its own nodes, or those in one path, where that is of use and the watch is not set.
     pub(crate) fn watch_own(&mut self, op: Op, only: Option<Path>) {
-        let Some(one) = self.ops.get(&op).filter(|one| one.node == Node::There && self.is_up) else { return };
+        let Some(acquisition) =
+            self.ops.get(&op).filter(|acquisition| acquisition.node == Node::There && self.is_up)
+        else {
+            return;
+        };
         // In several queues, a node may be deleted while it waits in the others. A waiter that is first in its only queue is
         // about to be granted, and is not watched.
-        let waits_for_others = one.spec.admission == Admission::First && one.single().is_none() && one.is_known();
-        let followed: BTreeSet<Path> = one.followers.iter().map(|(_, path)| *path).collect();
-        let is_of_use = |queue: &Queue| match (one.phase, queue.position) {
-            (Phase::Held, _) => followed.contains(&queue.path) || one.age >= 2,
+        let waits_for_others = acquisition.spec.admission == Admission::First
+            && acquisition.single().is_none()
+            && acquisition.is_known();
+        let followed: BTreeSet<Path> = acquisition.followers.iter().map(|(_, path)| *path).collect();
+        let is_of_use = |queue: &Queue| match (acquisition.phase, queue.position) {
+            (Phase::Held, _) => followed.contains(&queue.path) || acquisition.age >= 2,
             (Phase::Waiting | Phase::Confirming { .. }, position) => match position {
                 Position::Following(ahead) => self.is_local_head(ahead, queue.path),
                 Position::HandedOver => true,
@@ -489,7 +506,8 @@ impl<T: Trust> Machine<T> {
         };
         let is_meant =
             |queue: &Queue| queue.own_watch == WatchState::Unset && only.is_none_or(|path| queue.path == path);
-        let queues = one.queues.iter().enumerate().filter(|(_, queue)| is_meant(queue) && is_of_use(queue));
+        let queues =
+            acquisition.queues.iter().enumerate().filter(|(_, queue)| is_meant(queue) && is_of_use(queue));
         let wanted: Vec<_> = queues.filter_map(|(at, queue)| Some((at, queue.path, queue.name?))).collect();
         for (at, path, name) in wanted {
             self.queue(op, at).into_iter().for_each(|queue| queue.own_watch = WatchState::Sending);
@@ -499,7 +517,7 @@ impl<T: Trust> Machine<T> {
 
     pub(crate) fn own_watched(&mut self, now: Moment, op: Op, path: Path, name: Name, outcome: &Outcome) {
         let Some(at) = self.queue_at(op, path, name) else { return };
-        let is_taken = self.ops.get(&op).is_some_and(|one| one.is_taken);
+        let is_taken = self.ops.get(&op).is_some_and(|acquisition| acquisition.is_taken);
         let Some(queue) = self.queue(op, at).filter(|queue| queue.own_watch == WatchState::Sending) else {
             return;
         };
@@ -525,18 +543,18 @@ impl<T: Trust> Machine<T> {
 
     pub(crate) fn own_fired(&mut self, now: Moment, op: Op, path: Path, name: Name, is_deleted: bool) {
         let Some(at) = self.queue_at(op, path, name) else { return };
-        let Some(one) = self.ops.get_mut(&op) else { return };
-        let Some(queue) = one.queues.get_mut(at) else { return };
+        let Some(acquisition) = self.ops.get_mut(&op) else { return };
+        let Some(queue) = acquisition.queues.get_mut(at) else { return };
         queue.own_watch = WatchState::Unset;
-        match one.phase {
+        match acquisition.phase {
             // Its data were changed. It goes on to be watched.
             _ if !is_deleted => {
-                one.age = if one.phase == Phase::Held { 2 } else { one.age };
+                acquisition.age = if acquisition.phase == Phase::Held { 2 } else { acquisition.age };
                 self.watch_own(op, Some(path));
             }
             // A downgrade deletes it. Its answer shows whether it did.
-            Phase::Held if one.change.is_open() => {}
-            Phase::Held if one.is_taken => self.finish(now, op, End::Lost(Loss::Deleted)),
+            Phase::Held if acquisition.change.is_open() => {}
+            Phase::Held if acquisition.is_taken => self.finish(now, op, End::Lost(Loss::Deleted)),
             // Its session may have ended. A quorum knows.
             _ => self.confirm(now, op, false),
         }
@@ -544,7 +562,11 @@ impl<T: Trust> Machine<T> {
 
     /// The followers of its nodes list again, to find another predecessor.
     pub(crate) fn send_followers(&mut self, op: Op) {
-        let followers = self.ops.get_mut(&op).map(|one| std::mem::take(&mut one.followers)).unwrap_or_default();
+        let followers = self
+            .ops
+            .get_mut(&op)
+            .map(|acquisition| std::mem::take(&mut acquisition.followers))
+            .unwrap_or_default();
         for (op, path) in followers {
             if let Some(at) = self.queue_in(op, path) {
                 self.request_listing(op, at);

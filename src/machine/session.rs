@@ -53,15 +53,16 @@ impl<T: Trust> Machine<T> {
 
     /// The paths of all acquisitions, and those that are known.
     pub(crate) fn used_paths(&self) -> HashSet<Path> {
-        let queues = self.ops.values().flat_map(|one| one.queues.iter().map(|queue| queue.path));
-        let turns = self.ops.values().filter_map(|one| one.spec.admission.turn().copied());
+        let queues = self.ops.values().flat_map(|acquisition| acquisition.queues.iter().map(|queue| queue.path));
+        let turns = self.ops.values().filter_map(|acquisition| acquisition.spec.admission.turn().copied());
         let deleted = self.nodes_to_delete().map(|(path, _)| path);
         self.paths.keys().copied().chain(queues).chain(turns).chain(deleted).collect()
     }
 
     /// The names of this session's nodes.
     pub(crate) fn own_nodes(&self) -> HashSet<Name> {
-        let queues = self.ops.values().flat_map(|one| one.queues.iter().filter_map(|queue| queue.name));
+        let queues =
+            self.ops.values().flat_map(|acquisition| acquisition.queues.iter().filter_map(|queue| queue.name));
         queues.chain(self.nodes_to_delete().map(|(_, name)| name)).collect()
     }
 }
@@ -72,8 +73,11 @@ impl<T: Trust> Machine<T> {
             Connection::Down => {
                 self.is_up = false;
                 // Grants that are not taken yet have to be confirmed after a reconnect.
-                self.ops.values_mut().filter(|one| one.phase == Phase::Held).for_each(|one| one.age = 2);
-                for queue in self.ops.values_mut().flat_map(|one| &mut one.queues) {
+                self.ops
+                    .values_mut()
+                    .filter(|acquisition| acquisition.phase == Phase::Held)
+                    .for_each(|acquisition| acquisition.age = 2);
+                for queue in self.ops.values_mut().flat_map(|acquisition| &mut acquisition.queues) {
                     // After a reconnect, events do not come in the order of the log. So a grant without a listing must not
                     // rest on an earlier listing.
                     match &mut queue.position {
@@ -118,19 +122,20 @@ impl<T: Trust> Machine<T> {
         }
         self.forget_turns();
         for op in self.ops.keys().copied().collect::<Vec<_>>() {
-            let Some(one) = self.ops.get_mut(&op) else { continue };
-            (one.node, one.attempt, one.age, one.lost, one.shown) = (Node::None, 0, 0, 0, Shown::Unasked);
-            one.forget_positions();
-            one.change = Change::None;
-            one.followers.clear();
-            match one.phase {
+            let Some(acquisition) = self.ops.get_mut(&op) else { continue };
+            (acquisition.node, acquisition.attempt, acquisition.age, acquisition.lost, acquisition.shown) =
+                (Node::None, 0, 0, 0, Shown::Unasked);
+            acquisition.forget_positions();
+            acquisition.change = Change::None;
+            acquisition.followers.clear();
+            match acquisition.phase {
                 Phase::Over(_) => {}
-                Phase::Held | Phase::Releasing if one.is_taken => {
-                    one.phase = Phase::Over(End::Lost(loss));
+                Phase::Held | Phase::Releasing if acquisition.is_taken => {
+                    acquisition.phase = Phase::Over(End::Lost(loss));
                     self.wake(op);
                 }
                 _ if self.life == Life::Closing => self.finish(now, op, End::Closed),
-                _ => one.phase = one.initial_phase(),
+                _ => acquisition.phase = acquisition.initial_phase(),
             }
         }
         if self.life == Life::Closing {
@@ -163,8 +168,8 @@ impl<T: Trust> Machine<T> {
         }
         self.identify();
         for op in self.ops.keys().copied().collect::<Vec<_>>() {
-            let Some(one) = self.ops.get(&op) else { continue };
-            match (one.phase, one.node) {
+            let Some(acquisition) = self.ops.get(&op) else { continue };
+            match (acquisition.phase, acquisition.node) {
                 (Phase::Peeking, _) => self.request_listings(op),
                 (Phase::Creating, Node::None) => self.send_create(now, op),
                 (Phase::Waiting | Phase::Confirming { .. }, Node::There) => {
@@ -192,11 +197,12 @@ impl<T: Trust> Machine<T> {
     }
 
     fn end_waiters(&mut self, now: Moment, end: End) {
-        let waits = |one: &Acquisition| match one.phase {
+        let waits = |acquisition: &Acquisition| match acquisition.phase {
             phase if phase.is_queuing() => true,
-            phase => phase == Phase::Held && !one.is_taken,
+            phase => phase == Phase::Held && !acquisition.is_taken,
         };
-        let ops: Vec<Op> = self.ops.iter().filter(|(_, one)| waits(one)).map(|(op, _)| *op).collect();
+        let ops: Vec<Op> =
+            self.ops.iter().filter(|(_, acquisition)| waits(acquisition)).map(|(op, _)| *op).collect();
         ops.into_iter().for_each(|op| self.finish(now, op, end));
     }
 
@@ -255,8 +261,10 @@ impl<T: Trust> Machine<T> {
     fn end(&mut self, is_clean: bool) {
         (self.life, self.is_up) = (Life::Over, false);
         self.timers.clear();
-        for (op, one) in self.ops.iter_mut().filter(|(_, one)| one.phase == Phase::Releasing) {
-            one.phase = Phase::Over(End::Lost(Loss::Closed));
+        for (op, acquisition) in
+            self.ops.iter_mut().filter(|(_, acquisition)| acquisition.phase == Phase::Releasing)
+        {
+            acquisition.phase = Phase::Over(End::Lost(Loss::Closed));
             self.out.push(Action::Wake(*op));
         }
         self.out.push(Action::End { is_clean });

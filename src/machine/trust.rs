@@ -129,7 +129,7 @@ impl Ledger {
     /// stands still.
     fn single_write_trust(&self, sent: Moment) -> u64 {
         let before = self.awake.iter().copied().filter(|awake| *awake < sent).chain([sent]);
-        let gap = before.clone().zip(before.skip(1)).map(|(one, next)| next.since(one)).max();
+        let gap = before.clone().zip(before.skip(1)).map(|(earlier, later)| later.since(earlier)).max();
         let slept: u64 = self.sleeps.iter().map(|(_, by)| *by).sum();
         self.single_write().saturating_sub(gap.unwrap_or_default().saturating_add(slept))
     }

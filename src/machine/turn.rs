@@ -15,9 +15,9 @@ impl<T: Trust> Machine<T> {
     /// Others have permits, or may have: the caller waits for its turn.
     pub(crate) fn take_turn(&mut self, now: Moment, op: Op) {
         self.leave(now, op, false);
-        let Some(one) = self.ops.get_mut(&op) else { return };
-        let Admission::Permits { limit, turn: Some(path) } = one.spec.admission else { return };
-        let spec = Spec::clone(&one.spec);
+        let Some(acquisition) = self.ops.get_mut(&op) else { return };
+        let Admission::Permits { limit, turn: Some(path) } = acquisition.spec.admission else { return };
+        let spec = Spec::clone(&acquisition.spec);
         let turn = Spec {
             queues: vec![(path, Kind::Lock)],
             admission: Admission::First,
@@ -25,7 +25,7 @@ impl<T: Trust> Machine<T> {
             may_count: spec.may_count,
         };
         let in_turn = Spec { admission: Admission::Permits { limit, turn: None }, ..spec };
-        (one.phase, one.in_turn) = (Phase::Turning, Some(Arc::new(in_turn)));
+        (acquisition.phase, acquisition.in_turn) = (Phase::Turning, Some(Arc::new(in_turn)));
         self.acquire(now, turn_of(op), &Arc::new(turn));
     }
 
@@ -42,7 +42,7 @@ impl<T: Trust> Machine<T> {
 
     /// Whether the position of a caller is known, and no watch on a predecessor is still to be set.
     pub(crate) fn is_settled(&self, op: Op) -> bool {
-        self.waiting(op).is_some_and(|one| one.queues.iter().all(Queue::is_settled))
+        self.waiting(op).is_some_and(|acquisition| acquisition.queues.iter().all(Queue::is_settled))
     }
 
     /// A listing shows how many turns come before this one.
@@ -53,9 +53,9 @@ impl<T: Trust> Machine<T> {
         }
         // While the turn waited, a request for the lock may have been written to its node. So the node is watched as soon as
         // the turn is granted.
-        self.ops.get_mut(&turn).into_iter().for_each(|one| one.age = 2);
+        self.ops.get_mut(&turn).into_iter().for_each(|acquisition| acquisition.age = 2);
         // If permits are free, the owner of the turn is about to acquire them.
-        if self.ops.get(&op).is_some_and(|one| !one.spec.waits) {
+        if self.ops.get(&op).is_some_and(|acquisition| !acquisition.spec.waits) {
             self.timers.set(Timer::Turn(op), now.plus(self.timeout.0 / 8));
         }
     }
@@ -72,8 +72,9 @@ impl<T: Trust> Machine<T> {
             return self.give_turn_up(now, op);
         }
         let op = caller_of(op);
-        if let Some(one) = self.ops.get_mut(&op).filter(|one| one.phase == Phase::Turning) {
-            one.phase = one.initial_phase();
+        if let Some(acquisition) = self.ops.get_mut(&op).filter(|acquisition| acquisition.phase == Phase::Turning)
+        {
+            acquisition.phase = acquisition.initial_phase();
             self.send_create(now, op);
         }
     }
@@ -105,6 +106,6 @@ impl<T: Trust> Machine<T> {
     /// The session is over, and all turns with it. Callers begin again in the next one.
     pub(crate) fn forget_turns(&mut self) {
         drop(self.ops.split_off(&TURN));
-        self.ops.values_mut().for_each(|one| one.in_turn = None);
+        self.ops.values_mut().for_each(|acquisition| acquisition.in_turn = None);
     }
 }

@@ -118,7 +118,7 @@ impl Create {
             .draft
             .queues
             .iter()
-            .find(|(path, _)| missing.iter().any(|one| one == path.as_str()))
+            .find(|(path, _)| missing.iter().any(|missing| missing == path.as_str()))
         {
             Some((path, _)) if self.draft.options.parents() == Parents::MustExist => {
                 format!("{path:?} does not exist, and the options leave it to you; create it first")
