@@ -26,8 +26,10 @@ pub fn driver() -> Outcome<Vec<String>> {
     };
     let (class_path, tools) = (variable("PEER_CLASSPATH")?, PathBuf::from(variable("PEER_JAVA")?));
     let classes = Path::new(ROOT).join("target/lab/classes");
-    let mut sources: Vec<_> =
-        fs::read_dir(Path::new(ROOT).join("tests/interop/java"))?.flatten().map(|entry| entry.path()).collect();
+    let mut sources: Vec<_> = fs::read_dir(Path::new(ROOT).join("tests/apart/interop/java"))?
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
     sources.retain(|source| source.extension() == Some(OsStr::new("java")));
     output(Command::new(tools.join("javac")).arg("-d").arg(&classes).args(["-cp", class_path]).args(&sources))?;
     let mut command = vec![tools.join("java").display().to_string()];

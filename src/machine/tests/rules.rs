@@ -1,4 +1,4 @@
-//! A unit for each rule that no case and no history of the world breaks, or none of a few thousand. `world/rules` leaves rules out,
+//! A unit for each rule that no case and no history of the world breaks, or none of a few thousand. `verify/explore/rules` leaves rules out,
 //! one at a time.
 
 use crate::machine::tests::{NOW, Session, T, WRITER, created, owned};
