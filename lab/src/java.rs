@@ -1,4 +1,4 @@
-//! The driver of Curator's locks: the one of `tests/interop`, compiled into `target/lab`.
+//! The driver of Curator's locks: the one of `tests/apart/interop`, compiled into `target/lab`.
 
 use std::ffi::OsStr;
 use std::fs;

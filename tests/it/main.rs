@@ -1,71 +1,100 @@
 //! The suite, on a real ZooKeeper: `zk-docker/run cargo test`.
 
-mod acls;
-mod asked;
-mod bad_input;
-mod blocking;
-mod by_hand;
-mod cancel;
-mod candidate;
+// What all of it uses.
 mod clock;
-mod config;
-mod contract;
-mod counted;
 mod counter;
-mod cut;
-mod deaf;
-mod doubt;
-mod drain;
-mod election;
-mod end_of_counter;
-mod ends;
-mod enqueue;
 mod family;
-mod full;
-mod given;
-mod histories;
-mod hostile;
-mod job;
-mod kept_node;
-mod lazy;
-mod listing;
-mod local;
-mod loss;
-mod max_hold;
-mod metrics;
-mod missing_paths;
-mod monitor;
-mod multi_lock;
-mod neighbours;
-mod new_sessions;
-mod nobody;
-mod operators;
-mod paths;
-mod pause;
 mod recipes;
-mod reentrant;
-mod round_trips;
-mod runtime;
-mod rwlock;
-mod semaphore;
-mod semaphore_share;
-mod shared_listings;
-mod silence;
-mod spans;
-mod states;
-mod storm;
 mod support;
-mod switches;
-mod throttled;
-mod token_epoch;
-mod traits;
-mod trust;
-mod types;
-mod undisturbed;
-mod user_code;
-mod visible_writes;
 mod wait;
 mod warnings;
 mod ways;
-mod weather;
 mod workload;
+
+/// What the crate promises, for all recipes and under faults. DESIGN.md has a table of the promises.
+mod promises {
+    mod cancel;
+    mod contract;
+    mod cut;
+    mod end_of_counter;
+    mod histories;
+    mod loss;
+    mod missing_paths;
+    mod no_server;
+    mod pause;
+    mod silence;
+    mod token_epoch;
+    mod trust;
+    mod visible_writes;
+}
+
+/// What single kinds of locks do beside that.
+mod kinds {
+    mod candidate;
+    mod election;
+    mod enqueue;
+    mod max_hold;
+    mod monitor;
+    mod multi_lock;
+    mod reentrant;
+    mod rwlock;
+    mod semaphore;
+    mod semaphore_share;
+}
+
+/// One fault each: of the servers, of neighbours, of the user.
+mod faults {
+    mod acls;
+    mod all_at_once;
+    mod bad_input;
+    mod deleted_by_hand;
+    mod full_session;
+    mod hostile;
+    mod lost_creates;
+    mod lost_events;
+    mod new_sessions;
+    mod paths;
+    pub(crate) mod permissions_and_restarts;
+    mod throttled;
+    mod user_code;
+}
+
+/// Sessions from their start to their end.
+mod session {
+    mod attached;
+    mod drain;
+    mod ends;
+    mod lazy;
+    mod renewal;
+    mod runtime;
+    mod states;
+}
+
+/// What a lock costs, and by which of several ways it is granted.
+mod requests {
+    mod counted;
+    mod in_memory;
+    mod round_trips;
+    mod shared_listings;
+    mod switches;
+    mod undisturbed;
+}
+
+/// What operators see and do.
+mod operators {
+    mod break_and_revoke;
+    mod contenders;
+    mod metrics;
+    mod spans;
+}
+
+/// What stands on the public API.
+mod wings {
+    mod blocking;
+    mod config;
+    mod job;
+    mod kept_node;
+    mod local;
+    mod traits;
+    mod types;
+}

@@ -1,5 +1,5 @@
 //! Curator's `InterProcessMutex`, the real one, in a virtual machine of Java for each contending process. The driver is
-//! that of the tests in `tests/interop`.
+//! that of the tests in `tests/apart/interop`.
 //!
 //! Source: Curator's documentation of its recipes. It promises exclusion among live sessions, the order of arrival, and
 //! recovery of a node whose creation was not answered. The mutex itself does not report that it is lost: that is left

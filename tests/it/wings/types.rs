@@ -168,7 +168,7 @@ fn error_texts_name_what_and_where() {
 
 #[test]
 fn documentation_is_built_with_every_feature_that_needs_no_library() {
-    let manifest = include_str!("../../Cargo.toml");
+    let manifest = include_str!("../../../Cargo.toml");
     let section = |name: &str| {
         let from = manifest.find(&format!("\n[{name}]\n")).unwrap_or_else(|| panic!("no [{name}]"));
         let lines = manifest[from..].lines().skip(2);

@@ -9,8 +9,8 @@ use testbed::proxy::{Cut, Request, Verdict};
 use zookeeper_recipes::zookeeper_client::Permission;
 use zookeeper_recipes::{Error, Mutex, MutexGuard, Result, Waiting};
 
+use crate::faults::permissions_and_restarts::restricted;
 use crate::support::{PATIENCE, UNHURRIED, World, connect_for, hosts, soon};
-use crate::weather::restricted;
 
 /// How many callers list at once. All do so before the first answer, since nothing else runs until each has been polled
 /// once.

@@ -14,9 +14,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use zookeeper_recipes::zookeeper_client::{Acls, CheckWriteError, CreateMode, Permission};
 use zookeeper_recipes::{Candidate, Election, Ended, Error, FencingToken, Loss, Options, Session, Standing, Term};
 
+use crate::faults::permissions_and_restarts::restricted;
 use crate::support::{PATIENCE, TIMEOUT, World, children, connect, hosts, remove_path, soon};
 use crate::warnings::Warnings;
-use crate::weather::restricted;
 
 fn election(session: &Session, path: &str) -> Election {
     Election::new(session, path).expect("an election")

@@ -17,8 +17,8 @@ use zookeeper_recipes::{
     Contender, ContenderKind, Election, Ended, Error, HoldState, Loss, Observer, Options, Session,
 };
 
+use crate::faults::permissions_and_restarts::restricted;
 use crate::support::{TIMEOUT, UNHURRIED, World, hosts, polled, remove_path, soon};
-use crate::weather::restricted;
 
 fn election(session: &Session, path: &str, name: &str) -> Election {
     Election::with_options(session, path, Options::new().with_identifier(name)).expect("an election")

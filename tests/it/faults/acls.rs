@@ -133,7 +133,7 @@ async fn abilities(neighbour: &Client, lock: Shared, path: &str) -> Vec<&'static
 async fn neighbour_with_one_permission_can_do_what_the_table_shows() {
     let world = World::new().await;
     let owner = identity(&world.hosts, "owner:secret").await;
-    let security = include_str!("../../SECURITY.md");
+    let security = include_str!("../../../SECURITY.md");
     for (name, permission, can) in CAN {
         let path = format!("{}/{name}", world.path);
         let lock = Shared::new(&owner, &path, permission).await;

@@ -13,8 +13,8 @@ use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
 use zookeeper_recipes::{Error, Mutex, Session};
 
+use crate::requests::undisturbed::{COUNTED, cycle, is_tried_once};
 use crate::support::{UNHURRIED, World, admin_client, children, connect_for, make_paths, soon};
-use crate::undisturbed::{COUNTED, cycle, is_tried_once};
 
 /// Three servers, a session on each, and a path that exists.
 struct Turns {

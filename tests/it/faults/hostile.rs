@@ -376,8 +376,8 @@ async fn revocations_by_strangers_cost_a_read_each_and_take_no_lock() {
 
 #[test]
 fn what_was_tried_is_in_the_table() {
-    let security = include_str!("../../SECURITY.md");
-    let tests = [include_str!("hostile.rs"), include_str!("../apart/scale/strangers.rs")];
+    let security = include_str!("../../../SECURITY.md");
+    let tests = [include_str!("hostile.rs"), include_str!("../../apart/scale/strangers.rs")];
     for line in tests.into_iter().flat_map(str::lines) {
         if let Some((name, _)) = line.strip_prefix("async fn ").and_then(|rest| rest.split_once("() {")) {
             assert!(security.contains(&format!("`{name}`")), "SECURITY.md does not have {name}");
