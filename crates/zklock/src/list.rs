@@ -34,7 +34,7 @@ pub(crate) async fn list(list: &List) -> Result<u8, Failure> {
     let queue = Queue::look(&session, &list.path, list.slots).await?;
     let entries = queue.entries();
     let connections = Connections::look(&list.connection, &session, entries).await?;
-    let below = if entries.is_empty() { session.locks_under(&list.path).await? } else { Vec::new() };
+    let below = if entries.is_empty() { session.children_of(&list.path).await? } else { Vec::new() };
     close(&session).await;
     let kazoo = kazoo::warning(&list.path, entries.iter().map(|entry| entry.node.as_str()));
     let mut out = io::stdout().lock();

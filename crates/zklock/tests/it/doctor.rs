@@ -179,7 +179,7 @@ async fn doctor_leaves_nothing() {
     let parent = world.path.rsplit_once('/').expect("a parent").0;
     let _guard = world.mutex().lock().await.expect("held");
     doctor(&hosts(), &[&world.path]);
-    assert_eq!(world.session.locks_under(parent).await.expect("listed"), std::slice::from_ref(&world.path));
+    assert_eq!(world.session.children_of(parent).await.expect("listed"), std::slice::from_ref(&world.path));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -93,7 +93,7 @@ async fn refused_semaphore_leaves_nothing_in_the_path_of_a_lock() {
     let world = World::new().await;
     let _holder = world.holder(&[]).await;
     assert_eq!(code(&world.run(&["-N", "2"], &["true"])), Some(78));
-    let children = world.session.locks_under(&world.path).await.expect("listed");
+    let children = world.session.children_of(&world.path).await.expect("listed");
     assert_eq!(children.len(), 1, "other clients fail at names that they do not know: {children:?}");
 }
 
