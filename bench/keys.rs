@@ -154,9 +154,9 @@ async fn main() -> Outcome {
          {removing:.1?} with path removal"
     );
     let began = Instant::now();
-    match session.locks_under(PARENT).await {
-        Ok(paths) => println!("locks_under: {} paths in {:.1?}", paths.len(), began.elapsed()),
-        Err(error) => println!("locks_under: {error}"),
+    match session.children_of(PARENT).await {
+        Ok(paths) => println!("children_of: {} paths in {:.1?}", paths.len(), began.elapsed()),
+        Err(error) => println!("children_of: {error}"),
     }
 
     drop(client);

@@ -1,10 +1,22 @@
 //! The clock of trust: it runs on while the machine sleeps, and nobody can set it.
 
+#[cfg(not(unix))]
+use std::sync::LazyLock;
 use std::time::Duration;
+#[cfg(not(unix))]
+use std::time::Instant;
 
 use crate::machine::Moment;
 
+/// Without a Unix: the monotonic clock of the standard library, which may stand still while the machine sleeps.
+#[cfg(not(unix))]
+pub(crate) fn now() -> Moment {
+    static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    Moment(micros(BEGAN.elapsed()))
+}
+
 /// The system's boot time.
+#[cfg(unix)]
 pub(crate) fn now() -> Moment {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let clock = rustix::time::ClockId::Boottime;

@@ -478,6 +478,7 @@ mod tests {
         assert_eq!((options.token_epoch(), options.identifier()), (7, &b"a"[..]));
     }
 
+    #[cfg(unix)]
     #[test]
     fn variable_that_is_no_text_is_refused_by_name() {
         use std::os::unix::ffi::OsStringExt;

@@ -60,10 +60,8 @@ pub trait DistributedLock: Send + Sync {
     /// to do about `None` and about [`Error::Unavailable`].
     async fn try_lock_for(&self, limit: Duration) -> Result<Option<Box<dyn LockGuard>>>;
 
-    /// The lock path; by default empty.
-    fn path(&self) -> &str {
-        ""
-    }
+    /// The lock path, or what a lock of another kind is called.
+    fn path(&self) -> &str;
 
     /// Lists holders and waiters; by default none. See [`Mutex::contenders`](crate::Mutex::contenders).
     async fn contenders(&self) -> Result<Vec<Contender>> {
@@ -108,15 +106,11 @@ pub trait LockGuard: Debug + Send + Sync {
     /// the guard. See [`MutexGuard::release`](crate::MutexGuard::release).
     async fn release(self: Box<Self>) -> Result<()>;
 
-    /// The lock path; by default empty.
-    fn path(&self) -> &str {
-        ""
-    }
+    /// The path of the lock.
+    fn path(&self) -> &str;
 
-    /// How long the hold is trusted from now on. The default is without end while it is held.
-    fn valid_for(&self) -> Duration {
-        if self.state() == HoldState::Held { Duration::MAX } else { Duration::ZERO }
-    }
+    /// How long the hold is trusted from now on; zero when it is lost. See [`Hold::valid_for`](crate::Hold::valid_for).
+    fn valid_for(&self) -> Duration;
 
     /// Resolves when someone asks the holder to release; by default never. See
     /// [`Hold::revoke_requested`](crate::Hold::revoke_requested).

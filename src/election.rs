@@ -58,6 +58,8 @@ pub(crate) use self::term::CurrentTerm;
 /// # Ok(())
 /// # }
 /// ```
+#[doc(alias = "LeaderLatch")]
+#[doc(alias = "LeaderSelector")]
 #[derive(Clone)]
 pub struct Election {
     lock: Lock,

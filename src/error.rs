@@ -163,38 +163,26 @@ impl fmt::Display for Unanswered {
     }
 }
 
-/// Makes [`ErrorKind`] of its words.
+/// Makes [`Error::kind`] of its words.
 macro_rules! kinds {
     ($($kind:ident: $word:literal),+) => {
-        /// What kind of [`Error`] it is, for metrics and for tables of reactions. It displays as a word like `unavailable`.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[non_exhaustive]
-        pub enum ErrorKind {
-            $(#[doc = concat!("[`Error::", stringify!($kind), "`]")] $kind,)+
-        }
-
-        impl ErrorKind {
-            #[cfg(feature = "metrics")]
-            pub(crate) const ALL: &[Self] = &[$(Self::$kind),+];
-
-            pub(crate) fn as_str(self) -> &'static str {
-                match self { $(Self::$kind => $word),+ }
-            }
-        }
-
         impl Error {
-            /// What kind of error it is.
+            /// The words of all kinds.
+            #[cfg(feature = "metrics")]
+            pub(crate) const KINDS: &[&str] = &[$($word),+];
+
+            /// What kind of error it is, as a word: for metrics, and for tables of reactions.
             ///
             /// # Examples
             ///
             /// ```
             /// use zookeeper_recipes::Error;
             ///
-            /// assert_eq!(Error::Closed.kind().to_string(), "closed");
+            /// assert_eq!(Error::Closed.kind(), "closed");
             /// ```
             #[must_use]
-            pub fn kind(&self) -> ErrorKind {
-                match self { $(Self::$kind { .. } => ErrorKind::$kind),+ }
+            pub fn kind(&self) -> &'static str {
+                match self { $(Self::$kind { .. } => $word),+ }
             }
         }
     };
@@ -211,12 +199,6 @@ kinds! {
     SessionFull: "session_full",
     Lost: "lost",
     Client: "client"
-}
-
-impl fmt::Display for ErrorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
 }
 
 impl Error {

@@ -42,6 +42,9 @@ const CZXID_BITS: u32 = 55;
 /// which would let an old holder in. Raise the epoch instead, with
 /// [`Options::with_token_epoch`](crate::Options::with_token_epoch): a token is `epoch · 2⁵⁵ + czxid`, so it is larger than
 /// all tokens of lower epochs, and it is still one number. Without an epoch, or with 0, it is the `czxid` alone.
+#[doc(alias = "fence")]
+#[doc(alias = "epoch")]
+#[doc(alias = "sequencer")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(try_from = "i64", into = "i64"))]

@@ -173,12 +173,12 @@ impl Hold {
     /// # async fn example(guard: zookeeper_recipes::MutexGuard) {
     /// use zookeeper_recipes::HoldState;
     ///
-    /// while guard.state_changed().await == HoldState::Suspended {
+    /// while guard.changed().await == HoldState::Suspended {
     ///     println!("disconnected");
     /// }
     /// # }
     /// ```
-    pub fn state_changed(&self) -> impl Future<Output = HoldState> + Send + use<'_> {
+    pub fn changed(&self) -> impl Future<Output = HoldState> + Send + use<'_> {
         let before = self.state();
         let changed = self.core.clone().changed_from(before);
         async move { if before.ended().is_some() { before } else { changed.await } }
@@ -285,7 +285,7 @@ impl Hold {
     ///
     /// ```no_run
     /// # async fn example(guard: zookeeper_recipes::MutexGuard) {
-    /// use zookeeper_recipes::tracing::Instrument;
+    /// use zookeeper_recipes::reexport::tracing::Instrument;
     ///
     /// let span = guard.span().clone();
     /// tokio::spawn(async move { /* work under the lock */ }.instrument(span));
@@ -443,6 +443,7 @@ macro_rules! guard {
         ///
         /// It dereferences to a [`Hold`](crate::Hold), which has the rest.
         #[derive(Debug)]
+        #[clippy::has_significant_drop]
         #[must_use = "dropping the guard releases the lock"]
         pub struct $name(crate::hold::Hold);
 

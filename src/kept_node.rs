@@ -67,6 +67,8 @@ struct Data {
 ///
 /// Dropping it deletes the node in the background.
 #[must_use = "dropping it deletes the node"]
+#[doc(alias = "PersistentNode")]
+#[doc(alias = "GroupMember")]
 pub struct KeptNode {
     node: Arc<Node>,
     standing: watch::Receiver<Standing>,

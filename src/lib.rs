@@ -26,6 +26,9 @@
 //! [`Session::close`] at the end of the program waits until everything is deleted. [`release().await`](MutexGuard::release)
 //! is for a caller that has to know that the lock is free, or wants to learn that the hold was lost before.
 //!
+//! Give the guard a name, also if you do not use it: `let _guard = …`. A guard in `let _ = mutex.lock().await?` is dropped at the end
+//! of that line, so the work below it runs without the lock. The compiler says nothing; clippy's `let_underscore_must_use` does.
+//!
 //! # Recipes
 //!
 //! | | |
@@ -176,13 +179,10 @@
 //! * `tls`, `sasl-digest-md5`, `sasl-gssapi`: the features of [`zookeeper_client`]. `tls` needs a C compiler, and
 //!   `sasl-gssapi` the C library libgssapi.
 //!
-//! It needs a Unix, and ZooKeeper 3.6 or later. [`zookeeper_client`] is part of this API and
-//! exported.
+//! It needs ZooKeeper 3.6 or later, and for its promises a Unix. Elsewhere it compiles and runs, for development: its clock there may
+//! stand still while the computer sleeps, and nothing is tested. [`zookeeper_client`] is part of this API and exported.
 
-#[cfg(not(unix))]
-compile_error!(
-    "zookeeper-recipes needs a Unix: trust is measured by clock_gettime, and a node carries the host's name"
-);
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "blocking")]
 pub mod blocking;
@@ -217,17 +217,21 @@ mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use async_trait::async_trait;
-pub use futures_util::Stream;
-pub use futures_util::future::BoxFuture;
-pub use tracing;
 pub use zookeeper_client;
+
+/// What an implementation of the traits, or a span for work under a lock, needs of other crates: in the versions that this one has.
+pub mod reexport {
+    pub use async_trait::async_trait;
+    pub use futures_util::Stream;
+    pub use futures_util::future::BoxFuture;
+    pub use tracing;
+}
 
 pub use crate::config::Config;
 pub use crate::contender::Contender;
 pub use crate::distributed_lock::{DistributedLock, LockGuard, LockProvider};
 pub use crate::election::{Candidate, Election, Leadership, Observer, Standing, Term};
-pub use crate::error::{Error, ErrorKind, HostFailure, Loss, Result, Unanswered};
+pub use crate::error::{Error, HostFailure, Loss, Result, Unanswered};
 pub use crate::fencing_token::FencingToken;
 pub use crate::hold::{Ended, Hold, HoldMonitor, HoldState};
 pub use crate::job::{Job, JobOutcome, JobRecord, JobSlot, LastJob};

@@ -21,7 +21,7 @@
 //! | [`REQUESTS`] | counter | | `request` | requests to the servers |
 //!
 //! `kind` is `lock`, `reader`, `writer`, `permit`, `candidate` or `several`. `outcome` is `granted`, `contended`, `cancelled`, or a
-//! word of [`ErrorKind`]; of a job it is `ran`, `ran_already`, `superseded`, `running`, `too_early`, or `failed` for an error. `cause` is `expired`, `trust_ended`, `deleted`, `closed` or
+//! word of [`Error::kind`](crate::Error::kind); of a job it is `ran`, `ran_already`, `superseded`, `running`, `too_early`, or `failed` for an error. `cause` is `expired`, `trust_ended`, `deleted`, `closed` or
 //! `max_hold`, as [`Loss`] has them. `lock` is the answer of the
 //! function given to [`label_locks_by`], and empty without one: a path in a label would make as many time series as there are
 //! keys. `request` is `create`, `delete`, `delete_many`, `replace`, `list`, `watch_children`, `watch_data`, `watch_existence`,
@@ -52,7 +52,7 @@ use std::time::Duration;
 
 use ::metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
-use crate::error::{ErrorKind, Loss};
+use crate::error::{Error, Loss};
 use crate::telemetry::Labels;
 
 /// Calls that asked for a lock, by how they ended.
@@ -152,7 +152,7 @@ pub(crate) fn lock_begins(labels: &Labels) {
     let Labels { kind, lock } = labels;
     shift_of(labels, WAITING, 0.0);
     // A session that is kept open is no end of an acquisition.
-    let errors = ErrorKind::ALL.iter().filter(|kind| **kind != ErrorKind::SessionKept).map(|kind| kind.as_str());
+    let errors = Error::KINDS.iter().copied().filter(|kind| *kind != "session_kept");
     for outcome in ["granted", "contended", "cancelled"].into_iter().chain(errors) {
         counter!(ACQUISITIONS, "kind" => *kind, "outcome" => outcome, "lock" => lock.clone()).increment(0);
     }

@@ -60,6 +60,7 @@ use crate::session::Session;
 /// # Ok(())
 /// # }
 /// ```
+#[doc(alias = "InterProcessMultiLock")]
 #[derive(Clone)]
 pub struct MultiLock {
     lock: Lock,
@@ -113,6 +114,7 @@ impl MultiLock {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "acquire")]
     pub async fn lock(&self) -> Result<MultiLockGuard> {
         self.lock.acquire().await.map(MultiLockGuard)
     }

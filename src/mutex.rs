@@ -50,6 +50,8 @@ use crate::session::Session;
 /// # Ok(())
 /// # }
 /// ```
+#[doc(alias = "InterProcessMutex")]
+#[doc(alias = "InterProcessSemaphoreMutex")]
 #[derive(Clone)]
 pub struct Mutex {
     lock: Lock,
@@ -114,6 +116,7 @@ impl Mutex {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "acquire")]
     pub async fn lock(&self) -> Result<MutexGuard> {
         self.lock.acquire().await.map(MutexGuard)
     }

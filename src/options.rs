@@ -363,5 +363,15 @@ impl fmt::Debug for Options {
 
 static DEFAULT_IDENTIFIER: LazyLock<String> = LazyLock::new(|| {
     let random = Uuid::new_v4().as_fields().0;
-    format!("{}/{}-{random:08x}", rustix::system::uname().nodename().to_string_lossy(), std::process::id())
+    format!("{}/{}-{random:08x}", node_name(), std::process::id())
 });
+
+#[cfg(unix)]
+fn node_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(not(unix))]
+fn node_name() -> String {
+    std::env::var("COMPUTERNAME").unwrap_or_else(|_| "unknown".to_owned())
+}

@@ -50,6 +50,7 @@ use crate::session::Session;
 /// # Ok(())
 /// # }
 /// ```
+#[doc(alias = "InterProcessMutex")]
 #[derive(Clone)]
 pub struct ReentrantMutex {
     lock: Lock,
@@ -93,6 +94,7 @@ impl ReentrantMutex {
     ///     Ok(())
     /// }
     /// ```
+    #[doc(alias = "acquire")]
     pub async fn lock(&self, owner: &Owner) -> Result<ReentrantMutexGuard> {
         self.wait(owner, &mut None).await
     }
@@ -192,6 +194,7 @@ for_operators!(ReentrantMutex: |mutex| &mutex.lock);
 ///
 /// It dereferences to a [`Hold`], which all guards of one owner share.
 #[derive(Debug)]
+#[clippy::has_significant_drop]
 #[must_use = "dropping the last guard releases the lock"]
 pub struct ReentrantMutexGuard(Arc<Hold>);
 

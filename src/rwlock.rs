@@ -46,6 +46,7 @@ use crate::session::Session;
 /// # Ok(())
 /// # }
 /// ```
+#[doc(alias = "InterProcessReadWriteLock")]
 #[derive(Clone)]
 pub struct RwLock {
     read: Lock,

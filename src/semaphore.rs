@@ -53,6 +53,7 @@ use crate::session::Session;
 /// # Ok(())
 /// # }
 /// ```
+#[doc(alias = "InterProcessSemaphoreV2")]
 #[derive(Clone)]
 pub struct Semaphore {
     /// The queue for one permit.

@@ -198,7 +198,7 @@ impl Share {
             let Some((permit, _)) = locked(&self.idle).pop() else { return Err(turn) };
             let mut permit = SharePermit { permit: Some(permit), turn: Some(turn), share: Arc::downgrade(self) };
             while permit.state() == HoldState::Suspended {
-                permit.state_changed().await;
+                permit.changed().await;
             }
             if permit.state() == HoldState::Held {
                 return Ok(permit);
@@ -280,6 +280,7 @@ async fn leave(share: Weak<Share>, idle_time: Duration) {
 /// It dereferences to the [`Hold`] of the semaphore's permit, which the tasks that use it have one after the other. So they have
 /// the same [token](crate::FencingToken), which orders nothing among the holders of a semaphore.
 #[derive(Debug)]
+#[clippy::has_significant_drop]
 #[must_use = "dropping the permit returns it"]
 pub struct SharePermit {
     /// There is one until the drop.

@@ -254,8 +254,8 @@ impl Session {
         state.client.clone()
     }
 
-    /// Lists the paths of the children of `parent`: where there is a lock per key, the locks that exist at the moment,
-    /// held or not. Empty if `parent` does not exist, for example because the servers have deleted the empty container. It is
+    /// Lists the paths of the children of `parent`, whatever they are: where there is a lock per key, the locks that exist at
+    /// the moment, held or not. Empty if `parent` does not exist, for example because the servers have deleted the empty container. It is
     /// what the connected server knows, which may be behind the others.
     ///
     /// [`path::key`](crate::path::key) returns the key of a path's last segment.
@@ -275,14 +275,14 @@ impl Session {
     /// # async fn example(session: &zookeeper_recipes::Session) -> Result<(), zookeeper_recipes::Error> {
     /// use zookeeper_recipes::path;
     ///
-    /// for lock in session.locks_under("/locks/orders").await? {
+    /// for lock in session.children_of("/locks/orders").await? {
     ///     let order = lock.rsplit('/').next().and_then(path::key);
     ///     println!("{lock} is the lock of {order:?}");
     /// }
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn locks_under(&self, parent: &str) -> Result<Vec<String>> {
+    pub async fn children_of(&self, parent: &str) -> Result<Vec<String>> {
         let parent = LockPath::new(parent)?;
         let parent = parent.as_str();
         let mut names = self.ask(|zk| async move { zk.list(parent).await }).await?;

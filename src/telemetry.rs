@@ -81,7 +81,7 @@ impl Acquisition {
                 "granted"
             }
             Ok(None) => "contended",
-            Err(error) => error.kind().as_str(),
+            Err(error) => error.kind(),
         };
         self.outcome.get_or_init(|| outcome);
         result

@@ -166,11 +166,11 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// As [`locks_under`](crate::Session::locks_under) of the async session;
+    /// As [`children_of`](crate::Session::children_of) of the async session;
     /// [`Error::InvalidInput`](crate::Error::InvalidInput) where
     /// [tokio runs a task](crate::blocking#inside-a-tokio-runtime).
-    pub fn locks_under(&self, parent: &str) -> Result<Vec<String>> {
-        self.runtime.wait(self.session.locks_under(parent))
+    pub fn children_of(&self, parent: &str) -> Result<Vec<String>> {
+        self.runtime.wait(self.session.children_of(parent))
     }
 
     /// Ends the session as [`close`](Self::close) does, but lets the holders finish first, for `limit` at most. Returns how

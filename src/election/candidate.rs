@@ -69,6 +69,7 @@ pub enum Standing {
 /// candidate.stop().await
 /// # }
 /// ```
+#[clippy::has_significant_drop]
 #[must_use = "dropping the candidate resigns"]
 pub struct Candidate {
     stage: Arc<watch::Sender<Stage>>,
@@ -121,7 +122,8 @@ impl Candidate {
         self.stage.borrow().standing()
     }
 
-    /// Resolves with its standing once that is another than `seen`; at once if it is already.
+    /// Waits for a standing, and returns it: at once if the present one is wanted. For the next one, wait for any but that which
+    /// was seen.
     ///
     /// # Cancel safety
     ///
@@ -136,16 +138,16 @@ impl Candidate {
     /// let mut standing = candidate.standing();
     /// while standing != Standing::Ended {
     ///     println!("{standing:?}");
-    ///     standing = candidate.standing_other_than(standing).await;
+    ///     standing = candidate.wait_for(|next| next != standing).await;
     /// }
     /// # }
     /// ```
-    pub async fn standing_other_than(&self, seen: Standing) -> Standing {
+    pub async fn wait_for(&self, wanted: impl Fn(Standing) -> bool) -> Standing {
         let mut stages = self.stage.subscribe();
         loop {
             let stage = stages.borrow_and_update().clone();
             let standing = stage.standing();
-            if standing != seen {
+            if wanted(standing) {
                 return standing;
             }
             tokio::select! {

@@ -43,6 +43,7 @@ use crate::lock::Lock;
 /// # Ok(())
 /// # }
 /// ```
+#[clippy::has_significant_drop]
 #[must_use = "dropping it leaves the queue"]
 pub struct Waiting<G> {
     /// Locked for a moment only: it makes the value `Sync`, which the future in it is not.

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use zookeeper_recipes::reexport::async_trait;
 use zookeeper_recipes::{
     DistributedLock, Election, LockGuard, MultiLock, Mutex, Owner, ReentrantMutex, Result, RwLock, Semaphore,
-    Session, async_trait,
+    Session,
 };
 
 /// A kind of lock.
@@ -131,6 +132,10 @@ macro_rules! adapters {
             async fn try_lock_for(&self, $limit: Duration) -> Result<Option<Box<dyn LockGuard>>> {
                 let $this = self;
                 Ok($try_lock_for.await?.map(|guard| Box::new(guard) as _))
+            }
+
+            fn path(&self) -> &str {
+                self.0.path()
             }
         }
     )*};

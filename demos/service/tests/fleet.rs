@@ -259,7 +259,7 @@ async fn fleet_ships_each_order_once_while_processes_are_killed_stopped_and_drai
         let candidates = election.contenders().await.expect("listed").into_iter();
         candidates.map(|candidate| candidate.identifier_lossy().into_owned()).collect::<Vec<_>>()
     };
-    let members = async || session.locks_under("/members").await.expect("listed");
+    let members = async || session.children_of("/members").await.expect("listed");
     let is_gone = async |service: &Service| !candidates().await.contains(&service.address);
     let mut fleet = Vec::new();
     for _ in 0..3 {
@@ -327,7 +327,7 @@ async fn fleet_ships_each_order_once_while_processes_are_killed_stopped_and_drai
     assert!(paused.terminate().await.success());
     until("no node is left", async || {
         let mut nodes = candidates().await.len();
-        for path in session.locks_under("/orders").await.expect("listed") {
+        for path in session.children_of("/orders").await.expect("listed") {
             nodes += Mutex::new(&session, &path).expect("a lock").contenders().await.expect("listed").len();
         }
         nodes == 0

@@ -37,6 +37,10 @@ impl<R: Recipe> DistributedLock for Textbook<R> {
     async fn try_lock_for(&self, limit: Duration) -> Result<Option<Box<dyn LockGuard>>, Error> {
         tokio::time::timeout(limit, self.lock()).await.ok().transpose()
     }
+
+    fn path(&self) -> &str {
+        "a way of the laboratory"
+    }
 }
 
 /// A lock that was granted. Dropping it without a release leaves what is on the server.
@@ -84,6 +88,15 @@ impl LockGuard for Grant {
 
     fn lost(&self) -> BoxFuture<'static, Loss> {
         pending().boxed()
+    }
+
+    fn path(&self) -> &str {
+        "a way of the laboratory"
+    }
+
+    /// Its textbook knows no end of trust.
+    fn valid_for(&self) -> Duration {
+        if (self.held)() { Duration::MAX } else { Duration::ZERO }
     }
 
     async fn release(self: Box<Self>) -> Result<(), Error> {

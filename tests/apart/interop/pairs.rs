@@ -1,10 +1,13 @@
 //! The table of locks that exclude each other.
 
+use std::time::Duration;
+
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, select_all};
+use zookeeper_recipes::reexport::async_trait;
 use zookeeper_recipes::{
     Election, FencingToken, HoldState, LockGuard, Loss, Mutex, MutexGuard, Options, Owner, ReentrantMutex, Result,
-    RwLock, Semaphore, Session, async_trait,
+    RwLock, Semaphore, Session,
 };
 
 use crate::peer::Language;
@@ -136,6 +139,14 @@ impl LockGuard for OneByOne {
 
     fn lost(&self) -> BoxFuture<'static, Loss> {
         select_all(self.0.iter().map(|guard| guard.lost().boxed())).map(|(loss, ..)| loss).boxed()
+    }
+
+    fn path(&self) -> &str {
+        self.0[0].path()
+    }
+
+    fn valid_for(&self) -> Duration {
+        self.0.iter().map(|guard| guard.valid_for()).min().unwrap_or_default()
     }
 
     async fn release(self: Box<Self>) -> Result<()> {

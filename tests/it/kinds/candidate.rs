@@ -62,7 +62,7 @@ async fn stands(candidate: &Candidate, condition: impl Fn(Standing) -> bool) -> 
     let stands = async {
         let mut standing = candidate.standing();
         while !condition(standing) {
-            standing = candidate.standing_other_than(standing).await;
+            standing = candidate.wait_for(|next| next != standing).await;
         }
         standing
     };

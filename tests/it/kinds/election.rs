@@ -92,7 +92,7 @@ async fn leader_that_is_cut_off_learns_of_its_loss_before_the_next_one_leads() {
             (term, entry)
         });
         world.wait_children(2).await;
-        let changed = term.state_changed();
+        let changed = term.changed();
         if close {
             world.proxy.refuse();
             assert_eq!(soon("a doubt", changed).await, HoldState::Suspended);

@@ -28,7 +28,7 @@ async fn hold_of_every_recipe_is_lost_at_its_limit_and_the_next_is_admitted() {
         let rival = kin.rival(&world.other().await, &world.path);
         let before = Instant::now();
         let guard = lock.hold().await.expect("held");
-        let (lost, changed) = (guard.lost(), guard.state_changed());
+        let (lost, changed) = (guard.lost(), guard.changed());
         let waiting = tokio::spawn(async move { rival.hold().await });
         // Without the limit, the hold would look at its state for the first time when its trust is renewed.
         let lost = tokio::time::timeout(UNHURRIED / 6, lost).await;

@@ -187,7 +187,7 @@ async fn suspended_permit_is_lent_when_it_is_held_again() {
     world.proxy.refuse();
     soon("the outage", async {
         while permit.state() == HoldState::Held {
-            permit.state_changed().await;
+            permit.changed().await;
         }
     })
     .await;

@@ -828,14 +828,14 @@ async fn locks_and_contenders_are_shown_on_one_line() {
 #[tokio::test]
 async fn locks_of_a_parent_are_listed_and_their_keys_read_back() {
     let world = World::new().await;
-    assert_eq!(world.session.locks_under(&world.path).await.expect("asked"), [""; 0], "there is no container");
+    assert_eq!(world.session.children_of(&world.path).await.expect("asked"), [""; 0], "there is no container");
     let keys = ["", "order-17", "eu/west", "..", "🔒", "50%"];
     let mut guards = Vec::new();
     for key in keys {
         let path = format!("{}/{}", world.path, path::segment(key));
         guards.push(Mutex::new(&world.session, &path).expect("a mutex").lock().await.expect("held"));
     }
-    let listed = world.session.locks_under(&world.path).await.expect("listed");
+    let listed = world.session.children_of(&world.path).await.expect("listed");
     let names = listed.iter().map(|path| path.rsplit('/').next().expect("a name"));
     let mut found: Vec<_> = names.map(|name| path::key(name).expect("a key")).collect();
     found.sort_unstable();

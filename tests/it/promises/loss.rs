@@ -112,7 +112,7 @@ async fn holder_whose_node_is_deleted_is_notified() {
     let world = World::new().await;
     let guard = world.mutex().lock().await.expect("held");
     let lost = guard.lost();
-    let changed = guard.state_changed();
+    let changed = guard.changed();
     world.admin.delete(&guard.nodes()[0], None).await.expect("deleted");
     assert_eq!(soon("the loss", lost).await, Loss::Deleted);
     assert_eq!(soon("the change", changed).await, HoldState::Lost(Loss::Deleted));
@@ -184,9 +184,9 @@ async fn hold_survives_a_disconnect_that_ends_within_its_trust() {
     let world = World::at(&crate::support::hosts(), UNHURRIED).await;
     let guard = world.mutex().lock().await.expect("held");
     world.proxy.refuse();
-    assert_eq!(soon("the disconnect", guard.state_changed()).await, HoldState::Suspended);
+    assert_eq!(soon("the disconnect", guard.changed()).await, HoldState::Suspended);
     world.proxy.heal();
-    assert_eq!(soon("the reconnect", guard.state_changed()).await, HoldState::Held);
+    assert_eq!(soon("the reconnect", guard.changed()).await, HoldState::Held);
     guard.release().await.expect("released");
     world.wait_empty().await;
 }

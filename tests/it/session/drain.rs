@@ -265,7 +265,7 @@ async fn leader_and_candidate_learn_of_the_drain() {
         soon("the end", async {
             let mut standing = candidate.standing();
             while standing != Standing::Ended {
-                standing = candidate.standing_other_than(standing).await;
+                standing = candidate.wait_for(|next| next != standing).await;
             }
         })
         .await;

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use zookeeper_recipes::reexport::async_trait;
 use zookeeper_recipes::{
     DistributedLock, Error, FencingToken, HoldState, LockGuard, LockProvider, Loss, MultiLock, Session,
-    async_trait,
 };
 
 use crate::support::World;
@@ -100,6 +100,10 @@ impl DistributedLock for Fakes {
     async fn try_lock_for(&self, _: Duration) -> Result<Option<Box<dyn LockGuard>>, Error> {
         self.try_lock().await
     }
+
+    fn path(&self) -> &str {
+        "a fake"
+    }
 }
 
 #[async_trait]
@@ -114,6 +118,14 @@ impl LockGuard for FakeGuard {
 
     fn lost(&self) -> BoxFuture<'static, Loss> {
         pending().boxed()
+    }
+
+    fn path(&self) -> &str {
+        "a fake"
+    }
+
+    fn valid_for(&self) -> Duration {
+        Duration::MAX
     }
 
     async fn release(self: Box<Self>) -> Result<(), Error> {
