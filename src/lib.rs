@@ -200,6 +200,7 @@ mod kept_node;
 mod lock;
 mod locked;
 mod machine;
+mod members;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod multi_lock;
@@ -213,6 +214,7 @@ mod rwlock;
 mod semaphore;
 mod semaphore_share;
 mod session;
+mod slots;
 mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -233,6 +235,7 @@ pub use crate::hold::{Ended, Hold, HoldMonitor, HoldState};
 pub use crate::job::{Job, JobOutcome, JobRecord, JobSlot, LastJob};
 pub use crate::kept_node::KeptNode;
 pub use crate::lock::Waiting;
+pub use crate::members::{Member, MemberChanges, Members, Membership};
 pub use crate::multi_lock::{MultiLock, MultiLockBuilder, MultiLockGuard};
 pub use crate::mutex::{Mutex, MutexGuard};
 pub use crate::options::{Options, Parents};
@@ -243,6 +246,7 @@ pub use crate::rwlock::{DowngradeError, RwLock, RwLockReadGuard, RwLockWriteGuar
 pub use crate::semaphore::{Semaphore, SemaphorePermit};
 pub use crate::semaphore_share::{SemaphoreShare, SharePermit};
 pub use crate::session::{Servers, Session, SessionState, SessionStates};
+pub use crate::slots::{Slot, Slots};
 
 /// The documents, so that their blocks of Rust are compiled.
 #[cfg(doctest)]

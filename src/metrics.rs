@@ -151,8 +151,9 @@ pub(crate) fn in_cleanup(nodes: i64) {
 pub(crate) fn lock_begins(labels: &Labels) {
     let Labels { kind, lock } = labels;
     shift_of(labels, WAITING, 0.0);
-    // A session that is kept open is no end of an acquisition.
-    let errors = ErrorKind::ALL.iter().filter(|kind| **kind != ErrorKind::SessionKept).map(|kind| kind.as_str());
+    // A session that is kept open is no end of an acquisition, and neither is the name of a member.
+    let ends = |kind: &&ErrorKind| !matches!(kind, ErrorKind::SessionKept | ErrorKind::NameTaken);
+    let errors = ErrorKind::ALL.iter().filter(ends).map(|kind| kind.as_str());
     for outcome in ["granted", "contended", "cancelled"].into_iter().chain(errors) {
         counter!(ACQUISITIONS, "kind" => *kind, "outcome" => outcome, "lock" => lock.clone()).increment(0);
     }

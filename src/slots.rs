@@ -1,0 +1,449 @@
+//! Owns [`Slots`]: numbers from 0 to *n* − 1, each with one holder at a time.
+//!
+//! 1. A number is the [`Mutex`] at `<path>/<number>`. Exclusion, order of tokens, loss and release are those of the mutex: what is
+//!    decided here is only which one to lock, so a mistake here makes a claim slow and never gives a number twice.
+//! 2. A look is one read of all numbers, with how many nodes each has. Two claims that choose the same number meet in its queue.
+//!    The second one leaves that at once.
+//! 3. `<path>/queue` is another mutex. A claim that finds no number, or has met another, locks it. Its holder alone waits for a number: it
+//!    watches all of them, takes the first that is free, and releases the queue. So a release wakes one claim, and claims that come
+//!    later see in their look that they have to queue.
+//! 4. No wait rests on an event alone: the holder of the queue looks again every 20 s.
+
+use std::fmt;
+use std::ops::Deref;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{join_all, select_all, try_join_all};
+use tokio::time::{MissedTickBehavior, interval, sleep};
+use uuid::Uuid;
+use zookeeper_client::{Client, Error as ZkError, MultiReadResult, OneshotWatcher};
+
+use crate::contender::Contender;
+use crate::error::{Error, Result};
+use crate::hold::Hold;
+use crate::mutex::{Mutex, MutexGuard};
+use crate::options::Options;
+use crate::path;
+use crate::session::Session;
+
+/// The queue of claims, beside the numbers.
+const QUEUE: &str = "queue";
+
+/// The most bytes of paths. All of them are watched by a claim that waits, and a client sets all watches of a session in one request
+/// when it reconnects.
+const MAX_BYTES: usize = 100 * 1024;
+
+/// How many numbers are read in one request.
+const BURST: usize = 500;
+
+/// The least time between two looks of a claim that waits.
+const TURN: Duration = Duration::from_millis(200);
+
+/// How often a claim that waits looks without an event, which may never come.
+const SLOW: Duration = Duration::from_secs(20);
+
+/// Numbers from 0 to *n* − 1, of which each has one holder at a time: worker ids, licences, partitions that are dealt by hand.
+///
+/// A number is held as a lock is. The guard, a [`Slot`], has a [fencing token](Hold::fencing_token), reports its loss before
+/// the servers can give the number to another process, and releases it when it is dropped. Use the number in
+/// [`run_until_lost`](Hold::run_until_lost): after a loss another process may have it. As with every lock, a process that was stopped may
+/// go on for a moment with a number that another one has by now. Only a store that checks the token can exclude that.
+///
+/// The number is the [`Mutex`] at `<path>/<number>`, so `zklock` lists and breaks it as any lock. The number of slots is configured in
+/// every client, and not stored. A client that has fewer claims only from its own.
+///
+/// Curator has none of this (CURATOR-230).
+///
+/// # Fairness
+///
+/// Claims that wait are served first come, first served, and a release wakes one of them. [`try_claim`](Self::try_claim) does not
+/// queue: it may take a number that a waiting claim is about to take. A dead claim at the head of the queue stops all behind it for up to one
+/// session timeout, as a dead waiter for a lock does.
+///
+/// # Cancel safety
+///
+/// Dropping the future of a call that claims leaves the queue, and releases the number in the background.
+///
+/// # Errors
+///
+/// Every call that claims fails as those of a [`Mutex`](crate::Mutex#errors) do.
+///
+/// # Panics
+///
+/// Every `async` call may panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(session: zookeeper_recipes::Session) -> Result<(), Box<dyn std::error::Error>> {
+/// use zookeeper_recipes::Slots;
+///
+/// let slot = Slots::new(&session, "/ids/orders", 1024)?.claim().await?;
+/// println!("worker {} with token {}", slot.number(), slot.fencing_token());
+/// slot.run_until_lost(async { /* makes ids with this number */ }).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Slots {
+    session: Session,
+    path: String,
+    count: u32,
+    preferred: Option<u32>,
+    queue: Mutex,
+}
+
+/// A number of [`Slots`] that is held. Dropping it releases the number in the background.
+///
+/// It dereferences to a [`Hold`], which has the rest.
+#[derive(Debug)]
+#[must_use = "dropping the slot releases its number"]
+pub struct Slot {
+    guard: MutexGuard,
+    number: u32,
+}
+
+/// What a look has seen.
+struct Look {
+    /// The numbers that nobody holds, nor waits for.
+    free: Vec<u32>,
+    is_queued: bool,
+}
+
+impl Slots {
+    /// Creates a handle of the numbers below `count`, with the session's options. Sends nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if `path` cannot be a lock path, or if `count` is zero or too large: the paths of all numbers may
+    /// have 100 KiB, which are about 2,500 numbers at a path of 35 bytes.
+    pub fn new(session: &Session, path: &str, count: u32) -> Result<Self> {
+        Self::with_options(session, path, count, Options::new())
+    }
+
+    /// Creates a handle with its own options, laid over the session's. Sends nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if an argument cannot be used.
+    pub fn with_options(session: &Session, path: &str, count: u32, options: Options) -> Result<Self> {
+        path::validate(path)?;
+        let longest = path.len() + 1 + count.to_string().len();
+        let fits = usize::try_from(count).ok().and_then(|count| count.checked_mul(longest));
+        if count == 0 || fits.is_none_or(|bytes| bytes > MAX_BYTES) {
+            let most = MAX_BYTES / longest;
+            return Err(Error::invalid("count", format!("give 1 to about {most} at this path, not {count}")));
+        }
+        let session = session.clone().with_lock_options(options);
+        let queue = Mutex::new(&session, &format!("{path}/{QUEUE}"))?;
+        Ok(Self { session, path: path.to_owned(), count, preferred: None, queue })
+    }
+
+    /// Prefers a number: it is taken where it is free, and otherwise the lowest that is. Give the one that the process had last.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(slots: zookeeper_recipes::Slots) -> Result<(), zookeeper_recipes::Error> {
+    /// let mut last = slots.claim().await?;
+    /// loop {
+    ///     println!("number {} until {}", last.number(), last.lost().await);
+    ///     last = slots.clone().prefer(last.number()).claim().await?;
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn prefer(mut self, number: u32) -> Self {
+        self.preferred = Some(number);
+        self
+    }
+
+    /// The path whose children are the numbers.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// How many numbers there are.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Claims a number: the [preferred](Self::prefer) one or the lowest that is free. Waits while all are taken, for as long as it
+    /// takes.
+    ///
+    /// Where a number is free and nobody queues, it costs one read of all numbers and what a free [`Mutex`] costs. A claim that waits
+    /// and is first in the queue also has one watch for each number.
+    ///
+    /// A lost connection is no error. When the session ends, the claim queues again at the tail in the renewed session.
+    ///
+    /// # Examples
+    ///
+    /// See [`Slots`].
+    pub async fn claim(&self) -> Result<Slot> {
+        self.claim_or_wait(&AtomicBool::default()).await
+    }
+
+    /// Claims a number without waiting for others: `None` if all are taken.
+    ///
+    /// It waits for the servers, for up to one session timeout. Of several claims at the same time each gets some number that is free,
+    /// not always the lowest.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(slots: zookeeper_recipes::Slots) -> Result<(), zookeeper_recipes::Error> {
+    /// match slots.try_claim().await? {
+    ///     Some(slot) => println!("licence {}", slot.number()),
+    ///     None => println!("all {} licences are in use", slots.count()),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn try_claim(&self) -> Result<Option<Slot>> {
+        self.session.within_timeout(self.claim_if_free()).await
+    }
+
+    /// Claims a number, and waits for at most `limit`, all requests included: `None` if all were taken, or other claims were ahead.
+    ///
+    /// A limit of zero is a [`try_claim`](Self::try_claim) that does not wait for a connection.
+    ///
+    /// `None`, a limit that was too short, and unreachable servers need different reactions: see
+    /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(slots: zookeeper_recipes::Slots) -> Result<(), zookeeper_recipes::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let slot = slots.try_claim_for(Duration::from_secs(1)).await?;
+    /// println!("{:?}", slot.map(|slot| slot.number()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn try_claim_for(&self, limit: Duration) -> Result<Option<Slot>> {
+        if limit.is_zero() {
+            return self.session.while_connected(self.claim_if_free()).await;
+        }
+        let has_waited = AtomicBool::default();
+        match tokio::time::timeout(limit, self.claim_or_wait(&has_waited)).await {
+            Ok(claimed) => claimed.map(Some),
+            Err(_) if has_waited.into_inner() => Ok(None),
+            Err(_) => Err(self.session.unavailable(limit)),
+        }
+    }
+
+    /// Lists who holds which number, in the order of the numbers. It is what the connected server knows, which may be behind the
+    /// others.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::contenders`](crate::Mutex::contenders).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(slots: zookeeper_recipes::Slots) -> Result<(), zookeeper_recipes::Error> {
+    /// for (number, holder) in slots.holders().await? {
+    ///     println!("{number}: {holder}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn holders(&self) -> Result<Vec<(u32, Contender)>> {
+        let free = self.session.within_timeout(self.look()).await?.free;
+        let taken = (0..self.count).filter(|number| free.binary_search(number).is_err());
+        let listed = taken.map(async |number| {
+            let contenders = self.mutex(number)?.contenders().await?;
+            let holder = contenders.into_iter().find(Contender::is_holder);
+            Ok::<_, Error>(holder.map(|holder| (number, holder)))
+        });
+        Ok(try_join_all(listed).await?.into_iter().flatten().collect())
+    }
+
+    async fn claim_if_free(&self) -> Result<Option<Slot>> {
+        let mut look = self.look().await?;
+        let mut number = if look.is_queued { any(&look.free) } else { self.choose(&look.free) };
+        while let Some(free) = number {
+            if let Some(slot) = self.take(free).await? {
+                return Ok(Some(slot));
+            }
+            look = self.look().await?;
+            // Others that have lost choose at this moment, too.
+            number = any(&look.free);
+        }
+        Ok(None)
+    }
+
+    async fn claim_or_wait(&self, has_waited: &AtomicBool) -> Result<Slot> {
+        loop {
+            let look = self.look().await?;
+            if !look.is_queued
+                && let Some(number) = self.choose(&look.free)
+                && let Some(slot) = self.take(number).await?
+            {
+                return Ok(slot);
+            }
+            has_waited.store(true, Ordering::Relaxed);
+            let turn = self.queue.lock().await?;
+            if let Some(slot) = self.wait(&turn).await? {
+                return Ok(slot);
+            }
+        }
+    }
+
+    /// Waits for a number as the first of the queue; `None` if that is lost.
+    async fn wait(&self, turn: &MutexGuard) -> Result<Option<Slot>> {
+        let mut turns = interval(TURN);
+        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut lost = pin!(turn.lost());
+        loop {
+            turns.tick().await;
+            let (free, watches) = self.watch().await?;
+            if let Some(number) = self.choose(&free) {
+                match self.take(number).await? {
+                    Some(slot) => return Ok(Some(slot)),
+                    // It was chosen by a claim that had looked before we queued, or by one that does not queue.
+                    None => continue,
+                }
+            }
+            let fired = watches.into_iter().map(|watch| fired(watch).boxed());
+            tokio::select! {
+                _ = &mut lost => return Ok(None),
+                _ = select_all(fired) => {}
+                () = sleep(SLOW) => {}
+            }
+        }
+    }
+
+    /// Locks a number, unless another contender is ahead by now.
+    async fn take(&self, number: u32) -> Result<Option<Slot>> {
+        let waiting = self.mutex(number)?.enqueue().await?;
+        if waiting.position() > 0 {
+            return Ok(None);
+        }
+        Ok(Some(Slot { guard: waiting.await?, number }))
+    }
+
+    /// The number to take.
+    fn choose(&self, free: &[u32]) -> Option<u32> {
+        let preferred = self.preferred.filter(|number| free.contains(number));
+        preferred.or_else(|| free.first().copied())
+    }
+
+    fn mutex(&self, number: u32) -> Result<Mutex> {
+        Mutex::new(&self.session, &self.path_of(number))
+    }
+
+    fn path_of(&self, number: u32) -> String {
+        format!("{}/{number}", self.path)
+    }
+
+    /// Looks which numbers are free, and whether claims queue.
+    async fn look(&self) -> Result<Look> {
+        let numbers = (0..self.count).map(|number| self.path_of(number));
+        let paths: Vec<_> = [self.queue.path().to_owned()].into_iter().chain(numbers).collect();
+        let bursts = paths.chunks(BURST).map(async |burst| {
+            let read = self.session.request(Some(Duration::MAX), |client| occupied(client, burst)).await?;
+            let answers = read.map_err(|error| Error::refused("read", &self.path, error))?;
+            let answers = burst.iter().zip(answers);
+            answers
+                .map(|(path, answer)| answer.map_err(|error| Error::refused("read", path, error)))
+                .collect::<Result<Vec<bool>>>()
+        });
+        let occupied = try_join_all(bursts).await?.concat();
+        let is_queued = occupied.first() == Some(&true);
+        let free = (0..self.count).zip(&occupied[1..]).filter(|(_, is_occupied)| !**is_occupied);
+        Ok(Look { free: free.map(|(number, _)| number).collect(), is_queued })
+    }
+
+    /// Lists every number, with a watch. Returns those that are free, and the watches on the others.
+    async fn watch(&self) -> Result<(Vec<u32>, Vec<OneshotWatcher>)> {
+        let lists = (0..self.count).map(async |number| {
+            let path = &self.path_of(number);
+            let list = |client: Client| async move {
+                let (names, _, watch) = client.get_and_watch_children(path).await?;
+                Ok((names.is_empty(), watch))
+            };
+            match self.session.request(Some(Duration::MAX), list).await? {
+                Ok((is_free, watch)) => Ok((is_free.then_some(number), Some(watch))),
+                Err(ZkError::NoNode) => Ok((Some(number), None)),
+                Err(error) => Err(Error::refused("watch", path, error)),
+            }
+        });
+        let (free, watches): (Vec<_>, Vec<_>) = join_all(lists).await.into_iter().collect::<Result<_>>()?;
+        Ok((free.into_iter().flatten().collect(), watches.into_iter().flatten().collect()))
+    }
+}
+
+/// Any of these numbers.
+fn any(free: &[u32]) -> Option<u32> {
+    let random = usize::from_ne_bytes(Uuid::new_v4().into_bytes()[..size_of::<usize>()].try_into().ok()?);
+    (!free.is_empty()).then(|| free[random % free.len()])
+}
+
+/// Which of these paths have children, in one request.
+async fn occupied(client: Client, paths: &[String]) -> Result<Vec<Result<bool, ZkError>>, ZkError> {
+    let mut reader = client.new_multi_reader();
+    paths.iter().try_for_each(|path| reader.add_get_data(path))?;
+    let answers = reader.commit().await?.into_iter().map(|answer| match answer {
+        MultiReadResult::Data { stat, .. } => Ok(stat.num_children > 0),
+        MultiReadResult::Error { err: ZkError::NoNode } => Ok(false),
+        MultiReadResult::Error { err } => Err(err),
+        _ => Err(ZkError::MarshallingError),
+    });
+    Ok(answers.collect())
+}
+
+/// Waits for the event of a watch.
+async fn fired(watch: OneshotWatcher) {
+    // The client's watcher panics when the runtime of its session is dropped under it. Then the queue is lost.
+    if AssertUnwindSafe(watch.changed()).catch_unwind().await.is_err() {
+        std::future::pending().await
+    }
+}
+
+impl fmt::Debug for Slots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slots").field("path", &self.path).field("count", &self.count).finish_non_exhaustive()
+    }
+}
+
+impl Slot {
+    /// The number.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Releases the number, and waits until the servers have confirmed it. [`MutexGuard::release`] has the details.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases in the background.
+    ///
+    /// # Errors
+    ///
+    /// As [`MutexGuard::release`].
+    pub async fn release(self) -> Result<()> {
+        self.guard.release().await
+    }
+}
+
+impl Deref for Slot {
+    type Target = Hold;
+
+    fn deref(&self) -> &Hold {
+        &self.guard
+    }
+}
