@@ -37,8 +37,9 @@ use crate::path;
 use crate::session::Session;
 use crate::telemetry::guarded;
 
-/// How many members are read in one request.
+/// How many members are read in one request, and how large that is at most.
 const BURST: usize = 500;
+const BURST_BYTES: usize = 512 * 1024;
 
 /// How often everything is read without an event, which may never come: once in this time, and up to half as long again.
 const SLOW: Duration = Duration::from_secs(20);
@@ -340,6 +341,8 @@ impl fmt::Debug for Members {
 }
 
 /// A place in a group, from [`Members::join`]. Dropping it leaves the group in the background.
+///
+/// [`Session::drain`] keeps it until the session is closed. So leave before a drain, or announce it with [`set`](Self::set).
 #[derive(Debug)]
 #[must_use = "dropping it leaves the group"]
 pub struct Membership {
@@ -433,9 +436,11 @@ impl Membership {
 pub struct MemberChanges {
     view: Subscribed,
     /// The item that the stream waits for, with the subscription as it is then.
-    next: Mutex<Option<BoxFuture<'static, (Subscribed, Result<Vec<Member>>)>>>,
+    next: Mutex<Option<BoxFuture<'static, Next>>>,
     has_ended: bool,
 }
+
+type Next = (Subscribed, Result<Vec<Member>>);
 
 /// A subscription.
 #[derive(Clone)]
@@ -461,7 +466,8 @@ impl MemberChanges {
     ///
     /// # Errors
     ///
-    /// [`Error::NoAuth`] if the ACLs deny it. It is tried again every second, so the next call waits for that.
+    /// [`Error::NoAuth`] if the ACLs deny it, and [`Error::SessionFull`] if the session has too many watches. It is tried again
+    /// every second, so the next call waits for that.
     /// [`Error::Closed`] and [`Error::SessionEnded`] if there is no session any more.
     pub async fn changed(&mut self) -> Result<Vec<Member>> {
         self.view().changed().await
@@ -659,6 +665,8 @@ async fn look(group: Group, seen: watch::Sender<Seen>) {
 async fn look_until_refused(group: &Group, view: &mut View, seen: &watch::Sender<Seen>) -> Result<Infallible> {
     let mut turns = interval(TURN);
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut room = None;
+    group.session.core().reserve_watch(&mut room, &group.path, &group.path)?;
     loop {
         turns.tick().await;
         let (session, watch) = view.look(group, true).await?;
@@ -777,7 +785,8 @@ impl Group {
     /// Reads these children: a member, or a node that is none. One that is not there is left out.
     async fn read(&self, names: &[String]) -> Result<BTreeMap<String, Option<Member>>> {
         let mut found = BTreeMap::new();
-        for burst in names.chunks(BURST) {
+        let longest = names.iter().map(|name| self.path.len() + name.len() + 16).max().unwrap_or(1);
+        for burst in names.chunks((BURST_BYTES / longest).clamp(1, BURST)) {
             let read = self.session.request(Some(Duration::MAX), |client| read(client, &self.path, burst));
             let answers = read.await?.map_err(|error| Error::refused("read", &self.path, error))?;
             for (name, answer) in burst.iter().zip(answers) {

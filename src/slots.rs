@@ -5,9 +5,9 @@
 //! 2. A look is one read of all numbers, with how many nodes each has. Two claims that choose the same number meet in its queue.
 //!    The second one leaves that at once.
 //! 3. `<path>/queue` is another mutex. A claim that finds no number, or has met another, locks it. Its holder alone waits for a number: it
-//!    watches all of them, takes the first that is free, and releases the queue. So a release wakes one claim, and claims that come
+//!    watches them, takes the first that is free, and releases the queue. So a release wakes one claim, and claims that come
 //!    later see in their look that they have to queue.
-//! 4. No wait rests on an event alone: the holder of the queue looks again every 20 s.
+//! 4. No wait rests on an event alone: the holder of the queue looks again every 20 s, and every second if it cannot watch all.
 
 use std::fmt;
 use std::ops::Deref;
@@ -17,12 +17,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{join_all, select_all, try_join_all};
+use futures_util::future::{select_all, try_join_all};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use uuid::Uuid;
 use zookeeper_client::{Client, Error as ZkError, MultiReadResult, OneshotWatcher};
 
 use crate::contender::Contender;
+use crate::driver::Reservation;
 use crate::error::{Error, Result};
 use crate::hold::Hold;
 use crate::mutex::{Mutex, MutexGuard};
@@ -33,17 +34,17 @@ use crate::session::Session;
 /// The queue of claims, beside the numbers.
 const QUEUE: &str = "queue";
 
-/// The most bytes of paths. All of them are watched by a claim that waits, and a client sets all watches of a session in one request
-/// when it reconnects.
+/// The most bytes of the paths of all numbers, which are read in one request. Its answer is larger.
 const MAX_BYTES: usize = 100 * 1024;
 
-/// How many numbers are read in one request.
-const BURST: usize = 500;
+/// How many numbers a claim that waits watches at most.
+const MAX_WATCHED: u32 = 100;
 
 /// The least time between two looks of a claim that waits.
 const TURN: Duration = Duration::from_millis(200);
 
-/// How often a claim that waits looks without an event, which may never come.
+/// How often a claim that waits looks without an event: because it does not watch all numbers, or in case an event never comes.
+const SOON: Duration = Duration::from_secs(1);
 const SLOW: Duration = Duration::from_secs(20);
 
 /// Numbers from 0 to *n* − 1, of which each has one holder at a time: worker ids, licences, partitions that are dealt by hand.
@@ -139,7 +140,9 @@ impl Slots {
             return Err(Error::invalid("count", format!("give 1 to about {most} at this path, not {count}")));
         }
         let session = session.clone().with_lock_options(options);
-        let queue = Mutex::new(&session, &format!("{path}/{QUEUE}"))?;
+        // A place in the queue is no hold, and has no limit.
+        let unlimited = Options::new().with_max_hold(Duration::MAX);
+        let queue = Mutex::with_options(&session, &format!("{path}/{QUEUE}"), unlimited)?;
         Ok(Self { session, path: path.to_owned(), count, preferred: None, queue })
     }
 
@@ -178,7 +181,7 @@ impl Slots {
     /// takes.
     ///
     /// Where a number is free and nobody queues, it costs one read of all numbers and what a free [`Mutex`] costs. A claim that waits
-    /// and is first in the queue also has one watch for each number.
+    /// and is first in the queue watches the numbers below 100, and looks each second if there are more.
     ///
     /// A lost connection is no error. When the session ends, the claim queues again at the tail in the renewed session.
     ///
@@ -302,26 +305,28 @@ impl Slots {
         }
     }
 
-    /// Waits for a number as the first of the queue; `None` if that is lost.
+    /// Waits for a number as the first of the queue; `None` if that is lost, or asked back.
     async fn wait(&self, turn: &MutexGuard) -> Result<Option<Slot>> {
         let mut turns = interval(TURN);
         turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut lost = pin!(turn.lost());
+        let (mut lost, mut asked) = (pin!(turn.lost()), pin!(turn.revoke_requested()));
         loop {
             turns.tick().await;
-            let (free, watches) = self.watch().await?;
-            if let Some(number) = self.choose(&free) {
+            // Before the look: what is released behind that fires a watch.
+            let (watches, _rooms): (Vec<_>, Vec<_>) = self.watch().await?.into_iter().unzip();
+            if let Some(number) = self.choose(&self.look().await?.free) {
                 match self.take(number).await? {
                     Some(slot) => return Ok(Some(slot)),
                     // It was chosen by a claim that had looked before we queued, or by one that does not queue.
                     None => continue,
                 }
             }
-            let fired = watches.into_iter().map(|watch| fired(watch).boxed());
+            let until_next = if watches.len() < self.count as usize { SOON } else { SLOW };
+            let fired = watches.into_iter().map(|watch| fired(watch).boxed()).chain([sleep(until_next).boxed()]);
             tokio::select! {
                 _ = &mut lost => return Ok(None),
+                () = &mut asked => return Ok(None),
                 _ = select_all(fired) => {}
-                () = sleep(SLOW) => {}
             }
         }
     }
@@ -349,40 +354,38 @@ impl Slots {
         format!("{}/{number}", self.path)
     }
 
-    /// Looks which numbers are free, and whether claims queue.
+    /// Looks which numbers are free, and whether claims queue, in one request.
     async fn look(&self) -> Result<Look> {
         let numbers = (0..self.count).map(|number| self.path_of(number));
-        let paths: Vec<_> = [self.queue.path().to_owned()].into_iter().chain(numbers).collect();
-        let bursts = paths.chunks(BURST).map(async |burst| {
-            let read = self.session.request(Some(Duration::MAX), |client| occupied(client, burst)).await?;
-            let answers = read.map_err(|error| Error::refused("read", &self.path, error))?;
-            let answers = burst.iter().zip(answers);
-            answers
-                .map(|(path, answer)| answer.map_err(|error| Error::refused("read", path, error)))
-                .collect::<Result<Vec<bool>>>()
-        });
-        let occupied = try_join_all(bursts).await?.concat();
-        let is_queued = occupied.first() == Some(&true);
-        let free = (0..self.count).zip(&occupied[1..]).filter(|(_, is_occupied)| !**is_occupied);
+        let paths: &Vec<_> = &numbers.chain([self.queue.path().to_owned()]).collect();
+        let read = self.session.request(Some(Duration::MAX), |client| read(client, paths)).await?;
+        let answers = read.map_err(|error| Error::refused("read", &self.path, error))?;
+        let occupied = |(path, answer): (&String, _)| match answer {
+            MultiReadResult::Data { stat, .. } => Ok(stat.num_children > 0),
+            MultiReadResult::Error { err } if err != ZkError::NoNode => Err(Error::refused("read", path, err)),
+            _ => Ok(false),
+        };
+        let mut occupied = paths.iter().zip(answers).map(occupied).collect::<Result<Vec<_>>>()?;
+        let is_queued = occupied.pop().unwrap_or_default();
+        let free = (0..self.count).zip(occupied).filter(|(_, is_occupied)| !is_occupied);
         Ok(Look { free: free.map(|(number, _)| number).collect(), is_queued })
     }
 
-    /// Lists every number, with a watch. Returns those that are free, and the watches on the others.
-    async fn watch(&self) -> Result<(Vec<u32>, Vec<OneshotWatcher>)> {
-        let lists = (0..self.count).map(async |number| {
-            let path = &self.path_of(number);
-            let list = |client: Client| async move {
-                let (names, _, watch) = client.get_and_watch_children(path).await?;
-                Ok((names.is_empty(), watch))
-            };
-            match self.session.request(Some(Duration::MAX), list).await? {
-                Ok((is_free, watch)) => Ok((is_free.then_some(number), Some(watch))),
-                Err(ZkError::NoNode) => Ok((Some(number), None)),
+    /// Watches the first numbers, as far as the session has room for the watches, and returns them with that room.
+    async fn watch(&self) -> Result<Vec<(OneshotWatcher, Reservation)>> {
+        let watches = (0..self.count.min(MAX_WATCHED)).map(async |number| {
+            let (path, mut room) = (&self.path_of(number), None);
+            if !matches!(self.session.core().reserve_watch(&mut room, path, path), Ok(true)) {
+                return Ok(None);
+            }
+            let watch = |client: Client| async move { client.get_and_watch_children(path).await };
+            match self.session.request(Some(Duration::MAX), watch).await? {
+                Ok((_, _, watch)) => Ok(Some(watch).zip(room)),
+                Err(ZkError::NoNode) => Ok(None),
                 Err(error) => Err(Error::refused("watch", path, error)),
             }
         });
-        let (free, watches): (Vec<_>, Vec<_>) = join_all(lists).await.into_iter().collect::<Result<_>>()?;
-        Ok((free.into_iter().flatten().collect(), watches.into_iter().flatten().collect()))
+        Ok(try_join_all(watches).await?.into_iter().flatten().collect())
     }
 }
 
@@ -392,17 +395,10 @@ fn any(free: &[u32]) -> Option<u32> {
     (!free.is_empty()).then(|| free[random % free.len()])
 }
 
-/// Which of these paths have children, in one request.
-async fn occupied(client: Client, paths: &[String]) -> Result<Vec<Result<bool, ZkError>>, ZkError> {
+async fn read(client: Client, paths: &[String]) -> Result<Vec<MultiReadResult>, ZkError> {
     let mut reader = client.new_multi_reader();
     paths.iter().try_for_each(|path| reader.add_get_data(path))?;
-    let answers = reader.commit().await?.into_iter().map(|answer| match answer {
-        MultiReadResult::Data { stat, .. } => Ok(stat.num_children > 0),
-        MultiReadResult::Error { err: ZkError::NoNode } => Ok(false),
-        MultiReadResult::Error { err } => Err(err),
-        _ => Err(ZkError::MarshallingError),
-    });
-    Ok(answers.collect())
+    reader.commit().await
 }
 
 /// Waits for the event of a watch.

@@ -9,7 +9,7 @@ use testbed::proxy::Request;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{Error, HoldState, Loss, Session, Slot, Slots};
 
-use crate::support::{TIMEOUT, UNHURRIED, World, make_paths, polled, soon};
+use crate::support::{PATIENCE, TIMEOUT, UNHURRIED, World, make_paths, polled, soon};
 
 fn slots(world: &World, session: &Session, count: u32) -> Slots {
     Slots::new(session, &world.path, count).expect("a valid path")
@@ -295,6 +295,40 @@ async fn time_limit_tells_taken_numbers_from_silent_servers() {
     world.proxy.heal();
 }
 
+/// The place in the queue is a hold, which nobody waits for.
+#[tokio::test]
+async fn drain_ends_claims_that_wait_at_once() {
+    let world = World::new().await;
+    let _held = hold(&slots(&world, &world.other().await, 1), 0).await;
+    let claims = slots(&world, &world.session, 1);
+    let waiting =
+        [claims.clone(), claims].map(|claims| tokio::spawn(async move { claims.claim().await.map(drop) }));
+    wait_queued(&world, 2).await;
+    let watches =
+        |all: &[Request]| all.iter().any(|one| one.watch && one.path.ends_with("/0") && one.answer.is_some());
+    soon("the head", world.proxy.wait_until(watches)).await;
+    assert_eq!(soon("the drain", world.session.drain(2 * PATIENCE)).await, Ok(0));
+    for claim in waiting {
+        assert_eq!(soon("its end", claim).await.expect("no panic"), Err(Error::Closed));
+    }
+}
+
+/// It does not watch all of them.
+#[tokio::test]
+async fn claim_of_very_many_numbers_waits_with_few_watches() {
+    let world = World::lasting().await;
+    let (many, other) = (120, world.other().await);
+    let held = slots(&world, &other, many);
+    let mut taken = soon("numbers", join_all((0..many).map(|number| hold(&held, number)))).await;
+    let claims = slots(&world, &world.session, many);
+    let waiting = tokio::spawn(async move { claims.claim().await.expect("claimed") });
+    let watches = |all: &[Request]| all.iter().filter(|one| one.watch && one.answer.is_some()).count() >= 100;
+    soon("the watches", world.proxy.wait_until(watches)).await;
+    let last = taken.pop().expect("many");
+    soon("the release", last.release()).await.expect("released");
+    assert_eq!(soon("the number", waiting).await.expect("no panic").number(), many - 1);
+}
+
 #[tokio::test]
 async fn number_with_a_node_of_a_stranger_is_taken() {
     let world = calm(2).await;
@@ -338,7 +372,7 @@ async fn slots_work_with_local_servers() {
     other.expire();
     let slot = soon("the number", waiting).await.expect("no panic").expect("claimed");
     assert_eq!(slot.number(), 1);
-    assert!(matches!(second.state(), HoldState::Lost(_)));
+    assert_eq!(soon("the loss", second.lost()).await, Loss::Expired);
     session.lose("/ids/0").await.expect("deleted");
     assert_eq!(soon("the loss", first.lost()).await, Loss::Deleted);
 }
