@@ -482,7 +482,7 @@ impl Node {
         if stat.ephemeral_owner != id.0 || !self.is_member {
             return stat.ephemeral_owner == id.0;
         }
-        // It is the first that is seen since a create was sent, or the same again.
+        // It is the first node that is seen since a create was sent, or the same node again.
         let seen = self.mine.compare_exchange(ANY, stat.czxid, Ordering::Relaxed, Ordering::Relaxed);
         seen.is_ok() || seen == Err(stat.czxid)
     }
@@ -494,7 +494,7 @@ impl Node {
         let news = &self.is_member.then(|| format!("{path}.{}", Uuid::new_v4().simple()));
         let write = self.session.request(Some(Duration::MAX), |client| async move {
             let Some(news) = news else { return client.set_data(path, data, Some(version)).await.map(drop) };
-            // Those who watch the children of the parent learn of it, and no listing shows the child.
+            // It fires watches on the children of the parent, and no listing shows the child.
             let mut writer = client.new_multi_writer();
             writer.add_set_data(path, data, Some(version))?;
             writer.add_create(news, &[], &CreateMode::Ephemeral.with_acls(self.options.acls()))?;

@@ -1,17 +1,17 @@
-//! Owns [`Members`]: who is in a group, with data, over sessions.
+//! Owns [`Members`]: the members of a group, with their data, over sessions.
 //!
-//! 1. A member is an ephemeral child of the path of the group, which a [`KeptNode`] creates in each ZooKeeper session. Any other child
-//!    is no member.
-//! 2. One task looks for all clones of a `Members`, while there is a [`MemberChanges`]. It has one watch, on the children of the path. An
-//!    event says only that there is something to see: the task lists the children, and a subscriber compares what it has returned last
-//!    with what there is. Looks are [`TURN`] apart, so members that flap cost a bounded number of requests.
-//! 3. A listing has the names. Its stat has the number of children that were ever created under the path. If that has grown by the
-//!    names that are new, the data of these is read, and otherwise the data of all: a member was away, or has changed its data.
+//! 1. A member is an ephemeral child of the group's path. A [`KeptNode`] creates it again in each ZooKeeper session. Other children are
+//!    no members.
+//! 2. One task looks for all subscribers of a `Members` and its clones. It has one watch, on the children of the path. An event only
+//!    triggers a look: the task lists the children, and each subscriber compares the set with the one it returned last. Looks are
+//!    [`TURN`] apart, so members that flap cost a bounded number of requests.
+//! 3. A listing has the names. Its stat gives the number of children that were ever created under the path. If that has grown by
+//!    the number of new names, only these are read. Otherwise a member was away, or has changed its data, and all are read.
 //! 4. A change of data fires no watch on children. So the transaction that writes it also creates and deletes a child
-//!    (`kept_node`), which fires the watch, counts as a create, and is in no listing.
-//! 5. No wait rests on an event alone: every 20 to 30 s all is read again.
-//! 6. A member that has gone stays in the set for the grace. It is removed by a listing that was sent after the grace has passed, never
-//!    by a clock alone. While nobody answers, nobody is removed.
+//!    (`kept_node`). This fires the watch and counts as a create, and no listing shows the child.
+//! 5. No wait rests on an event alone: every 20 to 30 s everything is read again.
+//! 6. A member that has gone stays in the set for the grace. A listing that was sent after the grace removes it. The clock alone
+//!    never does, so an outage removes no member.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -49,20 +49,20 @@ const LONGEST: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 /// A group of processes: who is in it, with the data of each, over lost connections and sessions.
 ///
-/// A process [joins](Self::join) under a name. The name has one owner at a time, and the group is seen by
-/// [`members`](Self::members), once, and by [`changes`](Self::changes), from then on. Take names that are stable, such as the
-/// name of a host or of a pod in a stateful set. Then a restart is the same member, and no new one.
+/// A process [joins](Self::join) under a name, which has one owner at a time. [`members`](Self::members) reads the group once, and
+/// [`changes`](Self::changes) follows it. Choose stable names, such as that of a host or of a pod in a stateful set. Then a process that
+/// restarts is the same member.
 ///
-/// Curator has a `GroupMember` for this, over a `PathChildrenCache`. A group here has the same nodes: an ephemeral child of the path
-/// for each member, whose name is that of the member and whose data is the member's.
+/// Curator's `GroupMember` does the same over a `PathChildrenCache`. Both use the same nodes: an ephemeral child of the path for each
+/// member, with the member's name and data.
 ///
-/// It is a handle. Clones share what they see: for any number of [`changes`](Self::changes) there is one watch, and for each change one
-/// listing, however many members there are. So make one for each group in a process, and clone it.
+/// It is a handle. Clones share one watch, and one listing for each change, for any number of members and
+/// [subscribers](Self::changes). So create one handle for each group in a process, and clone it.
 ///
 /// # What is not promised
 ///
-/// Membership excludes nobody. A member that was cut off is still in the set until the servers have ended its session, and two
-/// processes may see different sets for a moment. What only one process may do at a time needs a lock.
+/// Membership is no lock. A member that was cut off stays in the set until the servers have ended its session, and two
+/// processes may see different sets for a moment. Use a lock for what only one process may do at a time.
 ///
 /// # Panics
 ///
@@ -134,7 +134,7 @@ impl Member {
         &self.data
     }
 
-    /// Since when its node is there, by the servers' clock. A member that was away is there since it came back.
+    /// When it joined, by the servers' clock. For a member that was away it is when it came back.
     #[must_use]
     pub fn since(&self) -> SystemTime {
         self.since
@@ -168,8 +168,8 @@ impl fmt::Debug for Member {
 impl Members {
     /// Creates a handle of the group at `path`. Sends nothing.
     ///
-    /// The nodes of members have the ACLs of the session's [lock options](Session::with_lock_options), and the path is created as
-    /// these say. A member needs CREATE and DELETE on the path, and everyone who looks needs READ on it and on the nodes of all members.
+    /// The session's [lock options](Session::with_lock_options) set the ACLs of the nodes, and how a missing path is created. A member
+    /// needs CREATE and DELETE on the path. A process that looks needs READ on the path and on the nodes of all members.
     ///
     /// # Errors
     ///
@@ -182,13 +182,14 @@ impl Members {
 
     /// Sets for how long a member that has gone stays in the set. The default is zero.
     ///
-    /// A member goes when it leaves, and when the servers have ended its session. If it is back within the grace, with the same
-    /// data, that is no change: so a renewed session, or a process that restarts under the same name, wakes nobody.
-    /// [`Member::generation`] is another one then. Without a grace, a member that was away and is back is a change, also if nobody has
-    /// looked meanwhile.
+    /// A member goes when it leaves, and when the servers have ended its session. If it is back within the grace with the same
+    /// data, subscribers are not woken. So a renewed session, or a process that restarts under the same name, is no change.
+    /// [`Member::generation`] is larger afterwards. Without a grace, a member that was away and is back is a change, even if no look
+    /// came in between.
     ///
-    /// The time is measured here, from the look that has missed the member. Then one more listing is sent, without which nobody is
-    /// removed. It is for [`changes`](Self::changes) alone, and for the subscribers of this value and of clones made from it.
+    /// The grace is measured by this process, from the look that missed the member. At its end one more listing is sent, which removes the
+    /// member. So in an outage of this process no member is removed. The grace applies to [`changes`](Self::changes), of this value and
+    /// of clones made from it.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
         // A longer one may end at no time that a clock has.
@@ -216,9 +217,9 @@ impl Members {
     ///
     /// # Errors
     ///
-    /// [`Error::NameTaken`], with session and data of the owner, if the name is taken: by another process, by another
-    /// membership of this one, or by the last session of a process that has crashed, until the servers have ended that session. To wait for
-    /// that, take [`join_when_free`](Self::join_when_free).
+    /// [`Error::NameTaken`], with the session and data of the owner, if the name is taken by another process or by another
+    /// membership of this one. After a crash the owner is the last session of the crashed process, until the servers have ended it.
+    /// [`join_when_free`](Self::join_when_free) waits for that.
     ///
     /// [`Error::Unavailable`] if no server answered within one session timeout. [`Error::NoAuth`] if the ACLs deny it.
     /// [`Error::InvalidInput`] if `data` is longer than 64 KiB, or the name makes the path too long. [`Error::Closed`] and
@@ -246,7 +247,8 @@ impl Members {
         Ok(membership)
     }
 
-    /// Joins the group as soon as the name is free, for as long as that takes. Several that wait for one name get it in no order.
+    /// Joins the group as soon as the name is free, for as long as that takes. Several waiters for one name get it in no particular
+    /// order.
     ///
     /// # Cancel safety
     ///
@@ -312,8 +314,8 @@ impl Members {
 
     /// Subscribes to the set of members. The first [`changed`](MemberChanges::changed) returns the present set.
     ///
-    /// A task on the session's runtime looks for all subscribers of this value and its clones, and ends with the last subscriber. A
-    /// change costs one listing, and one read if a member has come or has changed its data. There are at most five looks a
+    /// One task on the session's runtime looks for all subscribers of this value and its clones. It ends with the last subscriber. A
+    /// change costs one listing, and one read if a member has joined or has changed its data. There are at most five looks a
     /// second. At rest everything is read once in 20 to 30 s, in case an event was never sent.
     #[must_use]
     pub fn changes(&self) -> MemberChanges {
@@ -357,9 +359,11 @@ impl Membership {
         &self.name
     }
 
-    /// Whether its node is there in the present ZooKeeper session, as far as is known. It is not while the session is renewed, and
-    /// while a node of somebody else has the name: the one of its own last session, until the servers have ended that, or of a
-    /// process that took the name meanwhile. It joins again as soon as it can.
+    /// Whether its node is there in the present ZooKeeper session, as far as is known.
+    ///
+    /// It is not while the session is renewed, and while another node has the name. That is the node of its own last session, until
+    /// the servers have ended that session, or the node of a process that took the name meanwhile. It joins again as soon as the name is
+    /// free.
     #[must_use]
     pub fn is_joined(&self) -> bool {
         self.node.is_created()
@@ -379,18 +383,17 @@ impl Membership {
         self.node.created().await
     }
 
-    /// Its [generation](Member::generation), if it [is joined](Self::is_joined). Compare it to learn whether the others saw this member
-    /// away.
+    /// Its [generation](Member::generation), if it [is joined](Self::is_joined). It grows when this member was away.
     #[must_use]
     pub fn generation(&self) -> Option<u64> {
         self.node.generation()
     }
 
-    /// Changes its data, also for all later ZooKeeper sessions, and waits until the servers have it. Others see the change as one
-    /// of the set.
+    /// Changes its data, also for all later ZooKeeper sessions, and waits until the servers have it. Subscribers get the changed set.
     ///
-    /// It is written at once if the last change was 200 ms ago or longer. Of several changes within 200 ms the last alone may be
-    /// written. Each costs everyone who looks one listing and one read of all members, so do not announce a load that changes all the time.
+    /// The data is written at once if the last change was 200 ms ago or longer. Of several changes within 200 ms only the last may be
+    /// written. Each change costs every process that looks one listing and one read of all members. So do not publish a load that
+    /// changes all the time.
     ///
     /// # Cancel safety
     ///
@@ -421,7 +424,7 @@ impl Membership {
     /// # Errors
     ///
     /// [`Error::Unavailable`] if no server answered within one session timeout, and the reason why the servers refuse it, such as
-    /// [`Error::NoAuth`]. The others then see this member until its ZooKeeper session ends.
+    /// [`Error::NoAuth`]. The member then stays in the set until its ZooKeeper session ends.
     pub async fn leave(self) -> Result<()> {
         self.node.remove().await
     }
@@ -429,8 +432,8 @@ impl Membership {
 
 /// The set of members as it changes, from [`Members::changes`].
 ///
-/// What counts is the set, and not the events that led to it. Nothing is queued: after several changes between two calls, the next call
-/// returns the last set. A set that is as the one returned last is not returned again.
+/// It compares sets, not events, and nothing is queued. After several changes between two calls the next call returns the last
+/// set. A set equal to the one returned last is not returned again.
 ///
 /// It is also a [`Stream`] of what [`changed`](Self::changed) returns, which ends with the session.
 pub struct MemberChanges {
@@ -452,11 +455,10 @@ struct Subscribed {
 }
 
 impl MemberChanges {
-    /// Waits for a set other than the one returned last, and returns it, in the order of the names. The first time it returns the
-    /// present one, as soon as that is known.
+    /// Waits for a set that differs from the one returned last, and returns it in the order of the names. The first call returns the
+    /// present set as soon as it is known.
     ///
-    /// A set is another one if a name or the data of a member is another; without a [grace](Members::grace) also if a
-    /// [generation](Member::generation) is.
+    /// Sets differ in names or in data. Without a [grace](Members::grace) they also differ in [generations](Member::generation).
     ///
     /// In an outage it waits.
     ///
@@ -473,7 +475,7 @@ impl MemberChanges {
         self.view().changed().await
     }
 
-    /// Waits for a set that is as wanted, and returns it: at once, if the present one is.
+    /// Waits for a set for which `wanted` is true, and returns it: at once, if it is the present one.
     ///
     /// # Cancel safety
     ///
@@ -593,7 +595,7 @@ impl Subscribed {
         }
     }
 
-    /// Whether this set is another one than that.
+    /// Whether these sets differ for a subscriber.
     fn is_other(&self, members: &[Member], last: &[Member]) -> bool {
         if self.looking.group.grace.is_zero() {
             return members != last;
@@ -737,7 +739,7 @@ impl View {
         self.away.retain(|_, (_, until)| now < *until);
         for name in names {
             let known = before.get(&name).filter(|_| reads_new);
-            // One that was to be read and is not there has gone since the listing.
+            // A node that was to be read and is not there has gone since the listing.
             let Some(found) = read.get(&name).or(known).cloned() else { continue };
             before.remove(&name);
             if found.is_some() {
@@ -819,7 +821,7 @@ async fn list(client: Client, path: &str, watches: bool) -> Result<Listing, ZkEr
             Ok((names, stat, watch)) => return Ok(Listing { session, names, parent: Some(stat), watch }),
             Err(ZkError::NoNode) if watches => match client.check_and_watch_stat(path).await? {
                 (None, watch) => Some(watch),
-                // It was created meanwhile, and this watch is one on its data.
+                // It was created meanwhile, and this watch is on its data.
                 (Some(_), _) => continue,
             },
             Err(ZkError::NoNode) => None,

@@ -1,12 +1,12 @@
 //! Owns [`Slots`]: numbers from 0 to *n* − 1, each with one holder at a time.
 //!
-//! 1. A number is the [`Mutex`] at `<path>/<number>`. Exclusion, order of tokens, loss and release are those of the mutex: what is
-//!    decided here is only which one to lock, so a mistake here makes a claim slow and never gives a number twice.
-//! 2. A look is one read of all numbers, with how many nodes each has. Two claims that choose the same number meet in its queue.
-//!    The second one leaves that at once.
-//! 3. `<path>/queue` is another mutex. A claim that finds no number, or has met another, locks it. Its holder alone waits for a number: it
-//!    watches them, takes the first that is free, and releases the queue. So a release wakes one claim, and claims that come
-//!    later see in their look that they have to queue.
+//! 1. A number is the [`Mutex`] at `<path>/<number>`, which has exclusion, growing tokens, loss and release. This file decides only
+//!    which mutex to lock. A mistake here makes a claim slow, and never gives a number twice.
+//! 2. A look is one request, which reads how many nodes each number has. Two claims that choose the same number meet in its queue,
+//!    which the second leaves at once.
+//! 3. `<path>/queue` is another mutex. A claim that finds no free number, or was second, locks it. Only its holder waits for a number: it
+//!    watches them, takes the first that is free, and releases the queue. So a release wakes one claim. Later claims see in their look
+//!    that they have to queue.
 //! 4. No wait rests on an event alone: the holder of the queue looks again every 20 s, and every second if it cannot watch all.
 
 use std::fmt;
@@ -54,10 +54,10 @@ const SLOW: Duration = Duration::from_secs(20);
 /// [`run_until_lost`](Hold::run_until_lost): after a loss another process may have it. As with every lock, a process that was stopped may
 /// go on for a moment with a number that another one has by now. Only a store that checks the token can exclude that.
 ///
-/// The number is the [`Mutex`] at `<path>/<number>`, so `zklock` lists and breaks it as any lock. The number of slots is configured in
-/// every client, and not stored. A client that has fewer claims only from its own.
+/// The number is the [`Mutex`] at `<path>/<number>`, so `zklock` lists and breaks it like any lock. The count is configured in every
+/// client, and not stored. A client with a smaller count claims only numbers below its own.
 ///
-/// Curator has none of this (CURATOR-230).
+/// Curator has no such recipe. It was asked for in CURATOR-230.
 ///
 /// # Fairness
 ///
@@ -110,7 +110,7 @@ pub struct Slot {
 
 /// What a look has seen.
 struct Look {
-    /// The numbers that nobody holds, nor waits for.
+    /// The numbers without nodes.
     free: Vec<u32>,
     is_queued: bool,
 }
@@ -194,8 +194,8 @@ impl Slots {
 
     /// Claims a number without waiting for others: `None` if all are taken.
     ///
-    /// It waits for the servers, for up to one session timeout. Of several claims at the same time each gets some number that is free,
-    /// not always the lowest.
+    /// It waits for the servers, for up to one session timeout. Where several claims meet, it may get another free number than the
+    /// preferred one or the lowest.
     ///
     /// # Examples
     ///
@@ -317,7 +317,7 @@ impl Slots {
             if let Some(number) = self.choose(&self.look().await?.free) {
                 match self.take(number).await? {
                     Some(slot) => return Ok(Some(slot)),
-                    // It was chosen by a claim that had looked before we queued, or by one that does not queue.
+                    // A claim chose it that had looked before we queued, or that does not queue.
                     None => continue,
                 }
             }

@@ -23,6 +23,11 @@ async fn calm(count: u32) -> World {
     world
 }
 
+/// Fails the test if this has to wait for a look without an event, which comes after 20 s.
+async fn promptly<F: Future>(what: &str, future: F) -> F::Output {
+    tokio::time::timeout(Duration::from_secs(15), future).await.unwrap_or_else(|_| panic!("timed out: {what}"))
+}
+
 async fn claim(slots: &Slots) -> Slot {
     soon("a number", slots.claim()).await.expect("claimed")
 }
@@ -141,7 +146,7 @@ async fn claims_that_wait_are_served_in_order_and_a_release_wakes_one() {
         wait_queued(&world, number + 1).await;
     }
     // The head watches both numbers, the others their predecessor.
-    let watches = |all: &[Request]| all.iter().filter(|one| one.watch && one.answer.is_some()).count();
+    let watches = |all: &[Request]| all.iter().filter(|request| request.watch && request.answer.is_some()).count();
     soon("watches", sessions[0].proxy.wait_until(|all| watches(all) >= 2)).await;
     for waiting in &sessions[1..] {
         soon("a watch", waiting.proxy.wait_until(|all| watches(all) >= 1)).await;
@@ -149,16 +154,16 @@ async fn claims_that_wait_are_served_in_order_and_a_release_wakes_one() {
     let last = &sessions[2];
     last.proxy.reset();
     drop(second);
-    let slot = soon("its turn", waiters.remove(0)).await.expect("no panic");
+    let slot = promptly("its turn", waiters.remove(0)).await.expect("no panic");
     assert_eq!(slot.number(), 1);
     wait_queued(&world, 2).await;
     assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
     assert_eq!(last.ops(), [], "nobody else is woken");
     drop(slot);
-    let slot = soon("its turn", waiters.remove(0)).await.expect("no panic");
+    let slot = promptly("its turn", waiters.remove(0)).await.expect("no panic");
     assert_eq!(slot.number(), 1);
     drop(first);
-    let other = soon("its turn", waiters.remove(0)).await.expect("no panic");
+    let other = promptly("its turn", waiters.remove(0)).await.expect("no panic");
     assert_eq!(other.number(), 0);
     drop((slot, other));
     wait_free(&world, 2).await;
@@ -179,7 +184,7 @@ async fn later_claim_does_not_overtake_one_that_queues() {
     let beside = soon("a number", claims.try_claim()).await.expect("asked").expect("free");
     drop(beside);
     drop(ahead);
-    assert_eq!(soon("its turn", waiting).await.expect("claimed").number(), 0);
+    assert_eq!(promptly("its turn", waiting).await.expect("claimed").number(), 0);
 }
 
 #[tokio::test]
@@ -190,7 +195,7 @@ async fn number_of_a_dead_process_is_claimed_when_its_session_has_ended() {
     let waiting = tokio::spawn(async move { claims.claim().await });
     wait_queued(&world, 1).await;
     dead.proxy.refuse();
-    let slot = soon("the number", waiting).await.expect("no panic").expect("claimed");
+    let slot = promptly("the number", waiting).await.expect("no panic").expect("claimed");
     assert!(matches!(theirs.state(), HoldState::Lost(_)), "{:?}", theirs.state());
     assert!(slot.fencing_token() > theirs.fencing_token());
 }
@@ -234,7 +239,7 @@ async fn claim_that_waits_outlives_its_session() {
     wait_queued(&world, 1).await;
     world.expire().await;
     drop(held);
-    assert_eq!(soon("the number", waiting).await.expect("no panic").expect("claimed").number(), 0);
+    assert_eq!(promptly("the number", waiting).await.expect("no panic").expect("claimed").number(), 0);
 }
 
 #[tokio::test]
@@ -244,7 +249,8 @@ async fn number_that_is_released_without_an_event_is_claimed() {
     let (first, _second) = (claim(&held).await, claim(&held).await);
     let claims = slots(&world, &world.session, 2);
     let waiting = tokio::spawn(async move { claims.claim().await });
-    let watched = |all: &[Request]| all.iter().filter(|one| one.watch && one.answer.is_some()).count() >= 2;
+    let watched =
+        |all: &[Request]| all.iter().filter(|request| request.watch && request.answer.is_some()).count() >= 2;
     soon("the watches", world.proxy.wait_until(watched)).await;
     world.proxy.swallow_events();
     drop(first);
@@ -264,7 +270,8 @@ async fn claims_that_are_dropped_leave_nothing_behind() {
     for polls in 1..4 {
         drop(polled(polls, claims.claim()).await);
     }
-    let watches = |all: &[Request]| all.iter().filter(|one| one.watch && one.answer.is_some()).count() >= 2;
+    let watches =
+        |all: &[Request]| all.iter().filter(|request| request.watch && request.answer.is_some()).count() >= 2;
     tokio::select! {
         claimed = claims.claim() => panic!("all are taken, but {claimed:?}"),
         () = soon("it waits", world.proxy.wait_until(watches)) => {}
@@ -304,8 +311,9 @@ async fn drain_ends_claims_that_wait_at_once() {
     let waiting =
         [claims.clone(), claims].map(|claims| tokio::spawn(async move { claims.claim().await.map(drop) }));
     wait_queued(&world, 2).await;
-    let watches =
-        |all: &[Request]| all.iter().any(|one| one.watch && one.path.ends_with("/0") && one.answer.is_some());
+    let watches = |all: &[Request]| {
+        all.iter().any(|request| request.watch && request.path.ends_with("/0") && request.answer.is_some())
+    };
     soon("the head", world.proxy.wait_until(watches)).await;
     assert_eq!(soon("the drain", world.session.drain(2 * PATIENCE)).await, Ok(0));
     for claim in waiting {
@@ -322,11 +330,12 @@ async fn claim_of_very_many_numbers_waits_with_few_watches() {
     let mut taken = soon("numbers", join_all((0..many).map(|number| hold(&held, number)))).await;
     let claims = slots(&world, &world.session, many);
     let waiting = tokio::spawn(async move { claims.claim().await.expect("claimed") });
-    let watches = |all: &[Request]| all.iter().filter(|one| one.watch && one.answer.is_some()).count() >= 100;
+    let watches =
+        |all: &[Request]| all.iter().filter(|request| request.watch && request.answer.is_some()).count() >= 100;
     soon("the watches", world.proxy.wait_until(watches)).await;
     let last = taken.pop().expect("many");
     soon("the release", last.release()).await.expect("released");
-    assert_eq!(soon("the number", waiting).await.expect("no panic").number(), many - 1);
+    assert_eq!(promptly("the number", waiting).await.expect("no panic").number(), many - 1);
 }
 
 #[tokio::test]
