@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt};
 use testbed::frames::Op;
-use testbed::proxy::Request;
+use testbed::proxy::{Cut, Request};
 use zookeeper_recipes::testing::LocalSession;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 use zookeeper_recipes::{Error, Member, MemberChanges, Members, Membership, Session, SessionState};
@@ -122,6 +122,20 @@ async fn change_costs_one_listing_and_a_read_of_what_is_new_for_all_subscribers(
     let ops = world.ops();
     assert!(slow_looks(began.elapsed()) > 0 || ops == [Op::GetChildren2], "{ops:?}");
     assert_eq!(joined.len(), 40);
+}
+
+#[tokio::test]
+async fn very_many_members_are_read_in_few_requests() {
+    let world = World::calm().await;
+    let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    let paths: Vec<_> = (0..600).map(|number| format!("{}/host-{number:03}", world.path)).collect();
+    let created = join_all(paths.iter().map(|path| world.admin.create(path, path.as_bytes(), &ephemeral))).await;
+    assert!(created.iter().all(Result::is_ok));
+    let members = group(&world, &world.session).members().await.expect("read");
+    let is_right =
+        |(member, path): (&Member, &String)| member.data() == path.as_bytes() && path.ends_with(member.name());
+    assert!(members.len() == 600 && members.iter().zip(&paths).all(is_right));
+    assert_eq!(world.ops(), [Op::GetChildren2, Op::MultiRead, Op::MultiRead]);
 }
 
 /// The nodes of all go with one session, in one transaction.
@@ -525,6 +539,34 @@ async fn changes_end_with_the_session_and_members_leave() {
     }
     assert_eq!(last.pop(), Some(Err(Error::Closed)));
     assert_eq!(members.changes().changed().await, Err(Error::Closed));
+}
+
+/// No lost answer makes a member take its own node for another one's, or leaves it behind.
+#[tokio::test]
+async fn member_joins_changes_and_leaves_through_a_cut_at_each_request() {
+    let world = World::calm().await;
+    let cuts = [Cut::BeforeRequest, Cut::AfterRequest, Cut::BeforeAnswer, Cut::AfterAnswer];
+    for at in 1..9 {
+        for (kind, cut) in cuts.iter().enumerate() {
+            let round = format!("cut {kind} at request {at}");
+            let members = group(&world, &world.session);
+            let mut changes = group(&world, &world.session).changes();
+            assert_eq!(changed(&mut changes).await, []);
+            world.proxy.reset();
+            world.proxy.cut(cut(at));
+            let mine = promptly(&round, members.join("orders-0", b"first"))
+                .await
+                .unwrap_or_else(|error| panic!("{round}: {error}"));
+            promptly(&round, mine.set(b"second")).await.unwrap_or_else(|error| panic!("{round}: {error}"));
+            let seen = promptly(
+                &round,
+                changes.wait_for(|members| members.iter().any(|member| member.data() == b"second")),
+            );
+            assert_eq!(Some(seen.await.expect("seen")[0].generation()), mine.generation(), "{round}");
+            promptly(&round, mine.leave()).await.unwrap_or_else(|error| panic!("{round}: {error}"));
+            assert_eq!(world.children().await, Vec::<String>::new(), "{round}");
+        }
+    }
 }
 
 /// The task ends with the last subscriber, so nothing is sent.

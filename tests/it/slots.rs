@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use testbed::frames::Op;
-use testbed::proxy::Request;
+use testbed::proxy::{Cut, Request};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{Error, HoldState, Loss, Session, Slot, Slots};
 
@@ -249,12 +249,30 @@ async fn number_that_is_released_without_an_event_is_claimed() {
     let (first, _second) = (claim(&held).await, claim(&held).await);
     let claims = slots(&world, &world.session, 2);
     let waiting = tokio::spawn(async move { claims.claim().await });
-    let watched =
-        |all: &[Request]| all.iter().filter(|request| request.watch && request.answer.is_some()).count() >= 2;
-    soon("the watches", world.proxy.wait_until(watched)).await;
+    // The first look has found nothing, and the second one follows the watches.
+    let is_look = |request: &&Request| request.op == Op::MultiRead && request.answer.is_some();
+    soon("two looks", world.proxy.wait_until(|all| all.iter().filter(is_look).count() >= 2)).await;
     world.proxy.swallow_events();
     drop(first);
     assert_eq!(soon("the number", waiting).await.expect("no panic").expect("claimed").number(), 0);
+}
+
+#[tokio::test]
+async fn number_is_claimed_and_released_through_a_cut_at_each_request() {
+    let world = calm(2).await;
+    let _held = hold(&slots(&world, &world.other().await, 2), 0).await;
+    let claims = slots(&world, &world.session, 2);
+    for at in 1..6 {
+        for cut in [Cut::BeforeRequest, Cut::AfterRequest, Cut::BeforeAnswer, Cut::AfterAnswer] {
+            world.proxy.reset();
+            world.proxy.cut(cut(at));
+            let slot = claim(&claims).await;
+            assert_eq!((slot.number(), slot.state().ended()), (1, None));
+            soon("the release", slot.release()).await.expect("released");
+            crate::support::wait_children(&world.admin, &format!("{}/1", world.path), 0).await;
+        }
+    }
+    wait_queued(&world, 0).await;
 }
 
 #[tokio::test]
