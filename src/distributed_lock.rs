@@ -20,6 +20,7 @@ use crate::reentrant::ReentrantMutexGuard;
 use crate::rwlock::{RwLockReadGuard, RwLockWriteGuard};
 use crate::semaphore::SemaphorePermit;
 use crate::session::Session;
+use crate::slots::Slot;
 
 /// A lock that one holder at a time can hold. Object safe: keep an `Arc<dyn DistributedLock>`.
 ///
@@ -295,6 +296,7 @@ guards! {
     RwLockWriteGuard: release,
     SemaphorePermit: release,
     MultiLockGuard: release,
+    Slot: release,
     Leadership: resign
 }
 

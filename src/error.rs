@@ -61,6 +61,18 @@ pub enum Error {
         node: String,
     },
 
+    /// Another member of the group has this name: see [`Members::join`](crate::Members::join). Take another name, or wait with
+    /// [`join_when_free`](crate::Members::join_when_free).
+    #[error("{path} is taken by session {session}, whose data is {:?}", String::from_utf8_lossy(data))]
+    NameTaken {
+        /// The node of the name.
+        path: String,
+        /// The ZooKeeper session of its owner; 0 if the node is in no session, so that it is no member's.
+        session: zookeeper_client::SessionId,
+        /// The data that the owner has joined with.
+        data: Vec<u8>,
+    },
+
     /// [`Session::close`](crate::Session::close) or [`Session::drain`](crate::Session::drain) was called.
     #[error("session was closed")]
     Closed,
@@ -193,6 +205,7 @@ kinds! {
     NoAuth: "no_auth",
     Unavailable: "unavailable",
     Evicted: "evicted",
+    NameTaken: "name_taken",
     Closed: "closed",
     SessionEnded: "session_ended",
     SessionKept: "session_kept",
@@ -203,7 +216,7 @@ kinds! {
 
 impl Error {
     /// Whether the same call may succeed later without a change to the program, its configuration or the servers' ACLs:
-    /// the servers were away or throttled us, our node was deleted, or the lock was lost.
+    /// the servers were away or throttled us, our node was deleted, a name was taken, or the lock was lost.
     ///
     /// After [`Error::Lost`] the work under the lock has to begin again, and not only the call that failed.
     ///
@@ -225,7 +238,7 @@ impl Error {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Unavailable { .. } | Self::Evicted { .. } => true,
+            Self::Unavailable { .. } | Self::Evicted { .. } | Self::NameTaken { .. } => true,
             Self::Lost(loss) => *loss != Loss::Closed,
             _ => matches!(self, Self::Client { source: ZkError::Throttled, .. }),
         }

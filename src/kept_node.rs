@@ -9,13 +9,14 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
+use uuid::Uuid;
 use zookeeper_client::{Client, CreateMode, Error as ZkError, MultiWriteError, OneshotWatcher, SessionId, Stat};
 
 use crate::error::{Error, Result};
@@ -24,10 +25,10 @@ use crate::session::{Keeping, Session, SessionState};
 use crate::telemetry::guarded;
 
 /// The least time between two looks at the node that events or new data ask for.
-const TURN: Duration = Duration::from_millis(200);
+pub(crate) const TURN: Duration = Duration::from_millis(200);
 
 /// How long to wait after a refusal before the node is created again.
-const PAUSE: Duration = Duration::from_secs(1);
+pub(crate) const PAUSE: Duration = Duration::from_secs(1);
 
 /// How often creates in a row may lose the connection, or find no parent, before they are taken for the cause.
 const MAX_TRIES: u32 = 10;
@@ -38,13 +39,21 @@ const SECOND_SEARCH: Duration = Duration::from_secs(1);
 /// How often to look at the node without an event, which may never come.
 const FALLBACK_POLL: Duration = Duration::from_secs(30);
 
+/// The values of [`Node::mine`] in place of the number of a transaction. No transaction has them.
+const NONE: i64 = 0;
+const ANY: i64 = -1;
+
 /// Whether the node is there.
 #[derive(Clone, Debug)]
 enum Standing {
     Absent,
+    /// Another node is there: of this session, its data.
+    Taken(SessionId, Arc<[u8]>),
     There {
         /// The ZooKeeper session that it belongs to.
         id: SessionId,
+        /// The transaction that created it.
+        czxid: i64,
         /// The number of its data.
         number: u64,
         /// The data that the servers refuse to write, and the reason.
@@ -82,6 +91,11 @@ struct Node {
     path: String,
     options: Options,
     data: watch::Sender<Data>,
+    /// Whether it is that of a member of a group. Then another node of the session is no node of ours, and a change of the data
+    /// fires watches on the children of the parent.
+    is_member: bool,
+    /// The transaction that created the node: [`NONE`] before a create is sent, and [`ANY`] until the node is seen.
+    mine: AtomicI64,
     /// Whether a create has, or may yet have, an unknown outcome.
     in_doubt: AtomicBool,
     /// Whether a server has answered a create without and with parents. Then a lost connection has another cause.
@@ -120,7 +134,19 @@ impl Session {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "PersistentNode")]
     pub fn keep_node(&self, path: &str, data: &[u8]) -> Result<KeptNode> {
+        self.keep(path, data, false)
+    }
+
+    /// Keeps the node of a member of a group. A node that this very value has not created is another member's.
+    ///
+    /// A seam for `members`.
+    pub(crate) fn keep_member(&self, path: &str, data: &[u8]) -> Result<KeptNode> {
+        self.keep(path, data, true)
+    }
+
+    fn keep(&self, path: &str, data: &[u8], is_member: bool) -> Result<KeptNode> {
         let options = self.lock_options().clone();
         self.accepts(path, &options)?;
         validate_data("data", data)?;
@@ -129,6 +155,8 @@ impl Session {
             path: path.to_owned(),
             options,
             data: watch::Sender::new(Data { number: 0, bytes: data.into() }),
+            is_member,
+            mine: AtomicI64::new(NONE),
             in_doubt: AtomicBool::new(false),
             answered: [AtomicBool::new(false), AtomicBool::new(false)],
         });
@@ -149,18 +177,25 @@ impl KeptNode {
     /// be gone with the session, which is noticed later.
     #[must_use]
     pub fn is_created(&self) -> bool {
-        self.number_there().is_some()
+        self.seen().is_some()
     }
 
-    /// The number of the data that the node has in the present ZooKeeper session, if it is there.
-    fn number_there(&self) -> Option<u64> {
+    /// The transaction that created the node, its `czxid`, if it [is there](Self::is_created). It is larger each time that the node
+    /// is created again, so a service that compares it knows that its node was away.
+    #[must_use]
+    pub fn generation(&self) -> Option<u64> {
+        self.seen().map(|(czxid, _)| czxid.cast_unsigned())
+    }
+
+    /// The transaction that created the node in the present ZooKeeper session, and the number of its data, if it is there.
+    fn seen(&self) -> Option<(i64, u64)> {
         let session = &self.node.session;
-        let number = match *self.standing.borrow() {
-            Standing::There { id, number, .. } if id == session.id() => number,
+        let seen = match *self.standing.borrow() {
+            Standing::There { id, czxid, number, .. } if id == session.id() => (czxid, number),
             _ => return None,
         };
         let is_alive = matches!(session.state(), SessionState::Connected(_) | SessionState::Suspended);
-        is_alive.then_some(number)
+        is_alive.then_some(seen)
     }
 
     /// Waits until the node is there in the present ZooKeeper session.
@@ -174,7 +209,14 @@ impl KeptNode {
     /// The reason why the servers refuse the node, such as [`Error::NoAuth`]. It is tried again every second.
     /// [`Error::Closed`] or [`Error::SessionEnded`] if the session is over.
     pub async fn created(&self) -> Result<()> {
-        self.there(0).await
+        self.there(0, false).await
+    }
+
+    /// As [`created`](Self::created), but another node at the path is an error.
+    ///
+    /// A seam for `members`.
+    pub(crate) async fn created_if_free(&self) -> Result<()> {
+        self.there(0, true).await
     }
 
     /// Changes the data of the node, also for all later ZooKeeper sessions, and waits until the node has it.
@@ -207,11 +249,11 @@ impl KeptNode {
             number = last.number + 1;
             *last = Data { number, bytes: data.into() };
         });
-        self.there(number).await
+        self.there(number, false).await
     }
 
     /// Waits until the node is there with the data of this number, or a later one.
-    async fn there(&self, number: u64) -> Result<()> {
+    async fn there(&self, number: u64, is_free: bool) -> Result<()> {
         let mut standing = self.standing.clone();
         loop {
             match &*standing.borrow_and_update() {
@@ -219,9 +261,13 @@ impl KeptNode {
                 Standing::There { refused: Some((refused, error)), .. } if *refused >= number && number > 0 => {
                     return Err(error.clone());
                 }
+                Standing::Taken(session, data) if is_free => {
+                    let (path, session, data) = (self.node.path.clone(), *session, data.to_vec());
+                    return Err(Error::NameTaken { path, session, data });
+                }
                 _ => {}
             }
-            if self.number_there().is_some_and(|there| there >= number) {
+            if self.seen().is_some_and(|(_, there)| there >= number) {
                 return Ok(());
             }
             // The runtime of the session is gone, and so the session.
@@ -280,7 +326,7 @@ impl fmt::Debug for KeptNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeptNode")
             .field("path", &self.node.path)
-            .field("standing", &*self.standing.borrow())
+            .field("is_created", &self.is_created())
             .finish_non_exhaustive()
     }
 }
@@ -356,7 +402,7 @@ async fn keep_until_refused(
             Err(error) => return Err(Error::refused("watch", path, error)),
         };
         let mut until_next = FALLBACK_POLL;
-        if look.stat.ephemeral_owner == look.id.0 {
+        if node.is_ours(&look.stat, look.id) {
             let (number, bytes) = newest(&mut data);
             let mut refused = None;
             if *look.data == *bytes || written == Some(number) {
@@ -372,9 +418,10 @@ async fn keep_until_refused(
                     }
                 }
             }
-            standing.send_replace(Standing::There { id: look.id, number: written.unwrap_or(0), refused });
+            let number = written.unwrap_or(0);
+            standing.send_replace(Standing::There { id: look.id, czxid: look.stat.czxid, number, refused });
         } else {
-            standing.send_replace(Standing::Absent);
+            standing.send_replace(Standing::Taken(SessionId(look.stat.ephemeral_owner), look.data.into()));
         }
         tokio::select! {
             _ = timeout(until_next, look.watch.changed()) => {}
@@ -393,7 +440,9 @@ fn newest(data: &mut watch::Receiver<Data>) -> (u64, Arc<[u8]>) {
 }
 
 /// Waits until the ZooKeeper session with this id is over, or the session is closed.
-async fn over(session: &Session, id: SessionId) {
+///
+/// A seam for `members`.
+pub(crate) async fn over(session: &Session, id: SessionId) {
     use SessionState::{Closing, Ended, Refused, Renewing};
     let is_over = |state| session.id() != id || matches!(state, Renewing | Refused | Closing | Ended);
     session.states().wait_for(is_over).await;
@@ -430,11 +479,34 @@ impl Node {
         look.await
     }
 
+    /// Whether this node of a session is ours.
+    fn is_ours(&self, stat: &Stat, id: SessionId) -> bool {
+        if stat.ephemeral_owner != id.0 || !self.is_member {
+            return stat.ephemeral_owner == id.0;
+        }
+        // It is the first node that is seen since a create was sent, or the same node again.
+        let seen = self.mine.compare_exchange(ANY, stat.czxid, Ordering::Relaxed, Ordering::Relaxed);
+        seen.is_ok() || seen == Err(stat.czxid)
+    }
+
     /// Writes the data, if the node has this version.
     async fn write(&self, data: &[u8], version: i32) -> Result<Result<(), ZkError>> {
         let path = &*self.path;
+        // Beside the node, which has no children.
+        let news = &self.is_member.then(|| format!("{path}.{}", Uuid::new_v4().simple()));
         let write = self.session.request(Some(Duration::MAX), |client| async move {
-            client.set_data(path, data, Some(version)).await.map(drop)
+            let Some(news) = news else { return client.set_data(path, data, Some(version)).await.map(drop) };
+            // It fires watches on the children of the parent, and no listing shows the child.
+            let mut writer = client.new_multi_writer();
+            writer.add_set_data(path, data, Some(version))?;
+            writer.add_create(news, &[], &CreateMode::Ephemeral.with_acls(self.options.acls()))?;
+            writer.add_delete(news, None)?;
+            match writer.commit().await {
+                Ok(_) => Ok(()),
+                Err(
+                    MultiWriteError::OperationFailed { source, .. } | MultiWriteError::RequestFailed { source },
+                ) => Err(source),
+            }
         });
         write.await
     }
@@ -495,6 +567,7 @@ impl Node {
         let path = self.path.as_str();
         // Until it is answered: this may be dropped before.
         let was_in_doubt = self.in_doubt.swap(true, Ordering::Relaxed);
+        self.mine.store(ANY, Ordering::Relaxed);
         let sent = &AtomicU32::new(0);
         let created = self.session.request(Some(Duration::MAX), |client| async move {
             if sent.fetch_add(1, Ordering::Relaxed) > MAX_TRIES && !answered.load(Ordering::Relaxed) {
@@ -522,6 +595,9 @@ impl Node {
         let created = created.await?;
         if sent.load(Ordering::Relaxed) == 1 && !matches!(created, Err(ZkError::UnexpectedErrorCode(_))) {
             self.in_doubt.store(was_in_doubt, Ordering::Relaxed);
+            if created.is_err() && !was_in_doubt {
+                self.mine.store(NONE, Ordering::Relaxed);
+            }
         }
         let is_lost = matches!(created, Ok(Err(_)));
         answered.fetch_or(!is_lost, Ordering::Relaxed);
@@ -553,7 +629,7 @@ async fn delete(node: &Node, id: SessionId) -> Result<()> {
 /// Deletes the node, if it is one of this ZooKeeper session. Without its session there is no node.
 async fn delete_if_ours(node: &Node, id: SessionId) -> Result<()> {
     let path = &*node.path;
-    let deleted = node.session.request(None, |client| delete_in(client, path, id));
+    let deleted = node.session.request(None, |client| delete_in(client, node, id));
     let deleted = match deleted.await {
         Err(error) if is_over(&error) => delete_in_the_end(node, id).await?,
         deleted => deleted?,
@@ -571,7 +647,7 @@ async fn delete_in_the_end(node: &Node, id: SessionId) -> Result<Result<(), ZkEr
     let deleted = timeout(limit, async {
         // Once the client is given up, the close does not wait any more.
         while let Some(client) = session.client() {
-            match delete_in(client, &node.path, id).await {
+            match delete_in(client, node, id).await {
                 Err(ZkError::ConnectionLoss | ZkError::Throttled) => sleep(TURN).await,
                 Err(ZkError::SessionExpired | ZkError::ClientClosed | ZkError::AuthFailed) => break,
                 // The runtime of the client is gone.
@@ -585,7 +661,8 @@ async fn delete_in_the_end(node: &Node, id: SessionId) -> Result<Result<(), ZkEr
 }
 
 /// Deletes the node with this client, if a look behind a barrier shows that it is one of this ZooKeeper session.
-async fn delete_in(client: Client, path: &str, id: SessionId) -> Result<(), ZkError> {
+async fn delete_in(client: Client, node: &Node, id: SessionId) -> Result<(), ZkError> {
+    let path = &*node.path;
     if client.session_id() != id {
         return Ok(());
     }
@@ -598,7 +675,7 @@ async fn delete_in(client: Client, path: &str, id: SessionId) -> Result<(), ZkEr
         _ => {}
     }
     match stat? {
-        Some(stat) if stat.ephemeral_owner == id.0 => client.delete(path, None).await,
+        Some(stat) if node.is_ours(&stat, id) => client.delete(path, None).await,
         _ => Ok(()),
     }
 }

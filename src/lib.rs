@@ -41,9 +41,11 @@
 //! | [`MultiLock`] | several locks as one, in one transaction, without deadlock |
 //! | [`Election`] | one leader among candidates, which may run [in the background](Election::run), and [observers](Observer) of it |
 //! | [`Job`] | work that is done at most once, or at least once, for each fire in a fleet, and kept on record |
+//! | [`Slots`] | one number of *n* for each process, such as a worker id or a licence |
+//! | [`Members`] | who is in a group, with data, over sessions; it is no lock |
 //!
-//! Each recipe but the job and the share has a call that waits, one that does not wait, and one with a time limit. All others but
-//! the re-entrant mutex also have `enqueue`, which joins the queue and returns a [`Waiting`]. `contenders` lists holders and waiters,
+//! Each lock above but the job and the share has a call that waits, one that does not wait, and one with a time limit. All others but
+//! the re-entrant mutex and the slots also have `enqueue`, which joins the queue and returns a [`Waiting`]. `contenders` lists holders and waiters,
 //! `revoke` asks a holder to release, and `break_lock` takes the lock from it. Every guard dereferences to a [`Hold`];
 //! its [monitor](Hold::monitor) shows the hold to other tasks and holds nothing.
 //!
@@ -200,6 +202,7 @@ mod kept_node;
 mod lock;
 mod locked;
 mod machine;
+mod members;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod multi_lock;
@@ -213,6 +216,7 @@ mod rwlock;
 mod semaphore;
 mod semaphore_share;
 mod session;
+mod slots;
 mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -237,6 +241,7 @@ pub use crate::hold::{Ended, Hold, HoldMonitor, HoldState};
 pub use crate::job::{Job, JobOutcome, JobRecord, JobSlot, LastJob};
 pub use crate::kept_node::KeptNode;
 pub use crate::lock::Waiting;
+pub use crate::members::{Member, MemberChanges, Members, Membership};
 pub use crate::multi_lock::{MultiLock, MultiLockBuilder, MultiLockGuard};
 pub use crate::mutex::{Mutex, MutexGuard};
 pub use crate::options::{Options, Parents};
@@ -247,6 +252,7 @@ pub use crate::rwlock::{DowngradeError, RwLock, RwLockReadGuard, RwLockWriteGuar
 pub use crate::semaphore::{Semaphore, SemaphorePermit};
 pub use crate::semaphore_share::{SemaphoreShare, SharePermit};
 pub use crate::session::{Servers, Session, SessionState, SessionStates};
+pub use crate::slots::{Slot, Slots};
 
 /// The documents, so that their blocks of Rust are compiled.
 #[cfg(doctest)]

@@ -151,8 +151,8 @@ pub(crate) fn in_cleanup(nodes: i64) {
 pub(crate) fn lock_begins(labels: &Labels) {
     let Labels { kind, lock } = labels;
     shift_of(labels, WAITING, 0.0);
-    // A session that is kept open is no end of an acquisition.
-    let errors = Error::KINDS.iter().copied().filter(|kind| *kind != "session_kept");
+    // A session that is kept open is no end of an acquisition, and neither is the name of a member.
+    let errors = Error::KINDS.iter().copied().filter(|kind| !["session_kept", "name_taken"].contains(kind));
     for outcome in ["granted", "contended", "cancelled"].into_iter().chain(errors) {
         counter!(ACQUISITIONS, "kind" => *kind, "outcome" => outcome, "lock" => lock.clone()).increment(0);
     }

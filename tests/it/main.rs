@@ -34,12 +34,14 @@ mod kinds {
     mod election;
     mod enqueue;
     mod max_hold;
+    mod members;
     mod monitor;
     mod multi_lock;
     mod reentrant;
     mod rwlock;
     mod semaphore;
     mod semaphore_share;
+    mod slots;
 }
 
 /// One fault each: of the servers, of neighbours, of the user.

@@ -6,9 +6,10 @@ use zookeeper_recipes::testing::LocalSession;
 use zookeeper_recipes::{
     Candidate, Config, Contender, ContenderKind, DistributedLock, DowngradeError, Election, Ended, Error,
     FencingToken, Hold, HoldMonitor, HoldState, Job, JobOutcome, JobRecord, JobSlot, Leadership, LockGuard,
-    LockProvider, Loss, MultiLock, MultiLockBuilder, MultiLockGuard, Mutex, MutexGuard, Observer, Options, Owner,
-    ReentrantMutex, ReentrantMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit,
-    SemaphoreShare, Servers, Session, SessionStates, SharePermit, Standing, Term, Unanswered, Waiting, blocking,
+    LockProvider, Loss, Member, MemberChanges, Members, Membership, MultiLock, MultiLockBuilder, MultiLockGuard,
+    Mutex, MutexGuard, Observer, Options, Owner, ReentrantMutex, ReentrantMutexGuard, RwLock, RwLockReadGuard,
+    RwLockWriteGuard, Semaphore, SemaphorePermit, SemaphoreShare, Servers, Session, SessionStates, SharePermit,
+    Slot, Slots, Standing, Term, Unanswered, Waiting, blocking,
 };
 
 fn is_all<T: Send + Sync + Unpin + 'static + std::fmt::Debug>() {}
@@ -32,6 +33,12 @@ fn types_can_be_shared_and_sent() {
     is_all::<SemaphorePermit>();
     is_all::<SemaphoreShare>();
     is_all::<SharePermit>();
+    is_all::<Members>();
+    is_all::<Membership>();
+    is_all::<Member>();
+    is_all::<MemberChanges>();
+    is_all::<Slots>();
+    is_all::<Slot>();
     is_all::<MultiLock>();
     is_all::<MultiLockBuilder>();
     is_all::<MultiLockGuard>();
@@ -127,16 +134,38 @@ fn futures_of_the_other_recipes_can_be_sent(
 }
 
 #[allow(dead_code, reason = "it only has to compile")]
+fn futures_of_groups_and_slots_can_be_sent(
+    members: &'static Members,
+    membership: &'static Membership,
+    slots: &'static Slots,
+) {
+    is_send_static(&members.join("name", b""));
+    is_send_static(&members.join_when_free("name", b""));
+    is_send_static(&members.members());
+    is_send_static(&membership.joined());
+    is_send_static(&membership.set(b""));
+    is_send_static(&slots.claim());
+    is_send_static(&slots.try_claim());
+    is_send_static(&slots.try_claim_for(Duration::ZERO));
+    is_send_static(&slots.holders());
+}
+
+#[allow(dead_code, reason = "it only has to compile")]
 fn consuming_futures_can_be_sent(
     mut observer: Observer,
     leadership: Leadership,
     writer: RwLockWriteGuard,
     waiting: Waiting<MutexGuard>,
+    (mut changes, membership, slot): (MemberChanges, Membership, Slot),
 ) {
     fn is_send<T: Send>(_: T) {}
     is_send(waiting);
     is_send(writer.downgrade());
     is_send(observer.changed());
+    is_send(changes.changed());
+    is_send(changes.wait_for(|members| members.is_empty()));
+    is_send(membership.leave());
+    is_send(slot.release());
     is_send(leadership.proclaim("x"));
     is_send(leadership.resign());
 }

@@ -1,0 +1,445 @@
+//! Owns [`Slots`]: numbers from 0 to *n* − 1, each with one holder at a time.
+//!
+//! 1. A number is the [`Mutex`] at `<path>/<number>`, which has exclusion, growing tokens, loss and release. This file decides only
+//!    which mutex to lock. A mistake here makes a claim slow, and never gives a number twice.
+//! 2. A look is one request, which reads how many nodes each number has. Two claims that choose the same number meet in its queue,
+//!    which the second leaves at once.
+//! 3. `<path>/queue` is another mutex. A claim that finds no free number, or was second, locks it. Only its holder waits for a number: it
+//!    watches them, takes the first that is free, and releases the queue. So a release wakes one claim. Later claims see in their look
+//!    that they have to queue.
+//! 4. No wait rests on an event alone: the holder of the queue looks again every 20 s, and every second if it cannot watch all.
+
+use std::fmt;
+use std::ops::Deref;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{select_all, try_join_all};
+use tokio::time::{MissedTickBehavior, interval, sleep};
+use uuid::Uuid;
+use zookeeper_client::{Client, Error as ZkError, MultiReadResult, OneshotWatcher};
+
+use crate::contender::Contender;
+use crate::driver::Reservation;
+use crate::error::{Error, Result};
+use crate::hold::Hold;
+use crate::mutex::{Mutex, MutexGuard};
+use crate::options::Options;
+use crate::path;
+use crate::session::Session;
+
+/// The queue of claims, beside the numbers.
+const QUEUE: &str = "queue";
+
+/// The most bytes of the paths of all numbers, which are read in one request. Its answer is larger.
+const MAX_BYTES: usize = 100 * 1024;
+
+/// How many numbers a claim that waits watches at most.
+const MAX_WATCHED: u32 = 100;
+
+/// The least time between two looks of a claim that waits.
+const TURN: Duration = Duration::from_millis(200);
+
+/// How often a claim that waits looks without an event: because it does not watch all numbers, or in case an event never comes.
+const SOON: Duration = Duration::from_secs(1);
+const SLOW: Duration = Duration::from_secs(20);
+
+/// Numbers from 0 to *n* − 1, of which each has one holder at a time: worker ids, licences, partitions that are dealt by hand.
+///
+/// A number is held as a lock is. The guard, a [`Slot`], has a [fencing token](Hold::fencing_token), reports its loss before
+/// the servers can give the number to another process, and releases it when it is dropped. Use the number in
+/// [`run_until_lost`](Hold::run_until_lost): after a loss another process may have it. As with every lock, a process that was stopped may
+/// go on for a moment with a number that another one has by now. Only a store that checks the token can exclude that.
+///
+/// The number is the [`Mutex`] at `<path>/<number>`, so `zklock` lists and breaks it like any lock. The count is configured in every
+/// client, and not stored. A client with a smaller count claims only numbers below its own.
+///
+/// Curator has no such recipe. It was asked for in CURATOR-230.
+///
+/// # Fairness
+///
+/// Claims that wait are served first come, first served, and a release wakes one of them. [`try_claim`](Self::try_claim) does not
+/// queue: it may take a number that a waiting claim is about to take. A dead claim at the head of the queue stops all behind it for up to one
+/// session timeout, as a dead waiter for a lock does.
+///
+/// # Cancel safety
+///
+/// Dropping the future of a call that claims leaves the queue, and releases the number in the background.
+///
+/// # Errors
+///
+/// Every call that claims fails as those of a [`Mutex`](crate::Mutex#errors) do.
+///
+/// # Panics
+///
+/// Every `async` call may panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(session: zookeeper_recipes::Session) -> Result<(), Box<dyn std::error::Error>> {
+/// use zookeeper_recipes::Slots;
+///
+/// let slot = Slots::new(&session, "/ids/orders", 1024)?.claim().await?;
+/// println!("worker {} with token {}", slot.number(), slot.fencing_token());
+/// slot.run_until_lost(async { /* makes ids with this number */ }).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Slots {
+    session: Session,
+    path: String,
+    count: u32,
+    preferred: Option<u32>,
+    queue: Mutex,
+}
+
+/// A number of [`Slots`] that is held. Dropping it releases the number in the background.
+///
+/// It dereferences to a [`Hold`], which has the rest.
+#[derive(Debug)]
+#[must_use = "dropping the slot releases its number"]
+pub struct Slot {
+    guard: MutexGuard,
+    number: u32,
+}
+
+/// What a look has seen.
+struct Look {
+    /// The numbers without nodes.
+    free: Vec<u32>,
+    is_queued: bool,
+}
+
+impl Slots {
+    /// Creates a handle of the numbers below `count`, with the session's options. Sends nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if `path` cannot be a lock path, or if `count` is zero or too large: the paths of all numbers may
+    /// have 100 KiB, which are about 2,500 numbers at a path of 35 bytes.
+    pub fn new(session: &Session, path: &str, count: u32) -> Result<Self> {
+        Self::with_options(session, path, count, Options::new())
+    }
+
+    /// Creates a handle with its own options, laid over the session's. Sends nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if an argument cannot be used.
+    pub fn with_options(session: &Session, path: &str, count: u32, options: Options) -> Result<Self> {
+        path::validate(path)?;
+        let longest = path.len() + 1 + count.to_string().len();
+        let fits = usize::try_from(count).ok().and_then(|count| count.checked_mul(longest));
+        if count == 0 || fits.is_none_or(|bytes| bytes > MAX_BYTES) {
+            let most = MAX_BYTES / longest;
+            return Err(Error::invalid("count", format!("give 1 to about {most} at this path, not {count}")));
+        }
+        let session = session.clone().with_lock_options(options);
+        // A place in the queue is no hold, and has no limit.
+        let unlimited = Options::new().with_max_hold(Duration::MAX);
+        let queue = Mutex::with_options(&session, &format!("{path}/{QUEUE}"), unlimited)?;
+        Ok(Self { session, path: path.to_owned(), count, preferred: None, queue })
+    }
+
+    /// Prefers a number: it is taken where it is free, and otherwise the lowest that is. Give the one that the process had last.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(slots: zookeeper_recipes::Slots) -> Result<(), zookeeper_recipes::Error> {
+    /// let mut last = slots.claim().await?;
+    /// loop {
+    ///     println!("number {} until {}", last.number(), last.lost().await);
+    ///     last = slots.clone().prefer(last.number()).claim().await?;
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn prefer(mut self, number: u32) -> Self {
+        self.preferred = Some(number);
+        self
+    }
+
+    /// The path whose children are the numbers.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// How many numbers there are.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Claims a number: the [preferred](Self::prefer) one or the lowest that is free. Waits while all are taken, for as long as it
+    /// takes.
+    ///
+    /// Where a number is free and nobody queues, it costs one read of all numbers and what a free [`Mutex`] costs. A claim that waits
+    /// and is first in the queue watches the numbers below 100, and looks each second if there are more.
+    ///
+    /// A lost connection is no error. When the session ends, the claim queues again at the tail in the renewed session.
+    ///
+    /// # Examples
+    ///
+    /// See [`Slots`].
+    pub async fn claim(&self) -> Result<Slot> {
+        self.claim_or_wait(&AtomicBool::default()).await
+    }
+
+    /// Claims a number without waiting for others: `None` if all are taken.
+    ///
+    /// It waits for the servers, for up to one session timeout. Where several claims meet, it may get another free number than the
+    /// preferred one or the lowest.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(slots: zookeeper_recipes::Slots) -> Result<(), zookeeper_recipes::Error> {
+    /// match slots.try_claim().await? {
+    ///     Some(slot) => println!("licence {}", slot.number()),
+    ///     None => println!("all {} licences are in use", slots.count()),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn try_claim(&self) -> Result<Option<Slot>> {
+        self.session.within_timeout(self.claim_if_free()).await
+    }
+
+    /// Claims a number, and waits for at most `limit`, all requests included: `None` if all were taken, or other claims were ahead.
+    ///
+    /// A limit of zero is a [`try_claim`](Self::try_claim) that does not wait for a connection.
+    ///
+    /// `None`, a limit that was too short, and unreachable servers need different reactions: see
+    /// [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(slots: zookeeper_recipes::Slots) -> Result<(), zookeeper_recipes::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let slot = slots.try_claim_for(Duration::from_secs(1)).await?;
+    /// println!("{:?}", slot.map(|slot| slot.number()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn try_claim_for(&self, limit: Duration) -> Result<Option<Slot>> {
+        if limit.is_zero() {
+            return self.session.while_connected(self.claim_if_free()).await;
+        }
+        let has_waited = AtomicBool::default();
+        match tokio::time::timeout(limit, self.claim_or_wait(&has_waited)).await {
+            Ok(claimed) => claimed.map(Some),
+            Err(_) if has_waited.into_inner() => Ok(None),
+            Err(_) => Err(self.session.unavailable(limit)),
+        }
+    }
+
+    /// Lists who holds which number, in the order of the numbers. It is what the connected server knows, which may be behind the
+    /// others.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::contenders`](crate::Mutex::contenders).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(slots: zookeeper_recipes::Slots) -> Result<(), zookeeper_recipes::Error> {
+    /// for (number, holder) in slots.holders().await? {
+    ///     println!("{number}: {holder}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn holders(&self) -> Result<Vec<(u32, Contender)>> {
+        let free = self.session.within_timeout(self.look()).await?.free;
+        let taken = (0..self.count).filter(|number| free.binary_search(number).is_err());
+        let listed = taken.map(async |number| {
+            let contenders = self.mutex(number)?.contenders().await?;
+            let holder = contenders.into_iter().find(Contender::is_holder);
+            Ok::<_, Error>(holder.map(|holder| (number, holder)))
+        });
+        Ok(try_join_all(listed).await?.into_iter().flatten().collect())
+    }
+
+    async fn claim_if_free(&self) -> Result<Option<Slot>> {
+        let mut look = self.look().await?;
+        let mut number = if look.is_queued { any(&look.free) } else { self.choose(&look.free) };
+        while let Some(free) = number {
+            if let Some(slot) = self.take(free).await? {
+                return Ok(Some(slot));
+            }
+            look = self.look().await?;
+            // Others that have lost choose at this moment, too.
+            number = any(&look.free);
+        }
+        Ok(None)
+    }
+
+    async fn claim_or_wait(&self, has_waited: &AtomicBool) -> Result<Slot> {
+        loop {
+            let look = self.look().await?;
+            if !look.is_queued
+                && let Some(number) = self.choose(&look.free)
+                && let Some(slot) = self.take(number).await?
+            {
+                return Ok(slot);
+            }
+            has_waited.store(true, Ordering::Relaxed);
+            let turn = self.queue.lock().await?;
+            if let Some(slot) = self.wait(&turn).await? {
+                return Ok(slot);
+            }
+        }
+    }
+
+    /// Waits for a number as the first of the queue; `None` if that is lost, or asked back.
+    async fn wait(&self, turn: &MutexGuard) -> Result<Option<Slot>> {
+        let mut turns = interval(TURN);
+        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut lost, mut asked) = (pin!(turn.lost()), pin!(turn.revoke_requested()));
+        loop {
+            turns.tick().await;
+            // Before the look: what is released behind that fires a watch.
+            let (watches, _rooms): (Vec<_>, Vec<_>) = self.watch().await?.into_iter().unzip();
+            if let Some(number) = self.choose(&self.look().await?.free) {
+                match self.take(number).await? {
+                    Some(slot) => return Ok(Some(slot)),
+                    // A claim chose it that had looked before we queued, or that does not queue.
+                    None => continue,
+                }
+            }
+            let until_next = if watches.len() < self.count as usize { SOON } else { SLOW };
+            let fired = watches.into_iter().map(|watch| fired(watch).boxed()).chain([sleep(until_next).boxed()]);
+            tokio::select! {
+                _ = &mut lost => return Ok(None),
+                () = &mut asked => return Ok(None),
+                _ = select_all(fired) => {}
+            }
+        }
+    }
+
+    /// Locks a number, unless another contender is ahead by now.
+    async fn take(&self, number: u32) -> Result<Option<Slot>> {
+        let waiting = self.mutex(number)?.enqueue().await?;
+        if waiting.position() > 0 {
+            return Ok(None);
+        }
+        Ok(Some(Slot { guard: waiting.await?, number }))
+    }
+
+    /// The number to take.
+    fn choose(&self, free: &[u32]) -> Option<u32> {
+        let preferred = self.preferred.filter(|number| free.contains(number));
+        preferred.or_else(|| free.first().copied())
+    }
+
+    fn mutex(&self, number: u32) -> Result<Mutex> {
+        Mutex::new(&self.session, &self.path_of(number))
+    }
+
+    fn path_of(&self, number: u32) -> String {
+        format!("{}/{number}", self.path)
+    }
+
+    /// Looks which numbers are free, and whether claims queue, in one request.
+    async fn look(&self) -> Result<Look> {
+        let numbers = (0..self.count).map(|number| self.path_of(number));
+        let paths: &Vec<_> = &numbers.chain([self.queue.path().to_owned()]).collect();
+        let read = self.session.request(Some(Duration::MAX), |client| read(client, paths)).await?;
+        let answers = read.map_err(|error| Error::refused("read", &self.path, error))?;
+        let occupied = |(path, answer): (&String, _)| match answer {
+            MultiReadResult::Data { stat, .. } => Ok(stat.num_children > 0),
+            MultiReadResult::Error { err } if err != ZkError::NoNode => Err(Error::refused("read", path, err)),
+            _ => Ok(false),
+        };
+        let mut occupied = paths.iter().zip(answers).map(occupied).collect::<Result<Vec<_>>>()?;
+        let is_queued = occupied.pop().unwrap_or_default();
+        let free = (0..self.count).zip(occupied).filter(|(_, is_occupied)| !is_occupied);
+        Ok(Look { free: free.map(|(number, _)| number).collect(), is_queued })
+    }
+
+    /// Watches the first numbers, as far as the session has room for the watches, and returns them with that room.
+    async fn watch(&self) -> Result<Vec<(OneshotWatcher, Reservation)>> {
+        let watches = (0..self.count.min(MAX_WATCHED)).map(async |number| {
+            let (path, mut room) = (&self.path_of(number), None);
+            if !matches!(self.session.core().reserve_watch(&mut room, path, path), Ok(true)) {
+                return Ok(None);
+            }
+            let watch = |client: Client| async move { client.get_and_watch_children(path).await };
+            match self.session.request(Some(Duration::MAX), watch).await? {
+                Ok((_, _, watch)) => Ok(Some(watch).zip(room)),
+                Err(ZkError::NoNode) => Ok(None),
+                Err(error) => Err(Error::refused("watch", path, error)),
+            }
+        });
+        Ok(try_join_all(watches).await?.into_iter().flatten().collect())
+    }
+}
+
+/// Any of these numbers.
+fn any(free: &[u32]) -> Option<u32> {
+    let random = usize::from_ne_bytes(Uuid::new_v4().into_bytes()[..size_of::<usize>()].try_into().ok()?);
+    (!free.is_empty()).then(|| free[random % free.len()])
+}
+
+async fn read(client: Client, paths: &[String]) -> Result<Vec<MultiReadResult>, ZkError> {
+    let mut reader = client.new_multi_reader();
+    paths.iter().try_for_each(|path| reader.add_get_data(path))?;
+    reader.commit().await
+}
+
+/// Waits for the event of a watch.
+async fn fired(watch: OneshotWatcher) {
+    // The client's watcher panics when the runtime of its session is dropped under it. Then the queue is lost.
+    if AssertUnwindSafe(watch.changed()).catch_unwind().await.is_err() {
+        std::future::pending().await
+    }
+}
+
+impl fmt::Debug for Slots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slots").field("path", &self.path).field("count", &self.count).finish_non_exhaustive()
+    }
+}
+
+impl Slot {
+    /// The number.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Releases the number, and waits until the servers have confirmed it. [`MutexGuard::release`] has the details.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases in the background.
+    ///
+    /// # Errors
+    ///
+    /// As [`MutexGuard::release`].
+    pub async fn release(self) -> Result<()> {
+        self.guard.release().await
+    }
+}
+
+impl Deref for Slot {
+    type Target = Hold;
+
+    fn deref(&self) -> &Hold {
+        &self.guard
+    }
+}

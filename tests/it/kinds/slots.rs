@@ -1,0 +1,455 @@
+//! Numbers that one process has at a time: which one, at which cost, and who waits for it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use testbed::frames::Op;
+use testbed::ledger::Ledger;
+use testbed::proxy::{Cut, Request};
+use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
+use zookeeper_recipes::{Error, HoldState, Loss, Session, Slot, Slots};
+
+use crate::support::{PATIENCE, TIMEOUT, UNHURRIED, World, make_paths, polled, soon};
+
+fn slots(world: &World, session: &Session, count: u32) -> Slots {
+    Slots::new(session, &world.path, count).expect("a valid path")
+}
+
+/// A world in which the paths of these numbers, and of the queue, exist.
+async fn calm(count: u32) -> World {
+    let world = World::calm().await;
+    let numbers = (0..count).map(|number| format!("{}/{number}", world.path));
+    make_paths(&world.admin, &numbers.chain([format!("{}/queue", world.path)]).collect::<Vec<_>>()).await;
+    world
+}
+
+/// Fails the test if this has to wait for a look without an event, which comes after 20 s.
+async fn promptly<F: Future>(what: &str, future: F) -> F::Output {
+    tokio::time::timeout(Duration::from_secs(15), future).await.unwrap_or_else(|_| panic!("timed out: {what}"))
+}
+
+async fn claim(slots: &Slots) -> Slot {
+    soon("a number", slots.claim()).await.expect("claimed")
+}
+
+/// Claims this number for somebody else.
+async fn hold(slots: &Slots, number: u32) -> Slot {
+    claim(&slots.clone().prefer(number)).await
+}
+
+fn numbers(claimed: &[Slot]) -> Vec<u32> {
+    let mut numbers: Vec<_> = claimed.iter().map(Slot::number).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// Waits until nothing is left of any claim.
+async fn wait_free(world: &World, count: u32) {
+    let numbers = (0..count).map(|number| format!("{}/{number}", world.path));
+    let dirs: Vec<_> = numbers.chain([format!("{}/queue", world.path)]).collect();
+    soon("no node", crate::wait::for_nodes(&world.admin, &dirs, 0)).await;
+}
+
+/// Waits until this many claims queue.
+async fn wait_queued(world: &World, count: usize) {
+    crate::support::wait_children(&world.admin, &format!("{}/queue", world.path), count).await;
+}
+
+#[tokio::test]
+async fn claim_is_the_lowest_free_number_or_the_preferred_one() {
+    let world = World::new().await;
+    let (here, there) = (slots(&world, &world.session, 4), slots(&world, &world.other().await, 4));
+    let first = claim(&here).await;
+    let second = claim(&there).await;
+    let preferred = claim(&here.clone().prefer(3)).await;
+    assert_eq!((first.number(), second.number(), preferred.number()), (0, 1, 3));
+    assert!(preferred.fencing_token() > second.fencing_token());
+    let taken = claim(&there.clone().prefer(3)).await;
+    assert_eq!(taken.number(), 2, "the preferred one is taken");
+    assert!(soon("an answer", here.try_claim()).await.expect("asked").is_none());
+    let holders = here.holders().await.expect("listed");
+    let held: Vec<_> = holders.iter().map(|(number, holder)| (*number, holder.token())).collect();
+    assert_eq!(held, [&first, &second, &taken, &preferred].map(|slot| (slot.number(), slot.fencing_token())));
+    let token = second.fencing_token();
+    soon("the release", second.release()).await.expect("released");
+    let again = soon("a number", here.try_claim()).await.expect("asked").expect("free");
+    assert_eq!(again.number(), 1);
+    assert!(again.fencing_token() > token, "tokens of a number grow");
+    drop((first, taken, preferred, again));
+    wait_free(&world, 4).await;
+}
+
+#[tokio::test]
+async fn free_number_costs_one_look_and_one_create() {
+    let world = calm(100).await;
+    let claims = slots(&world, &world.session, 100);
+    let others = slots(&world, &world.other().await, 100);
+    let taken = soon("numbers", join_all((0..40).map(|number| hold(&others, number)))).await;
+    assert_eq!(numbers(&taken), (0..40).collect::<Vec<_>>());
+    world.proxy.hold_answers(Duration::from_millis(300));
+    world.proxy.reset();
+    let slot = claim(&claims).await;
+    // The create and the listing of its queue go out together.
+    assert_eq!((slot.number(), world.proxy.round_trips()), (40, 2));
+    assert_eq!(world.ops(), [Op::MultiRead, Op::Create2, Op::GetChildren2]);
+    soon("the release", slot.release()).await.expect("released");
+    world.proxy.reset();
+    // As of any lock that the session has seen without data and without contenders.
+    let slot = soon("a number", claims.try_claim()).await.expect("asked").expect("free");
+    assert_eq!((slot.number(), world.ops()), (40, vec![Op::MultiRead, Op::Multi]));
+    assert_eq!(world.creates(), 1);
+    world.proxy.reset();
+    soon("the release", slot.release()).await.expect("released");
+    assert_eq!(world.ops(), [Op::Delete]);
+}
+
+#[tokio::test]
+async fn contended_try_claim_costs_one_look_and_no_write() {
+    let world = calm(3).await;
+    let others = slots(&world, &world.other().await, 3);
+    let taken = join_all((0..3).map(|number| hold(&others, number))).await;
+    world.proxy.reset();
+    assert!(soon("an answer", slots(&world, &world.session, 3).try_claim()).await.expect("asked").is_none());
+    assert_eq!(world.ops(), [Op::MultiRead]);
+    assert_eq!(taken.len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_at_the_same_time_get_different_numbers() {
+    let world = World::new().await;
+    let sessions = join_all((0..8).map(|_| world.other())).await;
+    let fleet: Vec<_> = sessions.iter().map(|session| slots(&world, session, 8)).collect();
+    for round in 0..3 {
+        let claimed = soon("all", join_all(fleet.iter().map(Slots::claim))).await;
+        let claimed: Vec<_> = claimed.into_iter().map(|claimed| claimed.expect("claimed")).collect();
+        assert_eq!(numbers(&claimed), (0..8).collect::<Vec<_>>(), "round {round}");
+        drop(claimed);
+        wait_free(&world, 8).await;
+        let claimed = soon("all", join_all(fleet.iter().map(Slots::try_claim))).await;
+        let claimed: Vec<_> = claimed.into_iter().map(|claimed| claimed.expect("asked").expect("free")).collect();
+        assert_eq!(numbers(&claimed), (0..8).collect::<Vec<_>>(), "round {round}");
+        drop(claimed);
+        wait_free(&world, 8).await;
+    }
+}
+
+#[tokio::test]
+async fn claims_that_wait_are_served_in_order_and_a_release_wakes_one() {
+    let world = calm(2).await;
+    let holding = slots(&world, &world.other().await, 2);
+    let (first, second) = (claim(&holding).await, claim(&holding).await);
+    let mut waiters = Vec::new();
+    let sessions = join_all((0..3).map(|_| World::at(&world.hosts, UNHURRIED))).await;
+    for (number, session) in sessions.iter().enumerate() {
+        let claims = slots(&world, &session.session, 2);
+        waiters.push(tokio::spawn(async move { claims.claim().await.expect("claimed") }));
+        wait_queued(&world, number + 1).await;
+    }
+    // The head watches both numbers, the others their predecessor.
+    let watches = |all: &[Request]| all.iter().filter(|request| request.watch && request.answer.is_some()).count();
+    soon("watches", sessions[0].proxy.wait_until(|all| watches(all) >= 2)).await;
+    for waiting in &sessions[1..] {
+        soon("a watch", waiting.proxy.wait_until(|all| watches(all) >= 1)).await;
+    }
+    let last = &sessions[2];
+    last.proxy.reset();
+    drop(second);
+    let slot = promptly("its turn", waiters.remove(0)).await.expect("no panic");
+    assert_eq!(slot.number(), 1);
+    wait_queued(&world, 2).await;
+    assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
+    assert_eq!(last.ops(), [], "nobody else is woken");
+    drop(slot);
+    let slot = promptly("its turn", waiters.remove(0)).await.expect("no panic");
+    assert_eq!(slot.number(), 1);
+    drop(first);
+    let other = promptly("its turn", waiters.remove(0)).await.expect("no panic");
+    assert_eq!(other.number(), 0);
+    drop((slot, other));
+    wait_free(&world, 2).await;
+}
+
+/// A claim that comes later queues, also if a number is free by then.
+#[tokio::test]
+async fn later_claim_does_not_overtake_one_that_queues() {
+    let world = calm(1).await;
+    let queue =
+        zookeeper_recipes::Mutex::new(&world.other().await, &format!("{}/queue", world.path)).expect("valid");
+    let ahead = queue.lock().await.expect("held");
+    let claims = slots(&world, &world.session, 1);
+    let mut waiting = Box::pin(claims.claim());
+    assert!(polled(5, &mut waiting).await.is_none());
+    wait_queued(&world, 2).await;
+    // It would wait for its turn only.
+    let beside = soon("a number", claims.try_claim()).await.expect("asked").expect("free");
+    drop(beside);
+    drop(ahead);
+    assert_eq!(promptly("its turn", waiting).await.expect("claimed").number(), 0);
+}
+
+#[tokio::test]
+async fn number_of_a_dead_process_is_claimed_when_its_session_has_ended() {
+    let (world, dead) = (World::new().await, World::new().await);
+    let theirs = hold(&slots(&world, &dead.session, 1), 0).await;
+    let claims = slots(&world, &world.session, 1);
+    let waiting = tokio::spawn(async move { claims.claim().await });
+    wait_queued(&world, 1).await;
+    dead.proxy.refuse();
+    let slot = promptly("the number", waiting).await.expect("no panic").expect("claimed");
+    assert!(matches!(theirs.state(), HoldState::Lost(_)), "{:?}", theirs.state());
+    assert!(slot.fencing_token() > theirs.fencing_token());
+}
+
+#[tokio::test]
+async fn lost_number_is_reported_and_claimed_again_by_preference() {
+    let world = World::new().await;
+    let claims = slots(&world, &world.session, 4).prefer(2);
+    let slot = claim(&claims).await;
+    assert_eq!(slot.number(), 2);
+    let lost = slot.lost();
+    world.expire().await;
+    assert_eq!(soon("the loss", lost).await, Loss::Expired);
+    assert!(matches!(slot.release().await, Err(Error::Lost(Loss::Expired))));
+    let again = claim(&claims).await;
+    assert_eq!(again.number(), 2);
+    world.admin.delete(&again.nodes()[0], None).await.expect("deleted");
+    assert_eq!(soon("the loss", again.lost()).await, Loss::Deleted);
+}
+
+#[tokio::test]
+async fn claim_that_waits_outlives_its_session() {
+    let world = World::new().await;
+    let held = hold(&slots(&world, &world.other().await, 1), 0).await;
+    let claims = slots(&world, &world.session, 1);
+    for cut in [false, true] {
+        let waits = claims.clone();
+        let waiting = tokio::spawn(async move { waits.claim().await });
+        wait_queued(&world, 1).await;
+        if cut {
+            world.proxy.cut_now();
+        } else {
+            world.expire().await;
+        }
+        wait_queued(&world, 1).await;
+        assert!(!waiting.is_finished());
+        waiting.abort();
+        wait_queued(&world, 0).await;
+    }
+    let waiting = tokio::spawn(async move { claims.claim().await });
+    wait_queued(&world, 1).await;
+    world.expire().await;
+    drop(held);
+    assert_eq!(promptly("the number", waiting).await.expect("no panic").expect("claimed").number(), 0);
+}
+
+#[tokio::test]
+async fn number_that_is_released_without_an_event_is_claimed() {
+    let world = World::lasting().await;
+    let held = slots(&world, &world.other().await, 2);
+    let (first, _second) = (claim(&held).await, claim(&held).await);
+    let claims = slots(&world, &world.session, 2);
+    let waiting = tokio::spawn(async move { claims.claim().await });
+    // The first look has found nothing, and the second one follows the watches.
+    let is_look = |request: &&Request| request.op == Op::MultiRead && request.answer.is_some();
+    soon("two looks", world.proxy.wait_until(|all| all.iter().filter(is_look).count() >= 2)).await;
+    world.proxy.swallow_events();
+    drop(first);
+    assert_eq!(soon("the number", waiting).await.expect("no panic").expect("claimed").number(), 0);
+}
+
+#[tokio::test]
+async fn number_is_claimed_and_released_through_a_cut_at_each_request() {
+    let world = calm(2).await;
+    let _held = hold(&slots(&world, &world.other().await, 2), 0).await;
+    let claims = slots(&world, &world.session, 2);
+    for at in 1..6 {
+        for cut in [Cut::BeforeRequest, Cut::AfterRequest, Cut::BeforeAnswer, Cut::AfterAnswer] {
+            world.proxy.reset();
+            world.proxy.cut(cut(at));
+            let slot = claim(&claims).await;
+            assert_eq!((slot.number(), slot.state().ended()), (1, None));
+            soon("the release", slot.release()).await.expect("released");
+            crate::support::wait_children(&world.admin, &format!("{}/1", world.path), 0).await;
+        }
+    }
+    wait_queued(&world, 0).await;
+}
+
+/// Lost connections end no session, so no holder loses its number without notice.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_number_has_two_holders_while_connections_are_lost() {
+    let world = World::new().await;
+    let processes: Vec<_> = join_all((0..6).map(|_| World::at(&world.hosts, UNHURRIED))).await;
+    let ledgers: Arc<Vec<Ledger>> = Arc::new((0..3).map(|_| Ledger::new()).collect());
+    let is_over = Arc::new(AtomicBool::new(false));
+    let workers = processes.iter().enumerate().map(|(process, session)| {
+        let (claims, ledgers, is_over) = (slots(&world, &session.session, 3), ledgers.clone(), is_over.clone());
+        tokio::spawn(async move {
+            let mut count = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                let slot = if count % 2 == 0 {
+                    Some(claims.claim().await.expect("claimed"))
+                } else {
+                    claims.try_claim().await.expect("asked")
+                };
+                count += 1;
+                let Some(slot) = slot else { continue };
+                let who = format!("process {process}, turn {count}");
+                let entry = ledgers[slot.number() as usize].enter(&who, slot.fencing_token().get());
+                tokio::task::yield_now().await;
+                entry.leave();
+                slot.release().await.expect("its session lives");
+            }
+            count
+        })
+    });
+    let workers: Vec<_> = workers.collect();
+    let grants = || ledgers.iter().map(|ledger| ledger.grants().len()).sum::<usize>();
+    for round in 1..=30 {
+        processes[fastrand::usize(..processes.len())].proxy.cut_now();
+        soon("more claims", async {
+            while grants() < 10 * round {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
+    is_over.store(true, Ordering::Relaxed);
+    for worker in workers {
+        assert!(soon("the last turn", worker).await.expect("no panic") > 0, "every process had turns");
+    }
+    ledgers.iter().for_each(Ledger::assert_clean);
+    wait_free(&world, 3).await;
+}
+
+#[tokio::test]
+async fn claims_that_are_dropped_leave_nothing_behind() {
+    let world = World::new().await;
+    let claims = slots(&world, &world.session, 2);
+    for polls in 1..12 {
+        drop(polled(polls, claims.claim()).await);
+        drop(polled(polls, claims.try_claim()).await);
+    }
+    wait_free(&world, 2).await;
+    let held = (claim(&claims).await, claim(&claims).await);
+    for polls in 1..4 {
+        drop(polled(polls, claims.claim()).await);
+    }
+    let watches =
+        |all: &[Request]| all.iter().filter(|request| request.watch && request.answer.is_some()).count() >= 2;
+    tokio::select! {
+        claimed = claims.claim() => panic!("all are taken, but {claimed:?}"),
+        () = soon("it waits", world.proxy.wait_until(watches)) => {}
+    }
+    wait_queued(&world, 0).await;
+    drop(held);
+    wait_free(&world, 2).await;
+    assert_eq!(claim(&claims).await.number(), 0);
+}
+
+#[tokio::test]
+async fn time_limit_tells_taken_numbers_from_silent_servers() {
+    let world = World::new().await;
+    let held = hold(&slots(&world, &world.other().await, 1), 0).await;
+    let claims = slots(&world, &world.session, 1);
+    assert!(claims.try_claim_for(Duration::from_secs(1)).await.expect("asked").is_none());
+    assert!(claims.try_claim_for(Duration::ZERO).await.expect("asked").is_none());
+    wait_queued(&world, 0).await;
+    drop(held);
+    let slot = soon("it", claims.try_claim_for(TIMEOUT)).await.expect("asked").expect("free");
+    drop(slot);
+    world.proxy.black_hole();
+    let error = claims.try_claim_for(Duration::from_millis(500)).await.expect_err("no answer");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    world.proxy.refuse();
+    let error = soon("an error", claims.try_claim()).await.expect_err("no answer");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    world.proxy.heal();
+}
+
+/// The place in the queue is a hold, which nobody waits for.
+#[tokio::test]
+async fn drain_ends_claims_that_wait_at_once() {
+    let world = World::new().await;
+    let _held = hold(&slots(&world, &world.other().await, 1), 0).await;
+    let claims = slots(&world, &world.session, 1);
+    let waiting =
+        [claims.clone(), claims].map(|claims| tokio::spawn(async move { claims.claim().await.map(drop) }));
+    wait_queued(&world, 2).await;
+    let watches = |all: &[Request]| {
+        all.iter().any(|request| request.watch && request.path.ends_with("/0") && request.answer.is_some())
+    };
+    soon("the head", world.proxy.wait_until(watches)).await;
+    assert_eq!(soon("the drain", world.session.drain(2 * PATIENCE)).await, Ok(0));
+    for claim in waiting {
+        assert_eq!(soon("its end", claim).await.expect("no panic"), Err(Error::Closed));
+    }
+}
+
+/// It does not watch all of them.
+#[tokio::test]
+async fn claim_of_very_many_numbers_waits_with_few_watches() {
+    let world = World::lasting().await;
+    let (many, other) = (120, world.other().await);
+    let held = slots(&world, &other, many);
+    let mut taken = soon("numbers", join_all((0..many).map(|number| hold(&held, number)))).await;
+    let claims = slots(&world, &world.session, many);
+    let waiting = tokio::spawn(async move { claims.claim().await.expect("claimed") });
+    let watches =
+        |all: &[Request]| all.iter().filter(|request| request.watch && request.answer.is_some()).count() >= 100;
+    soon("the watches", world.proxy.wait_until(watches)).await;
+    let last = taken.pop().expect("many");
+    soon("the release", last.release()).await.expect("released");
+    assert_eq!(promptly("the number", waiting).await.expect("no panic").number(), many - 1);
+}
+
+#[tokio::test]
+async fn number_with_a_node_of_a_stranger_is_taken() {
+    let world = calm(2).await;
+    let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    world.admin.create(&format!("{}/0/theirs", world.path), b"", &open).await.expect("created");
+    let claims = slots(&world, &world.session, 2);
+    let slot = claim(&claims).await;
+    assert_eq!(slot.number(), 1);
+    assert!(claims.try_claim().await.expect("asked").is_none());
+    assert_eq!(claims.holders().await.expect("listed").len(), 1);
+}
+
+#[tokio::test]
+async fn refused_claim_is_an_error() {
+    let world = calm(2).await;
+    let unreadable = [Acl::new(Permission::CREATE | Permission::DELETE | Permission::ADMIN, AuthId::anyone())];
+    let path = format!("{}/1", world.path);
+    world.admin.set_acl(&path, &unreadable, None).await.expect("denied");
+    let error = slots(&world, &world.session, 2).claim().await.expect_err("denied");
+    assert_eq!(error, Error::NoAuth { path });
+    for (count, path) in [(0, "/a"), (u32::MAX, "/a"), (20_000, "/locks"), (1, "a"), (1, "/zookeeper/a")] {
+        let error = Slots::new(&world.session, path, count).expect_err("invalid");
+        assert!(matches!(error, Error::InvalidInput { .. }), "{error:?}");
+    }
+    let claims = slots(&world, &world.session, 1);
+    soon("the close", world.session.close()).await.expect("closed");
+    assert_eq!(soon("an error", claims.claim()).await.map(drop), Err(Error::Closed));
+    assert_eq!(claims.try_claim().now_or_never().map(|claimed| claimed.map(drop)), Some(Err(Error::Closed)));
+}
+
+/// As services try it, without a server.
+#[tokio::test]
+async fn slots_work_with_local_servers() {
+    let session = Session::local().await.expect("servers");
+    let other = session.another().await.expect("connects");
+    let [here, there] = [&session, &other].map(|session| Slots::new(session, "/ids", 2).expect("a valid path"));
+    let (first, second) = (claim(&here).await, claim(&there).await);
+    assert_eq!((first.number(), second.number()), (0, 1));
+    assert!(here.try_claim().await.expect("asked").is_none());
+    let waiting = tokio::spawn(async move { here.claim().await });
+    other.expire();
+    let slot = soon("the number", waiting).await.expect("no panic").expect("claimed");
+    assert_eq!(slot.number(), 1);
+    assert_eq!(soon("the loss", second.lost()).await, Loss::Expired);
+    session.lose("/ids/0").await.expect("deleted");
+    assert_eq!(soon("the loss", first.lost()).await, Loss::Deleted);
+}
