@@ -351,7 +351,7 @@ async fn claims_that_are_dropped_leave_nothing_behind() {
 }
 
 #[tokio::test]
-async fn time_limit_tells_taken_numbers_from_silent_servers() {
+async fn taken_numbers_are_none_and_silent_servers_an_error() {
     let world = World::new().await;
     let held = hold(&slots(&world, &world.other().await, 1), 0).await;
     let claims = slots(&world, &world.session, 1);
