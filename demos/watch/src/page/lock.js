@@ -18,7 +18,8 @@ function confirmed(contender) {
   dialog.returnValue = "";
   dialog.showModal();
   return new Promise((resolve) => {
-    dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
+    // The event of an earlier question may come late, when this one is open already.
+    dialog.onclose = () => dialog.open || resolve(dialog.returnValue === "yes");
   });
 }
 
@@ -93,8 +94,8 @@ export function show(lock, now) {
     write(row.cells[3], one.token);
     writeTime(row.cells[4], time(one.joined));
     writeTime(row.cells[5], one.granted ? moment(one.granted) : "");
-    const held = one.granted ? `held for ${between(one.granted, { at: now, seen: true })}` : "";
-    writeTime(row.cells[6], one.holds ? held : `waits for ${span(now - one.joined)}`);
+    const held = one.granted ? `held ${between(one.granted, { at: now, seen: true })}` : "";
+    writeTime(row.cells[6], one.holds ? held : `waits ${span(now - one.joined)}`);
     writeAction(row.cells[7], one);
   });
   // The button is gone, as its holder is, or was asked. The next key press begins where it was.

@@ -29,13 +29,18 @@ const orders = {
 
 const parentOf = (path) => path.slice(0, path.lastIndexOf("/")) || "/";
 
+// 9 before 10.
+const { compare } = new Intl.Collator("en", { numeric: true });
+
+const byPath = (one, other) => compare(parentOf(one.key), parentOf(other.key)) || compare(one.key, other.key);
+
 const plural = (count, one) => `${count} ${one}${count === 1 ? "" : "s"}`;
 
 // With a row for each parent before its locks, where they are in the order of their paths.
 function arranged(locks) {
   const by = orders[chosen.sort];
   if (by) return locks.toSorted((one, other) => (by(one) === by(other) ? 0 : by(one) < by(other) ? -1 : 1));
-  const groups = Map.groupBy(locks, (lock) => parentOf(lock.key));
+  const groups = Map.groupBy(locks.toSorted(byPath), (lock) => parentOf(lock.key));
   return [...groups].flatMap(([key, members]) => {
     const isClosed = chosen.closed.includes(key);
     return [{ isGroup: true, key, path: parentOf(members[0].path), members, isClosed }, ...(isClosed ? [] : members)];

@@ -78,7 +78,7 @@ const FAULTS: &str = r"(() => {
     return [...new Set(faults)];
 })()";
 
-async fn looks_well(page: &mut Chromium, what: &str) {
+pub(crate) async fn looks_well(page: &mut Chromium, what: &str) {
     let mut faults = Vec::new();
     for width in WIDTHS {
         for scheme in ["light", "dark"] {
@@ -97,7 +97,7 @@ async fn looks_well(page: &mut Chromium, what: &str) {
 }
 
 /// Waits until the page shows that many rows of contenders.
-async fn rows(page: &mut Chromium, count: usize) {
+pub(crate) async fn rows(page: &mut Chromium, count: usize) {
     let shown = "document.querySelectorAll('#queue tbody tr td:nth-child(2)').length";
     until("the rows", async || page.value(shown).await == json!(count)).await;
 }

@@ -80,7 +80,7 @@ async fn click_on_revoke_reaches_the_holder_and_the_queue_moves_on() {
     assert_eq!(page.value(&times).await, json!([true, true]), "times with their dates");
     let spans = r"[...document.querySelectorAll('#queue tbody tr')].map(row =>
         row.cells[6].textContent.replace(/\d+m?\d*s$/, 'long'))";
-    assert_eq!(page.value(spans).await, json!(["held for long", "waits for long", "waits for long"]));
+    assert_eq!(page.value(spans).await, json!(["held long", "waits long", "waits long"]));
     let held = "document.querySelector('tr.holds').cells[6].textContent";
     let now = page.value(held).await;
     until("the duration grows", async || page.value(held).await != now).await;

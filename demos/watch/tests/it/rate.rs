@@ -2,7 +2,9 @@
 
 use testbed::proxy::{Op, Proxy};
 
-use crate::support::{LOCK, Watch, World, soon};
+use crate::chromium::Chromium;
+use crate::layout::{looks_well, rows};
+use crate::support::{Watch, World, soon};
 
 const CONTENDERS: usize = 300;
 
@@ -21,8 +23,8 @@ async fn requests_a_second_are_bounded_however_long_the_queue_is() {
     proxy.leave_out(|request| !matches!(request.op, Op::GetChildren | Op::GetChildren2 | Op::GetData));
     let watch = Watch::start(&format!("{}{}", proxy.hosts(), world.chroot)).await;
     // Open, so that it is looked at as often as may be.
-    let is_seen = |event: &serde_json::Value| event["queue"].as_array().is_some_and(|all| all.len() == CONTENDERS);
-    watch.event(&format!("/queue?lock={LOCK}"), is_seen).await;
+    let mut chromium = Chromium::open(&watch.page()).await;
+    rows(&mut chromium, CONTENDERS).await;
     soon("three looks", proxy.wait_for_requests(4 * CONTENDERS)).await;
     let requests = proxy.requests();
     let (first, last) = (requests[0].arrived, requests[requests.len() - 1].arrived);
@@ -32,6 +34,8 @@ async fn requests_a_second_are_bounded_however_long_the_queue_is() {
     let found = requests.len();
     assert!(found as f64 <= allowed, "{found} requests in {:?}", last.duration_since(first));
     eprintln!("{found} requests in {:?}", last.duration_since(first));
+    looks_well(&mut chromium, "many").await;
+    assert_eq!(chromium.close().await, [""; 0], "complaints of the page");
     assert!(watch.terminate().await);
     drop(places);
     world.session.close().await.expect("closed");
