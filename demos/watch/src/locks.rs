@@ -1,6 +1,7 @@
 //! Owns [`Locks`]: all locks below a path as last seen, and who is shown them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -16,8 +17,9 @@ pub(crate) struct Locks {
     pub(crate) history: History,
     queues: Mutex<BTreeMap<String, watch::Sender<Queue>>>,
     status: watch::Sender<Status>,
-    /// Changes when the list of locks has been seen again.
     rounds: watch::Sender<Round>,
+    /// Whether a queue has changed since the list was shown.
+    has_news: AtomicBool,
 }
 
 /// How the looks fare.
@@ -42,7 +44,7 @@ impl Locks {
     pub(crate) fn new(parent: &str, history: History) -> Self {
         let queues = Mutex::default();
         let (status, rounds) = (watch::channel(Status::default()).0, watch::channel(Round::default()).0);
-        Self { parent: parent.to_owned(), history, queues, status, rounds }
+        Self { parent: parent.to_owned(), history, queues, status, rounds, has_news: AtomicBool::new(false) }
     }
 
     fn queues(&self) -> MutexGuard<'_, BTreeMap<String, watch::Sender<Queue>>> {
@@ -87,6 +89,7 @@ impl Locks {
                 let seen = is_known || queue.is_followed;
                 let has_changed = queue.update(contenders);
                 if has_changed {
+                    self.has_news.store(true, Ordering::Relaxed);
                     recorded = self.history.record(path, queue.holders(), now, seen);
                 }
                 has_changed
@@ -124,9 +127,13 @@ impl Locks {
         Ok(())
     }
 
-    /// Shows the list of locks as far as it is known.
+    /// Shows the list of locks as far as it is known, if it has changed.
     pub(crate) fn show(&self, round: Round) {
-        self.rounds.send_replace(round);
+        self.rounds.send_if_modified(|shown| {
+            let has_changed = *shown != round;
+            *shown = round;
+            self.has_news.swap(false, Ordering::Relaxed) || has_changed
+        });
     }
 
     /// Takes in that a look has failed.

@@ -5,7 +5,7 @@ use tokio::io::AsyncReadExt;
 use zookeeper_recipes::zookeeper_client::Acls;
 use zookeeper_recipes::{Mutex, Options, Servers, Session};
 
-use crate::support::{LOCK, Watch, World, binary, soon};
+use crate::support::{FROM_HERE, LOCK, Watch, World, binary, soon};
 
 #[tokio::test]
 async fn lock_that_acls_close_is_shown_and_revoked_with_the_credentials_and_the_chroot_of_the_environment() {
@@ -28,7 +28,7 @@ async fn lock_that_acls_close_is_shown_and_revoked_with_the_credentials_and_the_
     );
     let holder = lock.contenders().await.expect("listed").remove(0);
     let revoke = format!("/contenders/{}/{}/revoke?lock={LOCK}", holder.name(), holder.token());
-    let (status, answer) = watch.ask("POST", &revoke, crate::support::FROM_HERE).await;
+    let (status, answer) = watch.ask("POST", &revoke, FROM_HERE).await;
     assert_eq!(status, 200, "{answer}");
     soon("the holder is asked", guard.revoke_requested()).await;
     guard.release().await.expect("released");

@@ -1,10 +1,13 @@
 //! The page of all locks.
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 use zookeeper_recipes::{RwLock, Semaphore};
 
 use crate::chromium::Chromium;
-use crate::support::{Watch, World, until};
+use crate::support::{PATIENCE, Watch, World, binary, until};
+
+const MANY: usize = 500;
 
 /// The first column, and the number of waiters of a lock.
 const ROWS: &str = "[...document.querySelectorAll('#locks tbody tr')]
@@ -16,7 +19,7 @@ async fn shows(page: &mut Chromium, expected: Value) {
         found = page.value(ROWS).await;
         found == expected
     };
-    if tokio::time::timeout(crate::support::PATIENCE / 2, until("the list", is_met)).await.is_err() {
+    if tokio::time::timeout(PATIENCE / 2, until("the list", is_met)).await.is_err() {
         panic!("{found} instead of {expected}");
     }
 }
@@ -105,13 +108,36 @@ async fn list_has_every_lock_can_be_searched_sorted_and_collapsed_and_opens_a_lo
 async fn lock_beside_the_parent_is_not_shown() {
     let world = World::new().await;
     let guard = world.lock_at("/stock", "billing-7").lock().await.expect("held");
-    let watch = Watch::run(crate::support::binary(&world.hosts()).arg("/orders")).await;
+    let watch = Watch::run(binary(&world.hosts()).arg("/orders")).await;
     let event = watch.event("/locks", |event| event["is_complete"] == true).await;
     assert_eq!((&event["path"], &event["locks"]), (&json!("/orders"), &json!([])));
     for path in ["/stock", "/orders2", "orders", "/"] {
         let (status, body) = watch.ask("GET", &format!("/queue?lock={path}"), "").await;
         assert_eq!((status, body), (404, format!("{path} is no lock that is shown here\n")));
     }
+    let mut chromium = Chromium::open(&format!("{}?lock=/stock", watch.list())).await;
+    let refused = "document.getElementById('state')?.textContent === '/stock is no lock that is shown here\\n'";
+    until("the refusal", async || chromium.value(refused).await == true).await;
     guard.release().await.expect("released");
+    assert!(watch.terminate().await);
+}
+
+#[tokio::test]
+async fn list_of_hundreds_of_locks_is_shown_as_it_is_read() {
+    let world = World::new().await;
+    let paths: Vec<_> = (0..MANY).map(|number| format!("/orders/eu-{}/{number}", number % 10)).collect();
+    let locks = paths.iter().map(|path| world.lock_at(path, "billing-7"));
+    let places = join_all(locks.map(async |lock| lock.enqueue().await.expect("queued"))).await;
+    let watch = Watch::start(&world.hosts()).await;
+    let mut chromium = Chromium::open(&watch.list()).await;
+    let page = &mut chromium;
+    let state = "document.getElementById('state')?.textContent";
+    until("a part", async || page.value(&format!("{state}.endsWith('locks so far')")).await == true).await;
+    until("all", async || page.value(state).await == format!("{MANY} locks")).await;
+    assert_eq!(page.value("document.querySelectorAll('#locks a').length").await, MANY);
+    choose(page, "search", "/orders/eu-7/117").await;
+    shows(page, json!(["/orders/eu-7 · 1 lock · 0 waiters", "/orders/eu-7/117; billing-7; 0"])).await;
+    assert_eq!(chromium.close().await, [""; 0], "complaints of the page");
+    drop(places);
     assert!(watch.terminate().await);
 }
