@@ -31,7 +31,7 @@ pub(crate) struct Config {
     #[arg(long, env, default_value = "10000")]
     pub(crate) keep: u32,
     /// The path of the mutex of POST /work
-    #[arg(long, env)]
+    #[arg(long)]
     pub(crate) work: Option<String>,
     /// Prints the spans of OpenTelemetry to the standard output
     #[arg(long, env)]

@@ -65,7 +65,9 @@ impl Follower<'_> {
         let looked = self.reader.look(path).await;
         self.pace.spend(looked.as_ref().map_or(1, |node| node.requests));
         let mut node = looked?;
-        if !node.is_denied {
+        if node.is_denied {
+            self.locks.hide(path);
+        } else {
             self.locks.see(path, std::mem::take(&mut node.contenders), self.is_known)?;
         }
         Ok(node)

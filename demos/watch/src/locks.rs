@@ -104,6 +104,13 @@ impl Locks {
         Ok(())
     }
 
+    /// Takes in that the ACLs do not let us look at a path.
+    pub(crate) fn hide(&self, path: &str) {
+        if let Some(queue) = self.queues().get(path) {
+            queue.send_if_modified(Queue::hide);
+        }
+    }
+
     /// Takes in that all paths were looked at since `began`, but for those that the ACLs hide.
     pub(crate) fn end_round(&self, began: Instant, hidden: &BTreeSet<String>, is_known: bool) -> Result<()> {
         let gone = |queue: &Queue| queue.looked.is_none_or(|looked| looked < began);

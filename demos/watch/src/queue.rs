@@ -14,18 +14,27 @@ pub(crate) struct Queue {
     pub(crate) looked: Option<Instant>,
     /// Whether no look has failed since then.
     pub(crate) is_followed: bool,
+    /// Whether the ACLs did not let us look.
+    pub(crate) is_hidden: bool,
 }
 
 impl Queue {
     /// Takes in what a look has returned. Returns whether it makes a difference.
     pub(crate) fn update(&mut self, seen: Vec<Contender>) -> bool {
-        (self.looked, self.is_followed) = (Some(Instant::now()), true);
+        (self.looked, self.is_followed, self.is_hidden) = (Some(Instant::now()), true, false);
         if self.seen.as_ref() == Some(&seen) {
             return false;
         }
         self.identifiers = seen.iter().map(|contender| self.identifier(contender)).collect();
         self.seen = Some(seen);
         true
+    }
+
+    /// Takes in that the ACLs did not let us look. Returns whether it makes a difference.
+    pub(crate) fn hide(&mut self) -> bool {
+        let was_hidden = self.is_hidden;
+        *self = Self { looked: Some(Instant::now()), is_hidden: true, ..Self::default() };
+        !was_hidden
     }
 
     fn identifier(&self, contender: &Contender) -> String {

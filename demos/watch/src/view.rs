@@ -69,7 +69,7 @@ pub(crate) fn lock(locks: &Locks, path: &str, queue: &Queue, status: &Status) ->
             "ended": grant.ended.map(moment),
         })
     });
-    let shown = json!({ "path": plain(path), "queue": rows, "grants": held.collect::<Vec<_>>() });
+    let shown = json!({ "path": plain(path), "hidden": queue.is_hidden, "queue": rows, "grants": held.collect::<Vec<_>>() });
     Ok(with_status(shown, status))
 }
 

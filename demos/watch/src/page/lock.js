@@ -79,13 +79,16 @@ export function start(again, clock) {
 
 export const title = (lock) => lock.path;
 
-export const summary = (lock) => (lock.queue ? `${lock.queue.length} in the queue` : "connecting");
+export function summary(lock) {
+  if (lock.hidden) return "the ACLs hide this lock from this page's server";
+  return lock.queue ? `${lock.queue.length} in the queue` : "connecting";
+}
 
 export function show(lock, now) {
   last = lock;
   forgive();
   const button = document.activeElement.closest?.("tbody button");
-  const nobody = lock.queue ? "nobody holds the lock or waits for it" : "it was not seen yet";
+  const nobody = lock.queue ? "nobody holds the lock or waits for it" : lock.hidden ? "it cannot be seen" : "it was not seen yet";
   update(byId("queue"), lock.queue ?? [], nobody, (row, one) => {
     row.className = one.holds ? "holds" : "";
     write(row.cells[0], one.holds ? "holds" : String(one.position));

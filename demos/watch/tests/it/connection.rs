@@ -18,6 +18,9 @@ async fn lock_that_acls_close_is_shown_and_revoked_with_the_credentials_and_the_
     let hidden = Watch::start(&world.hosts()).await;
     let event = hidden.event("/locks", |event| event["is_complete"] == true).await;
     assert_eq!((&event["locks"], &event["denied"]), (&serde_json::json!([]), &serde_json::json!(1)));
+    hidden
+        .event(&format!("/queue?lock={LOCK}"), |event| event["hidden"] == true && event["queue"].is_null())
+        .await;
 
     let mut command = binary(&world.server);
     let watch = Watch::run(command.env("ZK_CHROOT", &world.chroot).env("ZK_AUTH", "billing:secret")).await;
