@@ -1,11 +1,18 @@
 //! Locks seen from outside; see README.md.
 
 mod config;
+mod follow;
+mod history;
 mod http;
+mod locks;
+mod pace;
 mod queue;
+mod reader;
 mod telemetry;
 #[cfg(test)]
 mod tests;
+mod text;
+mod view;
 mod work;
 
 use std::sync::Arc;
@@ -14,12 +21,14 @@ use std::time::Duration;
 use clap::Parser;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{oneshot, watch};
-use zookeeper_recipes::{Mutex, Servers, Session, metrics};
+use tokio_util::sync::CancellationToken;
+use zookeeper_recipes::{Mutex, Session, metrics, path};
 
 use crate::config::Config;
+use crate::history::History;
 use crate::http::App;
-use crate::queue::Queue;
+use crate::locks::Locks;
+use crate::reader::Reader;
 
 type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 
@@ -37,28 +46,34 @@ async fn main() -> Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
 
-    let servers = Servers::new(&config.hosts).with_session_timeout(config.session_timeout);
-    let session = Session::lazy(servers)?;
-    let lock = Mutex::new(&session, &config.path)?;
-    let (queue, seen) = watch::channel(Queue::default());
-    let app = Arc::new(App { lock: lock.clone(), queue: seen, metrics: recorder.clone() });
+    if config.parent != "/" {
+        path::validate(&config.parent)?;
+    }
+    let connection = zookeeper_recipes::Config::from_env("ZK")?;
+    let session = Session::lazy(&connection)?;
+    let app = Arc::new(App {
+        locks: Locks::new(&config.parent, History::open(config.history.as_deref(), config.keep)?),
+        reader: Reader::new(&session, &connection),
+        work: config.work.map(|path| Mutex::new(&session, &path)).transpose()?,
+        metrics: recorder.clone(),
+        closing: CancellationToken::new(),
+    });
 
     let listener = TcpListener::bind(config.listen).await?;
     tracing::info!(address = %listener.local_addr()?, "listening");
-    let (stop, stopped) = oneshot::channel::<()>();
-    let server = axum::serve(listener, http::routes(app)).with_graceful_shutdown(async {
-        stopped.await.ok();
-    });
+    let closing = app.closing.clone();
+    let server = axum::serve(listener, http::routes(Arc::clone(&app)))
+        .with_graceful_shutdown(async move { closing.cancelled().await });
     let server = tokio::spawn(server.into_future());
     tokio::select! {
-        () = queue::follow(&lock, config.every, &queue) => {}
+        () = follow::follow(&app.reader, &app.locks, config.every, config.rate) => {}
         () = telemetry::upkeep(&recorder) => {}
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
 
     // The server ends when its answers have: the streams of events now, work when its lock is asked back or lost.
-    drop((queue, stop));
+    app.closing.cancel();
     if let Err(error) = session.drain(DRAIN).await {
         tracing::warn!(%error, "locks may stay until the session expires");
     }

@@ -8,14 +8,16 @@ use axum::http::Request;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use opentelemetry::trace::SpanId;
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SpanData};
-use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use tracing::subscriber::set_default;
 use uuid::Uuid;
-use zookeeper_recipes::{Mutex, Servers, Session};
+use zookeeper_recipes::{Config, Mutex, Servers, Session};
 
+use crate::history::History;
 use crate::http::{App, routes};
-use crate::queue::Queue;
+use crate::locks::Locks;
+use crate::reader::Reader;
 use crate::telemetry;
 
 /// The only span of this name.
@@ -35,11 +37,16 @@ async fn handler_lock_and_work_are_one_trace() {
     let hosts = std::env::var("ZK_HOSTS").expect("no ZK_HOSTS: run the suite as `zk-docker/run cargo test`");
     let servers = Servers::new(&hosts).with_session_timeout(Duration::from_secs(20));
     let session = Session::connect(servers).await.expect("connects");
+    let connection = Config::from_env("ZK").expect("ZK_HOSTS");
     let path = format!("/watch-{}/orders/7", Uuid::new_v4().simple());
     let lock = Mutex::new(&session, &path).expect("a lock");
-    let (_queue, queue) = watch::channel(Queue::default());
-    let metrics = PrometheusBuilder::new().build_recorder().handle();
-    let app = routes(Arc::new(App { lock, queue, metrics }));
+    let app = routes(Arc::new(App {
+        locks: Locks::new("/", History::open(None, 10).expect("in memory")),
+        reader: Reader::new(&session, &connection),
+        work: Some(lock),
+        metrics: PrometheusBuilder::new().build_recorder().handle(),
+        closing: CancellationToken::new(),
+    }));
 
     let exporter = InMemorySpanExporter::default();
     let tracer = telemetry::tracer(exporter.clone());

@@ -30,7 +30,7 @@ const FAULTS: &str = r"(() => {
     const texts = [...document.querySelectorAll('body *')].filter((it) => shown(it) && !isHidden(it)).flatMap((it) =>
         [...it.childNodes].filter((node) => node.nodeType === Node.TEXT_NODE && node.data.trim()).map((node) => [it, node]));
     for (const [it, node] of texts) {
-        const isChosen = it.closest('.identifier, h1, #state, #complaint, #question');
+        const isChosen = it.closest('.identifier, bdi, h1, #state, #complaint, #question');
         for (const word of isChosen ? [] : node.data.matchAll(/\S+/g)) {
             const range = document.createRange();
             range.setStart(node, word.index);
@@ -39,7 +39,7 @@ const FAULTS: &str = r"(() => {
             if (lines.size > 1) faults.push(`broken: ${word[0]}`);
         }
     }
-    for (const cell of isPhone ? document.querySelectorAll('td:not(.empty)') : []) {
+    for (const cell of isPhone ? document.querySelectorAll('td:not(.empty, .group)') : []) {
         const lefts = [...cell.childNodes].map((node) => {
             const range = document.createRange();
             range.selectNode(node);
@@ -78,7 +78,7 @@ const FAULTS: &str = r"(() => {
     return [...new Set(faults)];
 })()";
 
-async fn looks_well(page: &mut Chromium, what: &str) {
+pub(crate) async fn looks_well(page: &mut Chromium, what: &str) {
     let mut faults = Vec::new();
     for width in WIDTHS {
         for scheme in ["light", "dark"] {
@@ -97,7 +97,7 @@ async fn looks_well(page: &mut Chromium, what: &str) {
 }
 
 /// Waits until the page shows that many rows of contenders.
-async fn rows(page: &mut Chromium, count: usize) {
+pub(crate) async fn rows(page: &mut Chromium, count: usize) {
     let shown = "document.querySelectorAll('#queue tbody tr td:nth-child(2)').length";
     until("the rows", async || page.value(shown).await == json!(count)).await;
 }
@@ -106,8 +106,8 @@ async fn rows(page: &mut Chromium, count: usize) {
 async fn page_can_be_read_at_every_width_by_day_and_by_night() {
     let mut server = Server::start().await.expect("a server");
     let world = World::on(&server.hosts()).await;
-    let watch = Watch::with_timeout(&world.hosts(), "6").await;
-    let mut chromium = Chromium::open(&format!("http://{}/", watch.address)).await;
+    let watch = Watch::impatient(&world.hosts()).await;
+    let mut chromium = Chromium::open(&watch.page()).await;
     let page = &mut chromium;
     until("the path", async || page.value("document.title").await == LOCK).await;
     looks_well(page, "none").await;
@@ -118,6 +118,19 @@ async fn page_can_be_read_at_every_width_by_day_and_by_night() {
     page.click("tbody button").await;
     looks_well(page, "question").await;
     page.click("#no").await;
+
+    let list = watch.list();
+    let others: Vec<_> =
+        (0..40).map(|number| world.lock_at(&format!("/orders/eu-west/{number}"), "mail-1")).collect();
+    let mut others_held = Vec::new();
+    for lock in &others {
+        others_held.push(lock.lock().await.expect("held"));
+    }
+    page.go(&list).await;
+    until("the list", async || page.value("document.querySelectorAll('#locks a').length").await == 41).await;
+    looks_well(page, "list").await;
+    drop(others_held);
+    page.go(&watch.page()).await;
 
     let long = format!("billing-{}", "7d9f8b6c5d".repeat(12));
     let mut places = Vec::new();
@@ -142,8 +155,8 @@ async fn page_that_is_opened_in_an_outage_shows_why_it_is_empty() {
     let mut server = Server::start().await.expect("a server");
     let hosts = server.hosts();
     server.kill();
-    let watch = Watch::with_timeout(&hosts, "6").await;
-    let mut chromium = Chromium::open(&format!("http://{}/", watch.address)).await;
+    let watch = Watch::impatient(&hosts).await;
+    let mut chromium = Chromium::open(&watch.page()).await;
     let page = &mut chromium;
     until("an outage", async || page.value("document.body?.className").await == "stale").await;
     let state: Value = page.value("document.getElementById('state')?.textContent").await;

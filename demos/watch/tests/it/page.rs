@@ -6,13 +6,13 @@ use tokio::time::timeout;
 use zookeeper_recipes::Mutex;
 
 use crate::chromium::Chromium;
-use crate::support::{FROM_HERE, PATIENCE, Watch, World, soon, until};
+use crate::support::{FROM_HERE, LOCK, PATIENCE, Watch, World, soon, until};
 
 /// Where to write a picture of the page, if anywhere.
 const PICTURE: &str = "STATUS_PAGE_PNG";
 
 /// The columns of a table that do not differ from run to run: not tokens, and not times.
-const COLUMNS: [(&str, &str); 2] = [("queue", "[0, 1, 2, 6]"), ("grants", "[0, 1, 4]")];
+const COLUMNS: [(&str, &str); 2] = [("queue", "[0, 1, 2, 7]"), ("grants", "[0, 1, 4]")];
 
 /// A time in a cell.
 const TIME: &str = r"/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$/";
@@ -56,7 +56,7 @@ async fn wait_for(lock: &Mutex, count: usize) {
 async fn click_on_revoke_reaches_the_holder_and_the_queue_moves_on() {
     let world = World::new().await;
     let watch = Watch::start(&world.hosts()).await;
-    let mut chromium = Chromium::open(&format!("http://{}/", watch.address)).await;
+    let mut chromium = Chromium::open(&watch.page()).await;
     let page = &mut chromium;
     shows(page, "queue", json!([NOBODY])).await;
 
@@ -78,6 +78,12 @@ async fn click_on_revoke_reaches_the_holder_and_the_queue_moves_on() {
     let times =
         format!("[4, 5].map(cell => {TIME}.test(document.querySelector('tr.holds').cells[cell].textContent))");
     assert_eq!(page.value(&times).await, json!([true, true]), "times with their dates");
+    let spans = r"[...document.querySelectorAll('#queue tbody tr')].map(row =>
+        row.cells[6].textContent.replace(/\d+m?\d*s$/, 'long'))";
+    assert_eq!(page.value(spans).await, json!(["held long", "waits long", "waits long"]));
+    let held = "document.querySelector('tr.holds').cells[6].textContent";
+    let now = page.value(held).await;
+    until("the duration grows", async || page.value(held).await != now).await;
 
     // A click that is not confirmed asks for nothing.
     page.click(REVOKE).await;
@@ -112,7 +118,7 @@ async fn focus_stays_on_the_button_at_each_event_until_its_holder_is_gone() {
     let world = World::new().await;
     let watch = Watch::start(&world.hosts()).await;
     let guard = world.lock_of("billing-7").lock().await.expect("held");
-    let mut chromium = Chromium::open(&format!("http://{}/", watch.address)).await;
+    let mut chromium = Chromium::open(&watch.page()).await;
     let page = &mut chromium;
     let holder = "holds; billing-7; lock; revoke";
     shows(page, "queue", json!([holder])).await;
@@ -139,13 +145,75 @@ async fn identifier_with_markup_is_shown_as_text() {
     let watch = Watch::start(&world.hosts()).await;
     let markup = "<img src=x onerror=document.title='taken'>";
     let guard = world.lock_of(markup).lock().await.expect("held");
-    let mut chromium = Chromium::open(&format!("http://{}/", watch.address)).await;
+    let mut chromium = Chromium::open(&watch.page()).await;
     shows(&mut chromium, "queue", json!([format!("holds; {markup}; lock; revoke")])).await;
     assert_eq!(chromium.value("document.querySelectorAll('img').length").await, 0);
     assert_eq!(chromium.close().await, [""; 0], "complaints of the page");
     guard.release().await.expect("released");
     assert!(watch.terminate().await);
     world.session.close().await.expect("closed");
+}
+
+/// U+202E would show `txt.7-gnillib` as `billing-7.txt`, and turn the question behind it around.
+#[tokio::test]
+async fn identifier_with_control_and_bidi_characters_turns_no_text_around() {
+    let world = World::new().await;
+    let watch = Watch::start(&world.hosts()).await;
+    let guard = world.lock_of("\u{202e}7-gnillib\u{2066}\n\u{5d0}\u{5d1}").lock().await.expect("held");
+    let shown = "\\u{202e}7-gnillib\\u{2066}\\n\u{5d0}\u{5d1}";
+    let mut chromium = Chromium::open(&watch.page()).await;
+    let page = &mut chromium;
+    shows(page, "queue", json!([format!("holds; {shown}; lock; revoke")])).await;
+    let bidi = "[...document.querySelectorAll('.identifier')].map(it => getComputedStyle(it).unicodeBidi)";
+    let bidi = page.value(bidi).await;
+    assert!(bidi.as_array().is_some_and(|all| all.iter().all(|it| it == "isolate")), "{bidi}");
+    let label = page.value(&format!("document.querySelector('{REVOKE}').ariaLabel")).await;
+    assert_eq!(label, format!("revoke \u{2068}{shown}\u{2069}"));
+    page.click(REVOKE).await;
+    let question = page.value("document.querySelector('#question').textContent").await;
+    assert_eq!(question, format!("Ask {shown} to release {LOCK}?"));
+    // What is written from right to left at its end does not take the words behind it along.
+    let order = "(() => {
+        const texts = [...document.getElementById('question').childNodes];
+        const left = (node) => {
+            const range = document.createRange();
+            range.selectNodeContents(node);
+            return range.getClientRects()[0].left;
+        };
+        return texts.slice(0, 3).map(left).every((at, index, all) => index === 0 || all[index - 1] < at);
+    })()";
+    assert_eq!(page.value(order).await, true, "the order of the question");
+    if let Ok(folder) = std::env::var("STATUS_PAGE_PICTURES") {
+        std::fs::write(format!("{folder}/hostile.png"), page.picture().await).expect("written");
+    }
+    page.click(CANCEL).await;
+    assert_eq!(chromium.close().await, [""; 0], "complaints of the page");
+    guard.release().await.expect("released");
+    assert!(watch.terminate().await);
+    world.session.close().await.expect("closed");
+}
+
+#[tokio::test]
+async fn complaint_of_a_failed_revoke_goes_when_the_servers_are_back() {
+    let mut server = Server::start().await.expect("a server");
+    let world = World::on(&server.hosts()).await;
+    let watch = Watch::impatient(&world.hosts()).await;
+    let guard = world.lock_of("billing-7").lock().await.expect("held");
+    let mut chromium = Chromium::open(&watch.page()).await;
+    let page = &mut chromium;
+    shows(page, "queue", json!(["holds; billing-7; lock; revoke"])).await;
+    server.kill();
+    page.click(REVOKE).await;
+    page.click(ASK).await;
+    let complaint = "document.getElementById('complaint').textContent";
+    until("a complaint", async || page.value(complaint).await != "").await;
+    let found = page.value(complaint).await;
+    assert!(found.as_str().is_some_and(|text| text.starts_with("billing-7 was not asked: no answer")), "{found}");
+    server.restart().await.expect("restarted");
+    until("no complaint", async || page.value(complaint).await == "").await;
+    drop(guard);
+    chromium.close().await;
+    assert!(watch.terminate().await);
 }
 
 #[tokio::test]
@@ -156,9 +224,9 @@ async fn requests_of_other_sites_revoke_nothing() {
     let guard = lock.lock().await.expect("held");
     let contenders = async || lock.contenders().await.expect("listed");
     let holder = contenders().await.remove(0);
-    let mut chromium = Chromium::open(&format!("http://{}/", watch.address)).await;
+    let mut chromium = Chromium::open(&watch.page()).await;
     shows(&mut chromium, "queue", json!(["holds; billing-7; lock; revoke"])).await;
-    let revoke = format!("/contenders/{}/{}/revoke", holder.name(), holder.token());
+    let revoke = format!("/contenders/{}/{}/revoke?lock={LOCK}", holder.name(), holder.token());
     let (status, body) = watch.ask("POST", &revoke, "content-length: 0\r\n").await;
     assert_eq!((status, body.as_str()), (403, "the header x-status-page is missing\n"));
     let (status, _) = watch.ask("POST", "/work/0", "content-length: 0\r\n").await;
@@ -189,17 +257,20 @@ async fn requests_of_other_sites_revoke_nothing() {
 #[tokio::test]
 async fn page_shows_that_the_servers_are_away_and_the_queue_when_they_are_back() {
     let mut server = Server::start().await.expect("a server");
-    let watch = Watch::with_timeout(&server.hosts(), "6").await;
-    let mut chromium = Chromium::open(&format!("http://{}/", watch.address)).await;
+    let watch = Watch::impatient(&server.hosts()).await;
+    let mut chromium = Chromium::open(&watch.page()).await;
     let page = &mut chromium;
     shows(page, "queue", json!([NOBODY])).await;
     server.kill();
     let state = "document.getElementById('state')";
     until("a failure", async || page.value(&format!("{state}.className")).await == "failed").await;
     let failure = page.value(&format!("{state}.textContent")).await;
+    let (status, body) = watch.ask("GET", "/healthz", "").await;
+    assert!(status == 503 && body.contains("no answer"), "{status} {body}");
     assert!(failure.as_str().is_some_and(|text| text.contains("no answer")), "{failure}");
     server.restart().await.expect("restarted");
     until("no failure", async || page.value(&format!("{state}.textContent")).await == "0 in the queue").await;
+    assert_eq!(watch.ask("GET", "/healthz", "").await, (200, "ok\n".to_owned()));
     chromium.close().await;
     assert!(watch.terminate().await);
 }

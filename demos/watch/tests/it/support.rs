@@ -4,6 +4,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
@@ -66,44 +67,47 @@ impl World {
 
     /// The lock that the tests watch, for somebody of this name.
     pub(crate) fn lock_of(&self, identifier: &str) -> Mutex {
+        self.lock_at(LOCK, identifier)
+    }
+
+    pub(crate) fn lock_at(&self, path: &str, identifier: &str) -> Mutex {
         let options = Options::new().with_identifier(identifier);
-        Mutex::with_options(&self.session, LOCK, options).expect("a lock")
+        Mutex::with_options(&self.session, path, options).expect("a lock")
     }
 }
 
 pub(crate) const LOCK: &str = "/orders/7";
 
-/// A process of the binary, which watches [`LOCK`].
+/// A process of the binary, which watches all locks.
 pub(crate) struct Watch {
     process: Child,
     pub(crate) address: String,
 }
 
+/// The binary with a session that outlasts a busy machine. It has no settings for the connection but these.
+pub(crate) fn binary(hosts: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_watch"));
+    for (variable, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ZK_")) {
+        command.env_remove(variable);
+    }
+    command.args(["--listen", "127.0.0.1:0", "--every", "0.05", "--work", LOCK]);
+    command.env("ZK_HOSTS", hosts).env("ZK_SESSION_TIMEOUT_MS", "20000").env("NO_COLOR", "1");
+    command.stderr(Stdio::piped()).kill_on_drop(true);
+    command
+}
+
 impl Watch {
-    /// With a session that outlasts a busy machine.
     pub(crate) async fn start(hosts: &str) -> Self {
-        Self::with_timeout(hosts, "20").await
+        Self::run(&mut binary(hosts)).await
     }
 
-    /// The shorter the session timeout, in seconds, the sooner it reports an outage.
-    pub(crate) async fn with_timeout(hosts: &str, timeout: &str) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_watch"))
-            .args([
-                "--listen",
-                "127.0.0.1:0",
-                "--hosts",
-                hosts,
-                "--session-timeout",
-                timeout,
-                "--every",
-                "0.05",
-                LOCK,
-            ])
-            .env("NO_COLOR", "1")
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .expect("it can be run");
+    /// The shorter the session timeout, the sooner it reports an outage.
+    pub(crate) async fn impatient(hosts: &str) -> Self {
+        Self::run(binary(hosts).env("ZK_SESSION_TIMEOUT_MS", "6000")).await
+    }
+
+    pub(crate) async fn run(command: &mut Command) -> Self {
+        let mut process = command.spawn().expect("it can be run");
         let mut lines = BufReader::new(process.stderr.take().expect("stderr is piped")).lines();
         let address = async {
             while let Some(line) = lines.next_line().await.expect("readable") {
@@ -121,6 +125,36 @@ impl Watch {
             }
         });
         Self { process, address }
+    }
+
+    /// The page of all locks.
+    pub(crate) fn list(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+
+    /// The page of [`LOCK`].
+    pub(crate) fn page(&self) -> String {
+        format!("http://{}/?lock={LOCK}", self.address)
+    }
+
+    /// The first event of a stream that meets a condition.
+    pub(crate) async fn event(&self, stream: &str, is_met: impl Fn(&Value) -> bool) -> Value {
+        let mut connection = TcpStream::connect(&self.address).await.expect("connected");
+        let request = format!("GET {stream} HTTP/1.1\r\nhost: watch\r\n\r\n");
+        connection.write_all(request.as_bytes()).await.expect("sent");
+        let mut lines = BufReader::new(connection).lines();
+        let event = async {
+            while let Some(line) = lines.next_line().await.expect("readable") {
+                let Some(data) = line.strip_prefix("data: ") else { continue };
+                let event = serde_json::from_str(data).expect("JSON");
+                if is_met(&event) {
+                    return event;
+                }
+                eprintln!("{event}");
+            }
+            panic!("{stream} has ended");
+        };
+        soon(stream, event).await
     }
 
     /// Ends it as an operator would, and returns whether it succeeded.
