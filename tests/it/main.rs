@@ -100,3 +100,9 @@ mod wings {
     mod traits;
     mod types;
 }
+
+/// The name of a test of a module, as its binary has it: for tests that start one of themselves as a process.
+fn full_name(module: &str, test: &str) -> String {
+    let (_, module) = module.split_once("::").expect("the crate and a path");
+    format!("{module}::{test}")
+}

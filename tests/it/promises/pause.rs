@@ -19,6 +19,7 @@ use zookeeper_recipes::zookeeper_client::Client;
 use zookeeper_recipes::{HoldState, Mutex, MutexGuard};
 
 use crate::clock::FakeClock;
+use crate::full_name;
 use crate::support::{TIMEOUT, connect, connect_for, hosts, soon, wait_children};
 
 /// The environment variable that makes this binary the child. Its value is a role (`pause`, `sleep` or
@@ -188,7 +189,7 @@ impl Holder {
         environment: impl IntoIterator<Item = (&'static str, OsString)>,
     ) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("the path of this binary"))
-            .args(["--exact", "pause::child_holds_the_lock", "--nocapture"])
+            .args(["--exact", &full_name(module_path!(), "child_holds_the_lock"), "--nocapture"])
             .env(CHILD, format!("{role} {path}"))
             .env("ZK_HOSTS", hosts())
             .envs(environment)

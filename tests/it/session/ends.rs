@@ -7,6 +7,7 @@ use testbed::frames::Op;
 use zookeeper_recipes::zookeeper_client::{Acls, CreateMode, SessionState};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Session, SessionState as State, Unanswered};
 
+use crate::full_name;
 use crate::support::{TIMEOUT, UNHURRIED, World, connect, connect_for, hosts, soon};
 use crate::warnings::Warnings;
 
@@ -199,7 +200,7 @@ fn ending_child() {
 async fn run_child(ending: &str, world: &World) {
     let role = format!("{ending} {} {}", world.hosts, world.path);
     let mut child = Command::new(std::env::current_exe().expect("a program"))
-        .args(["ends::ending_child", "--exact", "--nocapture"])
+        .args(["--exact", &full_name(module_path!(), "ending_child"), "--nocapture"])
         .env(CHILD, role)
         .stdout(Stdio::null())
         .spawn()

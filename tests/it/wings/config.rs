@@ -10,6 +10,7 @@ use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, Client, CreateMode, Permission};
 use zookeeper_recipes::{Config, Error, Mutex, Options, Servers, Session, SessionState};
 
+use crate::full_name;
 use crate::support::{TIMEOUT, UNHURRIED, World, admin_client, hosts, soon};
 use crate::warnings::Warnings;
 
@@ -235,7 +236,10 @@ fn configured_child() {
 /// Runs the child with these variables.
 fn child(auth: &Path, chroot: &str) -> Command {
     let mut child = Command::new(std::env::current_exe().expect("the path of this binary"));
-    child.args(["config::configured_child", "--exact", "--nocapture"]).stdout(Stdio::null()).env(CHILD, "");
+    child
+        .args(["--exact", &full_name(module_path!(), "configured_child"), "--nocapture"])
+        .stdout(Stdio::null())
+        .env(CHILD, "");
     child.env("IT_CONFIG_HOSTS", hosts()).env("IT_CONFIG_CHROOT", chroot).env("IT_CONFIG_CREATE_CHROOT", "true");
     child.env("IT_CONFIG_SESSION_TIMEOUT_MS", "6000").env("IT_CONFIG_AUTH_FILE", auth);
     for other in ["CHROTT", "SESSION_TIMEOUT", "HOME", "PORT_2181_TCP"] {

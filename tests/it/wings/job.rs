@@ -21,6 +21,7 @@ use zookeeper_recipes::{
 };
 
 use crate::clock::FakeClock;
+use crate::full_name;
 use crate::support::{PATIENCE, TIMEOUT, World, connect, hosts, remove_path, soon, wait_children};
 
 fn job(session: &Session, path: &str, name: &str) -> Job {
@@ -451,7 +452,7 @@ struct Machine {
 impl Machine {
     fn start(path: &str, clock: &FakeClock) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("the path of this binary"))
-            .args(["--exact", "job::child_runs_the_job", "--nocapture"])
+            .args(["--exact", &full_name(module_path!(), "child_runs_the_job"), "--nocapture"])
             .env(CHILD, path)
             .env("ZK_HOSTS", hosts())
             .envs(clock.environment())
