@@ -155,9 +155,15 @@ async fn servers_that_restart_empty_end_all_holds_and_grant_again() {
         let mut world = World::at(&server.hosts(), TIMEOUT).await;
         world.path = format!("/{}", kin.name.replace(' ', "-"));
         let lock = kin.lock(&world.session, &world.path);
-        let guard = lock.hold().await.expect("held");
-        let rival = kin.rival(&world.other().await, &world.path);
-        let waiting = queue(kin, &world, rival, guard.nodes().len()).await;
+        let (guard, waiting) = loop {
+            let guard = lock.hold().await.expect("held");
+            let rival = kin.rival(&world.other().await, &world.path);
+            tokio::select! {
+                waiting = queue(kin, &world, rival, guard.nodes().len()) => break (guard, waiting),
+                // On a busy machine it may be.
+                _ = guard.lost() => {}
+            }
+        };
         (kin, world.path.clone(), world, lock, guard, waiting)
     });
     let before = join_all(before).await;
