@@ -9,7 +9,7 @@ use testbed::frames::Op;
 use testbed::proxy::{Proxy, Request};
 use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
-use zookeeper_recipes::{Mutex, Servers, Session};
+use zookeeper_recipes::{Error, Mutex, Servers, Session};
 use zookeeper_simulation::Server;
 
 use crate::recipes::{MUTEX, Recipe};
@@ -41,8 +41,16 @@ pub(crate) async fn connect(hosts: &str) -> Session {
 }
 
 pub(crate) async fn connect_for(hosts: &str, timeout: Duration) -> Session {
-    let servers = Servers::new(hosts).with_session_timeout(timeout);
-    Session::connect(servers).await.expect("connects")
+    soon("a session", async {
+        loop {
+            match Session::connect(Servers::new(hosts).with_session_timeout(timeout)).await {
+                // On a busy machine it may take longer than the session timeout.
+                Err(Error::Unavailable { .. }) => {}
+                connected => return connected.expect("connects"),
+            }
+        }
+    })
+    .await
 }
 
 /// Fails the test when `future` takes longer than anything should.
