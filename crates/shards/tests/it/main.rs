@@ -1,0 +1,7 @@
+//! Shards on simulated servers: who owns what, what moves, and what faults do.
+
+mod faults;
+mod ledger;
+mod moves;
+mod support;
+mod surface;

@@ -1,0 +1,109 @@
+//! What moves when members come and go, and how many shards that are.
+
+use std::time::{Duration, Instant};
+
+use crate::support::{Fleet, LONG};
+
+const THREE: [&str; 3] = ["orders-0", "orders-1", "orders-2"];
+const FOUR: [&str; 4] = ["orders-0", "orders-1", "orders-2", "orders-3"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_shard_is_owned_as_planned_and_by_one_member() {
+    let fleet = Fleet::new(96).await;
+    let members = fleet.started(&THREE).await;
+    let plan = fleet.plan(&THREE);
+    for member in &members {
+        let mine: Vec<_> = plan.shards_of(member.shards.name()).collect();
+        assert_eq!(member.shards.owned(), mine);
+        assert_eq!(member.shards.plan().as_deref(), Some(&plan));
+        let holder = member.shards.owner(mine[0]).await.expect("read").expect("an owner");
+        assert_eq!(holder.identifier_lossy(), member.shards.name());
+    }
+    fleet.ledger.judge();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn join_moves_what_the_plan_moves_and_no_shard_is_long_without_an_owner() {
+    let fleet = Fleet::new(256).await;
+    let _members = fleet.started(&THREE).await;
+    let began = Instant::now();
+    let _new = fleet.start("orders-3").await;
+    fleet.settled(&FOUR).await;
+    let (moves, planned) = (fleet.ledger.moves(), fleet.difference(&THREE, &FOUR));
+    let (gap, took) = (fleet.ledger.longest_gap(), began.elapsed());
+    println!("256 x 3: a join moves {moves} (planned {planned}, ideal 64) in {took:.2?}; longest without an owner {gap:.1?}");
+    assert_eq!((moves, fleet.ledger.grants()), (planned, planned));
+    fleet.ledger.judge();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn member_that_leaves_hands_its_shards_over_at_once_in_spite_of_the_grace() {
+    let fleet = Fleet::new(256).await.set(|builder| builder.grace(LONG));
+    let mut members = fleet.started(&FOUR).await;
+    let began = Instant::now();
+    members.pop().expect("four").leave().await;
+    fleet.settled(&THREE).await;
+    let (moves, planned) = (fleet.ledger.moves(), fleet.difference(&FOUR, &THREE));
+    let (gap, took) = (fleet.ledger.longest_gap(), began.elapsed());
+    println!("256 x 4: a leave moves {moves} (planned {planned}, ideal 64) in {took:.2?}; longest without an owner {gap:.1?}");
+    assert_eq!(moves, planned);
+    fleet.ledger.judge();
+}
+
+/// Restarts all members one after the other, and returns how many shards have moved.
+async fn rolling_restart(fleet: &Fleet, is_graceful: bool) -> usize {
+    let mut members = fleet.started(&THREE).await;
+    for name in THREE {
+        members.remove(0).stop().await;
+        if !is_graceful {
+            let others: Vec<_> = THREE.into_iter().filter(|other| *other != name).collect();
+            fleet.settled(&others).await;
+        }
+        members.push(fleet.start(name).await);
+        fleet.settled(&THREE).await;
+    }
+    fleet.ledger.judge();
+    fleet.ledger.moves()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rolling_restart_within_the_grace_moves_nothing() {
+    let fleet = Fleet::new(96).await.set(|builder| builder.grace(LONG));
+    let moves = rolling_restart(&fleet, true).await;
+    println!("96 x 3: a rolling restart within the grace moves {moves}; longest without an owner {:.1?}", fleet.ledger.longest_gap());
+    assert_eq!(moves, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rolling_restart_without_a_grace_moves_all_shards_twice() {
+    let fleet = Fleet::new(96).await;
+    let moves = rolling_restart(&fleet, false).await;
+    println!("96 x 3: a rolling restart without a grace moves {moves} of 96");
+    assert!((2 * 96..2 * 96 + 60).contains(&moves), "{moves}");
+}
+
+/// One moves at a time, so no member ever takes more than a shard, or gives away more than one.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_more_shards_move_at_a_time_than_is_set() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    let (draining, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let counts = (draining.clone(), most.clone());
+    let fleet = Fleet::new(48).await.set(|builder| builder.moves_at_once(2)).working(move |service, shard| {
+        let (draining, most) = counts.clone();
+        async move {
+            shard.revoke_requested().await;
+            most.fetch_max(draining.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            // So long that others would drain meanwhile.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            draining.fetch_sub(1, Ordering::SeqCst);
+            drop(service);
+        }
+    });
+    let _first = fleet.started(&["orders-0"]).await;
+    let _second = fleet.start("orders-1").await;
+    fleet.settled(&["orders-0", "orders-1"]).await;
+    assert_eq!(most.load(Ordering::SeqCst), 2);
+    fleet.ledger.judge();
+}
