@@ -125,7 +125,10 @@ impl ShardsBuilder {
             return Err(invalid("moves_at_once", "with 0 no shard would ever get an owner; give 1 or more"));
         }
         if settings.patience.is_zero() {
-            return Err(invalid("patience", "others would take shards that are about to get their owner; give a second or more"));
+            return Err(invalid(
+                "patience",
+                "others would take shards that are about to get their owner; give a second or more",
+            ));
         }
         Shards::new(session, members, path, count, name, settings)
     }

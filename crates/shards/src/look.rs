@@ -19,7 +19,9 @@ pub(crate) async fn look(session: Session, paths: Vec<Path>) -> Result<Vec<(u32,
             let nodes = match answer {
                 MultiReadResult::Data { stat, .. } => usize::try_from(stat.num_children).unwrap_or_default(),
                 MultiReadResult::Error { err: ZkError::NoNode } => 0,
-                MultiReadResult::Error { err: ZkError::NoAuth } => return Err(Error::NoAuth { path: path.clone() }),
+                MultiReadResult::Error { err: ZkError::NoAuth } => {
+                    return Err(Error::NoAuth { path: path.clone() });
+                }
                 MultiReadResult::Error { err: source } => {
                     return Err(Error::Client { action: "read", path: path.clone(), source });
                 }

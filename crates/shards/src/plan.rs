@@ -70,7 +70,10 @@ impl Plan {
 
     /// The shards that this member should own.
     pub fn shards_of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = u32> + use<'a> {
-        (0..).zip(&self.owners).filter(move |(_, owner)| self.members[**owner as usize] == name).map(|(shard, _)| shard)
+        (0..)
+            .zip(&self.owners)
+            .filter(move |(_, owner)| self.members[**owner as usize] == name)
+            .map(|(shard, _)| shard)
     }
 
     /// All members in the order in which they may take this shard: the owner first, and then the others in the order of their scores.
@@ -105,7 +108,10 @@ impl Plan {
 
 impl fmt::Debug for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Plan").field("members", &self.members).field("shards", &self.owners.len()).finish_non_exhaustive()
+        f.debug_struct("Plan")
+            .field("members", &self.members)
+            .field("shards", &self.owners.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -145,12 +151,18 @@ mod tests {
     }
 
     fn moves(before: &Plan, after: &Plan) -> usize {
-        before.owners.iter().zip(&after.owners).filter(|(a, b)| before.members[**a as usize] != after.members[**b as usize]).count()
+        before
+            .owners
+            .iter()
+            .zip(&after.owners)
+            .filter(|(a, b)| before.members[**a as usize] != after.members[**b as usize])
+            .count()
     }
 
     fn loads(plan: &Plan) -> BTreeMap<&str, u64> {
         let mut loads = BTreeMap::new();
-        (0..u32::try_from(plan.owners.len()).unwrap()).for_each(|shard| *loads.entry(plan.owner(shard).unwrap()).or_default() += 1);
+        (0..u32::try_from(plan.owners.len()).unwrap())
+            .for_each(|shard| *loads.entry(plan.owner(shard).unwrap()).or_default() += 1);
         loads
     }
 
@@ -232,7 +244,8 @@ mod tests {
         for (count, members, most) in [(256, 3, 1.25), (4_096, 64, 1.25)] {
             let (mut joins, mut leaves, mut rounds, mut most_moves) = (0, 0, 0, 0);
             for set in 0..if members > 10 { 3 } else { 40 } {
-                let name = |number| format!("{}-{number}", ["orders", "eu-west", "10.0.0"][set % 3].repeat(set / 3 + 1));
+                let name =
+                    |number| format!("{}-{number}", ["orders", "eu-west", "10.0.0"][set % 3].repeat(set / 3 + 1));
                 let before = Plan::new(count, (0..members).map(name));
                 let after = Plan::new(count, (0..=members).map(name));
                 let left = Plan::new(count, (1..members).map(name));

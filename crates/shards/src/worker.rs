@@ -264,7 +264,8 @@ impl Worker {
         let Ok(ranks) = spawn_blocking(move || computed.ranks(&name)).await else {
             return self.over = Some(gone());
         };
-        let (path, name, shards) = (&self.inner.path, &self.inner.name, ranks.iter().filter(|rank| **rank == 0).count());
+        let (path, name, shards) =
+            (&self.inner.path, &self.inner.name, ranks.iter().filter(|rank| **rank == 0).count());
         tracing::debug!(path, name, members = plan.members().len(), shards, "follows another plan");
         self.orphans.follow(ranks, now);
         self.inner.plan.send_replace(Some(plan));
@@ -309,7 +310,8 @@ impl Worker {
             Verdict::Release => drop(guard),
             Verdict::Serve => {
                 self.inner.owned.send_modify(|owned| _ = owned.insert(shard, guard.monitor()));
-                let (asked, limit, function) = (watch::Sender::new(false), self.inner.settings.drain_limit, self.serve.clone());
+                let (asked, limit, function) =
+                    (watch::Sender::new(false), self.inner.settings.drain_limit, self.serve.clone());
                 let served = serve(guard, shard, asked.subscribe(), limit, move |shard| function(shard));
                 let task = self.tasks.spawn(async move { Done::Served(served.await) });
                 self.shards.insert(task.id(), shard);
@@ -432,7 +434,9 @@ impl Worker {
         let (path, name) = (self.inner.path.clone(), self.inner.name.clone());
         match served {
             Ok(Served::Lost(loss)) => tracing::info!(path, name, shard, %loss, "has lost a shard"),
-            Ok(Served::Cut) => tracing::warn!(path, name, shard, "a shard was cut off: its function did not end in time"),
+            Ok(Served::Cut) => {
+                tracing::warn!(path, name, shard, "a shard was cut off: its function did not end in time")
+            }
             Ok(Served::Returned(_)) if was_asked => {}
             Ok(Served::Returned(after)) => {
                 if after > LONGEST_PAUSE {

@@ -91,7 +91,8 @@ struct Process {
 
 impl Process {
     fn start(fleet: &Fleet, name: &'static str) -> Self {
-        let ((stop, stops), (end, ended)) = (mpsc::channel::<mpsc::Receiver<()>>(), tokio::sync::oneshot::channel());
+        let ((stop, stops), (end, ended)) =
+            (mpsc::channel::<mpsc::Receiver<()>>(), tokio::sync::oneshot::channel());
         let fleet = fleet.clone();
         let work = async move || {
             let member = fleet.start(name).await;
@@ -198,7 +199,10 @@ async fn orphans_are_taken_by_the_next_members_and_given_back() {
     let began = Instant::now();
     let _members = [fleet.start("orders-0").await, fleet.start("orders-1").await];
     fleet.ledger.until("all owned", |book| book.orphans() == 0).await;
-    println!("48 x 3: all owned {:.2?} after the start, with one of three members hung; patience is 1 s", began.elapsed());
+    println!(
+        "48 x 3: all owned {:.2?} after the start, with one of three members hung; patience is 1 s",
+        began.elapsed()
+    );
     let plan = fleet.plan(&THREE);
     for shard in plan.shards_of("orders-2") {
         // Or the one after that, if it came first because the machine is busy.
@@ -248,7 +252,11 @@ async fn random_faults_never_give_a_shard_to_two_and_leave_none_without_an_owner
     let began = Instant::now();
     let left: Vec<_> = alive.keys().copied().collect();
     fleet.settled(&left).await;
-    println!("64 shards, {steps} faults, {} grants: as planned {:.2?} after the last", fleet.ledger.grants(), began.elapsed());
+    println!(
+        "64 shards, {steps} faults, {} grants: as planned {:.2?} after the last",
+        fleet.ledger.grants(),
+        began.elapsed()
+    );
     assert!(began.elapsed() < TIMEOUT * 2 + Duration::from_secs(6));
     fleet.ledger.judge();
 }

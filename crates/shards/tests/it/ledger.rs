@@ -5,9 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
-use zookeeper_shards::Shard;
-
-use crate::support::soon;
 
 #[derive(Clone)]
 pub(crate) struct Ledger(Arc<watch::Sender<Book>>);
@@ -45,8 +42,8 @@ impl Ledger {
         Self(Arc::new(watch::Sender::new(Book { shards, ..Book::default() })))
     }
 
-    pub(crate) fn begin(&self, name: &str, shard: &Shard) -> Service {
-        let (number, token) = (shard.number() as usize, shard.fencing_token().get().cast_unsigned());
+    pub(crate) fn begin(&self, name: &str, number: u32, token: u64) -> Service {
+        let number = number as usize;
         self.0.send_modify(|book| {
             let Book { shards, stopped, faults, moves, grants, longest_gap } = book;
             let entry = &mut shards[number];
@@ -84,7 +81,9 @@ impl Ledger {
     /// Waits until this is so.
     pub(crate) async fn until(&self, what: &str, mut is_so: impl FnMut(&Book) -> bool) {
         let mut book = self.0.subscribe();
-        soon(what, book.wait_for(|book| is_so(book))).await.expect("a ledger");
+        let met = tokio::time::timeout(Duration::from_secs(60), book.wait_for(|book| is_so(book))).await;
+        let orphans = || self.read(Book::orphans);
+        met.unwrap_or_else(|_| panic!("timed out: {what}; {} shards have no owner", orphans())).expect("a ledger");
     }
 
     /// Forgets the moves and gaps so far.
@@ -123,7 +122,11 @@ impl Book {
     }
 
     pub(crate) fn owned_by(&self, name: &str) -> Vec<u32> {
-        (0..).zip(&self.shards).filter(|(shard, _)| self.owner(*shard) == Some(name)).map(|(shard, _)| shard).collect()
+        (0..)
+            .zip(&self.shards)
+            .filter(|(shard, _)| self.owner(*shard) == Some(name))
+            .map(|(shard, _)| shard)
+            .collect()
     }
 
     /// The shards without an owner.
@@ -136,13 +139,16 @@ impl Service {
     /// A step of the work, such as a write: only the owner with the newest token may do one.
     pub(crate) fn step(&self) {
         let (shard, name, token) = (self.shard, &self.name, self.token);
-        self.ledger.0.send_if_modified(|book| {
-            let newest = book.shards[shard].last_token;
-            if token < newest {
-                book.faults.push(format!("{name} works on {shard} with token {token} after {newest}"));
-            }
-            token < newest
-        });
+        if let Some(newest) = self.newer() {
+            let fault = format!("{name} works on {shard} with token {token} after {newest}");
+            self.ledger.0.send_modify(|book| book.faults.push(fault));
+        }
+    }
+
+    /// The token of a later owner, if there is one by now. A store refuses a write then.
+    pub(crate) fn newer(&self) -> Option<u64> {
+        let newest = self.ledger.read(|book| book.shards[self.shard].last_token);
+        (newest > self.token).then_some(newest)
     }
 }
 

@@ -31,7 +31,9 @@ async fn join_moves_what_the_plan_moves_and_no_shard_is_long_without_an_owner() 
     fleet.settled(&FOUR).await;
     let (moves, planned) = (fleet.ledger.moves(), fleet.difference(&THREE, &FOUR));
     let (gap, took) = (fleet.ledger.longest_gap(), began.elapsed());
-    println!("256 x 3: a join moves {moves} (planned {planned}, ideal 64) in {took:.2?}; longest without an owner {gap:.1?}");
+    println!(
+        "256 x 3: a join moves {moves} (planned {planned}, ideal 64) in {took:.2?}; longest without an owner {gap:.1?}"
+    );
     assert_eq!((moves, fleet.ledger.grants()), (planned, planned));
     fleet.ledger.judge();
 }
@@ -45,7 +47,9 @@ async fn member_that_leaves_hands_its_shards_over_at_once_in_spite_of_the_grace(
     fleet.settled(&THREE).await;
     let (moves, planned) = (fleet.ledger.moves(), fleet.difference(&FOUR, &THREE));
     let (gap, took) = (fleet.ledger.longest_gap(), began.elapsed());
-    println!("256 x 4: a leave moves {moves} (planned {planned}, ideal 64) in {took:.2?}; longest without an owner {gap:.1?}");
+    println!(
+        "256 x 4: a leave moves {moves} (planned {planned}, ideal 64) in {took:.2?}; longest without an owner {gap:.1?}"
+    );
     assert_eq!(moves, planned);
     fleet.ledger.judge();
 }
@@ -70,7 +74,10 @@ async fn rolling_restart(fleet: &Fleet, is_graceful: bool) -> usize {
 async fn rolling_restart_within_the_grace_moves_nothing() {
     let fleet = Fleet::new(96).await.set(|builder| builder.grace(LONG));
     let moves = rolling_restart(&fleet, true).await;
-    println!("96 x 3: a rolling restart within the grace moves {moves}; longest without an owner {:.1?}", fleet.ledger.longest_gap());
+    println!(
+        "96 x 3: a rolling restart within the grace moves {moves}; longest without an owner {:.1?}",
+        fleet.ledger.longest_gap()
+    );
     assert_eq!(moves, 0);
 }
 

@@ -60,7 +60,13 @@ impl Fleet {
                 .settling_time(Duration::from_millis(300))
                 .patience(Duration::from_secs(20))
         };
-        let fleet = Self { root, ledger: Ledger::new(count), count, set: Arc::new(set), work: Arc::new(|_, _| unreachable!()) };
+        let fleet = Self {
+            root,
+            ledger: Ledger::new(count),
+            count,
+            set: Arc::new(set),
+            work: Arc::new(|_, _| unreachable!()),
+        };
         fleet.working(work)
     }
 
@@ -95,7 +101,10 @@ impl Fleet {
     /// The future of `run`, whose shards are in the ledger.
     pub(crate) fn serve(&self, shards: &Shards) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
         let (ledger, work, name) = (self.ledger.clone(), self.work.clone(), shards.name().to_owned());
-        shards.run(move |shard| work(ledger.begin(&name, &shard), shard))
+        shards.run(move |shard| {
+            let token = shard.fencing_token().get().cast_unsigned();
+            work(ledger.begin(&name, shard.number(), token), shard)
+        })
     }
 
     /// Starts members, and waits until they own what the plan gives them.
@@ -112,7 +121,8 @@ impl Fleet {
     /// Waits until each of these members owns what the plan of them gives it.
     pub(crate) async fn settled(&self, names: &[&str]) {
         let plan = self.plan(names);
-        let is_so = |book: &crate::ledger::Book| (0..self.count).all(|shard| book.owner(shard) == plan.owner(shard));
+        let is_so =
+            |book: &crate::ledger::Book| (0..self.count).all(|shard| book.owner(shard) == plan.owner(shard));
         self.ledger.until(&format!("{names:?} own their shards"), is_so).await;
     }
 

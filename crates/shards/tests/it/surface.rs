@@ -35,8 +35,9 @@ async fn settings_that_cannot_be_used_are_refused_with_what_is_wrong() {
     assert_eq!(refused(Shards::builder(PATH, 8)), "name");
     assert_eq!(refused(Shards::builder(PATH, 8).name("a").moves_at_once(0)), "moves_at_once");
     assert_eq!(refused(Shards::builder(PATH, 8).name("a").patience(Duration::ZERO)), "patience");
-    assert_eq!(refused(Shards::builder("orders", 8).name("a")), "path");
-    let shards = Shards::builder(PATH, 8).name("a").grace(Duration::MAX).settling_time(Duration::MAX).build(&fleet.root);
+    assert_eq!(refused(Shards::builder("orders", 8).name("a")), "lock path");
+    let shards =
+        Shards::builder(PATH, 8).name("a").grace(Duration::MAX).settling_time(Duration::MAX).build(&fleet.root);
     let shards = shards.expect("long times are no error");
     assert!(matches!(shards.owner(8).await, Err(Error::InvalidInput { what: "shard", .. })));
     assert!(shards.owner(7).await.expect("read").is_none());
