@@ -360,13 +360,14 @@ impl Worker {
         let is_draining = |state: &&State| matches!(state, State::Serving { asked } if *asked.borrow());
         let mut draining = self.states.iter().filter(is_draining).count();
         for (shard, nodes) in nodes {
+            let is_given_back = self.is_to_be_given_back(shard);
             match &self.states[shard as usize] {
-                // Beside the own node.
-                State::Serving { asked } if nodes > 1 && draining < self.inner.settings.moves_at_once => {
-                    if self.is_to_be_given_back(shard) {
-                        draining += 1;
-                        asked.send_replace(true);
-                    }
+                // Beside the own node there is that of a waiter.
+                State::Serving { asked }
+                    if is_given_back && nodes > 1 && draining < self.inner.settings.moves_at_once =>
+                {
+                    draining += 1;
+                    asked.send_replace(true);
                 }
                 State::Idle if self.orphans.note(shard, nodes, now) && self.is_member() => {
                     let (path, name) = (&self.inner.path, &self.inner.name);

@@ -1,6 +1,11 @@
 //! What moves when members come and go, and how many shards that are.
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use tokio::sync::Barrier;
+use zookeeper_shards::Plan;
 
 use crate::support::{Fleet, LONG};
 
@@ -89,28 +94,28 @@ async fn rolling_restart_without_a_grace_moves_all_shards_twice() {
     assert!((2 * 96..2 * 96 + 60).contains(&moves), "{moves}");
 }
 
-/// One moves at a time, so no member ever takes more than a shard, or gives away more than one.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_more_shards_move_at_a_time_than_is_set() {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    let (draining, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let counts = (draining.clone(), most.clone());
-    let fleet = Fleet::new(48).await.set(|builder| builder.moves_at_once(2)).working(move |service, shard| {
-        let (draining, most) = counts.clone();
+    let names = ["orders-0", "orders-1"];
+    // They end in pairs, so another one that was asked to end would be counted.
+    let moves = |count: &u32| Plan::new(*count, names).shards_of(names[1]).count();
+    let count = (48..).find(|count| moves(count).is_multiple_of(2)).expect("an even number of moves");
+    let (draining, most, pairs) =
+        (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default(), Arc::new(Barrier::new(2)));
+    let counts = (draining.clone(), most.clone(), pairs);
+    let fleet = Fleet::new(count).await.set(|builder| builder.moves_at_once(2)).working(move |service, shard| {
+        let (draining, most, pairs) = counts.clone();
         async move {
             shard.revoke_requested().await;
             most.fetch_max(draining.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-            // So long that others would drain meanwhile.
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            pairs.wait().await;
             draining.fetch_sub(1, Ordering::SeqCst);
             drop(service);
         }
     });
-    let _first = fleet.started(&["orders-0"]).await;
-    let _second = fleet.start("orders-1").await;
-    fleet.settled(&["orders-0", "orders-1"]).await;
+    let _first = fleet.started(&names[..1]).await;
+    let _second = fleet.start(names[1]).await;
+    fleet.settled(&names).await;
     assert_eq!(most.load(Ordering::SeqCst), 2);
     fleet.ledger.judge();
 }
