@@ -215,6 +215,26 @@ async fn orphans_are_taken_by_the_next_members_and_given_back() {
     fleet.ledger.judge();
 }
 
+/// Its session ended, and another process has taken its name.
+#[tokio::test(flavor = "multi_thread")]
+async fn member_that_has_lost_its_name_takes_no_shard_until_it_has_it_again() {
+    let fleet = Fleet::new(24).await.set(|builder| builder.patience(Duration::from_secs(1)));
+    let members = fleet.started(&TWO).await;
+    let session = fleet.session().await;
+    let group = Members::new(&session, &format!("{PATH}/members")).expect("a path");
+    members[0].session.disconnect();
+    let thief = soon("the name", group.join_when_free("orders-0", b"24")).await.expect("joined");
+    members[0].session.reconnect();
+    let mut states = members[0].session.states();
+    soon("the renewal", states.wait_for(|state| state.is_connected())).await.expect("a state");
+    // By plan half of them are those of the other process, which takes none.
+    fleet.settled(&["orders-1"]).await;
+    assert_eq!(members[0].shards.owned(), []);
+    soon("a leave", thief.leave()).await.expect("left");
+    fleet.settled(&TWO).await;
+    fleet.ledger.judge();
+}
+
 /// Joins, stops, leaves, kills and cuts, in a random order.
 #[tokio::test(flavor = "multi_thread")]
 async fn random_faults_never_give_a_shard_to_two_and_leave_none_without_an_owner() {

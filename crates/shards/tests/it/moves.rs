@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use tokio::sync::Barrier;
+use zookeeper_recipes::Mutex;
 use zookeeper_shards::Plan;
 
 use crate::support::{Fleet, LONG};
@@ -117,5 +118,57 @@ async fn no_more_shards_move_at_a_time_than_is_set() {
     let _second = fleet.start(names[1]).await;
     fleet.settled(&names).await;
     assert_eq!(most.load(Ordering::SeqCst), 2);
+    fleet.ledger.judge();
+}
+
+/// The function asks the servers who waits as soon as it is to end.
+#[tokio::test(flavor = "multi_thread")]
+async fn owner_is_asked_to_end_only_when_the_next_one_waits() {
+    let fleet = Fleet::new(32).await;
+    let (least, session) = (Arc::new(AtomicUsize::new(usize::MAX)), fleet.session().await);
+    let (seen, asking) = (least.clone(), session.clone());
+    let fleet = fleet.working(move |service, shard| {
+        let (least, mutex) = (seen.clone(), Mutex::new(&asking, shard.monitor().path()).expect("a path"));
+        async move {
+            shard.revoke_requested().await;
+            let nodes = mutex.occupancy().await.expect("read");
+            least.fetch_min(nodes, Ordering::SeqCst);
+            drop(service);
+        }
+    });
+    let _first = fleet.started(&THREE[..1]).await;
+    let second = fleet.start(THREE[1]).await;
+    fleet.settled(&THREE[..2]).await;
+    assert_eq!(least.load(Ordering::SeqCst), 2);
+    second.leave().await;
+    fleet.settled(&THREE[..1]).await;
+    assert_eq!(least.load(Ordering::SeqCst), 2);
+    fleet.ledger.judge();
+}
+
+/// `SHARDS_COUNT=4096 SHARDS_MEMBERS=64` is as wide as it is meant for, and takes the machine for itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn wide_group_starts_and_moves_what_the_plan_moves() {
+    let given =
+        |variable: &str, or: u32| std::env::var(variable).ok().and_then(|given| given.parse().ok()).unwrap_or(or);
+    let (count, members) = (given("SHARDS_COUNT", 1_024), given("SHARDS_MEMBERS", 8));
+    let fleet = Fleet::new(count).await;
+    let names: Vec<_> = (0..=members).map(|number| format!("orders-{number}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let (last, first) = names.split_last().expect("a name");
+    let began = Instant::now();
+    let _members = fleet.started(first).await;
+    let started = began.elapsed();
+    let began = Instant::now();
+    let _new = fleet.start(last).await;
+    fleet.settled(&names).await;
+    let (moves, planned) = (fleet.ledger.moves(), fleet.difference(first, &names));
+    let (gap, ideal) = (fleet.ledger.longest_gap(), count / (members + 1));
+    println!(
+        "{count} x {members}: all owned {started:.2?} after the start; a join moves {moves} (planned {planned}, ideal {ideal}) in \
+         {:.2?}; longest without an owner {gap:.1?}",
+        began.elapsed()
+    );
+    assert_eq!(moves, planned);
     fleet.ledger.judge();
 }
