@@ -33,6 +33,11 @@ impl Orphans {
         self.due = Some(now + self.patience / 2);
     }
 
+    /// Whether the plan gives this shard to this member.
+    pub(crate) fn is_own(&self, shard: u32) -> bool {
+        self.ranks.get(shard as usize) == Some(&0)
+    }
+
     /// When the next turn is; `None` without a plan.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.due
@@ -54,11 +59,12 @@ impl Orphans {
             return false;
         }
         let since = *self.empty.entry(shard).or_insert(now);
-        let is_due = now - since >= self.grace + self.patience * rank;
-        if is_due {
-            self.empty.remove(&shard);
-        }
-        is_due
+        now - since >= self.grace + self.patience * rank
+    }
+
+    /// Notes that this member takes the shard.
+    pub(crate) fn claimed(&mut self, shard: u32) {
+        self.empty.remove(&shard);
     }
 }
 

@@ -143,7 +143,8 @@ impl Shards {
     /// # Errors
     ///
     /// [`Error::NameTaken`] if another process had the name for longer than the [limit](ShardsBuilder::name_limit).
-    /// [`Error::NoAuth`] if the ACLs deny it to join the group. [`Error::Closed`] and [`Error::SessionEnded`] if there is no session any more.
+    /// [`Error::NoAuth`] if the ACLs deny it to join the group. [`Error::Unavailable`] if no server answers when it joins, or
+    /// when it leaves the group at the end. [`Error::Closed`] and [`Error::SessionEnded`] if there is no session any more.
     /// It is returned when no future of a shard is left, so a drain of the session lets them finish.
     ///
     /// # Panics
@@ -156,7 +157,16 @@ impl Shards {
     {
         let inner = self.inner.clone();
         let serve: Serve = Arc::new(move |shard| Box::pin(serve(shard)));
-        async move { Worker::join(inner, serve).await?.run().await }
+        async move {
+            let mut ending = inner.ending.subscribe();
+            // The sender is in `inner`.
+            let ended = async { _ = ending.wait_for(|ending| *ending != Ending::No).await };
+            let worker = tokio::select! {
+                joined = Worker::join(inner, serve) => joined?,
+                () = ended => return Ok(()),
+            };
+            worker.run().await
+        }
     }
 
     /// Lets [`run`](Self::run) end: it asks the futures of all shards to end, releases the shards, leaves the group, and returns.

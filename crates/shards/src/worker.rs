@@ -13,6 +13,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -235,9 +236,10 @@ impl Worker {
         // One that waits for longer than an owner may take waits for something else.
         let is_moving = |state: &&State| matches!(state, State::Queued { since, .. } if now < *since + limit);
         let mut moving = self.states.iter().filter(is_moving).count();
-        let mut is_waiting = false;
+        let (is_member, is_stopping, mut is_waiting) =
+            (self.is_member(), self.ending() == Ending::Stopping, false);
         for shard in 0..self.inner.count {
-            let is_wanted = self.wants(shard);
+            let is_wanted = is_member && self.orphans.is_own(shard);
             match &self.states[shard as usize] {
                 State::Idle if is_wanted && moving < self.inner.settings.moves_at_once => {
                     moving += 1;
@@ -249,7 +251,7 @@ impl Worker {
                     self.states[shard as usize] = State::Idle;
                 }
                 State::Granted { .. } => is_waiting |= !self.decide(shard),
-                State::Serving { asked } if self.ending() == Ending::Stopping => _ = asked.send_replace(true),
+                State::Serving { asked } if is_stopping => _ = asked.send_replace(true),
                 _ => {}
             }
         }
@@ -275,11 +277,6 @@ impl Worker {
     /// Whether this member may act by its plan: it is in the group under its name.
     fn is_member(&self) -> bool {
         self.over.is_none() && self.ending() != Ending::Stopping && self.membership.is_joined()
-    }
-
-    /// Whether the plan gives it this shard.
-    fn wants(&self, shard: u32) -> bool {
-        self.view.followed().is_some_and(|plan| plan.owner(shard) == Some(&self.inner.name)) && self.is_member()
     }
 
     fn queue(&mut self, shard: u32, is_claim: bool) {
@@ -347,7 +344,8 @@ impl Worker {
 
     /// Whether it serves a shard that is another's, and has not asked its function to end yet.
     fn is_to_be_given_back(&self, shard: u32) -> bool {
-        matches!(&self.states[shard as usize], State::Serving { asked } if !*asked.borrow()) && !self.wants(shard)
+        let is_served = matches!(&self.states[shard as usize], State::Serving { asked } if !*asked.borrow());
+        is_served && !(self.orphans.is_own(shard) && self.is_member())
     }
 
     fn look_soon(&mut self, now: Instant) {
@@ -359,17 +357,20 @@ impl Worker {
         let now = Instant::now();
         let is_draining = |state: &&State| matches!(state, State::Serving { asked } if *asked.borrow());
         let mut draining = self.states.iter().filter(is_draining).count();
+        let is_claim = |state: &&State| matches!(state, State::Queued { is_claim: true, .. });
+        let mut claims = self.states.iter().filter(is_claim).count();
+        let most = self.inner.settings.moves_at_once;
         for (shard, nodes) in nodes {
             let is_given_back = self.is_to_be_given_back(shard);
             match &self.states[shard as usize] {
                 // Beside the own node there is that of a waiter.
-                State::Serving { asked }
-                    if is_given_back && nodes > 1 && draining < self.inner.settings.moves_at_once =>
-                {
+                State::Serving { asked } if is_given_back && nodes > 1 && draining < most => {
                     draining += 1;
                     asked.send_replace(true);
                 }
-                State::Idle if self.orphans.note(shard, nodes, now) && self.is_member() => {
+                State::Idle if self.orphans.note(shard, nodes, now) && self.is_member() && claims < most => {
+                    claims += 1;
+                    self.orphans.claimed(shard);
                     let (path, name) = (&self.inner.path, &self.inner.name);
                     tracing::info!(path, name, shard, "takes a shard that its planned owner does not take");
                     self.queue(shard, true);
@@ -395,14 +396,21 @@ impl Worker {
                 }
             }
             (Ok(Done::Announced(Err(error))), _) => {
-                self.is_announced = false;
-                warn(&self.inner, &error, "cannot announce that this member leaves");
+                warn(&self.inner, &error, "cannot announce that this member leaves; it stops");
+                self.inner.ending.send_replace(Ending::Stopping);
             }
-            (Err(failed), Some(shard)) if failed.is_panic() => self.served(shard, Err(failed)),
-            (Err(_), None) => self.is_looking = false,
+            (Err(failed), shard) if failed.is_panic() => match shard.filter(|shard| self.is_served(*shard)) {
+                Some(shard) => self.served(shard, Err(failed)),
+                // It is none of the user's function: there are no timers, for example.
+                None => resume_unwind(failed.into_panic()),
+            },
             // A waiter that was stopped.
             _ => {}
         }
+    }
+
+    fn is_served(&self, shard: u32) -> bool {
+        matches!(&self.states[shard as usize], State::Serving { .. })
     }
 
     fn queued(&mut self, id: Id, shard: u32, queued: Result<Option<MutexGuard>>) {

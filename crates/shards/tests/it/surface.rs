@@ -54,6 +54,15 @@ async fn name_of_another_process_is_refused_after_the_limit() {
 }
 
 #[tokio::test]
+async fn member_that_waits_for_its_name_can_be_stopped() {
+    let fleet = Fleet::new(8).await;
+    let _members = fleet.started(&["orders-0"]).await;
+    let second = fleet.start("orders-0").await;
+    second.stop().await;
+    fleet.ledger.judge();
+}
+
+#[tokio::test]
 async fn set_of_owned_shards_is_followed() {
     let fleet = Fleet::new(16).await;
     let first = fleet.start("orders-0").await;
