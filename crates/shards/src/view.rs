@@ -37,6 +37,17 @@ pub(crate) enum Verdict {
     Wait,
 }
 
+/// A lock that was granted, and the member that has it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grant {
+    /// It is a shard of another member, which nobody had.
+    pub(crate) is_claim: bool,
+    /// The lock is held, and the member is in the group under its name.
+    pub(crate) is_member: bool,
+    /// The set of members was not read in the present session, or there is news.
+    pub(crate) is_stale: bool,
+}
+
 impl View {
     pub(crate) fn new(settling_time: Duration) -> Self {
         Self { settling_time, followed: None, newest: None }
@@ -72,8 +83,14 @@ impl View {
     }
 
     /// Decides about a shard whose lock this member was granted. The plan that it had when it queued may be old.
-    pub(crate) fn verdict(&self, shard: u32, name: &str) -> Verdict {
-        let Some(followed) = &self.followed else { return Verdict::Wait };
+    pub(crate) fn verdict(&self, shard: u32, name: &str, grant: Grant) -> Verdict {
+        if !grant.is_member {
+            return Verdict::Release;
+        }
+        let Some(followed) = self.followed.as_ref().filter(|_| !grant.is_stale) else { return Verdict::Wait };
+        if grant.is_claim {
+            return Verdict::Serve;
+        }
         match &self.newest {
             Some(newest) if newest.plan.owner(shard) != Some(name) => Verdict::Wait,
             None if followed.owner(shard) != Some(name) => Verdict::Release,
@@ -142,16 +159,32 @@ mod tests {
         assert_eq!(changes, Some(21));
     }
 
+    const GRANT: Grant = Grant { is_claim: false, is_member: true, is_stale: false };
+
     #[test]
     fn grant_is_judged_by_the_newest_plan_and_refused_by_one_that_has_settled() {
         let (now, shard) = (Instant::now(), moving());
-        assert_eq!(View::new(SECOND).verdict(shard, "a"), Verdict::Wait);
+        assert_eq!(View::new(SECOND).verdict(shard, "a", GRANT), Verdict::Wait);
         let mut view = following(&["a"], now);
-        assert_eq!((view.verdict(shard, "a"), view.verdict(shard, "b")), (Verdict::Serve, Verdict::Release));
+        let verdicts = |view: &View| ["a", "b"].map(|name| view.verdict(shard, name, GRANT));
+        assert_eq!(verdicts(&view), [Verdict::Serve, Verdict::Release]);
         view.see(plan(&["a", "b"]), now);
         // It may be the other's by now, or again the own one.
-        assert_eq!((view.verdict(shard, "a"), view.verdict(shard, "b")), (Verdict::Wait, Verdict::Serve));
+        assert_eq!(verdicts(&view), [Verdict::Wait, Verdict::Serve]);
         assert!(view.settle(now + SECOND));
-        assert_eq!((view.verdict(shard, "a"), view.verdict(shard, "b")), (Verdict::Release, Verdict::Serve));
+        assert_eq!(verdicts(&view), [Verdict::Release, Verdict::Serve]);
+    }
+
+    #[test]
+    fn grant_waits_for_a_set_of_the_present_session_and_is_refused_without_a_membership() {
+        let (now, shard) = (Instant::now(), moving());
+        let view = following(&["a", "b"], now);
+        for is_claim in [false, true] {
+            let stale = Grant { is_claim, is_stale: true, ..GRANT };
+            assert_eq!(view.verdict(shard, "b", stale), Verdict::Wait);
+            assert_eq!(view.verdict(shard, "b", Grant { is_member: false, ..stale }), Verdict::Release);
+        }
+        // Nobody else takes it.
+        assert_eq!(view.verdict(shard, "a", Grant { is_claim: true, ..GRANT }), Verdict::Serve);
     }
 }

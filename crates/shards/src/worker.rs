@@ -28,7 +28,7 @@ use crate::orphans::Orphans;
 use crate::plan::Plan;
 use crate::shard::{Served, Shard, claim, queue, serve};
 use crate::shards::{Ending, Inner};
-use crate::view::{Verdict, View};
+use crate::view::{Grant, Verdict, View};
 
 /// How often the loop looks at itself without an event.
 const TURN: Duration = Duration::from_secs(1);
@@ -295,13 +295,10 @@ impl Worker {
     fn decide(&mut self, shard: u32) -> bool {
         let state = std::mem::replace(&mut self.states[shard as usize], State::Idle);
         let State::Granted { guard, is_claim } = state else { return true };
+        let is_member = guard.state().ended().is_none() && self.is_member();
         // The set may be one that was read before a pause of this process.
-        let verdict = match self.view.verdict(shard, &self.inner.name) {
-            _ if guard.state().ended().is_some() || !self.is_member() => Verdict::Release,
-            _ if self.changes.is_stale() => Verdict::Wait,
-            _ if is_claim => Verdict::Serve,
-            verdict => verdict,
-        };
+        let grant = Grant { is_claim, is_member, is_stale: self.changes.is_stale() };
+        let verdict = self.view.verdict(shard, &self.inner.name, grant);
         match verdict {
             Verdict::Wait => self.states[shard as usize] = State::Granted { guard, is_claim },
             Verdict::Release => drop(guard),

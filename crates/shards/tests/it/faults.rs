@@ -1,9 +1,10 @@
 //! Members that are killed, stopped or cut off, that hang, or that do not take their shards.
 
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use zookeeper_recipes::Members;
+use tokio::sync::Semaphore;
+use zookeeper_recipes::{Members, Mutex};
 
 use crate::ledger::Ledger;
 use crate::support::{Fleet, LONG, PATH, TIMEOUT, soon, within};
@@ -212,6 +213,45 @@ async fn orphans_are_taken_by_the_next_members_and_given_back() {
     soon("a leave", hung.leave()).await.expect("left");
     let _third = fleet.start("orders-2").await;
     fleet.settled(&THREE).await;
+    fleet.ledger.judge();
+}
+
+/// The owner of all shards keeps them until the test opens the gate. Until then the second member waits for those that were its own
+/// when it queued. Some are the third one's by now.
+#[tokio::test(flavor = "multi_thread")]
+async fn shard_that_is_granted_by_an_old_plan_is_not_served() {
+    let gate = Arc::new(Semaphore::new(0));
+    let opened = gate.clone();
+    let fleet =
+        Fleet::new(24).await.set(|builder| builder.moves_at_once(24).settling_time(Duration::from_secs(3)));
+    let fleet = fleet.working(move |service, shard| {
+        let gate = opened.clone();
+        async move {
+            shard.revoke_requested().await;
+            drop(gate.acquire().await.expect("open"));
+            drop(service);
+        }
+    });
+    let _first = fleet.started(&TWO[..1]).await;
+    let second = fleet.start(TWO[1]).await;
+    let queued: Vec<_> = fleet.plan(&TWO).shards_of(TWO[1]).collect();
+    for shard in &queued {
+        let mutex = Mutex::new(&fleet.root, &format!("{PATH}/{shard}")).expect("a path");
+        let waits = async { while mutex.occupancy().await.expect("read") < 2 {} };
+        soon("a waiter", waits).await;
+    }
+    // It is seen in the session of the second member, and then some more round trips pass.
+    let seen = Members::new(&second.session, &format!("{PATH}/members")).expect("a path");
+    let _third = soon("a join", seen.join(THREE[2], b"24")).await.expect("joined");
+    soon("it", seen.changes().wait_for(|set| set.len() == 3)).await.expect("seen");
+    for _ in 0..50 {
+        soon("a read", seen.members()).await.expect("read");
+    }
+    gate.add_permits(24);
+    let mine: Vec<_> = fleet.plan(&THREE).shards_of(TWO[1]).collect();
+    assert!(queued.iter().any(|shard| !mine.contains(shard)));
+    fleet.ledger.until("its shards", |book| book.owned_by(TWO[1]) == mine).await;
+    assert_eq!(fleet.ledger.read(|book| book.served_by(TWO[1])), mine);
     fleet.ledger.judge();
 }
 

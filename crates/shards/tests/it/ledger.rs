@@ -15,6 +15,8 @@ pub(crate) struct Book {
     /// Members that were stopped: they do not notice that they own nothing any more until they go on.
     stopped: BTreeSet<String>,
     faults: Vec<String>,
+    /// Who has ever served which shard.
+    served: BTreeSet<(String, u32)>,
     moves: usize,
     grants: usize,
     longest_gap: Duration,
@@ -43,10 +45,10 @@ impl Ledger {
     }
 
     pub(crate) fn begin(&self, name: &str, number: u32, token: u64) -> Service {
-        let number = number as usize;
         self.0.send_modify(|book| {
-            let Book { shards, stopped, faults, moves, grants, longest_gap } = book;
-            let entry = &mut shards[number];
+            let Book { shards, stopped, faults, served, moves, grants, longest_gap } = book;
+            served.insert((name.to_owned(), number));
+            let entry = &mut shards[number as usize];
             match &entry.owner {
                 Some((owner, _)) if !stopped.contains(owner) => {
                     faults.push(format!("{name} gets {number} while {owner} serves it"));
@@ -66,7 +68,7 @@ impl Ledger {
                 ended: None,
             };
         });
-        Service { ledger: self.clone(), shard: number, name: name.to_owned(), token }
+        Service { ledger: self.clone(), shard: number as usize, name: name.to_owned(), token }
     }
 
     /// Excuses a member that is about to be stopped.
@@ -127,6 +129,11 @@ impl Book {
             .filter(|(shard, _)| self.owner(*shard) == Some(name))
             .map(|(shard, _)| shard)
             .collect()
+    }
+
+    /// The shards that it has ever served.
+    pub(crate) fn served_by(&self, name: &str) -> Vec<u32> {
+        self.served.iter().filter(|(server, _)| server == name).map(|(_, shard)| *shard).collect()
     }
 
     /// The shards without an owner.
