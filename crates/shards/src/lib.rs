@@ -29,8 +29,8 @@
 //!
 //! * A crashed owner keeps its shards until the servers have ended its session: one session timeout.
 //! * A dead waiter stops the queue of its shard for as long.
-//! * A member has one session. With more than about 250 shards, some holds do not watch their own nodes, and notice a deletion by hand or a
-//!   `revoke` of an operator late.
+//! * A member has one session. With more than about 250 shards, some holds do not watch their own nodes. They notice a deletion by hand
+//!   within a third of the session timeout, and a `revoke` of an operator later than that.
 //! * At the start of a fleet, shards move until the set of members has settled.
 //! * The plan knows no weights, and no pins.
 

@@ -150,6 +150,25 @@ impl Shards {
     /// # Panics
     ///
     /// It may panic outside a tokio runtime with timers.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # struct Store;
+    /// # impl Store { async fn serve(&self, shard: u32, token: zookeeper_recipes::FencingToken) {} }
+    /// # async fn example(shards: zookeeper_shards::Shards, store: std::sync::Arc<Store>) -> Result<(), zookeeper_recipes::Error> {
+    /// let serve = move |shard: zookeeper_shards::Shard| {
+    ///     let store = store.clone();
+    ///     async move {
+    ///         tokio::select! {
+    ///             () = shard.revoke_requested() => {}
+    ///             () = store.serve(shard.number(), shard.fencing_token()) => {}
+    ///         }
+    ///     }
+    /// };
+    /// shards.run(serve).await
+    /// # }
+    /// ```
     pub fn run<F, R>(&self, serve: F) -> impl Future<Output = Result<()>> + Send + 'static + use<F, R>
     where
         F: Fn(Shard) -> R + Send + Sync + 'static,

@@ -25,6 +25,7 @@ use zookeeper_recipes::{Error, Member, MemberChanges, Membership, MutexGuard, Re
 
 use crate::look::look;
 use crate::orphans::Orphans;
+use crate::owned::Owned;
 use crate::plan::Plan;
 use crate::shard::{Served, Shard, claim, queue, serve};
 use crate::shards::{Ending, Inner};
@@ -52,6 +53,7 @@ pub(crate) type Serve = Arc<dyn Fn(Shard) -> Pin<Box<dyn Future<Output = ()> + S
 /// The loop of a member.
 pub(crate) struct Worker {
     inner: Arc<Inner>,
+    cleared: Cleared,
     serve: Serve,
     membership: Arc<Membership>,
     changes: MemberChanges,
@@ -71,6 +73,15 @@ pub(crate) struct Worker {
     look_pause: Duration,
     /// The session is over, or a task of the runtime cannot be run any more.
     over: Option<Error>,
+}
+
+/// Shows that nothing is owned any more, also when the worker is dropped.
+struct Cleared(Arc<Inner>);
+
+impl Drop for Cleared {
+    fn drop(&mut self) {
+        self.0.owned.send_modify(Owned::clear);
+    }
 }
 
 /// What a member is at with a shard.
@@ -143,6 +154,7 @@ impl Worker {
             look_at: Instant::now(),
             look_pause: FIRST_LOOK,
             over: None,
+            cleared: Cleared(inner.clone()),
             inner,
         };
         worker.see(Ok(first)).await;
@@ -165,7 +177,8 @@ impl Worker {
                 () = sleep_until(wake) => {}
             }
         }
-        let Self { membership, over, tasks, .. } = self;
+        let Self { membership, over, tasks, cleared, .. } = self;
+        drop(cleared);
         if let Some(error) = over {
             return Err(error);
         }

@@ -88,6 +88,13 @@ impl Ledger {
         met.unwrap_or_else(|_| panic!("timed out: {what}; {} shards have no owner", orphans())).expect("a ledger");
     }
 
+    /// Fails the test if a shard moves within this time.
+    pub(crate) async fn nothing_moves(&self, time: Duration) {
+        let (mut book, before) = (self.0.subscribe(), self.moves());
+        let moved = tokio::time::timeout(time, book.wait_for(|book| book.moves > before)).await;
+        assert!(moved.is_err(), "a shard has moved");
+    }
+
     /// Forgets the moves and gaps so far.
     pub(crate) fn count_again(&self) {
         self.0.send_modify(|book| {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Barrier;
 use zookeeper_recipes::Mutex;
@@ -65,7 +65,10 @@ async fn rolling_restart(fleet: &Fleet, is_graceful: bool) -> usize {
     let mut members = fleet.started(&THREE).await;
     for name in THREE {
         members.remove(0).stop().await;
-        if !is_graceful {
+        if is_graceful {
+            // It is missed, and the set has settled, long before that.
+            fleet.ledger.nothing_moves(Duration::from_secs(1)).await;
+        } else {
             let others: Vec<_> = THREE.into_iter().filter(|other| *other != name).collect();
             fleet.settled(&others).await;
         }

@@ -84,8 +84,10 @@ async fn dropped_run_releases_all_shards_and_leaves() {
     let fleet = Fleet::new(16).await;
     let mut members = fleet.started(&["orders-0", "orders-1"]).await;
     let dropped = members.pop().expect("two");
+    let mut changes = dropped.shards.changes();
     dropped.running.abort();
     assert!(soon("its end", dropped.running).await.is_err());
+    assert_eq!(soon("nothing", changes.wait_for(<[_]>::is_empty)).await, Some(vec![]));
     // Its session lives.
     fleet.settled(&["orders-0"]).await;
     fleet.ledger.judge();
