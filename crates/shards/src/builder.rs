@@ -57,7 +57,7 @@ impl ShardsBuilder {
 
     /// Sets for how long the shards of a member that has gone are not taken by others. The default is 10 s.
     ///
-    /// If it is back under the same name within this time, its shards have not moved. Meanwhile nobody serves them. So choose the time
+    /// If it is back under the same name within this time, its shards have not moved. Meanwhile no member serves them. So choose the time
     /// that a restart takes, or zero if others should take the shards at once. It begins when the servers have
     /// ended the member's session: at once if the member was [stopped](Shards::stop), and one session timeout after a crash.
     /// A member that [leaves](Shards::leave) for good has no grace.
@@ -67,6 +67,9 @@ impl ShardsBuilder {
     }
 
     /// Sets how many shards this member takes at a time, and how many it gives away at a time. The default is 8.
+    ///
+    /// A shard that it has waited for longer than the [`patience`](Self::patience) does not count as taken at this time, so that owners that
+    /// take long to end do not keep it from other shards.
     pub fn moves_at_once(mut self, moves: usize) -> Self {
         self.settings.moves_at_once = moves;
         self

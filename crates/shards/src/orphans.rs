@@ -15,7 +15,7 @@ pub(crate) struct Orphans {
     patience: Duration,
     /// For each shard, how many candidates are ahead of this member. Empty while it is in no plan.
     ranks: Vec<u32>,
-    /// Since when nobody was seen at the lock of a shard.
+    /// The time since which the lock of a shard was seen without a node.
     empty: HashMap<u32, Instant>,
     turn: u32,
     due: Option<Instant>,
@@ -99,7 +99,7 @@ mod tests {
         orphans.follow(vec![0, 1], now);
         assert_eq!(orphans.turn(now), [1]);
         assert!(!orphans.note(1, 0, now));
-        // Somebody was there in between.
+        // It had an owner in between.
         assert!(!orphans.note(1, 1, now + SECOND));
         assert!(!orphans.note(1, 0, now + SECOND * 2) && orphans.note(1, 0, now + SECOND * 3));
         assert!(!orphans.note(0, 0, now) && !orphans.note(0, 0, now + SECOND * 9));

@@ -12,8 +12,8 @@ use crate::score::Hashed;
 /// Which member of a group should own which shard.
 ///
 /// It is a function of the number of shards and the names of the members. The order of the names does not matter, and
-/// every process, machine and version computes the same. It is what members *strive for*: the owner of a shard is
-/// whoever holds its lock.
+/// every process, machine and version computes the same. It is what members *strive for*: the holder of a shard's lock
+/// is its owner.
 ///
 /// Shards are dealt by rendezvous hashing. No member gets more than 1.1 times the mean. When a member joins or leaves, about as many
 /// shards move as it has.
@@ -115,13 +115,13 @@ impl fmt::Debug for Plan {
     }
 }
 
-/// The most shards that one of this many members gets.
+/// The most shards that a member gets, of this many members.
 fn limit(count: u32, members: usize) -> u64 {
     (u64::from(count) * 11).div_ceil(members as u64 * 10)
 }
 
 fn deal(count: u32, members: &[String]) -> Vec<u32> {
-    const NOBODY: u32 = u32::MAX;
+    const NONE: u32 = u32::MAX;
     let mut pairs = Vec::with_capacity(members.len() * count as usize);
     for (member, name) in (0..).zip(members) {
         let hashed = Hashed::new(name);
@@ -129,10 +129,10 @@ fn deal(count: u32, members: &[String]) -> Vec<u32> {
     }
     pairs.sort_unstable();
     let mut room = vec![limit(count, members.len()); members.len()];
-    let mut owners = vec![NOBODY; count as usize];
+    let mut owners = vec![NONE; count as usize];
     for (_, shard, member) in pairs {
         let (owner, room) = (&mut owners[shard as usize], &mut room[member as usize]);
-        if *owner == NOBODY && *room > 0 {
+        if *owner == NONE && *room > 0 {
             (*owner, *room) = (member, *room - 1);
         }
     }

@@ -37,7 +37,7 @@ impl Shard {
         &self.monitor
     }
 
-    /// Resolves when the shard is to be released: it moves to another member, this member [stops](crate::Shards::stop), someone has
+    /// Resolves when the shard is to be released: it moves to another member, this member [stops](crate::Shards::stop), an operator has
     /// called `revoke` on its lock, or the session is drained. Finish the work, and return.
     ///
     /// If the shard moves or this member stops, the future of the function is dropped after the
@@ -79,7 +79,7 @@ pub(crate) async fn queue(mutex: Mutex) -> Result<Option<MutexGuard>> {
     mutex.lock().await.map(Some)
 }
 
-/// Takes the lock of a shard if nobody else holds it or waits for it.
+/// Takes the lock of a shard that has no holder and no waiter.
 pub(crate) async fn claim(mutex: Mutex) -> Result<Option<MutexGuard>> {
     let waiting = mutex.enqueue().await?;
     if waiting.position() > 0 {

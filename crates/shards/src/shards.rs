@@ -16,14 +16,14 @@ use crate::worker::{Serve, Worker};
 /// The shards 0 to *n* − 1 of a service, each owned by one of its processes at a time.
 ///
 /// Each process is a member, under a [name](ShardsBuilder::name) of its own. A [`Plan`], which all members compute alike from the
-/// names of all, says who should own which shard. **The owner is only who holds the shard's lock**, the
-/// [`Mutex`] at `<path>/<number>`. So a member whose plan is old or wrong is slow, and there are never two owners.
+/// names of all, says who should own which shard. **The owner is the holder of the shard's lock**, the
+/// [`Mutex`] at `<path>/<number>`, and no other process is. So a member whose plan is old or wrong is slow, and there are never two owners.
 ///
 /// It is a handle. Clones belong to the same member.
 ///
 /// # Moves
 ///
-/// When the plan changes, the new owner queues for the lock of the shard. The old owner sees that someone waits, and asks its own
+/// When the plan changes, the new owner queues for the lock of the shard. The old owner sees the waiter, and asks its own
 /// function to [end](Shard::revoke_requested). When that has returned, or was dropped after the
 /// [limit](ShardsBuilder::drain_limit), it releases the lock, and the servers grant it to the new owner with the same event. Until
 /// then the old owner serves the shard. So a shard is without an owner for about a round trip.
@@ -224,7 +224,7 @@ impl Shards {
     }
 
     /// Reads who owns a shard: the holder of its lock, whose [identifier](Contender::identifier_lossy) is the name of the member. `None`
-    /// if nobody does. It is what the connected server knows, which may be behind the others.
+    /// if it has no owner. It is what the connected server knows, which may be behind the others.
     ///
     /// # Cancel safety
     ///

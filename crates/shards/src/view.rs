@@ -40,7 +40,7 @@ pub(crate) enum Verdict {
 /// A lock that was granted, and the member that has it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
-    /// It is a shard of another member, which nobody had.
+    /// It is a shard of another member, and had no owner.
     pub(crate) is_claim: bool,
     /// The lock is held, and the member is in the group under its name.
     pub(crate) is_member: bool,
@@ -184,7 +184,7 @@ mod tests {
             assert_eq!(view.verdict(shard, "b", stale), Verdict::Wait);
             assert_eq!(view.verdict(shard, "b", Grant { is_member: false, ..stale }), Verdict::Release);
         }
-        // Nobody else takes it.
+        // Its planned owner does not take it.
         assert_eq!(view.verdict(shard, "a", Grant { is_claim: true, ..GRANT }), Verdict::Serve);
     }
 }

@@ -1,13 +1,13 @@
 //! Owns [`Worker`]: the loop of a member. It follows the members, queues for the locks of the shards that the plan gives it, has them
 //! served, and gives back what is not its own.
 //!
-//! 1. The owner of a shard is who holds its lock. Everything here may be late or wrong, and then shards are served late.
+//! 1. The holder of its lock is the owner of a shard. Everything here may be late or wrong, and then shards are served late.
 //! 2. The lock comes first, and the plan is checked after the grant, with a set of members that was read in the present session. So
 //!    a member that was stopped, and is granted locks by a plan that is old by now, releases them.
-//! 3. A holder whose shard is another's by plan goes on until somebody queues. It reads how many nodes the locks of these shards have, in one
+//! 3. A holder whose shard is another's by plan goes on until another member queues. It reads how many nodes the locks of these shards have, in one
 //!    request for all, soon after a change of the plan and then less often. That is one to three reads for a change. If the new owner asked
 //!    by `revoke` instead, each shard would cost it a listing, two reads and a write by a majority of the servers; a member with an old plan
-//!    would ask, too; and a holder that has no room for a watch on its own node would notice late.
+//!    would ask as well; and a holder that has no room for a watch on its own node would notice late.
 //! 4. The first plan is made from a set that has the member's own node, so it was read after the create.
 //! 5. What waits for servers is a task. The loop waits for events, and for the computation of a plan.
 
@@ -87,7 +87,7 @@ impl Drop for Cleared {
 /// What a member is at with a shard.
 enum State {
     Idle,
-    /// A task waits for the lock. A claim is for a shard of another member, which nobody has.
+    /// A task waits for the lock. A claim is for a shard of another member that has no owner.
     Queued {
         task: AbortHandle,
         since: Instant,
@@ -245,8 +245,8 @@ impl Worker {
             let (membership, data) = (self.membership.clone(), format!("{}{LEAVING}", self.inner.count));
             self.tasks.spawn(async move { Done::Announced(membership.set(data.as_bytes()).await) });
         }
-        let limit = self.inner.settings.drain_limit;
-        // One that waits for longer than an owner may take waits for something else.
+        // An owner that takes long to end does not keep this member from shards without an owner.
+        let limit = self.inner.settings.patience;
         let is_moving = |state: &&State| matches!(state, State::Queued { since, .. } if now < *since + limit);
         let mut moving = self.states.iter().filter(is_moving).count();
         let (is_member, is_stopping, mut is_waiting) =
@@ -328,7 +328,7 @@ impl Worker {
         verdict != Verdict::Wait
     }
 
-    /// Looks, if it is time, who waits for shards that are to be given back, and which shards of others nobody has.
+    /// Starts a look, if it is time: at shards that are to be given back, for waiters, and at shards of others, for those without an owner.
     fn look(&mut self, now: Instant) {
         if self.is_looking || self.over.is_some() {
             return;
