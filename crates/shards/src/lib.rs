@@ -1,0 +1,55 @@
+//! Shards of a service over its processes, on [ZooKeeper](https://zookeeper.apache.org): each is owned by one process at a time,
+//! under a lock of [`zookeeper_recipes`] with a fencing token.
+//!
+//! ```no_run
+//! # async fn example(session: zookeeper_recipes::Session) -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//!
+//! use zookeeper_shards::Shards;
+//!
+//! let shards = Shards::builder("/shards/orders", 256).name("orders-0").grace(Duration::from_secs(20)).build(&session)?;
+//! shards.run(async |shard| {
+//!     println!("shard {} with token {}", shard.number(), shard.fencing_token());
+//!     shard.revoke_requested().await;
+//! })
+//! .await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! There is no elected assigner. Each process computes the same [`Plan`] from the names of all, and queues for the locks of its shards.
+//! The holder of its lock is the owner of a shard, and no other process is. So a plan that is old or wrong costs time, and never gives a
+//! shard to two owners.
+//!
+//! * **Few moves.** When a process joins or leaves, about as many shards move as it has. No process gets more than 1.1 times the mean.
+//! * **No move for a restart.** A process that is back under its name within the [grace](ShardsBuilder::grace) has its shards again.
+//! * **Short hand-overs.** The new owner queues before the old one ends, so a shard is without an owner for about a round trip.
+//! * **No orphan.** A shard that its planned owner does not take is taken by the next member, and is given back later.
+//!
+//! # Limits
+//!
+//! * A crashed owner keeps its shards until the servers have ended its session: one session timeout.
+//! * A dead waiter stops the queue of its shard for as long.
+//! * A member has one session. With more than about 250 shards, some holds do not watch their own nodes. They notice a deletion by hand
+//!   within a third of the session timeout, and a `revoke` of an operator later than that.
+//! * At the start of a fleet, shards move until the set of members has settled.
+//! * The plan knows no weights, and no pins.
+
+mod builder;
+mod look;
+mod orphans;
+mod owned;
+mod plan;
+mod score;
+mod shard;
+mod shards;
+mod view;
+mod worker;
+
+pub use zookeeper_recipes;
+
+pub use crate::builder::ShardsBuilder;
+pub use crate::owned::OwnedChanges;
+pub use crate::plan::Plan;
+pub use crate::shard::Shard;
+pub use crate::shards::Shards;

@@ -1,0 +1,117 @@
+//! Owns [`Orphans`]: which shards without an owner this member looks for, and which of them it takes. It has no IO and no clock.
+//!
+//! A member looks at the shards of others. If it sees none at a lock for the grace and then for its rank times the patience, it takes the
+//! shard. Its rank is its place among the candidates of the shard, so the members come one after the other. A member of rank *r* looks in
+//! each *r*th turn, so the looks of all members together grow with the logarithm of their number.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+#[derive(Debug)]
+pub(crate) struct Orphans {
+    grace: Duration,
+    patience: Duration,
+    /// For each shard, how many candidates are ahead of this member. Empty while it is in no plan.
+    ranks: Vec<u32>,
+    /// The time since which the lock of a shard was seen without a node.
+    empty: HashMap<u32, Instant>,
+    turn: u32,
+    due: Option<Instant>,
+}
+
+impl Orphans {
+    pub(crate) fn new(grace: Duration, patience: Duration) -> Self {
+        Self { grace, patience, ranks: Vec::new(), empty: HashMap::new(), turn: 0, due: None }
+    }
+
+    /// Follows another plan, with these ranks. All times begin again.
+    pub(crate) fn follow(&mut self, ranks: Vec<u32>, now: Instant) {
+        self.ranks = ranks;
+        self.empty.clear();
+        self.due = Some(now + self.patience / 2);
+    }
+
+    /// Whether the plan gives this shard to this member.
+    pub(crate) fn is_own(&self, shard: u32) -> bool {
+        self.ranks.get(shard as usize) == Some(&0)
+    }
+
+    /// When the next turn is; `None` without a plan.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Begins a turn: the shards to look at.
+    pub(crate) fn turn(&mut self, now: Instant) -> Vec<u32> {
+        self.turn = self.turn.wrapping_add(1);
+        self.due = Some(now + self.patience / 2);
+        let is_looked_at = |(shard, rank): &(u32, &u32)| **rank > 0 && shard.wrapping_add(self.turn) % **rank == 0;
+        (0..).zip(&self.ranks).filter(is_looked_at).map(|(shard, _)| shard).collect()
+    }
+
+    /// Notes how many nodes the lock of a shard has. Returns whether to take the shard.
+    pub(crate) fn note(&mut self, shard: u32, nodes: usize, now: Instant) -> bool {
+        let rank = self.ranks.get(shard as usize).copied().unwrap_or_default();
+        if nodes > 0 || rank == 0 {
+            self.empty.remove(&shard);
+            return false;
+        }
+        let since = *self.empty.entry(shard).or_insert(now);
+        now - since >= self.grace + self.patience * rank
+    }
+
+    /// Notes that this member takes the shard.
+    pub(crate) fn claimed(&mut self, shard: u32) {
+        self.empty.remove(&shard);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn candidates_take_a_shard_one_after_the_other_and_after_the_grace() {
+        let begin = Instant::now();
+        for rank in 1..5 {
+            let mut orphans = Orphans::new(SECOND * 20, SECOND * 4);
+            orphans.follow(vec![rank], begin);
+            let (mut now, mut taken) = (begin, None);
+            while taken.is_none() {
+                now = orphans.due().unwrap();
+                let looked_at = orphans.turn(now);
+                taken = looked_at.into_iter().find(|&shard| orphans.note(shard, 0, now));
+            }
+            let (least, most) = (SECOND * (20 + 4 * rank), SECOND * (20 + 4 * rank + 2 * (2 * rank)));
+            assert!((least..=most).contains(&(now - begin)), "rank {rank}: {:?}", now - begin);
+        }
+    }
+
+    #[test]
+    fn shard_with_an_owner_and_that_of_the_own_plan_are_left_alone() {
+        let now = Instant::now();
+        let mut orphans = Orphans::new(Duration::ZERO, SECOND);
+        assert!(orphans.due().is_none() && orphans.turn(now).is_empty());
+        orphans.follow(vec![0, 1], now);
+        assert_eq!(orphans.turn(now), [1]);
+        assert!(!orphans.note(1, 0, now));
+        // It had an owner in between.
+        assert!(!orphans.note(1, 1, now + SECOND));
+        assert!(!orphans.note(1, 0, now + SECOND * 2) && orphans.note(1, 0, now + SECOND * 3));
+        assert!(!orphans.note(0, 0, now) && !orphans.note(0, 0, now + SECOND * 9));
+    }
+
+    #[test]
+    fn another_plan_begins_all_times_again() {
+        let now = Instant::now();
+        let mut orphans = Orphans::new(Duration::ZERO, SECOND);
+        orphans.follow(vec![1], now);
+        assert!(!orphans.note(0, 0, now));
+        orphans.follow(vec![1], now + SECOND);
+        assert!(!orphans.note(0, 0, now + SECOND));
+    }
+}

@@ -1,0 +1,66 @@
+//! Owns [`OwnedChanges`]: the shards that this member owns, as they change.
+
+use std::collections::BTreeMap;
+
+use tokio::sync::watch;
+use zookeeper_recipes::HoldMonitor;
+
+/// The shards that are served, with their holds.
+pub(crate) type Owned = BTreeMap<u32, HoldMonitor>;
+
+/// The shards whose locks are held at this moment, by the clock.
+pub(crate) fn held(owned: &Owned) -> Vec<u32> {
+    owned.iter().filter(|(_, hold)| hold.state().ended().is_none()).map(|(shard, _)| *shard).collect()
+}
+
+/// The shards that this member owns, as they change, from [`Shards::changes`](crate::Shards::changes).
+///
+/// It compares sets, and nothing is queued. After several changes between two calls the next call returns the last set.
+#[derive(Clone, Debug)]
+pub struct OwnedChanges {
+    owned: watch::Receiver<Owned>,
+    /// What was returned last.
+    last: Option<Vec<u32>>,
+}
+
+impl OwnedChanges {
+    pub(crate) fn new(mut owned: watch::Receiver<Owned>) -> Self {
+        owned.mark_changed();
+        Self { owned, last: None }
+    }
+
+    /// Waits for a set that differs from the one returned last, and returns it in the order of the numbers. The first call returns the
+    /// present set at once. `None` when the handle is gone, with its clones and [`run`](crate::Shards::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub async fn changed(&mut self) -> Option<Vec<u32>> {
+        loop {
+            self.owned.changed().await.ok()?;
+            let shards = held(&self.owned.borrow_and_update());
+            if self.last.as_ref() != Some(&shards) {
+                self.last = Some(shards.clone());
+                return Some(shards);
+            }
+        }
+    }
+
+    /// Waits for a set for which `wanted` is true, and returns it: at once, if it is the present one. `None` as
+    /// [`changed`](Self::changed).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub async fn wait_for(&mut self, mut wanted: impl FnMut(&[u32]) -> bool) -> Option<Vec<u32>> {
+        self.owned.mark_changed();
+        loop {
+            self.owned.changed().await.ok()?;
+            let shards = held(&self.owned.borrow_and_update());
+            if wanted(&shards) {
+                self.last = Some(shards.clone());
+                return Some(shards);
+            }
+        }
+    }
+}

@@ -1,0 +1,507 @@
+//! Owns [`Worker`]: the loop of a member. It follows the members, queues for the locks of the shards that the plan gives it, has them
+//! served, and gives back what is not its own.
+//!
+//! 1. The holder of its lock is the owner of a shard. Everything here may be late or wrong, and then shards are served late.
+//! 2. The lock comes first, and the plan is checked after the grant, with a set of members that was read in the present session. So
+//!    a member that was stopped, and is granted locks by a plan that is old by now, releases them.
+//! 3. A holder whose shard is another's by plan goes on until another member queues. It reads how many nodes the locks of these shards have, in one
+//!    request for all, soon after a change of the plan and then less often. That is one to three reads for a change. If the new owner asked
+//!    by `revoke` instead, each shard would cost it a listing, two reads and a write by a majority of the servers; a member with an old plan
+//!    would ask as well; and a holder that has no room for a watch on its own node would notice late.
+//! 4. The first plan is made from a set that has the member's own node, so it was read after the create.
+//! 5. What waits for servers is a task. The loop waits for events, and for the computation of a plan.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::panic::resume_unwind;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, Id, JoinError, JoinSet, spawn_blocking};
+use tokio::time::{Instant, sleep_until, timeout};
+use zookeeper_recipes::{Error, Member, MemberChanges, Membership, MutexGuard, Result};
+
+use crate::look::look;
+use crate::orphans::Orphans;
+use crate::owned::Owned;
+use crate::plan::Plan;
+use crate::shard::{Served, Shard, claim, queue, serve};
+use crate::shards::{Ending, Inner};
+use crate::view::{Grant, Verdict, View};
+
+/// How often the loop looks at itself without an event.
+const TURN: Duration = Duration::from_secs(1);
+
+/// The same while locks are granted and it is not known yet whether to keep them.
+const SOON: Duration = Duration::from_millis(100);
+
+/// The least time between two looks at shards that are to be given back.
+const FIRST_LOOK: Duration = Duration::from_millis(50);
+
+/// The pauses before a shard is tried again whose function has returned or panicked, or whose lock was refused.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// What the data of a member ends with that leaves.
+const LEAVING: &str = " leaving";
+
+/// The function that serves shards.
+pub(crate) type Serve = Arc<dyn Fn(Shard) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
+/// The loop of a member.
+pub(crate) struct Worker {
+    inner: Arc<Inner>,
+    cleared: Cleared,
+    serve: Serve,
+    membership: Arc<Membership>,
+    changes: MemberChanges,
+    ending: watch::Receiver<Ending>,
+    view: View,
+    orphans: Orphans,
+    states: Vec<State>,
+    /// The last pause of shards that had one.
+    pauses: HashMap<u32, Duration>,
+    tasks: JoinSet<Done>,
+    /// Which shard a task is for. The one that looks, and the one that announces, are for none.
+    shards: HashMap<Id, u32>,
+    is_looking: bool,
+    is_announced: bool,
+    /// When to look at shards that are to be given back, and the pause after that.
+    look_at: Instant,
+    look_pause: Duration,
+    /// The session is over, or a task of the runtime cannot be run any more.
+    over: Option<Error>,
+}
+
+/// Shows that nothing is owned any more, also when the worker is dropped.
+struct Cleared(Arc<Inner>);
+
+impl Drop for Cleared {
+    fn drop(&mut self) {
+        self.0.owned.send_modify(Owned::clear);
+    }
+}
+
+/// What a member is at with a shard.
+enum State {
+    Idle,
+    /// A task waits for the lock. A claim is for a shard of another member that has no owner.
+    Queued {
+        task: AbortHandle,
+        since: Instant,
+        is_claim: bool,
+    },
+    /// The lock is held, and it is not known yet whether to keep it.
+    Granted {
+        guard: MutexGuard,
+        is_claim: bool,
+    },
+    Serving {
+        asked: watch::Sender<bool>,
+    },
+    Paused {
+        until: Instant,
+    },
+}
+
+/// What a task has done.
+enum Done {
+    Queued(Result<Option<MutexGuard>>),
+    Served(Served),
+    Looked(Result<Vec<(u32, usize)>>),
+    Announced(Result<()>),
+}
+
+impl Worker {
+    /// Joins the group, and waits for a set that was read after that.
+    pub(crate) async fn join(inner: Arc<Inner>, serve: Serve) -> Result<Self> {
+        let (members, settings) = (&inner.members, inner.settings);
+        let data = inner.count.to_string();
+        let membership = match members.join(&inner.name, data.as_bytes()).await {
+            Err(taken @ Error::NameTaken { .. }) => {
+                tracing::warn!(path = inner.path, name = inner.name, %taken, "waiting for the name of this member");
+                let joined = timeout(settings.name_limit, members.join_when_free(&inner.name, data.as_bytes()));
+                joined.await.map_err(|_| taken)??
+            }
+            joined => joined?,
+        };
+        let created = membership.generation();
+        let mut changes = members.changes();
+        let has_own = |set: &[Member]| {
+            set.iter().any(|member| member.name() == inner.name && Some(member.generation()) >= created)
+        };
+        let first = loop {
+            match changes.wait_for(has_own).await {
+                Err(error) if !is_over(&error) => warn(&inner, &error, "cannot see the members"),
+                seen => break seen?,
+            }
+        };
+        let mut worker = Self {
+            serve,
+            membership: Arc::new(membership),
+            changes,
+            ending: inner.ending.subscribe(),
+            view: View::new(settings.settling_time),
+            orphans: Orphans::new(settings.grace, settings.patience),
+            states: (0..inner.count).map(|_| State::Idle).collect(),
+            pauses: HashMap::new(),
+            tasks: JoinSet::new(),
+            shards: HashMap::new(),
+            is_looking: false,
+            is_announced: false,
+            look_at: Instant::now(),
+            look_pause: FIRST_LOOK,
+            over: None,
+            cleared: Cleared(inner.clone()),
+            inner,
+        };
+        worker.see(Ok(first)).await;
+        Ok(worker)
+    }
+
+    /// Runs until the member is to end, or the session is over.
+    pub(crate) async fn run(mut self) -> Result<()> {
+        loop {
+            let is_waiting = self.follow().await;
+            if self.is_done() {
+                break;
+            }
+            let wake = self.wake(is_waiting);
+            tokio::select! {
+                Some(done) = self.tasks.join_next_with_id() => self.note(done),
+                seen = self.changes.changed(), if self.over.is_none() => self.see(seen).await,
+                // The sender is in `inner`.
+                _ = self.ending.changed() => {}
+                () = sleep_until(wake) => {}
+            }
+        }
+        let Self { membership, over, tasks, cleared, .. } = self;
+        drop(cleared);
+        if let Some(error) = over {
+            return Err(error);
+        }
+        drop(tasks);
+        match Arc::try_unwrap(membership) {
+            Ok(membership) => membership.leave().await,
+            // The task that announces has it, and has just been dropped.
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn ending(&self) -> Ending {
+        let is_alone = || self.view.followed().is_some_and(|plan| plan.members().is_empty());
+        match *self.ending.borrow() {
+            Ending::Leaving if is_alone() => Ending::Stopping,
+            ending => ending,
+        }
+    }
+
+    /// Whether nothing is left to do: it is to end, and no shard is served.
+    fn is_done(&self) -> bool {
+        let is_out = match self.ending() {
+            Ending::No => false,
+            Ending::Leaving => self.view.followed().is_some_and(|plan| !plan.has(&self.inner.name)),
+            Ending::Stopping => true,
+        };
+        (is_out || self.over.is_some()) && !self.states.iter().any(|state| matches!(state, State::Serving { .. }))
+    }
+
+    /// Notes a set of members.
+    async fn see(&mut self, seen: Result<Vec<Member>>) {
+        let members = match seen {
+            Ok(members) => members,
+            Err(error) if is_over(&error) => return self.over = Some(error),
+            Err(error) => return warn(&self.inner, &error, "cannot see the members"),
+        };
+        let count = self.inner.count;
+        let mut names = Vec::new();
+        for member in members {
+            let data = String::from_utf8_lossy(member.data());
+            let shards = data.strip_suffix(LEAVING);
+            if shards.is_none() {
+                names.push(member.name().to_owned());
+            }
+            if shards.unwrap_or(&data) != count.to_string() {
+                let (path, member) = (&self.inner.path, member.name());
+                tracing::warn!(path, count, member, its = %data, "members differ in the number of shards");
+            }
+        }
+        match spawn_blocking(move || Plan::new(count, names)).await {
+            Ok(plan) => self.view.see(plan, Instant::now()),
+            Err(_) => self.over = Some(gone()),
+        }
+    }
+
+    /// Goes on as far as is possible now. Returns whether a lock is granted of which is not known yet whether to keep it.
+    async fn follow(&mut self) -> bool {
+        let now = Instant::now();
+        if self.view.settle(now) {
+            self.adopt(now).await;
+        }
+        if self.ending() == Ending::Leaving && !self.is_announced && self.over.is_none() {
+            self.is_announced = true;
+            let (membership, data) = (self.membership.clone(), format!("{}{LEAVING}", self.inner.count));
+            self.tasks.spawn(async move { Done::Announced(membership.set(data.as_bytes()).await) });
+        }
+        // An owner that takes long to end does not keep this member from shards without an owner.
+        let limit = self.inner.settings.patience;
+        let is_moving = |state: &&State| matches!(state, State::Queued { since, .. } if now < *since + limit);
+        let mut moving = self.states.iter().filter(is_moving).count();
+        let (is_member, is_stopping, mut is_waiting) =
+            (self.is_member(), self.ending() == Ending::Stopping, false);
+        for shard in 0..self.inner.count {
+            let is_wanted = is_member && self.orphans.is_own(shard);
+            match &self.states[shard as usize] {
+                State::Idle if is_wanted && moving < self.inner.settings.moves_at_once => {
+                    moving += 1;
+                    self.queue(shard, false);
+                }
+                State::Paused { until } if *until <= now => self.states[shard as usize] = State::Idle,
+                State::Queued { task, is_claim: false, .. } if !is_wanted => {
+                    task.abort();
+                    self.states[shard as usize] = State::Idle;
+                }
+                State::Granted { .. } => is_waiting |= !self.decide(shard),
+                State::Serving { asked } if is_stopping => _ = asked.send_replace(true),
+                _ => {}
+            }
+        }
+        self.look(now);
+        is_waiting
+    }
+
+    /// Begins to follow another plan.
+    async fn adopt(&mut self, now: Instant) {
+        let Some(plan) = self.view.followed().cloned() else { return };
+        let (computed, name) = (plan.clone(), self.inner.name.clone());
+        let Ok(ranks) = spawn_blocking(move || computed.ranks(&name)).await else {
+            return self.over = Some(gone());
+        };
+        let (path, name, shards) =
+            (&self.inner.path, &self.inner.name, ranks.iter().filter(|rank| **rank == 0).count());
+        tracing::debug!(path, name, members = plan.members().len(), shards, "follows another plan");
+        self.orphans.follow(ranks, now);
+        self.inner.plan.send_replace(Some(plan));
+        self.look_soon(now);
+    }
+
+    /// Whether this member may act by its plan: it is in the group under its name.
+    fn is_member(&self) -> bool {
+        self.over.is_none() && self.ending() != Ending::Stopping && self.membership.is_joined()
+    }
+
+    fn queue(&mut self, shard: u32, is_claim: bool) {
+        let mutex = match self.inner.mutex(shard) {
+            Ok(mutex) => mutex,
+            // The longest path was tried when the handle was built.
+            Err(error) => return self.refused(shard, error),
+        };
+        let wait = async move { Done::Queued(if is_claim { claim(mutex).await } else { queue(mutex).await }) };
+        let task = self.tasks.spawn(wait);
+        self.shards.insert(task.id(), shard);
+        self.states[shard as usize] = State::Queued { task, since: Instant::now(), is_claim };
+    }
+
+    /// Decides about a lock that was granted: it is served or released. Returns `false` if that is not known yet.
+    fn decide(&mut self, shard: u32) -> bool {
+        let state = std::mem::replace(&mut self.states[shard as usize], State::Idle);
+        let State::Granted { guard, is_claim } = state else { return true };
+        let is_member = guard.state().ended().is_none() && self.is_member();
+        // The set may be one that was read before a pause of this process.
+        let grant = Grant { is_claim, is_member, is_stale: self.changes.is_stale() };
+        let verdict = self.view.verdict(shard, &self.inner.name, grant);
+        match verdict {
+            Verdict::Wait => self.states[shard as usize] = State::Granted { guard, is_claim },
+            Verdict::Release => drop(guard),
+            Verdict::Serve => {
+                self.inner.owned.send_modify(|owned| _ = owned.insert(shard, guard.monitor()));
+                let (asked, limit, function) =
+                    (watch::Sender::new(false), self.inner.settings.drain_limit, self.serve.clone());
+                let served = serve(guard, shard, asked.subscribe(), limit, move |shard| function(shard));
+                let task = self.tasks.spawn(async move { Done::Served(served.await) });
+                self.shards.insert(task.id(), shard);
+                self.states[shard as usize] = State::Serving { asked };
+            }
+        }
+        verdict != Verdict::Wait
+    }
+
+    /// Starts a look, if it is time: at shards that are to be given back, for waiters, and at shards of others, for those without an owner.
+    fn look(&mut self, now: Instant) {
+        if self.is_looking || self.over.is_some() {
+            return;
+        }
+        let mut shards = Vec::new();
+        if self.look_at <= now {
+            shards.extend((0..self.inner.count).filter(|&shard| self.is_to_be_given_back(shard)));
+            self.look_at = now + self.look_pause;
+            self.look_pause = (self.look_pause * 2).min(TURN);
+        }
+        if self.orphans.due().is_some_and(|due| due <= now) && self.is_member() && self.ending() == Ending::No {
+            let idle = |shard: &u32| matches!(self.states[*shard as usize], State::Idle);
+            shards.extend(self.orphans.turn(now).into_iter().filter(idle));
+        }
+        if shards.is_empty() {
+            return;
+        }
+        self.is_looking = true;
+        let paths = shards.into_iter().map(|shard| (shard, self.inner.path_of(shard))).collect();
+        let session = self.inner.session.clone();
+        self.tasks.spawn(async move { Done::Looked(look(session, paths).await) });
+    }
+
+    /// Whether it serves a shard that is another's, and has not asked its function to end yet.
+    fn is_to_be_given_back(&self, shard: u32) -> bool {
+        let is_served = matches!(&self.states[shard as usize], State::Serving { asked } if !*asked.borrow());
+        is_served && !(self.orphans.is_own(shard) && self.is_member())
+    }
+
+    fn look_soon(&mut self, now: Instant) {
+        self.look_at = now + FIRST_LOOK;
+        self.look_pause = FIRST_LOOK;
+    }
+
+    fn looked(&mut self, nodes: Vec<(u32, usize)>) {
+        let now = Instant::now();
+        let is_draining = |state: &&State| matches!(state, State::Serving { asked } if *asked.borrow());
+        let mut draining = self.states.iter().filter(is_draining).count();
+        let is_claim = |state: &&State| matches!(state, State::Queued { is_claim: true, .. });
+        let mut claims = self.states.iter().filter(is_claim).count();
+        let most = self.inner.settings.moves_at_once;
+        for (shard, nodes) in nodes {
+            let is_given_back = self.is_to_be_given_back(shard);
+            match &self.states[shard as usize] {
+                // Beside the own node there is that of a waiter.
+                State::Serving { asked } if is_given_back && nodes > 1 && draining < most => {
+                    draining += 1;
+                    asked.send_replace(true);
+                }
+                State::Idle if self.orphans.note(shard, nodes, now) && self.is_member() && claims < most => {
+                    claims += 1;
+                    self.orphans.claimed(shard);
+                    let (path, name) = (&self.inner.path, &self.inner.name);
+                    tracing::info!(path, name, shard, "takes a shard that its planned owner does not take");
+                    self.queue(shard, true);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Notes what a task has done.
+    fn note(&mut self, done: std::result::Result<(Id, Done), JoinError>) {
+        let id = done.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
+        let shard = self.shards.remove(&id);
+        match (done.map(|(_, done)| done), shard) {
+            (Ok(Done::Queued(queued)), Some(shard)) => self.queued(id, shard, queued),
+            (Ok(Done::Served(served)), Some(shard)) => self.served(shard, Ok(served)),
+            (Ok(Done::Looked(looked)), _) => {
+                self.is_looking = false;
+                match looked {
+                    Ok(nodes) => self.looked(nodes),
+                    Err(error) if is_over(&error) => self.over = Some(error),
+                    Err(error) => tracing::debug!(path = self.inner.path, %error, "cannot look at shards"),
+                }
+            }
+            (Ok(Done::Announced(Err(error))), _) => {
+                warn(&self.inner, &error, "cannot announce that this member leaves; it stops");
+                self.inner.ending.send_replace(Ending::Stopping);
+            }
+            (Err(failed), shard) if failed.is_panic() => match shard.filter(|shard| self.is_served(*shard)) {
+                Some(shard) => self.served(shard, Err(failed)),
+                // It is none of the user's function: there are no timers, for example.
+                None => resume_unwind(failed.into_panic()),
+            },
+            // A waiter that was stopped.
+            _ => {}
+        }
+    }
+
+    fn is_served(&self, shard: u32) -> bool {
+        matches!(&self.states[shard as usize], State::Serving { .. })
+    }
+
+    fn queued(&mut self, id: Id, shard: u32, queued: Result<Option<MutexGuard>>) {
+        match &self.states[shard as usize] {
+            State::Queued { task, is_claim, .. } if task.id() == id => match queued {
+                Ok(Some(guard)) => self.states[shard as usize] = State::Granted { guard, is_claim: *is_claim },
+                Ok(None) => self.states[shard as usize] = State::Idle,
+                Err(error) => self.refused(shard, error),
+            },
+            // It was stopped when it had just been granted. The guard is dropped.
+            _ => {}
+        }
+    }
+
+    /// Tries the lock of a shard again later.
+    fn refused(&mut self, shard: u32, error: Error) {
+        if is_over(&error) {
+            self.states[shard as usize] = State::Idle;
+            return self.over = Some(error);
+        }
+        let pause = self.pause(shard);
+        let (path, name) = (&self.inner.path, &self.inner.name);
+        tracing::warn!(path, name, shard, %error, retry_in = ?pause, "cannot lock a shard");
+    }
+
+    fn served(&mut self, shard: u32, served: std::result::Result<Served, JoinError>) {
+        let was_asked = matches!(&self.states[shard as usize], State::Serving { asked } if *asked.borrow());
+        self.states[shard as usize] = State::Idle;
+        self.inner.owned.send_modify(|owned| _ = owned.remove(&shard));
+        let (path, name) = (self.inner.path.clone(), self.inner.name.clone());
+        match served {
+            Ok(Served::Lost(loss)) => tracing::info!(path, name, shard, %loss, "has lost a shard"),
+            Ok(Served::Cut) => {
+                tracing::warn!(path, name, shard, "a shard was cut off: its function did not end in time")
+            }
+            Ok(Served::Returned(_)) if was_asked => {}
+            Ok(Served::Returned(after)) => {
+                if after > LONGEST_PAUSE {
+                    self.pauses.remove(&shard);
+                }
+                let pause = self.pause(shard);
+                tracing::info!(path, name, shard, retry_in = ?pause, "the function of a shard has returned");
+            }
+            Err(_) => {
+                let pause = self.pause(shard);
+                tracing::warn!(path, name, shard, retry_in = ?pause, "the function of a shard has panicked");
+            }
+        }
+        if was_asked {
+            // The next move can begin.
+            self.look_soon(Instant::now());
+        }
+    }
+
+    fn pause(&mut self, shard: u32) -> Duration {
+        let last = self.pauses.get(&shard).copied();
+        let pause = last.map_or(FIRST_PAUSE, |last| (last * 2).min(LONGEST_PAUSE));
+        self.pauses.insert(shard, pause);
+        self.states[shard as usize] = State::Paused { until: Instant::now() + pause };
+        pause
+    }
+
+    /// When to go on without an event.
+    fn wake(&self, is_waiting: bool) -> Instant {
+        let now = Instant::now();
+        let turn = now + if is_waiting { SOON } else { TURN };
+        let gives_back = || (0..self.inner.count).any(|shard| self.is_to_be_given_back(shard));
+        let look = (!self.is_looking && gives_back()).then_some(self.look_at);
+        let orphans = self.orphans.due().filter(|_| !self.is_looking);
+        [self.view.due(), look, orphans].into_iter().flatten().fold(turn, Instant::min).max(now)
+    }
+}
+
+fn is_over(error: &Error) -> bool {
+    matches!(error, Error::Closed | Error::SessionEnded { .. })
+}
+
+fn gone() -> Error {
+    Error::SessionEnded { reason: "the runtime of the member is gone".to_owned() }
+}
+
+fn warn(inner: &Inner, error: &Error, what: &str) {
+    tracing::warn!(path = inner.path, name = inner.name, %error, "{what}");
+}

@@ -1,0 +1,8 @@
+//! Shards on simulated servers: who owns what, what moves, and what faults do.
+
+mod cost;
+mod faults;
+mod ledger;
+mod moves;
+mod support;
+mod surface;

@@ -1,0 +1,164 @@
+//! A fleet of members, each with a session of its own, and conditions to wait for.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use zookeeper_recipes::testing::LocalSession;
+use zookeeper_recipes::{Result, Session};
+use zookeeper_shards::{Plan, Shard, Shards, ShardsBuilder};
+
+use crate::ledger::{Ledger, Service};
+
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(4);
+pub(crate) const PATH: &str = "/shards/orders";
+
+/// Longer than any test.
+pub(crate) const LONG: Duration = Duration::from_secs(600);
+
+/// Fails the test when `future` takes longer than anything should.
+pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
+    within(what, Duration::from_secs(60), future).await
+}
+
+pub(crate) async fn within<F: Future>(what: &str, limit: Duration, future: F) -> F::Output {
+    tokio::time::timeout(limit, future).await.unwrap_or_else(|_| panic!("timed out: {what}"))
+}
+
+type Work = Arc<dyn Fn(Service, Shard) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+type Set = Arc<dyn Fn(ShardsBuilder) -> ShardsBuilder + Send + Sync>;
+
+/// Servers, a ledger, and the settings of all members.
+#[derive(Clone)]
+pub(crate) struct Fleet {
+    pub(crate) root: LocalSession,
+    pub(crate) ledger: Ledger,
+    pub(crate) count: u32,
+    set: Set,
+    work: Work,
+}
+
+pub(crate) struct Member {
+    pub(crate) session: LocalSession,
+    pub(crate) shards: Shards,
+    pub(crate) running: JoinHandle<Result<()>>,
+}
+
+impl Fleet {
+    /// Members take shards at once, and do not wait long for anything.
+    pub(crate) async fn new(count: u32) -> Self {
+        let root = Session::local().await.expect("servers");
+        let work = |service: Service, shard: Shard| async move {
+            shard.revoke_requested().await;
+            service.step();
+        };
+        let set = |builder: ShardsBuilder| {
+            builder
+                .grace(Duration::ZERO)
+                .settling_time(Duration::from_millis(300))
+                .patience(Duration::from_secs(20))
+        };
+        let fleet = Self {
+            root,
+            ledger: Ledger::new(count),
+            count,
+            set: Arc::new(set),
+            work: Arc::new(|_, _| unreachable!()),
+        };
+        fleet.working(work)
+    }
+
+    pub(crate) fn set(mut self, set: impl Fn(ShardsBuilder) -> ShardsBuilder + Send + Sync + 'static) -> Self {
+        let before = self.set;
+        self.set = Arc::new(move |builder| set(before(builder)));
+        self
+    }
+
+    pub(crate) fn working<R>(mut self, work: impl Fn(Service, Shard) -> R + Send + Sync + 'static) -> Self
+    where
+        R: Future<Output = ()> + Send + 'static,
+    {
+        self.work = Arc::new(move |service, shard| Box::pin(work(service, shard)));
+        self
+    }
+
+    pub(crate) async fn session(&self) -> LocalSession {
+        self.root.another_with(|servers| servers.with_session_timeout(TIMEOUT)).await.expect("connects")
+    }
+
+    pub(crate) fn builder(&self, name: &str) -> ShardsBuilder {
+        (self.set)(Shards::builder(PATH, self.count).name(name))
+    }
+
+    pub(crate) async fn start(&self, name: &str) -> Member {
+        let session = self.session().await;
+        let shards = self.builder(name).build(&session).expect("valid settings");
+        Member { running: tokio::spawn(self.serve(&shards)), session, shards }
+    }
+
+    /// The future of `run`, whose shards are in the ledger.
+    pub(crate) fn serve(&self, shards: &Shards) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
+        let (ledger, work, name) = (self.ledger.clone(), self.work.clone(), shards.name().to_owned());
+        shards.run(move |shard| {
+            let token = shard.fencing_token().get().cast_unsigned();
+            work(ledger.begin(&name, shard.number(), token), shard)
+        })
+    }
+
+    /// Starts members, and waits until they own what the plan gives them.
+    pub(crate) async fn started(&self, names: &[&str]) -> Vec<Member> {
+        let mut members = Vec::new();
+        for name in names {
+            members.push(self.start(name).await);
+        }
+        self.settled(names).await;
+        self.ledger.count_again();
+        members
+    }
+
+    /// Waits until each of these members owns what the plan of them gives it.
+    pub(crate) async fn settled(&self, names: &[&str]) {
+        let plan = self.plan(names);
+        let is_so =
+            |book: &crate::ledger::Book| (0..self.count).all(|shard| book.owner(shard) == plan.owner(shard));
+        self.ledger.until(&format!("{names:?} own their shards"), is_so).await;
+    }
+
+    pub(crate) fn plan(&self, names: &[&str]) -> Plan {
+        Plan::new(self.count, names.iter().copied())
+    }
+
+    /// How many shards have another owner in the second plan.
+    pub(crate) fn difference(&self, before: &[&str], after: &[&str]) -> usize {
+        let (before, after) = (self.plan(before), self.plan(after));
+        (0..self.count).filter(|&shard| before.owner(shard) != after.owner(shard)).count()
+    }
+}
+
+impl Member {
+    /// Stops it, and waits for its end.
+    pub(crate) async fn stop(self) {
+        self.shards.stop();
+        self.ended().await;
+    }
+
+    pub(crate) async fn leave(self) {
+        self.shards.leave();
+        self.ended().await;
+    }
+
+    async fn ended(self) {
+        soon("its end", self.running).await.expect("no panic").expect("no error");
+        soon("its close", self.session.close()).await.expect("closed");
+    }
+
+    /// Ends it as the end of its process would. Its session lives on.
+    pub(crate) async fn kill(self) -> LocalSession {
+        self.session.disconnect();
+        self.running.abort();
+        assert!(soon("its end", self.running).await.is_err());
+        self.session
+    }
+}
