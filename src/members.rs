@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt;
 use std::future::pending;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll, ready};
@@ -688,9 +689,10 @@ async fn look_until_refused(group: &Group, view: &mut View, seen: &watch::Sender
 
 /// Waits for the event of a watch; for ever without one.
 async fn fired(watch: Option<OneshotWatcher>) {
-    match watch {
-        Some(watch) => _ = watch.changed().await,
-        None => pending().await,
+    let Some(watch) = watch else { return pending().await };
+    // The client's watcher panics when the runtime of its session is dropped under it. The session is over then.
+    if AssertUnwindSafe(watch.changed()).catch_unwind().await.is_err() {
+        pending().await
     }
 }
 
