@@ -17,7 +17,6 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt;
 use std::future::pending;
-use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll, ready};
@@ -35,7 +34,7 @@ use crate::error::{Error, Result};
 use crate::kept_node::{KeptNode, PAUSE, TURN, over};
 use crate::locked::locked;
 use crate::path;
-use crate::session::Session;
+use crate::session::{Session, event, read_all};
 use crate::telemetry::guarded;
 
 /// How many members are read in one request, and how large that is at most.
@@ -690,8 +689,8 @@ async fn look_until_refused(group: &Group, view: &mut View, seen: &watch::Sender
 /// Waits for the event of a watch; for ever without one.
 async fn fired(watch: Option<OneshotWatcher>) {
     let Some(watch) = watch else { return pending().await };
-    // The client's watcher panics when the runtime of its session is dropped under it. The session is over then.
-    if AssertUnwindSafe(watch.changed()).catch_unwind().await.is_err() {
+    // Without its runtime there is no event, and the session is over.
+    if event(watch).await.is_none() {
         pending().await
     }
 }
@@ -791,7 +790,8 @@ impl Group {
         let mut found = BTreeMap::new();
         let longest = names.iter().map(|name| self.path.len() + name.len() + 16).max().unwrap_or(1);
         for burst in names.chunks((BURST_BYTES / longest).clamp(1, BURST)) {
-            let read = self.session.request(Some(Duration::MAX), |client| read(client, &self.path, burst));
+            let paths: &Vec<_> = &burst.iter().map(|name| format!("{}/{name}", self.path)).collect();
+            let read = self.session.request(Some(Duration::MAX), |client| read_all(client, paths));
             let answers = read.await?.map_err(|error| Error::refused("read", &self.path, error))?;
             for (name, answer) in burst.iter().zip(answers) {
                 match answer {
@@ -831,10 +831,4 @@ async fn list(client: Client, path: &str, watches: bool) -> Result<Listing, ZkEr
         };
         return Ok(Listing { session, names: Vec::new(), parent: None, watch });
     }
-}
-
-async fn read(client: Client, path: &str, names: &[String]) -> Result<Vec<MultiReadResult>, ZkError> {
-    let mut reader = client.new_multi_reader();
-    names.iter().try_for_each(|name| reader.add_get_data(&format!("{path}/{name}")))?;
-    reader.commit().await
 }

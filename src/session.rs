@@ -29,7 +29,7 @@ pub use self::states::{SessionState, SessionStates};
 
 pub(crate) use self::close::Keeping;
 pub(crate) use self::hosts::{has_chroot, normalize};
-pub(crate) use self::requests::{Interrupt, Zk, found};
+pub(crate) use self::requests::{Interrupt, Zk, event, found, read_all};
 pub(crate) use self::servers::TIMEOUTS_MS;
 
 /// A ZooKeeper session for locks. It renews itself after it has expired.

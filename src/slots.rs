@@ -11,7 +11,6 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -29,7 +28,7 @@ use crate::hold::Hold;
 use crate::mutex::{Mutex, MutexGuard};
 use crate::options::Options;
 use crate::path;
-use crate::session::Session;
+use crate::session::{Session, event, read_all};
 
 /// The queue of claims, beside the numbers.
 const QUEUE: &str = "queue";
@@ -358,7 +357,7 @@ impl Slots {
     async fn look(&self) -> Result<Look> {
         let numbers = (0..self.count).map(|number| self.path_of(number));
         let paths: &Vec<_> = &numbers.chain([self.queue.path().to_owned()]).collect();
-        let read = self.session.request(Some(Duration::MAX), |client| read(client, paths)).await?;
+        let read = self.session.request(Some(Duration::MAX), |client| read_all(client, paths)).await?;
         let answers = read.map_err(|error| Error::refused("read", &self.path, error))?;
         let occupied = |(path, answer): (&String, _)| match answer {
             MultiReadResult::Data { stat, .. } => Ok(stat.num_children > 0),
@@ -395,16 +394,9 @@ fn any(free: &[u32]) -> Option<u32> {
     (!free.is_empty()).then(|| free[random % free.len()])
 }
 
-async fn read(client: Client, paths: &[String]) -> Result<Vec<MultiReadResult>, ZkError> {
-    let mut reader = client.new_multi_reader();
-    paths.iter().try_for_each(|path| reader.add_get_data(path))?;
-    reader.commit().await
-}
-
-/// Waits for the event of a watch.
+/// Waits for the event of a watch. Without its runtime there is none, and the queue is lost.
 async fn fired(watch: OneshotWatcher) {
-    // The client's watcher panics when the runtime of its session is dropped under it. Then the queue is lost.
-    if AssertUnwindSafe(watch.changed()).catch_unwind().await.is_err() {
+    if event(watch).await.is_none() {
         std::future::pending().await
     }
 }

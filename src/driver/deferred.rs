@@ -1,4 +1,4 @@
-//! What is done when the lock is released, because it runs the user's code: wakers, listeners, and what is dropped.
+//! What waits until the lock of the session is released, because it runs the user's code: waking, informing, and dropping.
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};

@@ -32,7 +32,8 @@ const LONG_WAIT: u64 = 10;
 /// The longest time between two looks at whether the process runs, in microseconds.
 const LONGEST_BEAT: u64 = 1_000_000;
 
-/// A predecessor of another client may have a name that is longer than ours by this. One that is longer is not watched.
+/// How many bytes longer than the longest name of ours the name of another client's node may be. A node whose name is longer is not
+/// watched.
 pub(super) const LONGER_NAME: usize = 128;
 
 /// Why a session ended without having been closed.
@@ -85,7 +86,7 @@ pub(crate) struct State {
     pub(super) next: Op,
     /// The acquisition that its caller is reading.
     pub(super) reading: Option<Op>,
-    /// When the driver looks at the timers next, without being woken.
+    /// When the session's task wakes next by itself, to see which timers are due.
     pub(super) wakes_at: Moment,
     /// Why there will be no other session.
     pub(crate) error: Option<Error>,

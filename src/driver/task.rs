@@ -205,8 +205,8 @@ async fn shut_down(core: &Arc<Core>, began: Instant) -> Closing {
     let is_answering = timeout_at(began + times.close_answered(), answered).await == Ok(true);
     let (_, changes) = StateChanges::new(client.state_watcher());
     drop((client, core.lock().give_client_up()));
-    // Servers that have just answered a write soon confirm the end as well. If they do not, a clone of the client keeps the
-    // session open, and waiting longer does not help.
+    // Servers that have just answered a write would soon confirm the end of the session, too. If they do not, a clone of the client
+    // keeps it open, and waiting longer does not help.
     let is_kept = is_clean && is_answering;
     let until = if is_kept { Instant::now() + times.close_kept() } else { began + times.close_ended() };
     match timeout_at(until, changes.ended()).await {

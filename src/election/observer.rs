@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -17,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::lock::Lock;
 use crate::locked::locked;
 use crate::queue::{Name, Queue};
-use crate::session::{Interrupt, Zk, found};
+use crate::session::{Interrupt, Zk, event, found};
 
 /// Sees who leads; made by [`Election::observe`](crate::Election::observe).
 ///
@@ -236,11 +235,10 @@ impl View {
 
 /// Waits for the event of a watch.
 async fn fired(watch: OneshotWatcher, core: Arc<Core>) -> Result<(), Interrupt> {
-    // The client's watcher panics when the runtime of its session is dropped under it.
-    match AssertUnwindSafe(watch.changed()).catch_unwind().await {
-        Ok(event) if event.event_type == EventType::Session => Err(Interrupt::SessionOver),
-        Ok(_) => Ok(()),
-        Err(_) => {
+    match event(watch).await {
+        Some(event) if event.event_type == EventType::Session => Err(Interrupt::SessionOver),
+        Some(_) => Ok(()),
+        None => {
             core.found_orphaned();
             Err(Interrupt::SessionOver)
         }

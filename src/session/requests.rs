@@ -4,12 +4,14 @@
 //! An attempt at a request fails in one of four ways: it is refused (the server returned an error), unknown (it may have been done, or
 //! may be yet) or throttled (it is sent again, up to a limit), or the session is over.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::sync::watch;
 use tokio::time::sleep;
-use zookeeper_client::{Client, OneshotWatcher, SessionId, Stat};
+use zookeeper_client::{Client, MultiReadResult, OneshotWatcher, SessionId, Stat, WatchedEvent};
 
 use crate::driver::{Core, State, is_orphaned, is_refusal, nonce};
 use crate::error::{Error, Result, Unanswered, ZkError};
@@ -32,6 +34,19 @@ pub(crate) enum Interrupt {
     SessionOver,
     #[error(transparent)]
     Failed(#[from] Error),
+}
+
+/// Waits for the event of a watch. The client's watcher panics when the runtime of its session is dropped under it; then there is
+/// none.
+pub(crate) async fn event(watch: OneshotWatcher) -> Option<WatchedEvent> {
+    AssertUnwindSafe(watch.changed()).catch_unwind().await.ok()
+}
+
+/// Reads the data and the stats of several nodes in one request.
+pub(crate) async fn read_all(client: Client, paths: &[String]) -> Result<Vec<MultiReadResult>, ZkError> {
+    let mut reader = client.new_multi_reader();
+    paths.iter().try_for_each(|path| reader.add_get_data(path))?;
+    reader.commit().await
 }
 
 /// One ZooKeeper session, for requests that are no locks.
