@@ -253,7 +253,9 @@ impl Hold {
     /// Runs `future` for as long as the lock is held.
     ///
     /// Before every step of `future` it checks whether the lock is still held, also right after a pause of the process.
-    /// A step itself is not interrupted.
+    /// A step itself is not interrupted. A step is all that `future` does until it has to wait: after a pause,
+    /// [`tokio::time::interval`] makes up for the ticks that were missed in one step, unless its `MissedTickBehavior` is
+    /// `Delay`. Send the fencing token with each write.
     ///
     /// # Cancel safety
     ///

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use tokio::time::MissedTickBehavior;
 use zookeeper_recipes::Session;
 use zookeeper_shards::{Shard, Shards};
 
@@ -15,6 +16,8 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 async fn serve(shard: Shard) {
     println!("+ {} with token {}", shard.number(), shard.fencing_token());
     let mut turns = tokio::time::interval(Duration::from_millis(100));
+    // After a pause it must not make up for the ticks that were missed: the shard may be lost.
+    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut asked = std::pin::pin!(shard.revoke_requested());
     let mut writes = 0;
     loop {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::MissedTickBehavior;
 use zookeeper_recipes::{Servers, Session};
 use zookeeper_shards::{Shard, Shards};
 
@@ -52,6 +53,8 @@ async fn serve(reports: Reports, shard: Shard) {
     let serving = Serving { of: format!("{} {}", shard.number(), shard.fencing_token()), reports };
     serving.reports.report(&format!("begin {}", serving.of));
     let mut turns = tokio::time::interval(Duration::from_millis(50));
+    // After a pause it would be ready again and again, all in one step of this future, which nothing interrupts.
+    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut asked = std::pin::pin!(shard.revoke_requested());
     loop {
         tokio::select! {
