@@ -22,7 +22,7 @@ const CZXID_BITS: u32 = 55;
 ///
 /// It converts to and from `i64` (an SQL `BIGINT`), `u64` and text, and to eight bytes that compare as the tokens do.
 /// With the feature `serde` it is serialized as a number; JavaScript loses digits above 2⁵³, and every token with an
-/// epoch is above that, so send text there. `docs/fencing.md` in the repository has the statements of a store, an HTTP
+/// epoch is above that, so send text there. The guide [fencing](crate::guide::fencing) has the statements of a store, an HTTP
 /// header and a gRPC metadata pair.
 ///
 /// ```

@@ -89,8 +89,8 @@
 //!   the lock before the event of the deletion arrives. Another session may hold the lock at the same time. That
 //!   session has the larger token. The event ends the first hold as [`Lost(Deleted)`](Loss::Deleted).
 //! * **A dead waiter stops all behind it** until the servers expire its session, up to about one session timeout, although
-//!   nobody holds the lock. With a semaphore this is so even if permits are free. Tables of faults and times are in the
-//!   repository's `docs/what-can-go-wrong.md`, and what to do in an incident in its `docs/incidents.md`.
+//!   nobody holds the lock. With a semaphore this is so even if permits are free. The guide
+//!   [what can go wrong](guide::what_can_go_wrong) has tables of faults and times; [incidents](guide::incidents) says what to do.
 //! * **No fairness across the end of a session.** A waiter whose session ended queues again at the tail.
 //! * **Tokens fall when the servers' data is wiped** or restored from an older backup, unless the operator raises
 //!   [their epoch](Options::with_token_epoch).
@@ -115,8 +115,8 @@
 //! # Trust
 //!
 //! The servers end a session one timeout *T* after their leader last heard of it, and the client learns of that later.
-//! A hold therefore computes until when its session certainly lives, and reports its loss at that instant. The *trust
-//! rule* in the repository's `docs/design/trust.md` has the proofs that count, and the assumptions. For you it means:
+//! A hold therefore computes until when its session certainly lives, and reports its loss at that instant. The [trust
+//! rule](guide::trust) has the proofs that count, and the assumptions. For you it means:
 //!
 //! * [`Hold::state`] compares the end of trust with a clock, so no event has to arrive first. It is
 //!   [`Suspended`](HoldState::Suspended) while disconnected, and [`Lost`](HoldState::Lost) for good when trust ends.
@@ -196,6 +196,8 @@ mod driver;
 mod election;
 mod error;
 mod fencing_token;
+#[cfg(any(doc, doctest))]
+pub mod guide;
 mod hold;
 mod job;
 mod kept_node;
@@ -254,23 +256,7 @@ pub use crate::semaphore_share::{SemaphoreShare, SharePermit};
 pub use crate::session::{Servers, Session, SessionState, SessionStates};
 pub use crate::slots::{Slot, Slots};
 
-/// The documents, so that their blocks of Rust are compiled.
+/// Its blocks of Rust are compiled.
 #[cfg(doctest)]
-mod documents {
-    #[doc = include_str!("../README.md")]
-    struct Readme;
-    #[doc = include_str!("../docs/choosing.md")]
-    #[doc = include_str!("../docs/fencing.md")]
-    #[doc = include_str!("../docs/what-can-go-wrong.md")]
-    struct WhatCanGoWrong;
-    #[doc = include_str!("../docs/mixed-fleets.md")]
-    #[doc = include_str!("../docs/curator.md")]
-    #[doc = include_str!("../docs/coming-from.md")]
-    struct Curator;
-    #[doc = include_str!("../docs/operating.md")]
-    #[doc = include_str!("../docs/limits.md")]
-    #[doc = include_str!("../docs/acls.md")]
-    #[cfg_attr(feature = "sasl-digest-md5", doc = include_str!("../docs/sasl.md"))]
-    #[doc = include_str!("../docs/kubernetes.md")]
-    struct Operating;
-}
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -26,7 +26,7 @@
 //! function given to [`label_locks_by`], and empty without one: a path in a label would make as many time series as there are
 //! keys. `request` is `create`, `delete`, `delete_many`, `replace`, `list`, `watch_children`, `watch_data`, `watch_existence`,
 //! `list_ephemerals`, `check`, `stat`, `read`, `write`, or `user` for those of [`Session::request`](crate::Session::request). The
-//! repository's `docs/operating.md` explains them, and has alerts.
+//! guide [operating](crate::guide::operating#monitoring) explains them, and has alerts.
 //!
 //! [`TRUST`] is of the session that reported last; [`CONNECTED`] and [`CLEANUP`] are of all sessions together. While no lock is
 //! held, nothing has to be trusted, and [`TRUST`] keeps its last value.
