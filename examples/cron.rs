@@ -17,7 +17,7 @@ async fn main() -> Result<(), Error> {
     let session = Session::connect(&hosts).await?;
 
     // Recorded after the work, so that a run which was cut short is repeated; the wait is for that, too.
-    let job = Job::new(&session, "/cron/report")?.record(JobRecord::After).wait_for(Duration::MAX);
+    let job = Job::new(&session, "/cron/report")?.with_record(JobRecord::After).with_wait_limit(Duration::MAX);
     let report = |_run| async {
         println!("{machine}: runs {due}");
         tokio::time::sleep(Duration::from_secs(2)).await;

@@ -15,7 +15,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let mut states = session.states();
     let reporter = tokio::spawn(async move {
-        while let Some(state) = states.next().await {
+        while let Some(state) = states.changed().await {
             println!("ZooKeeper: {state}");
         }
     });

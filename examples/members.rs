@@ -21,7 +21,7 @@ async fn main() -> Result<()> {
 
     // Another process would have a session of its own.
     let router = Session::connect(hosts.as_str()).await?;
-    let seen = Members::new(&router, "/examples/members")?.grace(Duration::from_secs(2));
+    let seen = Members::new(&router, "/examples/members")?.with_grace(Duration::from_secs(2));
     let mut changes = seen.changes();
     show(&changes.wait_for(|members| members.len() == 2).await?);
     first.set(b"10.0.0.7:8080 draining").await?;

@@ -34,7 +34,7 @@ async fn build(name: char, session: Session) -> Result<()> {
     let last = licence.number();
     licence.release().await?;
     // Its second part rather uses the same one, and does without if there is none.
-    match licences.prefer(last).try_claim().await? {
+    match licences.with_preferred(last).try_claim().await? {
         Some(licence) => println!("build {name} goes on with licence {}", licence.number()),
         None => println!("build {name} goes on without a licence"),
     }

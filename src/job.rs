@@ -35,7 +35,7 @@ const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// or not. Its fire is [`Superseded`](JobOutcome::Superseded). Fires that wait at the same time run in the order in which
 /// they came, and not in that of their slots. An earlier slot behind a later one in the queue is therefore not run.
 ///
-/// A fire in an outage waits for the servers for as long as [`wait_for`](Job::wait_for) allows, or for one session timeout
+/// A fire in an outage waits for the servers for as long as [`with_wait_limit`](Job::with_wait_limit) allows, or for one session timeout
 /// without it. Then it fails with [`Error::Unavailable`]. Only another fire of its slot makes up for it.
 ///
 /// The lock is a [`Mutex`](crate::Mutex) at `<path>/lock`, and the record is the node `<path>/record`. Its first line is the
@@ -70,7 +70,7 @@ pub struct Job {
     mutex: Mutex,
     record_path: String,
     record: JobRecord,
-    at_least: Duration,
+    least_pause: Duration,
     wait: Duration,
     /// The transaction that wrote the record, and when it was seen first. Shared by clones.
     seen: Arc<PlainMutex<Option<(i64, Instant)>>>,
@@ -119,12 +119,12 @@ pub enum JobOutcome<T> {
         at: SystemTime,
     },
     /// The job is being run, in this slot or another. The slot of this fire was not run here. If it has to be, fire again,
-    /// or [wait](Job::wait_for).
+    /// or [wait](Job::with_wait_limit).
     Running {
         /// The identifier of the machine that has the lock. Empty if it was asked to release.
         by: String,
     },
-    /// The last run was recorded less than [`at_least`](Job::at_least) ago. The slot was not run.
+    /// The last run was recorded less than [`with_least_pause`](Job::with_least_pause) ago. The slot was not run.
     TooEarly {
         /// When it may be run.
         until: SystemTime,
@@ -271,7 +271,7 @@ impl Job {
             mutex,
             record_path: format!("{path}/record"),
             record: JobRecord::default(),
-            at_least: Duration::ZERO,
+            least_pause: Duration::ZERO,
             wait: Duration::ZERO,
             seen: Arc::default(),
         })
@@ -279,7 +279,7 @@ impl Job {
 
     /// Sets when a slot is recorded. The default is [`Before`](JobRecord::Before). Set the same on all machines.
     #[must_use]
-    pub fn record(mut self, record: JobRecord) -> Self {
+    pub fn with_record(mut self, record: JobRecord) -> Self {
         self.record = record;
         self
     }
@@ -293,8 +293,8 @@ impl Job {
     /// the difference of their clocks. It is no longer than the pause from the moment on at which this handle, or a clone,
     /// has first seen the record, by the clock of this machine. So keep the handle between fires. It costs a write.
     #[must_use]
-    pub fn at_least(mut self, pause: Duration) -> Self {
-        self.at_least = pause.min(LONGEST);
+    pub fn with_least_pause(mut self, pause: Duration) -> Self {
+        self.least_pause = pause.min(LONGEST);
         self
     }
 
@@ -309,7 +309,7 @@ impl Job {
     /// Without a wait, a fire that comes while an earlier slot is still being run does nothing. If that happens on all
     /// machines, the slot is not run.
     #[must_use]
-    pub fn wait_for(mut self, limit: Duration) -> Self {
+    pub fn with_wait_limit(mut self, limit: Duration) -> Self {
         self.wait = limit;
         self
     }
@@ -333,7 +333,7 @@ impl Job {
     /// if it is recorded afterwards, as a whole.
     ///
     /// [`Error::InvalidInput`] if the slot cannot be stored or compared. [`Error::NoAuth`] if the ACLs deny it: the job needs
-    /// the rights that a lock needs, READ and WRITE on the record, and for [`at_least`](Self::at_least) WRITE on the lock
+    /// the rights that a lock needs, READ and WRITE on the record, and for [`with_least_pause`](Self::with_least_pause) WRITE on the lock
     /// path. Otherwise as [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
     ///
     /// # Examples
@@ -344,7 +344,7 @@ impl Job {
     ///
     /// use zookeeper_recipes::{Job, JobOutcome, JobRecord};
     ///
-    /// let job = Job::new(session, "/jobs/cache")?.record(JobRecord::After).wait_for(Duration::from_secs(60));
+    /// let job = Job::new(session, "/jobs/cache")?.with_record(JobRecord::After).with_wait_limit(Duration::from_secs(60));
     /// // The number of the hour.
     /// let hour = UNIX_EPOCH.elapsed()?.as_secs() / 3600;
     /// let fill = |_run| async {
@@ -490,10 +490,10 @@ impl Job {
     /// Until when it is too early to run, if it is, after a run that was recorded at `last`.
     async fn too_early<T>(&self, guard: &MutexGuard, last: SystemTime) -> Result<Option<JobOutcome<T>>> {
         // The leader that gave the record its time may have had a clock that was far ahead.
-        if self.age() >= self.at_least {
+        if self.age() >= self.least_pause {
             return Ok(None);
         }
-        let until = last + self.at_least;
+        let until = last + self.least_pause;
         // A write, because it returns the time of the servers. Nobody reads it.
         let now = time(self.write(guard, guard.path(), &[]).await?.mtime);
         Ok((now < until).then_some(JobOutcome::TooEarly { until }))

@@ -76,7 +76,7 @@ const LONGEST: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 ///
 /// use zookeeper_recipes::Members;
 ///
-/// let members = Members::new(&session, "/services/orders/members")?.grace(Duration::from_secs(10));
+/// let members = Members::new(&session, "/services/orders/members")?.with_grace(Duration::from_secs(10));
 /// let mine = members.join("orders-0", b"10.0.0.7:8080").await?;
 /// let mut changes = members.changes();
 /// loop {
@@ -191,7 +191,7 @@ impl Members {
     /// member. So in an outage of this process no member is removed. The grace applies to [`changes`](Self::changes), of this value and
     /// of clones made from it.
     #[must_use]
-    pub fn grace(mut self, grace: Duration) -> Self {
+    pub fn with_grace(mut self, grace: Duration) -> Self {
         // A longer one may end at no time that a clock has.
         self.group.grace = grace.min(LONGEST);
         // Another task looks for other subscribers.
@@ -458,7 +458,7 @@ impl MemberChanges {
     /// Waits for a set that differs from the one returned last, and returns it in the order of the names. The first call returns the
     /// present set as soon as it is known.
     ///
-    /// Sets differ in names or in data. Without a [grace](Members::grace) they also differ in [generations](Member::generation).
+    /// Sets differ in names or in data. Without a [grace](Members::with_grace) they also differ in [generations](Member::generation).
     ///
     /// In an outage it waits.
     ///

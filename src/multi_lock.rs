@@ -206,7 +206,7 @@ impl MultiLockBuilder {
     }
 
     /// Sets options, which are laid over the session's.
-    pub fn with_options(mut self, options: Options) -> Self {
+    pub fn options(mut self, options: Options) -> Self {
         self.options = options;
         self
     }

@@ -285,19 +285,27 @@ impl Options {
         self.identifier.as_deref().unwrap_or_else(|| DEFAULT_IDENTIFIER.as_bytes())
     }
 
-    pub(crate) fn path_removal(&self) -> bool {
+    /// Whether a lock path is removed when nobody is in its queue.
+    #[must_use]
+    pub fn path_removal(&self) -> bool {
         self.path_removal.unwrap_or_default()
     }
 
-    pub(crate) fn max_hold(&self) -> Option<Duration> {
+    /// The longest time for which a hold lasts; `None` for no limit.
+    #[must_use]
+    pub fn max_hold(&self) -> Option<Duration> {
         self.max_hold
     }
 
-    pub(crate) fn one_request(&self) -> bool {
+    /// Whether a free lock is taken in one request.
+    #[must_use]
+    pub fn one_request(&self) -> bool {
         self.one_request.unwrap_or(true)
     }
 
-    pub(crate) fn token_epoch(&self) -> u8 {
+    /// The epoch of fencing tokens.
+    #[must_use]
+    pub fn token_epoch(&self) -> u8 {
         self.token_epoch.unwrap_or_default()
     }
 

@@ -154,12 +154,12 @@ impl Slots {
     /// let mut last = slots.claim().await?;
     /// loop {
     ///     println!("number {} until {}", last.number(), last.lost().await);
-    ///     last = slots.clone().prefer(last.number()).claim().await?;
+    ///     last = slots.clone().with_preferred(last.number()).claim().await?;
     /// }
     /// # }
     /// ```
     #[must_use]
-    pub fn prefer(mut self, number: u32) -> Self {
+    pub fn with_preferred(mut self, number: u32) -> Self {
         self.preferred = Some(number);
         self
     }
@@ -176,7 +176,7 @@ impl Slots {
         self.count
     }
 
-    /// Claims a number: the [preferred](Self::prefer) one or the lowest that is free. Waits while all are taken, for as long as it
+    /// Claims a number: the [preferred](Self::with_preferred) one or the lowest that is free. Waits while all are taken, for as long as it
     /// takes.
     ///
     /// Where a number is free and nobody queues, it costs one read of all numbers and what a free [`Mutex`] costs. A claim that waits

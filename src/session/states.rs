@@ -75,7 +75,7 @@ impl SessionStates {
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
-    pub async fn next(&mut self) -> Option<SessionState> {
+    pub async fn changed(&mut self) -> Option<SessionState> {
         poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
 
@@ -105,7 +105,7 @@ impl SessionStates {
     /// ```
     pub async fn wait_for(&mut self, wanted: impl Fn(SessionState) -> bool) -> Option<SessionState> {
         *self = Self::new(Arc::clone(&self.core));
-        while let Some(state) = self.next().await {
+        while let Some(state) = self.changed().await {
             if wanted(state) {
                 return Some(state);
             }
@@ -181,7 +181,7 @@ impl Session {
     /// # async fn example(session: &zookeeper_recipes::Session) {
     /// let mut states = session.states();
     /// tokio::spawn(async move {
-    ///     while let Some(state) = states.next().await {
+    ///     while let Some(state) = states.changed().await {
     ///         println!("ZooKeeper: {state}");
     ///     }
     /// });

@@ -215,7 +215,7 @@ const fn one(name: &'static str, kind: ContenderKind, make: Make) -> Kin {
 
 fn two_locks(session: &Session, path: &str, options: Options) -> Result<MultiLock, Error> {
     let (a, b) = (format!("{path}/a"), format!("{path}/b"));
-    MultiLock::builder(session).lock(&a).lock(&b).with_options(options).build()
+    MultiLock::builder(session).lock(&a).lock(&b).options(options).build()
 }
 
 impl Kin {

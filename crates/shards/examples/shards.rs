@@ -10,13 +10,10 @@ use tokio::time::MissedTickBehavior;
 use zookeeper_recipes::Session;
 use zookeeper_shards::{Shard, Shards};
 
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
-
-/// Serves a shard until it is to be released. Each write carries the token, and the store refuses older ones.
+/// Serves a shard until it is to be released. Each write carries the token; the store refuses older ones. No writes make up for a pause.
 async fn serve(shard: Shard) {
     println!("+ {} with token {}", shard.number(), shard.fencing_token());
     let mut turns = tokio::time::interval(Duration::from_millis(100));
-    // After a pause it must not make up for the ticks that were missed: the shard may be lost.
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut asked = std::pin::pin!(shard.revoke_requested());
     let mut writes = 0;
@@ -30,7 +27,7 @@ async fn serve(shard: Shard) {
 }
 
 #[tokio::main]
-async fn main() -> Result<()> {
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let hosts = std::env::var("ZK_HOSTS").unwrap_or_else(|_| "localhost:2181".to_owned());
     let name = std::env::args().nth(1).unwrap_or_else(|| "orders-0".to_owned());
     let session = Session::connect(hosts.as_str()).await?;

@@ -117,7 +117,7 @@ impl ShardsBuilder {
     /// a setting is zero that may not be.
     pub fn build(self, session: &Session) -> Result<Shards> {
         let Self { path, count, name, settings } = self;
-        let members = Members::new(session, &format!("{path}/members"))?.grace(settings.grace);
+        let members = Members::new(session, &format!("{path}/members"))?.with_grace(settings.grace);
         if count == 0 || count > MOST {
             return Err(invalid("count", format!("give 1 to {MOST}, not {count}")));
         }

@@ -43,7 +43,7 @@ impl<'a> Changes<'a> {
                 // What comes together is one change.
                 while timeout_at(apart, changed(&mut self.watcher)).await.is_ok() {}
             }
-            _ = self.states.next() => {
+            _ = self.states.changed() => {
                 self.watcher = None;
                 sleep(APART).await;
             }

@@ -98,12 +98,12 @@ async fn within() {
 
     // The server moves, and the session goes on: the name is looked up again.
     let (id, mut states) = (session.id(), session.states());
-    assert_eq!(soon("a state", states.next()).await, Some(SessionState::Connected(id)));
+    assert_eq!(soon("a state", states.changed()).await, Some(SessionState::Connected(id)));
     let third = forwarder(at("127.0.0.4"), server.clone()).await;
     addresses(&["127.0.0.4"]);
     second.abort();
-    assert_eq!(soon("a state", states.next()).await, Some(SessionState::Suspended));
-    assert_eq!(soon("a state", states.next()).await, Some(SessionState::Connected(id)));
+    assert_eq!(soon("a state", states.changed()).await, Some(SessionState::Suspended));
+    assert_eq!(soon("a state", states.changed()).await, Some(SessionState::Connected(id)));
     guard.release().await.expect("still held");
     println!("the server has moved while the session lives: same session, still held");
 

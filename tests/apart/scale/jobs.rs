@@ -139,7 +139,10 @@ async fn jobs_of_a_fleet_with_outages_are_run_or_reported_as_not_run() {
         schedules.each_ref().map(|schedule| {
             let options = Options::new().with_identifier(format!("member {member}"));
             let job = Job::with_options(&session, schedule.path, options).expect("a job");
-            (job.record(schedule.record).wait_for(schedule.wait).at_least(schedule.pause), schedule.fires.clone())
+            (
+                job.with_record(schedule.record).with_wait_limit(schedule.wait).with_least_pause(schedule.pause),
+                schedule.fires.clone(),
+            )
         })
     }))
     .await;

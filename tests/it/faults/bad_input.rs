@@ -133,7 +133,7 @@ async fn multi_lock_that_does_not_fit_into_a_request_is_refused() {
     let long = (0..100).map(|number| format!("{long}{number}"));
     assert_refused(MultiLock::new(&world.session, long), "paths", &["100 nodes", "jute.maxbuffer"]);
     let options = Options::new().with_identifier(vec![b'x'; 64 * 1024]);
-    let builder = MultiLock::builder(&world.session).with_options(options);
+    let builder = MultiLock::builder(&world.session).options(options);
     let verbose = paths(20).fold(builder, |builder, path| builder.lock(&path)).build();
     assert_refused(verbose, "paths", &["20 nodes", "jute.maxbuffer"]);
     assert_untouched(&world).await;
@@ -144,7 +144,7 @@ async fn largest_multi_lock_that_can_be_made_fits_into_a_request() {
     let world = World::new().await;
     let id = Options::new().with_identifier(vec![b'x'; 32 * 1024]);
     let of = |count: usize| {
-        let builder = MultiLock::builder(&world.session).with_options(id.clone());
+        let builder = MultiLock::builder(&world.session).options(id.clone());
         (0..count).fold(builder, |builder, number| builder.lock(&format!("{}/{number}", world.path))).build()
     };
     let most = (1..).take_while(|&count| of(count).is_ok()).last().expect("one is not too many");

@@ -214,7 +214,7 @@ async fn renewal_within_the_grace_is_no_change_and_has_another_generation() {
     let (world, renewing) = (World::new().await, World::new().await);
     let theirs = Members::new(&renewing.session, &world.path).expect("a valid path");
     let member = join(&theirs, "orders-0").await;
-    let graced = group(&world, &world.session).grace(LONG);
+    let graced = group(&world, &world.session).with_grace(LONG);
     let (mut calm, mut strict) = (graced.changes(), group(&world, &world.session).changes());
     let before = has(&mut calm, &["orders-0"]).await;
     has(&mut strict, &["orders-0"]).await;
@@ -258,7 +258,7 @@ async fn member_that_has_gone_is_removed_after_the_grace_and_not_before() {
     let world = World::new().await;
     let (_others, mut joined) = fleet(&world, 2).await;
     let grace = Duration::from_secs(2);
-    let mut changes = group(&world, &world.session).grace(grace).changes();
+    let mut changes = group(&world, &world.session).with_grace(grace).changes();
     has(&mut changes, &["host-000", "host-001"]).await;
     let began = Instant::now();
     soon("its end", joined.remove(0).leave()).await.expect("left");
@@ -272,7 +272,7 @@ async fn nobody_is_removed_by_a_clock_alone() {
     let world = World::lasting().await;
     let (others, mut joined) = fleet(&world, 2).await;
     let grace = Duration::from_millis(500);
-    let graced = group(&world, &world.session).grace(grace);
+    let graced = group(&world, &world.session).with_grace(grace);
     let mut changes = graced.changes();
     has(&mut changes, &["host-000", "host-001"]).await;
     world.proxy.reset();
@@ -310,7 +310,7 @@ async fn change_of_data_is_a_change_of_the_set_and_no_rejoin() {
     assert_eq!(world.ops(), [Op::GetChildren2, Op::MultiRead]);
     assert_eq!(world.children().await.len(), 10, "nothing is left of the change");
     // The grace is for members that were away.
-    let mut graced = group(&world, &world.session).grace(LONG).changes();
+    let mut graced = group(&world, &world.session).with_grace(LONG).changes();
     soon("all", graced.wait_for(|members| members.len() == 10)).await.expect("seen");
     soon("the change", joined[3].set(b"drained")).await.expect("written");
     assert_eq!(changed(&mut graced).await[3].data(), b"drained");
@@ -467,7 +467,7 @@ async fn set_acl(admin: &Client, path: &str, permissions: Permission) {
 async fn refused_look_is_an_error_once_and_put_right() {
     let world = World::new().await;
     let (_others, joined) = fleet(&world, 2).await;
-    let members = group(&world, &world.session).grace(LONG);
+    let members = group(&world, &world.session).with_grace(LONG);
     let mut changes = members.changes();
     has(&mut changes, &["host-000", "host-001"]).await;
     for (denied, node) in [("", world.path.clone()), ("/host-001", format!("{}/host-001", world.path))] {

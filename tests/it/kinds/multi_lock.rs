@@ -281,7 +281,7 @@ async fn nodes_that_nobody_may_read_are_held_and_released() {
     let lock = paths(&world, &["a", "b"])
         .iter()
         .fold(MultiLock::builder(&world.session), |builder, path| builder.lock(path))
-        .with_options(Options::new().with_acls(Acls::new(&no_read)))
+        .options(Options::new().with_acls(Acls::new(&no_read)))
         .build()
         .expect("a lock");
     let guard = soon("uncontended locks", lock.lock()).await.expect("held");

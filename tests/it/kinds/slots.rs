@@ -37,7 +37,7 @@ async fn claim(slots: &Slots) -> Slot {
 
 /// Claims this number for somebody else.
 async fn hold(slots: &Slots, number: u32) -> Slot {
-    claim(&slots.clone().prefer(number)).await
+    claim(&slots.clone().with_preferred(number)).await
 }
 
 fn numbers(claimed: &[Slot]) -> Vec<u32> {
@@ -64,10 +64,10 @@ async fn claim_is_the_lowest_free_number_or_the_preferred_one() {
     let (here, there) = (slots(&world, &world.session, 4), slots(&world, &world.other().await, 4));
     let first = claim(&here).await;
     let second = claim(&there).await;
-    let preferred = claim(&here.clone().prefer(3)).await;
+    let preferred = claim(&here.clone().with_preferred(3)).await;
     assert_eq!((first.number(), second.number(), preferred.number()), (0, 1, 3));
     assert!(preferred.fencing_token() > second.fencing_token());
-    let taken = claim(&there.clone().prefer(3)).await;
+    let taken = claim(&there.clone().with_preferred(3)).await;
     assert_eq!(taken.number(), 2, "the preferred one is taken");
     assert!(soon("an answer", here.try_claim()).await.expect("asked").is_none());
     let holders = here.holders().await.expect("listed");
@@ -206,7 +206,7 @@ async fn number_of_a_dead_process_is_claimed_when_its_session_has_ended() {
 #[tokio::test]
 async fn lost_number_is_reported_and_claimed_again_by_preference() {
     let world = World::new().await;
-    let claims = slots(&world, &world.session, 4).prefer(2);
+    let claims = slots(&world, &world.session, 4).with_preferred(2);
     let slot = claim(&claims).await;
     assert_eq!(slot.number(), 2);
     let lost = slot.lost();

@@ -68,7 +68,7 @@ async fn refusal_for_wrong_acls_creates_nothing() {
     let locks: [Arc<dyn DistributedLock>; 3] = [
         Arc::new(Mutex::with_options(&world.session, a, read_only()).expect("a mutex")),
         Arc::new(Mutex::with_options(&world.session, "/locks", read_only()).expect("a mutex")),
-        together(MultiLock::builder(&world.session).with_options(read_only()).lock(a).lock(b).build()),
+        together(MultiLock::builder(&world.session).options(read_only()).lock(a).lock(b).build()),
     ];
     for (index, lock) in locks.iter().enumerate() {
         for error in [lock.lock().await.expect_err("refused"), lock.try_lock().await.expect_err("refused")] {

@@ -266,16 +266,16 @@ async fn session_whose_credentials_are_refused_is_renewed() {
     let world = World::new().await;
     let (guard, mut states) = (world.mutex().lock().await.expect("held"), world.session.states());
     let (client, before) = (world.session.client().expect("a client"), world.session.id());
-    assert_eq!(soon("a state", states.next()).await, Some(State::Connected(before)));
+    assert_eq!(soon("a state", states.changed()).await, Some(State::Connected(before)));
     let refused = client.auth("nonsense", b"").await;
     assert!(refused.is_err(), "{refused:?}");
     assert_eq!(soon("the loss", guard.lost()).await, Loss::Expired);
     assert_eq!(client.state(), SessionState::AuthFailed);
     assert_eq!(guard.check_writer().err(), Some(Loss::Expired));
-    assert_eq!(soon("a state", states.next()).await, Some(State::Refused));
+    assert_eq!(soon("a state", states.changed()).await, Some(State::Refused));
     let next = soon("a lock", world.mutex().lock()).await.expect("held");
     assert_ne!(world.session.id(), before);
-    assert_eq!(soon("a state", states.next()).await, Some(State::Connected(world.session.id())));
+    assert_eq!(soon("a state", states.changed()).await, Some(State::Connected(world.session.id())));
     next.release().await.expect("released");
 }
 

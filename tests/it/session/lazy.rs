@@ -29,7 +29,7 @@ async fn session_comes_up_with_its_server() {
     server.restart().await.expect("a server");
     let guard = soon("the lock", waiting).await.expect("no panic").expect("held");
     assert_eq!(guard.state(), HoldState::Held);
-    assert_eq!(soon("a state", states.next()).await, Some(SessionState::Connected(session.id())));
+    assert_eq!(soon("a state", states.changed()).await, Some(SessionState::Connected(session.id())));
     guard.release().await.expect("released");
     session.close().await.expect("closed");
     assert_eq!(session.state(), SessionState::Ended);
@@ -48,7 +48,7 @@ async fn wait_for_a_connection_waits_for_the_first_connection() {
     assert_eq!(state, SessionState::Connected(session.id()));
     assert_eq!(session.state(), state);
     let mut states = session.states();
-    assert_eq!(states.next().now_or_never(), Some(Some(state)));
+    assert_eq!(states.changed().now_or_never(), Some(Some(state)));
     let again = states.wait_for(SessionState::is_connected);
     assert_eq!(again.now_or_never(), Some(Some(state)), "it is connected");
 }
@@ -88,7 +88,7 @@ async fn session_without_a_server_can_be_closed() {
     soon("the end", session.close()).await.expect("closed");
     let error = soon("an answer", waiting).await.expect("no panic").expect_err("closed");
     assert!(matches!(error, Error::Closed), "{error:?}");
-    assert_eq!(soon("a state", states.next()).await, Some(SessionState::Ended));
+    assert_eq!(soon("a state", states.changed()).await, Some(SessionState::Ended));
     assert_eq!(session.state(), SessionState::Ended);
     soon("the same end", session.close()).await.expect("closed");
 }

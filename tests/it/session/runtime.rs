@@ -136,7 +136,7 @@ async fn session_on_its_own_thread_ends_with_its_last_handle() {
     std::mem::forget(mutex.lock().await.expect("held").monitor());
     drop((session, mutex));
     world.wait_empty().await;
-    while soon("the end", states.next()).await.is_some() {}
+    while soon("the end", states.changed()).await.is_some() {}
     let nobody = format!("127.0.0.1:{}", free_port());
     let servers = Servers::new(&nobody).with_session_timeout(Duration::from_secs(1));
     let error = on_own_thread(servers).await.expect_err("no server");

@@ -12,7 +12,7 @@ use zookeeper_recipes::{Servers, Session, SessionState, SessionStates};
 use crate::support::{World, connect, hosts, soon};
 
 async fn next(states: &mut SessionStates) -> Option<SessionState> {
-    soon("a state", states.next()).await
+    soon("a state", states.changed()).await
 }
 
 fn never_connected() -> Session {
@@ -54,7 +54,7 @@ async fn states_between_two_reads_are_not_queued() {
     soon("the outage", early.wait_for(|state| state == SessionState::Suspended)).await.expect("no connection");
     world.proxy.heal();
     soon("the connection", early.wait_for(SessionState::is_connected)).await.expect("connected");
-    assert!(poll!(pin!(late.next())).is_pending(), "it is as it was at the last read");
+    assert!(poll!(pin!(late.changed())).is_pending(), "it is as it was at the last read");
     assert_eq!(next(&mut world.session.states()).await, Some(connected), "the present state comes first");
 }
 
@@ -76,7 +76,7 @@ async fn stream_that_is_waited_for_ends_with_the_last_handle() {
     let never = never_connected();
     let mut states = never.states();
     assert_eq!(next(&mut states).await, Some(SessionState::Connecting));
-    let mut state = pin!(states.next());
+    let mut state = pin!(states.changed());
     assert!(poll!(&mut state).is_pending());
     drop(never);
     assert_eq!(soon("a state", state).await, Some(SessionState::Ended));
@@ -89,7 +89,7 @@ async fn stream_ends_with_a_session_that_is_dropped_while_it_is_renewed() {
     let mut states = session.states();
     world.proxy.refuse();
     soon("the expiry", states.wait_for(|state| state == SessionState::Renewing)).await.expect("expired");
-    let mut state = pin!(states.next());
+    let mut state = pin!(states.changed());
     assert!(poll!(&mut state).is_pending());
     drop(session);
     assert_eq!(soon("a state", state).await, Some(SessionState::Ended));

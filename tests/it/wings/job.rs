@@ -98,7 +98,7 @@ async fn waiting_slot_that_a_later_one_overtakes_in_the_queue_is_superseded() {
     let dir = format!("{}/lock", world.path);
     let mut waiters = Vec::new();
     for (count, slot) in [(2, "3"), (3, "2")] {
-        let waiter = job_of(&world).wait_for(PATIENCE);
+        let waiter = job_of(&world).with_wait_limit(PATIENCE);
         waiters.push(tokio::spawn(async move { run(&waiter, slot).await }));
         wait_children(&world.admin, &dir, count).await;
     }
@@ -112,7 +112,7 @@ async fn waiting_slot_that_a_later_one_overtakes_in_the_queue_is_superseded() {
 #[tokio::test]
 async fn fire_without_a_server_waits_for_it_as_long_as_for_the_lock() {
     let world = World::new().await;
-    let job = job_of(&world).wait_for(Duration::MAX);
+    let job = job_of(&world).with_wait_limit(Duration::MAX);
     world.proxy.refuse();
     let mut states = world.session.states();
     soon("the outage", states.wait_for(|state| state == SessionState::Suspended)).await.expect("no connection");
@@ -133,7 +133,7 @@ async fn job_that_is_being_run_is_shown_with_its_runner() {
     let world = World::new().await;
     let (begun, begins) = tokio::sync::oneshot::channel();
     let runner = tokio::spawn(work_for_ever(
-        job(&world.session, &world.path, "runner").record(JobRecord::After),
+        job(&world.session, &world.path, "runner").with_record(JobRecord::After),
         "1",
         begun,
     ));
@@ -143,11 +143,11 @@ async fn job_that_is_being_run_is_shown_with_its_runner() {
     for slot in ["1", "2"] {
         assert_eq!(run(&other, slot).await, running);
         // Long enough for servers on a busy machine to answer.
-        assert_eq!(run(&other.clone().wait_for(TIMEOUT / 4), slot).await, running);
+        assert_eq!(run(&other.clone().with_wait_limit(TIMEOUT / 4), slot).await, running);
     }
     runner.abort();
     assert!(runner.await.is_err(), "it is cut off");
-    assert_eq!(run(&other.wait_for(PATIENCE), "2").await, JobOutcome::Ran(7));
+    assert_eq!(run(&other.with_wait_limit(PATIENCE), "2").await, JobOutcome::Ran(7));
 }
 
 #[tokio::test]
@@ -155,10 +155,10 @@ async fn slot_of_a_runner_that_dies_is_run_again_if_it_is_recorded_after_the_wor
     for when in [JobRecord::Before, JobRecord::After] {
         let world = World::new().await;
         let (begun, begins) = tokio::sync::oneshot::channel();
-        let runner = job(&world.session, &world.path, "runner").record(when);
+        let runner = job(&world.session, &world.path, "runner").with_record(when);
         let runner = tokio::spawn(work_for_ever(runner, "1", begun));
         soon("the work", begins).await.expect("begun");
-        let other = job(&world.other().await, &world.path, "other").record(when).wait_for(PATIENCE);
+        let other = job(&world.other().await, &world.path, "other").with_record(when).with_wait_limit(PATIENCE);
         let takes_over = tokio::spawn(async move { run(&other, "1").await });
         world.kill().await;
         let outcome = soon("an outcome", takes_over).await.expect("no panic");
@@ -174,7 +174,7 @@ async fn slot_of_a_runner_that_dies_is_run_again_if_it_is_recorded_after_the_wor
 async fn slot_of_work_that_fails_is_run_again_if_it_is_recorded_after_the_work_only() {
     for when in [JobRecord::Before, JobRecord::After] {
         let world = World::new().await;
-        let job = job(&world.session, &world.path, "one").record(when);
+        let job = job(&world.session, &world.path, "one").with_record(when);
         let failed = job.run("1", |_| ready(Err::<(), _>(Error::Closed))).await;
         assert_eq!(failed, Err(Error::Closed), "the error of the work");
         match (when, run(&job, "1").await) {
@@ -187,7 +187,7 @@ async fn slot_of_work_that_fails_is_run_again_if_it_is_recorded_after_the_work_o
 #[tokio::test]
 async fn work_whose_lock_is_lost_is_not_recorded() {
     let world = World::new().await;
-    let job = job(&world.session, &world.path, "one").record(JobRecord::After);
+    let job = job(&world.session, &world.path, "one").with_record(JobRecord::After);
     let (admin, lock) = (world.admin.clone(), format!("{}/lock", world.path));
     let work = |_| async move {
         for node in admin.list_children(&lock).await.expect("listed") {
@@ -202,7 +202,7 @@ async fn work_whose_lock_is_lost_is_not_recorded() {
 #[tokio::test]
 async fn fire_that_loses_the_lock_before_it_has_seen_the_record_tries_again() {
     let world = World::new().await;
-    let job = job_of(&world).wait_for(PATIENCE);
+    let job = job_of(&world).with_wait_limit(PATIENCE);
     let reads = AtomicUsize::default();
     world.proxy.on_request(move |request| {
         let is_read = request.op == Op::GetData && request.path.ends_with("/record");
@@ -222,13 +222,14 @@ async fn fire_that_loses_the_lock_before_it_has_seen_the_record_tries_again() {
 #[tokio::test]
 async fn next_slot_is_too_early_until_the_pause_has_passed() {
     let world = World::new().await;
-    let job = job(&world.session, &world.path, "one").at_least(PATIENCE);
+    let job = job(&world.session, &world.path, "one").with_least_pause(PATIENCE);
     assert_eq!(run(&job, 1).await, JobOutcome::Ran(7));
     let JobOutcome::RanAlready { at, .. } = run(&job, 1).await else { panic!("it was run") };
     assert_eq!(run(&job, 2).await, JobOutcome::TooEarly { until: at + PATIENCE });
     assert_eq!(run(&job, 2).await, JobOutcome::TooEarly { until: at + PATIENCE }, "asking changes nothing");
     let beat = Duration::from_millis(100);
-    let (hasty, mut ticks, mut outcome) = (job.at_least(beat), interval(beat), run(&job_of(&world), 1).await);
+    let (hasty, mut ticks, mut outcome) =
+        (job.with_least_pause(beat), interval(beat), run(&job_of(&world), 1).await);
     while !matches!(outcome, JobOutcome::Ran(_)) {
         ticks.tick().await;
         outcome = run(&hasty, 2).await;
@@ -254,7 +255,7 @@ async fn pause_is_bounded_where_the_next_leader_has_a_late_clock() {
         .expect("a server");
     let session = connect(&server.hosts()).await;
     let pause = Duration::from_secs(2);
-    let job = self::job(&session, "/late/job", "one").at_least(pause);
+    let job = self::job(&session, "/late/job", "one").with_least_pause(pause);
     assert_eq!(run(&job, 1).await, JobOutcome::Ran(7));
     let recorded = Instant::now();
     clock.set(-1);
@@ -270,7 +271,7 @@ async fn pause_is_bounded_where_the_next_leader_has_a_late_clock() {
     assert!(recorded.elapsed() >= pause, "{:?}", recorded.elapsed());
     // Another machine has seen the record just now.
     let session = connect(&server.hosts()).await;
-    let other = self::job(&session, "/late/job", "other").at_least(PATIENCE);
+    let other = self::job(&session, "/late/job", "other").with_least_pause(PATIENCE);
     assert!(matches!(run(&other, 3).await, JobOutcome::TooEarly { .. }));
 }
 
@@ -320,7 +321,7 @@ async fn slot_is_run_once_wherever_the_connection_is_cut() {
     for when in [JobRecord::Before, JobRecord::After] {
         for at in [Cut::BeforeRequest, Cut::AfterRequest, Cut::BeforeAnswer, Cut::AfterAnswer] {
             let world = World::new().await;
-            let job = job_of(&world).record(when).at_least(Duration::from_nanos(1));
+            let job = job_of(&world).with_record(when).with_least_pause(Duration::from_nanos(1));
             for k in 1.. {
                 world.proxy.reset();
                 world.proxy.cut(at(k));
@@ -423,7 +424,7 @@ fn child_runs_the_job() {
     };
     Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(async {
         let session = connect(&hosts()).await;
-        let job = Job::new(&session, &path).expect("a job").wait_for(PATIENCE);
+        let job = Job::new(&session, &path).expect("a job").with_wait_limit(PATIENCE);
         println!("\n{CONNECTED}");
         let line = spawn_blocking(|| stdin().lines().next()).await.expect("no panic");
         let first: u64 = line.expect("a line").expect("text").parse().expect("a number");
