@@ -30,6 +30,37 @@ async fn client(client: &Client, path: &str) -> Outcome {
     Ok(())
 }
 
+/// Prints what to plan with: how long it takes to lock what is free, to release it, and to hand it over to a waiter of another session.
+async fn latencies(direct: &Session, hosts: &str, path: &str) -> Outcome {
+    let other = Session::connect(hosts).await?;
+    let [mine, theirs] = [Mutex::new(direct, path)?, Mutex::new(&other, path)?];
+    let [mut locks, mut releases, mut hand_overs] = [const { Vec::new() }; 3];
+    for _ in 0..ROUNDS * PER_ROUND {
+        let began = Instant::now();
+        let guard = mine.lock().await?;
+        locks.push(began.elapsed());
+        let began = Instant::now();
+        guard.release().await?;
+        releases.push(began.elapsed());
+    }
+    for _ in 0..ROUNDS * PER_ROUND / 4 {
+        let guard = mine.lock().await?;
+        let waiting = theirs.enqueue().await?;
+        let waiting = tokio::spawn(async move { waiting.await.map(|guard| (guard, Instant::now())) });
+        let began = Instant::now();
+        guard.release().await?;
+        let (guard, granted) = waiting.await??;
+        hand_overs.push(granted.duration_since(began));
+        guard.release().await?;
+    }
+    println!("\n{:<26} {:>12} {:>12}", "from call to answer", "p50", "p99");
+    for (name, mut times) in [("lock", locks), ("release", releases), ("hand-over", hand_overs)] {
+        times.sort();
+        println!("{name:<26} {:>12.1?} {:>12.1?}", times[times.len() / 2], times[times.len() * 99 / 100]);
+    }
+    Ok(other.close().await?)
+}
+
 #[tokio::main]
 async fn main() -> Outcome {
     let hosts = std::env::var("ZK_HOSTS")
@@ -80,6 +111,7 @@ async fn main() -> Outcome {
         times.sort();
         println!("{name:<26} {:>12.1?} {:>12.1?} {trips:>12} {requests:>10}", times[times.len() / 2], times[0]);
     }
+    latencies(&direct, &hosts, &path).await?;
     drop((raw, raw_through));
     counted.close().await?;
     direct.close().await?;

@@ -131,7 +131,7 @@ fn read(bytes: &[u8]) -> Option<BTreeMap<i64, Transaction>> {
 /// What the servers have done.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    /// In their order. One that a majority has not logged was not done.
+    /// In their order. One that a majority does not have, in a log or a snapshot, was not done.
     pub(crate) transactions: Vec<Transaction>,
     /// The first transaction that a server has lost, and which: it has neither logged it, nor made a snapshot that has it, and has
     /// gone on. ZOOKEEPER-4394, -4646, -4785 and others are such faults.
@@ -146,6 +146,12 @@ struct Server {
 }
 
 impl Server {
+    /// Whether it has the transaction: in its log, or in a snapshot, which a server may get from its leader in place of a log. Only
+    /// a snapshot of the same epoch shows it: the servers of a later one may have gone on without the transaction.
+    fn has(&self, zxid: i64) -> bool {
+        self.log.contains_key(&zxid) || self.snapshots.range(zxid..=zxid | i64::from(u32::MAX)).next().is_some()
+    }
+
     /// The first transaction that it has lost.
     fn lost(&self, all: &[Transaction]) -> Option<i64> {
         let is_there = |one: &Transaction| self.log.contains_key(&one.zxid);
@@ -183,12 +189,13 @@ pub(crate) fn history<'a>(files: impl Iterator<Item = &'a Path>) -> io::Result<H
 
 fn merged(servers: &BTreeMap<String, Server>) -> History {
     let majority = servers.len() / 2 + 1;
-    let mut all = BTreeMap::<i64, (usize, &Transaction)>::new();
-    for transaction in servers.values().flat_map(|server| server.log.values()) {
-        all.entry(transaction.zxid).or_insert((0, transaction)).0 += 1;
-    }
-    let done = all.into_values().filter(|(count, _)| *count >= majority);
-    let transactions: Vec<Transaction> = done.map(|(_, transaction)| transaction.clone()).collect();
+    let all: BTreeMap<i64, &Transaction> = servers
+        .values()
+        .flat_map(|server| server.log.iter().map(|(zxid, transaction)| (*zxid, transaction)))
+        .collect();
+    let is_done = |zxid: i64| servers.values().filter(|server| server.has(zxid)).count() >= majority;
+    let transactions: Vec<Transaction> =
+        all.into_iter().filter(|(zxid, _)| is_done(*zxid)).map(|(_, transaction)| transaction.clone()).collect();
     let lost = servers.iter().filter_map(|(name, server)| Some((server.lost(&transactions)?, name.clone()))).min();
     History { transactions, lost }
 }
@@ -243,5 +250,21 @@ mod tests {
         assert_eq!(merged(&servers(&[1, 2, 3], &[])).lost, None, "it lags");
         let only_one = merged(&servers(&[1, 2, 3, 4, 5, 6], &[]));
         assert_eq!(only_one.transactions.len(), 5, "no majority has logged the last");
+    }
+
+    #[test]
+    fn snapshot_from_the_leader_counts_as_a_log() {
+        let one = |zxid: i64| Transaction { session: 1, xid: 1, zxid, time: 1, what: What::CloseSession };
+        let done = |snapshot: i64| {
+            let leader = Server { log: BTreeMap::from([(5, one(5)), (6, one(6))]), ..Server::default() };
+            let follower = Server { snapshots: BTreeSet::from([snapshot]), ..Server::default() };
+            let away = Server { log: BTreeMap::from([(5, one(5))]), ..Server::default() };
+            let servers =
+                [("a", leader), ("b", follower), ("c", away)].map(|(name, server)| (name.to_owned(), server));
+            merged(&BTreeMap::from(servers)).transactions.len()
+        };
+        assert_eq!(done(6), 2, "it has come in a snapshot");
+        assert_eq!(done(5), 1, "the snapshot is older");
+        assert_eq!(done((1 << 32) + 1), 1, "that of a later epoch may be without it");
     }
 }
