@@ -1,133 +1,140 @@
-//! A whole worker: of all its processes one processes the orders. The others wait to take over.
+//! A worker from its start to SIGTERM: of all its processes one works through the orders, and the others wait to take over.
 //!
-//! * It connects, and reports what becomes of its session.
-//! * On SIGTERM or Ctrl-C it finishes the order that it is at, resigns, and closes its session.
-//! * If its leadership is lost, its work is dropped at the next `await`.
-//! * Each write carries the fencing token. The store refuses an older one than it has seen, so a worker that was paused
-//!   does no harm, even if it was paused between its last check and its write.
+//! * The settings come from the environment: `ZK_HOSTS`, `ZK_SESSION_TIMEOUT_MS`, credentials, TLS.
+//! * It starts before its servers, and goes on through outages.
+//! * If its leadership is lost, its work is dropped at the next `await`. If it is paused before a write, the store refuses the
+//!   write.
+//! * While the store cannot be reached it tries again, and keeps the leadership.
+//! * On SIGTERM or Ctrl-C it finishes the order that it is at, resigns, and closes its session. That has a limit.
 //!
-//! Start it in two terminals, and stop one with Ctrl-C, or pause it with `kill -STOP` for a minute. A number of seconds as
-//! its argument stops it by itself.
+//! Start it twice in one `zk-docker/run bash`. Stop the leader with `kill`, or pause it with `kill -STOP` for a while. A number of
+//! seconds as its argument stops it by itself.
 //!
 //! ```console
 //! $ zk-docker/run cargo run --example worker -- 5
 //! ```
 
-use std::fs::File;
 use std::future::pending;
-use std::path::PathBuf;
-use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use tokio::time::{MissedTickBehavior, interval, sleep};
-use zookeeper_recipes::{Candidate, Election, Error, FencingToken, Servers, Session, Term};
+use tokio::time::{sleep, timeout};
+use zookeeper_recipes::zookeeper_client::{Acls, CheckWriteError, CreateMode, Error as ZkError};
+use zookeeper_recipes::{Config, Election, Session, Standing, Term};
 
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// Where the orders are. A database does this in one statement: `UPDATE orders SET done = …, token = $1 WHERE token <= $1`. No row is
-/// changed if the token is old.
-///
-/// This one is a file with the largest token and the number of orders that are done.
-#[derive(Clone)]
-struct Store(PathBuf);
+/// How long a clean end may take. Keep it below the time after which SIGKILL follows.
+const GRACE: Duration = Duration::from_secs(20);
+/// Between two orders, and between two attempts.
+const PAUSE: Duration = Duration::from_millis(200);
+const ORDERS: &str = "/examples/worker-orders";
 
-/// The store has seen a larger token: another worker leads.
-#[derive(Debug, thiserror::Error)]
-#[error("the store has seen token {newest}")]
-struct Refused {
-    newest: FencingToken,
-}
-
-impl Store {
-    /// Writes that one more order is done; returns how many are.
-    fn complete(&self, token: FencingToken) -> Result<u64> {
-        let file = File::options().read(true).write(true).create(true).truncate(false).open(&self.0)?;
-        // The workers of this machine write one after the other.
-        #[cfg(unix)]
-        rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
-        let before = std::io::read_to_string(&file)?;
-        let (newest, done) = match before.split_once(' ') {
-            Some((newest, done)) => (newest.parse()?, done.parse()?),
-            None => (token, 0),
-        };
-        if newest > token {
-            return Err(Refused { newest }.into());
-        }
-        std::fs::write(&self.0, format!("{token} {}", done + 1))?;
-        Ok(done + 1)
+/// Writes that an order is done, and returns the next. `None` if another worker leads. Here the store is ZooKeeper, whose transaction
+/// checks the leadership. Others compare `term.fencing_token()`: `UPDATE orders SET done = true, token = $1 … WHERE token <= $1`.
+async fn complete(term: &Term, order: u64) -> Result<Option<u64>> {
+    let Ok(mut writer) = term.check_writer() else { return Ok(None) };
+    writer.add_set_data(ORDERS, order.to_string().as_bytes(), None)?;
+    match writer.commit().await {
+        Ok(_) => Ok(Some(order + 1)),
+        Err(CheckWriteError::CheckFailed { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 
-/// Processes orders until the term is to end.
-async fn process(term: &Term, store: &Store) -> Result<()> {
-    let mut asked = pin!(term.revoke_requested());
-    let mut orders = interval(Duration::from_millis(200));
-    // After a pause, no order is processed before the leadership was checked.
-    orders.set_missed_tick_behavior(MissedTickBehavior::Delay);
+/// The first order that is not done.
+async fn next_order(session: &Session) -> Result<u64> {
+    let read = session.request(None, |client| async move {
+        match client.create(ORDERS, b"0", &CreateMode::Persistent.with_acls(Acls::anyone_all())).await {
+            Ok(_) | Err(ZkError::NodeExists) => client.get_data(ORDERS).await,
+            Err(error) => Err(error),
+        }
+    });
+    let (data, _) = read.await??;
+    Ok(std::str::from_utf8(&data)?.parse::<u64>()? + 1)
+}
+
+/// Works through the orders until the term is to end, or another worker leads.
+async fn work(session: Session, term: Term) {
+    println!("leads, with token {}", term.fencing_token());
+    let mut next = None;
     loop {
+        // `stop` was called, the session is drained, or an operator has called `revoke`.
         tokio::select! {
-            () = &mut asked => return Ok(()),
-            _ = orders.tick() => {}
+            () = term.revoke_requested() => return,
+            () = sleep(PAUSE) => {}
         }
-        println!("order {} is done", store.complete(term.fencing_token())?);
+        let written = match next {
+            None => next_order(&session).await.map(Some),
+            Some(order) => complete(&term, order).await,
+        };
+        match written {
+            Ok(Some(order)) => {
+                println!("order {order} is next");
+                next = Some(order);
+            }
+            Ok(None) => return,
+            // The order may be done nevertheless, so it has to be one that may be done twice.
+            Err(error) => eprintln!("tries again: {error}"),
+        }
     }
 }
 
-/// Campaigns, and leads whenever it can, until it is stopped.
-fn lead(election: &Election, store: Store) -> Candidate {
-    election.run(move |term| {
-        let store = store.clone();
-        async move {
-            println!("leads, with token {}", term.fencing_token());
-            // The term ends here. After an error this worker campaigns again, behind the others.
-            match process(&term, &store).await {
-                Ok(()) => println!("resigns"),
-                Err(error) => eprintln!("resigns: {error}"),
-            }
-        }
-    })
+/// Leads whenever it can, until `end` resolves. Then it has resigned.
+async fn lead(session: &Session, end: impl Future) -> Result<()> {
+    let own = session.clone();
+    let candidate = Election::new(session, "/examples/worker")?.run(move |term| work(own.clone(), term));
+    tokio::select! {
+        _ = end => {}
+        // The session has ended for good, or the work has panicked: `stop` returns why.
+        _ = candidate.wait_for(|standing| standing == Standing::Ended) => {}
+    }
+    // A term that does not end in time is cut off: the candidate is dropped.
+    Ok(timeout(GRACE, candidate.stop()).await??)
 }
 
-/// Waits for the end of the process: SIGTERM, Ctrl-C, or the time that was given.
-async fn end(limit: Option<Duration>) -> Result<()> {
+/// Waits for SIGTERM, Ctrl-C, or the end of the time that was given.
+async fn end(limit: Option<Duration>) {
     #[cfg(unix)]
-    let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    #[cfg(unix)]
-    let terminated = terminated.recv();
+    let terminated = async {
+        match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+            Ok(mut signal) => drop(signal.recv().await),
+            Err(_) => pending().await,
+        }
+    };
     #[cfg(not(unix))]
-    let terminated = pending::<Option<()>>();
-    let limit = async {
+    let terminated = pending::<()>();
+    let passed = async {
         match limit {
             Some(limit) => sleep(limit).await,
             None => pending().await,
         }
     };
     tokio::select! {
-        _ = terminated => {}
-        interrupted = tokio::signal::ctrl_c() => interrupted?,
-        () = limit => {}
+        () = terminated => {}
+        _ = tokio::signal::ctrl_c() => {}
+        () = passed => {}
     }
-    Ok(())
 }
 
 async fn run() -> Result<()> {
-    let hosts = std::env::var("ZK_HOSTS").unwrap_or_else(|_| "localhost:2181".to_owned());
     let limit = std::env::args().nth(1).map(|seconds| seconds.parse().map(Duration::from_secs)).transpose()?;
-    let session = Session::connect(Servers::new(&hosts).with_session_timeout(Duration::from_secs(10))).await?;
+    // Before all that a signal would kill otherwise. A service also installs a subscriber of `tracing` here, for the library's warnings.
+    let end = tokio::spawn(end(limit));
+    let config = Config::from_env("ZK")?;
+    let session = Session::lazy(&config)?.with_lock_options(config.lock_options());
     let mut states = session.states();
-    let reporter = tokio::spawn(async move {
+    tokio::spawn(async move {
         while let Some(state) = states.changed().await {
             println!("ZooKeeper: {state}");
         }
     });
-    let store = Store(std::env::temp_dir().join("zookeeper-recipes-orders"));
-    let candidate = lead(&Election::new(&session, "/examples/worker")?, store);
-    end(limit).await?;
-    // The order that is under way is finished, and the next worker leads at once.
-    candidate.stop().await?;
-    session.close().await?;
-    Ok(reporter.await?)
+    let led = lead(&session, end).await;
+    // The exit code does not depend on it.
+    if !matches!(timeout(GRACE, session.close()).await, Ok(Ok(()))) {
+        eprintln!("the leadership may stay taken until the session expires");
+    }
+    led
 }
 
 #[tokio::main]
@@ -136,9 +143,7 @@ async fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
-            // No server answers: whoever starts this process may try again later.
-            let is_unavailable = matches!(error.downcast_ref(), Some(Error::Unavailable { .. }));
-            ExitCode::from(if is_unavailable { 75 } else { 1 })
+            ExitCode::FAILURE
         }
     }
 }

@@ -22,21 +22,26 @@ async fn hosts() -> String {
     servers + &chroot
 }
 
-/// A machine on which the job of the example `cron` is due.
+/// An example in a process of its own.
 struct Machine {
     process: Child,
     output: Lines<BufReader<ChildStdout>>,
 }
 
 impl Machine {
+    /// A machine on which the job of the example `cron` is due.
     fn wakes(hosts: &str, due: &str) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_cron"))
-            .arg(due)
-            .env("ZK_HOSTS", hosts)
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .expect("it can be run");
+        Self::starts(Command::new(env!("CARGO_BIN_EXE_cron")).arg(due).env("ZK_HOSTS", hosts))
+    }
+
+    /// A machine with the example `worker`.
+    fn works(hosts: &str) -> Self {
+        let timeout = ("ZK_SESSION_TIMEOUT_MS", "4000");
+        Self::starts(Command::new(env!("CARGO_BIN_EXE_worker")).env("ZK_HOSTS", hosts).envs([timeout]))
+    }
+
+    fn starts(command: &mut Command) -> Self {
+        let mut process = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("it can be run");
         let output = BufReader::new(process.stdout.take().expect("stdout is piped")).lines();
         Self { process, output }
     }
@@ -47,9 +52,34 @@ impl Machine {
         line.expect("readable").map(|line| line.split_once(": ").expect("a name").1.to_owned())
     }
 
+    /// Waits for the next order, and returns its number.
+    async fn order(&mut self) -> u64 {
+        let line = self.prints("order ").await;
+        line.split(' ').nth(1).and_then(|word| word.parse().ok()).expect("a number")
+    }
+
+    /// Waits for a line of output that begins like this.
+    async fn prints(&mut self, beginning: &str) -> String {
+        loop {
+            let line = tokio::time::timeout(PATIENCE, self.output.next_line()).await.expect("no output in time");
+            let line = line.expect("readable").expect("it goes on");
+            if line.starts_with(beginning) {
+                return line;
+            }
+        }
+    }
+
     fn signal(&self, signal: Signal) {
         let id = Pid::from_raw(self.process.id().expect("running").cast_signed()).expect("not 0");
         kill_process(id, signal).expect("running");
+    }
+
+    /// Waits until it has ended with success.
+    async fn exits(mut self) {
+        // Whoever writes to a pipe that nobody reads does not end.
+        while self.output.next_line().await.expect("readable").is_some() {}
+        let ended = tokio::time::timeout(PATIENCE, self.process.wait()).await.expect("no end in time");
+        assert!(ended.expect("it exits").success());
     }
 
     /// The rest of the output. Fails unless the process exits with success.
@@ -122,4 +152,31 @@ async fn leading_and_following_candidates_stop_on_request() {
     let ran = tokio::time::timeout(PATIENCE, ran).await.expect("it exits in time").expect("it can be run");
     let [output, errors] = [ran.stdout, ran.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     assert!(ran.status.success(), "{output}{errors}");
+}
+
+#[tokio::test]
+async fn worker_hands_over_on_sigterm_and_does_no_harm_after_a_pause() {
+    let hosts = hosts().await;
+    let mut first = Machine::works(&hosts);
+    first.prints("leads").await;
+    first.order().await;
+    let mut second = Machine::works(&hosts);
+    second.prints("ZooKeeper: connected").await;
+    first.signal(Signal::TERM);
+    first.exits().await;
+    second.prints("leads").await;
+    let before = second.order().await;
+    let mut third = Machine::works(&hosts);
+    third.prints("ZooKeeper: connected").await;
+    second.signal(Signal::STOP);
+    third.prints("leads").await;
+    let after = third.order().await;
+    assert!(after >= before, "{after} after {before}");
+    second.signal(Signal::CONT);
+    for order in after + 1..after + 4 {
+        assert_eq!(third.order().await, order, "nobody else writes");
+    }
+    second.signal(Signal::TERM);
+    third.signal(Signal::TERM);
+    tokio::join!(second.exits(), third.exits());
 }
