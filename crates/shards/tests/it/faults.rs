@@ -4,7 +4,8 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
-use zookeeper_recipes::{Members, Mutex};
+use zookeeper_recipes::zookeeper_client::{Acl, AuthId, Permission};
+use zookeeper_recipes::{Members, Mutex, SessionState};
 
 use crate::ledger::Ledger;
 use crate::support::{Fleet, LONG, PATH, TIMEOUT, soon, within};
@@ -250,6 +251,61 @@ async fn shard_that_is_granted_by_an_old_plan_is_not_served() {
         soon("a read", seen.members()).await.expect("read");
     }
     gate.add_permits(24);
+    let mine: Vec<_> = fleet.plan(&THREE).shards_of(TWO[1]).collect();
+    assert!(queued.iter().any(|shard| !mine.contains(shard)));
+    fleet.ledger.until("its shards", |book| book.owned_by(TWO[1]) == mine).await;
+    assert_eq!(fleet.ledger.read(|book| book.served_by(TWO[1])), mine);
+    fleet.ledger.judge();
+}
+
+/// The session of the second member has ended while it waited, and it may not list the members in the new one. Meanwhile a third member
+/// has joined, and some of the shards are that one's by now.
+#[tokio::test(flavor = "multi_thread")]
+async fn shard_that_is_granted_while_the_set_is_stale_is_not_served_until_it_is_read_again() {
+    let gate = Arc::new(Semaphore::new(0));
+    let opened = gate.clone();
+    let fleet = Fleet::new(24).await.set(|builder| builder.moves_at_once(24));
+    let fleet = fleet.working(move |service, shard| {
+        let gate = opened.clone();
+        async move {
+            shard.revoke_requested().await;
+            drop(gate.acquire().await.expect("open"));
+            drop(service);
+        }
+    });
+    let _first = fleet.started(&TWO[..1]).await;
+    let second = fleet.start(TWO[1]).await;
+    let queued: Vec<_> = fleet.plan(&TWO).shards_of(TWO[1]).collect();
+    let mutex = |shard: &u32| Mutex::new(&fleet.root, &format!("{PATH}/{shard}")).expect("a path");
+    for shard in &queued {
+        let waits = async { while mutex(shard).occupancy().await.expect("read") < 2 {} };
+        soon("a waiter", waits).await;
+    }
+    let (group, client) = (format!("{PATH}/members"), fleet.root.client().expect("a client"));
+    let set_acl = async |permissions| {
+        let acl = [Acl::new(permissions, AuthId::anyone())];
+        client.set_acl(&group, &acl, None).await.expect("set");
+    };
+    set_acl(Permission::CREATE | Permission::DELETE | Permission::ADMIN).await;
+    let (old, mut states) = (second.session.id(), second.session.states());
+    second.session.expire();
+    let is_renewed = |state: SessionState| state.is_connected() && second.session.id() != old;
+    soon("the renewal", states.wait_for(is_renewed)).await.expect("a state");
+    let members = Members::new(&fleet.root, &group).expect("a path");
+    let _third = soon("a join", members.join(THREE[2], b"24")).await.expect("joined");
+    gate.add_permits(24);
+    let is_held = async |shard| {
+        let contenders = mutex(shard).contenders().await.expect("read");
+        contenders.iter().any(|contender| contender.is_holder() && contender.identifier_lossy() == TWO[1])
+    };
+    for shard in &queued {
+        soon("a grant", async { while !is_held(shard).await {} }).await;
+    }
+    for _ in 0..50 {
+        mutex(&0).occupancy().await.expect("read");
+    }
+    assert_eq!(fleet.ledger.read(|book| book.served_by(TWO[1])), [0; 0]);
+    set_acl(Permission::ALL).await;
     let mine: Vec<_> = fleet.plan(&THREE).shards_of(TWO[1]).collect();
     assert!(queued.iter().any(|shard| !mine.contains(shard)));
     fleet.ledger.until("its shards", |book| book.owned_by(TWO[1]) == mine).await;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
+use zookeeper_recipes::{HoldMonitor, HoldState};
 
 #[derive(Clone)]
 pub(crate) struct Ledger(Arc<watch::Sender<Book>>);
@@ -19,12 +20,16 @@ pub(crate) struct Book {
     served: BTreeSet<(String, u32)>,
     moves: usize,
     grants: usize,
+    /// How often a shard was served a little longer than it was owned, because the machine was late.
+    late: usize,
     longest_gap: Duration,
 }
 
 #[derive(Clone, Default)]
 struct Entry {
     owner: Option<(String, u64)>,
+    /// The hold of the owner, if it is in this process.
+    hold: Option<HoldMonitor>,
     last_owner: Option<String>,
     last_token: u64,
     ended: Option<Instant>,
@@ -44,12 +49,15 @@ impl Ledger {
         Self(Arc::new(watch::Sender::new(Book { shards, ..Book::default() })))
     }
 
-    pub(crate) fn begin(&self, name: &str, number: u32, token: u64) -> Service {
+    /// With a hold, its clock decides until when the shard was owned, and not when the machine came to drop the service.
+    pub(crate) fn begin(&self, name: &str, number: u32, token: u64, hold: Option<HoldMonitor>) -> Service {
         self.0.send_modify(|book| {
-            let Book { shards, stopped, faults, served, moves, grants, longest_gap } = book;
+            let Book { shards, stopped, faults, served, moves, grants, late, longest_gap } = book;
             served.insert((name.to_owned(), number));
             let entry = &mut shards[number as usize];
+            let is_lost = |hold: &HoldMonitor| matches!(hold.state(), HoldState::Lost(_));
             match &entry.owner {
+                Some(_) if entry.hold.as_ref().is_some_and(is_lost) => *late += 1,
                 Some((owner, _)) if !stopped.contains(owner) => {
                     faults.push(format!("{name} gets {number} while {owner} serves it"));
                 }
@@ -63,6 +71,7 @@ impl Ledger {
             *longest_gap = (*longest_gap).max(entry.ended.map(|ended| ended.elapsed()).unwrap_or_default());
             *entry = Entry {
                 owner: Some((name.to_owned(), token)),
+                hold,
                 last_owner: Some(name.to_owned()),
                 last_token: token,
                 ended: None,
@@ -86,6 +95,12 @@ impl Ledger {
         let met = tokio::time::timeout(Duration::from_secs(60), book.wait_for(|book| is_so(book))).await;
         let orphans = || self.read(Book::orphans);
         met.unwrap_or_else(|_| panic!("timed out: {what}; {} shards have no owner", orphans())).expect("a ledger");
+    }
+
+    /// Waits until this is so, for as long as `limit`.
+    pub(crate) async fn is_so_within(&self, limit: Duration, mut is_so: impl FnMut(&Book) -> bool) -> bool {
+        let mut book = self.0.subscribe();
+        tokio::time::timeout(limit, book.wait_for(|book| is_so(book))).await.is_ok()
     }
 
     /// Fails the test if a shard moves within this time.
@@ -113,6 +128,14 @@ impl Ledger {
 
     pub(crate) fn grants(&self) -> usize {
         self.read(|book| book.grants)
+    }
+
+    pub(crate) fn late(&self) -> usize {
+        self.read(|book| book.late)
+    }
+
+    pub(crate) fn faults(&self) -> Vec<String> {
+        self.read(|book| book.faults.clone())
     }
 
     pub(crate) fn longest_gap(&self) -> Duration {
@@ -171,7 +194,7 @@ impl Drop for Service {
         self.ledger.0.send_modify(|book| {
             let entry = &mut book.shards[self.shard];
             if entry.owner.as_ref().is_some_and(|(_, token)| *token == self.token) {
-                (entry.owner, entry.ended) = (None, Some(Instant::now()));
+                (entry.owner, entry.hold, entry.ended) = (None, None, Some(Instant::now()));
             }
         });
     }

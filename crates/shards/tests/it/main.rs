@@ -2,6 +2,7 @@
 
 mod cost;
 mod faults;
+mod histories;
 mod ledger;
 mod moves;
 mod support;

@@ -36,6 +36,10 @@ pub(crate) struct Fleet {
     pub(crate) root: LocalSession,
     pub(crate) ledger: Ledger,
     pub(crate) count: u32,
+    pub(crate) path: String,
+    timeout: Duration,
+    /// Whether the clock of a hold decides until when a shard was owned: for tests that keep the machine busy.
+    is_judged_by_clock: bool,
     set: Set,
     work: Work,
 }
@@ -49,7 +53,12 @@ pub(crate) struct Member {
 impl Fleet {
     /// Members take shards at once, and do not wait long for anything.
     pub(crate) async fn new(count: u32) -> Self {
-        let root = Session::local().await.expect("servers");
+        let fleet = Self::on(Session::local().await.expect("servers"), PATH, TIMEOUT, count);
+        Self { is_judged_by_clock: false, ..fleet }
+    }
+
+    /// A fleet at a path of servers that other fleets use as well.
+    pub(crate) fn on(root: LocalSession, path: &str, timeout: Duration, count: u32) -> Self {
         let work = |service: Service, shard: Shard| async move {
             shard.revoke_requested().await;
             service.step();
@@ -64,6 +73,9 @@ impl Fleet {
             root,
             ledger: Ledger::new(count),
             count,
+            path: path.to_owned(),
+            timeout,
+            is_judged_by_clock: true,
             set: Arc::new(set),
             work: Arc::new(|_, _| unreachable!()),
         };
@@ -85,15 +97,18 @@ impl Fleet {
     }
 
     pub(crate) async fn session(&self) -> LocalSession {
-        self.root.another_with(|servers| servers.with_session_timeout(TIMEOUT)).await.expect("connects")
+        self.root.another_with(|servers| servers.with_session_timeout(self.timeout)).await.expect("connects")
     }
 
     pub(crate) fn builder(&self, name: &str) -> ShardsBuilder {
-        (self.set)(Shards::builder(PATH, self.count).name(name))
+        (self.set)(Shards::builder(&self.path, self.count).name(name))
     }
 
     pub(crate) async fn start(&self, name: &str) -> Member {
-        let session = self.session().await;
+        self.start_in(self.session().await, name)
+    }
+
+    pub(crate) fn start_in(&self, session: LocalSession, name: &str) -> Member {
         let shards = self.builder(name).build(&session).expect("valid settings");
         Member { running: tokio::spawn(self.serve(&shards)), session, shards }
     }
@@ -101,9 +116,11 @@ impl Fleet {
     /// The future of `run`, whose shards are in the ledger.
     pub(crate) fn serve(&self, shards: &Shards) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
         let (ledger, work, name) = (self.ledger.clone(), self.work.clone(), shards.name().to_owned());
+        let is_judged_by_clock = self.is_judged_by_clock;
         shards.run(move |shard| {
             let token = shard.fencing_token().get().cast_unsigned();
-            work(ledger.begin(&name, shard.number(), token), shard)
+            let hold = is_judged_by_clock.then(|| shard.monitor().clone());
+            work(ledger.begin(&name, shard.number(), token, hold), shard)
         })
     }
 

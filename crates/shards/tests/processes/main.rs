@@ -101,7 +101,7 @@ fn answer(stream: TcpStream, ledger: &Ledger, refused: &AtomicUsize) {
             "name" => words[1].clone_into(&mut name),
             "begin" => {
                 let shard = u32::try_from(number(1)).expect("a shard");
-                _ = services.insert(number(2), ledger.begin(&name, shard, number(2)));
+                _ = services.insert(number(2), ledger.begin(&name, shard, number(2), None));
             }
             "step" if services[&number(2)].newer().is_some() => _ = refused.fetch_add(1, Ordering::SeqCst),
             "step" => {}
