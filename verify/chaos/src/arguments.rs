@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand};
 
 use crate::client::Orders;
@@ -63,11 +63,11 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "N", default_value_t = any_seed(), hide_default_value = true)]
     #[arg(allow_negative_numbers = true)]
     pub(crate) seed: u64,
-    /// What the clients do; `mix` is all workloads
-    #[arg(long = "workload", value_name = "W", default_value = MIX, value_parser = workloads())]
+    /// What the clients do, separated by commas; `mix` is all workloads
+    #[arg(long = "workload", value_name = "W", default_value = MIX, value_parser = workloads)]
     pub(crate) workloads: Workloads,
     /// Client processes
-    #[arg(long, value_name = "N", default_value_t = 12, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 18, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     #[arg(allow_negative_numbers = true)]
     pub(crate) clients: usize,
     /// Where the history and the timeline go [default: target/chaos/SEED]
@@ -154,12 +154,12 @@ pub(crate) fn millis(text: &str) -> Result<Duration, String> {
     text.parse().map(Duration::from_millis).map_err(|_| "not a number of milliseconds".to_owned())
 }
 
-fn workloads() -> impl TypedValueParser<Value = Workloads> {
-    let names = Workload::ALL.map(Workload::name).into_iter().chain([MIX]);
-    PossibleValuesParser::new(names).map(|name| {
-        let chosen = |workload: &Workload| name == MIX || name == workload.name();
-        Workload::ALL.into_iter().filter(chosen).collect()
-    })
+fn workloads(names: &str) -> Result<Workloads, String> {
+    if names == MIX {
+        return Ok(Workload::ALL.to_vec());
+    }
+    let known = || Workload::ALL.map(Workload::name).join(", ");
+    names.split(',').map(|name| name.parse().map_err(|_| format!("give {MIX}, or some of {}", known()))).collect()
 }
 
 #[cfg(test)]
@@ -190,6 +190,13 @@ mod tests {
             let Some(Command::Client(parsed)) = parsed.command else { panic!("not a client: {parsed:?}") };
             assert_eq!(format!("{parsed:?}"), format!("{orders:?}"));
         }
+    }
+
+    #[test]
+    fn workloads_are_chosen_by_name() {
+        let chosen = |names: &str| Arguments::parse_from(["chaos", "--workload", names]).settings.workloads;
+        assert_eq!(chosen("members,slots,shards"), [Workload::Members, Workload::Slots, Workload::Shards]);
+        assert_eq!(chosen("rw"), [Workload::Rw]);
     }
 
     #[test]

@@ -5,10 +5,13 @@ pub(crate) mod crew;
 mod election;
 mod locks;
 pub(crate) mod logs;
+mod members;
 mod multi;
 mod permits;
 mod quiet;
 mod rw;
+mod shards;
+mod slots;
 mod visit;
 
 use std::error::Error;
@@ -23,6 +26,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use testbed::history::{Journal, Process, now};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::watch;
+use tokio::time::timeout;
 use zookeeper_recipes::{Options, Servers, Session};
 
 use crate::arguments::millis;
@@ -30,6 +34,8 @@ use crate::line::{Mark, What};
 use crate::workload::Workload;
 
 use self::crew::{Crew, Task};
+pub(crate) use self::members::described;
+pub(crate) use self::shards::{GRACE, SETTLING};
 
 pub(crate) type Result<T = (), E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
@@ -92,6 +98,17 @@ impl Worker {
 
     fn should_stop(&self) -> bool {
         *self.phase.borrow() == Phase::Stop
+    }
+
+    /// The name of the client, which a restarted process keeps.
+    fn client(&self) -> &str {
+        self.name.split('.').next().unwrap_or(&self.name)
+    }
+
+    /// Waits for this time, or until the phase is this one or a later one.
+    async fn pause(&mut self, time: Duration, until: Phase) {
+        // An error is the end of the parent.
+        let _ = timeout(time, self.phase.wait_for(|phase| *phase >= until)).await;
     }
 
     /// A random time, up to this fraction of the session timeout.
@@ -162,6 +179,14 @@ fn tasks_of(workload: Workload) -> Vec<Task> {
         Workload::Permits => vec![|worker| permits::take(worker).boxed(); 3],
         Workload::Multi => vec![|worker| multi::at_once(worker).boxed(); 3],
         Workload::Election => vec![|worker| election::lead(worker).boxed(); 2],
+        Workload::Members => vec![
+            |worker| members::belong(worker).boxed(),
+            |worker| members::twins(worker).boxed(),
+            |worker| members::observe(worker).boxed(),
+            |worker| members::note_session(worker).boxed(),
+        ],
+        Workload::Slots => vec![|worker| slots::claim(worker).boxed(); 3],
+        Workload::Shards => vec![|worker| shards::serve(worker).boxed()],
     }
 }
 

@@ -62,8 +62,8 @@ async fn nodes(client: &Client) -> Result<Vec<String>, Error> {
         };
         for name in names {
             let node = format!("{dir}/{name}");
-            // Lock nodes begin with `_c_`; everything else is a parent.
-            if name.starts_with("_c_") { nodes.push(node) } else { open.push(node) }
+            // Lock nodes begin with `_c_`, and a member has its name; everything else is a parent.
+            if name.starts_with("_c_") || dir.ends_with("/members") { nodes.push(node) } else { open.push(node) }
         }
     }
     Ok(nodes)

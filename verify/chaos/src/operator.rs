@@ -36,7 +36,8 @@ impl Accomplice for Operator {
 
     fn delete(&mut self, kind: Kind, dice: u64) {
         let mut random = Rng::with_seed(dice);
-        let objects: Vec<_> = self.workloads.iter().flat_map(|workload| workload.objects()).collect();
+        let of = |workload: &Workload| [workload.objects(), workload.others()].concat();
+        let objects: Vec<_> = self.workloads.iter().flat_map(of).collect();
         let Some(object) = random.choice(objects) else { return };
         let deletion =
             Deletion { hosts: self.hosts.clone(), journal: self.journal.clone(), path: path(object), random };

@@ -64,7 +64,8 @@ const PROBE: &str = "/chaos-probe";
 
 /// The locks of all rounds.
 pub(crate) fn objects() -> impl Iterator<Item = &'static str> {
-    let workloads = Workload::ALL.into_iter().filter(|workload| *workload != Workload::LockSet);
+    let others = [Workload::LockSet, Workload::Members, Workload::Slots, Workload::Shards];
+    let workloads = Workload::ALL.into_iter().filter(move |workload| !others.contains(workload));
     workloads.flat_map(|workload| workload.objects().iter().copied()).chain(["quiet", "kept"])
 }
 

@@ -14,14 +14,17 @@ use testbed::nemesis::{Client, Kind, Nemesis, Plan, Struck};
 use tokio::signal::ctrl_c;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval, sleep};
+use zookeeper_recipes::zookeeper_client;
 
 use crate::arguments::Settings;
-use crate::client::Orders;
+use crate::client::{Orders, described};
 use crate::judgement::{self, Course};
 use crate::leftover;
+use crate::line::{Mark, What};
 use crate::operator::Operator;
 use crate::progress::Progress;
 use crate::register::{Register, Tokens};
+use crate::workload::{MEMBERS, Workload, path};
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
@@ -36,6 +39,10 @@ const QUIET: Duration = Duration::from_secs(8);
 /// How long the clients may take to release what they hold.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 const REPORT: Duration = Duration::from_secs(10);
+/// How often the members of the group are read from the servers when all faults are over.
+const LOOK: Duration = Duration::from_millis(100);
+/// Under which name these sets are recorded.
+pub(crate) const SERVERS: &str = "servers";
 
 /// Runs, and returns whether all promises were kept. An interrupt leaves no processes and no files behind.
 pub(crate) async fn run(settings: Settings) -> Result<bool> {
@@ -104,7 +111,7 @@ async fn run_to_the_end(settings: &Settings, out: &Path, folder: &Path) -> Resul
     let journal = Journal::create(folder.join("parent.jsonl"))?;
     let mut operator = Operator {
         hosts: hosts.clone(),
-        journal,
+        journal: journal.clone(),
         register: Arc::clone(&register),
         workloads: workloads.clone(),
         faults: Arc::clone(&faults),
@@ -125,7 +132,10 @@ async fn run_to_the_end(settings: &Settings, out: &Path, folder: &Path) -> Resul
         // If the process has ended, that is reported below.
         let _ = client.send_line("calm");
     }
-    sleep(QUIET).await;
+    tokio::select! {
+        () = sleep(QUIET) => {}
+        never = follow_members(&hosts, &journal), if workloads.contains(&Workload::Members) => never?,
+    }
 
     let asked = now();
     clients.iter_mut().for_each(Client::ask_to_end);
@@ -194,6 +204,36 @@ fn recipe(
         let machine = record.as_ref().map(|record| record.join(format!("{name}.machine.jsonl")));
         command.args(Orders { name, hosts, journal, machine, ..orders.clone() }.to_arguments());
         command
+    }
+}
+
+/// Records each set of members that the servers have.
+async fn follow_members(hosts: &str, journal: &Journal) -> Result<()> {
+    let client = zookeeper_client::Client::connect(hosts).await?;
+    let (group, mut last) = (path(MEMBERS), None);
+    let mut beat = interval(LOOK);
+    loop {
+        beat.tick().await;
+        client.sync(&group).await?;
+        let mut members = Vec::new();
+        for name in found(client.list_children(&group).await)?.unwrap_or_default() {
+            if let Some((data, stat)) = found(client.get_data(&format!("{group}/{name}")).await)? {
+                members.push(described(&name, stat.czxid.cast_unsigned(), &data));
+            }
+        }
+        members.sort();
+        if last.as_ref() != Some(&members) {
+            last = Some(members.clone());
+            journal.write(&Mark::new(&SERVERS.into(), What::Seen { members }))?;
+        }
+    }
+}
+
+/// `None` if there is no node.
+fn found<T>(read: std::result::Result<T, zookeeper_client::Error>) -> Result<Option<T>> {
+    match read {
+        Err(zookeeper_client::Error::NoNode) => Ok(None),
+        read => Ok(Some(read?)),
     }
 }
 

@@ -14,6 +14,13 @@ pub(crate) const ROOT: &str = "/chaos";
 /// The permits of the semaphore.
 pub(crate) const PERMITS: u32 = 3;
 
+/// How many numbers there are to be claimed, and how many shards.
+pub(crate) const SLOTS: u32 = 3;
+pub(crate) const SHARDS: u32 = 6;
+
+/// The group of the members.
+pub(crate) const MEMBERS: &str = "members";
+
 /// What a client does in a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -30,11 +37,26 @@ pub(crate) enum Workload {
     Multi,
     /// Is elected, leads for a while, and resigns.
     Election,
+    /// Joins a group and leaves it, and follows its members.
+    Members,
+    /// Claims numbers.
+    Slots,
+    /// Serves the shards that the plan gives to its process.
+    Shards,
 }
 
 impl Workload {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Lock, Self::LockSet, Self::Rw, Self::Permits, Self::Multi, Self::Election];
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Lock,
+        Self::LockSet,
+        Self::Rw,
+        Self::Permits,
+        Self::Multi,
+        Self::Election,
+        Self::Members,
+        Self::Slots,
+        Self::Shards,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -44,6 +66,9 @@ impl Workload {
             Self::Permits => "permits",
             Self::Multi => "multi",
             Self::Election => "election",
+            Self::Members => "members",
+            Self::Slots => "slots",
+            Self::Shards => "shards",
         }
     }
 
@@ -56,7 +81,25 @@ impl Workload {
             Self::Permits => &["permits"],
             Self::Multi => &["multi-a", "multi-b", "multi-c"],
             Self::Election => &["election"],
+            Self::Members => &[],
+            Self::Slots => &["slots/0", "slots/1", "slots/2"],
+            Self::Shards => &["shards/0", "shards/1", "shards/2", "shards/3", "shards/4", "shards/5"],
         }
+    }
+
+    /// What an operator deletes nodes of beside its locks.
+    pub(crate) fn others(self) -> &'static [&'static str] {
+        match self {
+            Self::Members => &[MEMBERS],
+            Self::Slots => &["slots/queue"],
+            Self::Shards => &["shards/members"],
+            _ => &[],
+        }
+    }
+
+    /// Whether its locks go from holder to holder all the time. A shard stays with its owner.
+    pub(crate) fn is_busy(self) -> bool {
+        self != Self::Shards
     }
 }
 

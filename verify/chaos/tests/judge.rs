@@ -388,6 +388,60 @@ async fn judge_of_a_long_run_requires_that_updates_were_lost() {
         .await;
 }
 
+/// Two processes of the members, and the servers. All faults are over at 600 ms.
+fn groups() -> Story {
+    let set = &["c1 7 a", "c2 9 b"][..];
+    let story = Story::of_two().on("workloads", json!(["election", "members"])).on("asked", json!(ms(6_000)));
+    let story = story.with(saw("servers", 700, set));
+    let session = |process: &str, at| json!({"at": ms(at), "process": process, "mark": "session", "id": 1, "connected": true});
+    story
+        .with(session("c1.1", 300))
+        .with(session("c2.1", 800))
+        .with(saw("c1.1", 750, set))
+        .with(saw("c2.1", 1_700, set))
+}
+
+fn saw(process: &str, at: u64, members: &[&str]) -> Value {
+    json!({"at": ms(at), "process": process, "mark": "seen", "members": members})
+}
+
+#[tokio::test]
+async fn judge_requires_that_all_see_the_set_of_the_servers_within_a_second() {
+    let resting = |story: Story| story.with_session(5_000);
+    resting(groups()).assert_clean().await;
+    let late =
+        resting(groups()).with(saw("c2.1", 1_850, &["c1 7 a"])).with(saw("c2.1", 1_900, &["c1 7 a", "c2 9 b"]));
+    late.assert_violation("c2.1 saw the set of the servers 1.1s after it was connected").await;
+    let other = resting(groups()).with(saw("c1.1", 1_000, &["c1 7 a", "c2 8 b"]));
+    other.assert_violation("c1.1 saw [\"c1 7 a\", \"c2 8 b\"] last").await;
+    // A process that was killed sees nothing.
+    let killed = resting(groups()).with(saw("c1.0", 100, &[])).with(fault("client-kill", "c1.0", 200, 250));
+    killed.assert_clean().await;
+    let stranger = resting(groups()).with(saw("servers", 1_000, &["c1 7 a", "c2 9 b", "c9 10 c"]));
+    stranger.assert_violation("and the servers have {\"c1\", \"c2\", \"c9\"}").await;
+}
+
+#[tokio::test]
+async fn judge_requires_that_every_shard_has_an_owner_soon_after_the_faults() {
+    let story = |from: u64, to: u64| {
+        let mut story = Story::of_two().on("workloads", json!(["shards"])).on("asked", json!(ms(9_000)));
+        story.lines.clear();
+        for shard in 0..6 {
+            let mut lines = hold("c1.1", shard, 90, 100, 10_000, 7);
+            if shard == 3 {
+                lines = [hold("c1.1", shard, 90, 100, 300, 7), hold("c2.1", shard, 90, from, to, 9)].concat();
+            }
+            lines.iter_mut().for_each(|line| line["object"] = json!(format!("/chaos/shards/{shard}")));
+            story.lines.extend(lines);
+        }
+        story
+    };
+    story(4_199, 9_500).assert_clean().await;
+    story(4_300, 9_500).assert_violation("/chaos/shards/3: no owner 3.7s after the last fault").await;
+    story(400, 8_000).assert_violation("/chaos/shards/3: no owner 8.4s after the last fault").await;
+    story(200, 9_500).assert_violation("was granted while inside").await;
+}
+
 #[tokio::test]
 async fn timeline_shows_simultaneous_faults_of_a_server() {
     let struck = |kind: &str, begin, end| json!({"fault": kind, "target": "server 1", "clients": [], "begin": ms(begin), "end": ms(end)});

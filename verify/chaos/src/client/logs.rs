@@ -13,7 +13,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use super::Result;
 use crate::line::{Mark, What};
 
-const LOCK: &str = "zookeeper_recipes::lock";
+const HOLD: &str = "zookeeper_recipes::hold";
 const MACHINE: &str = "zookeeper_recipes::machine";
 
 /// Records every grant of this process from now on. `machine`: where the journal of its machine goes.
@@ -50,7 +50,7 @@ impl Visit for Fields {
 impl Subscriber for Logs {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let is_wanted = match metadata.target() {
-            LOCK => self.grants.is_some() && *metadata.level() <= Level::DEBUG,
+            HOLD => self.grants.is_some() && *metadata.level() <= Level::DEBUG,
             MACHINE => self.machine.is_some(),
             _ => false,
         };

@@ -16,6 +16,8 @@ pub(crate) enum Promise {
     Loss,
     Updates,
     Progress,
+    Members,
+    Shards,
     Nodes,
     Clients,
     /// The judge must have been able to see a violation.
@@ -23,7 +25,7 @@ pub(crate) enum Promise {
 }
 
 impl Promise {
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 12] = [
         Self::Exclusion,
         Self::Tokens,
         Self::Order,
@@ -31,6 +33,8 @@ impl Promise {
         Self::Loss,
         Self::Updates,
         Self::Progress,
+        Self::Members,
+        Self::Shards,
         Self::Nodes,
         Self::Clients,
         Self::Sight,
@@ -47,6 +51,8 @@ impl Display for Promise {
             Self::Loss => "loss reported after the next grant",
             Self::Updates => "updates lost although tokens were checked",
             Self::Progress => "no progress after all faults were healed",
+            Self::Members => "another set of members than the servers'",
+            Self::Shards => "shards without an owner",
             Self::Nodes => "leftover nodes",
             Self::Clients => "impossible results seen by a client",
             Self::Sight => "the judge sees nothing",

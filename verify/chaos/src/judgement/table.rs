@@ -8,13 +8,21 @@ use testbed::history::History;
 use super::Course;
 use super::facts::Facts;
 use super::findings::{Findings, Promise};
+use super::groups::Groups;
 use super::margins::Margins;
 use super::pace::Pace;
 
 /// How many violations of each promise are printed; the file has all.
 const SHOWN: usize = 5;
 
-pub(super) fn print(course: &Course, facts: &Facts, findings: &Findings, margins: &mut Margins, pace: &Pace) {
+pub(super) fn print(
+    course: &Course,
+    facts: &Facts,
+    findings: &Findings,
+    margins: &mut Margins,
+    pace: &Pace,
+    groups: &Groups,
+) {
     let summary = History::from_events(facts.events.clone()).summary();
     println!("\nOperations");
     println!("{summary}");
@@ -42,6 +50,13 @@ pub(super) fn print(course: &Course, facts: &Facts, findings: &Findings, margins
     println!("{:<46}{:>10}", "until the ensemble was complete", seconds(together));
     println!("{:<46}{:>10}  {}", "longest time without a grant", seconds(pace.longest), pace.object);
     println!("{:<46}{:>10}", "allowed", seconds(course.patience()));
+    if let Some(seen) = groups.seen {
+        let processes = groups.processes;
+        println!("{:<46}{:>10}  {processes} processes", "until all saw the members of the servers", seconds(seen));
+    }
+    if let Some(owned) = groups.owned {
+        println!("{:<46}{:>10}", "until all shards had their last owner", seconds(owned));
+    }
 
     println!("\n{:<46}{:>8}", "Broken promises", "times");
     for promise in Promise::ALL {

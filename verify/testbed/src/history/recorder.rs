@@ -20,10 +20,16 @@ impl Process {
 
     /// Records that an acquire is invoked. Call it before the lock's acquire.
     pub fn acquire(&self, acquire: Acquire) -> Acquiring {
+        self.acquire_since(acquire, now())
+    }
+
+    /// Records that an acquire was invoked at this instant of [`now`] at the earliest: for a lock that another call has chosen and
+    /// acquired.
+    pub fn acquire_since(&self, acquire: Acquire, since: u64) -> Acquiring {
         let Acquire { object, mode, owner } = acquire;
         let attempt = self.history.next_attempt();
         let pen = Pen { process: self.clone(), object, attempt, on_drop: Some(Step::AcquireUnknown) };
-        pen.write(Step::Acquire { mode, owner });
+        pen.write_at(since, Step::Acquire { mode, owner });
         Acquiring { pen }
     }
 }
