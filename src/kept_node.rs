@@ -4,7 +4,9 @@
 //! 2. A create is sent by one task only. A removal begins once that task is gone.
 //! 3. A turn of the task is a look, then at most one write. A turn begins [`TURN`] after the last one at the earliest, so other
 //!    clients that change or delete the node cost a bounded number of requests.
-//! 4. The close of a session waits for the removal of its kept nodes: the ZooKeeper session may go on, with a client of the user's.
+//! 4. Two members of one session would not know whose a node is if the answers to both of their creates were lost. So only one of
+//!    them creates nodes at a path, until it is removed.
+//! 5. The close of a session waits for the removal of its kept nodes: the ZooKeeper session may go on, with a client of the user's.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -21,7 +23,7 @@ use zookeeper_client::{Client, CreateMode, Error as ZkError, MultiWriteError, On
 
 use crate::error::{Error, Result};
 use crate::options::{Options, Parents, validate_data};
-use crate::session::{Keeping, Session, SessionState};
+use crate::session::{Keeping, Session, SessionState, fired};
 use crate::telemetry::guarded;
 
 /// The least time between two looks at the node that events or new data ask for.
@@ -96,6 +98,8 @@ struct Node {
     is_member: bool,
     /// The transaction that created the node: [`NONE`] before a create is sent, and [`ANY`] until the node is seen.
     mine: AtomicI64,
+    /// Whether this member is the one of its session that creates nodes at the path.
+    has_name: AtomicBool,
     /// Whether a create has, or may yet have, an unknown outcome.
     in_doubt: AtomicBool,
     /// Whether a server has answered a create without and with parents. Then a lost connection has another cause.
@@ -157,6 +161,7 @@ impl Session {
             data: watch::Sender::new(Data { number: 0, bytes: data.into() }),
             is_member,
             mine: AtomicI64::new(NONE),
+            has_name: AtomicBool::new(false),
             in_doubt: AtomicBool::new(false),
             answered: [AtomicBool::new(false), AtomicBool::new(false)],
         });
@@ -284,21 +289,22 @@ impl KeptNode {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if no server answered within one session timeout, and the reason why the servers refuse to delete
-    /// it, such as [`Error::NoAuth`]. The node then stays until its ZooKeeper session ends.
+    /// [`Error::Unavailable`] if no server answered within one session timeout. The node is then deleted in the background, as soon as
+    /// a server answers. The reason why the servers refuse to delete it, such as [`Error::NoAuth`]. The node then stays until its
+    /// ZooKeeper session ends.
     pub async fn remove(mut self) -> Result<()> {
         let (keeping, node, standing) =
             (self.node.session.keeping(), Arc::clone(&self.node), self.standing.clone());
         self.task.abort();
         // In a task, which a close can wait for: the caller may keep this future and not poll it.
-        let removal = async move { remove(&node, standing, keeping).await };
+        let removal = async move { remove(&node, standing, None, keeping).await };
         let removal = self.node.session.home().spawn(removal);
         // The drop need not look again: it might find the node of another `KeptNode`.
         self.is_removed = true;
         let removed = match removal.await {
             Ok(removed) => removed,
             // The runtime has ended, and the session with it.
-            Err(_) => remove(&self.node, self.standing.clone(), self.node.session.keeping()).await,
+            Err(_) => remove(&self.node, self.standing.clone(), None, self.node.session.keeping()).await,
         };
         self.is_removed = removed.is_ok();
         removed
@@ -315,7 +321,8 @@ impl Drop for KeptNode {
         let (node, standing) = (self.node.clone(), self.standing.clone());
         // Its runtime is that of the session. If it is gone, so is the session.
         self.node.session.home().spawn(async move {
-            if let Err(error) = remove(&node, standing, keeping).await {
+            // However long an outage lasts, the session may outlive it.
+            if let Err(error) = remove(&node, standing, Some(Duration::MAX), keeping).await {
                 warn_left(&node, &error);
             }
         });
@@ -345,7 +352,7 @@ async fn keep(node: Arc<Node>, standing: watch::Sender<Standing>, _keeping: Keep
     loop {
         let Err(error) = keep_until_refused(&node, &standing, &mut turns).await;
         if is_over(&error) {
-            let left = delete(&node, node.session.id()).await.err();
+            let left = delete(&node, node.session.id(), None).await.err();
             if let Some(left) = &left {
                 warn_left(&node, left);
             }
@@ -376,6 +383,12 @@ async fn keep_until_refused(
         unless_ended(&node.session, turns.tick()).await;
         let mut looked = node.look().await?;
         if let Err(ZkError::NoNode) = looked {
+            if !node.takes_name() {
+                // Its node comes soon, or is about to be deleted.
+                standing.send_replace(Standing::Taken(node.session.id(), Arc::default()));
+                unless_ended(&node.session, node.name_is_free()).await;
+                continue;
+            }
             standing.send_replace(Standing::Absent);
             let (number, bytes) = newest(&mut data);
             match node.create(&bytes).await? {
@@ -424,7 +437,7 @@ async fn keep_until_refused(
             standing.send_replace(Standing::Taken(SessionId(look.stat.ephemeral_owner), look.data.into()));
         }
         tokio::select! {
-            _ = timeout(until_next, look.watch.changed()) => {}
+            _ = timeout(until_next, fired(look.watch)) => {}
             _ = data.changed() => {}
             () = over(&node.session, look.id) => {
                 standing.send_replace(Standing::Absent);
@@ -459,6 +472,14 @@ async fn unless_ended<T>(session: &Session, pause: impl Future<Output = T>) {
     }
 }
 
+impl Drop for Node {
+    fn drop(&mut self) {
+        if *self.has_name.get_mut() {
+            self.session.names().send_if_modified(|names| names.remove(&self.path));
+        }
+    }
+}
+
 /// What is at the path.
 struct Look {
     /// The session that looked.
@@ -477,6 +498,22 @@ impl Node {
             Ok(Look { id: client.session_id(), data, stat, watch })
         });
         look.await
+    }
+
+    /// Whether no other member of this session creates nodes at the path. None does from now on.
+    fn takes_name(&self) -> bool {
+        if self.is_member && !self.has_name.load(Ordering::Relaxed) {
+            let is_taken = self.session.names().send_if_modified(|names| names.insert(self.path.clone()));
+            self.has_name.store(is_taken, Ordering::Relaxed);
+            return is_taken;
+        }
+        true
+    }
+
+    /// Waits until no member of this session creates nodes at the path.
+    async fn name_is_free(&self) {
+        // The sender is in the session.
+        _ = self.session.names().subscribe().wait_for(|names| !names.contains(&self.path)).await;
     }
 
     /// Whether this node of a session is ours.
@@ -605,31 +642,37 @@ impl Node {
     }
 }
 
-/// Deletes the node, if it is one of this session, once the task that keeps it has come to its end.
-async fn remove(node: &Node, mut standing: watch::Receiver<Standing>, _keeping: Keeping) -> Result<()> {
+/// Deletes the node, if it is one of this session, once the task that keeps it has come to its end. Without a limit each request may
+/// take one session timeout.
+async fn remove(
+    node: &Node,
+    mut standing: watch::Receiver<Standing>,
+    limit: Option<Duration>,
+    _keeping: Keeping,
+) -> Result<()> {
     // The task may send a create until it has ended.
     while standing.changed().await.is_ok() {}
     if let Standing::Ended(_, left) = &*standing.borrow() {
         return left.clone().map_or(Ok(()), Err);
     }
-    delete(node, node.session.id()).await
+    delete(node, node.session.id(), limit).await
 }
 
 /// Deletes the node, if it is one of this session. If a create had an unknown outcome, that is done again a second later, as for
 /// the nodes of locks.
-async fn delete(node: &Node, id: SessionId) -> Result<()> {
-    delete_if_ours(node, id).await?;
+async fn delete(node: &Node, id: SessionId, limit: Option<Duration>) -> Result<()> {
+    delete_if_ours(node, id, limit).await?;
     if node.in_doubt.load(Ordering::Relaxed) {
         sleep(SECOND_SEARCH).await;
-        delete_if_ours(node, id).await?;
+        delete_if_ours(node, id, limit).await?;
     }
     Ok(())
 }
 
 /// Deletes the node, if it is one of this ZooKeeper session. Without its session there is no node.
-async fn delete_if_ours(node: &Node, id: SessionId) -> Result<()> {
+async fn delete_if_ours(node: &Node, id: SessionId, limit: Option<Duration>) -> Result<()> {
     let path = &*node.path;
-    let deleted = node.session.request(None, |client| delete_in(client, node, id));
+    let deleted = node.session.request(limit, |client| delete_in(client, node, id));
     let deleted = match deleted.await {
         Err(error) if is_over(&error) => delete_in_the_end(node, id).await?,
         deleted => deleted?,

@@ -34,7 +34,7 @@ use crate::error::{Error, Result};
 use crate::kept_node::{KeptNode, PAUSE, TURN, over};
 use crate::locked::locked;
 use crate::path;
-use crate::session::{Session, event, read_all};
+use crate::session::{Session, fired, read_all};
 use crate::telemetry::guarded;
 
 /// How many members are read in one request, and how large that is at most.
@@ -423,8 +423,9 @@ impl Membership {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if no server answered within one session timeout, and the reason why the servers refuse it, such as
-    /// [`Error::NoAuth`]. The member then stays in the set until its ZooKeeper session ends.
+    /// [`Error::Unavailable`] if no server answered within one session timeout. It then leaves in the background, as soon as a server
+    /// answers. The reason why the servers refuse it, such as [`Error::NoAuth`]. The member then stays in the set until its ZooKeeper
+    /// session ends.
     pub async fn leave(self) -> Result<()> {
         self.node.remove().await
     }
@@ -679,7 +680,7 @@ async fn look_until_refused(group: &Group, view: &mut View, seen: &watch::Sender
             is_modified
         });
         tokio::select! {
-            () = fired(watch) => {}
+            () = changed(watch) => {}
             () = sleep_until(view.next_look()) => {}
             () = over(&group.session, session) => {}
         }
@@ -687,11 +688,10 @@ async fn look_until_refused(group: &Group, view: &mut View, seen: &watch::Sender
 }
 
 /// Waits for the event of a watch; for ever without one.
-async fn fired(watch: Option<OneshotWatcher>) {
-    let Some(watch) = watch else { return pending().await };
-    // Without its runtime there is no event, and the session is over.
-    if event(watch).await.is_none() {
-        pending().await
+async fn changed(watch: Option<OneshotWatcher>) {
+    match watch {
+        Some(watch) => fired(watch).await,
+        None => pending().await,
     }
 }
 

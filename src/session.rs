@@ -9,12 +9,14 @@ pub(crate) mod state_changes;
 mod states;
 pub(crate) mod times;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use zookeeper_client::{Client, SessionId};
 
 use crate::driver::{Core, drive};
@@ -29,7 +31,7 @@ pub use self::states::{SessionState, SessionStates};
 
 pub(crate) use self::close::Keeping;
 pub(crate) use self::hosts::{has_chroot, normalize};
-pub(crate) use self::requests::{Interrupt, Zk, event, found, read_all};
+pub(crate) use self::requests::{Interrupt, Zk, event, fired, found, read_all};
 pub(crate) use self::servers::TIMEOUTS_MS;
 
 /// A ZooKeeper session for locks. It renews itself after it has expired.
@@ -67,6 +69,8 @@ struct Inner {
     runtime: Handle,
     /// The largest number of a transaction that granted a lock in it.
     newest_grant: AtomicI64,
+    /// The paths at which a membership of this session creates its node.
+    names: watch::Sender<BTreeSet<String>>,
 }
 
 impl Session {
@@ -184,13 +188,26 @@ impl Session {
         tokio::spawn(Arc::clone(&core.reports).run());
         tokio::spawn(drive(Arc::clone(&core), servers.clone()));
         Self {
-            inner: Arc::new(Inner { servers, core, runtime: Handle::current(), newest_grant: AtomicI64::new(0) }),
+            inner: Arc::new(Inner {
+                servers,
+                core,
+                runtime: Handle::current(),
+                newest_grant: AtomicI64::new(0),
+                names: watch::Sender::default(),
+            }),
             options,
         }
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.inner.core
+    }
+
+    /// The paths at which a membership of this session creates its node.
+    ///
+    /// A seam for `kept_node`.
+    pub(crate) fn names(&self) -> &watch::Sender<BTreeSet<String>> {
+        &self.inner.names
     }
 
     /// The runtime of the session. What runs on it ends with the session.

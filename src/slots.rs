@@ -28,7 +28,7 @@ use crate::hold::Hold;
 use crate::mutex::{Mutex, MutexGuard};
 use crate::options::Options;
 use crate::path;
-use crate::session::{Session, event, read_all};
+use crate::session::{Session, fired, read_all};
 
 /// The queue of claims, beside the numbers.
 const QUEUE: &str = "queue";
@@ -392,13 +392,6 @@ impl Slots {
 fn any(free: &[u32]) -> Option<u32> {
     let random = usize::from_ne_bytes(Uuid::new_v4().into_bytes()[..size_of::<usize>()].try_into().ok()?);
     (!free.is_empty()).then(|| free[random % free.len()])
-}
-
-/// Waits for the event of a watch. Without its runtime there is none, and the queue is lost.
-async fn fired(watch: OneshotWatcher) {
-    if event(watch).await.is_none() {
-        std::future::pending().await
-    }
 }
 
 impl fmt::Debug for Slots {

@@ -4,6 +4,7 @@
 //! An attempt at a request fails in one of four ways: it is refused (the server returned an error), unknown (it may have been done, or
 //! may be yet) or throttled (it is sent again, up to a limit), or the session is over.
 
+use std::future::pending;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +41,13 @@ pub(crate) enum Interrupt {
 /// none.
 pub(crate) async fn event(watch: OneshotWatcher) -> Option<WatchedEvent> {
     AssertUnwindSafe(watch.changed()).catch_unwind().await.ok()
+}
+
+/// Waits until a watch has fired. Without the runtime of its session that is never, and the session is over.
+pub(crate) async fn fired(watch: OneshotWatcher) {
+    if event(watch).await.is_none() {
+        pending().await
+    }
 }
 
 /// Reads the data and the stats of several nodes in one request.

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
+use futures_util::future::{join_all, select_all};
 use futures_util::{FutureExt, StreamExt};
 use testbed::frames::Op;
-use testbed::proxy::{Cut, Request};
+use testbed::proxy::{Cut, Request, Verdict};
 use zookeeper_recipes::testing::LocalSession;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 use zookeeper_recipes::{Error, Member, MemberChanges, Members, Membership, Session, SessionState};
@@ -194,6 +194,30 @@ async fn two_memberships_of_one_session_never_share_a_name() {
         assert_eq!(names(&groups[0].members().await.expect("read")), [&*name]);
         soon("its end", winner.leave()).await.expect("left");
     }
+}
+
+/// The answers to the creates of both are lost, so neither knows whose the node is.
+#[tokio::test]
+async fn two_memberships_whose_creates_were_lost_never_share_a_node() {
+    let world = World::calm().await;
+    let members = group(&world, &world.session);
+    let _first = join(&members, "first").await;
+    world.proxy.reset();
+    // No answer to a create comes before the cut.
+    world.proxy.hold_answers(Duration::from_millis(200));
+    world.proxy.cut(Cut::AfterRequest(4));
+    let both = [(); 2].map(|()| members.join_when_free("orders-0", b"").boxed());
+    let (one, _, mut others) = promptly("one of them", select_all(both)).await;
+    let one = one.expect("joined");
+    world.proxy.hold_answers(Duration::ZERO);
+    let generation = one.generation().expect("joined");
+    for _ in 0..20 {
+        soon("a read", members.members()).await.expect("read");
+    }
+    assert!(polled(1, &mut others[0]).await.is_none(), "both have the node {generation}");
+    promptly("its end", one.leave()).await.expect("left");
+    let other = promptly("the other", others.remove(0)).await.expect("joined");
+    assert!(other.generation() > Some(generation));
 }
 
 #[tokio::test]
@@ -628,6 +652,26 @@ async fn all_see_the_set_of_the_servers_soon_after_the_last_fault() {
         assert_eq!(seen, servers);
     }
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+}
+
+/// The servers keep the session, and answer no request for longer than its timeout.
+#[tokio::test]
+async fn member_that_was_dropped_while_servers_were_slow_leaves_when_they_answer_again() {
+    let world = World::new().await;
+    let members = group(&world, &world.session);
+    let mut changes = group(&world, &world.other().await).changes();
+    let mine = join(&members, "orders-0").await;
+    has(&mut changes, &["orders-0"]).await;
+    world.proxy.on_request(|_| Verdict::Hold);
+    drop(mine);
+    for _ in 0..2 {
+        // Each takes a session timeout.
+        let error = soon("an answer", members.members()).await.expect_err("no server answers");
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    }
+    world.proxy.on_request(|_| Verdict::Forward);
+    world.proxy.heal();
+    has(&mut changes, &[]).await;
 }
 
 /// As services try it, without a server.
