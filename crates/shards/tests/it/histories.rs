@@ -131,7 +131,7 @@ impl Play {
         let began = Instant::now();
         loop {
             match self.fleet.root.another_with(|servers| servers.with_session_timeout(T)).await {
-                Err(error) if began.elapsed() > LONG => return Err(error.to_string()),
+                Err(error) if began.elapsed() > 6 * LONG => return Err(error.to_string()),
                 Err(_) => {}
                 Ok(session) => return Ok(session),
             }
