@@ -54,8 +54,11 @@ pub(super) async fn claim(mut worker: Worker) -> Result {
     let path = path("slots");
     let all = Slots::new(&worker.session, &path, SLOTS)?;
     while !worker.should_stop() {
-        let slots =
-            if worker.random.bool() { all.clone() } else { all.clone().prefer(worker.random.u32(..SLOTS)) };
+        let slots = if worker.random.bool() {
+            all.clone()
+        } else {
+            all.clone().with_preferred(worker.random.u32(..SLOTS))
+        };
         let (way, since) = (Way::without_enqueue(&mut worker), now());
         let claimed = match way {
             Way::Try(limit) if limit.is_zero() => slots.try_claim().await,
