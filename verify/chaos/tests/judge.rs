@@ -407,7 +407,7 @@ fn saw(process: &str, at: u64, members: &[&str]) -> Value {
 
 #[tokio::test]
 async fn judge_requires_that_all_see_the_set_of_the_servers_within_a_second() {
-    let resting = |story: Story| story.with_session(5_000);
+    let resting = |story: Story| story.on("session", seconds(5));
     resting(groups()).assert_clean().await;
     let late =
         resting(groups()).with(saw("c2.1", 1_850, &["c1 7 a"])).with(saw("c2.1", 1_900, &["c1 7 a", "c2 9 b"]));
