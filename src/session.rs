@@ -2,7 +2,9 @@
 
 mod addresses;
 mod close;
+mod file;
 mod hosts;
+mod password;
 mod requests;
 pub(crate) mod servers;
 pub(crate) mod state_changes;
@@ -84,7 +86,8 @@ impl Session {
     /// # Errors
     ///
     /// [`Error::Unavailable`], with a reason for each host, if none answers within about one session timeout (6 s by
-    /// default), or within another for the check of the chroot. It is not returned earlier, even if all hosts refuse: try
+    /// default), or within another for the check of the chroot, or for the end of the session in a [session
+    /// file](Servers::with_session_file). It is not returned earlier, even if all hosts refuse: try
     /// again, as a service does that starts before its servers. [`Error::InvalidInput`] if the servers [cannot be
     /// used](Servers::new), or the chroot does not exist. [`Error::Client`] if the credentials are refused.
     ///

@@ -61,7 +61,11 @@ impl Task {
                     continue;
                 }
                 Life::Over => {
+                    let is_open = core.lock().connection.is_some();
                     let closing = shut_down(&core, began.unwrap_or_else(Instant::now)).await;
+                    if let Some(servers) = &self.servers {
+                        servers.over(is_open && closing == Closing::Confirmed).await;
+                    }
                     // A close waits for the next step. Once it has returned, its caller may count on the reports.
                     core.reports.ended().await;
                     self.is_done = true;
@@ -96,6 +100,9 @@ impl Drop for Task {
     fn drop(&mut self) {
         if self.is_done {
             return;
+        }
+        if let Some(servers) = &self.servers {
+            servers.unlock();
         }
         let is_panicking = std::thread::panicking();
         let mut state = self.core.lock();

@@ -4,10 +4,13 @@
 //! 2. Before a new session is used, the old one is attached to once more and closed. `SessionExpired` in answer, or the
 //!    end of the closing, is the proof that its nodes are gone: the client's word alone is not (it gives a session up by
 //!    its own clock), and an old node would stand before us in the queue until the server agrees.
+//! 3. The session that an earlier process has left, by the session file, is ended in the same way. The file names a session before
+//!    anybody can have a lock in it.
 
 use std::fmt;
 use std::future::pending;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -21,6 +24,7 @@ use crate::error::{Error, HostFailure, Result, Unanswered, ZkError};
 use crate::locked::locked;
 use crate::machine::Moment;
 use crate::options::Options;
+use crate::session::file::SessionFile;
 use crate::session::state_changes::StateChanges;
 use crate::session::times::Times;
 use crate::session::{addresses, hosts};
@@ -37,6 +41,8 @@ const LONGEST_QUESTION: Duration = Duration::from_secs(30);
 
 /// What refused credentials were for.
 const AUTHENTICATE: &str = "authenticate at";
+
+const END: &str = "end the old session at";
 
 /// The least session timeout that servers agree to unless they are configured otherwise: two ticks of 2 s.
 const LEAST_BY_DEFAULT: Duration = Duration::from_secs(4);
@@ -105,6 +111,10 @@ pub struct Servers {
     chroot: OnceLock<String>,
     /// The ACLs of a chroot that is created if it does not exist.
     chroot_acls: Option<Arc<[Acl]>>,
+    /// Where the session is written to, for the next process.
+    session_file: Option<PathBuf>,
+    /// The same once it belongs to a session.
+    file: Option<Arc<SessionFile>>,
     /// Of the locks of the session.
     pub(super) lock_options: Options,
 }
@@ -179,11 +189,82 @@ impl Servers {
         })
     }
 
+    /// Keeps the ZooKeeper session in a file, so that a restart after a crash does not wait for the session timeout.
+    ///
+    /// After a crash or `kill -9`, a lock stays taken until the ZooKeeper session of the process expires. With a session
+    /// file, the next process *ends* that session before it makes its own. The locks of the crashed process are free then.
+    ///
+    /// **It ends locks whose work may still run.** A child process can survive the process that held the lock, and so can a
+    /// request that is under way to a store. Without the file, they have the rest of the session timeout to end. Use it where
+    /// the work ends with the process, or where the store checks the [fencing token](crate::FencingToken).
+    ///
+    /// The file has the id and the password of the session. It is written before a lock can be acquired in the session, and
+    /// replaced after each renewal. Who knows the password can end the session: on Unix only the owner can read the file. It
+    /// is removed when the session has ended by [`close`](crate::Session::close), [`drain`](crate::Session::drain) or drop.
+    ///
+    /// The file belongs to one session at a time, which has a lock on `FILE.lock` beside it. The operating system releases
+    /// that lock when the process ends. Never delete `FILE.lock`. Put both where they survive a restart: on a local disk, or
+    /// on a volume that one machine mounts. Containers on that machine may share it. On NFS, a machine that is cut off from the
+    /// file server loses the lock, and with `nolock` or `local_lock` there is none between machines. A copy of the file ends
+    /// nothing, because the lock beside it is another one. A clone of the whole disk is not noticed: keep the file out of
+    /// images.
+    ///
+    /// While no server answers, the old session cannot be ended, and no new one is made. [`connect`](crate::Session::connect)
+    /// tries for one session timeout, and [`lazy`](crate::Session::lazy) until it is closed. The first failure is logged as a
+    /// warning. A session that the servers do not know is nothing to end: it has expired, or was one of other servers.
+    /// ClickHouse Keeper keeps no session over a reconnect, so there the locks stay until it expires.
+    ///
+    /// If the file cannot be written after a renewal, the session goes on, and a warning is logged. An
+    /// [attached](crate::Session::attach) session has no session file. Set it on the result of [`from_fn`](Self::from_fn): on
+    /// the servers that the function returns it has no effect.
+    ///
+    /// Others have met this wait, or asked for a way around it: [kazoo#435], [zk-ruby#42], [Alluxio#1885], [KAFKA-1387],
+    /// ClickHouse [#33714] and [#114408], [CURATOR-396].
+    ///
+    /// [kazoo#435]: https://github.com/python-zk/kazoo/pull/435
+    /// [zk-ruby#42]: https://github.com/zk-ruby/zookeeper/issues/42
+    /// [Alluxio#1885]: https://github.com/Alluxio/alluxio/pull/1885
+    /// [KAFKA-1387]: https://issues.apache.org/jira/browse/KAFKA-1387
+    /// [#33714]: https://github.com/ClickHouse/ClickHouse/issues/33714
+    /// [#114408]: https://github.com/ClickHouse/ClickHouse/issues/114408
+    /// [CURATOR-396]: https://issues.apache.org/jira/browse/CURATOR-396
+    ///
+    /// # Errors
+    ///
+    /// [`connect`](crate::Session::connect) and [`lazy`](crate::Session::lazy) return [`Error::InvalidInput`]
+    ///
+    /// * if the file belongs to a session that is alive, of this process or another;
+    /// * if the path is a directory or no regular file, or if something else than a session is in the file, which stays as it is;
+    /// * if the file cannot be read, locked or written.
+    ///
+    /// `connect` also returns it if the process cannot connect to itself on 127.0.0.1, which it needs to learn the password
+    /// from its client.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), zookeeper_recipes::Error> {
+    /// use zookeeper_recipes::{Mutex, Servers, Session};
+    ///
+    /// let servers = Servers::new("zk1:2181,zk2:2181,zk3:2181").with_session_file("/var/lib/billing/zookeeper-session");
+    /// // Ends the session of the process that was killed.
+    /// let session = Session::connect(servers).await?;
+    /// let guard = Mutex::new(&session, "/locks/billing")?.lock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_session_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.session_file = Some(path.into());
+        self
+    }
+
     /// Servers that `ask` returns, at the first connection and again whenever the session is renewed: for
     /// passwords that are rotated, and for servers that move.
     ///
     /// A setting of this value, as by [`with_session_timeout`](Self::with_session_timeout), is made for all servers that `ask`
-    /// returns. If these come from a [`Config`](crate::Config), its identifier and `create_chroot` have no effect here.
+    /// returns. If these come from a [`Config`](crate::Config), its identifier, `create_chroot` and
+    /// `session_file` have no effect here.
     ///
     /// `ask` is not called while the session lives, also if the connection is lost: the client reconnects to the hosts that it has.
     /// So while servers are replaced, list old and new ones, until the sessions that know only the old ones are renewed or
@@ -227,10 +308,11 @@ impl Servers {
         first: Result<Self>,
         lock_options: Options,
         chroot_acls: Option<Acls<'_>>,
+        session_file: Option<PathBuf>,
     ) -> Self {
         let target = first.and_then(|first| locked(&first.target).clone());
         let chroot_acls = chroot_acls.map(|acls| Arc::from(&*acls));
-        Self { target: Mutex::new(target), lock_options, chroot_acls, ..self }
+        Self { target: Mutex::new(target), lock_options, chroot_acls, session_file, ..self }
     }
 
     fn of(question: Option<Box<Question>>, target: Result<Option<Target>>) -> Self {
@@ -240,6 +322,8 @@ impl Servers {
             failures: Mutex::default(),
             chroot: OnceLock::new(),
             chroot_acls: None,
+            session_file: None,
+            file: None,
             lock_options: Options::new(),
         }
     }
@@ -258,9 +342,11 @@ impl Servers {
         self
     }
 
-    /// Checks the hosts and the settings, and makes the value shareable for one session. Fails if they cannot be used.
-    pub(super) fn checked(self) -> Result<Arc<Self>> {
+    /// Checks the hosts and the settings, and makes the value shareable for one session, to which the session file belongs from now
+    /// on. Fails if they cannot be used.
+    pub(super) fn checked(mut self) -> Result<Arc<Self>> {
         locked(&self.target).clone()?.map_or(Ok(()), |target| target.check())?;
+        self.file = self.session_file.as_deref().map(SessionFile::open).transpose()?.map(Arc::new);
         Ok(Arc::new(self))
     }
 
@@ -317,32 +403,112 @@ impl Servers {
 
     /// Connects for the first time.
     pub(super) async fn connect_first(&self) -> Result<(Client, Moment)> {
-        self.connect_to(&self.target().await?, true).await
+        let (target, began) = (self.target().await?, now());
+        // For as long as the client tries to connect with a new session.
+        let ended =
+            timeout(target.session_timeout, self.with_reasons(&target, self.end_left_at_last(&target))).await;
+        ended.unwrap_or_else(|_| {
+            self.report_left(&ZkError::Timeout);
+            Err(self.unavailable(&target, began))
+        })?;
+        let connected = self.connect_to(&target, true).await?;
+        self.name(&connected.0).await?;
+        Ok(connected)
     }
 
-    /// Connects with a new session, which is created after the moment that comes with it. If that takes long, tries the hosts
-    /// meanwhile.
+    /// Tries to end the session that an earlier process has left until the servers answer.
+    async fn end_left_at_last(&self, target: &Target) -> Result<()> {
+        use ZkError::{ConnectionLoss, Custom, NoHosts, Timeout};
+
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.end_left(target).await {
+                Err(Error::Client { source: ConnectionLoss | Custom(_) | NoHosts | Timeout, .. }) => {}
+                ended => return ended,
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Ends the session that an earlier process has left, if there is one.
+    async fn end_left(&self, target: &Target) -> Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let Some(left) = file.left().await? else { return Ok(()) };
+        self.bury(target, left).await.map_err(|error| {
+            self.report_left(&error);
+            Error::refused(END, &target.hosts, error)
+        })?;
+        file.left_is_gone();
+        let session = left.id();
+        guarded(|| tracing::info!(%session, "servers were asked to end the session that the session file names"));
+        Ok(())
+    }
+
+    /// Warns, once, that the session which an earlier process has left cannot be ended.
+    fn report_left(&self, error: &ZkError) {
+        if let Some(session) = self.file.as_ref().and_then(|file| file.fails_first()) {
+            guarded(|| {
+                tracing::warn!(
+                    %session, %error, hosts = %self.hosts(),
+                    "cannot end the session of the session file yet; it is tried again before a new one is made"
+                );
+            });
+        }
+    }
+
+    /// Lets the session file, if there is one, name the session of this client.
+    async fn name(&self, client: &Client) -> Result<()> {
+        match &self.file {
+            Some(file) => file.name(client.session()).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The session is over; the servers have ended the last one, or may still have it.
+    pub(crate) async fn over(&self, is_ended: bool) {
+        let Some(file) = &self.file else { return };
+        if is_ended {
+            file.name_none().await;
+        }
+        file.unlock();
+    }
+
+    /// Gives the session file up, for the next session.
+    pub(crate) fn unlock(&self) {
+        if let Some(file) = &self.file {
+            file.unlock();
+        }
+    }
+
+    fn unavailable(&self, target: &Target, since: Moment) -> Error {
+        let (hosts, after) = (target.hosts.to_string(), Duration::from_micros(now().since(since)));
+        Error::Unavailable { hosts, after, why: Unanswered::Servers, failures: self.failures() }
+    }
+
+    /// Connects with a new session, which is created after the moment that comes with it.
     async fn connect_to(&self, target: &Target, is_first: bool) -> Result<(Client, Moment)> {
+        let connected = self.with_reasons(target, self.connect_once(target, is_first)).await?;
+        self.set_failures(Vec::new());
+        Ok(connected)
+    }
+
+    /// Waits for servers. If that takes long, tries the hosts meanwhile, to find out why they do not answer.
+    async fn with_reasons<T>(&self, target: &Target, connecting: impl Future<Output = T>) -> T {
         let tries = async {
             tokio::time::sleep(Times::of(target.session_timeout).host()).await;
             self.try_hosts(target).await;
             pending().await
         };
-        let connected = tokio::select! {
+        tokio::select! {
             biased;
-            connected = self.connect_once(target, is_first) => connected?,
+            connected = connecting => connected,
             never = tries => never,
-        };
-        self.set_failures(Vec::new());
-        Ok(connected)
+        }
     }
 
     async fn connect_once(&self, target: &Target, is_first: bool) -> Result<(Client, Moment)> {
         let began = now();
-        let unavailable = |since: Moment| {
-            let (hosts, after) = (target.hosts.to_string(), Duration::from_micros(now().since(since)));
-            Error::Unavailable { hosts, after, why: Unanswered::Servers, failures: self.failures() }
-        };
         let client = match target.connect(None).await {
             Ok(client) => client,
             Err(ZkError::BadArguments(reason)) => {
@@ -354,7 +520,7 @@ impl Servers {
                 if let ZkError::Custom(reason) = error {
                     self.failed(&reason.to_string());
                 }
-                return Err(unavailable(began));
+                return Err(self.unavailable(target, began));
             }
             Err(error) => return Err(Error::refused("connect to", &target.hosts, error)),
         };
@@ -364,7 +530,7 @@ impl Servers {
             let (since, patience) = (now(), client.session_timeout());
             let checked = timeout(patience, target.check_chroot(&client, self.chroot_acls.as_deref())).await;
             if !checked.unwrap_or(Ok(false))? {
-                return Err(unavailable(since));
+                return Err(self.unavailable(target, since));
             }
         }
         let chroot = self.chroot.get_or_init(|| client.path().to_owned());
@@ -420,13 +586,20 @@ impl Servers {
                 format!("the function given to `Servers::from_fn` did not return within {LONGEST_QUESTION:?}");
             Err(Error::invalid("servers", reason))
         })?;
+        self.end_left(&target).await?;
         if let Some(old) = old.filter(|_| !*is_gone) {
-            self.bury(&target, old)
-                .await
-                .map_err(|error| Error::refused("end the old session at", &target.hosts, error))?;
+            self.bury(&target, old).await.map_err(|error| Error::refused(END, &target.hosts, error))?;
             *is_gone = true;
         }
-        self.connect_to(&target, old.is_none()).await
+        let connected = self.connect_to(&target, old.is_none()).await?;
+        // The locks are needed more than the file. It names a session that has ended.
+        if let Err(error) = self.name(&connected.0).await {
+            let session = connected.0.session_id();
+            guarded(
+                || tracing::warn!(%session, %error, "no session file for this session: after a crash it has to expire"),
+            );
+        }
+        Ok(connected)
     }
 
     /// Makes certain that the old session is gone.

@@ -68,6 +68,7 @@ mod session {
     mod ends;
     mod lazy;
     mod renewal;
+    mod restart;
     mod runtime;
     mod states;
 }

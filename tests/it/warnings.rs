@@ -16,6 +16,8 @@ static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Warnings::ne
 #[derive(Clone)]
 pub(crate) struct Warnings {
     level: Level,
+    /// The beginning of the targets.
+    of: &'static str,
     texts: Arc<Mutex<Vec<String>>>,
     panics_at: Option<&'static str>,
 }
@@ -27,12 +29,17 @@ pub(crate) fn have_several_subscribers() {
 
 impl Warnings {
     pub(crate) fn new() -> Self {
-        Self { level: Level::WARN, texts: Arc::default(), panics_at: None }
+        Self { level: Level::WARN, of: "zookeeper_recipes", texts: Arc::default(), panics_at: None }
     }
 
     /// Captures all levels.
     pub(crate) fn and_traces() -> Self {
         Self { level: Level::TRACE, ..Self::new() }
+    }
+
+    /// Captures all levels, of other crates as well.
+    pub(crate) fn of_everything() -> Self {
+        Self { of: "", ..Self::and_traces() }
     }
 
     /// Panics in the logging thread at a text that contains this.
@@ -72,7 +79,7 @@ impl Visit for Message {
 
 impl Subscriber for Warnings {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= self.level && metadata.target().starts_with("zookeeper_recipes")
+        *metadata.level() <= self.level && metadata.target().starts_with(self.of)
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
