@@ -14,6 +14,7 @@ mod kinds;
 mod loss;
 mod nested;
 mod operators;
+mod restart;
 mod run;
 mod signals;
 mod support;
