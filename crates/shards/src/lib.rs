@@ -17,7 +17,8 @@
 //! # }
 //! ```
 //!
-//! There is no elected assigner. Each process computes the same [`Plan`] from the names of all, and queues for the locks of its shards.
+//! There is no elected assigner. Each process computes the same [`Plan`] from the names of all and the [`Rules`] of operators, and queues for
+//! the locks of its shards.
 //! The holder of its lock is the owner of a shard, and no other process is. So a plan that is old or wrong costs time, and never gives a
 //! shard to two owners.
 //!
@@ -26,6 +27,20 @@
 //! * **Short hand-overs.** The new owner queues before the old one ends, so a shard is without an owner for about a round trip.
 //! * **No orphan.** A shard that its planned owner does not take is taken by the next member, and is given back later.
 //!
+//! # The plan node
+//!
+//! Operators direct the group by a node, `<path>/plan`, by hand or with `zklock shards`: [`Rules`] has its form. It drains members, gives them
+//! weights, and pins shards. Without the node the names decide alone.
+//!
+//! * Each member watches the node. It follows a change after the [settling time](ShardsBuilder::settling_time), by hand-overs as for any other move.
+//! * A member logs a warning about a node that it cannot use, and keeps the last rules that it could use. A member that starts meanwhile has
+//!   no rules. Then plans differ, which costs time: some shards stay where they are, or are taken after the
+//!   [patience](ShardsBuilder::patience).
+//! * A pin to a member that is not in the group, or is drained, does not count, and the plan decides. A member that has gone is in the group
+//!   for the [grace](ShardsBuilder::grace), so its pinned shards wait for it that long.
+//! * If all members are drained, no drain counts.
+//! * The ACL of the node decides who may direct the group. Members need READ.
+//!
 //! # Limits
 //!
 //! * A crashed owner keeps its shards until the servers have ended its session: one session timeout.
@@ -33,13 +48,14 @@
 //! * A member has one session. With more than about 250 shards, some holds do not watch their own nodes. They notice a deletion by hand
 //!   within a third of the session timeout, and a `revoke` of an operator later than that.
 //! * At the start of a fleet, shards move until the set of members has settled.
-//! * The plan knows no weights, and no pins.
 
 mod builder;
 mod look;
 mod orphans;
 mod owned;
 mod plan;
+mod plan_node;
+mod rules;
 mod score;
 mod shard;
 mod shards;
@@ -51,5 +67,6 @@ pub use zookeeper_recipes;
 pub use crate::builder::ShardsBuilder;
 pub use crate::owned::OwnedChanges;
 pub use crate::plan::Plan;
+pub use crate::rules::Rules;
 pub use crate::shard::Shard;
 pub use crate::shards::Shards;

@@ -1,7 +1,9 @@
-//! Owns [`look`]: how many nodes the locks of some shards have, in one request for each 500.
+//! Owns [`look`]: how many nodes the locks of some shards have, in one request for each 500. The first one also reads the plan node.
 
 use zookeeper_recipes::zookeeper_client::{Client, Error as ZkError, MultiReadResult};
 use zookeeper_recipes::{Error, Result, Session};
+
+use crate::plan_node::Zxid;
 
 /// How many shards are read in one request.
 const BURST: usize = 500;
@@ -9,13 +11,23 @@ const BURST: usize = 500;
 /// A shard, and the path of its lock.
 pub(crate) type Path = (u32, String);
 
-/// Reads how many nodes these locks have: holder and waiters. It is what the connected server knows.
-pub(crate) async fn look(session: Session, paths: Vec<Path>) -> Result<Vec<(u32, usize)>> {
-    let mut found = Vec::with_capacity(paths.len());
-    for burst in paths.chunks(BURST) {
-        let read = session.request(None, |client| read(client, burst)).await?;
+/// What a look has found.
+pub(crate) struct Looked {
+    /// How many nodes the locks have: holder and waiters.
+    pub(crate) nodes: Vec<(u32, usize)>,
+    /// The last change of the plan node; `None` if the ACLs hide it.
+    pub(crate) plan: Option<Zxid>,
+}
+
+/// Looks at these locks, and at the plan node. It is what the connected server knows.
+pub(crate) async fn look(session: Session, paths: Vec<Path>, plan: String) -> Result<Looked> {
+    let mut found = Looked { nodes: Vec::with_capacity(paths.len()), plan: None };
+    for (number, burst) in paths.chunks(BURST).enumerate() {
+        let also = (number == 0).then_some(plan.as_str());
+        let read = session.request(None, |client| read(client, burst, also)).await?;
         let refused = |source| Error::Client { action: "read", path: burst[0].1.clone(), source };
-        for ((shard, path), answer) in burst.iter().zip(read.map_err(refused)?) {
+        let mut answers = read.map_err(refused)?.into_iter();
+        for ((shard, path), answer) in burst.iter().zip(&mut answers) {
             let nodes = match answer {
                 MultiReadResult::Data { stat, .. } => usize::try_from(stat.num_children).unwrap_or_default(),
                 MultiReadResult::Error { err: ZkError::NoNode } => 0,
@@ -27,14 +39,20 @@ pub(crate) async fn look(session: Session, paths: Vec<Path>) -> Result<Vec<(u32,
                 }
                 _ => continue,
             };
-            found.push((*shard, nodes));
+            found.nodes.push((*shard, nodes));
+        }
+        match answers.next() {
+            Some(MultiReadResult::Data { stat, .. }) => found.plan = Some(Some(stat.mzxid)),
+            Some(MultiReadResult::Error { err: ZkError::NoNode }) => found.plan = Some(None),
+            _ => {}
         }
     }
     Ok(found)
 }
 
-async fn read(client: Client, paths: &[Path]) -> Result<Vec<MultiReadResult>, ZkError> {
+async fn read(client: Client, paths: &[Path], also: Option<&str>) -> Result<Vec<MultiReadResult>, ZkError> {
     let mut reader = client.new_multi_reader();
-    paths.iter().try_for_each(|(_, path)| reader.add_get_data(path))?;
+    let paths = paths.iter().map(|(_, path)| path.as_str()).chain(also);
+    paths.into_iter().try_for_each(|path| reader.add_get_data(path))?;
     reader.commit().await
 }

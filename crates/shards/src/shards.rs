@@ -10,13 +10,14 @@ use zookeeper_recipes::{Contender, Error, Members, Mutex, Options, Result, Sessi
 use crate::builder::{Settings, ShardsBuilder};
 use crate::owned::{Owned, OwnedChanges, held};
 use crate::plan::Plan;
+use crate::plan_node;
 use crate::shard::Shard;
 use crate::worker::{Serve, Worker};
 
 /// The shards 0 to *n* − 1 of a service, each owned by one of its processes at a time.
 ///
 /// Each process is a member, under a [name](ShardsBuilder::name) of its own. A [`Plan`], which all members compute alike from the
-/// names of all, says who should own which shard. **The owner is the holder of the shard's lock**, the
+/// names of all and the [rules](crate::Rules) of operators, says who should own which shard. **The owner is the holder of the shard's lock**, the
 /// [`Mutex`] at `<path>/<number>`, and no other process is. So a member whose plan is old or wrong is slow, and there are never two owners.
 ///
 /// It is a handle. Clones belong to the same member.
@@ -271,6 +272,10 @@ impl Shards {
 impl Inner {
     pub(crate) fn path_of(&self, shard: u32) -> String {
         format!("{}/{shard}", self.path)
+    }
+
+    pub(crate) fn plan_path(&self) -> String {
+        format!("{}/{}", self.path, plan_node::NAME)
     }
 
     pub(crate) fn mutex(&self, shard: u32) -> Result<Mutex> {

@@ -1,4 +1,4 @@
-//! Owns [`Worker`]: the loop of a member. It follows the members, queues for the locks of the shards that the plan gives it, has them
+//! Owns [`Worker`]: the loop of a member. It follows the members and the plan node, queues for the locks of the shards that the plan gives it, has them
 //! served, and gives back what is not its own.
 //!
 //! 1. The holder of its lock is the owner of a shard. Everything here may be late or wrong, and then shards are served late.
@@ -10,6 +10,8 @@
 //!    would ask as well; and a holder that has no room for a watch on its own node would notice late.
 //! 4. The first plan is made from a set that has the member's own node, so it was read after the create.
 //! 5. What waits for servers is a task. The loop waits for events, and for the computation of a plan.
+//! 6. The rules of operators are those of the last plan node that could be used. The first plan is made with them. No
+//!    grant waits for them: a member whose rules are old has an old plan.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -23,10 +25,12 @@ use tokio::task::{AbortHandle, Id, JoinError, JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep_until, timeout};
 use zookeeper_recipes::{Error, Member, MemberChanges, Membership, MutexGuard, Result};
 
-use crate::look::look;
+use crate::look::{Looked, look};
 use crate::orphans::Orphans;
 use crate::owned::Owned;
 use crate::plan::Plan;
+use crate::plan_node::{self, Read, Zxid, read_next};
+use crate::rules::Rules;
 use crate::shard::{Served, Shard, claim, queue, serve};
 use crate::shards::{Ending, Inner};
 use crate::view::{Grant, Verdict, View};
@@ -58,6 +62,14 @@ pub(crate) struct Worker {
     membership: Arc<Membership>,
     changes: MemberChanges,
     ending: watch::Receiver<Ending>,
+    /// The members of the last set that do not leave.
+    names: Vec<String>,
+    rules: Arc<Rules>,
+    /// The names or the rules are new: a plan is to be computed.
+    is_news: bool,
+    /// The plan node that was read last, and the task that waits for the next.
+    zxid: Zxid,
+    reading: Option<AbortHandle>,
     view: View,
     orphans: Orphans,
     states: Vec<State>,
@@ -110,8 +122,9 @@ enum State {
 enum Done {
     Queued(Result<Option<MutexGuard>>),
     Served(Served),
-    Looked(Result<Vec<(u32, usize)>>),
+    Looked(Result<Looked>),
     Announced(Result<()>),
+    Read(Result<Read>),
 }
 
 impl Worker {
@@ -138,11 +151,17 @@ impl Worker {
                 seen => break seen?,
             }
         };
+        let read = plan_node::read(inner.session.clone(), inner.plan_path()).await;
         let mut worker = Self {
             serve,
             membership: Arc::new(membership),
             changes,
             ending: inner.ending.subscribe(),
+            names: Vec::new(),
+            rules: Arc::default(),
+            is_news: false,
+            zxid: None,
+            reading: None,
             view: View::new(settings.settling_time),
             orphans: Orphans::new(settings.grace, settings.patience),
             states: (0..inner.count).map(|_| State::Idle).collect(),
@@ -157,7 +176,8 @@ impl Worker {
             cleared: Cleared(inner.clone()),
             inner,
         };
-        worker.see(Ok(first)).await;
+        worker.read(read);
+        worker.see(Ok(first));
         Ok(worker)
     }
 
@@ -171,7 +191,7 @@ impl Worker {
             let wake = self.wake(is_waiting);
             tokio::select! {
                 Some(done) = self.tasks.join_next_with_id() => self.note(done),
-                seen = self.changes.changed(), if self.over.is_none() => self.see(seen).await,
+                seen = self.changes.changed(), if self.over.is_none() => self.see(seen),
                 // The sender is in `inner`.
                 _ = self.ending.changed() => {}
                 () = sleep_until(wake) => {}
@@ -209,7 +229,7 @@ impl Worker {
     }
 
     /// Notes a set of members.
-    async fn see(&mut self, seen: Result<Vec<Member>>) {
+    fn see(&mut self, seen: Result<Vec<Member>>) {
         let members = match seen {
             Ok(members) => members,
             Err(error) if is_over(&error) => return self.over = Some(error),
@@ -228,7 +248,50 @@ impl Worker {
                 tracing::warn!(path, count, member, its = %data, "members differ in the number of shards");
             }
         }
-        match spawn_blocking(move || Plan::new(count, names)).await {
+        (self.names, self.is_news) = (names, true);
+    }
+
+    /// Notes the plan node, and waits for the next.
+    fn read(&mut self, read: Result<Read>) {
+        let count = self.inner.count;
+        let (path, rules) =
+            (self.inner.plan_path(), read.as_ref().map_err(Error::clone).and_then(|read| read.rules(count)));
+        match rules {
+            Ok(rules) if *self.rules == rules => {}
+            Ok(rules) => {
+                tracing::info!(path, name = self.inner.name, "the plan node has other rules");
+                (self.rules, self.is_news) = (Arc::new(rules), true);
+            }
+            Err(error) if is_over(&error) => return self.over = Some(error),
+            Err(error) => {
+                tracing::warn!(path, name = self.inner.name, %error, "cannot use the plan node; its last rules stay");
+            }
+        }
+        let last = read.ok();
+        if let Some(read) = &last {
+            self.zxid = read.zxid;
+        }
+        let next = read_next(self.inner.session.clone(), path, last);
+        self.reading = Some(self.tasks.spawn(async move { Done::Read(next.await) }));
+    }
+
+    /// Reads the plan node again that has changed without an event.
+    fn read_again(&mut self) {
+        if let Some(reading) = self.reading.take() {
+            reading.abort();
+        }
+        let read = plan_node::read(self.inner.session.clone(), self.inner.plan_path());
+        self.reading = Some(self.tasks.spawn(async move { Done::Read(read.await) }));
+    }
+
+    /// Computes the plan of the members and the rules.
+    async fn plan(&mut self) {
+        let (count, names, rules) = (self.inner.count, self.names.clone(), self.rules.clone());
+        if !names.is_empty() && names.iter().all(|name| rules.is_drained(name)) {
+            let (path, name) = (&self.inner.path, &self.inner.name);
+            tracing::warn!(path, name, "all members are drained, so no drain counts");
+        }
+        match spawn_blocking(move || Plan::with_rules(count, names, &rules)).await {
             Ok(plan) => self.view.see(plan, Instant::now()),
             Err(_) => self.over = Some(gone()),
         }
@@ -236,6 +299,9 @@ impl Worker {
 
     /// Goes on as far as is possible now. Returns whether a lock is granted of which is not known yet whether to keep it.
     async fn follow(&mut self) -> bool {
+        if std::mem::take(&mut self.is_news) {
+            self.plan().await;
+        }
         let now = Instant::now();
         if self.view.settle(now) {
             self.adopt(now).await;
@@ -348,8 +414,8 @@ impl Worker {
         }
         self.is_looking = true;
         let paths = shards.into_iter().map(|shard| (shard, self.inner.path_of(shard))).collect();
-        let session = self.inner.session.clone();
-        self.tasks.spawn(async move { Done::Looked(look(session, paths).await) });
+        let (session, plan) = (self.inner.session.clone(), self.inner.plan_path());
+        self.tasks.spawn(async move { Done::Looked(look(session, paths, plan).await) });
     }
 
     /// Whether it serves a shard that is another's, and has not asked its function to end yet.
@@ -400,10 +466,18 @@ impl Worker {
             (Ok(Done::Looked(looked)), _) => {
                 self.is_looking = false;
                 match looked {
-                    Ok(nodes) => self.looked(nodes),
+                    Ok(looked) => {
+                        if looked.plan.is_some_and(|zxid| zxid != self.zxid) {
+                            self.read_again();
+                        }
+                        self.looked(looked.nodes);
+                    }
                     Err(error) if is_over(&error) => self.over = Some(error),
                     Err(error) => tracing::debug!(path = self.inner.path, %error, "cannot look at shards"),
                 }
+            }
+            (Ok(Done::Read(read)), _) if self.reading.as_ref().is_some_and(|reading| reading.id() == id) => {
+                self.read(read);
             }
             (Ok(Done::Announced(Err(error))), _) => {
                 warn(&self.inner, &error, "cannot announce that this member leaves; it stops");

@@ -8,7 +8,7 @@ use testbed::proxy::{Proxy, Request};
 use tokio::task::JoinHandle;
 use zookeeper_recipes::{Result, Servers, Session};
 
-use crate::support::{Fleet, soon};
+use crate::support::{Fleet, PATH, soon};
 
 const FOUR: [&str; 4] = ["orders-0", "orders-1", "orders-2", "orders-3"];
 
@@ -31,6 +31,12 @@ fn counted(proxy: &Proxy) -> (usize, usize, BTreeMap<String, usize>) {
     (writes, requests.len() - writes, kinds)
 }
 
+/// The requests for the plan node alone.
+fn of_plan_node(proxy: &Proxy) -> Vec<Op> {
+    let path = format!("{PATH}/plan");
+    proxy.requests().iter().filter(|request| request.path == path).map(|request| request.op).collect()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn join_costs_two_writes_a_move_and_a_fleet_at_rest_a_read_a_member_and_turn() {
     let fleet = Fleet::new(256).await.set(|builder| builder.patience(Duration::from_secs(6)));
@@ -40,6 +46,8 @@ async fn join_costs_two_writes_a_move_and_a_fleet_at_rest_a_read_a_member_and_tu
         running.push(start(&fleet, &proxy, name).await);
     }
     fleet.settled(&FOUR[..3]).await;
+    // Without a plan node a member asks for it once, with a watch.
+    assert_eq!(of_plan_node(&proxy), [Op::Exists; 3]);
     proxy.reset();
     running.push(start(&fleet, &proxy, FOUR[3]).await);
     fleet.settled(&FOUR).await;
@@ -54,6 +62,7 @@ async fn join_costs_two_writes_a_move_and_a_fleet_at_rest_a_read_a_member_and_tu
     let (writes, reads, kinds) = counted(&proxy);
     println!("256 x 4: at rest {writes} writes and {reads} reads in {time:?}: {kinds:?}");
     assert!(writes + reads <= 60, "{kinds:?}");
+    assert_eq!(of_plan_node(&proxy), []);
     fleet.ledger.judge();
     running.iter().for_each(JoinHandle::abort);
 }

@@ -5,5 +5,6 @@ mod faults;
 mod histories;
 mod ledger;
 mod moves;
+mod rules;
 mod support;
 mod surface;

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use zookeeper_recipes::testing::LocalSession;
+use zookeeper_recipes::zookeeper_client::{Acls, CreateMode, Error as ZkError};
 use zookeeper_recipes::{Result, Session};
-use zookeeper_shards::{Plan, Shard, Shards, ShardsBuilder};
+use zookeeper_shards::{Plan, Rules, Shard, Shards, ShardsBuilder};
 
 use crate::ledger::{Ledger, Service};
 
@@ -126,21 +127,51 @@ impl Fleet {
 
     /// Starts members, and waits until they own what the plan gives them.
     pub(crate) async fn started(&self, names: &[&str]) -> Vec<Member> {
+        self.started_by(names, &self.plan(names)).await
+    }
+
+    pub(crate) async fn started_by(&self, names: &[&str], plan: &Plan) -> Vec<Member> {
         let mut members = Vec::new();
         for name in names {
             members.push(self.start(name).await);
         }
-        self.settled(names).await;
+        self.settled_by(plan).await;
         self.ledger.count_again();
         members
     }
 
     /// Waits until each of these members owns what the plan of them gives it.
     pub(crate) async fn settled(&self, names: &[&str]) {
-        let plan = self.plan(names);
+        self.settled_by(&self.plan(names)).await;
+    }
+
+    /// Waits until each shard is owned as planned.
+    pub(crate) async fn settled_by(&self, plan: &Plan) {
         let is_so =
             |book: &crate::ledger::Book| (0..self.count).all(|shard| book.owner(shard) == plan.owner(shard));
-        self.ledger.until(&format!("{names:?} own their shards"), is_so).await;
+        self.ledger.until(&format!("{:?} own their shards", plan.members()), is_so).await;
+    }
+
+    /// Writes the plan node, or deletes it if there is no text.
+    pub(crate) async fn write_rules(&self, text: &str) {
+        let (client, path) = (self.root.client().expect("a client"), format!("{PATH}/plan"));
+        let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        if text.is_empty() {
+            return client.delete(&path, None).await.expect("deleted");
+        }
+        match client.set_data(&path, text.as_bytes(), None).await {
+            Err(ZkError::NoNode) => {
+                client.mkdir(PATH, &options).await.expect("a path");
+                _ = client.create(&path, text.as_bytes(), &options).await.expect("created");
+            }
+            written => _ = written.expect("written"),
+        }
+    }
+
+    /// The plan of these members with these rules.
+    pub(crate) fn plan_by(&self, names: &[&str], rules: &str) -> Plan {
+        let rules = Rules::parse(rules.as_bytes()).expect("rules");
+        Plan::with_rules(self.count, names.iter().copied(), &rules)
     }
 
     pub(crate) fn plan(&self, names: &[&str]) -> Plan {

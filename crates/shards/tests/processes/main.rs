@@ -15,7 +15,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use uuid::Uuid;
-use zookeeper_shards::Plan;
+use zookeeper_recipes::Session;
+use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode};
+use zookeeper_shards::{Plan, Rules};
 
 use crate::ledger::{Book, Ledger, Service};
 
@@ -62,9 +64,23 @@ impl Fleet {
 
     /// Waits until each of these members owns what the plan of them gives it.
     async fn settled(&self, names: &[&str]) {
-        let plan = Plan::new(COUNT, names.iter().copied());
+        self.settled_by(&Plan::new(COUNT, names.iter().copied())).await;
+    }
+
+    async fn settled_by(&self, plan: &Plan) {
         let is_so = |book: &Book| (0..COUNT).all(|shard| book.owner(shard) == plan.owner(shard));
-        self.ledger.until(&format!("{names:?} own their shards"), is_so).await;
+        self.ledger.until(&format!("{:?} own their shards", plan.members()), is_so).await;
+    }
+
+    /// Writes the plan node of the three members, waits until shards are owned by it, and returns how many have moved.
+    async fn directed(&self, client: &Client, text: &str) -> usize {
+        let moves = self.ledger.moves();
+        client.set_data(&format!("{}/plan", self.path), text.as_bytes(), None).await.expect("written");
+        let rules = Rules::parse(text.as_bytes()).expect("rules");
+        self.settled_by(&Plan::with_rules(COUNT, THREE, &rules)).await;
+        let (moves, gap) = (self.ledger.moves() - moves, self.ledger.longest_gap());
+        println!("64 x 3: {text:?} moves {moves}; longest without an owner {gap:.1?}");
+        moves
     }
 }
 
@@ -164,4 +180,43 @@ async fn rolling_restart_of_processes_within_the_grace_moves_nothing() {
     println!("64 x 3: a rolling restart within the grace moves {moves}; longest without an owner {gap:.1?}");
     assert_eq!(moves, 0);
     fleet.ledger.judge();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_direct_processes_by_the_plan_node() {
+    let fleet = Fleet::new(Duration::from_secs(60));
+    let _processes: Vec<_> = THREE.iter().map(|name| fleet.start(name)).collect();
+    fleet.settled(&THREE).await;
+    fleet.ledger.count_again();
+    let hosts = std::env::var("ZK_HOSTS").expect("hosts");
+    let session = Session::connect(hosts.as_str()).await.expect("connects");
+    let client = session.client().expect("a client");
+    let (path, options) = (format!("{}/plan", fleet.path), CreateMode::Persistent.with_acls(Acls::anyone_all()));
+    _ = client.create(&path, b"rubbish", &options).await.expect("created");
+    fleet.ledger.nothing_moves(Duration::from_secs(2)).await;
+
+    let plan = Plan::new(COUNT, THREE);
+    let of_last = plan.shards_of(THREE[2]).count();
+    let drained = fleet.directed(&client, "version 1\ndrain orders-2\n").await;
+    assert!((of_last..of_last + 8).contains(&drained), "{drained} of {of_last}");
+    assert_eq!(fleet.directed(&client, "version 1\n").await, drained);
+    let weights = "version 1\nweight 2 orders-0\n";
+    _ = fleet.directed(&client, weights).await;
+    let loads = THREE.map(|name| fleet.ledger.read(|book| book.owned_by(name)).len());
+    // Twice 16 of 64, and at most 1.1 times that.
+    assert!((28..=36).contains(&loads[0]) && loads[1..].iter().all(|load| (12..=18).contains(load)), "{loads:?}");
+    _ = fleet.directed(&client, "").await;
+    let pins = plan.shards_of(THREE[0]).map(|shard| format!("version 1\npin {shard} orders-1\n"));
+    let moves = |text: &String| {
+        let rules = Rules::parse(text.as_bytes()).expect("rules");
+        let after = Plan::with_rules(COUNT, THREE, &rules);
+        (0..COUNT).filter(|&shard| plan.owner(shard) != after.owner(shard)).count()
+    };
+    let pin = pins.into_iter().find(|pin| moves(pin) == 1).expect("a pin");
+    assert_eq!(fleet.directed(&client, &pin).await, 1);
+    client.delete(&path, None).await.expect("deleted");
+    fleet.settled(&THREE).await;
+    fleet.ledger.judge();
+    drop(client);
+    session.close().await.expect("closed");
 }
