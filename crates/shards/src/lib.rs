@@ -49,6 +49,7 @@
 //!   within a third of the session timeout, and a `revoke` of an operator later than that.
 //! * At the start of a fleet, shards move until the set of members has settled.
 
+mod announcement;
 mod builder;
 mod look;
 mod orphans;
@@ -64,6 +65,7 @@ mod worker;
 
 pub use zookeeper_recipes;
 
+pub use crate::announcement::Announcement;
 pub use crate::builder::ShardsBuilder;
 pub use crate::owned::OwnedChanges;
 pub use crate::plan::Plan;

@@ -25,6 +25,7 @@ use tokio::task::{AbortHandle, Id, JoinError, JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep_until, timeout};
 use zookeeper_recipes::{Error, Member, MemberChanges, Membership, MutexGuard, Result};
 
+use crate::announcement::Announcement;
 use crate::look::{Looked, look};
 use crate::orphans::Orphans;
 use crate::owned::Owned;
@@ -47,9 +48,6 @@ const FIRST_LOOK: Duration = Duration::from_millis(50);
 /// The pauses before a shard is tried again whose function has returned or panicked, or whose lock was refused.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-
-/// What the data of a member ends with that leaves.
-const LEAVING: &str = " leaving";
 
 /// The function that serves shards.
 pub(crate) type Serve = Arc<dyn Fn(Shard) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
@@ -131,7 +129,7 @@ impl Worker {
     /// Joins the group, and waits for a set that was read after that.
     pub(crate) async fn join(inner: Arc<Inner>, serve: Serve) -> Result<Self> {
         let (members, settings) = (&inner.members, inner.settings);
-        let data = inner.count.to_string();
+        let data = Announcement::new(inner.count, false).to_string();
         let membership = match members.join(&inner.name, data.as_bytes()).await {
             Err(taken @ Error::NameTaken { .. }) => {
                 tracing::warn!(path = inner.path, name = inner.name, %taken, "waiting for the name of this member");
@@ -238,14 +236,13 @@ impl Worker {
         let count = self.inner.count;
         let mut names = Vec::new();
         for member in members {
-            let data = String::from_utf8_lossy(member.data());
-            let shards = data.strip_suffix(LEAVING);
-            if shards.is_none() {
+            let announced = Announcement::parse(member.data());
+            if !announced.is_some_and(|announced| announced.is_leaving()) {
                 names.push(member.name().to_owned());
             }
-            if shards.unwrap_or(&data) != count.to_string() {
-                let (path, member) = (&self.inner.path, member.name());
-                tracing::warn!(path, count, member, its = %data, "members differ in the number of shards");
+            if announced.map(|announced| announced.count()) != Some(count) {
+                let (path, its) = (&self.inner.path, String::from_utf8_lossy(member.data()));
+                tracing::warn!(path, count, member = member.name(), %its, "members differ in the number of shards");
             }
         }
         (self.names, self.is_news) = (names, true);
@@ -308,7 +305,8 @@ impl Worker {
         }
         if self.ending() == Ending::Leaving && !self.is_announced && self.over.is_none() {
             self.is_announced = true;
-            let (membership, data) = (self.membership.clone(), format!("{}{LEAVING}", self.inner.count));
+            let (membership, data) =
+                (self.membership.clone(), Announcement::new(self.inner.count, true).to_string());
             self.tasks.spawn(async move { Done::Announced(membership.set(data.as_bytes()).await) });
         }
         // An owner that takes long to end does not keep this member from shards without an owner.

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{Arg, ArgAction, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use zookeeper_recipes::FencingToken;
 
-use crate::cli::values::{chroot, lock_path, parent, session, session_ms, time, truth};
+use crate::cli::values::{chroot, lock_path, parent, session, session_ms, shard, time, truth, weight};
 use crate::doctor::ids;
 use crate::exit;
 use crate::queue::plain;
@@ -43,17 +43,18 @@ pub(crate) struct Cli {
 impl Cli {
     /// Parses the command line of this process. As for services, an empty variable is not set.
     pub(crate) fn of_process() -> Result<Self, clap::Error> {
-        let mut command = Self::command().mut_subcommands(|subcommand| {
-            subcommand.mut_args(|arg| {
-                let is_empty = arg.get_env().and_then(env::var_os).is_some_and(|value| value.is_empty());
-                if is_empty { arg.env(None::<&str>) } else { arg }
-            })
-        });
+        let mut command = without_empty_variables(Self::command());
         let parsed = command.try_get_matches_from_mut(env::args_os());
         let parsed = parsed
             .and_then(|matches| Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command)));
         parsed.map_err(advised)
     }
+}
+
+fn without_empty_variables(command: Command) -> Command {
+    let is_empty = |arg: &Arg| arg.get_env().and_then(env::var_os).is_some_and(|value| value.is_empty());
+    let command = command.mut_args(|arg| if is_empty(&arg) { arg.env(None::<&str>) } else { arg });
+    command.mut_subcommands(without_empty_variables)
 }
 
 /// The error with a hint for users of flock(1), and without long values.
@@ -69,8 +70,11 @@ fn advised(mut error: clap::Error) -> clap::Error {
     let (argument, subcommand) =
         (text(&error, ContextKind::InvalidArg), text(&error, ContextKind::InvalidSubcommand));
     let hint = match error.kind() {
-        ErrorKind::InvalidSubcommand if subcommand.is_some_and(|given| given.starts_with('/')) => {
+        ErrorKind::InvalidSubcommand if subcommand.as_ref().is_some_and(|given| given.starts_with('/')) => {
             "`zklock run PATH COMMAND...` takes a lock as flock(1) does"
+        }
+        ErrorKind::ArgumentConflict if subcommand.is_some() => {
+            "`zklock shards PATH` shows a group. A change (drain, undrain, weight, pin, unpin) comes first, and its options after it"
         }
         ErrorKind::UnknownArgument if matches!(argument.as_deref(), Some("-c" | "--command")) => {
             "zklock executes the command itself: run PATH COMMAND ARG..., or run PATH sh -c '...'"
@@ -97,6 +101,7 @@ pub(crate) enum Action {
     Break(Break),
     Revoke(Revoke),
     Watch(Watch),
+    Shards(Shards),
     Doctor(Doctor),
     /// Prints a script of completions for a shell.
     Completions {
@@ -400,6 +405,115 @@ pub(crate) struct Watch {
     /// Of a semaphore: how many slots it has. Otherwise every slot that is taken counts as held.
     #[arg(short = 'N', long, value_name = "SLOTS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) slots: Option<u32>,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+/// Shows the shards of a group of zookeeper-shards: which member owns which, what moves, and why a shard has no owner.
+///
+/// It shows each member, and each shard that is pinned or not owned by its planned owner. The subcommands change the plan node,
+/// PATH/plan, which all members follow.
+#[derive(Args, Debug)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    subcommand_value_name = "CHANGE",
+    subcommand_help_heading = "Changes",
+    disable_help_subcommand = true,
+    override_usage = "zklock shards [OPTIONS] PATH\n       zklock shards CHANGE ..."
+)]
+pub(crate) struct Shards {
+    #[command(subcommand)]
+    pub(crate) change: Option<ShardsChange>,
+    /// The path of the group.
+    #[arg(value_parser = lock_path, required = true)]
+    pub(crate) path: Option<String>,
+    /// Shows each shard.
+    #[arg(short, long)]
+    pub(crate) all: bool,
+    /// Prints an object of JSON; docs/zklock.md has its form.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+/// A change of the plan node of a group of shards.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ShardsChange {
+    /// Gives a member no shards: those that it has move to the others, and it stays in the group.
+    Drain(OfMember),
+    /// Gives a drained member shards again.
+    Undrain(OfMember),
+    /// Sets the share of a member.
+    Weight(Weight),
+    /// Plans a shard for a member. While the member is not in the group, or is drained, the pin does not count.
+    Pin(Pin),
+    /// Removes the pin of a shard.
+    Unpin(Unpin),
+}
+
+/// A member of a group of shards.
+#[derive(Args, Debug)]
+pub(crate) struct OfMember {
+    /// The path of the group.
+    #[arg(value_parser = lock_path)]
+    pub(crate) path: String,
+    /// The name of the member.
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) end: EndOfChange,
+}
+
+/// The share of a member.
+#[derive(Args, Debug)]
+pub(crate) struct Weight {
+    /// The path of the group.
+    #[arg(value_parser = lock_path)]
+    pub(crate) path: String,
+    /// The name of the member.
+    pub(crate) name: String,
+    /// From 0.01 to 100. 1 is the share of a member without a weight.
+    #[arg(value_parser = weight)]
+    pub(crate) weight: f64,
+    #[command(flatten)]
+    pub(crate) end: EndOfChange,
+}
+
+/// A shard, and the member that should own it.
+#[derive(Args, Debug)]
+pub(crate) struct Pin {
+    /// The path of the group.
+    #[arg(value_parser = lock_path)]
+    pub(crate) path: String,
+    /// The number of the shard, from 0 on.
+    #[arg(value_parser = shard)]
+    pub(crate) shard: u32,
+    /// The name of the member.
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) end: EndOfChange,
+}
+
+/// A shard.
+#[derive(Args, Debug)]
+pub(crate) struct Unpin {
+    /// The path of the group.
+    #[arg(value_parser = lock_path)]
+    pub(crate) path: String,
+    /// The number of the shard, from 0 on.
+    #[arg(value_parser = shard)]
+    pub(crate) shard: u32,
+    #[command(flatten)]
+    pub(crate) end: EndOfChange,
+}
+
+/// The last options of each change.
+#[derive(Args, Debug)]
+pub(crate) struct EndOfChange {
+    /// Prints an object of JSON; docs/zklock.md has its form.
+    #[arg(long)]
+    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) connection: Connection,
 }

@@ -19,17 +19,22 @@ pub(crate) fn completions(shell: Shell) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Writes a page for zklock, and one for each subcommand.
+/// Writes a page for zklock, and one for each subcommand, also for those below another.
 pub(crate) fn man(directory: &Path) -> Result<u8, Failure> {
     let mut command = described();
     command.build();
-    let subcommands: Vec<_> = command.get_subcommands().filter(|one| one.get_name() != "help").cloned().collect();
-    for page in iter::once(command).chain(subcommands) {
+    for page in with_subcommands(command) {
         let written = write_page(page, directory);
         written
             .map_err(|error| Failure::new(OUTPUT, format!("cannot write to {}: {error}", directory.display())))?;
     }
     Ok(0)
+}
+
+fn with_subcommands(command: Command) -> Vec<Command> {
+    let below = command.get_subcommands().filter(|below| below.get_name() != "help").cloned();
+    let below: Vec<_> = below.flat_map(with_subcommands).collect();
+    iter::once(command).chain(below).collect()
 }
 
 /// The command line without the subcommands that are not for users.

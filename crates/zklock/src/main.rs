@@ -27,6 +27,7 @@ mod progress;
 mod queue;
 mod run;
 mod screen;
+mod shards;
 mod signals;
 mod terminal;
 #[cfg(feature = "tls")]
@@ -73,6 +74,7 @@ fn perform(action: Action) -> Result<u8, Failure> {
             Action::Break(given) => change::break_node(&given).await,
             Action::Revoke(given) => change::revoke(&given).await,
             Action::Watch(given) => watch::watch(&given).await,
+            Action::Shards(given) => shards::shards(&given).await,
             Action::Doctor(given) => doctor::doctor(&given).await,
             Action::Completions { shell } => generate::completions(shell),
             Action::Man { directory } => generate::man(&directory),

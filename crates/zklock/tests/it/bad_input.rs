@@ -55,6 +55,17 @@ const USAGE: &[(&[&str], &str)] = &[
     (&["hold", "/a", "--", "true"], "unexpected argument 'true'"),
     (&["hold", "--private", "/a"], "--private needs an identity"),
     (&["break", "/a", "7"], "give --yes to remove the node"),
+    (&["shards"], "required arguments were not provided"),
+    (&["shards", "a"], "is relative; it should begin with /"),
+    (&["shards", "/a", "/b"], "tip: `zklock shards PATH` shows a group. A change (drain,"),
+    (&["shards", "drian", "/a", "b"], "tip: `zklock shards PATH` shows a group. A change (drain,"),
+    (&["shards", "drain", "/a"], "required arguments were not provided"),
+    (&["shards", "drain", "a", "b"], "is relative; it should begin with /"),
+    (&["shards", "pin", "/a", "x", "b"], "it should be the number of a shard, from 0 on"),
+    (&["shards", "weight", "/a", "b", "two"], "it should be from 0.01 to 100, such as 2 or 0.5"),
+    (&["shards", "weight", "/a", "b", "0"], "`drain` gives a member nothing"),
+    (&["shards", "weight", "/a", "b", "NaN"], "it should be from 0.01 to 100"),
+    (&["shards", "--json", "drain", "/a", "b"], "cannot be used with"),
 ];
 
 #[tokio::test(flavor = "multi_thread")]

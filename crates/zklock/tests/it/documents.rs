@@ -19,6 +19,8 @@ fn manual_pages_are_one_a_subcommand() {
         "zklock-wait",
         "zklock-break",
         "zklock-revoke",
+        "zklock-shards",
+        "zklock-shards-drain",
         "zklock-doctor",
     ] {
         let text = std::fs::read_to_string(folder.path().join(format!("{page}.1"))).expect(page);

@@ -2,12 +2,28 @@
 
 use crate::support::{code, stdout, zklock};
 
-const SUBCOMMANDS: [&str; 9] = ["run", "hold", "list", "ls", "wait", "break", "revoke", "watch", "doctor"];
+const SUBCOMMANDS: [&str; 15] = [
+    "run",
+    "hold",
+    "list",
+    "ls",
+    "wait",
+    "break",
+    "revoke",
+    "watch",
+    "doctor",
+    "shards",
+    "shards drain",
+    "shards undrain",
+    "shards weight",
+    "shards pin",
+    "shards unpin",
+];
 
 #[test]
 fn options_of_servers_are_under_their_heading_and_no_others() {
     for subcommand in SUBCOMMANDS {
-        let help = stdout(&zklock([subcommand, "--help"]));
+        let help = stdout(&zklock(subcommand.split(' ').chain(["--help"])));
         let (own, servers) = help.split_once("\nServers:\n").unwrap_or_else(|| panic!("{help}"));
         let options = |text: &str| -> Vec<String> {
             let words =

@@ -16,6 +16,7 @@ mod nested;
 mod operators;
 mod restart;
 mod run;
+mod shards;
 mod signals;
 mod support;
 mod terminal;
