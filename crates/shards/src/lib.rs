@@ -45,13 +45,18 @@
 //!
 //! * A crashed owner keeps its shards until the servers have ended its session: one session timeout.
 //! * A dead waiter stops the queue of its shard for as long.
-//! * A member has one session. With more than about 250 shards, some holds do not watch their own nodes. They notice a deletion by hand
-//!   within a third of the session timeout, and a `revoke` of an operator later than that.
+//! * A member has one session, which watches the nodes of its own holds in the first 20 KiB of their paths: 276 shards at
+//!   `/shards/orders`. For more shards it sends a listing of its nodes, and reads of four of them, each third of the session timeout *T*. Then a deletion by
+//!   hand is noticed within *T*/3, and a `revoke` of an operator after up to *n*/12 *T* for *n* shards beyond. Moves, losses and
+//!   tokens stay as they are. If that is too late, run two members in the process, each with a session and a name of its own.
 //! * At the start of a fleet, shards move until the set of members has settled.
 
 mod announcement;
 mod builder;
 mod look;
+mod meter;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 mod orphans;
 mod owned;
 mod plan;

@@ -62,6 +62,11 @@ impl Orphans {
         now - since >= self.grace + self.patience * rank
     }
 
+    /// How many shards were seen without an owner, of those for which this member is the next after the owner.
+    pub(crate) fn unassigned(&self) -> usize {
+        self.empty.keys().filter(|shard| self.ranks.get(**shard as usize) == Some(&1)).count()
+    }
+
     /// Notes that this member takes the shard.
     pub(crate) fn claimed(&mut self, shard: u32) {
         self.empty.remove(&shard);
@@ -101,7 +106,9 @@ mod tests {
         assert!(!orphans.note(1, 0, now));
         // It had an owner in between.
         assert!(!orphans.note(1, 1, now + SECOND));
+        assert_eq!(orphans.unassigned(), 0);
         assert!(!orphans.note(1, 0, now + SECOND * 2) && orphans.note(1, 0, now + SECOND * 3));
+        assert_eq!(orphans.unassigned(), 1);
         assert!(!orphans.note(0, 0, now) && !orphans.note(0, 0, now + SECOND * 9));
     }
 

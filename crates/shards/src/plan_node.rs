@@ -43,10 +43,7 @@ impl Read {
     /// [`Error::InvalidInput`] for rubbish.
     pub(crate) fn rules(&self, count: u32) -> Result<Rules> {
         let rules = Rules::parse(&self.data)?;
-        if let Some((shard, _)) = rules.pins().find(|(shard, _)| *shard >= count) {
-            let reason = format!("a pin is of shard {shard}, and there are {count}, from 0 on");
-            return Err(Error::InvalidInput { what: "plan node", reason });
-        }
+        rules.check(count)?;
         Ok(rules)
     }
 }

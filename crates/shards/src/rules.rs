@@ -30,7 +30,8 @@ const FORMS: &str = "write `drain NAME`, `weight NUMBER NAME` or `pin SHARD NAME
 /// pin 17 orders-1
 /// ```
 ///
-/// * `drain NAME`: the member gets no shard. If all members of the group are drained, no drain counts.
+/// * `drain NAME`: the member gets no shard, and takes none in place of another member. If all members of the group are drained, no drain
+///   counts.
 /// * `weight NUMBER NAME`: the share of the member, from 0.01 to 100. It is 1 without such a line.
 /// * `pin SHARD NAME`: the shard is planned for this member. While the member is not in the group, or is drained, the pin does not count.
 ///
@@ -117,6 +118,20 @@ impl Rules {
             return Err(invalid(format!("there are two rules such as {}", shown(&twice.to_string()))));
         }
         Ok(rules)
+    }
+
+    /// Checks whether they are for a group with this many shards.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidInput`] if a pin is of a shard that does not exist. Members use nothing of such a node.
+    pub fn check(&self, count: u32) -> Result<()> {
+        match self.pins().find(|(shard, _)| *shard >= count) {
+            Some((shard, _)) => {
+                Err(invalid(format!("a pin is of shard {shard}, and there are {count}, from 0 on")))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Whether there is no rule.
@@ -381,6 +396,9 @@ mod tests {
             assert!(reason(text).contains(why), "{text:?}: {}", reason(text));
         }
         assert!(Rules::parse(b"version 1\ndrain \xff").unwrap_err().to_string().contains("no text in UTF-8"));
+        let beyond = Rules::parse(b"version 1\npin 255 a\npin 256 a").unwrap();
+        assert!(beyond.check(257).is_ok() && Rules::default().check(0).is_ok());
+        assert!(beyond.check(256).unwrap_err().to_string().contains("a pin is of shard 256, and there are 256"));
         assert!(reason(&"#".repeat(300_000)).contains("300000 bytes"));
         assert!(reason(&format!("version 1\n{}", "x".repeat(2000))).len() < 300);
     }

@@ -31,7 +31,8 @@ impl Shard {
         self.monitor.fencing_token()
     }
 
-    /// The hold of the shard's lock, for health checks and for tasks that work for this shard.
+    /// The hold of the shard's lock, for health checks and for tasks that work for this shard. Code that blocks, on a thread of
+    /// [`spawn_blocking`](tokio::task::spawn_blocking), looks at its [`state`](HoldMonitor::state) between two steps.
     #[must_use]
     pub fn monitor(&self) -> &HoldMonitor {
         &self.monitor

@@ -27,6 +27,7 @@ use zookeeper_recipes::{Error, Member, MemberChanges, Membership, MutexGuard, Re
 
 use crate::announcement::Announcement;
 use crate::look::{Looked, look};
+use crate::meter::{Gauges, Meter};
 use crate::orphans::Orphans;
 use crate::owned::Owned;
 use crate::plan::Plan;
@@ -65,11 +66,13 @@ pub(crate) struct Worker {
     rules: Arc<Rules>,
     /// The names or the rules are new: a plan is to be computed.
     is_news: bool,
+    is_plan_node_refused: bool,
     /// The plan node that was read last, and the task that waits for the next.
     zxid: Zxid,
     reading: Option<AbortHandle>,
     view: View,
     orphans: Orphans,
+    meter: Meter,
     states: Vec<State>,
     /// The last pause of shards that had one.
     pauses: HashMap<u32, Duration>,
@@ -158,10 +161,12 @@ impl Worker {
             names: Vec::new(),
             rules: Arc::default(),
             is_news: false,
+            is_plan_node_refused: false,
             zxid: None,
             reading: None,
             view: View::new(settings.settling_time),
             orphans: Orphans::new(settings.grace, settings.patience),
+            meter: Meter::new(&inner.path),
             states: (0..inner.count).map(|_| State::Idle).collect(),
             pauses: HashMap::new(),
             tasks: JoinSet::new(),
@@ -253,6 +258,7 @@ impl Worker {
         let count = self.inner.count;
         let (path, rules) =
             (self.inner.plan_path(), read.as_ref().map_err(Error::clone).and_then(|read| read.rules(count)));
+        self.is_plan_node_refused = rules.is_err();
         match rules {
             Ok(rules) if *self.rules == rules => {}
             Ok(rules) => {
@@ -333,7 +339,16 @@ impl Worker {
             }
         }
         self.look(now);
+        self.measure();
         is_waiting
+    }
+
+    fn measure(&mut self) {
+        let owned = self.states.iter().filter(|state| matches!(state, State::Serving { .. })).count();
+        let is_alone = self.view.followed().is_some_and(|plan| plan.members() == [self.inner.name.as_str()]);
+        let unassigned = if is_alone { self.states.len() - owned } else { self.orphans.unassigned() };
+        let is_plan_node_refused = self.is_plan_node_refused;
+        self.meter.measure(Gauges { owned, unassigned, is_plan_node_refused });
     }
 
     /// Begins to follow another plan.
@@ -433,7 +448,7 @@ impl Worker {
         let mut draining = self.states.iter().filter(is_draining).count();
         let is_claim = |state: &&State| matches!(state, State::Queued { is_claim: true, .. });
         let mut claims = self.states.iter().filter(is_claim).count();
-        let most = self.inner.settings.moves_at_once;
+        let (most, before) = (self.inner.settings.moves_at_once, draining);
         for (shard, nodes) in nodes {
             let is_given_back = self.is_to_be_given_back(shard);
             match &self.states[shard as usize] {
@@ -452,6 +467,7 @@ impl Worker {
                 _ => {}
             }
         }
+        self.meter.moves((draining - before) as u64);
     }
 
     /// Notes what a task has done.
@@ -526,6 +542,7 @@ impl Worker {
         match served {
             Ok(Served::Lost(loss)) => tracing::info!(path, name, shard, %loss, "has lost a shard"),
             Ok(Served::Cut) => {
+                self.meter.cut();
                 tracing::warn!(path, name, shard, "a shard was cut off: its function did not end in time")
             }
             Ok(Served::Returned(_)) if was_asked => {}

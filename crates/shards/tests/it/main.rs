@@ -4,6 +4,7 @@ mod cost;
 mod faults;
 mod histories;
 mod ledger;
+mod metrics;
 mod moves;
 mod rules;
 mod support;

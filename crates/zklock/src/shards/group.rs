@@ -77,7 +77,11 @@ impl Group {
     pub(crate) async fn look(session: &Session, path: &str) -> Result<Self, Failure> {
         let (present, count, differs) = members(session, path).await?;
         let node = read(session, path).await?;
-        let node = node.map(|(data, version)| (Rules::parse(&data), version));
+        let usable = |data: &[u8]| {
+            let rules = Rules::parse(data)?;
+            if present.is_empty() { Ok(rules) } else { rules.check(count).map(|()| rules) }
+        };
+        let node = node.map(|(data, version)| (usable(&data), version));
         let rules = node.as_ref().and_then(|(rules, _)| rules.as_ref().ok()).cloned().unwrap_or_default();
         let names = present.values().filter(|member| !member.is_leaving).map(|member| member.name.clone());
         let plan = Plan::with_rules(count, names, &rules);
