@@ -13,9 +13,12 @@ use crate::support::{Fleet, PATH, soon};
 
 const TWO: [&str; 2] = ["orders-0", "orders-1"];
 
-/// The values by name. Gauges are bits of floating point.
+/// The values by name.
 #[derive(Clone, Default)]
-struct Numbers(Arc<StdMutex<BTreeMap<String, (bool, Arc<AtomicU64>)>>>);
+struct Numbers(Arc<StdMutex<BTreeMap<String, Value>>>);
+
+/// Whether it is a gauge, which has bits of floating point, and the value.
+type Value = (bool, Arc<AtomicU64>);
 
 impl Numbers {
     fn register(&self, key: &Key, is_gauge: bool) -> Arc<AtomicU64> {
