@@ -234,7 +234,8 @@ async fn group(count: u32, members: u32) -> Outcome {
     let (began, ideal) = (Instant::now(), fleet.plan().shards_of(&first[0]).count());
     let killed = fleet.end(&first[0], async |member| {
         member.proxy.refuse();
-        Ok(member.running.abort())
+        member.running.abort();
+        Ok(())
     });
     let killed = killed.await?;
     let cost = fleet.counted(began, &none).await?;
@@ -254,7 +255,12 @@ async fn group(count: u32, members: u32) -> Outcome {
     fleet.reset();
     let began = Instant::now();
     for name in first {
-        let stopped = fleet.end(name, async |member| Ok(member.shards.stop())).await?;
+        let stopped = fleet
+            .end(name, async |member| {
+                member.shards.stop();
+                Ok(())
+            })
+            .await?;
         stopped.running.await??;
         stopped.session.close().await?;
         fleet.start(name).await?;
