@@ -239,7 +239,10 @@ async fn turn_deleted_just_before_the_permits_are_free_is_reported() {
     let waiting = soon("its places", semaphore.enqueue(1)).await.expect("enqueued");
     wait_counts(&world, 1, 2).await;
     let turns = wait_children(&world.admin, &format!("{}/locks", world.path), 1).await;
-    world.admin.delete(&format!("{}/locks/{}", world.path, turns[0]), None).await.expect("deleted");
+    let turn = format!("{}/locks/{}", world.path, turns[0]);
+    let is_own = |request: &Request| request.watch && request.path == turn && request.answer.is_some();
+    soon("the watch on its turn", world.proxy.wait_for(is_own)).await;
+    world.admin.delete(&turn, None).await.expect("deleted");
     held.release().await.expect("released");
     let error = soon("the eviction", waiting).await.expect_err("its turn is gone");
     assert!(matches!(error, Error::Evicted { .. }), "{error}");
