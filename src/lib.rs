@@ -87,7 +87,8 @@
 //!   at once. The hold reports it as soon as the servers do.
 //! * **A waiter whose node is deleted by hand may still be granted the lock**, if a holder of its own session releases
 //!   the lock before the event of the deletion arrives. Another session may hold the lock at the same time. That
-//!   session has the larger token. The event ends the first hold as [`Lost(Deleted)`](Loss::Deleted).
+//!   session has the larger token. The event ends the first hold as [`Lost(Deleted)`](Loss::Deleted). A caller of a semaphore whose
+//!   turn is deleted at the moment in which permits become free may still get them. There are never more permits than the limit.
 //! * **A dead waiter stops all behind it** until the servers expire its session, up to about one session timeout, although
 //!   nobody holds the lock. With a semaphore this is so even if permits are free. The guide
 //!   [what can go wrong](guide::what_can_go_wrong) has tables of faults and times; [incidents](guide::incidents) says what to do.

@@ -231,11 +231,11 @@ async fn deleted_turn_is_reported_and_nobody_starves() {
 }
 
 #[tokio::test]
-async fn turn_deleted_just_before_the_permits_are_free_is_reported() {
+async fn turn_deleted_before_the_permits_are_free_is_reported() {
     let world = World::at(&hosts(), UNHURRIED).await;
     let held = other(&world, 1).await.acquire().await.expect("held");
     let semaphore = semaphore(&world, 1);
-    // Nobody polls it, so it learns of both at once.
+    // Nobody polls it, so it learns of both later.
     let waiting = soon("its places", semaphore.enqueue(1)).await.expect("enqueued");
     wait_counts(&world, 1, 2).await;
     let turns = wait_children(&world.admin, &format!("{}/locks", world.path), 1).await;
@@ -243,6 +243,10 @@ async fn turn_deleted_just_before_the_permits_are_free_is_reported() {
     let is_own = |request: &Request| request.watch && request.path == turn && request.answer.is_some();
     soon("the watch on its turn", world.proxy.wait_for(is_own)).await;
     world.admin.delete(&turn, None).await.expect("deleted");
+    // Before a quorum has confirmed the deletion it may get permits that are free.
+    let confirms =
+        |request: &Request| request.parts.iter().any(|(_, path)| *path == turn) && request.answer.is_some();
+    soon("the confirmation", world.proxy.wait_for(confirms)).await;
     held.release().await.expect("released");
     let error = soon("the eviction", waiting).await.expect_err("its turn is gone");
     assert!(matches!(error, Error::Evicted { .. }), "{error}");
