@@ -8,7 +8,7 @@ use zookeeper_recipes::zookeeper_client::{Acl, AuthId, Permission};
 use zookeeper_recipes::{Members, Mutex, SessionState};
 
 use crate::ledger::Ledger;
-use crate::support::{Fleet, LONG, PATH, TIMEOUT, soon, within};
+use crate::support::{Fleet, LONG, Member, PATH, TIMEOUT, soon, within};
 
 const TWO: [&str; 2] = ["orders-0", "orders-1"];
 const THREE: [&str; 3] = ["orders-0", "orders-1", "orders-2"];
@@ -219,14 +219,10 @@ async fn orphans_are_taken_by_the_next_members_and_given_back() {
     fleet.ledger.judge();
 }
 
-/// The owner of all shards keeps them until the test opens the gate. Until then the second member waits for those that were its own
-/// when it queued. Some are the third one's by now.
-#[tokio::test(flavor = "multi_thread")]
-async fn shard_that_is_granted_by_an_old_plan_is_not_served() {
+/// Owners that are asked for a shard keep it until the test opens the gate.
+fn behind_a_gate(fleet: Fleet) -> (Arc<Semaphore>, Fleet) {
     let gate = Arc::new(Semaphore::new(0));
     let opened = gate.clone();
-    let fleet =
-        Fleet::new(24).await.set(|builder| builder.moves_at_once(24).settling_time(Duration::from_secs(3)));
     let fleet = fleet.working(move |service, shard| {
         let gate = opened.clone();
         async move {
@@ -235,7 +231,11 @@ async fn shard_that_is_granted_by_an_old_plan_is_not_served() {
             drop(service);
         }
     });
-    let _first = fleet.started(&TWO[..1]).await;
+    (gate, fleet)
+}
+
+/// The second member, which waits for all the shards that a plan of two gives it.
+async fn queued(fleet: &Fleet) -> (Member, Vec<u32>) {
     let second = fleet.start(TWO[1]).await;
     let queued: Vec<_> = fleet.plan(&TWO).shards_of(TWO[1]).collect();
     for shard in &queued {
@@ -243,6 +243,18 @@ async fn shard_that_is_granted_by_an_old_plan_is_not_served() {
         let waits = async { while mutex.occupancy().await.expect("read") < 2 {} };
         soon("a waiter", waits).await;
     }
+    (second, queued)
+}
+
+/// The owner of all shards keeps them until the test opens the gate. Until then the second member waits for those that were its own
+/// when it queued. Some are the third one's by now.
+#[tokio::test(flavor = "multi_thread")]
+async fn shard_that_is_granted_by_an_old_plan_is_not_served() {
+    let fleet =
+        Fleet::new(24).await.set(|builder| builder.moves_at_once(24).settling_time(Duration::from_secs(3)));
+    let (gate, fleet) = behind_a_gate(fleet);
+    let _first = fleet.started(&TWO[..1]).await;
+    let (second, queued) = queued(&fleet).await;
     // It is seen in the session of the second member, and then some more round trips pass.
     let seen = Members::new(&second.session, &format!("{PATH}/members")).expect("a path");
     let _third = soon("a join", seen.join(THREE[2], b"24")).await.expect("joined");
@@ -262,25 +274,10 @@ async fn shard_that_is_granted_by_an_old_plan_is_not_served() {
 /// has joined, and some of the shards are that one's by now.
 #[tokio::test(flavor = "multi_thread")]
 async fn shard_that_is_granted_while_the_set_is_stale_is_not_served_until_it_is_read_again() {
-    let gate = Arc::new(Semaphore::new(0));
-    let opened = gate.clone();
-    let fleet = Fleet::new(24).await.set(|builder| builder.moves_at_once(24));
-    let fleet = fleet.working(move |service, shard| {
-        let gate = opened.clone();
-        async move {
-            shard.revoke_requested().await;
-            drop(gate.acquire().await.expect("open"));
-            drop(service);
-        }
-    });
+    let (gate, fleet) = behind_a_gate(Fleet::new(24).await.set(|builder| builder.moves_at_once(24)));
     let _first = fleet.started(&TWO[..1]).await;
-    let second = fleet.start(TWO[1]).await;
-    let queued: Vec<_> = fleet.plan(&TWO).shards_of(TWO[1]).collect();
+    let (second, queued) = queued(&fleet).await;
     let mutex = |shard: &u32| Mutex::new(&fleet.root, &format!("{PATH}/{shard}")).expect("a path");
-    for shard in &queued {
-        let waits = async { while mutex(shard).occupancy().await.expect("read") < 2 {} };
-        soon("a waiter", waits).await;
-    }
     let (group, client) = (format!("{PATH}/members"), fleet.root.client().expect("a client"));
     let set_acl = async |permissions| {
         let acl = [Acl::new(permissions, AuthId::anyone())];

@@ -1,53 +1,14 @@
 //! Numbers that are claimed. Each is an object of the history.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::time::Duration;
-
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use testbed::history::{Acquire, now};
 use tokio::time::timeout;
-use zookeeper_recipes::{Error, FencingToken, HoldState, LockGuard, Loss, Result as Claimed, Slot, Slots};
+use zookeeper_recipes::{Error, Slots};
 
 use super::acquire::Way;
 use super::visit::visit;
 use super::{Result, Worker};
 use crate::line::What;
 use crate::workload::{SLOTS, path};
-
-/// A slot as a guard like any other.
-#[derive(Debug)]
-struct Number(Slot);
-
-impl LockGuard for Number {
-    fn fencing_token(&self) -> FencingToken {
-        self.0.fencing_token()
-    }
-
-    fn state(&self) -> HoldState {
-        self.0.state()
-    }
-
-    fn lost(&self) -> BoxFuture<'static, Loss> {
-        self.0.lost().boxed()
-    }
-
-    fn release<'a>(self: Box<Self>) -> Pin<Box<dyn Future<Output = Claimed<()>> + Send + 'a>>
-    where
-        Self: 'a,
-    {
-        self.0.release().boxed()
-    }
-
-    fn path(&self) -> &str {
-        self.0.path()
-    }
-
-    fn valid_for(&self) -> Duration {
-        self.0.valid_for()
-    }
-}
 
 /// Claims a number in a loop.
 pub(super) async fn claim(mut worker: Worker) -> Result {
@@ -74,7 +35,7 @@ pub(super) async fn claim(mut worker: Worker) -> Result {
                 let object = format!("{path}/{}", slot.number());
                 let acquiring = worker.process.acquire_since(Acquire::exclusive(object.as_str()), since);
                 let held = vec![acquiring.ok(slot.fencing_token().get())];
-                visit(&mut worker, held, &object, Number(slot)).await;
+                visit(&mut worker, held, &object, slot).await;
             }
             Ok(None) | Err(Error::Unavailable { .. }) if matches!(way, Way::Try(_)) => {}
             Ok(None) => worker.wrong("was refused a number that it waited for".to_owned()),
