@@ -48,8 +48,13 @@ impl Machine {
 
     /// The next line of output, without the machine's name; `None` once the process has ended.
     async fn next_line(&mut self) -> Option<String> {
+        self.line().await.map(|line| line.split_once(": ").expect("a name").1.to_owned())
+    }
+
+    /// The next line of output; `None` once the process has ended.
+    async fn line(&mut self) -> Option<String> {
         let line = tokio::time::timeout(PATIENCE, self.output.next_line()).await.expect("no output in time");
-        line.expect("readable").map(|line| line.split_once(": ").expect("a name").1.to_owned())
+        line.expect("readable")
     }
 
     /// Waits for the next order, and returns its number.
@@ -61,8 +66,7 @@ impl Machine {
     /// Waits for a line of output that begins like this.
     async fn prints(&mut self, beginning: &str) -> String {
         loop {
-            let line = tokio::time::timeout(PATIENCE, self.output.next_line()).await.expect("no output in time");
-            let line = line.expect("readable").expect("it goes on");
+            let line = self.line().await.expect("it goes on");
             if line.starts_with(beginning) {
                 return line;
             }
@@ -77,7 +81,7 @@ impl Machine {
     /// Waits until it has ended with success.
     async fn exits(mut self) {
         // Whoever writes to a pipe that nobody reads does not end.
-        while self.output.next_line().await.expect("readable").is_some() {}
+        while self.line().await.is_some() {}
         let ended = tokio::time::timeout(PATIENCE, self.process.wait()).await.expect("no end in time");
         assert!(ended.expect("it exits").success());
     }
