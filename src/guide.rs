@@ -5,73 +5,30 @@
 // A page links to others with labels: `[text][fencing.md]`. Its last lines define them for a reader of the repository. Here `links.md`
 // stands before the page, and the first definition of a label counts.
 
-#[doc = include_str!("guide/links.md")]
-#[doc = ""]
-#[doc = include_str!("../docs/choosing.md")]
-pub mod choosing {}
+macro_rules! guides {
+    ($($(#[$cfg:meta])? $name:ident: $page:literal,)*) => {$(
+        $(#[$cfg])?
+        #[doc = include_str!("guide/links.md")]
+        #[doc = ""]
+        #[doc = include_str!($page)]
+        pub mod $name {}
+    )*};
+}
 
-#[doc = include_str!("guide/links.md")]
-#[doc = ""]
-#[doc = include_str!("../docs/what-can-go-wrong.md")]
-pub mod what_can_go_wrong {}
-
-#[doc = include_str!("guide/links.md")]
-#[doc = ""]
-#[doc = include_str!("../docs/fencing.md")]
-pub mod fencing {}
-
-#[doc = include_str!("guide/links.md")]
-#[doc = ""]
-#[doc = include_str!("../docs/operating.md")]
-pub mod operating {}
-
-#[doc = include_str!("guide/links.md")]
-#[doc = ""]
-#[doc = include_str!("../docs/incidents.md")]
-pub mod incidents {}
-
-#[doc = include_str!("guide/links.md")]
-#[doc = ""]
-#[doc = include_str!("../docs/limits.md")]
-pub mod limits {}
-
-#[doc = include_str!("guide/links.md")]
-#[doc = ""]
-#[doc = include_str!("../docs/acls.md")]
-pub mod acls {}
-
-#[cfg(any(not(doctest), feature = "sasl-digest-md5"))]
-#[doc = include_str!("guide/links.md")]
-#[doc = ""]
-#[doc = include_str!("../docs/sasl.md")]
-pub mod sasl {}
-
-#[doc = include_str!("guide/links.md")]
-#[doc = ""]
-#[doc = include_str!("../docs/tls.md")]
-pub mod tls {}
-
-#[doc = include_str!("guide/links.md")]
-#[doc = ""]
-#[doc = include_str!("../docs/kubernetes.md")]
-pub mod kubernetes {}
-
-#[doc = include_str!("guide/links.md")]
-#[doc = ""]
-#[doc = include_str!("../docs/mixed-fleets.md")]
-pub mod mixed_fleets {}
-
-#[doc = include_str!("guide/links.md")]
-#[doc = ""]
-#[doc = include_str!("../docs/curator.md")]
-pub mod curator {}
-
-#[doc = include_str!("guide/links.md")]
-#[doc = ""]
-#[doc = include_str!("../docs/coming-from.md")]
-pub mod coming_from {}
-
-#[doc = include_str!("guide/links.md")]
-#[doc = ""]
-#[doc = include_str!("../docs/design/trust.md")]
-pub mod trust {}
+guides! {
+    choosing: "../docs/choosing.md",
+    what_can_go_wrong: "../docs/what-can-go-wrong.md",
+    fencing: "../docs/fencing.md",
+    operating: "../docs/operating.md",
+    incidents: "../docs/incidents.md",
+    limits: "../docs/limits.md",
+    acls: "../docs/acls.md",
+    #[cfg(any(not(doctest), feature = "sasl-digest-md5"))]
+    sasl: "../docs/sasl.md",
+    tls: "../docs/tls.md",
+    kubernetes: "../docs/kubernetes.md",
+    mixed_fleets: "../docs/mixed-fleets.md",
+    curator: "../docs/curator.md",
+    coming_from: "../docs/coming-from.md",
+    trust: "../docs/design/trust.md",
+}
