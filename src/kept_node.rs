@@ -290,8 +290,8 @@ impl KeptNode {
     /// # Errors
     ///
     /// [`Error::Unavailable`] if no server answered within one session timeout. The node is then deleted in the background, as soon as
-    /// a server answers. The reason why the servers refuse to delete it, such as [`Error::NoAuth`]. The node then stays until its
-    /// ZooKeeper session ends.
+    /// a server answers. If the servers refuse to delete the node, their reason, such as [`Error::NoAuth`]. The node then stays until
+    /// its ZooKeeper session ends.
     pub async fn remove(mut self) -> Result<()> {
         let (keeping, node, standing) =
             (self.node.session.keeping(), Arc::clone(&self.node), self.standing.clone());
@@ -500,7 +500,7 @@ impl Node {
         look.await
     }
 
-    /// Whether no other member of this session creates nodes at the path. None does from now on.
+    /// Takes the name of the path within this session, unless another member has it. Returns whether this member has it.
     fn takes_name(&self) -> bool {
         if self.is_member && !self.has_name.load(Ordering::Relaxed) {
             let is_taken = self.session.names().send_if_modified(|names| names.insert(self.path.clone()));

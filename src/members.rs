@@ -424,7 +424,7 @@ impl Membership {
     /// # Errors
     ///
     /// [`Error::Unavailable`] if no server answered within one session timeout. It then leaves in the background, as soon as a server
-    /// answers. The reason why the servers refuse it, such as [`Error::NoAuth`]. The member then stays in the set until its ZooKeeper
+    /// answers. If the servers refuse it, their reason, such as [`Error::NoAuth`]. The member then stays in the set until its ZooKeeper
     /// session ends.
     pub async fn leave(self) -> Result<()> {
         self.node.remove().await

@@ -209,7 +209,7 @@ impl Options {
     /// transaction numbers fall then, and a store that keeps the largest token would refuse every holder. All programs
     /// that write to one store need the same epoch, also those in other languages. The next epoch is the one of the
     /// [largest token](crate::FencingToken::epoch) that was ever sent, and one more. No program with the old epoch may
-    /// acquire a lock from the new data: [the steps](crate::guide::fencing#wiped-data). Give it to
+    /// acquire a lock from the new data. [Wiped data](crate::guide::fencing#wiped-data) has the steps. Give the epoch to
     /// [`Session::with_lock_options`](crate::Session::with_lock_options), so that no lock is without it.
     ///
     /// An epoch leaves 55 bits for the number of the transaction. These are enough for eight million elections of a leader.

@@ -42,8 +42,8 @@ pub(super) async fn session_of(credentials: Credentials) -> io::Result<SessionIn
     Ok(exchange(None, Some(credentials)).await?.0)
 }
 
-/// Connects a client to this process, with a session if there is one, and gives it another session if there is an answer. Returns
-/// the session that the client has then, and the credentials that it came with.
+/// Connects a client to this process. The client resumes `session`, if there is one, and is given the session of `answer` instead, if
+/// there is one. Returns the session that the client has then, and the credentials in its connect request.
 async fn exchange(
     session: Option<SessionInfo>,
     answer: Option<Credentials>,
@@ -66,7 +66,7 @@ async fn exchange(
     tokio::spawn(async { timeout(LIMIT, exchanged).await? }).await?
 }
 
-/// Serves the client whose request has the mark, until it leaves. Returns the credentials in its request.
+/// Answers the client whose connect request has this session timeout, until it disconnects. Returns the credentials in that request.
 async fn serve(listener: &TcpListener, mark: u32, answer: Option<Credentials>) -> io::Result<Credentials> {
     loop {
         let (mut stream, _) = listener.accept().await?;
@@ -107,7 +107,7 @@ async fn send(stream: &mut TcpStream, frame: &[u8]) -> io::Result<()> {
 
 /// The session timeout, and the credentials, of a connect request.
 fn connect_request(frame: &[u8]) -> Option<(u32, Credentials)> {
-    // Before them are the version of the protocol and the last transaction that the client has seen.
+    // The first twelve bytes are the version of the protocol, and the last transaction that the client has seen.
     let (timeout, rest) = frame.get(12..)?.split_first_chunk()?;
     let (id, rest) = rest.split_first_chunk()?;
     let (length, rest) = rest.split_first_chunk()?;

@@ -215,8 +215,8 @@ impl Servers {
     /// ClickHouse Keeper keeps no session over a reconnect, so there the locks stay until it expires.
     ///
     /// If the file cannot be written after a renewal, the session goes on, and a warning is logged. An
-    /// [attached](crate::Session::attach) session has no session file. Set it on the result of [`from_fn`](Self::from_fn): on
-    /// the servers that the function returns it has no effect.
+    /// [attached](crate::Session::attach) session has no session file. With [`from_fn`](Self::from_fn), set the file on the result. A
+    /// file that is set on the servers which the function returns is ignored.
     ///
     /// Others have met this wait, or asked for a way around it: [kazoo#435], [zk-ruby#42], [Alluxio#1885], [KAFKA-1387],
     /// ClickHouse [#33714] and [#114408], [CURATOR-396].
@@ -486,7 +486,7 @@ impl Servers {
         Error::Unavailable { hosts, after, why: Unanswered::Servers, failures: self.failures() }
     }
 
-    /// Connects with a new session, which is created after the moment that comes with it.
+    /// Connects with a new session. The moment that is returned is before the servers made the session.
     async fn connect_to(&self, target: &Target, is_first: bool) -> Result<(Client, Moment)> {
         let connected = self.with_reasons(target, self.connect_once(target, is_first)).await?;
         self.set_failures(Vec::new());
