@@ -5,19 +5,20 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::thread;
 
 use futures_util::future::join_all;
+use testbed::free_port;
 use zookeeper_client::{Client, Error};
 
 use crate::support::{Outcome, Result, TIMEOUT, block_on};
 
 pub(crate) fn run(_hosts: &str) -> Result<Outcome> {
     // A port on which nobody listens, and one of something else than ZooKeeper.
-    let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+    let closed = format!("127.0.0.1:{}", free_port());
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let hanging_up = listener.local_addr()?;
     thread::spawn(move || listener.incoming().for_each(drop));
     block_on(async {
         let tries = [
-            ("nobody listens", closed.to_string()),
+            ("nobody listens", closed),
             ("it hangs up", hanging_up.to_string()),
             ("there is no such name", "no-such-host.invalid:2181".to_owned()),
         ];

@@ -1,14 +1,13 @@
 //! A space in the list of hosts is taken for a part of a name.
 
-use std::net::{Ipv4Addr, TcpListener};
-
+use testbed::free_port;
 use zookeeper_client::{Client, Error};
 
 use crate::support::{Outcome, Result, TIMEOUT, block_on};
 
 pub(crate) fn run(hosts: &str) -> Result<Outcome> {
     // Nobody listens there.
-    let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+    let closed = format!("127.0.0.1:{}", free_port());
     block_on(async {
         let connect = |hosts: String| async move {
             let connector = Client::connector().with_session_timeout(TIMEOUT).with_fail_eagerly();
