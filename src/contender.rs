@@ -14,7 +14,7 @@ use crate::fencing_token::FencingToken;
 use crate::hold::REVOKE;
 use crate::lock::Lock;
 use crate::path::LockPath;
-use crate::queue::{Kind, Name, Queue, order};
+use crate::queue::{Kind, NodeName, Queue, order};
 use crate::session::{Interrupt, Zk};
 use crate::telemetry;
 
@@ -45,7 +45,13 @@ pub struct Contender {
 
 impl Contender {
     /// One whose token is in the epoch of `lock`, which is looking at it.
-    pub(crate) fn new(lock: &Lock, queue: &Queue, name: &Name<'_>, data: Vec<u8>, stat: &Stat) -> Result<Self> {
+    pub(crate) fn new(
+        lock: &Lock,
+        queue: &Queue,
+        name: &NodeName<'_>,
+        data: Vec<u8>,
+        stat: &Stat,
+    ) -> Result<Self> {
         let token = FencingToken::of_node(&queue.path.child(name.text), lock.options.token_epoch(), stat.czxid)?;
         let since = UNIX_EPOCH + Duration::from_millis(stat.ctime.try_into().unwrap_or_default());
         let contender = Self::of(&queue.path, name, token, data, stat.ephemeral_owner, since);
@@ -55,7 +61,7 @@ impl Contender {
     /// One whose node carries `data`, and which waits.
     pub(crate) fn of(
         path: &LockPath,
-        name: &Name<'_>,
+        name: &NodeName<'_>,
         token: FencingToken,
         data: Vec<u8>,
         session_id: i64,
@@ -401,7 +407,7 @@ pub(crate) async fn first(lock: &Lock) -> Result<Option<Contender>> {
                 return Ok(None);
             };
             // One that has left since the listing is first no more.
-            if let (Some(name), Some((data, stat))) = (Name::parse(&first), queue.read(&zk, &first).await?)
+            if let (Some(name), Some((data, stat))) = (NodeName::parse(&first), queue.read(&zk, &first).await?)
                 && czxid.is_none_or(|known| known == stat.czxid)
             {
                 return Ok(Some(Contender::new(lock, queue, &name, data, &stat)?.holding()));
@@ -467,7 +473,7 @@ async fn list_queue(lock: &Lock, queue: &Queue, zk: &Zk) -> Result<Vec<Contender
     let names = queue.list(lock.session.core(), zk).await?;
     let mut contenders = Vec::new();
     for burst in names.chunks(BURST) {
-        let parsed: Vec<_> = burst.iter().filter_map(|text| Name::parse(text)).collect();
+        let parsed: Vec<_> = burst.iter().filter_map(|text| NodeName::parse(text)).collect();
         let nodes = join_all(parsed.iter().map(|name| queue.read(zk, name.text))).await;
         for (name, node) in parsed.into_iter().zip(nodes) {
             // One that is gone has left since the listing.
@@ -476,11 +482,11 @@ async fn list_queue(lock: &Lock, queue: &Queue, zk: &Zk) -> Result<Vec<Contender
             }
         }
     }
-    let strangers = names.iter().filter(|text| Name::parse(text).is_none()).count();
+    let other_children = names.iter().filter(|text| NodeName::parse(text).is_none()).count();
     Ok(match &lock.permits {
         // Every child takes room, contender or not.
         Some((_, limit)) if queue.kind == Kind::Lease => {
-            with_room(contenders, (*limit as usize).saturating_sub(strangers))
+            with_room(contenders, (*limit as usize).saturating_sub(other_children))
         }
         permits => in_order(contenders, permits.is_some()),
     })
@@ -513,7 +519,7 @@ mod tests {
 
     fn order(names: &[(&str, i64)]) -> Vec<(String, bool)> {
         let contenders = names.iter().map(|&(text, czxid)| {
-            let name = Name::parse(text).expect("a contender's name");
+            let name = NodeName::parse(text).expect("a contender's name");
             Contender {
                 path: LockPath::new("/lock").expect("a path"),
                 name: text.to_owned(),

@@ -19,12 +19,12 @@ use zookeeper_client::{CheckWriter, Client};
 use crate::driver::{self, Granted};
 use crate::error::{Error, Loss, Result};
 use crate::fencing_token::FencingToken;
-use crate::hold::core::Core;
+use crate::hold::core::HoldCore;
 use crate::machine::{End, Life};
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::session::Session;
-use crate::telemetry::{self, Acquisition};
+use crate::telemetry::{self, AcquireSpan};
 
 pub use self::monitor::{Ended, HoldMonitor};
 pub use crate::machine::HoldState;
@@ -43,7 +43,7 @@ pub(crate) use crate::options::REVOKE;
 ///
 /// Every future of a hold may panic outside a tokio runtime with timers; see [Runtimes](crate#runtimes).
 pub struct Hold {
-    core: Arc<Core>,
+    core: Arc<HoldCore>,
     /// The full paths of the nodes.
     nodes: Vec<String>,
     /// For [`Hold::check_writer`], which borrows one. A session that has none while it holds is closed.
@@ -101,7 +101,7 @@ impl Hold {
         path: &LockPath,
         options: &Options,
         Granted { op, nodes, czxid, granted_by }: Granted,
-        acquisition: &Acquisition,
+        acquisition: &AcquireSpan,
     ) -> Result<(Self, Life)> {
         // One transaction has created all nodes.
         let node = nodes.first().expect("a lock that was granted has a node");
@@ -121,7 +121,7 @@ impl Hold {
             });
         }
         tracing::debug!(node, %token, by = ?granted_by, "held");
-        let (core, life) = Core::new(session.core(), op, path, token, options.max_hold(), acquisition);
+        let (core, life) = HoldCore::new(session.core(), op, path, token, options.max_hold(), acquisition);
         Ok((Self { core, nodes, client: OnceLock::new(), session: session.clone() }, life))
     }
 

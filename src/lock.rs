@@ -20,7 +20,7 @@ use crate::options::Options;
 use crate::path::LockPath;
 use crate::queue::{Kind, Queue};
 use crate::session::Session;
-use crate::telemetry::{self, Acquisition};
+use crate::telemetry::{self, AcquireSpan};
 
 pub use self::waiting::Waiting;
 
@@ -107,7 +107,7 @@ impl Lock {
         acquisition.run(self.acquire_in(&acquisition, progress), |hold| Some(hold.fencing_token())).await
     }
 
-    async fn acquire_in(&self, acquisition: &Acquisition, progress: Option<&Arc<Progress>>) -> Result<Hold> {
+    async fn acquire_in(&self, acquisition: &AcquireSpan, progress: Option<&Arc<Progress>>) -> Result<Hold> {
         let mut acquire = pin!(Acquire::new(self.session.core(), &self.draft, true, progress.cloned()));
         let granted = poll_fn(|cx| {
             let polled = acquire.as_mut().poll(cx);
@@ -148,7 +148,7 @@ impl Lock {
         acquisition.run(self.try_in(&acquisition), token).await
     }
 
-    async fn try_in(&self, acquisition: &Acquisition) -> Result<Option<Hold>> {
+    async fn try_in(&self, acquisition: &AcquireSpan) -> Result<Option<Hold>> {
         match Acquire::new(self.session.core(), &self.draft, false, None).await {
             Ok(granted) => {
                 acquisition.entered(0);
@@ -159,7 +159,7 @@ impl Lock {
         }
     }
 
-    fn hold(&self, granted: Granted, acquisition: &Acquisition) -> Result<Hold> {
+    fn hold(&self, granted: Granted, acquisition: &AcquireSpan) -> Result<Hold> {
         let (hold, life) = Hold::new(&self.session, &self.path, &self.options, granted, acquisition)?;
         // The session may be at its end since it was granted: then no lock is returned any more.
         let is_open = matches!(life, Life::Open | Life::Renewing);
@@ -182,8 +182,8 @@ impl Lock {
         }
     }
 
-    fn acquisition(&self) -> Acquisition {
-        Acquisition::begin(self.kind(), self.path.as_str(), self.session.newest_grant())
+    fn acquisition(&self) -> AcquireSpan {
+        AcquireSpan::begin(self.kind(), self.path.as_str(), self.session.newest_grant())
     }
 
     /// Which recipe it is, or which side of it, for people.

@@ -189,10 +189,10 @@ pub(crate) enum Outcome {
         owner: Option<u64>,
         counted: Option<Counted>,
     },
-    /// `strangers`: how many children are no contenders. `is_empty`: whether the path has no data.
+    /// `other_children`: how many children are no contenders. `is_empty`: whether the path has no data.
     Names {
         names: Listing,
-        strangers: u32,
+        other_children: u32,
         is_empty: bool,
     },
     /// The stat of a node, whose watch is set.

@@ -14,7 +14,7 @@ use crate::session::{Interrupt, Zk, found};
 
 pub use crate::machine::ContenderKind;
 
-pub(crate) use self::order::{LEASES, Name, TURNS};
+pub(crate) use self::order::{LEASES, NodeName, TURNS};
 pub(crate) use crate::machine::Kind;
 
 /// What we contend for at one path.
@@ -61,7 +61,7 @@ impl Queue {
         let names = self.list(core, zk).await?;
         let (mut zone, mut contenders): (Vec<_>, Vec<_>) = names
             .iter()
-            .filter_map(|text| Some((Name::parse(text)?, None)))
+            .filter_map(|text| Some((NodeName::parse(text)?, None)))
             .partition(|(name, _)| name.is_near_wrap());
         if zone.len() > 1 {
             let stats = zone.iter().map(async |(name, _)| zk.stat(&self.path.child(name.text)).await);

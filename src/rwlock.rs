@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::hold::guard;
 use crate::lock::{Lock, Waiting};
 use crate::options::Options;
-use crate::queue::{Kind, Name};
+use crate::queue::{Kind, NodeName};
 use crate::session::Session;
 
 /// A fair lock for one writer, or any number of readers. Compatible with Curator's
@@ -263,7 +263,7 @@ impl RwLockWriteGuard {
 
 /// Why no reader can take the place of this writer.
 fn no_reader_at(writer: &[String]) -> Option<&'static str> {
-    match writer.first().and_then(|node| Name::parse(node)) {
+    match writer.first().and_then(|node| NodeName::parse(node)) {
         // Past the end of the counter the order is that of creation: the reader would be behind waiting writers.
         Some(name) if name.is_near_wrap() => Some(
             "the lock's sequence numbers are at their end (2147483647), where a reader cannot take the place of a \

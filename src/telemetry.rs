@@ -37,7 +37,7 @@ impl Labels {
 
 /// An acquisition, from the call to its end. One that is dropped before was cancelled.
 #[derive(Debug)]
-pub(crate) struct Acquisition {
+pub(crate) struct AcquireSpan {
     caller: Span,
     span: Span,
     labels: Labels,
@@ -49,7 +49,7 @@ pub(crate) struct Acquisition {
     outcome: OnceLock<&'static str>,
 }
 
-impl Acquisition {
+impl AcquireSpan {
     /// `after`: the newest grant of the session.
     pub(crate) fn begin(kind: &'static str, path: &str, after: i64) -> Self {
         let span = info_span!(
@@ -118,7 +118,7 @@ impl Acquisition {
     }
 }
 
-impl Drop for Acquisition {
+impl Drop for AcquireSpan {
     fn drop(&mut self) {
         let (outcome, waited) = (self.outcome.get().unwrap_or(&"cancelled"), self.began.elapsed());
         self.span.record("lock.waited_ms", millis(waited));

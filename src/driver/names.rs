@@ -49,7 +49,7 @@ pub(super) fn longest(path: &str) -> usize {
 
 /// Takes the name of a contender apart; none if it is not one.
 pub(super) fn parse(text: &str) -> Option<Name> {
-    let order::Name { kind, number, .. } = order::Name::parse(text)?;
+    let order::NodeName { kind, number, .. } = order::NodeName::parse(text)?;
     Some(Name { number, guid: guid(text, kind), kind })
 }
 

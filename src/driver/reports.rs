@@ -32,7 +32,7 @@ const LONGEST_FLUSH: Duration = Duration::from_secs(1);
 /// What is to be logged and counted, in order.
 #[derive(Default)]
 pub(crate) struct Reports {
-    queue: Mutex<Queue>,
+    queue: Mutex<Pending>,
     woken: Notify,
     ended: Notify,
     /// A subscriber wants the journal. That is asked by the task, because it runs the user's code.
@@ -40,7 +40,7 @@ pub(crate) struct Reports {
 }
 
 #[derive(Default)]
-struct Queue {
+struct Pending {
     reports: Vec<Report>,
     counts: Counts,
     /// How many reports were dropped because there were too many.
@@ -190,7 +190,7 @@ impl Reports {
     fn make(&self) {
         let (reports, counts, dropped) = {
             let mut queue = locked(&self.queue);
-            let Queue { reports, counts, dropped, .. } = &mut *queue;
+            let Pending { reports, counts, dropped, .. } = &mut *queue;
             (std::mem::take(reports), std::mem::take(counts), std::mem::take(dropped))
         };
         let counts = (!counts.is_empty()).then(|| -> Report { Box::new(move || counts.report()) });

@@ -377,7 +377,7 @@ async fn list_own(client: &Client) -> Answered {
     match client.list_ephemerals("/").await {
         Ok(nodes) => {
             let names = nodes.iter().filter_map(|node| names::parse(node.rsplit_once('/')?.1));
-            Outcome::Names { names: names.collect(), strangers: 0, is_empty: false }.into()
+            Outcome::Names { names: names.collect(), other_children: 0, is_empty: false }.into()
         }
         Err(error) => Answered::unanswered(error),
     }
@@ -408,14 +408,14 @@ impl List {
         let all = children.len();
         let mut contenders: Vec<(Name, String)> =
             children.into_iter().filter_map(|text| Some((names::parse(&text)?, text))).collect();
-        let strangers = u32::try_from(all - contenders.len()).unwrap_or(u32::MAX);
+        let other_children = u32::try_from(all - contenders.len()).unwrap_or(u32::MAX);
         if contenders.iter().any(|(name, _)| name.is_near_wrap())
             && let Err(failed) = self.read_czxids(&mut contenders).await
         {
             return *failed;
         }
         let texts = Texts::new(contenders, &locked(&self.czxids));
-        let outcome = Outcome::Names { names: Arc::clone(&texts.names), strangers, is_empty };
+        let outcome = Outcome::Names { names: Arc::clone(&texts.names), other_children, is_empty };
         Answered { watcher, texts: Some(texts), ..outcome.into() }
     }
 

@@ -15,7 +15,7 @@ use crate::driver::{Core, Reservation};
 use crate::error::{Error, Result};
 use crate::lock::Lock;
 use crate::locked::locked;
-use crate::queue::{Name, Queue};
+use crate::queue::{NodeName, Queue};
 use crate::session::{Interrupt, Zk, event, found};
 
 /// Sees who leads; made by [`Election::observe`](crate::Election::observe).
@@ -208,7 +208,7 @@ impl View {
             zk.retry("read", || zk.data(node)).await?.map(|(data, stat)| (data, stat, None))
         };
         let Some((data, stat, watch)) = found(read, "watch", queue.path.as_str())? else { return Ok(None) };
-        let Some(name) = Name::parse(name).filter(|_| czxid.is_none_or(|known| known == stat.czxid)) else {
+        let Some(name) = NodeName::parse(name).filter(|_| czxid.is_none_or(|known| known == stat.czxid)) else {
             return Ok(None);
         };
         let leader = Contender::new(&self.lock, queue, &name, data, &stat)?.holding();
@@ -221,7 +221,7 @@ impl View {
         let (nobody, watch) = match found(children, "watch", path)? {
             Some((names, _, watch)) => {
                 let names = self.core().without_orphans(path, names, false);
-                (names.iter().all(|text| Name::parse(text).is_none()), watch)
+                (names.iter().all(|text| NodeName::parse(text).is_none()), watch)
             }
             None => {
                 let answer = zk.retry("watch_existence", || zk.watch_existence(path)).await?;

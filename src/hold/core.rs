@@ -17,10 +17,10 @@ use crate::hold::{Ended, HoldState, REVOKE, resigned};
 use crate::machine::{Change, Event, Kind, Life, Op};
 use crate::path::LockPath;
 use crate::session::Zk;
-use crate::telemetry::{Acquisition, Held};
+use crate::telemetry::{AcquireSpan, Held};
 
 /// What becomes of a hold.
-pub(super) struct Core {
+pub(super) struct HoldCore {
     driver: Arc<driver::Core>,
     pub(super) op: Op,
     pub(super) path: LockPath,
@@ -31,14 +31,14 @@ pub(super) struct Core {
     is_revoked: AtomicBool,
 }
 
-impl Core {
+impl HoldCore {
     pub(super) fn new(
         driver: &Arc<driver::Core>,
         op: Op,
         path: &LockPath,
         token: FencingToken,
         limit: Option<Duration>,
-        acquisition: &Acquisition,
+        acquisition: &AcquireSpan,
     ) -> (Arc<Self>, Life) {
         let until = limit.map(|limit| now().plus(micros(limit)));
         let core = Arc::new(Self {
@@ -202,7 +202,7 @@ impl Core {
     }
 }
 
-impl HoldListener for Core {
+impl HoldListener for HoldCore {
     fn changed(&self, state: HoldState, has_company: bool) {
         if state.ended().is_some() { self.note_loss(state, has_company) } else { self.end.send_modify(|_| {}) }
     }
@@ -220,7 +220,7 @@ impl HoldListener for Core {
     }
 }
 
-impl Core {
+impl HoldCore {
     pub(super) fn state(&self) -> HoldState {
         if let Some(end) = *self.end.borrow() {
             return end;

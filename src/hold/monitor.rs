@@ -12,7 +12,7 @@ use zookeeper_client::Client;
 use crate::error::{Error, Loss, Result};
 use crate::fencing_token::FencingToken;
 use crate::hold::HoldState;
-use crate::hold::core::Core;
+use crate::hold::core::HoldCore;
 use crate::options::validate_data;
 
 /// How a hold has ended.
@@ -45,10 +45,10 @@ pub enum Ended {
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct HoldMonitor(Arc<Core>);
+pub struct HoldMonitor(Arc<HoldCore>);
 
 impl HoldMonitor {
-    pub(super) fn new(core: Arc<Core>) -> Self {
+    pub(super) fn new(core: Arc<HoldCore>) -> Self {
         Self(core)
     }
 

@@ -154,10 +154,10 @@ impl<T: Trust> Machine<T> {
             }
         }
         let Some(ActiveListing { ops, search }) = state.listing.take() else { return };
-        let (names, strangers, is_empty) = match outcome {
+        let (names, other_children, is_empty) = match outcome {
             // What another connection has shown may be older than what this one has done.
             _ if is_stale || outcome == Outcome::Unknown => return self.retry_listing(now, path, ops, search),
-            Outcome::Names { names, strangers, is_empty } => (names, strangers, is_empty),
+            Outcome::Names { names, other_children, is_empty } => (names, other_children, is_empty),
             Outcome::NoNode => {
                 for op in &ops {
                     self.ops
@@ -192,11 +192,11 @@ impl<T: Trust> Machine<T> {
         for op in ops {
             let Some(acquisition) = self.ops.get(&op) else { continue };
             if acquisition.phase == Phase::Peeking {
-                self.peeked(now, op, path, &order, strangers);
+                self.peeked(now, op, path, &order, other_children);
             } else if acquisition.node == Node::There {
                 let queues = acquisition.queues.iter().enumerate().filter(|(_, queue)| queue.path == path);
                 for at in queues.map(|(at, _)| at).collect::<Vec<_>>() {
-                    self.find_position(now, op, at, (&order, strangers), is_fresh);
+                    self.find_position(now, op, at, (&order, other_children), is_fresh);
                 }
                 if self.ops.get(&op).is_some_and(Acquisition::is_placed) {
                     self.out.push(Action::Placed(caller_of(op)));

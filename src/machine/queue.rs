@@ -114,7 +114,7 @@ impl<T: Trust> Machine<T> {
         now: Moment,
         op: Op,
         at: usize,
-        (order, strangers): (&Order<'_>, u32),
+        (order, other_children): (&Order<'_>, u32),
         is_fresh: bool,
     ) {
         let Some(acquisition) = self.ops.get(&op) else { return };
@@ -134,10 +134,10 @@ impl<T: Trust> Machine<T> {
             // As a create would count them.
             Admission::First => {
                 let (predecessor, ahead) = order.ahead(place, kind);
-                (predecessor, ahead, order.len() > 1 || strangers > 0)
+                (predecessor, ahead, order.len() > 1 || other_children > 0)
             }
             Admission::Permits { limit, .. } => {
-                let excess = (order.len() + strangers as usize).saturating_sub(limit as usize);
+                let excess = (order.len() + other_children as usize).saturating_sub(limit as usize);
                 (None, excess, excess > 0)
             }
         };
@@ -189,9 +189,9 @@ impl<T: Trust> Machine<T> {
     }
 
     /// A `try` has listed. With a contender ahead, nothing is written.
-    pub(crate) fn peeked(&mut self, now: Moment, op: Op, path: Path, order: &Order<'_>, strangers: u32) {
+    pub(crate) fn peeked(&mut self, now: Moment, op: Op, path: Path, order: &Order<'_>, other_children: u32) {
         let Some(acquisition) = self.ops.get(&op) else { return };
-        let others = u32::try_from(order.len()).unwrap_or(u32::MAX).saturating_add(strangers);
+        let others = u32::try_from(order.len()).unwrap_or(u32::MAX).saturating_add(other_children);
         let is_alone = acquisition.spec.is_granted_by(Counted { others, turns: 0 });
         let mut here = acquisition.queues.iter().filter(|queue| queue.path == path);
         let is_first = |queue: &Queue| order.ahead(order.len(), queue.kind).1 == 0;

@@ -54,13 +54,13 @@ impl Kind {
 
 /// The name of a contender, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Name<'a> {
+pub(crate) struct NodeName<'a> {
     pub(crate) text: &'a str,
     pub(crate) kind: Kind,
     pub(crate) number: i32,
 }
 
-impl<'a> Name<'a> {
+impl<'a> NodeName<'a> {
     /// Takes a name apart; `None` if it is not a contender's.
     pub(crate) fn parse(text: &'a str) -> Option<Self> {
         // A waiter takes a whole line apart, which may be thousands of names long, whenever it looks.
@@ -157,7 +157,7 @@ mod tests {
 
     /// The contenders in a listing, in their order.
     fn sorted(listing: &[String], czxid: impl Fn(&str) -> Option<i64>) -> Vec<&str> {
-        let mut names: Vec<_> = listing.iter().filter_map(|text| Name::parse(text)).collect();
+        let mut names: Vec<_> = listing.iter().filter_map(|text| NodeName::parse(text)).collect();
         sort(&mut names, |name| (name.number, czxid(name.text), name.text));
         names.into_iter().map(|name| name.text).collect()
     }
@@ -225,7 +225,7 @@ mod tests {
             ("x-0100000a1b2c3d4e-0000000009".to_owned(), Kind::Lock, 9),
         ];
         for (text, kind, number) in &names {
-            let name = Name::parse(text).expect(text);
+            let name = NodeName::parse(text).expect(text);
             assert_eq!((name.kind, name.number), (*kind, *number), "{text}");
         }
     }
@@ -262,7 +262,7 @@ mod tests {
             "y-72058475851939841-0000000001",
             "x-72058475851939841-1",
         ] {
-            assert_eq!(Name::parse(text), None, "{text}");
+            assert_eq!(NodeName::parse(text), None, "{text}");
         }
     }
 
@@ -289,9 +289,9 @@ mod tests {
             if random.bool() {
                 let number = random.i32(..) >> random.u32(0..32);
                 text += &format!("-lock-{number:010}");
-                assert_eq!(Name::parse(&text).map(|name| name.number), Some(number), "{text}");
+                assert_eq!(NodeName::parse(&text).map(|name| name.number), Some(number), "{text}");
             }
-            let Some(name) = Name::parse(&text) else { continue };
+            let Some(name) = NodeName::parse(&text) else { continue };
             contenders += 1;
             assert!(text.ends_with(&format!("{:010}", name.number)), "{text}: {}", name.number);
         }

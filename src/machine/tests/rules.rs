@@ -11,12 +11,12 @@ const FIRST: Op = WRITER;
 const SECOND: Op = 2;
 
 /// A node of another session.
-fn stranger(number: i32) -> Name {
+fn foreign(number: i32) -> Name {
     Name { number, guid: 4, kind: Kind::Lock }
 }
 
 fn listing(names: &[Name]) -> Outcome {
-    Outcome::Names { names: names.into(), strangers: 0, is_empty: true }
+    Outcome::Names { names: names.into(), other_children: 0, is_empty: true }
 }
 
 /// The first of these requests that is as wanted.
@@ -110,7 +110,7 @@ fn watch_on_a_path_that_came_over_another_connection_is_not_counted_on() {
     let sent = session.acquire(FIRST, &[(0, Kind::Lease)], admission, true);
     let Ask::Create { guid, .. } = sent[0] else { panic!("{sent:?}") };
     let own = Name { number: 3, guid, kind: Kind::Lease };
-    let names = [Name { kind: Kind::Lease, ..stranger(1) }, own];
+    let names = [Name { kind: Kind::Lease, ..foreign(1) }, own];
     session.answer(&sent[0], created(own, Some(7)));
     let watching = session.answer(&sent[1], listing(&names));
     assert_eq!(watching, [Ask::List { op: FIRST, path: 0, watches: true }]);
@@ -156,7 +156,7 @@ fn caller_that_does_not_queue_looks_before_it_writes() {
     let mut session = Session::new();
     let sent = session.acquire(FIRST, &[(0, Kind::Lock)], Admission::First, false);
     assert!(matches!(sent.as_slice(), [Ask::List { .. }]), "{sent:?}");
-    session.answer(&sent[0], listing(&[stranger(1)]));
+    session.answer(&sent[0], listing(&[foreign(1)]));
     assert_eq!(session.stage_of(FIRST), Phase::Over(End::Contended));
 }
 
@@ -209,10 +209,10 @@ fn turn_by_deletion_is_of_another_session() {
     for (owner, holds) in [(8, true), (7, false)] {
         let mut session = Session::new();
         let (own, sent) = session.enter(FIRST, Kind::Lock, 3);
-        let watches = session.answer(&list(&sent), listing(&[stranger(1), own]));
+        let watches = session.answer(&list(&sent), listing(&[foreign(1), own]));
         assert_eq!(watches.len(), 2, "on the predecessor, and on its own node: {watches:?}");
         watches.iter().for_each(|ask| drop(session.answer(ask, Outcome::Stat { owner })));
-        let sent = session.fire(Watch::Predecessor(FIRST, 0, stranger(1)));
+        let sent = session.fire(Watch::Predecessor(FIRST, 0, foreign(1)));
         assert_eq!((session.stage_of(FIRST) == Phase::Held, sent.is_empty()), (holds, holds), "{sent:?}");
     }
 }
@@ -332,7 +332,7 @@ fn refused_write_is_no_proof() {
 /// No server has answered what the driver refused, for which it had no room or no name.
 #[test]
 fn word_of_the_driver_is_no_answer() {
-    let (path, name) = (0, stranger(1));
+    let (path, name) = (0, foreign(1));
     let watch = Ask::Watch { op: FIRST, path, name };
     let own = Ask::WatchOwn { op: FIRST, path, name };
     let refusals = [

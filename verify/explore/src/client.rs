@@ -92,9 +92,9 @@ pub(crate) struct Client<T> {
     /// Sessions that the client has given up, and that live on.
     pub(crate) orphans: Vec<u64>,
     /// The session that a server has put in the place of ours.
-    pub(crate) stranger: Option<u64>,
+    pub(crate) foreign_session: Option<u64>,
     /// A connection since our session began was of another one.
-    pub(crate) met_stranger: bool,
+    pub(crate) met_foreign_session: bool,
     pub(crate) is_up: bool,
     /// Its users have closed the session.
     pub(crate) is_closed: bool,
@@ -127,8 +127,8 @@ impl<T: Trust> Client<T> {
             machine: Machine::new(session, session, timeout, trust),
             session,
             orphans: Vec::new(),
-            stranger: None,
-            met_stranger: false,
+            foreign_session: None,
+            met_foreign_session: false,
             is_up: true,
             is_closed: false,
             is_cut_off: false,
@@ -210,7 +210,7 @@ impl<T: Trust> Client<T> {
         let wakes_at = self.alive.wakes_at();
         let is_cut = !self.is_up || self.is_cut_off;
         let ends = is_cut.then_some(self.alive.lasts_until);
-        let is_silent = is_cut || wakes_at.is_some() || self.stranger.is_some();
+        let is_silent = is_cut || wakes_at.is_some() || self.foreign_session.is_some();
         let expires_at = (is_silent && self.closed == 0).then(|| self.alive.expires_at());
         let own = self.machine.timers.set.values().copied().chain(self.users.iter().map(|user| user.done_at));
         let ends_by = self.alive.ends_by().filter(|_| self.closed == 0);
@@ -231,12 +231,12 @@ impl<T: Trust> Client<T> {
 
     /// Whether the session of its connection lives.
     pub(crate) fn is_served(&self) -> bool {
-        self.closed == 0 || self.stranger.is_some()
+        self.closed == 0 || self.foreign_session.is_some()
     }
 
     /// The session that its connection belongs to.
     pub(crate) fn owner(&self) -> u64 {
-        self.stranger.unwrap_or(self.session)
+        self.foreign_session.unwrap_or(self.session)
     }
 
     /// Where no time passes, timers fire at any moment, or as steps of the world.

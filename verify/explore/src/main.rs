@@ -72,9 +72,9 @@ fn cases() -> Vec<Case> {
             Budget { drops: 1, ..none },
         ),
         case(
-            "1 session, 1 stranger, 1 cut, 1 expiry",
+            "1 session, 1 foreign session, 1 cut, 1 expiry",
             &[one(1)],
-            Budget { cuts: 1, strangers: 1, expiries: 1, ..none },
+            Budget { cuts: 1, foreign_sessions: 1, expiries: 1, ..none },
         ),
         case("1 session, 2 tasks, 1 close, 1 cut", &[two()], Budget { closes: 1, cuts: 1, ..none }),
         case("2 sessions, 2 closes", &[one(1), one(1)], Budget { closes: 2, ..none }),
@@ -84,7 +84,11 @@ fn cases() -> Vec<Case> {
             &[two()],
             Budget { cuts: 1, hand: 1, drops: 1, ..none },
         ),
-        case("2 sessions, 1 stranger, 1 cut", &[one(1), one(1)], Budget { cuts: 1, strangers: 1, ..none }),
+        case(
+            "2 sessions, 1 foreign session, 1 cut",
+            &[one(1), one(1)],
+            Budget { cuts: 1, foreign_sessions: 1, ..none },
+        ),
         case("2 sessions, 1 cut, 1 expiry", &[one(1), one(1)], Budget { cuts: 1, expiries: 1, ..none }),
         case(
             "2 locks beside a mutex of each, 1 cut",

@@ -64,7 +64,7 @@ impl<T: Doubt> World<T> {
         let mut sessions = BTreeMap::new();
         for (c, client) in self.clients.iter().enumerate() {
             sessions.insert(client.session, c as u64 + 1);
-            client.stranger.map(|stranger| sessions.insert(stranger, 1_001 + c as u64));
+            client.foreign_session.map(|foreign_session| sessions.insert(foreign_session, 1_001 + c as u64));
         }
         let mut attempts: BTreeMap<(u128, u128), BTreeSet<u128>> = BTreeMap::new();
         let mut owners = Vec::new();
@@ -107,7 +107,7 @@ impl<T: Doubt> World<T> {
         for client in &mut self.clients {
             visit(&mut client.session);
             visit(&mut client.machine.id);
-            client.orphans.iter_mut().chain(&mut client.stranger).for_each(&mut *visit);
+            client.orphans.iter_mut().chain(&mut client.foreign_session).for_each(&mut *visit);
             client.ghosts.iter_mut().for_each(|(_, owner)| visit(owner));
             let committed =
                 client.flight.iter_mut().filter_map(|one| one.committed.as_mut()).map(|(_, outcome)| outcome);

@@ -128,12 +128,12 @@ impl Shadow {
     /// Whether real servers would allow this step as it is compared.
     pub(crate) fn may<T: Doubt>(&self, world: &World<T>, act: &Act) -> bool {
         match *act {
-            Act::Up { client: c, to, stranger, .. } => {
+            Act::Up { client: c, to, foreign_session, .. } => {
                 let (client, link) = (&world.clients[c], &self.links[c]);
                 // Once the session has another connection, servers refuse the writes of the lost one.
                 let is_free =
                     client.closed != 0 || client.ghosts.iter().all(|(_, owner)| client.orphans.contains(owner));
-                let is_same = to == client.seen && !stranger && !link.is_ahead;
+                let is_same = to == client.seen && !foreign_session && !link.is_ahead;
                 is_free && (to == world.log.end || client.closed != 0 || is_same)
             }
             // A server that is cut off would learn of it.

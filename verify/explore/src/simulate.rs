@@ -108,7 +108,7 @@ fn world(seed: u64, random: &mut fastrand::Rng) -> World<Ledger> {
         early: random.u16(0..3),
         hand: random.u16(0..4),
         drops: random.u16(0..8),
-        strangers: random.u16(0..2),
+        foreign_sessions: random.u16(0..2),
         closes: if random.u8(..4) == 0 { random.u16(1..4) } else { 0 },
         limits: random.u16(0..4),
         stalls: sizes.u16(0..4),

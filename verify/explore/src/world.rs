@@ -54,7 +54,7 @@ pub(crate) struct Budget {
     /// fallback polls.
     pub(crate) looks: u16,
     /// Reconnects that another session answers.
-    pub(crate) strangers: u16,
+    pub(crate) foreign_sessions: u16,
     /// Sessions that are drained or closed.
     pub(crate) closes: u16,
     /// Holds that last as long as they may.
@@ -114,7 +114,7 @@ pub(crate) enum Act {
         client: usize,
         to: Zxid,
         backwards: bool,
-        stranger: bool,
+        foreign_session: bool,
     },
     /// A request of a lost connection is applied, or is not.
     Ghost(usize, bool),
@@ -275,12 +275,12 @@ impl<T: Doubt> World<T> {
         if !client.is_up && client.alive.lasts_until <= self.now {
             let last = if client.closed == 0 { self.log.end } else { client.seen };
             for to in client.seen..=last {
-                let up = |backwards, stranger| Act::Up { client: c, to, backwards, stranger };
+                let up = |backwards, foreign_session| Act::Up { client: c, to, backwards, foreign_session };
                 acts.push(up(false, false));
                 if self.fired(c, client.seen, to).len() > 1 {
                     acts.push(up(true, false));
                 }
-                if self.budget.strangers > 0 && client.closed == 0 {
+                if self.budget.foreign_sessions > 0 && client.closed == 0 {
                     acts.push(up(false, true));
                 }
             }
@@ -397,12 +397,12 @@ impl<T: Doubt> World<T> {
                 self.was_cut = true;
                 self.cut(client, answered);
             }
-            Act::Up { client, to, backwards, stranger } => {
-                if stranger {
-                    self.budget.strangers -= 1;
+            Act::Up { client, to, backwards, foreign_session } => {
+                if foreign_session {
+                    self.budget.foreign_sessions -= 1;
                     // No session has this number.
-                    self.clients[client].stranger = Some(1_000 + client as u64);
-                    self.clients[client].met_stranger = true;
+                    self.clients[client].foreign_session = Some(1_000 + client as u64);
+                    self.clients[client].met_foreign_session = true;
                 }
                 self.reconnect(client, to, backwards);
             }
@@ -598,7 +598,7 @@ impl<T: Doubt> World<T> {
         let outcome = self.log.commit(&next.ask, owner);
         let ask = next.ask.clone();
         next.committed = Some((self.log.end, outcome.clone()));
-        if client.stranger.is_none() {
+        if client.foreign_session.is_none() {
             client.alive.heard();
             client.machine.trust.doubt(false);
         }
@@ -631,7 +631,7 @@ impl<T: Doubt> World<T> {
     fn read(&mut self, c: usize) {
         let client = &mut self.clients[c];
         let Some(flight) = client.flight.pop_front() else { return };
-        if client.stranger.is_none() {
+        if client.foreign_session.is_none() {
             client.alive.heard();
         }
         let outcome = self.log.read(&flight.ask, client.seen, client.owner());
@@ -688,7 +688,7 @@ impl<T: Doubt> World<T> {
         let client = &mut self.clients[c];
         client.seen += 1;
         // A connection of another session goes on.
-        let (seen, is_over) = (client.seen, client.closed == client.seen && client.stranger.is_none());
+        let (seen, is_over) = (client.seen, client.closed == client.seen && client.foreign_session.is_none());
         self.fire(c, seen - 1, seen, false);
         if is_over {
             return self.renew(c);
@@ -735,7 +735,7 @@ impl<T: Doubt> World<T> {
         let (behind, lost): (Vec<_>, Vec<_>) = lost.into_iter().partition(is_behind);
         client.mail.extend(behind.into_iter().map(|one| one.answered(Outcome::Unknown)));
         client.is_news = self.is_timed;
-        self.end_stranger(c);
+        self.end_foreign_session(c);
         if !self.is_timed {
             self.handle(c, Event::Connection(Connection::Down));
         }
@@ -752,11 +752,15 @@ impl<T: Doubt> World<T> {
         let client = &mut self.clients[c];
         let from = std::mem::replace(&mut client.seen, to);
         client.is_up = true;
-        if self.is_timed && client.stranger.is_none() && self.budget.cuts > 0 && self.now.0.is_multiple_of(5) {
+        if self.is_timed
+            && client.foreign_session.is_none()
+            && self.budget.cuts > 0
+            && self.now.0.is_multiple_of(5)
+        {
             self.budget.cuts -= 1;
             client.is_cut_off = true;
             client.alive.connected_to_deposed(self.now, until);
-        } else if client.stranger.is_none() {
+        } else if client.foreign_session.is_none() {
             client.alive.connected(self.now);
         }
         let (session, watches) = (client.owner(), client.watches.iter().map(|(watch, _)| *watch).collect());
@@ -771,8 +775,8 @@ impl<T: Doubt> World<T> {
     }
 
     /// The session of a connection that another one answered ends with it.
-    fn end_stranger(&mut self, c: usize) {
-        if let Some(session) = self.clients[c].stranger.take() {
+    fn end_foreign_session(&mut self, c: usize) {
+        if let Some(session) = self.clients[c].foreign_session.take() {
             self.end(c, session);
         }
     }
@@ -798,7 +802,7 @@ impl<T: Doubt> World<T> {
 
     /// The client gives its session up before the servers do.
     fn give_up(&mut self, c: usize) {
-        self.end_stranger(c);
+        self.end_foreign_session(c);
         if self.clients[c].closed == 0 {
             let session = self.clients[c].session;
             self.clients[c].orphans.push(session);
@@ -817,7 +821,7 @@ impl<T: Doubt> World<T> {
         let client = &mut self.clients[c];
         (client.seen, client.closed, client.is_up) = (end, 0, true);
         client.session += clients;
-        client.met_stranger = false;
+        client.met_foreign_session = false;
         let created = client.alive.connected(now);
         let orphans = client.orphans.clone();
         client.ghosts.retain(|(_, owner)| orphans.contains(owner));
@@ -829,7 +833,7 @@ impl<T: Doubt> World<T> {
 
     /// The driver drops the client, so the servers end the session, at once or when it expires.
     fn end_client(&mut self, c: usize, is_clean: bool) {
-        self.end_stranger(c);
+        self.end_foreign_session(c);
         let client = &mut self.clients[c];
         let (session, is_over) = (client.session, client.closed != 0);
         if is_clean && self.log.nodes.iter().any(|node| node.stands() && node.owner == session) {
@@ -847,7 +851,7 @@ impl<T: Doubt> World<T> {
     /// What is due for a client's session happens.
     fn run(&mut self, c: usize) {
         let client = &mut self.clients[c];
-        let is_ours = client.is_up && client.closed == 0 && client.stranger.is_none();
+        let is_ours = client.is_up && client.closed == 0 && client.foreign_session.is_none();
         client.alive.run(self.now, is_ours, !client.is_cut_off);
     }
 
@@ -997,7 +1001,7 @@ impl<T: Doubt> World<T> {
     /// Only a waiter whose node was deleted by hand is evicted. Over a connection of another session, nobody can distinguish that
     /// from the end of its own.
     fn check_eviction(&mut self, c: usize, op: Op) {
-        let is_ours = !self.clients[c].met_stranger;
+        let is_ours = !self.clients[c].met_foreign_session;
         let session = self.clients[c].session;
         let is_its =
             |node: &&Znode| node.name.guid >> 64 == u128::from(session) && caller_of(node.name.guid_op()) == op;

@@ -26,7 +26,7 @@ use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 
 use machine::{Kind, is_near_wrap};
-use queue::order::{Name, is_before_zero, sort};
+use queue::order::{NodeName, is_before_zero, sort};
 
 const KINDS: [Kind; 5] = [Kind::Lock, Kind::Read, Kind::Write, Kind::Lease, Kind::Latch];
 /// Of the counter, with the bit that a server does not have: where it ends.
@@ -83,7 +83,7 @@ impl Child<'_> {
 
 /// What is read is at the end of the name, as a server prints it, behind a separator.
 fn is_read_as_printed(text: &str) {
-    if let Some(name) = Name::parse(text) {
+    if let Some(name) = NodeName::parse(text) {
         assert_eq!(name.text, text);
         let printed = format!("{:010}", name.number);
         let head = text.strip_suffix(&printed).unwrap_or_else(|| panic!("{text:?} is not {printed}"));
@@ -93,7 +93,7 @@ fn is_read_as_printed(text: &str) {
 
 fn is_read_back(prefix: &str, kind: Kind, number: i32) {
     let text = print(prefix, kind, number);
-    let name = Name::parse(&text).unwrap_or_else(|| panic!("{text:?} is a contender's"));
+    let name = NodeName::parse(&text).unwrap_or_else(|| panic!("{text:?} is a contender's"));
     assert_eq!((name.text, name.kind, name.number), (&*text, kind, number), "{text:?}");
 }
 
@@ -110,7 +110,7 @@ fn number_at(counter: i64, at_the_end: Option<u8>) -> i32 {
 /// The names in their order, with the `czxid` of those that are known.
 fn sorted(names: &[(String, i64)]) -> Vec<&str> {
     let mut contenders: Vec<_> =
-        names.iter().filter_map(|(text, czxid)| Some((Name::parse(text)?, *czxid))).collect();
+        names.iter().filter_map(|(text, czxid)| Some((NodeName::parse(text)?, *czxid))).collect();
     sort(&mut contenders, |(name, czxid)| (name.number, Some(*czxid).filter(|_| name.is_near_wrap()), name.text));
     contenders.into_iter().map(|(name, _)| name.text).collect()
 }

@@ -155,7 +155,7 @@ variants!(Ask {
 
 variants!(Outcome {
     Created { names, czxid, owner, counted };
-    Names { names, strangers, is_empty };
+    Names { names, other_children, is_empty };
     Stat { owner };
     Done;
     NoNode;
