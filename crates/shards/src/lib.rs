@@ -41,6 +41,23 @@
 //! * If all members are drained, no drain counts.
 //! * The ACL of the node decides who may direct the group. Members need READ.
 //!
+//! # Without async
+//!
+//! A thread that blocks runs a member with the session of `zookeeper_recipes::blocking`. The functions of the shards are async, and run on the
+//! thread of that session:
+//!
+//! ```no_run
+//! # fn example() -> Result<(), zookeeper_recipes::Error> {
+//! use zookeeper_recipes::blocking::Session;
+//! use zookeeper_shards::Shards;
+//!
+//! let session = Session::connect("zk1:2181,zk2:2181,zk3:2181")?;
+//! let shards = Shards::builder("/shards/orders", 256).name("orders-0").build(session.as_async())?;
+//! session.block_on(shards.run(async |shard| shard.revoke_requested().await))??;
+//! session.close()
+//! # }
+//! ```
+//!
 //! # Limits
 //!
 //! * A crashed owner keeps its shards until the servers have ended its session: one session timeout.

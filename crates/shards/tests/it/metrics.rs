@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use testbed::next_look;
 use zookeeper_recipes::Mutex;
 use zookeeper_shards::metrics as names;
 
@@ -42,7 +43,7 @@ impl Numbers {
     async fn until(&self, name: &str, value: f64) {
         let is_so = async {
             while self.of(name) != value {
-                tokio::task::yield_now().await;
+                next_look().await;
             }
         };
         soon(&format!("{name} is {value}"), is_so).await;
