@@ -92,7 +92,7 @@ mod operators {
 }
 
 /// What stands on the public API.
-mod wings {
+mod extras {
     mod blocking;
     mod config;
     mod job;

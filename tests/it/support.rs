@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use testbed::frames::Op;
+use testbed::next_look;
 use testbed::proxy::{Proxy, Request};
 use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
@@ -65,7 +66,7 @@ pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
 pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     soon(what, async {
         while !is_so() {
-            tokio::task::yield_now().await;
+            next_look().await;
         }
     })
     .await;

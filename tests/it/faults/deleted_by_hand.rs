@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use zookeeper_recipes::zookeeper_client::{Client, SessionState};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, MutexGuard, RwLock};
 
-use crate::support::{TIMEOUT, UNHURRIED, World, hosts, soon};
+use crate::support::{TIMEOUT, UNHURRIED, World, hosts, soon, until};
 
 /// A session that has been idle for longer than its timeout, so that the next answer is the first that is trusted.
 async fn idle() -> World {
@@ -188,12 +188,7 @@ async fn hold_that_was_handed_over_is_lost_when_the_event_of_its_deletion_arrive
     let guard = soon("a turn", next).await.expect("no panic").expect("held");
     assert_eq!(guard.state(), HoldState::Held, "the event is under way");
     events.await;
-    soon("the loss", async {
-        while guard.state() == HoldState::Held {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    until("the loss", || guard.state() != HoldState::Held).await;
     assert_eq!(guard.state(), HoldState::Lost(Loss::Deleted));
     assert!(!looked_at(&world, &node), "it was found by a look: {:?}", world.proxy.requests());
     release.await.expect("no panic").expect("released");
@@ -252,12 +247,7 @@ async fn hold_that_was_handed_over_is_lost_when_its_node_was_changed_and_then_de
     let guard = soon("a turn", next).await.expect("no panic").expect("held");
     let granted = Instant::now();
     events.await;
-    soon("the loss", async {
-        while guard.state() == HoldState::Held {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    until("the loss", || guard.state() != HoldState::Held).await;
     assert_eq!(guard.state(), HoldState::Lost(Loss::Deleted));
     // A hold without such a watch looks for the first time after an eighth of its session timeout.
     let looks = world.proxy.wait_for(|one| one.op == Op::GetData && one.path == node && one.arrived > granted);
@@ -306,12 +296,7 @@ async fn counted_hold_is_lost_with_its_first_look_at_its_node() {
     let world = World::calm().await;
     let guard = counted_and_deleted(&world).await;
     let granted = Instant::now();
-    soon("the loss", async {
-        while guard.state() == HoldState::Held {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    until("the loss", || guard.state() != HoldState::Held).await;
     // As long as it takes a hold to look at its own node, and a moment.
     assert!(granted.elapsed() < UNHURRIED / 4, "{:?}", granted.elapsed());
     assert_eq!(guard.state(), HoldState::Lost(Loss::Deleted));

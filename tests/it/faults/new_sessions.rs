@@ -7,12 +7,13 @@ use std::time::Instant;
 use futures_util::poll;
 use testbed::frames::{Kind, Op};
 use testbed::ledger::Ledger;
+use testbed::next_look;
 use testbed::proxy::{Request, Verdict};
 use tokio::time::interval;
 use zookeeper_recipes::zookeeper_client::Error as ZkError;
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Parents, Session};
 
-use crate::support::{TIMEOUT, UNHURRIED, World, hosts, soon};
+use crate::support::{TIMEOUT, UNHURRIED, World, hosts, soon, until};
 
 #[tokio::test]
 async fn hold_is_lost_with_its_session_as_soon_as_the_server_answers_with_another() {
@@ -47,7 +48,7 @@ async fn waiter_queues_again_in_the_session_that_it_is_given() {
             if now[1] != queued[1] {
                 return now;
             }
-            tokio::task::yield_now().await;
+            next_look().await;
         }
     });
     assert_eq!(again.await[0], queued[0]);
@@ -115,12 +116,7 @@ async fn session_ends_where_the_server_closes_each_connection_on_which_watches_a
     world.proxy.refuse_set_watches();
     world.proxy.reset();
     world.proxy.cut_now();
-    soon("another session", async {
-        while world.session.id() == before {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    until("another session", || world.session.id() != before).await;
     let connects = || world.proxy.uncounted().iter().filter(|frame| frame.kind == Kind::SetWatches).count();
     assert!(connects() < 100, "{} connections", connects());
     let guard = soon("the lock", world.mutex().lock()).await.expect("held");

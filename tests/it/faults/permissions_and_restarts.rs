@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use testbed::Server;
 use testbed::frames::Op;
 use testbed::ledger::Ledger;
+use testbed::next_look;
 use testbed::proxy::{Request, Verdict};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 use zookeeper_recipes::{Election, Error, HoldState, Loss, Mutex, Observer, Options, Semaphore, Servers, Session};
@@ -312,7 +313,7 @@ async fn logged_of_a_long_wait(world: &World) -> Vec<String> {
     let waiter = mutex.lock();
     let logged = async {
         while warnings.count("node") == 0 {
-            tokio::task::yield_now().await;
+            next_look().await;
         }
     };
     // Ten session timeouts, and two fallback polls.

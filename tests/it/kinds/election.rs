@@ -18,7 +18,7 @@ use zookeeper_recipes::{
 };
 
 use crate::faults::permissions_and_restarts::restricted;
-use crate::support::{TIMEOUT, UNHURRIED, World, hosts, polled, remove_path, soon};
+use crate::support::{TIMEOUT, UNHURRIED, World, hosts, polled, remove_path, soon, until};
 
 fn election(session: &Session, path: &str, name: &str) -> Election {
     Election::with_options(session, path, Options::new().with_identifier(name)).expect("an election")
@@ -552,15 +552,6 @@ async fn observer_is_a_stream_that_knows_when_it_is_stale() {
     world.session.close().await.expect("closed");
     assert_eq!(soon("the end", observer.next()).await, Some(Err(Error::Closed)));
     assert_eq!(observer.next().await, None);
-}
-
-async fn until(what: &str, condition: impl Fn() -> bool) {
-    soon(what, async {
-        while !condition() {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
 }
 
 /// Waits until the observer in the session of `world` has read its leader and waits for a change.

@@ -10,7 +10,7 @@ use zookeeper_recipes::testing::LocalSession;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 use zookeeper_recipes::{Error, Member, MemberChanges, Members, Membership, Session, SessionState};
 
-use crate::support::{PATIENCE, TIMEOUT, World, polled, slow_looks, soon};
+use crate::support::{PATIENCE, TIMEOUT, World, polled, slow_looks, soon, until};
 
 /// Longer than a test.
 const LONG: Duration = Duration::from_secs(600);
@@ -305,12 +305,7 @@ async fn nobody_is_removed_by_a_clock_alone() {
     let missed = Instant::now();
     world.proxy.refuse();
     let again = join(&others, "host-000").await;
-    soon("the end of the grace", async {
-        while missed.elapsed() < 2 * grace {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    until("the end of the grace", || missed.elapsed() >= 2 * grace).await;
     assert!(changes.changed().now_or_never().is_none());
     assert!(changes.is_stale());
     world.proxy.heal();
@@ -414,12 +409,7 @@ async fn set_is_right_after_an_outage_and_stale_meanwhile() {
     soon("its end", joined.remove(0).leave()).await.expect("left");
     let _third = join(&others, "third").await;
     assert!(changes.changed().now_or_never().is_none());
-    soon("the loss of the connection", async {
-        while !changes.is_stale() {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    until("the loss of the connection", || changes.is_stale()).await;
     world.proxy.heal();
     renewed(&world.session, old).await;
     has(&mut changes, &["host-001", "third"]).await;

@@ -7,6 +7,7 @@ use fastrand::Rng;
 use futures_util::future::try_join_all;
 use testbed::frames::Op;
 use testbed::ledger::Ledger;
+use testbed::next_look;
 use testbed::proxy::{Request, Verdict};
 use tokio::time::{MissedTickBehavior, interval};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Permission};
@@ -257,7 +258,7 @@ async fn first_node_deleted_before_its_transaction_is_known_blocks_nobody() {
     let name = wait_children(&world.admin, &a, 1).await.remove(0);
     let known = async {
         while !locking.is_finished() && !world.proxy.requests().iter().any(&asks) {
-            tokio::task::yield_now().await;
+            next_look().await;
         }
     };
     soon("the transaction", known).await;

@@ -13,7 +13,7 @@ use tokio::sync::Barrier;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{Error, HoldState, Loss, Mutex, Options, Semaphore, Session};
 
-use crate::support::{TIMEOUT, UNHURRIED, World, connect_for, hosts, make_paths, soon, wait_children};
+use crate::support::{TIMEOUT, UNHURRIED, World, connect_for, hosts, make_paths, soon, until, wait_children};
 
 const PERMITS: u32 = 7;
 
@@ -425,12 +425,7 @@ async fn leases_partly_deleted_after_a_lost_answer_are_all_created_again() {
         let acquiring = semaphore.clone();
         let acquiring = tokio::spawn(async move { acquiring.acquire_many(2).await });
         let made = crate::support::wait_children(&world.admin, &leases, 2).await;
-        soon("the cut", async {
-            while !world.proxy.cut_fired() {
-                tokio::task::yield_now().await
-            }
-        })
-        .await;
+        until("the cut", || world.proxy.cut_fired()).await;
         world.admin.delete(&format!("{leases}/{}", made[which]), None).await.expect("deleted");
         world.proxy.on_request(|_| Verdict::Forward);
         world.proxy.heal();

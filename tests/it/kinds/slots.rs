@@ -12,7 +12,7 @@ use testbed::proxy::{Cut, Request};
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zookeeper_recipes::{Error, HoldState, Loss, Session, Slot, Slots};
 
-use crate::support::{PATIENCE, TIMEOUT, UNHURRIED, World, make_paths, polled, soon};
+use crate::support::{PATIENCE, TIMEOUT, UNHURRIED, World, make_paths, polled, soon, until};
 
 fn slots(world: &World, session: &Session, count: u32) -> Slots {
     Slots::new(session, &world.path, count).expect("a valid path")
@@ -310,12 +310,7 @@ async fn no_number_has_two_holders_while_connections_are_lost() {
     let grants = || ledgers.iter().map(|ledger| ledger.grants().len()).sum::<usize>();
     for round in 1..=30 {
         processes[fastrand::usize(..processes.len())].proxy.cut_now();
-        soon("more claims", async {
-            while grants() < 10 * round {
-                tokio::task::yield_now().await;
-            }
-        })
-        .await;
+        until("more claims", || grants() >= 10 * round).await;
     }
     is_over.store(true, Ordering::Relaxed);
     for worker in workers {

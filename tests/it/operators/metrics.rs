@@ -43,12 +43,7 @@ impl Numbers {
     }
 
     async fn until_connected(&mut self, sessions: f64) {
-        soon("another state of the connection", async {
-            while self.of(names::CONNECTED, "") != sessions {
-                tokio::task::yield_now().await;
-            }
-        })
-        .await;
+        until("another state of the connection", || self.of(names::CONNECTED, "") == sessions).await;
     }
 }
 

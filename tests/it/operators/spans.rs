@@ -131,12 +131,8 @@ async fn acquisitions_end_with_what_became_of_them() {
     let mutex = world.mutex();
     assert!(mutex.try_lock().await.expect("asked").is_none());
     let waiting = tokio::spawn(async move { mutex.lock().await.map(drop) });
-    soon("its position", async {
-        while spans.named("lock.acquire").get(1).is_none_or(|one| one.field("lock.ahead").is_empty()) {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    let is_placed = || spans.named("lock.acquire").get(1).is_some_and(|span| !span.field("lock.ahead").is_empty());
+    until("its position", is_placed).await;
     waiting.abort();
     assert!(waiting.await.expect_err("cancelled").is_cancelled());
     world.wait_children(1).await;

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use testbed::Server;
 use testbed::frames::Op;
+use testbed::next_look;
 use testbed::proxy::Verdict;
 use tokio::time::timeout;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission, SessionState};
@@ -129,7 +130,7 @@ async fn passive_holder_learns_of_a_deletion() {
     world.admin.delete(&guard.nodes()[0], None).await.expect("deleted");
     let noticed = async {
         while guard.state() == HoldState::Held {
-            tokio::task::yield_now().await;
+            next_look().await;
         }
     };
     soon("the state", noticed).await;
@@ -221,7 +222,7 @@ async fn renewed_session_does_not_wait_behind_the_node_of_the_old_one() {
         Client::connector().with_session(old).with_detached().connect(&world.hosts).await.expect("attaches");
     let expired = async {
         while client.state() != SessionState::Expired {
-            tokio::task::yield_now().await;
+            next_look().await;
         }
     };
     soon("the client's own end of the session", expired).await;
@@ -252,7 +253,7 @@ async fn call_that_begins_as_its_session_ends_is_granted_in_the_next() {
     let client = world.session.client().expect("a client");
     world.expire_unseen(&world.session).await;
     while world.session.state().is_connected() {
-        tokio::task::yield_now().await;
+        next_look().await;
     }
     let (mutex, mut state) = (world.mutex(), client.state_watcher());
     let call = tokio::spawn(async move {

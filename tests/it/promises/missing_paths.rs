@@ -10,6 +10,7 @@ use futures_util::future::{join, join_all};
 use testbed::Server;
 use testbed::frames::Op;
 use testbed::ledger::Ledger;
+use testbed::next_look;
 use testbed::proxy::{Closing, Cut, Request, Verdict};
 use uuid::Uuid;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
@@ -131,7 +132,7 @@ fn let_pass(world: &World) {
 
 async fn cut_fired(world: &World) {
     while !world.proxy.cut_fired() {
-        tokio::task::yield_now().await;
+        next_look().await;
     }
 }
 

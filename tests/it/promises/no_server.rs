@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use testbed::frames::Op;
 use testbed::proxy::Verdict;
-use testbed::{Server, free_port};
+use testbed::{Server, free_port, next_look};
 use zookeeper_recipes::zookeeper_client::SessionState;
 use zookeeper_recipes::{Error, Loss, Owner, ReentrantMutex, Servers, Session, Unanswered};
 
@@ -269,7 +269,7 @@ async fn release_that_is_answered_late_returns_with_the_answer() {
     // The background takes over what lasts.
     let taken = async {
         while logged.count("worker is woken") == woken {
-            tokio::task::yield_now().await
+            next_look().await;
         }
     };
     soon("the background", taken).await;

@@ -1,6 +1,7 @@
 //! What a holder wrote before its release is read by the next one, also on a server that lags behind.
 
 use testbed::Ensemble;
+use testbed::next_look;
 use zookeeper_recipes::zookeeper_client::{Acls, Client, CreateMode};
 use zookeeper_recipes::{LockGuard, Mutex, RwLock};
 
@@ -50,7 +51,7 @@ async fn next_holder_on_a_server_that_lags_reads_what_the_last_one_wrote() {
         if case != "comes" {
             let queued = async {
                 while writer.list_children(&path).await.expect("listed").len() < 2 {
-                    tokio::task::yield_now().await;
+                    next_look().await;
                 }
             };
             tokio::select! {

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use crate::support::{UNHURRIED, World, hosts, soon};
 use crate::warnings::Warnings;
+use testbed::next_look;
 
 const CYCLES: usize = 200;
 
@@ -37,7 +38,7 @@ async fn lock_and_release_wake_no_task_but_the_callers() {
     let beats = usize::try_from(began.elapsed().as_secs()).expect("a test is not that long") + 2;
     let beat = async {
         while logged.count("keeper is woken") == keeper {
-            tokio::task::yield_now().await
+            next_look().await;
         }
     };
     soon("a beat of the keeper, which shows that its wake-ups are counted", beat).await;

@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+use testbed::next_look;
 use testbed::proxy::Proxy;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -268,7 +269,7 @@ async fn session_in_the_same_process_can_follow_one_that_was_dropped() {
     let session = soon("the file", async {
         loop {
             match Session::connect(servers(&file)).await {
-                Err(Error::InvalidInput { .. }) => tokio::task::yield_now().await,
+                Err(Error::InvalidInput { .. }) => next_look().await,
                 connected => return connected.expect("connects"),
             }
         }
@@ -448,7 +449,7 @@ async fn connect_that_is_dropped_leaves_a_file_for_the_next() {
             match tokio::time::timeout(limit, Session::connect(servers(&file))).await {
                 Err(_) => dropped += 1,
                 // It was written when the last attempt was dropped.
-                Ok(Err(Error::InvalidInput { .. })) => tokio::task::yield_now().await,
+                Ok(Err(Error::InvalidInput { .. })) => next_look().await,
                 Ok(connected) => return connected.expect("connects"),
             }
         }

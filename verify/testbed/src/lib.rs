@@ -25,3 +25,9 @@ pub use link::Link;
 pub use ports::free_port;
 pub use server::{Server, ServerBuilder, ServerError};
 pub use wire::Wire;
+
+/// Lets a millisecond pass before the next look at a condition that reports no change. A loop that only yields takes a whole
+/// core from what it waits for.
+pub async fn next_look() {
+    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+}

@@ -14,7 +14,7 @@ use zookeeper_recipes::{
 };
 
 use crate::recipes::{ELECTION, MULTI_LOCK, MUTEX, READER, REENTRANT_MUTEX, Recipe, SEVERAL_PERMITS, WRITER};
-use crate::support::{TIMEOUT, World, remove_path, soon};
+use crate::support::{TIMEOUT, World, remove_path, soon, until};
 
 /// The servers with a session, which the tests make fail.
 enum Fleet {
@@ -166,12 +166,7 @@ async fn token(waiter: JoinHandle<Result<FencingToken, Error>>) -> FencingToken 
 }
 
 async fn state(guard: &dyn LockGuard, wanted: HoldState) {
-    soon(&wanted.to_string(), async {
-        while guard.state() != wanted {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    until(&wanted.to_string(), || guard.state() == wanted).await;
 }
 
 async fn grants_in_order(fleet: Fleet, recipe: &Recipe) {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{join, join_all};
 use testbed::frames::Op;
+use testbed::next_look;
 use testbed::proxy::{Cut, Request, Verdict};
 use tokio::runtime::Builder;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -120,7 +121,7 @@ async fn refusal_is_reported_and_put_right() {
         loop {
             match node.created().await {
                 Err(error @ Error::Closed) => return error,
-                _ => tokio::task::yield_now().await,
+                _ => next_look().await,
             }
         }
     };
@@ -141,7 +142,7 @@ async fn node_in_a_chroot_that_is_gone_is_an_error() {
     world.admin.mkdir(&world.path, &anyone).await.expect("created");
     soon("the node", async {
         while node.created().await.is_err() {
-            tokio::task::yield_now().await
+            next_look().await;
         }
     })
     .await;
@@ -154,12 +155,7 @@ async fn node_of_an_expired_session_is_not_reported_as_created() {
     world.proxy.refuse();
     let mut states = world.session.states();
     soon("the expiry", states.wait_for(|state| state == SessionState::Renewing)).await.expect("expired");
-    soon("the end", async {
-        while node.is_created() {
-            tokio::task::yield_now().await
-        }
-    })
-    .await;
+    support::until("the end", || !node.is_created()).await;
     let mut created = std::pin::pin!(node.created());
     assert!(futures_util::poll!(&mut created).is_pending(), "its session has expired, and no other is made");
     world.proxy.heal();
@@ -475,12 +471,7 @@ async fn deletions_by_somebody_else_cost_few_requests_and_the_node_is_back_soon(
     assert!(tries > 100 && as_f64(requests.len()) <= 2.0 * most(seconds, 3.0), "{} requests", requests.len());
     let stopped = Instant::now();
     until(&world.admin, &path, |stat| stat.is_some()).await;
-    soon("both", async {
-        while !node.is_created() || !second.is_created() {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    support::until("both", || node.is_created() && second.is_created()).await;
     assert!(stopped.elapsed() < TIMEOUT, "{:?}", stopped.elapsed());
 }
 
