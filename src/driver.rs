@@ -39,7 +39,7 @@ pub(crate) use self::entry::HoldListener;
 pub(crate) use self::progress::Progress;
 pub(crate) use self::state::{Closing, Reader, State, nonce};
 pub(crate) use self::task::drive;
-pub(crate) use self::wire::{MAX_REQUEST_BYTES, is_orphaned, is_refusal};
+pub(crate) use self::wire::{MAX_REQUEST_BYTES, is_refusal, runtime_is_gone};
 
 #[cfg(test)]
 mod tests;

@@ -59,21 +59,21 @@ impl Queue {
         zk: &Zk,
     ) -> Result<Option<(String, Option<i64>)>, Interrupt> {
         let names = self.list(core, zk).await?;
-        let (mut zone, mut contenders): (Vec<_>, Vec<_>) = names
+        let (mut near_wrap, mut contenders): (Vec<_>, Vec<_>) = names
             .iter()
             .filter_map(|text| Some((NodeName::parse(text)?, None)))
             .partition(|(name, _)| name.is_near_wrap());
-        if zone.len() > 1 {
-            let stats = zone.iter().map(async |(name, _)| zk.stat(&self.path.child(name.text)).await);
+        if near_wrap.len() > 1 {
+            let stats = near_wrap.iter().map(async |(name, _)| zk.stat(&self.path.child(name.text)).await);
             let stats = join_all(stats).await;
             let mut known = Vec::new();
-            for ((name, _), stat) in zone.into_iter().zip(stats) {
+            for ((name, _), stat) in near_wrap.into_iter().zip(stats) {
                 // One that is not there has left since the listing.
                 known.extend(stat?.map(|stat| (name, Some(stat.czxid))));
             }
-            zone = known;
+            near_wrap = known;
         }
-        contenders.append(&mut zone);
+        contenders.append(&mut near_wrap);
         order::sort(&mut contenders, |(name, czxid)| (name.number, *czxid, name.text));
         Ok(contenders.first().map(|(name, czxid)| (name.text.to_owned(), *czxid)))
     }

@@ -5,7 +5,7 @@
 //!    did not come over.
 //! 3. No user code runs under the lock. Callers are woken, and wakers, spans and holds dropped, after it is released: see
 //!    [`Deferred`]. Log events and metrics are left to [`Reports`].
-//! 4. A panic under the lock ends the session: its state may be torn, so nothing is granted any more, and all holds are lost.
+//! 4. A panic under the lock ends the session: its state may be inconsistent, so nothing is granted any more, and all holds are lost.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -99,14 +99,14 @@ impl Core {
     pub(crate) fn lock(&self) -> StateGuard<'_> {
         #[cfg(test)]
         self.locks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let mut torn = false;
+        let mut is_poisoned = false;
         let mut state = self.state.lock().unwrap_or_else(|poisoned: PoisonError<_>| {
             self.state.clear_poison();
-            torn = true;
+            is_poisoned = true;
             poisoned.into_inner()
         });
         state.is_journaled = self.reports.is_journaled();
-        if torn {
+        if is_poisoned {
             state.fail();
         }
         StateGuard { core: self, state: Some(state) }
@@ -369,8 +369,8 @@ impl Core {
     }
 
     /// A watch has found that the runtime of the client is gone.
-    pub(crate) fn found_orphaned(&self) {
+    pub(crate) fn found_runtime_gone(&self) {
         let mut state = self.lock();
-        (state.is_orphaned, state.deferred.is_driver) = (true, true);
+        (state.runtime_is_gone, state.deferred.is_driver) = (true, true);
     }
 }

@@ -75,11 +75,11 @@ pub(super) fn nonce(guid: u128) -> u64 {
 /// several. They are our own, those that our own there may wait for, and, if other numbers are listed as well, those from
 /// before the counter comes to 0.
 pub(super) fn needs_czxid(names: &[Name], nonce: u64) -> impl Fn(Name) -> bool {
-    let mut zone = names.iter().filter(|name| name.is_near_wrap());
-    let is_alone = zone.clone().nth(1).is_none();
+    let mut near_wrap = names.iter().filter(|name| name.is_near_wrap());
+    let is_alone = near_wrap.clone().nth(1).is_none();
     let is_mixed = names.iter().any(|name| !name.is_near_wrap());
     let mut own: Vec<Kind> = Vec::new();
-    while let Some(name) = zone.find(|name| self::nonce(name.guid) == nonce && !own.contains(&name.kind)) {
+    while let Some(name) = near_wrap.find(|name| self::nonce(name.guid) == nonce && !own.contains(&name.kind)) {
         own.push(name.kind);
     }
     move |name| {

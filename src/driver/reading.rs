@@ -112,8 +112,8 @@ impl Core {
     fn answered(self: &Arc<Self>, state: &mut State, flight: Flight, mut answered: Answered) {
         let Flight { ask, sent, epoch, generation, room, .. } = flight;
         self.connection(state);
-        state.is_orphaned |= answered.is_orphaned;
-        state.deferred.is_driver |= state.is_orphaned;
+        state.runtime_is_gone |= answered.runtime_is_gone;
+        state.deferred.is_driver |= state.runtime_is_gone;
         if let Ask::List { path, .. } = &ask {
             state.refused.remove(path);
             self.read_creates(state, *path, sent);

@@ -37,10 +37,10 @@ const LONGEST_BEAT: u64 = 1_000_000;
 pub(super) const LONGER_NAME: usize = 128;
 
 /// Why a session ended without having been closed.
-pub(super) const ORPHANED: &str = "the runtime that it ran on is gone, or a task of it has panicked";
+pub(super) const RUNTIME_GONE: &str = "the runtime that it ran on is gone, or a task of it has panicked";
 
 /// The same for a panic under the lock.
-const TORN: &str = "a panic has left its state torn; please report it";
+const POISONED: &str = "a panic has poisoned its state; please report it";
 
 /// What is known of the end of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ pub(crate) struct State {
     /// The servers refuse the credentials; they are tried again.
     pub(crate) is_refused: bool,
     /// The runtime of the client is gone.
-    pub(super) is_orphaned: bool,
+    pub(super) runtime_is_gone: bool,
     /// Why the last listing of a path was refused.
     pub(super) refused: HashMap<Path, Error>,
     /// How many nodes the metrics count as being cleaned up.
@@ -181,11 +181,11 @@ impl State {
         }
     }
 
-    /// After a panic under the lock the machine may be torn. Another takes its place, in which the session is over: nothing is
+    /// After a panic under the lock the machine may be inconsistent. Another takes its place, in which the session is over: nothing is
     /// granted any more, calls fail, and holds are lost. The task then ends the ZooKeeper session, whose nodes go with it.
     pub(super) fn fail(&mut self) {
         let was_up = self.machine.is_connected();
-        self.error.get_or_insert_with(|| ended(TORN));
+        self.error.get_or_insert_with(|| ended(POISONED));
         if let Some(client) = self.client.clone().filter(|_| self.machine.is_attached()) {
             self.all_nodes().iter().for_each(|node| wire::send_delete(&client, node));
         }

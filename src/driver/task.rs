@@ -11,7 +11,7 @@ use zookeeper_client::SessionInfo;
 use crate::clock::now;
 use crate::driver::core::Core;
 use crate::driver::reports::is_traced;
-use crate::driver::state::{Closing, ORPHANED, State, ended};
+use crate::driver::state::{Closing, RUNTIME_GONE, State, ended};
 use crate::driver::wire;
 use crate::error::Error;
 use crate::machine::{Event, Life, Moment, Timer};
@@ -46,10 +46,10 @@ impl Task {
             if is_traced() {
                 core.report(|| tracing::trace!("keeper is woken"));
             }
-            let (life, is_orphaned, is_replaced, beat) = {
+            let (life, runtime_is_gone, is_replaced, beat) = {
                 let mut state = core.look();
                 let beat = beats.beat(&core, &mut state);
-                (state.machine.life(), state.is_orphaned, state.is_replaced(), beat)
+                (state.machine.life(), state.runtime_is_gone, state.is_replaced(), beat)
             };
             if beat.has_slept {
                 // Everybody that waits by a timer looks again.
@@ -73,7 +73,7 @@ impl Task {
                     state.error.get_or_insert(Error::Closed);
                     return state.close(closing);
                 }
-                _ if is_orphaned => return,
+                _ if runtime_is_gone => return,
                 Life::Closing => _ = began.get_or_insert_with(Instant::now),
                 Life::Renewing => {
                     let Some(servers) = &self.servers else { return };
@@ -106,7 +106,7 @@ impl Drop for Task {
         }
         let is_panicking = std::thread::panicking();
         let mut state = self.core.lock();
-        state.error.get_or_insert_with(|| ended(ORPHANED));
+        state.error.get_or_insert_with(|| ended(RUNTIME_GONE));
         let closing = if state.connection.is_some() { Closing::Unconfirmed } else { Closing::Confirmed };
         let given = state.client.clone().filter(|_| state.machine.is_attached());
         let nodes = state.all_nodes();
@@ -192,7 +192,7 @@ async fn renew(core: &Arc<Core>, servers: &Servers, old: &mut Option<SessionInfo
 
 /// Ends the ZooKeeper session, if it is there and ours, within one session timeout since the close began.
 async fn shut_down(core: &Arc<Core>, began: Instant) -> Closing {
-    let (client, is_clean, is_shared, is_given, times) = {
+    let (client, is_clean, is_shared, is_attached, times) = {
         let state = core.lock();
         let times = Times::of(Duration::from_micros(state.machine.session_timeout()));
         let client = state.client.clone().filter(|_| state.connection.is_some());
@@ -202,7 +202,7 @@ async fn shut_down(core: &Arc<Core>, began: Instant) -> Closing {
         // There is no session to end.
         return Closing::Confirmed;
     };
-    if is_given {
+    if is_attached {
         let _ = timeout_at(began + times.close_ended(), kept_are_deleted(core)).await;
         drop((client, core.lock().give_client_up()));
         return Closing::Confirmed;

@@ -27,11 +27,11 @@ async fn panic_under_the_lock_ends_the_session() {
     });
     let other = session.another().await.expect("another session");
     let core = Arc::clone(session.core());
-    let torn = std::thread::spawn(move || {
+    let panics = std::thread::spawn(move || {
         let _state = core.lock();
         panic!("on purpose");
     });
-    torn.join().expect_err("it panics");
+    panics.join().expect_err("it panics");
     assert_eq!(guard.state(), HoldState::Lost(Loss::Expired));
     let is_over = |error: &Error| matches!(error, Error::SessionEnded { reason } if reason.contains("panic"));
     let refused =
@@ -52,11 +52,11 @@ async fn panic_under_the_lock_deletes_the_nodes_in_the_session_of_a_given_client
     let session = Session::attach(local.client().expect("a client")).expect("in a runtime");
     let guard = Mutex::new(&session, "/locks/report").expect("a mutex").lock().await.expect("held");
     let core = Arc::clone(session.core());
-    let torn = std::thread::spawn(move || {
+    let panics = std::thread::spawn(move || {
         let _state = core.lock();
         panic!("on purpose");
     });
-    torn.join().expect_err("it panics");
+    panics.join().expect_err("it panics");
     assert_eq!(timeout(SOON, guard.lost()).await.expect("in time"), Loss::Expired);
     let next = Mutex::new(&local, "/locks/report").expect("a mutex");
     drop(timeout(SOON, next.lock()).await.expect("in time").expect("held"));

@@ -38,7 +38,7 @@ pub(super) struct Answered {
     /// The server has too much to do, and has not done it.
     pub(super) is_throttled: bool,
     /// The runtime of the client is gone.
-    pub(super) is_orphaned: bool,
+    pub(super) runtime_is_gone: bool,
 }
 
 impl From<Outcome> for Answered {
@@ -58,8 +58,8 @@ impl Answered {
 
     /// One that ends no call.
     fn unanswered(error: ZkError) -> Self {
-        let (is_throttled, is_orphaned) = (error == ZkError::Throttled, is_orphaned(&error));
-        Self { is_throttled, is_orphaned, ..failed(&error).into() }
+        let (is_throttled, runtime_is_gone) = (error == ZkError::Throttled, runtime_is_gone(&error));
+        Self { is_throttled, runtime_is_gone, ..failed(&error).into() }
     }
 
     fn refused(refusal: Error) -> Self {
@@ -96,7 +96,7 @@ pub(crate) fn is_refusal(error: &ZkError) -> bool {
 }
 
 /// The error of a client whose runtime is gone: its task takes no requests, and its state stays what it was.
-pub(crate) fn is_orphaned(error: &ZkError) -> bool {
+pub(crate) fn runtime_is_gone(error: &ZkError) -> bool {
     matches!(error, ZkError::UnexpectedError(text) if text.starts_with("expect error state"))
 }
 
@@ -139,7 +139,7 @@ pub(super) fn send(client: &Arc<Client>, paths: &mut Paths, ask: &Ask, draft: &A
                 .map(|answered| match answered.outcome {
                     outcome @ (Outcome::Done | Outcome::NoNode) => outcome.into(),
                     // No quorum need have judged it.
-                    _ => Answered { is_orphaned: answered.is_orphaned, ..Outcome::Unknown.into() },
+                    _ => Answered { runtime_is_gone: answered.runtime_is_gone, ..Outcome::Unknown.into() },
                 })
                 .boxed()
         }

@@ -239,7 +239,7 @@ async fn fired(watch: OneshotWatcher, core: Arc<Core>) -> Result<(), Interrupt> 
         Some(event) if event.event_type == EventType::Session => Err(Interrupt::SessionOver),
         Some(_) => Ok(()),
         None => {
-            core.found_orphaned();
+            core.found_runtime_gone();
             Err(Interrupt::SessionOver)
         }
     }

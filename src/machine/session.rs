@@ -246,7 +246,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// The state is torn, so nothing is granted any more.
+    /// The state is poisoned, so nothing is granted any more.
     pub(crate) fn fail(&mut self, trust: T) {
         let before = std::mem::replace(self, Self::new(0, 0, 0, trust));
         (self.id, self.timeout, self.is_attached) = (before.id, before.timeout, before.is_attached);

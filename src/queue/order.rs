@@ -4,7 +4,7 @@
 //!    32-bit number): ten digits, or a minus and nine or ten.
 //! 2. Contenders are in the order of their numbers, until the counter comes to its end.
 //! 3. At the end of the counter that is not enough. Servers hand out 2147483647 more than once, and negative numbers
-//!    in an order of their own. Among the nodes of that zone the `czxid` decides, which is the order of creation.
+//!    in an order of their own. Among the nodes near the wrap the `czxid` decides, which is the order of creation.
 
 use std::fmt;
 
@@ -105,7 +105,7 @@ pub(crate) fn sort<T>(contenders: &mut [T], of: impl Fn(&T) -> (i32, Option<i64>
     });
 }
 
-/// What contenders are sorted by, from the first to the last. `is_mixed`: some of them are outside the zone.
+/// What contenders are sorted by, from the first to the last. `is_mixed`: some of them are not near the wrap.
 ///
 /// Those outside have their numbers. Those just beyond the end come behind them, and those that have not come to 0
 /// again before them; so nobody can change the order of two others by a name of his choice.
@@ -129,7 +129,7 @@ mod tests {
     struct Truth {
         text: String,
         czxid: i64,
-        zone: bool,
+        near_wrap: bool,
     }
 
     /// A queue of contenders in the order of their creation, with the numbers that servers give out from `start` on, of
@@ -150,7 +150,7 @@ mod tests {
                 };
                 let kind = kinds[random.usize(..kinds.len())];
                 let text = format!("_c_{index:036}{}{number:010}", kind.separator());
-                Truth { text, czxid, zone: number == i32::MAX || number < 0 }
+                Truth { text, czxid, near_wrap: number == i32::MAX || number < 0 }
             })
             .collect()
     }
@@ -192,7 +192,8 @@ mod tests {
             let mut listing: Vec<_> = queue.iter().map(|one| one.text.clone()).collect();
             listing.extend(["leases".to_owned(), "x-lock-1".to_owned(), "ü".to_owned()]);
             random.shuffle(&mut listing);
-            let czxid = |text: &str| queue.iter().find(|one| one.text == text && one.zone).map(|one| one.czxid);
+            let czxid =
+                |text: &str| queue.iter().find(|one| one.text == text && one.near_wrap).map(|one| one.czxid);
             let sorted = sorted(&listing, czxid);
             let truth: Vec<_> = queue.iter().map(|one| one.text.as_str()).collect();
             assert_eq!(sorted, truth, "seed {seed}");

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use zookeeper_client::{Client, MultiReadResult, OneshotWatcher, SessionId, Stat, WatchedEvent};
 
-use crate::driver::{Core, State, is_orphaned, is_refusal, nonce};
+use crate::driver::{Core, State, is_refusal, nonce, runtime_is_gone};
 use crate::error::{Error, Result, Unanswered, ZkError};
 use crate::machine::{Life, fallback_interval};
 use crate::session::Session;
@@ -161,8 +161,8 @@ impl Zk {
                 Err(ZkError::SessionExpired | ZkError::ClientClosed | ZkError::AuthFailed) => {
                     return Err(Interrupt::SessionOver);
                 }
-                Err(error) if is_orphaned(&error) => {
-                    self.core.found_orphaned();
+                Err(error) if runtime_is_gone(&error) => {
+                    self.core.found_runtime_gone();
                     return Err(Interrupt::SessionOver);
                 }
                 Err(ZkError::Throttled) if throttled < MAX_LOST => (lost, throttled) = (lost + 1, throttled + 1),
