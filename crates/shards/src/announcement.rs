@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::builder::MOST;
+
 /// What the data of a member ends with that leaves.
 const LEAVING: &str = " leaving";
 
@@ -17,12 +19,13 @@ impl Announcement {
         Self { count, is_leaving }
     }
 
-    /// Reads the data of a member. `None` if it is no member of a group that divides shards.
+    /// Reads the data of a member. `None` if it is no member of a group that divides shards: they have 1 to 8,192.
     #[must_use]
     pub fn parse(data: &[u8]) -> Option<Self> {
         let data = std::str::from_utf8(data).ok()?;
         let count = data.strip_suffix(LEAVING);
-        Some(Self { count: count.unwrap_or(data).parse().ok()?, is_leaving: count.is_some() })
+        let shards = count.unwrap_or(data).parse().ok().filter(|shards| (1..=MOST).contains(shards))?;
+        Some(Self { count: shards, is_leaving: count.is_some() })
     }
 
     /// How many shards the member divides with the others.
@@ -55,7 +58,18 @@ mod tests {
             assert_eq!(Announcement::parse(announcement.to_string().as_bytes()), Some(announcement));
         }
         assert_eq!(Announcement::new(256, true).to_string(), "256 leaving");
-        for data in [&b""[..], b"x", b"256 going", b" leaving", b"\xff", b"-1"] {
+        for data in [
+            &b""[..],
+            b"x",
+            b"256 going",
+            b" leaving",
+            b"\xff",
+            b"-1",
+            b"0",
+            b"8193",
+            b"1732320000",
+            b"4294967295",
+        ] {
             assert_eq!(Announcement::parse(data), None, "{data:?}");
         }
     }

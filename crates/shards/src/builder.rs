@@ -7,7 +7,7 @@ use zookeeper_recipes::{Error, Members, Result, Session};
 use crate::shards::Shards;
 
 /// The most shards of a group: one session has room for their nodes if a single member has all of them.
-const MOST: u32 = 8_192;
+pub(crate) const MOST: u32 = 8_192;
 
 /// Longer times do not end in the life of a process.
 const LONGEST: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
@@ -61,15 +61,18 @@ impl ShardsBuilder {
     /// that a restart takes, or zero if others should take the shards at once. It begins when the servers have
     /// ended the member's session: at once if the member was [stopped](Shards::stop), and one session timeout after a crash.
     /// A member that [leaves](Shards::leave) for good has no grace.
+    ///
+    /// Each member remembers who has gone, so one that starts meanwhile does not know it, and takes a part of those shards. **Restart one member at
+    /// a time**, and add members before or after that. A member that crashes again and again within the grace keeps its shards without service.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.settings.grace = grace.min(LONGEST);
         self
     }
 
-    /// Sets how many shards this member takes at a time, and how many it gives away at a time. The default is 8.
+    /// Sets how many shards this member takes from others at a time, and how many it gives away at a time. The default is 8.
     ///
-    /// A shard that it has waited for longer than the [`patience`](Self::patience) does not count as taken at this time, so that owners that
-    /// take long to end do not keep it from other shards.
+    /// Shards without an owner do not count: the member takes that many of them every 50 ms. Neither does a shard that it has waited for longer
+    /// than the [`patience`](Self::patience), because its owner takes long to end.
     pub fn moves_at_once(mut self, moves: usize) -> Self {
         self.settings.moves_at_once = moves;
         self

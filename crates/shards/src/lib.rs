@@ -66,6 +66,8 @@
 //!   `/shards/orders`. For more shards it sends a listing of its nodes, and reads of four of them, each third of the session timeout *T*. Then a deletion by
 //!   hand is noticed within *T*/3, and a `revoke` of an operator after up to *n*/12 *T* for *n* shards beyond. Moves, losses and
 //!   tokens stay as they are. If that is too late, run two members in the process, each with a session and a name of its own.
+//! * A member that starts while another one restarts does not know of it, and takes a part of its shards, which move back later. So restart one
+//!   member at a time.
 //! * At the start of a fleet, shards move until the set of members has settled.
 
 mod announcement;

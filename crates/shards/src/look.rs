@@ -15,13 +15,15 @@ pub(crate) type Path = (u32, String);
 pub(crate) struct Looked {
     /// How many nodes the locks have: holder and waiters.
     pub(crate) nodes: Vec<(u32, usize)>,
+    /// Shards whose locks cannot be read, and why.
+    pub(crate) refused: Vec<(u32, Error)>,
     /// The last change of the plan node; `None` if the ACLs hide it.
     pub(crate) plan: Option<Zxid>,
 }
 
 /// Looks at these locks, and at the plan node. It is what the connected server knows.
 pub(crate) async fn look(session: Session, paths: Vec<Path>, plan: String) -> Result<Looked> {
-    let mut found = Looked { nodes: Vec::with_capacity(paths.len()), plan: None };
+    let mut found = Looked { nodes: Vec::with_capacity(paths.len()), refused: Vec::new(), plan: None };
     for (number, burst) in paths.chunks(BURST).enumerate() {
         let also = (number == 0).then_some(plan.as_str());
         let read = session.request(None, |client| read(client, burst, also)).await?;
@@ -32,7 +34,8 @@ pub(crate) async fn look(session: Session, paths: Vec<Path>, plan: String) -> Re
                 MultiReadResult::Data { stat, .. } => usize::try_from(stat.num_children).unwrap_or_default(),
                 MultiReadResult::Error { err: ZkError::NoNode } => 0,
                 MultiReadResult::Error { err: ZkError::NoAuth } => {
-                    return Err(Error::NoAuth { path: path.clone() });
+                    found.refused.push((*shard, Error::NoAuth { path: path.clone() }));
+                    continue;
                 }
                 MultiReadResult::Error { err: source } => {
                     return Err(Error::Client { action: "read", path: path.clone(), source });

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use zookeeper_recipes::{Error, FencingToken, HoldMonitor, Loss, Mutex, MutexGuard, Result};
 
 /// A shard that this member owns: the argument of the function given to [`Shards::run`](crate::Shards::run).
@@ -42,7 +42,8 @@ impl Shard {
     /// called `revoke` on its lock, or the session is drained. Finish the work, and return.
     ///
     /// If the shard moves or this member stops, the future of the function is dropped after the
-    /// [limit](crate::ShardsBuilder::drain_limit).
+    /// [limit](crate::ShardsBuilder::drain_limit). If the lock is lost, that future is dropped at once. In a task of its own, which is not dropped
+    /// then, select this with [`lost`](HoldMonitor::lost) of the [`monitor`](Self::monitor): this one does not resolve at a loss.
     ///
     /// # Cancel safety
     ///
@@ -68,8 +69,8 @@ async fn is_asked(mut asked: watch::Receiver<bool>) {
 /// How serving a shard has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Served {
-    /// The function has returned, after this time.
-    Returned(Duration),
+    /// The function has returned.
+    Returned,
     Lost(Loss),
     /// The function was asked to end and did not.
     Cut,
@@ -97,7 +98,6 @@ pub(crate) async fn serve<R: Future<Output = ()>>(
     limit: Duration,
     serve: impl FnOnce(Shard) -> R,
 ) -> Served {
-    let began = Instant::now();
     let cut = async {
         is_asked(asked.clone()).await;
         sleep(limit).await;
@@ -107,7 +107,7 @@ pub(crate) async fn serve<R: Future<Output = ()>>(
     let served = tokio::select! {
         biased;
         served = guard.run_until_lost(async { serve(shard).await }) => match served {
-            Ok(()) => Served::Returned(began.elapsed()),
+            Ok(()) => Served::Returned,
             Err(loss) => Served::Lost(loss),
         },
         () = cut => Served::Cut,

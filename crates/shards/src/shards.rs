@@ -144,6 +144,7 @@ impl Shards {
     /// # Errors
     ///
     /// [`Error::NameTaken`] if another process had the name for longer than the [limit](ShardsBuilder::name_limit).
+    /// [`Error::InvalidInput`] if the name cannot be that of a node.
     /// [`Error::NoAuth`] if the ACLs deny it to join the group. [`Error::Unavailable`] if no server answers when it joins, or
     /// when it leaves the group at the end. [`Error::Closed`] and [`Error::SessionEnded`] if there is no session any more.
     /// It is returned when no future of a shard is left, so a drain of the session lets them finish.

@@ -9,19 +9,21 @@
 //!    by `revoke` instead, each shard would cost it a listing, two reads and a write by a majority of the servers; a member with an old plan
 //!    would ask as well; and a holder that has no room for a watch on its own node would notice late.
 //! 4. The first plan is made from a set that has the member's own node, so it was read after the create.
-//! 5. What waits for servers is a task. The loop waits for events, and for the computation of a plan.
+//! 5. What waits for servers is a task, and a plan is computed by a thread of its own. The loop waits for events alone, so it always
+//!    follows a stop. The pool of `spawn_blocking` is left to the user's functions, which may fill it.
 //! 6. The rules of operators are those of the last plan node that could be used. The first plan is made with them. No
 //!    grant waits for them: a member whose rules are old has an old plan.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
-use tokio::sync::watch;
-use tokio::task::{AbortHandle, Id, JoinError, JoinSet, spawn_blocking};
+use tokio::sync::{oneshot, watch};
+use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 use zookeeper_recipes::{Error, Member, MemberChanges, Membership, MutexGuard, Result};
 
@@ -66,6 +68,10 @@ pub(crate) struct Worker {
     rules: Arc<Rules>,
     /// The names or the rules are new: a plan is to be computed.
     is_news: bool,
+    /// A plan is being computed.
+    is_planning: bool,
+    /// The ranks of this member in the plan that was computed last.
+    ranks: Vec<u32>,
     is_plan_node_refused: bool,
     /// The plan node that was read last, and the task that waits for the next.
     zxid: Zxid,
@@ -81,10 +87,12 @@ pub(crate) struct Worker {
     shards: HashMap<Id, u32>,
     is_looking: bool,
     is_announced: bool,
+    /// Shards whose locks cannot be read, which was reported.
+    unreadable: HashSet<u32>,
     /// When to look at shards that are to be given back, and the pause after that.
     look_at: Instant,
     look_pause: Duration,
-    /// The session is over, or a task of the runtime cannot be run any more.
+    /// The session is over, or no plan can be computed.
     over: Option<Error>,
 }
 
@@ -113,6 +121,7 @@ enum State {
     },
     Serving {
         asked: watch::Sender<bool>,
+        since: Instant,
     },
     Paused {
         until: Instant,
@@ -126,6 +135,13 @@ enum Done {
     Looked(Result<Looked>),
     Announced(Result<()>),
     Read(Result<Read>),
+    Planned(Option<Planned>),
+}
+
+/// A plan, and the ranks of this member in it.
+struct Planned {
+    plan: Plan,
+    ranks: Vec<u32>,
 }
 
 impl Worker {
@@ -161,6 +177,8 @@ impl Worker {
             names: Vec::new(),
             rules: Arc::default(),
             is_news: false,
+            is_planning: false,
+            ranks: Vec::new(),
             is_plan_node_refused: false,
             zxid: None,
             reading: None,
@@ -173,6 +191,7 @@ impl Worker {
             shards: HashMap::new(),
             is_looking: false,
             is_announced: false,
+            unreadable: HashSet::new(),
             look_at: Instant::now(),
             look_pause: FIRST_LOOK,
             over: None,
@@ -187,7 +206,7 @@ impl Worker {
     /// Runs until the member is to end, or the session is over.
     pub(crate) async fn run(mut self) -> Result<()> {
         loop {
-            let is_waiting = self.follow().await;
+            let is_waiting = self.follow();
             if self.is_done() {
                 break;
             }
@@ -200,15 +219,15 @@ impl Worker {
                 () = sleep_until(wake) => {}
             }
         }
-        let Self { membership, over, tasks, cleared, .. } = self;
+        let Self { membership, over, mut tasks, cleared, .. } = self;
         drop(cleared);
         if let Some(error) = over {
             return Err(error);
         }
-        drop(tasks);
+        // The task that announces shares the membership until it has ended.
+        tasks.shutdown().await;
         match Arc::try_unwrap(membership) {
             Ok(membership) => membership.leave().await,
-            // The task that announces has it, and has just been dropped.
             Err(_) => Ok(()),
         }
     }
@@ -287,27 +306,45 @@ impl Worker {
         self.reading = Some(self.tasks.spawn(async move { Done::Read(read.await) }));
     }
 
-    /// Computes the plan of the members and the rules.
-    async fn plan(&mut self) {
+    /// Computes the plan of the members and the rules, and this member's ranks in it.
+    fn plan(&mut self) {
         let (count, names, rules) = (self.inner.count, self.names.clone(), self.rules.clone());
         if !names.is_empty() && names.iter().all(|name| rules.is_drained(name)) {
             let (path, name) = (&self.inner.path, &self.inner.name);
             tracing::warn!(path, name, "all members are drained, so no drain counts");
         }
-        match spawn_blocking(move || Plan::with_rules(count, names, &rules)).await {
-            Ok(plan) => self.view.see(plan, Instant::now()),
-            Err(_) => self.over = Some(gone()),
+        let (own, (send, planned)) = (self.inner.name.clone(), oneshot::channel());
+        let compute = move || {
+            let plan = Plan::with_rules(count, names, &rules);
+            let ranks = plan.ranks(&own);
+            // The member may have ended.
+            let _ = send.send(Planned { plan, ranks });
+        };
+        if let Err(error) = thread::Builder::new().name("zookeeper-shards".to_owned()).spawn(compute) {
+            return self.over = Some(failed(&format!("no thread can be started: {error}")));
         }
+        self.is_planning = true;
+        self.tasks.spawn(async move { Done::Planned(planned.await.ok()) });
+    }
+
+    fn planned(&mut self, planned: Option<Planned>) {
+        self.is_planning = false;
+        let Some(Planned { plan, ranks }) = planned else {
+            return self.over = Some(failed("the computation of a plan has panicked"));
+        };
+        self.ranks = ranks;
+        self.view.see(plan, Instant::now());
     }
 
     /// Goes on as far as is possible now. Returns whether a lock is granted of which is not known yet whether to keep it.
-    async fn follow(&mut self) -> bool {
-        if std::mem::take(&mut self.is_news) {
-            self.plan().await;
+    fn follow(&mut self) -> bool {
+        if !self.is_planning && std::mem::take(&mut self.is_news) {
+            self.plan();
         }
         let now = Instant::now();
-        if self.view.settle(now) {
-            self.adopt(now).await;
+        // A plan that is being computed may be that of a set that has changed back.
+        if !self.is_planning && self.view.settle(now) {
+            self.adopt(now);
         }
         if self.ending() == Ending::Leaving && !self.is_announced && self.over.is_none() {
             self.is_announced = true;
@@ -323,18 +360,20 @@ impl Worker {
             (self.is_member(), self.ending() == Ending::Stopping, false);
         for shard in 0..self.inner.count {
             let is_wanted = is_member && self.orphans.is_own(shard);
+            if matches!(&self.states[shard as usize], State::Paused { until } if *until <= now) {
+                self.states[shard as usize] = State::Idle;
+            }
             match &self.states[shard as usize] {
                 State::Idle if is_wanted && moving < self.inner.settings.moves_at_once => {
                     moving += 1;
                     self.queue(shard, false);
                 }
-                State::Paused { until } if *until <= now => self.states[shard as usize] = State::Idle,
                 State::Queued { task, is_claim: false, .. } if !is_wanted => {
                     task.abort();
                     self.states[shard as usize] = State::Idle;
                 }
                 State::Granted { .. } => is_waiting |= !self.decide(shard),
-                State::Serving { asked } if is_stopping => _ = asked.send_replace(true),
+                State::Serving { asked, .. } if is_stopping => _ = asked.send_replace(true),
                 _ => {}
             }
         }
@@ -346,22 +385,24 @@ impl Worker {
     fn measure(&mut self) {
         let owned = self.states.iter().filter(|state| matches!(state, State::Serving { .. })).count();
         let is_alone = self.view.followed().is_some_and(|plan| plan.members() == [self.inner.name.as_str()]);
-        let unassigned = if is_alone { self.states.len() - owned } else { self.orphans.unassigned() };
+        let unassigned = match is_alone {
+            true => self.states.len() - owned,
+            // What was seen before does not count while this member does not look.
+            false if !self.looks_for_orphans() => 0,
+            false => self.orphans.unassigned(),
+        };
         let is_plan_node_refused = self.is_plan_node_refused;
         self.meter.measure(Gauges { owned, unassigned, is_plan_node_refused });
     }
 
     /// Begins to follow another plan.
-    async fn adopt(&mut self, now: Instant) {
+    fn adopt(&mut self, now: Instant) {
+        // It is the one that was computed last.
         let Some(plan) = self.view.followed().cloned() else { return };
-        let (computed, name) = (plan.clone(), self.inner.name.clone());
-        let Ok(ranks) = spawn_blocking(move || computed.ranks(&name)).await else {
-            return self.over = Some(gone());
-        };
         let (path, name, shards) =
-            (&self.inner.path, &self.inner.name, ranks.iter().filter(|rank| **rank == 0).count());
+            (&self.inner.path, &self.inner.name, self.ranks.iter().filter(|rank| **rank == 0).count());
         tracing::debug!(path, name, members = plan.members().len(), shards, "follows another plan");
-        self.orphans.follow(ranks, now);
+        self.orphans.follow(self.ranks.clone(), now);
         self.inner.plan.send_replace(Some(plan));
         self.look_soon(now);
     }
@@ -389,7 +430,8 @@ impl Worker {
         let State::Granted { guard, is_claim } = state else { return true };
         let is_member = guard.state().ended().is_none() && self.is_member();
         // The set may be one that was read before a pause of this process.
-        let grant = Grant { is_claim, is_member, is_stale: self.changes.is_stale() };
+        let is_stale = self.changes.is_stale() || self.is_news || self.is_planning;
+        let grant = Grant { is_claim, is_member, is_stale };
         let verdict = self.view.verdict(shard, &self.inner.name, grant);
         match verdict {
             Verdict::Wait => self.states[shard as usize] = State::Granted { guard, is_claim },
@@ -401,24 +443,26 @@ impl Worker {
                 let served = serve(guard, shard, asked.subscribe(), limit, move |shard| function(shard));
                 let task = self.tasks.spawn(async move { Done::Served(served.await) });
                 self.shards.insert(task.id(), shard);
-                self.states[shard as usize] = State::Serving { asked };
+                self.states[shard as usize] = State::Serving { asked, since: Instant::now() };
             }
         }
         verdict != Verdict::Wait
     }
 
-    /// Starts a look, if it is time: at shards that are to be given back, for waiters, and at shards of others, for those without an owner.
+    /// Starts a look, if it is time: at shards that are to be given back, for waiters; at own shards that wait for a place among the moves,
+    /// and at shards of others, for those without an owner.
     fn look(&mut self, now: Instant) {
         if self.is_looking || self.over.is_some() {
             return;
         }
         let mut shards = Vec::new();
         if self.look_at <= now {
-            shards.extend((0..self.inner.count).filter(|&shard| self.is_to_be_given_back(shard)));
+            let is_moving = |shard: &u32| self.is_to_be_given_back(*shard) || self.is_held_back(*shard);
+            shards.extend((0..self.inner.count).filter(is_moving));
             self.look_at = now + self.look_pause;
             self.look_pause = (self.look_pause * 2).min(TURN);
         }
-        if self.orphans.due().is_some_and(|due| due <= now) && self.is_member() && self.ending() == Ending::No {
+        if self.orphans.due().is_some_and(|due| due <= now) && self.looks_for_orphans() {
             let idle = |shard: &u32| matches!(self.states[*shard as usize], State::Idle);
             shards.extend(self.orphans.turn(now).into_iter().filter(idle));
         }
@@ -433,8 +477,17 @@ impl Worker {
 
     /// Whether it serves a shard that is another's, and has not asked its function to end yet.
     fn is_to_be_given_back(&self, shard: u32) -> bool {
-        let is_served = matches!(&self.states[shard as usize], State::Serving { asked } if !*asked.borrow());
+        let is_served = matches!(&self.states[shard as usize], State::Serving { asked, .. } if !*asked.borrow());
         is_served && !(self.orphans.is_own(shard) && self.is_member())
+    }
+
+    /// Whether it is to queue for a shard, and as many moves as are allowed are under way.
+    fn is_held_back(&self, shard: u32) -> bool {
+        matches!(&self.states[shard as usize], State::Idle) && self.orphans.is_own(shard) && self.is_member()
+    }
+
+    fn looks_for_orphans(&self) -> bool {
+        self.is_member() && self.ending() == Ending::No
     }
 
     fn look_soon(&mut self, now: Instant) {
@@ -444,16 +497,21 @@ impl Worker {
 
     fn looked(&mut self, nodes: Vec<(u32, usize)>) {
         let now = Instant::now();
-        let is_draining = |state: &&State| matches!(state, State::Serving { asked } if *asked.borrow());
+        let is_draining = |state: &&State| matches!(state, State::Serving { asked, .. } if *asked.borrow());
         let mut draining = self.states.iter().filter(is_draining).count();
         let is_claim = |state: &&State| matches!(state, State::Queued { is_claim: true, .. });
         let mut claims = self.states.iter().filter(is_claim).count();
-        let (most, before) = (self.inner.settings.moves_at_once, draining);
+        let (most, before, mut free) = (self.inner.settings.moves_at_once, draining, 0);
         for (shard, nodes) in nodes {
             let is_given_back = self.is_to_be_given_back(shard);
             match &self.states[shard as usize] {
+                // No owner hands it over, so it waits for none that take long to end.
+                State::Idle if nodes == 0 && free < most && self.is_held_back(shard) => {
+                    free += 1;
+                    self.queue(shard, false);
+                }
                 // Beside the own node there is that of a waiter.
-                State::Serving { asked } if is_given_back && nodes > 1 && draining < most => {
+                State::Serving { asked, .. } if is_given_back && nodes > 1 && draining < most => {
                     draining += 1;
                     asked.send_replace(true);
                 }
@@ -468,6 +526,9 @@ impl Worker {
             }
         }
         self.meter.moves((draining - before) as u64);
+        if free > 0 {
+            self.look_soon(now);
+        }
     }
 
     /// Notes what a task has done.
@@ -484,6 +545,7 @@ impl Worker {
                         if looked.plan.is_some_and(|zxid| zxid != self.zxid) {
                             self.read_again();
                         }
+                        self.unreadable(looked.refused);
                         self.looked(looked.nodes);
                     }
                     Err(error) if is_over(&error) => self.over = Some(error),
@@ -493,6 +555,7 @@ impl Worker {
             (Ok(Done::Read(read)), _) if self.reading.as_ref().is_some_and(|reading| reading.id() == id) => {
                 self.read(read);
             }
+            (Ok(Done::Planned(planned)), _) => self.planned(planned),
             (Ok(Done::Announced(Err(error))), _) => {
                 warn(&self.inner, &error, "cannot announce that this member leaves; it stops");
                 self.inner.ending.send_replace(Ending::Stopping);
@@ -504,6 +567,16 @@ impl Worker {
             },
             // A waiter that was stopped.
             _ => {}
+        }
+    }
+
+    /// Reports locks that cannot be read, once each.
+    fn unreadable(&mut self, refused: Vec<(u32, Error)>) {
+        for (shard, error) in refused {
+            if self.unreadable.insert(shard) {
+                let (path, name) = (&self.inner.path, &self.inner.name);
+                tracing::warn!(path, name, shard, %error, "cannot see whether a shard has an owner");
+            }
         }
     }
 
@@ -535,7 +608,13 @@ impl Worker {
     }
 
     fn served(&mut self, shard: u32, served: std::result::Result<Served, JoinError>) {
-        let was_asked = matches!(&self.states[shard as usize], State::Serving { asked } if *asked.borrow());
+        let mut was_asked = false;
+        if let State::Serving { asked, since } = &self.states[shard as usize] {
+            was_asked = *asked.borrow();
+            if since.elapsed() > LONGEST_PAUSE {
+                self.pauses.remove(&shard);
+            }
+        }
         self.states[shard as usize] = State::Idle;
         self.inner.owned.send_modify(|owned| _ = owned.remove(&shard));
         let (path, name) = (self.inner.path.clone(), self.inner.name.clone());
@@ -545,11 +624,8 @@ impl Worker {
                 self.meter.cut();
                 tracing::warn!(path, name, shard, "a shard was cut off: its function did not end in time")
             }
-            Ok(Served::Returned(_)) if was_asked => {}
-            Ok(Served::Returned(after)) => {
-                if after > LONGEST_PAUSE {
-                    self.pauses.remove(&shard);
-                }
+            Ok(Served::Returned) if was_asked => {}
+            Ok(Served::Returned) => {
                 let pause = self.pause(shard);
                 tracing::info!(path, name, shard, retry_in = ?pause, "the function of a shard has returned");
             }
@@ -576,10 +652,17 @@ impl Worker {
     fn wake(&self, is_waiting: bool) -> Instant {
         let now = Instant::now();
         let turn = now + if is_waiting { SOON } else { TURN };
-        let gives_back = || (0..self.inner.count).any(|shard| self.is_to_be_given_back(shard));
-        let look = (!self.is_looking && gives_back()).then_some(self.look_at);
-        let orphans = self.orphans.due().filter(|_| !self.is_looking);
-        [self.view.due(), look, orphans].into_iter().flatten().fold(turn, Instant::min).max(now)
+        // A time that nothing is done at would make the loop run without a pause.
+        let is_moving = |shard| self.is_to_be_given_back(shard) || self.is_held_back(shard);
+        let can_look = !self.is_looking && self.over.is_none();
+        let look = (can_look && (0..self.inner.count).any(is_moving)).then_some(self.look_at);
+        let orphans = self.orphans.due().filter(|_| can_look && self.looks_for_orphans());
+        let settled = self.view.due().filter(|_| !self.is_planning);
+        let pauses = self.states.iter().filter_map(|state| match state {
+            State::Paused { until } => Some(*until),
+            _ => None,
+        });
+        [settled, look, orphans].into_iter().flatten().chain(pauses).fold(turn, Instant::min).max(now)
     }
 }
 
@@ -587,8 +670,8 @@ fn is_over(error: &Error) -> bool {
     matches!(error, Error::Closed | Error::SessionEnded { .. })
 }
 
-fn gone() -> Error {
-    Error::SessionEnded { reason: "the runtime of the member is gone".to_owned() }
+fn failed(reason: &str) -> Error {
+    Error::SessionEnded { reason: reason.to_owned() }
 }
 
 fn warn(inner: &Inner, error: &Error, what: &str) {

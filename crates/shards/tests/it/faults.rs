@@ -1,14 +1,13 @@
 //! Members that are killed, stopped or cut off, that hang, or that do not take their shards.
 
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::Semaphore;
 use zookeeper_recipes::zookeeper_client::{Acl, AuthId, Permission};
 use zookeeper_recipes::{Members, Mutex, SessionState};
 
 use crate::ledger::Ledger;
-use crate::support::{Fleet, LONG, Member, PATH, TIMEOUT, soon, within};
+use crate::support::{Fleet, LONG, Member, PATH, TIMEOUT, behind_a_gate, soon, within};
 
 const TWO: [&str; 2] = ["orders-0", "orders-1"];
 const THREE: [&str; 3] = ["orders-0", "orders-1", "orders-2"];
@@ -217,21 +216,6 @@ async fn orphans_are_taken_by_the_next_members_and_given_back() {
     let _third = fleet.start("orders-2").await;
     fleet.settled(&THREE).await;
     fleet.ledger.judge();
-}
-
-/// Owners that are asked for a shard keep it until the test opens the gate.
-fn behind_a_gate(fleet: Fleet) -> (Arc<Semaphore>, Fleet) {
-    let gate = Arc::new(Semaphore::new(0));
-    let opened = gate.clone();
-    let fleet = fleet.working(move |service, shard| {
-        let gate = opened.clone();
-        async move {
-            shard.revoke_requested().await;
-            drop(gate.acquire().await.expect("open"));
-            drop(service);
-        }
-    });
-    (gate, fleet)
 }
 
 /// The second member, which waits for all the shards that a plan of two gives it.

@@ -1,5 +1,6 @@
 //! Shards on simulated servers: who owns what, what moves, and what faults do.
 
+mod busy;
 mod cost;
 mod faults;
 mod histories;

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use zookeeper_recipes::testing::LocalSession;
 use zookeeper_recipes::zookeeper_client::{Acls, CreateMode, Error as ZkError};
@@ -183,6 +184,21 @@ impl Fleet {
         let (before, after) = (self.plan(before), self.plan(after));
         (0..self.count).filter(|&shard| before.owner(shard) != after.owner(shard)).count()
     }
+}
+
+/// Owners that are asked for a shard keep it until the test opens the gate.
+pub(crate) fn behind_a_gate(fleet: Fleet) -> (Arc<Semaphore>, Fleet) {
+    let gate = Arc::new(Semaphore::new(0));
+    let opened = gate.clone();
+    let fleet = fleet.working(move |service, shard| {
+        let gate = opened.clone();
+        async move {
+            shard.revoke_requested().await;
+            drop(gate.acquire().await.expect("open"));
+            drop(service);
+        }
+    });
+    (gate, fleet)
 }
 
 impl Member {
