@@ -587,13 +587,13 @@ impl Subscribed {
         &self,
         mut is_wanted: impl FnMut(&[Member], Option<&[Member]>) -> bool,
     ) -> Result<Option<Arc<[Member]>>> {
-        match &*self.seen.borrow() {
-            Seen::Failed(error) => Err(error.clone()),
-            Seen::Members { members, .. } => {
-                Ok(is_wanted(members, self.last.as_deref()).then(|| Arc::clone(members)))
-            }
-            Seen::Nothing => Ok(None),
-        }
+        let members = match &*self.seen.borrow() {
+            Seen::Failed(error) => return Err(error.clone()),
+            Seen::Members { members, .. } => Arc::clone(members),
+            Seen::Nothing => return Ok(None),
+        };
+        // It may be the user's function, so no lock is held: the task that looks would wait for it, on a thread of the session.
+        Ok(is_wanted(&members, self.last.as_deref()).then_some(members))
     }
 
     /// Whether these sets differ for a subscriber.

@@ -145,7 +145,8 @@ impl Slots {
         Ok(Self { session, path: path.to_owned(), count, preferred: None, queue })
     }
 
-    /// Prefers a number: it is taken where it is free, and otherwise the lowest that is. Give the one that the process had last.
+    /// Prefers a number: it is taken where it is free, and otherwise the lowest that is. Give the one that the process had last. A number that
+    /// does not exist is not preferred.
     ///
     /// # Examples
     ///
