@@ -39,6 +39,13 @@ async fn change(connection: &Connection, target: &Target, change: Change, asks: 
     let connections = Connections::look(connection, &session, std::slice::from_ref(entry)).await?;
     let mut out = io::stdout();
     out.write_all(table(std::slice::from_ref(entry), &connections, screen::columns()).as_bytes())?;
+    if entry.is_of_no_session() && matches!(change, Change::Revoke) {
+        report(
+            "nobody was asked: the node belongs to no session (0x0), so no client hears a request; `zklock break` removes it",
+        );
+        close(&session).await;
+        return Ok(NO);
+    }
     if asks && !confirmed().await {
         report("nothing was changed");
         return Ok(NO);

@@ -10,6 +10,7 @@ use crate::connect::{close, connect};
 use crate::connections::{Connections, Found};
 use crate::exit::Failure;
 use crate::kazoo;
+use crate::ls::is_sequential;
 use crate::messages::{count, report};
 use crate::queue::{Entry, Queue, plain, span, utc};
 use crate::screen;
@@ -34,7 +35,9 @@ pub(crate) async fn list(list: &List) -> Result<u8, Failure> {
     let queue = Queue::look(&session, &list.path, list.slots).await?;
     let entries = queue.entries();
     let connections = Connections::look(&list.connection, &session, entries).await?;
-    let below = if entries.is_empty() { session.children_of(&list.path).await? } else { Vec::new() };
+    let mut below = if entries.is_empty() { session.children_of(&list.path).await? } else { Vec::new() };
+    // A contender may have come since.
+    below.retain(|path| !is_sequential(path));
     close(&session).await;
     let kazoo = kazoo::warning(&list.path, entries.iter().map(|entry| entry.node.as_str()));
     let mut out = io::stdout().lock();
@@ -68,7 +71,7 @@ pub(crate) async fn list(list: &List) -> Result<u8, Failure> {
 }
 
 /// What to know of a node that ends with no client.
-fn of_no_session(entry: &Entry) -> Option<String> {
+pub(crate) fn of_no_session(entry: &Entry) -> Option<String> {
     entry.is_of_no_session().then(|| {
         let node = plain(&entry.node, 200);
         format!(

@@ -3,8 +3,8 @@
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
-use tokio::time::sleep;
-use zookeeper_recipes::Session;
+use tokio::time::{sleep, timeout};
+use zookeeper_recipes::{Session, SessionState};
 
 use crate::acquire::Kind;
 use crate::messages::{Status, report};
@@ -16,8 +16,34 @@ const FIRST: Duration = Duration::from_millis(300);
 /// Between two looks.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Shows the queue on standard error if that is a terminal, and reports it once if the user wants reports.
+/// How long no server answers before that is reported.
+const OUTAGE: Duration = Duration::from_secs(10);
+
+/// Shows the queue on standard error if that is a terminal, and reports it once if the user wants reports. Reports outages in any case.
 pub(crate) async fn show(session: &Session, path: &str, kind: Kind, verbose: bool) -> Infallible {
+    tokio::select! {
+        never = show_queue(session, path, kind, verbose) => never,
+        never = report_outages(session) => never,
+    }
+}
+
+async fn report_outages(session: &Session) -> Infallible {
+    let mut states = session.states();
+    while states.wait_for(|state| !state.is_connected()).await.is_some() {
+        if timeout(OUTAGE, states.wait_for(SessionState::is_connected)).await.is_err() {
+            report(
+                "the servers do not answer, or have no majority; the wait goes on when they do: see `zklock doctor`",
+            );
+            if states.wait_for(SessionState::is_connected).await.is_some() {
+                report("connected again; still waiting");
+            }
+        }
+    }
+    // The session is over, which the call that waits reports.
+    std::future::pending().await
+}
+
+async fn show_queue(session: &Session, path: &str, kind: Kind, verbose: bool) -> Infallible {
     let is_terminal = Status::is_seen();
     if !is_terminal && !verbose {
         return std::future::pending().await;

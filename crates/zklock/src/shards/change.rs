@@ -37,7 +37,7 @@ pub(crate) async fn change(change: &ShardsChange) -> Result<u8, Failure> {
         let message = format!("there is no shard {}: the group has {count}, from 0 on", pin.shard);
         return Err(Failure::new(USAGE, message));
     }
-    let ended = write(&session, path, change, &end.connection).await;
+    let ended = write(&session, path, count, change, &end.connection).await;
     close(&session).await;
     let ended = ended?;
     let warnings = warnings(change, &ended, &members);
@@ -81,6 +81,7 @@ fn apply(change: &ShardsChange, rules: &mut Rules) -> Result<bool, Failure> {
 async fn write(
     session: &Session,
     path: &str,
+    count: u32,
     change: &ShardsChange,
     connection: &Connection,
 ) -> Result<Ended, Failure> {
@@ -97,6 +98,12 @@ async fn write(
         let version = found.map(|(_, version)| version);
         if !apply(change, &mut rules)? {
             return Ok(Ended { is_changed: is_tried, version, rules });
+        }
+        if count > 0
+            && let Err(error) = rules.check(count)
+        {
+            let message = format!("{node} cannot be used by the members, which ignore it: {}", reason(&error));
+            return Err(Failure::new(OTHER, format!("{message}; correct it by hand, or with `unpin`")));
         }
         is_tried = true;
         let text = rules.to_string();

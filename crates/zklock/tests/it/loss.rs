@@ -146,6 +146,27 @@ async fn command_that_ends_while_the_servers_are_away_keeps_its_exit_code() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn waiter_reports_an_outage_and_its_end() {
+    let (world, proxy) = (World::new().await, proxy().await);
+    let held = world.mutex().lock().await.expect("held");
+    let errors = world.file("errors");
+    let (mut command, options) = (Command::new(binary()), ["--hosts", &proxy.hosts(), "--session", "4"]);
+    command.args(world.arguments(&options, &["true"])).stderr(File::create(&errors).expect("created"));
+    let mut running = Running::start(&mut command);
+    world.contenders("a waiter", |all| all.len() == 2).await;
+    let reported = async |text: &str| {
+        let is_there = || std::fs::read_to_string(&errors).is_ok_and(|errors| errors.contains(text)).then_some(());
+        until(text, is_there).await;
+    };
+    proxy.refuse();
+    reported("the servers do not answer, or have no majority").await;
+    proxy.heal();
+    reported("connected again; still waiting").await;
+    held.release().await.expect("released");
+    assert_eq!(running.end().await.code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn paused_zklock_ends_its_command_when_it_goes_on() {
     let world = World::new().await;
     let (started, ended) = (world.file("started"), world.file("ended"));

@@ -278,7 +278,15 @@ async fn node_without_a_session_is_explained() {
     assert!(stdout(&done).contains(" none "), "{}", stdout(&done));
     let why = "belongs to no session (0x0): it was created by hand";
     assert!(stderr(&done).contains(why) && stderr(&done).contains("zklock break"), "{}", stderr(&done));
+    let parent = world.path.rsplit_once('/').expect("a parent").0;
+    let done = zklock(["ls", parent, "--search", &world.path]);
+    assert!(stderr(&done).contains(why), "{}", stderr(&done));
+    // Nobody would hear it.
+    let token = world.mutex().contenders().await.expect("listed")[0].token().to_string();
+    let done = zklock(["revoke", &world.path, &token]);
+    assert!(code(&done) == Some(1) && stderr(&done).contains("nobody was asked"), "{}", stderr(&done));
     let all = listed(&world.path, "it is listed", |all| all.len() == 1).await;
+    assert_eq!(all[0]["identifier"], json!("restored"));
     assert!(all[0]["warning"].as_str().is_some_and(|warning| warning.contains(why)), "{all:?}");
 }
 

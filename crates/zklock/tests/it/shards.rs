@@ -204,6 +204,9 @@ async fn rubbish_in_the_node_is_shown_and_changed_by_nobody() {
     write_node(&world, "version 1\npin 99 orders-0\n").await;
     let done = zklock(["shards", &world.path]);
     assert!(stderr(&done).contains("a pin is of shard 99, and there are 24"), "{}", stderr(&done));
+    let done = zklock(["shards", "drain", &world.path, "orders-0"]);
+    assert_eq!(code(&done), Some(70), "{}", stderr(&done));
+    assert!(stderr(&done).contains("the members, which ignore it: a pin is of shard 99"), "{}", stderr(&done));
     // So it can be corrected.
     assert!(change(&world, &["unpin", "99"]).contains("shard 99 is not pinned any more"));
     write_node(&world, "version 1\ndrian orders-0\n").await;
