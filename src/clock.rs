@@ -1,4 +1,4 @@
-//! The clock of trust: it runs on while the machine sleeps, and nobody can set it.
+//! The clock for trust. It runs on while the computer sleeps, and nobody can set it.
 
 #[cfg(not(unix))]
 use std::sync::LazyLock;
@@ -8,19 +8,19 @@ use std::time::Instant;
 
 use crate::machine::Moment;
 
-/// Without a Unix: the monotonic clock of the standard library, which may stand still while the machine sleeps.
+/// Returns the time of the standard library's monotonic clock, which may stand still while the computer sleeps.
 #[cfg(not(unix))]
 pub(crate) fn now() -> Moment {
     static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
     Moment(micros(BEGAN.elapsed()))
 }
 
-/// The system's boot time.
+/// Returns the time since boot, which includes sleep on Linux and Android.
 #[cfg(unix)]
 pub(crate) fn now() -> Moment {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let clock = rustix::time::ClockId::Boottime;
-    // Elsewhere the monotonic clock is the nearest there is.
+    // Elsewhere the monotonic clock is the closest one.
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     let clock = rustix::time::ClockId::Monotonic;
     let now = rustix::time::clock_gettime(clock);
@@ -29,7 +29,7 @@ pub(crate) fn now() -> Moment {
     Moment(micros(since))
 }
 
-/// A duration in microseconds.
+/// Converts a duration to microseconds.
 pub(crate) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

@@ -1,12 +1,12 @@
-//! Everything that a session decides, as one pure state machine: events in, actions out. It has no runtime, no client, no clock,
-//! no randomness and no text. A driver sends its requests, and reports answers and events.
+//! The pure state machine that makes all of a session's decisions: events in, actions out. It has no runtime, no
+//! client, no clock, no randomness and no text. A driver sends its requests, and passes answers and events to it.
 //!
 //! 1. Every request follows from the state. A request that could not be sent, or was lost, is derived again when there
 //!    is a connection; see `resume`. There are no retry loops.
-//! 2. A request comes back with its answer, so the machine keeps no table of requests.
-//! 3. [`Event::Abandon`] is the last event of every handle, in every phase. A future that is dropped, at any point, sends only this.
-//! 4. A node belongs to the acquisition whose guid it carries. A node of this session with another guid is an orphan, and every
-//!    listing for a waiter deletes orphans.
+//! 2. The driver hands each request back with its answer, so the machine keeps no table of requests.
+//! 3. [`Event::Abandon`] is the last event of every handle, in every phase. A dropped future sends only this event.
+//! 4. A node belongs to the acquisition whose guid it carries. A node of this session with any other guid is an orphan.
+//!    Every listing for a waiter deletes orphans.
 
 mod acquisition;
 mod downgrade;
@@ -43,34 +43,34 @@ pub(crate) use crate::machine::session::Life;
 pub(crate) use crate::machine::timers::{Timer, Timers, fallback_interval};
 pub(crate) use crate::machine::trust::{Ledger, Moment, Trust};
 
-/// An acquisition, from its call until its handle is dropped. The driver numbers them, and gives no number to two at a time.
+/// The number of an acquisition, chosen by the driver. No two live acquisitions have the same number.
 pub(crate) type Op = u32;
 
-/// The highest bit of an `Op` marks a turn. The other bits are the number of the acquisition of permits that the turn is
-/// for.
+/// The highest bit of an `Op` marks a turn. The other bits are the number of the acquisition that takes the turn.
 const TURN: Op = 1 << (Op::BITS - 1);
 
-/// The acquisition that a caller waits for: itself, or the one that a turn is for.
+/// Returns the acquisition of the caller: the one that takes the turn if `op` is a turn, otherwise `op`.
 pub(crate) fn caller_of(op: Op) -> Op {
     op & !TURN
 }
 
-/// The number under which requests for no acquisition are queued.
+/// The number of an acquisition that does not exist. The driver queues requests of the session itself under it.
 pub(crate) const SESSION: Op = !TURN;
 
 pub(crate) fn is_turn(op: Op) -> bool {
     op != caller_of(op)
 }
 
-/// The acquisition of the turn that one of permits may have.
+/// Returns the number of the turn that an acquisition of permits may take.
 pub(crate) fn turn_of(op: Op) -> Op {
     op | TURN
 }
 
-/// A lock path, which the driver knows by this number.
+/// The number of a lock path. The driver knows the text.
 pub(crate) type Path = u32;
 
-/// Ignored by `Eq` and `Hash`, so that the explorer merges states that differ only in it. No decision may depend on it.
+/// A value that `Eq` and `Hash` ignore. The explorer (`verify/explore`) merges states that differ only in such values,
+/// so what it checks must not depend on them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Untracked<T>(pub(crate) T);
 
@@ -86,43 +86,44 @@ impl<T> Hash for Untracked<T> {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-/// A request.
+/// A request to the servers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Ask {
-    /// Creates the nodes of an acquisition in one transaction. If `counts`, the transaction also writes the empty data of the
-    /// paths, whose stats then have the numbers of children.
+    /// Creates the nodes of an acquisition in one transaction. `counts`: the transaction also sets the data of the
+    /// paths to empty, because the stats in its answer have the numbers of children.
     Create {
         op: Op,
-        /// Of the first node. The others count on from it.
+        /// The guid of the first node. The guids of the others count up from it.
         guid: u128,
         spec: Arc<Spec>,
         counts: bool,
-        /// Missing parents are created in the same transaction.
+        /// Whether the transaction also creates missing parents.
         makes: bool,
     },
-    /// A transaction of one check. It changes nothing and needs a quorum, so a read behind it misses nothing older.
+    /// A transaction of one check. It changes nothing and needs a quorum, so a listing behind it shows everything
+    /// committed before.
     Barrier {
         op: Op,
         path: Path,
     },
-    /// The children of the path, for all acquisitions that want a listing. `watches`: also sets a watch on them.
+    /// Lists the children of a path, for all acquisitions that want a listing. `watches`: also watches the children.
     List {
         op: Op,
         path: Path,
         watches: bool,
     },
-    /// Whether all nodes of an acquisition are there, by a transaction of checks.
+    /// Checks in one transaction that all nodes of an acquisition are there.
     Confirm {
         op: Op,
         nodes: Nodes,
     },
-    /// A watch on a predecessor.
+    /// Watches a predecessor.
     Watch {
         op: Op,
         path: Path,
         name: Name,
     },
-    /// A watch on our own node.
+    /// Watches one of our own nodes.
     WatchOwn {
         op: Op,
         path: Path,
@@ -133,28 +134,28 @@ pub(crate) enum Ask {
         op: Op,
         nodes: Nodes,
     },
-    /// Creates the node of a reader with the number of a writer, and deletes that of the writer, in one transaction.
+    /// Creates a reader's node with the number of a writer, and deletes the writer's node, in one transaction.
     Replace {
         op: Op,
         path: Path,
         name: Name,
         guid: u128,
     },
-    /// The nodes of the connection's session.
+    /// Lists the nodes of the session that the connection belongs to.
     ListOwn,
-    /// A stat of `/`, and a transaction of one check of `/`. They renew trust while there are holds.
+    /// A read, and a transaction of one check, both of `/`. They renew trust while there are holds.
     Read,
     Check,
 }
 
 impl Ask {
-    /// The call whose answers it is queued with; none for the session's own.
+    /// Returns the acquisition whose caller reads the answer. `None` for a request of the session itself.
     #[must_use]
     pub(crate) fn op(&self) -> Option<Op> {
         self.acquisition().map(caller_of)
     }
 
-    /// The acquisition that it is for: that of a call, or of its turn.
+    /// Returns the acquisition, or the turn, that the request is for.
     #[must_use]
     pub(crate) fn acquisition(&self) -> Option<Op> {
         match *self {
@@ -170,10 +171,10 @@ impl Ask {
         }
     }
 
-    /// Whether its success is an answer of a quorum.
+    /// Returns whether a success proves that a quorum answered.
     #[must_use]
     pub(crate) fn is_write(&self) -> bool {
-        // Named one by one: another request proves nothing.
+        // List every kind: a new kind of request proves nothing until it is added here.
         let is_change = matches!(self, Self::Create { .. } | Self::Delete { .. } | Self::Replace { .. });
         is_change || matches!(self, Self::Barrier { .. } | Self::Confirm { .. } | Self::Check)
     }
@@ -185,7 +186,7 @@ pub(crate) enum Outcome {
     Created {
         names: Arc<[Name]>,
         czxid: i64,
-        /// The session that the nodes belong to, if the server returned it.
+        /// The session that owns the nodes, if the server returned it.
         owner: Option<u64>,
         counted: Option<Counted>,
     },
@@ -195,59 +196,61 @@ pub(crate) enum Outcome {
         other_children: u32,
         is_empty: bool,
     },
-    /// The stat of a node, whose watch is set.
+    /// The node is there, and the watch on it is set. `owner`: the session that owns the node.
     Stat {
         owner: u64,
     },
     Done,
     NoNode,
-    /// The reader of a downgrade exists already; or a node with the name of ours exists that is not ours.
+    /// The reader's node of a downgrade exists already. Or a node has the name of ours, but is not ours.
     Exists,
-    /// The server does not let us write the data of the path.
+    /// The server refused to set the data of a path, which a create does to count the children.
     DataRefused,
     Refused,
-    /// Refused with an error that the client does not know, so it may have been done all the same.
+    /// The server returned an error code that the client does not know. The request may have been done all the same.
     UnknownError,
-    /// The session has no room for the watch.
+    /// The watch was not requested, because the session's budget for watches is used up.
     NoWatchRoom,
-    /// The connection was lost: the request may have been done, or may be yet.
+    /// No answer came, mostly because the connection was lost. The request may have been done, or may still be done.
     #[default]
     Unknown,
-    /// As `Unknown`, and the create itself may have closed the connection: no create of this form was answered in this session.
+    /// As `Unknown`, but the create itself may have made the server close the connection: no similar create was
+    /// answered in this session.
     LostByCreate,
 }
 
-/// How many children were there when nodes were created, without these.
+/// How many children were there when nodes were created, without the new nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Counted {
-    /// Under all paths of the acquisition.
+    /// The children of all paths of the acquisition.
     pub(crate) others: u32,
-    /// Under the path of the turn, if it has one.
+    /// The children of the path where callers queue for turns, if there is one.
     pub(crate) turns: u32,
 }
 
-/// A watch of the driver's.
+/// A watch that the driver keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Watch {
     Predecessor(Op, Path, Name),
     Own(Op, Path, Name),
-    /// The children of a path.
+    /// The watch on the children of a path.
     Path(Path),
 }
 
 /// A change of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Connection {
-    /// The session was taken back. The request for it was sent at `since` or later: the connection before it still stood then.
+    /// The client has reconnected to the same session. It sent the connect request at `since` or later, because the
+    /// connection before was still up at `since`.
     Up {
         since: Moment,
     },
     Down,
-    /// The session is over.
+    /// The session has expired, or the client gave it up.
     Expired,
 }
 
-/// What happens to a session.
+/// What the machine handles: a call, an answer, a watch event, a change of the connection, or time.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     Acquire {
@@ -259,19 +262,19 @@ pub(crate) enum Event {
     Release(Op),
     /// The holder of a write lock becomes a reader.
     Downgrade(Op),
-    /// The hold lasts no longer than until then.
+    /// The hold is lost at `until`, unless it ends before.
     Limit {
         op: Op,
         until: Moment,
     },
-    /// The loss of this hold is to be reported at once.
+    /// A caller waits for the loss of this hold, so the loss has to be noticed at once.
     WatchForLoss(Op),
-    /// The handle is gone: a future or a guard was dropped, at any moment, or its result was read.
+    /// The handle is gone: its future or guard was dropped at any point, or its result was read.
     Abandon(Op),
     /// No more locks are granted, and the session closes when the last hold is released.
     Drain,
     Close,
-    /// `is_stale`: the request was sent over another connection than the present one.
+    /// `is_stale`: the request was sent over an earlier connection.
     Answer {
         ask: Ask,
         sent: Moment,
@@ -283,42 +286,43 @@ pub(crate) enum Event {
         is_deleted: bool,
     },
     Connection(Connection),
-    /// Another session has taken the place of the one that was over.
-    /// `created`: it was created then, or later. `timeout`: in microseconds.
+    /// A new session has replaced the one that ended. `created`: the session was created then or later; `None` for the
+    /// session of an attached client. `timeout`: in microseconds.
     Renewed {
         session: u64,
         nonce: u64,
         created: Option<Moment>,
         timeout: u64,
     },
-    /// A listing for an operator or an observer shows these orphans.
+    /// A listing for an operator or an observer showed these orphans.
     Orphans {
         path: Path,
         names: Vec<Name>,
     },
-    /// The process runs. `slept`: for how many microseconds the computer has slept since the last `Beat`.
+    /// The process is running. `slept`: for how many microseconds the computer has slept since the last `Beat`.
     Beat {
         slept: u64,
     },
-    /// It is time for what is due: see [`Machine::next_deadline`].
+    /// Fires all timers that are due; see [`Machine::next_deadline`].
     Timeout,
-    /// It is time for this, whether it is due or not.
+    /// Fires this timer, whether it is due or not.
     Timer(Timer),
 }
 
-/// What the driver has to do, in this order, before it handles another event.
+/// A command to the driver. It carries out all commands, in sequence, before it handles another event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Action {
     Send(Ask),
     Unwatch(Watch),
     Wake(Op),
-    /// The number of contenders ahead of a waiter is known.
+    /// The number of contenders ahead of a waiter is known now.
     Placed(Op),
-    /// Paths that nobody uses were forgotten.
+    /// The machine has forgotten unused paths, so the driver may forget them, too.
     Forget,
-    /// The servers have put another session in the place of ours. The driver drops the client and connects again.
+    /// The connection does not belong to our session, or that cannot be found out. The driver drops the client and
+    /// connects again.
     Replace,
-    /// The session gives its client up. `is_clean`: all nodes are certainly gone.
+    /// The session needs its client no longer. `is_clean`: all its nodes are certainly gone.
     End {
         is_clean: bool,
     },
@@ -331,7 +335,7 @@ pub(crate) struct Renewing {
     pub(crate) check: bool,
 }
 
-/// A session and everything that it holds and waits for.
+/// The state of a session and of all its acquisitions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Machine<T> {
     /// The upper half of the guids of this session's nodes.
@@ -342,7 +346,7 @@ pub(crate) struct Machine<T> {
     pub(crate) is_up: bool,
     pub(crate) identity: Identity,
     pub(crate) own_listing: OwnListing,
-    /// The own node whose watch was tried again last.
+    /// The queue whose watch on the own node was retried last.
     pub(crate) retried: Untracked<(Op, usize)>,
     pub(crate) trust: T,
     pub(crate) renewing: Renewing,
@@ -352,13 +356,13 @@ pub(crate) struct Machine<T> {
     /// Nodes whose delete was refused by an ACL. Each fallback poll tries again.
     pub(crate) refused: BTreeSet<OpNode>,
     pub(crate) timers: Timers,
-    /// The client was given. Its session is not renewed, and goes on when this one is closed.
+    /// Whether the client was attached. Its ZooKeeper session is not renewed, and goes on after [`Event::Close`].
     pub(crate) is_attached: bool,
     pub(crate) out: Vec<Action>,
 }
 
 impl<T: Trust> Machine<T> {
-    /// A session that is connected. `timeout` is in microseconds.
+    /// Creates the machine of a session that is connected. `timeout` is in microseconds.
     pub(crate) fn new(session: u64, nonce: u64, timeout: u64, trust: T) -> Self {
         Self {
             nonce,
@@ -381,12 +385,12 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// A session that is yet to be made.
+    /// Creates the machine of a session that has never been connected.
     pub(crate) fn unconnected(nonce: u64, trust: T) -> Self {
         Self { life: Life::Renewing, is_up: false, ..Self::new(0, nonce, 0, trust) }
     }
 
-    /// Handles an event. The driver then carries [`actions`](Self::actions) out.
+    /// Handles an event. The driver then carries out the [`actions`](Self::actions).
     pub(crate) fn handle(&mut self, now: Moment, event: Event) {
         match event {
             Event::Acquire { op, spec } => self.acquire(now, op, &spec),
@@ -425,16 +429,16 @@ impl<T: Trust> Machine<T> {
         if !self.is_of_session(now, &ask, is_stale, &outcome) {
             return;
         }
-        // The driver may have refused a request by itself, or know that the node is gone.
+        // The driver answers some of these requests without a server: it refuses them, or knows that the node is gone.
         let may_be_refused = matches!(ask, Ask::Create { .. } | Ask::Watch { .. } | Ask::WatchOwn { .. });
         let is_answer = match outcome {
             Outcome::Unknown | Outcome::LostByCreate | Outcome::NoWatchRoom => false,
             Outcome::Refused | Outcome::NoNode => !may_be_refused,
             _ => true,
         };
-        // An answer over another connection, or perhaps of another session, proves nothing.
+        // An answer over an earlier connection, or perhaps from another session, proves nothing.
         if is_answer && !is_stale && self.identity == Identity::Known {
-            // A server may refuse a write by itself.
+            // A server may refuse a write without asking a quorum.
             let is_refusal = matches!(
                 outcome,
                 Outcome::NoNode
@@ -469,18 +473,18 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// What the driver has to do now.
+    /// Takes the actions that the driver has to carry out now.
     pub(crate) fn actions(&mut self) -> impl Iterator<Item = Action> + use<T> {
         std::mem::take(&mut self.out).into_iter()
     }
 
-    /// An acquisition whose handle is alive, or the turn of one.
+    /// Returns an acquisition whose handle is alive, or its turn.
     #[must_use]
     pub(crate) fn op(&self, op: Op) -> Option<&Acquisition> {
         self.ops.get(&op)
     }
 
-    /// All acquisitions whose handles are alive.
+    /// Returns all acquisitions whose handles are alive, and their turns.
     pub(crate) fn ops(&self) -> impl Iterator<Item = (Op, &Acquisition)> {
         self.ops.iter().map(|(op, acquisition)| (*op, acquisition))
     }
@@ -494,7 +498,7 @@ impl<T: Trust> Machine<T> {
         self.out.push(Action::Send(ask));
     }
 
-    /// Wakes the caller. Nobody waits for a turn alone.
+    /// Wakes the caller of an acquisition. A turn has no caller of its own.
     fn wake(&mut self, op: Op) {
         if !is_turn(op) {
             self.out.push(Action::Wake(op));

@@ -1,4 +1,4 @@
-//! An acquisition, from its call to the end of its handle: which nodes it needs, and how it ends.
+//! An acquisition, from its call until its handle is dropped: its nodes, its phases and its end.
 
 use std::sync::Arc;
 
@@ -7,27 +7,27 @@ use crate::machine::{
     Untracked, WatchState,
 };
 
-/// What a caller asks for.
+/// A caller's request for a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Spec {
-    /// The nodes, which one transaction creates. Several in one path are permits.
+    /// The path and kind of each node. One transaction creates all nodes. Several nodes in one path are permits.
     pub(crate) queues: Vec<(Path, Kind)>,
     pub(crate) admission: Admission,
-    /// It queues if the lock is contended.
+    /// Whether the caller queues if the lock is contended.
     pub(crate) waits: bool,
-    /// Its create may write the empty data of the paths, to count their children.
+    /// Whether the create may set the data of the paths to empty, to count their children.
     pub(crate) may_count: bool,
 }
 
-/// When an acquisition holds.
+/// The condition on which an acquisition is granted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Admission {
-    /// As the first in each of its queues.
+    /// The acquisition is first in each of its queues.
     #[default]
     First,
-    /// While its path has at most `limit` children. Only the caller with the turn may add any. `turn`: the path where
-    /// callers queue for the turn; `None` in the create that a caller sends in its turn. A first create without a turn is
-    /// sent only if its answer can grant the permits.
+    /// The path has at most `limit` children, the acquisition's own included. Callers take turns to create permits, and
+    /// queue for the turn at the path `turn`. `turn` is `None` in the create that a caller sends in its turn. Without a
+    /// turn, a caller sends a create only if the answer can grant the permits.
     Permits { limit: u32, turn: Option<Path> },
 }
 
@@ -44,61 +44,64 @@ impl Admission {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Acquisition {
     pub(crate) spec: Arc<Spec>,
-    /// Permits: what it creates in its turn, once it has asked for one.
+    /// What a caller of a semaphore creates in its turn. `None` until it queues for a turn.
     pub(crate) in_turn: Option<Arc<Spec>>,
     pub(crate) phase: Phase,
     pub(crate) node: Node,
     pub(crate) queues: Vec<Queue>,
-    /// The acquisitions that wait in memory for its nodes, and in which paths.
+    /// The acquisitions that follow one of these nodes, each with the path.
     pub(crate) followers: Vec<(Op, Path)>,
-    /// How many creates it has sent. Each has guids of its own, so a node of a lost create is never taken for a later one.
+    /// How many creates were sent. Each create has its own guids, so a lost create's node is never mistaken for a later
+    /// one.
     pub(crate) attempt: u16,
-    /// A path was missing, so the next create makes the missing parents, too.
+    /// Whether a path was missing, so that the next create also creates missing parents.
     pub(crate) makes: bool,
-    /// How many creates in a row were lost that may themselves have closed the connection.
+    /// How many creates in a row were lost and may themselves have made the server close the connection.
     pub(crate) lost: u8,
-    /// The czxid of its nodes, from which the token was made at the grant; 0 if it is not known. After a downgrade it is
-    /// that of the reader's node, and not the token any more.
+    /// The czxid of the nodes, 0 if unknown. The fencing token is made from it at the grant. After a downgrade the
+    /// czxid is that of the reader's node, and the token stays.
     pub(crate) czxid: Untracked<i64>,
-    /// The downgrade of a writer that holds.
+    /// The progress of a downgrade.
     pub(crate) change: Change,
-    /// How its release ends when all its nodes are gone.
+    /// The result of the release, once all nodes are gone.
     pub(crate) released: End,
-    /// What granted it.
+    /// How the lock was granted.
     pub(crate) granted_by: Untracked<GrantedBy>,
-    /// Its caller has taken the grant.
+    /// Whether the caller has taken the grant.
     pub(crate) is_taken: bool,
-    /// Ticks since the grant, at most 2; 2 also after a disconnect, or where a loss is watched for. From 2 on its nodes are watched.
+    /// Ticks since the grant, at most 2. A disconnect sets the age to 2, as does a caller that waits for the loss. At 2
+    /// the nodes of a hold are watched.
     pub(crate) age: u8,
-    /// What the last listing of own nodes shows of its nodes.
+    /// Whether the last listing of own nodes showed these nodes.
     pub(crate) shown: Shown,
 }
 
-/// What granted a lock.
+/// How a lock was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum GrantedBy {
-    /// The answer to the create: no other child was there, or few enough for permits.
+    /// By the count in the answer to the create: no other child was there, or few enough for the permits.
     Counted,
-    /// A listing showed that it is first.
+    /// By a listing that showed the acquisition first, or enough free permits.
     Listed,
-    /// A holder of this session handed it over.
+    /// By a hand-over in memory, from a holder of this session.
     HandedOver,
-    /// The only contender ahead, of another session, was deleted.
+    /// By the deletion of the only contender ahead, a node of another session.
     Deleted,
 }
 
 /// How far an acquisition has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Phase {
-    /// A `try` lists before it writes anything.
+    /// A `try` lists the contenders before it writes anything.
     Peeking,
-    /// Permits: it waits for its turn.
+    /// A caller of a semaphore waits for its turn.
     Turning,
-    /// Its nodes are being created.
+    /// The nodes are being created.
     Creating,
-    /// Its nodes are there. It waits until it is first in each of its queues.
+    /// The nodes are there. The acquisition waits until it is first in each of its queues.
     Waiting,
-    /// A quorum has to confirm that its nodes are there. `is_first`: then it holds. Otherwise there are signs that one is gone.
+    /// A quorum has to confirm that the nodes are there. `is_first`: a success grants the lock. Otherwise there were
+    /// signs that a node is gone. `is_asked`: the request is under way.
     Confirming {
         is_first: bool,
         is_asked: bool,
@@ -109,12 +112,12 @@ pub(crate) enum Phase {
 }
 
 impl Phase {
-    /// Whether it is not granted yet, and has not ended.
+    /// Returns whether the acquisition is neither granted nor over.
     pub(crate) fn is_queuing(self) -> bool {
         matches!(self, Self::Peeking | Self::Turning | Self::Creating | Self::Waiting | Self::Confirming { .. })
     }
 
-    /// Whether it is held, or was and is being released.
+    /// Returns whether the lock is held or being released.
     pub(crate) fn is_hold(self) -> bool {
         matches!(self, Self::Held | Self::Releasing)
     }
@@ -127,10 +130,10 @@ pub(crate) enum End {
     Lost(Loss),
     /// The node of a waiter was deleted by hand.
     Evicted,
-    /// The lock is contended, and the acquisition does not wait.
+    /// The lock is contended, and the caller does not wait.
     Contended,
     Refused,
-    /// Its creates are lost again and again, although other requests are answered.
+    /// The creates were lost again and again, although other requests were answered.
     Unanswered,
     Draining,
     Closed,
@@ -138,26 +141,27 @@ pub(crate) enum End {
 
 /// Why a hold ended before it was released.
 ///
-/// For every reason, another contender may hold the lock from now on: stop, or let a store that checks fencing tokens refuse late
-/// writes.
+/// Whatever the reason, another contender may hold the lock from now on. Stop your work, or let a store that checks
+/// fencing tokens refuse late writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Loss {
     /// The session has expired: the servers ended it, or the client gave it up.
     Expired,
-    /// No answer came in time to prove that the session lives, so the servers may end it from now on. It may go on: after a cut,
-    /// a pause or slow writes that were shorter than the session timeout, the next lock of the same session can be granted.
+    /// No answer came in time to prove that the session is alive, so the servers may expire it from now on. The session
+    /// may also survive: after an outage, a pause or slow writes of less than the session timeout it can be granted
+    /// locks again.
     TrustEnded,
-    /// The node of the hold was deleted: by a person, or by the servers together with its session, if the deletion was
+    /// The node of the hold was deleted: by hand, or by the servers with the whole session, if the deletion was
     /// reported first.
     Deleted,
-    /// The session was closed under the hold.
+    /// The session was closed during the hold.
     Closed,
     /// The hold reached the longest time that its options allow.
     MaxHold,
 }
 
-/// This number of lost creates in a row is an error.
+/// The acquisition ends with an error after this many lost creates in a row.
 const LOST_CREATES: u8 = 11;
 
 impl Acquisition {
@@ -182,32 +186,33 @@ impl Acquisition {
         }
     }
 
-    /// The place of a caller before its create.
+    /// Returns the phase of an acquisition before its create.
     pub(crate) fn initial_phase(&self) -> Phase {
         if self.spec.waits { Phase::Creating } else { Phase::Peeking }
     }
 
-    /// Permits: whether the answer to the create has to grant them, because it has no turn.
+    /// Returns whether only the answer to the create can grant the permits, because the caller has not queued for a
+    /// turn.
     pub(crate) fn is_in_one_request(&self) -> bool {
         self.spec.admission.turn().is_some() && self.in_turn.is_none()
     }
 
-    /// Whether it was granted, and its caller has not taken the grant yet.
+    /// Returns whether the lock is granted, but its caller has not taken the grant yet.
     pub(crate) fn is_untaken(&self) -> bool {
         self.phase == Phase::Held && !self.is_taken
     }
 
-    /// The only queue of an acquisition that has one.
+    /// Returns the queue of an acquisition that has only one.
     pub(crate) fn single(&self) -> Option<&Queue> {
         if let [queue] = self.queues.as_slice() { Some(queue) } else { None }
     }
 
-    /// The largest number of contenders that are ahead of it in any of its queues, or how many permits are missing.
+    /// Returns the largest number of contenders ahead in any queue, or the number of missing permits.
     pub(crate) fn ahead(&self) -> usize {
         self.queues.iter().map(|queue| queue.ahead.0 as usize).max().unwrap_or_default()
     }
 
-    /// Whether it waits in its only queue.
+    /// Returns whether the acquisition waits, and has only one queue.
     pub(crate) fn waits_in_one(&self) -> bool {
         self.single().is_some() && self.phase == Phase::Waiting
     }
@@ -216,7 +221,7 @@ impl Acquisition {
         self.queues.iter().all(|queue| queue.position != Position::Unknown)
     }
 
-    /// Whether it waits, and it is known behind how many.
+    /// Returns whether the acquisition waits, and the number of contenders ahead is known.
     pub(crate) fn is_placed(&self) -> bool {
         self.phase.is_queuing() && self.is_known() && self.ahead() > 0
     }
@@ -247,15 +252,15 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// Creates the nodes. Where that cannot grant the lock by itself, listings go out with it. A caller that does not queue
-    /// sends the listings alone first.
+    /// Sends the create, and listings with it unless the answer to the create can grant the lock. A `try` first sends
+    /// the listings alone.
     pub(crate) fn send_create(&mut self, now: Moment, op: Op) {
         let Some(acquisition) = self.ops.get(&op).filter(|_| self.is_up) else { return };
         if acquisition.phase == Phase::Peeking {
             return self.request_listings(op);
         }
-        // After two lost creates, the next waits until its paths were searched. Then the servers do answer other requests,
-        // so a create that is lost again is itself the cause.
+        // After two lost creates, the next waits until its paths were searched. The search shows that the servers
+        // answer other requests, so a create that is lost again is itself the cause.
         let is_searched = |path| self.paths.get(path).is_none_or(|state| !state.awaits_search());
         if acquisition.lost > 1 && !acquisition.spec.queues.iter().all(|(path, _)| is_searched(path)) {
             return;
@@ -275,7 +280,7 @@ impl<T: Trust> Machine<T> {
         for (path, _) in &spec.queues {
             let state = self.paths.entry(*path).or_default();
             state.creating += 1;
-            // A listing that is under way does not show these nodes, and may show the path as missing.
+            // A listing that was sent before does not show these nodes, and may not show the path.
             state.forget(op);
         }
         self.send(Ask::Create { op, guid, spec, counts, makes });
@@ -284,8 +289,8 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// A create was lost. Its nodes are not looked for: others are created, and what turns up is deleted.
-    /// `is_suspect`: it may be what the connection was lost for.
+    /// Handles a lost create. The next create makes other nodes, and a search deletes those of the lost one.
+    /// `is_suspect`: the create may have made the server close the connection.
     pub(crate) fn create_was_lost(&mut self, now: Moment, op: Op, is_suspect: bool) {
         let Some(acquisition) = self.ops.get_mut(&op) else { return };
         acquisition.lost += u8::from(is_suspect);
@@ -298,7 +303,7 @@ impl<T: Trust> Machine<T> {
         self.pause(now);
     }
 
-    /// Sends the creates that have waited until their path was searched.
+    /// Sends the creates that waited for a search of this path.
     pub(crate) fn send_waiting_creates(&mut self, now: Moment, path: Path) {
         let waits = |acquisition: &Acquisition| {
             acquisition.lost > 1
@@ -310,7 +315,7 @@ impl<T: Trust> Machine<T> {
         waiting.into_iter().for_each(|op| self.send_create(now, op));
     }
 
-    /// Ends an acquisition for its caller, who reads how.
+    /// Ends an acquisition, and wakes its caller.
     pub(crate) fn finish(&mut self, now: Moment, op: Op, end: End) {
         self.leave(now, op, false);
         if let Some(acquisition) = self.ops.get_mut(&op) {
@@ -320,7 +325,8 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// The node of a waiter was deleted by hand. In several queues it joins all of them again.
+    /// Handles the deletion of a waiter's node by hand. A waiter in several queues joins all of them again. Any other
+    /// acquisition ends.
     pub(crate) fn evicted(&mut self, now: Moment, op: Op) {
         let Some(acquisition) = self.ops.get_mut(&op) else { return };
         if !acquisition.spec.waits
@@ -343,7 +349,8 @@ impl<T: Trust> Machine<T> {
         self.give_turn_up(now, op);
     }
 
-    /// Deletes its nodes and forgets its positions. `releases`: the answer to the delete ends its release.
+    /// Deletes the nodes of an acquisition, and forgets its positions. `releases`: the answer to the delete ends the
+    /// release.
     pub(crate) fn leave(&mut self, now: Moment, op: Op, releases: bool) {
         self.timers.remove(Timer::Limit(op));
         self.timers.remove(Timer::Turn(op));
@@ -356,7 +363,7 @@ impl<T: Trust> Machine<T> {
             let nodes = acquisition.nodes();
             self.delete(&nodes, releases);
         }
-        // A create that is under way ends with its answer.
+        // If a create is under way, its answer deletes the nodes.
         self.give_up_downgrade(now, op);
         self.send_followers(op);
     }

@@ -1,17 +1,17 @@
-//! The downgrade of a writer that holds: the reader takes its place in the queue, without a gap.
+//! Downgrades a held write lock: a reader's node takes the writer's place in the queue, without a gap.
 
 use crate::machine::{
     Acquisition, Ask, End, Kind, Loss, Machine, Moment, Name, Node, Op, Outcome, Path, Phase, Shown, Trust,
     Untracked, WatchState, op_node,
 };
 
-/// How the downgrade of a hold stands. The reader's node has one name in all attempts, so there is never a second one, and a
-/// second attempt finds that of the first.
+/// The progress of a downgrade. All attempts use one name for the reader's node, so there is never a second reader, and
+/// a later attempt finds the node of an earlier one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Change {
     #[default]
     None,
-    /// It is to be sent when there is a connection. `may_be_done`: an earlier attempt had an unknown outcome.
+    /// The request is to be sent when there is a connection. `may_be_done`: an earlier attempt had an unknown outcome.
     Wanted {
         guid: u128,
         may_be_done: bool,
@@ -20,7 +20,7 @@ pub(crate) enum Change {
         guid: u128,
         may_be_done: bool,
     },
-    /// The server does not let us.
+    /// The server refused the request.
     Refused,
 }
 
@@ -29,12 +29,12 @@ pub(crate) enum Change {
 pub(crate) struct Replacement {
     pub(crate) path: Path,
     pub(crate) writer: Name,
-    /// Of the reader.
+    /// The guid of the reader's node.
     pub(crate) guid: u128,
 }
 
 impl Change {
-    /// Whether an attempt may have been done, or may be yet.
+    /// Returns whether an attempt may have been done, or may still be done.
     #[must_use]
     pub(crate) fn is_open(self) -> bool {
         self.guid().is_some()
@@ -51,7 +51,7 @@ impl Change {
         matches!(self, Self::Sending { .. })
     }
 
-    /// Whether an attempt had an unknown outcome.
+    /// Returns whether an attempt had an unknown outcome.
     pub(crate) fn is_lost(self) -> bool {
         matches!(self, Self::Wanted { may_be_done: true, .. } | Self::Sending { may_be_done: true, .. })
     }
@@ -60,7 +60,7 @@ impl Change {
 impl<T: Trust> Machine<T> {
     pub(crate) fn downgrade(&mut self, op: Op) {
         let holds = |acquisition: &Acquisition| {
-            // One that is under way goes on, also if its call was dropped.
+            // A downgrade under way goes on, even if its call was dropped.
             let is_free = matches!(acquisition.change, Change::None | Change::Refused);
             let is_writer = acquisition.single().is_some_and(|queue| queue.kind == Kind::Write);
             acquisition.phase == Phase::Held && is_free && is_writer
@@ -101,18 +101,19 @@ impl<T: Trust> Machine<T> {
         };
         match outcome {
             Outcome::Created { czxid, .. } => self.downgraded(op, writer, guid, *czxid),
-            // By an earlier attempt.
+            // An earlier attempt created the reader's node.
             Outcome::Exists if may_be_done => self.downgraded(op, writer, guid, 0),
             Outcome::Unknown => {
                 acquisition.change = Change::Wanted { guid, may_be_done: true };
                 self.search_soon(now, path);
             }
-            // By hand, whether it was the writer or already the reader.
+            // The node was deleted by hand: the writer's, or the reader's if an earlier attempt was done.
             Outcome::NoNode => {
                 acquisition.change = Change::None;
                 self.finish(now, op, End::Lost(Loss::Deleted));
             }
-            // It may have been done, or an earlier attempt: then the writer is gone, and a quorum has to show that.
+            // This attempt or an earlier one may have been done. Then the writer's node is gone, and a quorum has to
+            // show that.
             _ if may_be_done || *outcome == Outcome::UnknownError => {
                 acquisition.change = Change::Refused;
                 self.search_soon(now, path);
@@ -126,7 +127,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// The hold ended while its downgrade was under way. The writer's node is being deleted.
+    /// Handles the answer to a downgrade whose hold has ended. The writer's node is being deleted.
     fn replaced_for_nobody(&mut self, now: Moment, what: Replacement, outcome: &Outcome) {
         let Replacement { path, writer, guid } = what;
         let mut delete = self.deletes.get_mut(&op_node((path, writer)));
@@ -134,7 +135,7 @@ impl<T: Trust> Machine<T> {
             delete.replaced_by = None;
         }
         match outcome {
-            // Now the reader's node is the one that is released.
+            // The release now has to delete the reader's node.
             Outcome::Created { .. } | Outcome::Exists => {
                 let releases = delete.is_some_and(|delete| std::mem::take(&mut delete.releases));
                 self.delete(&[(path, writer.reader(guid))].into(), releases);
@@ -149,7 +150,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// The hold ends: the reader's node, if there is or will be one, is abandoned.
+    /// Abandons the downgrade of a hold that ends. If a reader's node may have been created, a search deletes it.
     pub(crate) fn give_up_downgrade(&mut self, now: Moment, op: Op) {
         let Some(acquisition) = self.ops.get_mut(&op) else { return };
         let is_lost = std::mem::take(&mut acquisition.change).is_lost();
@@ -160,7 +161,7 @@ impl<T: Trust> Machine<T> {
 
     fn downgraded(&mut self, op: Op, writer: Name, guid: u128, czxid: i64) {
         let Some(acquisition) = self.ops.get_mut(&op) else { return };
-        // The hold keeps its token.
+        // The hold keeps its fencing token, although the czxid changes.
         (acquisition.change, acquisition.czxid, acquisition.shown) =
             (Change::None, Untracked(czxid), Shown::Unasked);
         if let Some(queue) = acquisition.queues.first_mut() {

@@ -1,24 +1,24 @@
-//! A hold: its state, its release, and the trust that it rests on.
+//! A hold: its state, its release, and the renewal of the trust that it needs.
 
 use crate::machine::{Acquisition, Ask, End, Loss, Machine, Moment, Op, Phase, Timer, Trust, is_turn};
 
-/// The state of a hold at a moment.
+/// The state of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HoldState {
-    /// The lock is held: we are connected, and the lock is trusted to be ours.
+    /// The lock is held. The session is connected, and the servers certainly keep it alive.
     Held,
-    /// The lock is still trusted to be ours, but the connection is gone, or no answer has come for half a session
-    /// timeout. Begin nothing that takes long; it becomes `Held` again or `Lost`.
+    /// The lock is certainly still ours, but the connection is lost, or no answer has come for half a session timeout.
+    /// Begin nothing that takes long. The state becomes `Held` again, or `Lost`.
     Suspended,
-    /// The lock is lost, for good. Another contender may hold it.
+    /// The lock is lost for good. Another contender may hold it.
     Lost(Loss),
-    /// The lock was released, or its guard dropped. Only a `HoldMonitor` shows this.
+    /// The lock was released, or its guard was dropped. Only a `HoldMonitor` shows this.
     Released,
 }
 
 impl<T: Trust> Machine<T> {
-    /// The state of the hold of an acquisition that was granted, computed when it is asked for.
+    /// Computes the state of an acquisition's hold. `None` if the acquisition was not granted.
     #[must_use]
     pub(crate) fn state(&self, now: Moment, op: Op) -> Option<HoldState> {
         match self.phase(op)? {
@@ -32,7 +32,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// The holds, with those that are being released. A turn is none: nothing is locked by it.
+    /// Returns the holds, including those that are being released. A turn is no hold, because it locks nothing.
     pub(crate) fn holds(&self) -> impl Iterator<Item = (Op, &Acquisition)> {
         self.ops().filter(|(op, acquisition)| acquisition.phase.is_hold() && !is_turn(*op))
     }
@@ -43,20 +43,20 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// Until when a hold lasts, if no server answers any more.
+    /// Returns when a hold is lost if no server answers any more.
     pub(crate) fn valid_until(&self, op: Op) -> Moment {
         let until = self.trust.until();
         self.timers.set.get(&Timer::Limit(op)).map_or(until, |limit| until.min(*limit))
     }
 
-    /// The next moment at which the state of a hold may change without an event.
+    /// Returns when the state of a hold may next change without an event.
     pub(crate) fn changes_at(&self, now: Moment, op: Op) -> Moment {
-        // Without a fresh answer no event announces the next one, so it is looked for often.
+        // No event reports the answer that ends a silence, so look again soon.
         let fresh = self.trust.fresh_until();
         self.valid_until(op).min(if fresh >= now { fresh } else { now.plus(self.timeout.0 / 32) })
     }
 
-    /// Until when the session is trusted to live.
+    /// Returns until when the session is trusted.
     pub(crate) fn trusted_until(&self) -> Moment {
         self.trust.until()
     }
@@ -78,8 +78,8 @@ impl<T: Trust> Machine<T> {
         self.turn_or_permits_came(now, op);
     }
 
-    /// The caller takes the grant. One that is two ticks old, or was made over another connection, is confirmed first: its
-    /// nodes may have been deleted, or trust may have ended.
+    /// Lets the caller take the grant. A grant that is two ticks old, or was made over an earlier connection, is
+    /// confirmed first. Its nodes may have been deleted, or trust may have ended.
     pub(crate) fn take(&mut self, now: Moment, op: Op) {
         let is_trusted = self.is_trusted(now);
         let Some(acquisition) = self.ops.get_mut(&op).filter(|acquisition| acquisition.is_untaken()) else {
@@ -88,7 +88,8 @@ impl<T: Trust> Machine<T> {
         if is_trusted && acquisition.age < 2 { acquisition.is_taken = true } else { self.confirm(now, op, true) }
     }
 
-    /// Deletes the nodes. The followers of an exclusive hold have the lock as soon as the delete is sent.
+    /// Releases a hold by deleting its nodes. Followers of an exclusive hold have the lock as soon as the delete is
+    /// sent.
     pub(crate) fn release(&mut self, now: Moment, op: Op) {
         let (is_up, is_trusted) = (self.is_up, self.is_trusted(now));
         let Some(acquisition) = self.ops.get_mut(&op).filter(|acquisition| acquisition.phase == Phase::Held)
@@ -108,14 +109,14 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// A hold reaches its time limit.
+    /// Ends a hold that has reached its time limit.
     pub(crate) fn limit(&mut self, now: Moment, op: Op) {
         if self.phase(op) == Some(Phase::Held) {
             self.finish(now, op, End::Lost(Loss::MaxHold));
         }
     }
 
-    /// Watches its nodes, so that their deletion is noticed at once.
+    /// Watches the nodes of a hold, so that their deletion is noticed at once.
     pub(crate) fn watch_for_loss(&mut self, op: Op) {
         if let Some(acquisition) = self.ops.get_mut(&op) {
             acquisition.age = 2;
@@ -123,7 +124,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// A sixteenth of the timeout has passed: holds that last are watched, and trust is renewed.
+    /// Watches the nodes of holds that last, and renews trust. Called every sixteenth of the session timeout.
     pub(crate) fn tick(&mut self, now: Moment) {
         let held: Vec<Op> =
             self.holds().filter(|(_, acquisition)| acquisition.phase == Phase::Held).map(|(op, _)| op).collect();
@@ -141,7 +142,7 @@ impl<T: Trust> Machine<T> {
         self.timers.set(Timer::Tick, now.plus(self.timeout.0 / 16));
     }
 
-    /// Sends what renews the trust of holds, as far as it is due.
+    /// Sends the read and the check that renew the trust of holds, if they are due.
     pub(crate) fn renew(&mut self, now: Moment) {
         if !self.is_up || !self.holds().any(|(_, acquisition)| acquisition.phase == Phase::Held) {
             return;
@@ -154,7 +155,7 @@ impl<T: Trust> Machine<T> {
             self.renewing.check = true;
             self.send(Ask::Check);
         }
-        // What is under way is due again after its answer, at a tick.
+        // A request under way becomes due again at a tick after its answer.
         let dues = [(self.renewing.read, self.trust.read_due()), (self.renewing.check, self.trust.due())];
         let next = dues.into_iter().filter(|(is_asked, _)| !is_asked).map(|(_, due)| due).min();
         if let Some(next) = next.filter(|next| *next < now.plus(self.timeout.0 / 16)) {
@@ -162,7 +163,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// Asks the quorum again when a write can renew trust.
+    /// Schedules another confirm for the time when a write can renew trust.
     pub(crate) fn confirm_later(&mut self, now: Moment) {
         let at = self.trust.due().max(now.plus(self.timeout.0 / 64));
         self.timers.set(Timer::Confirm, at);
@@ -178,7 +179,7 @@ impl<T: Trust> Machine<T> {
 
     pub(crate) fn trust_ended(&mut self, now: Moment) {
         if self.is_trusted(now) {
-            // It was renewed since.
+            // Trust was renewed meanwhile.
             if self.holds().next().is_some() {
                 self.timers.set(Timer::TrustEnds, self.trust.until());
             }
