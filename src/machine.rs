@@ -346,7 +346,7 @@ pub(crate) struct Machine<T> {
     pub(crate) is_up: bool,
     pub(crate) identity: Identity,
     pub(crate) own_listing: OwnListing,
-    /// The queue whose watch on the own node was retried last.
+    /// The queue whose watch on our own node was retried last.
     pub(crate) retried: Untracked<(Op, usize)>,
     pub(crate) trust: T,
     pub(crate) renewing: Renewing,

@@ -72,7 +72,7 @@ pub(crate) struct Acquisition {
     /// Ticks since the grant, at most 2. A disconnect sets the age to 2, as does a caller that waits for the loss. At 2
     /// the nodes of a hold are watched.
     pub(crate) age: u8,
-    /// Whether the last listing of own nodes showed these nodes.
+    /// Whether the last listing of our own nodes showed these nodes.
     pub(crate) shown: Shown,
 }
 
@@ -152,7 +152,7 @@ pub enum Loss {
     /// may also survive: after an outage, a pause or slow writes of less than the session timeout it can be granted
     /// locks again.
     TrustEnded,
-    /// The node of the hold was deleted: by hand, or by the servers with the whole session, if the deletion was
+    /// The node of the hold was deleted: by hand, or by the servers when the session ended, if the deletion was
     /// reported first.
     Deleted,
     /// The session was closed during the hold.

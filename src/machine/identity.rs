@@ -1,6 +1,6 @@
-//! The nodes of this session, as a server lists them. One request shows for all of them whether they are there, and whose the
-//! connection is: a server may answer a reconnect with another session, and the client takes that for its own without a word
-//! (ClickHouse Keeper does so). Our nodes then belong to a session that nobody keeps alive, while every request is answered.
+//! Lists the nodes of this session, to see whether they are there, and whether the connection belongs to our session. A
+//! server may answer a reconnect with another session, which the client accepts silently (ClickHouse Keeper does so).
+//! Our nodes then belong to a session that nobody keeps alive, while every request is answered.
 
 use std::collections::BTreeSet;
 
@@ -8,51 +8,51 @@ use crate::machine::{
     Acquisition, Action, Ask, Machine, Moment, Name, Node, Op, Outcome, Phase, Timer, Trust, Untracked, WatchState,
 };
 
-/// Whether the connection belongs to our session. Its answers count for trust once that is known.
+/// Whether the connection belongs to our session. Answers count for trust only while that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Identity {
     Known,
-    /// Nothing has shown it yet. Without nodes there is nothing to lose, and nothing to ask by.
+    /// No answer has shown it yet. A session without nodes has nothing to lose, and cannot find out.
     Unknown,
-    /// A node was missing in the listing. A quorum is asked whether it is there.
+    /// A node was missing from the listing. A quorum is asked whether the node is there.
     Doubted,
 }
 
-/// What the last listing of this session's nodes shows of an acquisition.
+/// What the last listing of this session's nodes shows of an acquisition's nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Shown {
     #[default]
     Unasked,
-    /// Its nodes were there when the listing was asked for.
+    /// The nodes were there when the listing was sent, so the answer should show them.
     Asked,
-    /// The listing did not show them. Its answer was read at this moment; a success of a confirm that was sent earlier does
-    /// not refute it.
+    /// The listing, whose answer was read at this moment, did not show all the nodes. The success of a confirm that was
+    /// sent earlier does not refute that.
     Missing(Untracked<Moment>),
 }
 
-/// A listing of this session's nodes that is under way.
+/// The listing of this session's nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct OwnListing {
     pub(crate) is_asked: bool,
-    /// How many in a row were lost.
+    /// How many listings in a row were lost.
     pub(crate) lost: u8,
 }
 
-/// After this number of lost listings in a row the session is given up: the server closes the connection on each.
+/// The session is given up after this many lost listings in a row: the server seems to close the connection on each.
 const LOST_LISTINGS: u8 = 11;
 
-/// How many watches on own nodes are tried again at once.
+/// How many refused watches on our own nodes are retried at a time.
 const MAX_RETRIES: usize = 4;
 
 impl<T: Trust> Machine<T> {
-    /// The client has connected again. A listing of own nodes is the first request over the new connection.
+    /// Forgets the identity after a reconnect. Lists our own nodes by the first request over the new connection.
     pub(crate) fn doubt_identity(&mut self) {
         self.identity = Identity::Unknown;
         self.ops.values_mut().for_each(|acquisition| acquisition.shown = Shown::Unasked);
         self.list_own();
     }
 
-    /// Lists own nodes to learn whether the connection belongs to our session, if that is not known.
+    /// Lists our own nodes to learn whether the connection belongs to our session, if that is not known.
     pub(crate) fn identify(&mut self) {
         if self.identity == Identity::Doubted
             && !self.ops.values().any(|acquisition| matches!(acquisition.shown, Shown::Missing(_)))
@@ -68,7 +68,7 @@ impl<T: Trust> Machine<T> {
         self.ops.values().any(|acquisition| acquisition.node == Node::There)
     }
 
-    /// Asks for a listing of the nodes of this session, unless one is under way.
+    /// Lists the nodes of this session, unless such a listing is under way.
     pub(crate) fn list_own(&mut self) {
         if self.is_up && !std::mem::replace(&mut self.own_listing.is_asked, true) {
             for acquisition in self.ops.values_mut() {
@@ -78,12 +78,12 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// Lists the nodes of this session more often while some of them are not watched.
+    /// Schedules an early listing of this session's nodes, because some of them are not watched.
     pub(crate) fn list_own_soon(&mut self, now: Moment) {
         self.timers.set(Timer::ListOwn, now.plus(self.timeout.0 / 3));
     }
 
-    /// It is time to list the nodes of this session again.
+    /// Lists the nodes of this session again, and retries refused watches on them.
     pub(crate) fn list_unwatched(&mut self, now: Moment) {
         let there = self.ops.iter().filter(|(_, acquisition)| acquisition.node == Node::There);
         let queues = there.flat_map(|(op, acquisition)| {
@@ -96,7 +96,8 @@ impl<T: Trust> Machine<T> {
         }
         self.list_own();
         self.list_own_soon(now);
-        // A few at a time, in turn: there may be room or permission now, and a request for the lock in their data.
+        // Retry a few watches at a time, in turn, because the budget or the ACLs may allow them now. Their answers also
+        // show revocation requests in the nodes' data.
         let next = refused.partition_point(|place| *place <= self.retried.0);
         refused.rotate_left(next);
         for (op, at) in refused.into_iter().take(MAX_RETRIES) {
@@ -106,7 +107,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// What an answer shows of the connection; false if it is one of another session.
+    /// Updates the identity by an answer. Returns false if the connection belongs to another session.
     pub(crate) fn is_of_session(&mut self, now: Moment, ask: &Ask, is_stale: bool, outcome: &Outcome) -> bool {
         match (ask, outcome) {
             (_, Outcome::Created { owner: Some(owner), .. }) if *owner != self.id => self.replace(now),
@@ -120,7 +121,7 @@ impl<T: Trust> Machine<T> {
     fn own_listed(&mut self, now: Moment, is_stale: bool, outcome: &Outcome) {
         self.own_listing.is_asked = false;
         match outcome {
-            // Over a connection that stands it may be throttled.
+            // The connection is still up, so the request may have been throttled.
             Outcome::Unknown if !is_stale => self.pause(now),
             Outcome::Unknown => {
                 self.own_listing.lost += 1;

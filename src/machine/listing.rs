@@ -1,5 +1,5 @@
-//! Listings of a lock path. At most one is under way. It serves all acquisitions that wanted one when it was sent; those that come
-//! later share the next. Listings also find the nodes of lost creates.
+//! Lists lock paths. One listing of a path is under way at a time. It serves all acquisitions that wanted one when it
+//! was sent; later ones share the next. Listings also find the nodes of lost creates.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,11 @@ use crate::machine::{
     SESSION, Timer, Trust, Watch, WatchState, caller_of,
 };
 
-/// How long after the first search a create of a lost connection may still be applied, in microseconds. A server was seen to do so.
+/// Microseconds from the first search to the second. A server was seen to apply a create of a lost connection after the
+/// first.
 const SECOND_SEARCH: u64 = 1_000_000;
 
-/// How long to wait before a lost request is sent again over a connection that seems to stand.
+/// Microseconds before a lost request is sent again, if the connection is still up.
 pub(crate) const PAUSE: u64 = 20_000;
 
 /// What a session knows of a lock path.
@@ -26,11 +27,11 @@ pub(crate) struct PathState {
     pub(crate) wanted: BTreeSet<Op>,
     /// The watch on the path's children. Waiters for permits use it.
     pub(crate) watch: WatchState,
-    /// The path was seen to have no data, over this connection.
+    /// Whether the path was seen to have no data, over this connection.
     pub(crate) is_empty: bool,
-    /// The last acquisition found other contenders.
+    /// Whether the last acquisition found other contenders.
     pub(crate) is_contended: bool,
-    /// The server does not let us write the path's data.
+    /// Whether the server refused to set the path's data.
     pub(crate) is_refused: bool,
 }
 
@@ -41,7 +42,7 @@ pub(crate) enum OrphanSearch {
     None,
     /// The next listing is the first search.
     Due,
-    /// The first search is done. The second begins in a second.
+    /// The first search is done. The second starts a second later.
     Later,
     /// The next listing is the second search.
     DueAgain,
@@ -51,17 +52,17 @@ pub(crate) enum OrphanSearch {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ActiveListing {
     pub(crate) ops: BTreeSet<Op>,
-    /// The search that it makes; then a barrier was sent before it.
+    /// Which orphan search this listing is. A barrier is sent before a search.
     pub(crate) search: OrphanSearch,
 }
 
 impl PathState {
-    /// Whether a listing that is under way, or the next, is for this acquisition.
+    /// Returns whether the listing under way, or the next one, serves this acquisition.
     fn has(&self, op: Op) -> bool {
         self.wanted.contains(&op) || self.listing.as_ref().is_some_and(|listing| listing.ops.contains(&op))
     }
 
-    /// The acquisition wants none of the listings that are under way or wanted.
+    /// Removes an acquisition from the listing under way, and from the next one.
     pub(crate) fn forget(&mut self, op: Op) {
         self.wanted.remove(&op);
         if let Some(listing) = &mut self.listing {
@@ -74,20 +75,21 @@ impl PathState {
         self.creating == 0 && self.search == OrphanSearch::None && !is_searched
     }
 
-    /// Whether nodes of lost creates were not looked for yet.
+    /// Returns whether the first search for nodes of lost creates has not been answered yet.
     pub(crate) fn awaits_search(&self) -> bool {
         self.search == OrphanSearch::Due
             || self.listing.as_ref().is_some_and(|listing| listing.search == OrphanSearch::Due)
     }
 
-    /// Whether the next create may write the path's data, so that its answer counts the children and can grant the lock.
+    /// Returns whether the next create may write the path's data, so that its answer counts the children and can grant
+    /// the lock.
     pub(crate) fn may_count(&self) -> bool {
         self.is_empty && !self.is_contended && !self.is_refused
     }
 }
 
 impl<T: Trust> Machine<T> {
-    /// The acquisition needs listings of all paths where its position is unknown, or where it waits for room without a watch.
+    /// Requests listings of all paths where the position is unknown, or where permits are taken and no watch is set.
     pub(crate) fn request_listings(&mut self, op: Op) {
         let Some(acquisition) = self.ops.get(&op) else { return };
         for (path, position) in
@@ -103,7 +105,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// The acquisitions that the listing of a path under way is for.
+    /// Returns the acquisitions that are served by the listing of a path under way.
     pub(crate) fn listed_for(&self, path: Path) -> BTreeSet<Op> {
         let listing = self.paths.get(&path).and_then(|state| state.listing.as_ref());
         listing.map(|listing| listing.ops.clone()).unwrap_or_default()
@@ -149,13 +151,13 @@ impl<T: Trust> Machine<T> {
             let is_set = matches!(outcome, Outcome::Names { .. });
             state.watch = if is_set && !is_stale { WatchState::Set } else { WatchState::Unset };
             if is_set && is_stale {
-                // It may have fired since.
+                // The watch may have fired since.
                 self.out.push(Action::Unwatch(Watch::Path(path)));
             }
         }
         let Some(ActiveListing { ops, search }) = state.listing.take() else { return };
         let (names, other_children, is_empty) = match outcome {
-            // What another connection has shown may be older than what this one has done.
+            // An answer over an earlier connection may not show what requests over this one have done.
             _ if is_stale || outcome == Outcome::Unknown => return self.retry_listing(now, path, ops, search),
             Outcome::Names { names, other_children, is_empty } => (names, other_children, is_empty),
             Outcome::NoNode => {
@@ -169,13 +171,13 @@ impl<T: Trust> Machine<T> {
             }
             outcome => {
                 for op in ops {
-                    // A hold goes on without listings.
+                    // A hold needs no listing, so it goes on.
                     if self.phase(op).is_some_and(Phase::is_queuing) {
                         self.finish(now, op, End::Refused);
                     }
                 }
                 if outcome == Outcome::UnknownError && search != OrphanSearch::None {
-                    // It may be answered yet.
+                    // A later listing may be answered, so repeat the search.
                     return self.retry_listing(now, path, BTreeSet::new(), search);
                 }
                 self.send_waiting_creates(now, path);
@@ -212,7 +214,7 @@ impl<T: Trust> Machine<T> {
         self.send_listing(path);
     }
 
-    /// Deletes orphans, those of one acquisition in one transaction.
+    /// Deletes orphans: one transaction for those with the same `Op`.
     pub(crate) fn delete_orphans(&mut self, path: Path, mut orphans: Vec<Name>) {
         orphans.sort_by_key(|name| name.guid);
         for nodes in orphans.chunk_by(|one, next| one.guid_op() == next.guid_op()) {
@@ -220,7 +222,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// The listing shows nothing: it is wanted again, after a pause.
+    /// Repeats a lost listing, after a pause.
     fn retry_listing(&mut self, now: Moment, path: Path, ops: BTreeSet<Op>, search: OrphanSearch) {
         let state = self.paths.entry(path).or_default();
         state.wanted.extend(ops);
@@ -230,13 +232,13 @@ impl<T: Trust> Machine<T> {
         self.pause(now);
     }
 
-    /// A create had an unknown outcome: its node is to be looked for, after a pause.
+    /// Searches for the nodes of a create with an unknown outcome, after a pause.
     pub(crate) fn search_soon(&mut self, now: Moment, path: Path) {
         self.paths.entry(path).or_default().search = OrphanSearch::Due;
         self.pause(now);
     }
 
-    /// A node of a lost create may turn up late. It is looked for once more.
+    /// Schedules the second search, because a lost create's node may appear late.
     fn search_again_later(&mut self, now: Moment, path: Path) {
         let state = self.paths.entry(path).or_default();
         if state.search == OrphanSearch::None {
@@ -245,7 +247,7 @@ impl<T: Trust> Machine<T> {
         self.timers.set(Timer::SearchAgain(path), now.plus(SECOND_SEARCH));
     }
 
-    /// A create of a lost connection may have been applied since the first look.
+    /// Starts the second search. A create of a lost connection may have been applied since the first.
     pub(crate) fn search_again(&mut self, path: Path) {
         if let Some(state) = self.paths.get_mut(&path).filter(|state| state.search == OrphanSearch::Later) {
             state.search = OrphanSearch::DueAgain;
@@ -253,7 +255,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// Takes the watch on a path back when nobody waits for room there any more.
+    /// Removes the watch on a path's children when no caller waits for permits there any more.
     pub(crate) fn unwatch_path(&mut self, path: Path) {
         let waits = |acquisition: &Acquisition| {
             acquisition.queues.iter().any(|queue| queue.path == path && queue.position == Position::PermitsTaken)
@@ -265,7 +267,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// The children of a path have changed.
+    /// Lists a path whose children have changed, for all callers that wait for permits.
     pub(crate) fn path_fired(&mut self, path: Path) {
         let Some(state) = self.paths.get_mut(&path) else { return };
         state.watch = WatchState::Unset;
@@ -281,9 +283,9 @@ impl<T: Trust> Machine<T> {
         self.send_listing(path);
     }
 
-    /// The fallback poll, because an event may never come: lists again for all waiters but those behind a node of this
-    /// session, lists own nodes, and tries refused deletes and watches again. Forgets which paths have no data, and the
-    /// paths that no acquisition uses.
+    /// Runs the fallback poll, because an event may never come. Lists for all waiters but followers, lists our own
+    /// nodes, and retries refused deletes and watches. Forgets which paths have no data, and the paths that no
+    /// acquisition uses.
     pub(crate) fn fallback_poll(&mut self, now: Moment) {
         self.schedule_fallback_poll(now);
         self.paths.values_mut().for_each(|state| state.is_empty = false);
@@ -299,7 +301,7 @@ impl<T: Trust> Machine<T> {
                 self.paths.entry(queue.path).or_default().wanted.insert(*op);
             }
         }
-        // Predecessors that are not watched, for want of room or of permission, are tried again.
+        // Retry refused watches on predecessors, and unset watches on our own nodes.
         for op in self.ops.keys().copied().collect::<Vec<Op>>() {
             for queue in self.ops.get_mut(&op).into_iter().flat_map(|acquisition| &mut acquisition.queues) {
                 if let Position::Watching { watch: watch @ WatchState::Refused, .. } = &mut queue.position {

@@ -1,51 +1,53 @@
-//! Names of nodes, and which contender waits for which.
+//! Names of lock nodes, and which contender waits for which.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// The kind of a contender's node. The servers know no kinds: the name of the node shows it, whichever recipe or client made it.
+/// The kind of a contender. Servers know no kinds: the name of the lock node shows it, whichever recipe or client
+/// created it.
 ///
 /// As text (`Display`) it is `lock`, `reader`, `writer`, `permit` or `candidate`. `zklock list` shows the same words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ContenderKind {
-    /// The node of a contender for a mutex. Also that of a caller which waits for permits of a semaphore, of Curator's `LeaderSelector`, of kazoo's `Lock`
-    /// and `Election`, of Go's `zk.Lock` and of ZooKeeper's `WriteLock`.
+    /// A contender for a mutex, or a caller that waits for permits of a semaphore. Also a contender of Curator's
+    /// `LeaderSelector`, of kazoo's `Lock` and `Election`, of Go's `zk.Lock` and of ZooKeeper's `WriteLock`.
     Lock,
-    /// The node of a reader.
+    /// A reader of a read-write lock.
     Read,
-    /// The node of a writer.
+    /// A writer of a read-write lock.
     Write,
-    /// A permit of a semaphore. Contenders of other kinds wait for it; it waits for room.
+    /// A permit of a semaphore. Later contenders of other kinds wait for it. A permit itself waits until few enough
+    /// permits are taken.
     Lease,
-    /// The node of a candidate in an `Election`, or in Curator's `LeaderLatch`.
+    /// A candidate in an `Election`, or in Curator's `LeaderLatch`.
     Latch,
 }
 
 pub(crate) type Kind = ContenderKind;
 
 impl Kind {
-    /// Whether a contender of this kind waits for an older one of the other kind.
+    /// Returns whether a contender of this kind waits for an older contender of kind `older`.
     #[must_use]
     pub(crate) fn waits_for(self, older: Self) -> bool {
         !matches!((self, older), (Self::Read, Self::Read) | (Self::Lease, Self::Lease))
     }
 
-    /// Whether nobody else holds beside it. Only then its release hands the lock over.
+    /// Returns whether a holder of this kind excludes all other contenders. Only such holders hand over in memory.
     #[must_use]
     pub(crate) fn is_exclusive(self) -> bool {
         matches!(self, Self::Lock | Self::Write | Self::Latch)
     }
 
-    /// Whether the deletion of its node means that it has left: a downgrade deletes the node of a writer.
+    /// Returns whether the deletion of a node means that its owner has left. A downgrade deletes a writer's node, too.
     #[must_use]
     pub(crate) fn is_plain(self) -> bool {
         matches!(self, Self::Lock | Self::Latch)
     }
 }
 
-/// The name of a contender's node under a lock path. The driver has the texts, and numbers the nodes of other clients.
+/// The parsed name of a lock node. The driver keeps the texts, and invents guids for names that are not ours.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Name {
     pub(crate) number: i32,
@@ -54,7 +56,7 @@ pub(crate) struct Name {
 }
 
 impl Name {
-    /// The reader that takes the place of this writer.
+    /// Returns the name of the reader's node that replaces this writer's.
     pub(crate) fn reader(self, guid: u128) -> Self {
         Self { guid, kind: Kind::Read, ..self }
     }
@@ -65,7 +67,7 @@ impl Name {
     }
 }
 
-/// Whether the number alone does not show the order: the counter has come to its end.
+/// Returns whether a number is near the wrap, where numbers alone do not show the order.
 pub(crate) fn is_near_wrap(number: i32) -> bool {
     number == i32::MAX || number < 0
 }
@@ -77,19 +79,19 @@ impl fmt::Debug for Name {
     }
 }
 
-/// Whether one number comes before another, by serial arithmetic: the counter wraps around.
+/// Compares sequence numbers by serial arithmetic, because the counter wraps around.
 #[must_use]
 pub(crate) fn precedes(one: i32, other: i32) -> Ordering {
     0.cmp(&other.wrapping_sub(one))
 }
 
-/// The contenders under a lock path, in their order. The driver parses and sorts them.
+/// The contenders under a lock path, in queue order. The driver parses and sorts them.
 pub(crate) type Listing = Arc<[Name]>;
 
-/// The order that a listing shows.
+/// A listing, prepared to find predecessors in it.
 pub(crate) struct Order<'a> {
     names: &'a [Name],
-    /// The indices in `names` of the contenders that readers wait for.
+    /// The indices in `names` of the contenders for which readers wait.
     non_readers: Vec<usize>,
 }
 
@@ -103,15 +105,15 @@ impl<'a> Order<'a> {
         self.names.len()
     }
 
-    /// Where a node stands. At the end of the counter the order is not that of numbers alone.
+    /// Returns the index of a node. Near the wrap, a binary search by number may miss it.
     pub(crate) fn place_of(&self, own: Name) -> Option<usize> {
         let found = self.names.binary_search_by(|name| precedes(name.number, own.number));
         let at = found.ok().filter(|at| self.names.get(*at) == Some(&own));
         at.or_else(|| self.names.iter().position(|name| *name == own))
     }
 
-    /// The last contender before this place that one of a kind waits for, and how many there are. (Permits wait for
-    /// room, and not for contenders.)
+    /// Returns the last contender before `place` that `kind` waits for, and their number. Permits wait for no
+    /// contender.
     pub(crate) fn ahead(&self, place: usize, kind: Kind) -> (Option<Name>, usize) {
         let (last, count) = match kind {
             Kind::Read => {

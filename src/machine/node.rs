@@ -1,4 +1,4 @@
-//! Nodes of this session: created together, and deleted until that is certain.
+//! Creates the nodes of an acquisition together, and deletes nodes until they are certainly gone.
 
 use std::sync::Arc;
 
@@ -7,28 +7,28 @@ use crate::machine::{
     PathState, Phase, Position, Spec, Trust, Untracked, caller_of, turn_of,
 };
 
-/// The nodes of an acquisition.
+/// The state of an acquisition's nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Node {
-    /// There is none: no create was sent, it was lost, or its nodes are left to be deleted.
+    /// There are no nodes: no create was sent, it was lost, or its nodes are being deleted.
     None,
-    /// `guid`: of the first.
+    /// The create is under way. `guid`: that of the first node.
     Sending { guid: u128 },
-    /// Each queue has its name.
+    /// The nodes are there, and each queue has the name of its node.
     There,
 }
 
-/// Nodes that one transaction is about.
+/// The nodes that one transaction checks or deletes.
 pub(crate) type Nodes = Arc<[(Path, Name)]>;
 
-/// The key of a node in a map. The acquisition comes first, so that its nodes are next to each other.
+/// The key of a node in a map. The acquisition comes first, so that all its nodes are adjacent.
 pub(crate) type OpNode = (Op, Path, Name);
 
 pub(crate) fn op_node((path, name): (Path, Name)) -> OpNode {
     (name.guid_op(), path, name)
 }
 
-/// The least key of the nodes of an acquisition.
+/// Returns the least key that a node of an acquisition may have.
 fn first_of(op: Op) -> OpNode {
     (op, Path::MIN, Name { number: i32::MIN, guid: 0, kind: Kind::Lock })
 }
@@ -36,17 +36,18 @@ fn first_of(op: Op) -> OpNode {
 /// A node that is being deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PendingDelete {
-    /// An earlier delete had an unknown outcome.
+    /// Whether an earlier request with an unknown outcome may have deleted the node.
     pub(crate) may_be_done: bool,
     pub(crate) is_sent: bool,
-    /// It is deleted by a release. The release ends with the answer to the last such delete.
+    /// Whether a release deletes the node. A release ends with the answer to its last delete.
     pub(crate) releases: bool,
-    /// The guid of the reader of a downgrade that is under way. Its answer decides what becomes of that node.
+    /// The guid of the reader's node, if a downgrade of this node is under way. The answer to the downgrade decides
+    /// what becomes of the reader's node.
     pub(crate) replaced_by: Option<u128>,
 }
 
 impl Name {
-    /// The acquisition that created it, if it is a node of this session.
+    /// Returns the acquisition that created the node, if it is a node of this session.
     pub(crate) fn guid_op(self) -> Op {
         (self.guid >> 32) as Op
     }
@@ -59,7 +60,8 @@ impl Acquisition {
 }
 
 impl<T: Trust> Machine<T> {
-    /// The guid of the next create of an acquisition. The creates of its turns count with it: it may have several turns.
+    /// Returns the guid for the next create of an acquisition or its turn. Both are numbered together, because an
+    /// acquisition may have several turns.
     pub(crate) fn next_guid(&mut self, op: Op) -> Option<u128> {
         let acquisition = self.ops.get_mut(&caller_of(op))?;
         let attempt = acquisition.attempt;
@@ -67,7 +69,7 @@ impl<T: Trust> Machine<T> {
         Some(u128::from(self.nonce) << 64 | u128::from(op) << 32 | u128::from(attempt) << 16)
     }
 
-    /// The acquisition that a node of this session belongs to.
+    /// Returns the acquisition that a node of this session belongs to.
     pub(crate) fn op_of(&self, path: Path, name: Name) -> Option<Op> {
         let op = name.guid_op();
         let is_own = |acquisition: &Acquisition| match acquisition.node {
@@ -85,25 +87,25 @@ impl<T: Trust> Machine<T> {
         name.guid >> 64 == u128::from(self.nonce)
     }
 
-    /// Whether it is a node of this session that belongs to no acquisition.
+    /// Returns whether a node of this session belongs to no acquisition.
     pub(crate) fn is_orphan(&self, path: Path, name: Name) -> bool {
         let is_awaited =
             || self.deletes_of(name.guid_op()).any(|(_, delete)| delete.replaced_by == Some(name.guid));
         self.is_ours(name) && self.op_of(path, name).is_none() && !is_awaited()
     }
 
-    /// The nodes of an acquisition that are being deleted.
+    /// Returns the nodes of an acquisition that are being deleted.
     fn deletes_of(&self, op: Op) -> impl Iterator<Item = (&OpNode, &PendingDelete)> {
         self.deletes.range(first_of(op)..).take_while(move |((of, ..), _)| *of == op)
     }
 
-    /// Whether deletes of an acquisition's nodes, or of its turn's node, are pending or were refused.
+    /// Returns whether deletes of an acquisition's nodes, or of its turn's node, are pending or were refused.
     pub(crate) fn has_deletes(&self, op: Op) -> bool {
         let is_refused = |op| self.refused.range(first_of(op)..).next().is_some_and(|(of, ..)| *of == op);
         [op, turn_of(op)].into_iter().any(|op| is_refused(op) || self.deletes_of(op).next().is_some())
     }
 
-    /// How many nodes are being deleted.
+    /// Returns how many nodes are being deleted.
     pub(crate) fn deleting(&self) -> usize {
         self.deletes.len()
     }
@@ -112,12 +114,12 @@ impl<T: Trust> Machine<T> {
         self.deletes.contains_key(&op_node(node))
     }
 
-    /// Whether a delete of the node was refused.
+    /// Returns whether a delete of the node was refused.
     pub(crate) fn is_refused(&self, node: (Path, Name)) -> bool {
         self.refused.contains(&op_node(node))
     }
 
-    /// The nodes that are being deleted, and those whose deletes were refused.
+    /// Returns the nodes that are being deleted, and those whose deletes were refused.
     pub(crate) fn nodes_to_delete(&self) -> impl Iterator<Item = (Path, Name)> {
         self.deletes.keys().chain(&self.refused).map(|(_, path, name)| (*path, *name))
     }
@@ -138,13 +140,13 @@ impl<T: Trust> Machine<T> {
         for (path, _) in &spec.queues {
             let state = self.create_answered(*path);
             if let Some(granted) = granted.filter(|_| is_fresh) {
-                // The transaction has written the data, or made the path.
+                // The transaction has set the path's data to empty, or created the path.
                 (state.is_empty, state.is_contended) = (true, !granted);
             }
             state.is_refused |= outcome == Outcome::DataRefused;
             state.is_empty &= outcome != Outcome::NoNode;
         }
-        // The nodes may turn up.
+        // The nodes may appear later, so search for them.
         if matches!(outcome, Outcome::Unknown | Outcome::LostByCreate | Outcome::UnknownError) {
             spec.queues.iter().for_each(|(path, _)| self.search_soon(now, *path));
         }
@@ -178,7 +180,7 @@ impl<T: Trust> Machine<T> {
                 acquisition.node = Node::None;
                 self.send_create(now, op);
             }
-            // The path of the turn is missing, so it cannot be counted.
+            // A path is missing, so its children cannot be counted.
             (Outcome::NoNode, Some(acquisition)) if acquisition.is_in_one_request() => self.take_turn(now, op),
             (Outcome::NoNode, Some(acquisition)) => {
                 (acquisition.node, acquisition.makes) = (Node::None, true);
@@ -188,19 +190,19 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// A request that creates in this path is under way no more.
+    /// Notes that a create in this path was answered, or lost.
     pub(crate) fn create_answered(&mut self, path: Path) -> &mut PathState {
         let state = self.paths.entry(path).or_default();
         state.creating = state.creating.saturating_sub(1);
         state
     }
 
-    /// Deletes nodes. The delete is sent again until a server has answered that they are gone, or refuses it.
+    /// Deletes nodes. Sends the delete again until a server answers that the nodes are gone, or refuses it.
     pub(crate) fn delete(&mut self, nodes: &Nodes, releases: bool) {
         let nodes: Nodes = nodes.iter().filter(|node| !self.is_deleting(**node)).copied().collect();
         let Some(op) = nodes.first().map(|(_, name)| name.guid_op()) else { return };
         let is_sent = self.is_up;
-        // A downgrade with an unknown outcome may delete it first.
+        // A downgrade with an unknown outcome may have deleted the writer's node.
         let change = self.ops.get(&op).map(|acquisition| acquisition.change).unwrap_or_default();
         let (may_be_done, replaced_by) = (change.is_lost(), change.guid().filter(|_| change.is_sending()));
         for node in nodes.iter() {
@@ -218,7 +220,7 @@ impl<T: Trust> Machine<T> {
             let Some(delete) = self.deletes.get_mut(&node) else { continue };
             match outcome {
                 Outcome::Unknown => (delete.may_be_done, delete.is_sent) = (true, false),
-                // The transaction was refused, for one of its nodes. They are deleted one by one.
+                // One of the nodes made the transaction fail, so delete them one by one.
                 Outcome::NoNode | Outcome::Refused if !is_alone => delete.is_sent = false,
                 _ => {
                     ended = delete.releases.then_some((node.0, delete.may_be_done));
@@ -244,20 +246,20 @@ impl<T: Trust> Machine<T> {
             return;
         };
         match outcome {
-            // After a delete with an unknown outcome nobody can know who deleted it.
+            // After a delete with an unknown outcome nobody can know who deleted the node.
             Outcome::NoNode if !may_be_done => acquisition.released = End::Lost(Loss::Deleted),
             Outcome::NoNode if !is_trusted => acquisition.released = End::Lost(Loss::TrustEnded),
             Outcome::Refused => acquisition.released = End::Refused,
             _ => {}
         }
-        // The release ends with its last node.
+        // The release ends when its last node is gone.
         let end = acquisition.released;
         if !self.deletes_of(op).any(|(_, delete)| delete.releases) {
             self.finish(now, op, end);
         }
     }
 
-    /// Tries again to delete the nodes that could not be deleted. The permission may have been given since.
+    /// Retries the deletes that were refused, because ACLs may allow them now.
     pub(crate) fn delete_refused(&mut self) {
         let refused: Vec<_> = self.refused.iter().copied().collect();
         refused.into_iter().for_each(|(_, path, name)| self.delete(&[(path, name)].into(), false));
@@ -275,7 +277,7 @@ impl<T: Trust> Machine<T> {
 }
 
 impl Spec {
-    /// Whether the answer to the create alone grants it.
+    /// Returns whether the answer to the create alone grants the lock.
     pub(crate) fn is_granted_by(&self, counted: Counted) -> bool {
         match self.admission {
             Admission::First => counted.others == 0,

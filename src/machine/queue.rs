@@ -1,4 +1,4 @@
-//! The position of an acquisition in one of its queues: found in a listing, waited for, and watched.
+//! The position of an acquisition in a queue: found in a listing, watched, and turned into a grant.
 
 use std::collections::BTreeSet;
 
@@ -14,27 +14,28 @@ pub(crate) struct Queue {
     pub(crate) path: Path,
     pub(crate) kind: Kind,
     pub(crate) name: Option<Name>,
-    /// The writer whose place the node has taken in a downgrade. An older listing still shows it.
+    /// The writer's node that this reader's node replaced in a downgrade. An older listing still shows the writer.
     pub(crate) was: Option<Name>,
     pub(crate) position: Position,
-    /// How many contenders were ahead in the last listing, or how many permits are missing.
+    /// How many contenders were ahead in the last listing, or how many permits were missing.
     pub(crate) ahead: Untracked<u32>,
-    /// The watch on the own node.
+    /// The watch on our node in this queue.
     pub(crate) own_watch: WatchState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Position {
-    /// It wants a listing, or one is under way.
+    /// The position is not known. A listing is wanted or under way.
     Unknown,
     First,
     /// Too many permits are taken.
     PermitsTaken,
-    /// A node of this session was ahead and has been released. The own watch is not set yet, so the node may be gone.
+    /// The predecessor, of this session, was released. The watch on our node is not set yet, so our node may be gone.
     HandedOver,
-    /// Its predecessor is a node of this session, which waits itself, or holds.
+    /// The predecessor is a node of this session, which waits or holds.
     Following(Op),
-    /// Its predecessor is a node of another session. `is_only`: no other contender is ahead, as listed on this connection.
+    /// The predecessor is a node of another session. `is_only`: no other contender is ahead, as listed on this
+    /// connection.
     Watching {
         predecessor: Name,
         watch: WatchState,
@@ -42,14 +43,14 @@ pub(crate) enum Position {
     },
 }
 
-/// A watch.
+/// The state of a watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum WatchState {
     #[default]
     Unset,
     Sending,
     Set,
-    /// The server does not let us set it.
+    /// The watch was refused, by the server or by the session's budget.
     Refused,
 }
 
@@ -66,19 +67,19 @@ impl Queue {
         }
     }
 
-    /// Whether the position is known, and no watch on a predecessor is still to be set.
+    /// Returns whether the position is known, and no watch on a predecessor is still to be set.
     pub(crate) fn is_settled(&self) -> bool {
         let asks =
             matches!(self.position, Position::Watching { watch: WatchState::Unset | WatchState::Sending, .. });
         self.position != Position::Unknown && !asks
     }
 
-    /// Whether its number alone does not show the order.
+    /// Returns whether the number of our node in this queue is near the wrap.
     pub(crate) fn is_near_wrap(&self) -> bool {
         self.name.is_some_and(Name::is_near_wrap)
     }
 
-    /// Whether a name under this path stands for its node.
+    /// Returns whether a name is that of our node in this queue, or of the writer's node that it replaced.
     pub(crate) fn is_named(&self, path: Path, name: Name) -> bool {
         self.path == path && (self.name == Some(name) || self.was == Some(name))
     }
@@ -89,18 +90,18 @@ impl<T: Trust> Machine<T> {
         self.ops.get_mut(&op)?.queues.get_mut(at)
     }
 
-    /// The queue in which a node of this acquisition stands, if that is its node of now.
+    /// Returns the index of the queue that has this name for its node now.
     fn queue_at(&self, op: Op, path: Path, name: Name) -> Option<usize> {
         let acquisition = self.ops.get(&op).filter(|acquisition| acquisition.node == Node::There)?;
         acquisition.queues.iter().position(|queue| queue.path == path && queue.name == Some(name))
     }
 
-    /// The first queue of an acquisition in this path.
+    /// Returns the index of an acquisition's first queue in this path.
     fn queue_in(&self, op: Op, path: Path) -> Option<usize> {
         self.ops.get(&op)?.queues.iter().position(|queue| queue.path == path)
     }
 
-    /// Forgets the position. The next listing shows it.
+    /// Forgets a position, and requests a listing to find it again.
     pub(crate) fn request_listing(&mut self, op: Op, at: usize) {
         self.move_to(op, at, Position::Unknown);
         let Some(path) = self.queue(op, at).map(|queue| queue.path) else { return };
@@ -131,7 +132,7 @@ impl<T: Trust> Machine<T> {
             return;
         }
         let (predecessor, ahead, is_contended) = match acquisition.spec.admission {
-            // As a create would count them.
+            // Contended means what a create would count: any other child of the path.
             Admission::First => {
                 let (predecessor, ahead) = order.ahead(place, kind);
                 (predecessor, ahead, order.len() > 1 || other_children > 0)
@@ -166,7 +167,7 @@ impl<T: Trust> Machine<T> {
                 return self.take_turn(now, op);
             }
             self.move_to(op, at, Position::PermitsTaken);
-            // Its turn stands for it in the queue, so its end is to be seen at once.
+            // The turn's node keeps the caller's place in the queue, so its deletion must be noticed at once.
             self.watch_for_loss(turn_of(op));
             return self.request_listings(op);
         };
@@ -188,7 +189,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// A `try` has listed. With a contender ahead, nothing is written.
+    /// Handles the listing of a `try`. With a contender ahead, ends it without a write. Otherwise sends the create.
     pub(crate) fn peeked(&mut self, now: Moment, op: Op, path: Path, order: &Order<'_>, other_children: u32) {
         let Some(acquisition) = self.ops.get(&op) else { return };
         let others = u32::try_from(order.len()).unwrap_or(u32::MAX).saturating_add(other_children);
@@ -197,8 +198,7 @@ impl<T: Trust> Machine<T> {
         let is_first = |queue: &Queue| order.ahead(order.len(), queue.kind).1 == 0;
         let is_free = is_alone || (acquisition.spec.admission == Admission::First && here.all(is_first));
         if acquisition.spec.admission == Admission::First {
-            // A `try` for permits does not set it: where too few are free for it, there may be enough for an acquisition of
-            // fewer.
+            // A `try` for permits does not set this: permits that are too few for one call may be enough for another.
             self.paths.entry(path).or_default().is_contended = !is_alone;
         }
         if !is_free {
@@ -214,8 +214,8 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// Watches a predecessor, if none is watched. One is enough: the other queues are looked at when it is gone. Where that is not
-    /// allowed, the next is watched.
+    /// Watches one predecessor, if none is watched. One is enough: when it is gone, the other queues are listed. If a
+    /// watch is refused, the predecessor in another queue is watched.
     pub(crate) fn watch_predecessor(&mut self, op: Op) {
         let Some(acquisition) = self.ops.get_mut(&op).filter(|_| self.is_up) else { return };
         let is_open = |queue: &Queue| {
@@ -238,7 +238,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// A predecessor is gone. Those that were not watched may be gone, too.
+    /// After a predecessor is gone, lists all queues with unwatched predecessors, because those may be gone, too.
     fn list_unwatched_queues(&mut self, op: Op) {
         let queues = self.ops.get(&op).into_iter().flat_map(|acquisition| acquisition.queues.iter().enumerate());
         let is_unwatched =
@@ -278,7 +278,7 @@ impl<T: Trust> Machine<T> {
                 self.list_unwatched_queues(op);
             }
             Outcome::NoWatchRoom => self.finish(now, op, End::Refused),
-            // The fallback poll notices when it goes.
+            // The fallback poll will notice when the predecessor goes.
             _ => {
                 *watch = WatchState::Refused;
                 self.fallback_poll_soon(now);
@@ -293,7 +293,7 @@ impl<T: Trust> Machine<T> {
         let Position::Watching { watch, is_only, .. } = &mut queue.position else { return };
         // A watch is one-shot.
         *watch = WatchState::Unset;
-        // A writer's node also goes when it becomes a reader.
+        // A downgrade deletes a writer's node, too, so only plain kinds can be granted without a listing.
         let is_plain = queue.kind.is_plain() && name.kind.is_plain() && !is_near_wrap;
         let is_next = is_deleted && *is_only && is_plain && queue.own_watch == WatchState::Set;
         // If trust does not suffice, a confirm goes out with the listing.
@@ -305,11 +305,11 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// Trust that is too old for a grant is renewed by a check that goes out with the listing, in one round trip.
+    /// Sends a confirm together with the listing if trust is too old for a grant, so that both take one round trip.
     fn confirm_early(&mut self, now: Moment, op: Op, path: Path) {
         let is_shared =
             self.paths.get(&path).is_some_and(|state| state.listing.is_some() || !state.wanted.is_empty());
-        // Of several nodes none may be proved before all are first.
+        // With several nodes, a confirm has to be sent after all of them are first.
         let Some(acquisition) = self.ops.get(&op).filter(|acquisition| acquisition.waits_in_one()) else { return };
         if self.is_up && !is_shared && !self.trust.suffices(now) {
             let nodes = acquisition.nodes();
@@ -317,7 +317,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// Its predecessor, a node of this session, is released: the delete is sent.
+    /// Hands the lock over to a follower, because its predecessor is released: the delete is sent.
     pub(crate) fn handed_over(&mut self, now: Moment, op: Op, path: Path) {
         let Some(at) = self.queue_in(op, path) else { return };
         let own = self
@@ -326,14 +326,15 @@ impl<T: Trust> Machine<T> {
             .filter(|acquisition| acquisition.waits_in_one())
             .and_then(|acquisition| acquisition.single());
         match own.filter(|queue| !queue.is_near_wrap()).map(|queue| queue.own_watch) {
-            // Without the watch it could not know that its node was deleted by hand.
+            // Without a watch on its own node, the follower would not notice a deletion by hand.
             Some(WatchState::Set) => self.came_first(now, op, at, GrantedBy::HandedOver, true),
             Some(WatchState::Sending) => self.move_to(op, at, Position::HandedOver),
             _ => self.request_listing(op, at),
         }
     }
 
-    /// It is first in this queue. When it is first in all, it is granted, after a check by a quorum if that is needed.
+    /// Notes that an acquisition is first in a queue. If it is first in all, grants the lock, or asks a quorum to
+    /// confirm.
     fn came_first(&mut self, now: Moment, op: Op, at: usize, granted_by: GrantedBy, is_fresh: bool) {
         self.move_to(op, at, Position::First);
         let Some(acquisition) = self.ops.get_mut(&op) else { return };
@@ -341,7 +342,7 @@ impl<T: Trust> Machine<T> {
         if acquisition.phase != Phase::Waiting || !acquisition.is_first() {
             return;
         }
-        // Listings of several paths show several moments.
+        // Listings of several paths show different moments, so a quorum has to confirm.
         let is_one_listing = acquisition.queues.windows(2).all(|pair| matches!(pair, [a, b] if a.path == b.path));
         self.grant_or_confirm(now, op, is_fresh && is_one_listing);
     }
@@ -381,7 +382,8 @@ impl<T: Trust> Machine<T> {
         self.send(Ask::Confirm { op, nodes });
     }
 
-    /// `is_stale`: as in `Event::Answer`. A slow answer is accepted as well, because the next may be as slow.
+    /// Handles the answer to a confirm. `is_stale`: as in `Event::Answer`. A slow answer is accepted, because the next
+    /// may be as slow.
     pub(crate) fn confirmed(
         &mut self,
         now: Moment,
@@ -396,7 +398,7 @@ impl<T: Trust> Machine<T> {
         let Some(acquisition) = self.ops.get_mut(&op).filter(is_its) else { return };
         if let Shown::Missing(since) = acquisition.shown {
             if *outcome == Outcome::Done && sent < since.0 {
-                // It may have been deleted by hand since.
+                // A node may have been deleted by hand since.
                 if let Phase::Confirming { is_asked, .. } = &mut acquisition.phase {
                     *is_asked = false;
                 }
@@ -404,7 +406,7 @@ impl<T: Trust> Machine<T> {
             }
             acquisition.shown = Shown::Unasked;
             if *outcome == Outcome::Done {
-                // It is there, and is no node of the connection's session.
+                // It is there, but belongs to another session than the connection.
                 return self.replace(now);
             }
             self.identify();
@@ -415,14 +417,14 @@ impl<T: Trust> Machine<T> {
             (Phase::Held, Outcome::NoNode) if acquisition.is_taken => {
                 self.finish(now, op, End::Lost(Loss::Deleted))
             }
-            // The leader has judged it in a session that lived: the node was deleted by hand.
+            // The leader answered in a live session, so the node was deleted by hand.
             (_, Outcome::NoNode) => self.evicted(now, op),
             (Phase::Confirming { is_first, .. }, outcome) => {
                 acquisition.phase = Phase::Confirming { is_first, is_asked: false };
                 match outcome {
                     Outcome::Unknown => self.pause(now),
                     Outcome::Refused => self.finish(now, op, End::Refused),
-                    // A server that lags behind should show it now. It is not asked in a hurry.
+                    // The nodes are there, so a lagging server should show them now. Do not hurry to list again.
                     _ if !is_first => {
                         acquisition.phase = Phase::Waiting;
                         for queue in &mut acquisition.queues {
@@ -440,7 +442,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// Changes the position in a queue, and takes back the watch of the last one.
+    /// Changes the position in a queue. Removes what belongs to the old position: a watch, or an entry among followers.
     pub(crate) fn move_to(&mut self, op: Op, at: usize, position: Position) {
         let Some(queue) = self.queue(op, at) else { return };
         let path = queue.path;
@@ -458,9 +460,9 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// No node of this session is ahead of it now, so its nodes are watched, and those of its followers.
+    /// Watches the nodes of an acquisition and of its followers, as far as these watches are needed now.
     pub(crate) fn watch_local_head(&mut self, op: Op) {
-        // With several queues, not before the last of them is listed: each listing would go through all.
+        // With several queues, wait for the last listing: otherwise each listing would go through all followers.
         let Some(acquisition) = self.ops.get(&op).filter(|acquisition| acquisition.is_known()) else { return };
         let all: BTreeSet<Op> = acquisition.followers.iter().map(|(follower, _)| *follower).chain([op]).collect();
         all.into_iter().for_each(|op| self.watch_own(op, None));
@@ -476,15 +478,15 @@ impl<T: Trust> Machine<T> {
         })
     }
 
-    /// Watches its own nodes, or those in one path, where that is of use and the watch is not set.
+    /// Watches the nodes of an acquisition, or those in the path `only`, where a watch is needed and not set.
     pub(crate) fn watch_own(&mut self, op: Op, only: Option<Path>) {
         let Some(acquisition) =
             self.ops.get(&op).filter(|acquisition| acquisition.node == Node::There && self.is_up)
         else {
             return;
         };
-        // In several queues, a node may be deleted while it waits in the others. A waiter that is first in its only queue is
-        // about to be granted, and is not watched.
+        // In several queues, one node may be deleted while the others still wait. A waiter that is first in its only
+        // queue is about to be granted, so its node is not watched.
         let waits_for_others = acquisition.spec.admission == Admission::First
             && acquisition.single().is_none()
             && acquisition.is_known();
@@ -494,7 +496,7 @@ impl<T: Trust> Machine<T> {
             (Phase::Waiting | Phase::Confirming { .. }, position) => match position {
                 Position::Following(ahead) => self.is_local_head(ahead, queue.path),
                 Position::HandedOver => true,
-                // Only behind a plain predecessor can the lock be granted without a listing. That needs this watch.
+                // Only behind a plain predecessor can the lock be granted without a listing, which needs this watch.
                 Position::Watching { is_only, predecessor, .. } => {
                     let may_skip_listing = is_only && queue.kind.is_plain() && predecessor.kind.is_plain();
                     may_skip_listing || followed.contains(&queue.path) || waits_for_others
@@ -523,7 +525,7 @@ impl<T: Trust> Machine<T> {
         };
         queue.own_watch = match outcome {
             Outcome::Stat { .. } => WatchState::Set,
-            // A node of this name is there, but is not ours. A version check would pass, so it is decided here.
+            // A node of this name is there, but is not ours. A confirm would succeed, so evict the waiter here.
             Outcome::Exists if !is_taken => return self.evicted(now, op),
             Outcome::NoNode | Outcome::Exists => return self.own_fired(now, op, path, name, true),
             Outcome::Unknown => WatchState::Unset,
@@ -547,20 +549,20 @@ impl<T: Trust> Machine<T> {
         let Some(queue) = acquisition.queues.get_mut(at) else { return };
         queue.own_watch = WatchState::Unset;
         match acquisition.phase {
-            // Its data were changed. It goes on to be watched.
+            // The node's data changed. Watch it again.
             _ if !is_deleted => {
                 acquisition.age = if acquisition.phase == Phase::Held { 2 } else { acquisition.age };
                 self.watch_own(op, Some(path));
             }
-            // A downgrade deletes it. Its answer shows whether it did.
+            // A downgrade deletes the node, and its answer shows whether it did.
             Phase::Held if acquisition.change.is_open() => {}
             Phase::Held if acquisition.is_taken => self.finish(now, op, End::Lost(Loss::Deleted)),
-            // Its session may have ended. A quorum knows.
+            // Its session may have ended, so ask a quorum.
             _ => self.confirm(now, op, false),
         }
     }
 
-    /// The followers of its nodes list again, to find another predecessor.
+    /// Requests listings for all followers, to find their new predecessors.
     pub(crate) fn send_followers(&mut self, op: Op) {
         let followers = self
             .ops

@@ -12,18 +12,18 @@ use crate::machine::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Life {
     Open,
-    /// The last one is over, and the next is being made.
+    /// The last session is over, and the next is being created.
     Renewing,
     /// No lock is granted any more; holds go on.
     Draining,
-    /// Nodes are being deleted.
+    /// The session's nodes are being deleted.
     Closing,
     Over,
 }
 
-/// What the driver may read.
+/// Values for the driver.
 impl<T: Trust> Machine<T> {
-    /// The ZooKeeper session; zero before the first.
+    /// Returns the id of the ZooKeeper session, 0 before the first one.
     pub(crate) fn session_id(&self) -> u64 {
         self.id
     }
@@ -36,22 +36,23 @@ impl<T: Trust> Machine<T> {
         self.is_up
     }
 
-    /// The session timeout, in microseconds.
+    /// Returns the session timeout in microseconds.
     pub(crate) fn session_timeout(&self) -> u64 {
         self.timeout.0
     }
 
-    /// The client was given. Its session is not renewed, and goes on when this one is closed.
+    /// Returns whether the client was attached. Its ZooKeeper session is not renewed, and goes on after
+    /// [`Event::Close`].
     pub(crate) fn is_attached(&self) -> bool {
         self.is_attached
     }
 
-    /// Whether anything is known of a path.
+    /// Returns whether anything is known of a path.
     pub(crate) fn knows(&self, path: Path) -> bool {
         self.paths.contains_key(&path)
     }
 
-    /// The paths of all acquisitions, and those that are known.
+    /// Returns the paths of all acquisitions, turns and pending deletes, and all others of which something is known.
     pub(crate) fn used_paths(&self) -> HashSet<Path> {
         let queues = self.ops.values().flat_map(|acquisition| acquisition.queues.iter().map(|queue| queue.path));
         let turns = self.ops.values().filter_map(|acquisition| acquisition.spec.admission.turn().copied());
@@ -59,7 +60,7 @@ impl<T: Trust> Machine<T> {
         self.paths.keys().copied().chain(queues).chain(turns).chain(deleted).collect()
     }
 
-    /// The names of this session's nodes.
+    /// Returns the names of this session's nodes.
     pub(crate) fn own_nodes(&self) -> HashSet<Name> {
         let queues =
             self.ops.values().flat_map(|acquisition| acquisition.queues.iter().filter_map(|queue| queue.name));
@@ -78,15 +79,15 @@ impl<T: Trust> Machine<T> {
                     .filter(|acquisition| acquisition.phase == Phase::Held)
                     .for_each(|acquisition| acquisition.age = 2);
                 for queue in self.ops.values_mut().flat_map(|acquisition| &mut acquisition.queues) {
-                    // After a reconnect, events do not come in the order of the log. So a grant without a listing must not
-                    // rest on an earlier listing.
+                    // After a reconnect, events do not come in the order of the servers' log. So a grant without a
+                    // listing must not rest on an earlier listing.
                     match &mut queue.position {
                         Position::Watching { is_only, .. } => *is_only = false,
                         position @ Position::HandedOver => *position = Position::Unknown,
                         _ => {}
                     }
                 }
-                // Another client may write data to a path meanwhile.
+                // Another client may write data to a path while we are disconnected.
                 self.paths.values_mut().for_each(|state| state.is_empty = false);
             }
             Connection::Up { since } if matches!(self.life, Life::Open | Life::Draining | Life::Closing) => {
@@ -103,8 +104,8 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// Holds are lost, and waiters queue again in the next session. The driver drops the requests, watches and timers of a session
-    /// with it.
+    /// Ends the ZooKeeper session. Holds are lost, and waiters queue again in the next session. The driver drops the
+    /// requests and watches of the old session.
     pub(crate) fn expired(&mut self, now: Moment) {
         (self.is_up, self.renewing, self.own_listing) = (false, Renewing::default(), OwnListing::default());
         self.deletes.clear();
@@ -113,10 +114,10 @@ impl<T: Trust> Machine<T> {
         self.timers.clear();
         let loss = if self.life == Life::Closing { Loss::Closed } else { Loss::Expired };
         match self.life {
-            // One that was given is not renewed.
+            // The session of an attached client is not renewed.
             Life::Open if self.is_attached => self.life = Life::Closing,
             Life::Open => self.life = Life::Renewing,
-            // There is no hold left to wait for.
+            // No hold is left to wait for.
             Life::Draining => self.life = Life::Closing,
             _ => {}
         }
@@ -139,7 +140,7 @@ impl<T: Trust> Machine<T> {
             }
         }
         if self.life == Life::Closing {
-            // The client may have given the session up before the servers do.
+            // Not clean: the client may have given the session up before the servers do.
             self.end(false);
         }
     }
@@ -154,7 +155,7 @@ impl<T: Trust> Machine<T> {
         self.resume(now);
     }
 
-    /// After a pause, sends lost requests again over the same connection.
+    /// Schedules lost requests to be sent again over the same connection, after a pause.
     pub(crate) fn pause(&mut self, now: Moment) {
         if self.is_up {
             self.timers.set(Timer::Resume, now.plus(PAUSE));
@@ -187,7 +188,7 @@ impl<T: Trust> Machine<T> {
         paths.into_iter().for_each(|path| self.send_listing(path));
     }
 
-    /// Waiters leave. When the last hold is released the session closes.
+    /// Ends all waiters. The session closes when the last hold is released.
     pub(crate) fn drain(&mut self, now: Moment) {
         if !matches!(self.life, Life::Open | Life::Renewing) {
             return;
@@ -206,7 +207,7 @@ impl<T: Trust> Machine<T> {
         ops.into_iter().for_each(|op| self.finish(now, op, end));
     }
 
-    /// Holds are lost and waiters leave. When nothing is left the session ends.
+    /// Ends all waiters and holds. The session ends when all its nodes are gone.
     pub(crate) fn close(&mut self, now: Moment) {
         if matches!(self.life, Life::Closing | Life::Over) {
             return;
@@ -219,13 +220,13 @@ impl<T: Trust> Machine<T> {
                 self.finish(now, op, End::Lost(Loss::Closed));
             }
         }
-        // An attached session goes on, so its nodes have to be deleted, however long that takes.
+        // An attached client's session goes on, so its nodes have to be deleted, however long that takes.
         if !self.is_attached {
             self.timers.set(Timer::CloseBy, now.plus(self.timeout.0 / 4));
         }
     }
 
-    /// Whether all nodes of the session are certainly gone.
+    /// Returns whether all nodes of the session are certainly gone.
     #[must_use]
     pub(crate) fn is_clean(&self) -> bool {
         self.deletes.is_empty() && self.paths.values().all(PathState::is_clean)
@@ -246,14 +247,14 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// The state is poisoned, so nothing is granted any more.
+    /// Replaces the machine after a panic under the lock. The session is over, so nothing is granted any more.
     pub(crate) fn fail(&mut self, trust: T) {
         let before = std::mem::replace(self, Self::new(0, 0, 0, trust));
         (self.id, self.timeout, self.is_attached) = (before.id, before.timeout, before.is_attached);
         (self.life, self.is_up) = (Life::Over, false);
     }
 
-    /// The task of the session ends: nothing is due any more.
+    /// Clears all timers, because the task of the session ends.
     pub(crate) fn stop(&mut self) {
         self.timers.clear();
     }

@@ -1,39 +1,40 @@
-//! When the machine is to be called again, because time has passed.
+//! Timers: when the driver has to call the machine again because time has passed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::machine::{Machine, Moment, Op, Path, Trust};
 
-/// The least time between two fallback polls, in microseconds. Each session adds up to half of it, so that not all poll at
-/// the same time.
+/// The least time between two fallback polls, in microseconds. Each session adds up to half of it, so that not all
+/// sessions poll at the same time.
 const FALLBACK_POLL: u64 = 20_000_000;
 
-/// The time until a fallback poll. The seed spreads them, so that not all look at the same time.
+/// Returns the time until the next fallback poll. The seed differs between sessions, so that not all poll at the same
+/// time.
 pub(crate) fn fallback_interval(seed: u64) -> u64 {
     FALLBACK_POLL + seed % (FALLBACK_POLL / 2)
 }
 
-/// What is due at a moment.
+/// What the machine does when a time comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Timer {
-    /// Sends again what was lost over a connection that seems to stand.
+    /// Sends lost requests again over a connection that is still up.
     Resume,
-    /// Sends the check again that a grant waits for.
+    /// Sends the confirm again that a grant waits for.
     Confirm,
-    /// Lists the path once more, for nodes of lost creates.
+    /// Starts the second search for nodes of lost creates.
     SearchAgain(Path),
-    /// Comes each sixteenth of the session timeout while there are holds.
+    /// Fires every sixteenth of the session timeout while there are holds.
     Tick,
     /// Sends a read or a write that renews trust and is due before the next tick.
     Renew,
     TrustEnds,
-    /// A hold has lasted as long as it may.
+    /// Ends a hold that has reached its time limit.
     Limit(Op),
-    /// A `try` for permits waits no longer for its turn.
+    /// Ends a `try` for permits that has waited too long for its turn.
     Turn(Op),
     /// Lists the nodes of this session, because some of them are not watched.
     ListOwn,
-    /// Events may never come, so waiters look now and then.
+    /// Runs the fallback poll, because an event may never come.
     FallbackPoll,
     CloseBy,
 }
@@ -46,7 +47,7 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Of several moments the earliest counts, for [`Timer::SearchAgain`] the latest.
+    /// Sets a timer. If it is set already, the earlier time counts; for [`Timer::SearchAgain`] the later.
     pub(crate) fn set(&mut self, timer: Timer, at: Moment) {
         let before = self.set.get(&timer).copied();
         let at = match (before, timer) {
@@ -80,7 +81,7 @@ impl Timers {
 }
 
 impl<T: Trust> Machine<T> {
-    /// When the driver has to send the next [`Event::Timeout`](crate::machine::Event::Timeout), if any.
+    /// Returns when the driver has to send the next [`Event::Timeout`](crate::machine::Event::Timeout), if any.
     pub(crate) fn next_deadline(&self) -> Option<Moment> {
         self.timers.next()
     }
@@ -116,7 +117,7 @@ impl<T: Trust> Machine<T> {
         self.timers.set(Timer::FallbackPoll, now.plus(fallback_interval(self.nonce)));
     }
 
-    /// A predecessor is not watched, so the next fallback poll comes early.
+    /// Schedules an early fallback poll, because a predecessor is not watched.
     pub(crate) fn fallback_poll_soon(&mut self, now: Moment) {
         self.timers.set(Timer::FallbackPoll, now.plus(self.timeout.0 / 3));
     }

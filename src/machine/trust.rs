@@ -1,98 +1,102 @@
-//! Until when the servers are certain not to give a session's locks away.
+//! Computes until when the servers certainly do not give a session's locks away.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::hash::Hash;
 
-/// Microseconds of a clock that the driver reads. It runs on while the computer sleeps, and nobody can set it.
+/// A time in microseconds, by a clock that the driver reads. The clock runs on while the computer sleeps, and nobody
+/// can set it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Moment(pub(crate) u64);
 
 impl Moment {
-    /// The moment that is later by this many microseconds.
+    /// Returns the time `by` microseconds later.
     #[must_use]
     pub(crate) fn plus(self, by: u64) -> Self {
         Self(self.0.saturating_add(by))
     }
 
-    /// The moment that is earlier by this many microseconds.
+    /// Returns the time `by` microseconds earlier.
     #[must_use]
     pub(crate) fn minus(self, by: u64) -> Self {
         Self(self.0.saturating_sub(by))
     }
 
-    /// How many microseconds have passed since an earlier moment.
+    /// Returns how many microseconds have passed since an earlier time.
     #[must_use]
     pub(crate) fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 }
 
-/// What answers prove about the session. The explorer replaces it by one bit.
+/// What answers prove about the session. The explorer replaces the [`Ledger`] with one bit.
 pub(crate) trait Trust: Clone + Eq + Hash + Debug {
-    /// A request was answered: by a quorum, or perhaps by one server alone.
+    /// Notes an answer to a request. `by_quorum`: a quorum certainly answered, not just one server.
     fn answered(&mut self, by_quorum: bool, sent: Moment, now: Moment);
 
-    /// Until when the session certainly lives.
+    /// Returns until when the session is certainly alive.
     fn until(&self) -> Moment;
 
-    /// Whether trust lasts long enough to begin a hold: until it is renewed, if the servers answer.
+    /// Returns whether trust lasts long enough to begin a hold: until it can be renewed, if the servers answer.
     fn suffices(&self, now: Moment) -> bool;
 
-    /// The session was taken back, by a request that was sent at `since` or later.
+    /// Notes a reconnect to the same session. The connect request was sent at `since` or later.
     fn reconnected(&mut self, since: Moment);
 
-    /// Whether a write that is answered before trust ends would extend trust because of a reconnect.
+    /// Returns whether a write can extend trust because of a reconnect, if it is answered before trust ends.
     fn is_reconnected(&self, now: Moment) -> bool;
 
-    /// When trust has to be renewed by a write.
+    /// Returns when the next write has to go out to renew trust.
     fn due(&self) -> Moment;
 
-    /// When a read has to go out, so that a later write proves something.
+    /// Returns when the next read has to go out, so that a later write proves something.
     fn read_due(&self) -> Moment;
 
-    /// The process is seen to run, and the computer has slept for so long since it was seen last. Called often.
+    /// Notes that the process is running. `slept`: how long the computer has slept since the last call.
     fn beat(&mut self, now: Moment, slept: u64, is_up: bool);
 
-    /// When the session counts as silent unless an answer comes.
+    /// Returns when the session counts as silent, unless an answer comes before.
     fn fresh_until(&self) -> Moment;
 
-    /// Whether an answer to a request that was sent then is recent enough for a grant.
+    /// Returns whether an answer to a request that was sent at `sent` is recent enough for a grant.
     fn is_recent(&self, sent: Moment, now: Moment) -> bool;
 
-    /// Another session was created, at this moment or later, and is connected now.
+    /// Starts over for a new session, which is connected at `now`, and was created at `created` or later, if that is
+    /// known.
     fn renewed(&mut self, timeout: u64, created: Option<Moment>, now: Moment);
 }
 
 /// The account of a session's answers, for a session timeout *T*. docs/design/trust.md has the rule and its reasons.
 ///
-/// 1. A pair of exchanges, or the creation of the session, is trusted for *T*; a single write for less.
-/// 2. A write after a reconnect is trusted for *T* from the last look at the connection before, if trust had not lapsed.
-/// 3. Trust ends *T*/64 before it could, so that a timer that is a little late is not too late.
-/// 4. Reads go out a quarter of a timeout apart, and a write when five twelfths are left: by then the relay time of the newest
-///    read is over.
-///    A hold begins when trust lasts for an eighth more than until it can be renewed.
+/// 1. A pair of exchanges vouches for the session for *T* from the first, and its creation for *T*. A single write
+///    vouches for less.
+/// 2. A write after a reconnect vouches for *T* from the last look that saw the earlier connection up, if trust had not
+///    lapsed.
+/// 3. Trust ends *T*/64 early, so that a timer may be a little late.
+/// 4. Reads go out *T*/4 apart. A write goes out when 5/12 *T* of trust are left: by then a read is old enough for a
+///    pair.
+/// 5. A hold begins only if trust lasts *T*/8 longer than until it can be renewed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ledger {
     timeout: u64,
-    /// When requests were sent and answered that a later write may turn into trust. The oldest comes first.
+    /// When requests were sent and answered that a later write may make count. The oldest comes first.
     candidates: VecDeque<(Moment, Moment)>,
     until: Moment,
     newest_answer: Moment,
     newest_write: Moment,
-    /// When the read was sent by which the next is timed.
+    /// When the read was sent from which the next one is timed.
     newest_read: Moment,
-    /// The session was taken back, by a request that was sent then or later, and no write has been answered since.
+    /// A reconnect since which no write was answered. The connect request was sent at this time or later.
     reconnected: Option<Moment>,
-    /// When the process was seen to run with a connection. The newest comes last.
+    /// When the process was seen running with a connection. The newest comes last.
     awake: VecDeque<Moment>,
     /// When the computer slept, and for how long.
     sleeps: VecDeque<(Moment, u64)>,
 }
 
 impl Ledger {
-    /// The account of a session that is connected now, and that was created at this moment or later, if that is known. If not,
-    /// its process is taken to have run until now.
+    /// Creates the account of a session, which is connected at `now`, and was created at `created` or later. If
+    /// `created` is unknown, the process is assumed to have run until now.
     #[must_use]
     pub(crate) fn new(timeout: u64, created: Option<Moment>, now: Moment) -> Self {
         Self {
@@ -108,25 +112,25 @@ impl Ledger {
         }
     }
 
-    /// How long a follower may take to pass a touch of the session on to the leader.
+    /// Returns how long a follower may take to pass a touch of the session on to the leader.
     fn relay(&self) -> u64 {
         self.timeout / 3
     }
 
-    /// The resolution of the account: exchanges that are closer together count as one, so it stays short.
+    /// Returns the resolution of the account. Exchanges that are closer together count as one, so that the account
+    /// stays short.
     fn resolution(&self) -> u64 {
         self.timeout / 64
     }
 
-    /// How long a single write is trusted while the client pings every *T*/5 on time: *T*, less the time between two pings
-    /// and the relay time.
+    /// Returns how long a single write is trusted if the client pings every *T*/5 on time. This is *T*, less the time
+    /// between two pings and the relay time.
     fn single_write(&self) -> u64 {
         self.timeout * 7 / 15
     }
 
-    /// How long a single answered write that was sent at this moment is trusted. The client's pings may have been late: one
-    /// stall delays a ping once, because its timer keeps running; each sleep of the computer delays it again, because the timer
-    /// stands still.
+    /// Returns how long one answered write, sent at `sent`, is trusted. Late pings shorten that: by the longest stall
+    /// or disconnect, counted once, and by every sleep of the computer.
     fn single_write_trust(&self, sent: Moment) -> u64 {
         let before = self.awake.iter().copied().filter(|awake| *awake < sent).chain([sent]);
         let gap = before.clone().zip(before.skip(1)).map(|(earlier, later)| later.since(earlier)).max();
@@ -144,13 +148,13 @@ impl Ledger {
         }
     }
 
-    /// Notes that the process is running with a connection; called often, so that a stall shows as a gap, and a lost
-    /// connection as well: while a session is taken back, nothing of it reaches the leader.
+    /// Notes that the process is running with a connection. The calls are frequent, so a stall or a lost connection
+    /// shows as a gap. While the client reconnects, nothing of the session reaches the leader.
     fn awake(&mut self, now: Moment) {
         if now.since(self.last_awake()) >= self.resolution() {
             self.awake.push_back(now);
         }
-        // Older pings than a timeout are worth nothing, and the gap before them with them.
+        // Pings older than the timeout are worth nothing, and neither are the gaps before them.
         while self.awake.get(1).is_some_and(|second| now.since(*second) > self.timeout) {
             self.awake.pop_front();
         }
@@ -160,18 +164,19 @@ impl Ledger {
         self.awake.back().copied().unwrap_or_default()
     }
 
-    /// Whether a single write is trusted for long enough to renew trust again and again.
+    /// Returns whether a single write is trusted for long enough to renew trust again and again.
     fn is_renewed_by_one(&self) -> bool {
         self.single_write_trust(self.last_awake()) > self.timeout / 4
     }
 
-    /// When the next write is due.
+    /// Returns when the next write is due.
     fn write_due(&self) -> Moment {
         let Some((_, first)) = self.relays().next() else { return self.last_awake() };
         let latest = self.until.minus(self.timeout / 4);
         let spare = self.until.minus(self.timeout * 5 / 12);
         let gains = |by: u64| self.relays().find(move |(sent, _)| sent.plus(self.timeout) >= self.until.plus(by));
-        // It waits a little for an exchange that is worth the write, since a write for each small gain would be many.
+        // Wait a little for an exchange whose gain is worth a write. Writing for each small gain would take too many
+        // writes.
         if let Some((_, ride)) = gains(self.timeout / 6)
             && ride <= spare.plus(self.timeout / 64)
         {
@@ -187,13 +192,14 @@ impl Ledger {
         }
         let spare = self.until.minus(self.timeout / 3);
         if self.is_renewed_by_one() {
-            // By the single-write rule a write gains something all the same, but not every write should have to.
+            // No pair is ready in time, but a single write gains some trust, too. Such writes keep a distance.
             return spare.max(self.newest_write.plus(self.timeout / 24));
         }
         spare.max(first)
     }
 
-    /// Of each request that a later write may turn into trust: when it was sent, and from when on such a write may be sent.
+    /// Returns, for each candidate exchange, when its request was sent, and the earliest time to send a later write
+    /// that makes it count.
     fn relays(&self) -> impl Iterator<Item = (Moment, Moment)> {
         self.candidates.iter().map(|(sent, answered)| (*sent, answered.plus(self.relay())))
     }
@@ -201,11 +207,11 @@ impl Ledger {
 
 impl Trust for Ledger {
     fn answered(&mut self, by_quorum: bool, sent: Moment, now: Moment) {
-        // If trust has lapsed, the leader may have been ending the session when it was asked for it.
+        // If trust has lapsed, the leader may already have been expiring the session at the reconnect.
         let has_lasted = self.until() > now;
         self.awake(now);
         self.newest_answer = self.newest_answer.max(now);
-        // One that comes soon after another does not delay the next.
+        // A read that comes soon after another does not delay the next.
         if !by_quorum && sent >= self.newest_read.plus(self.timeout * 3 / 16) {
             self.newest_read = sent;
         }
@@ -225,7 +231,7 @@ impl Trust for Ledger {
                 self.until = self.until.max(since.plus(self.timeout));
             }
         }
-        // Without writes the old ones are of no use.
+        // Exchanges older than the timeout gain nothing any more.
         while self.candidates.front().is_some_and(|(first, _)| first.plus(self.timeout) <= now) {
             self.candidates.pop_front();
         }
@@ -261,7 +267,8 @@ impl Trust for Ledger {
     }
 
     fn read_due(&self) -> Moment {
-        // Reads have deadlines of their own. Scheduled after the writes, they would make the writes come early and late in turn.
+        // Reads have their own deadlines. If they were scheduled after the writes, writes would come early and late in
+        // turn.
         if self.candidates.is_empty() { self.last_awake() } else { self.newest_read.plus(self.timeout / 4) }
     }
 

@@ -1,8 +1,7 @@
-//! The turns of a semaphore. A caller whose permits cannot be granted by the answer to one create waits for its turn, in a queue of
-//! its own. Only the caller with the turn creates permits, so they are counted one after the other.
+//! The turns of a semaphore. If the answer to one create cannot grant a caller its permits, the caller waits for its
+//! turn in a separate queue. Only the caller with the turn creates permits, so callers count them one after the other.
 //!
-//! A turn is an acquisition of its own. Its `Op` is that of the acquisition of permits with the highest bit set. No caller takes its
-//! grant.
+//! A turn is an acquisition of its own. Its `Op` is the caller's with the highest bit set. No caller takes its grant.
 
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use crate::machine::{
 };
 
 impl<T: Trust> Machine<T> {
-    /// Others have permits, or may have: the caller waits for its turn.
+    /// Makes a caller wait for its turn, because other contenders may have permits.
     pub(crate) fn take_turn(&mut self, now: Moment, op: Op) {
         self.leave(now, op, false);
         let Some(acquisition) = self.ops.get_mut(&op) else { return };
@@ -29,32 +28,32 @@ impl<T: Trust> Machine<T> {
         self.acquire(now, turn_of(op), &Arc::new(turn));
     }
 
-    /// The acquisition that a caller waits in: that of its turn, or its own.
+    /// Returns the acquisition that waits for a caller: its turn, or the caller's own.
     fn waiting(&self, op: Op) -> Option<&Acquisition> {
         let own = self.ops.get(&op)?;
         if own.phase == Phase::Turning { self.ops.get(&turn_of(op)) } else { Some(own) }
     }
 
-    /// How many contenders are ahead of a caller, or how many permits are missing.
+    /// Returns how many contenders are ahead of a caller, or how many permits are missing.
     pub(crate) fn ahead(&self, op: Op) -> usize {
         self.waiting(op).map(Acquisition::ahead).unwrap_or_default()
     }
 
-    /// Whether the position of a caller is known, and no watch on a predecessor is still to be set.
+    /// Returns whether the position of a caller is known, and no watch on a predecessor is still to be set.
     pub(crate) fn is_settled(&self, op: Op) -> bool {
         self.waiting(op).is_some_and(|acquisition| acquisition.queues.iter().all(Queue::is_settled))
     }
 
-    /// A listing shows how many turns come before this one.
+    /// Handles a listing that shows how many turns are ahead of this one.
     pub(crate) fn turn_listed(&mut self, now: Moment, turn: Op, ahead: usize) {
         let op = caller_of(turn);
         if ahead == 0 {
             return;
         }
-        // While the turn waited, a request for the lock may have been written to its node. So the node is watched as soon as
-        // the turn is granted.
+        // While the turn waited, a revocation request may have been written to its node. So the node is watched as soon
+        // as the turn is granted.
         self.ops.get_mut(&turn).into_iter().for_each(|acquisition| acquisition.age = 2);
-        // If permits are free, the owner of the turn is about to acquire them.
+        // If permits are free, the owner of the turn is about to acquire them, so a `try` waits a little for its turn.
         if self.ops.get(&op).is_some_and(|acquisition| !acquisition.spec.waits) {
             self.timers.set(Timer::Turn(op), now.plus(self.timeout.0 / 8));
         }
@@ -66,7 +65,8 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// With its turn a caller creates its permits. When it has them, the turn is the next one's.
+    /// Continues after a grant. A caller with the turn creates its permits. A caller with its permits gives up the
+    /// turn.
     pub(crate) fn turn_or_permits_came(&mut self, now: Moment, op: Op) {
         if !is_turn(op) {
             return self.give_turn_up(now, op);
@@ -79,12 +79,12 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// A caller that loses its turn gets no permits, and one that gets none needs no turn.
+    /// Ends a caller that loses its turn without permits, and the turn of a caller that ends.
     pub(crate) fn turn_or_caller_ended(&mut self, now: Moment, op: Op, end: End) {
         let caller = caller_of(op);
         match self.phase(caller) {
             Some(phase) if is_turn(op) && phase.is_queuing() => self.finish(now, caller, end),
-            // It stays until its caller has read its name.
+            // Keep the turn until the caller has read the name of the turn's node.
             Some(Phase::Over(_)) if !is_turn(op) => {
                 self.leave(now, turn_of(op), false);
                 self.ops.get_mut(&turn_of(op)).into_iter().for_each(|turn| turn.phase = Phase::Over(end));
@@ -103,7 +103,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// The session is over, and all turns with it. Callers begin again in the next one.
+    /// Drops all turns, because they end with the session. Callers begin again in the next session.
     pub(crate) fn forget_turns(&mut self) {
         drop(self.ops.split_off(&TURN));
         self.ops.values_mut().for_each(|acquisition| acquisition.in_turn = None);
