@@ -1,4 +1,4 @@
-//! Sequences that the world does not play.
+//! Sequences of events that the world of `verify/explore` does not play.
 
 mod rules;
 
@@ -13,7 +13,7 @@ const T: u64 = 10_000_000;
 const NOW: Moment = Moment(1_000);
 const WRITER: Op = 1;
 
-/// A machine, and what time it is.
+/// A machine, and the time.
 struct Session(Machine<Ledger>, Moment);
 
 impl Session {
@@ -21,7 +21,7 @@ impl Session {
         Self(Machine::new(7, 9, T, Ledger::new(T, Some(NOW), NOW)), NOW)
     }
 
-    /// Handles an event; returns what is sent.
+    /// Handles an event. Returns the requests that the machine sends.
     fn handle(&mut self, event: Event) -> Vec<Ask> {
         self.0.handle(self.1, event);
         let sent = self.0.actions().filter_map(|action| match action {
@@ -40,7 +40,7 @@ impl Session {
         self.handle(Event::Acquire { op, spec: Arc::new(spec) })
     }
 
-    /// A hold of a writer; returns its name.
+    /// Grants a write lock, which its caller takes. Returns the name of the node.
     fn hold(&mut self) -> Name {
         let name = self.grant();
         assert_eq!(self.handle(Event::Take(WRITER)), [], "it is not confirmed when its caller comes at once");
@@ -48,7 +48,7 @@ impl Session {
         name
     }
 
-    /// A lock is granted to a writer that has not come for it yet; returns its name.
+    /// Grants a write lock, which its caller has not taken yet. Returns the name of the node.
     fn grant(&mut self) -> Name {
         let sent = self.acquire(WRITER, &[(0, Kind::Write)], Admission::First, true);
         let [create @ Ask::Create { guid, .. }, list @ Ask::List { .. }] = sent.as_slice() else {
@@ -66,7 +66,7 @@ impl Session {
     }
 }
 
-/// A listing of the nodes of the session.
+/// Returns the answer to a listing of the session's nodes.
 fn owned(names: &[Name]) -> Outcome {
     Outcome::Names { names: names.into(), other_children: 0, is_empty: false }
 }
@@ -162,7 +162,8 @@ fn hold_that_its_caller_comes_for_late_is_confirmed() {
     }
 }
 
-/// Two ticks watch the node of a hold that nobody has come for. What happens to it then is asked of a quorum, as for a waiter.
+/// Two ticks watch the node of a hold that was not taken. Later signs of a loss are checked by a quorum, as for a
+/// waiter.
 #[test]
 fn hold_that_nobody_has_come_for_ends_as_a_waiter() {
     let granted = || {
@@ -209,7 +210,7 @@ fn hold_that_nobody_has_come_for_ends_as_a_waiter() {
     }
 }
 
-/// The same for the answer to the watch.
+/// The answer to the watch request also evicts a hold that was not taken.
 #[test]
 fn hold_that_nobody_has_come_for_and_whose_node_was_created_again_by_hand_is_evicted() {
     let mut session = Session::new();
@@ -245,7 +246,7 @@ fn event_that_is_no_deletion_gives_no_turn() {
     assert!(matches!(sent.as_slice(), [Ask::List { .. }]), "it looks: {sent:?}");
 }
 
-/// Its position is the largest of them.
+/// The number of contenders ahead is the largest of all queues.
 #[test]
 fn waiter_in_several_queues_is_placed_when_it_is_in_all() {
     let kind = Kind::Lock;
@@ -270,7 +271,7 @@ fn waiter_in_several_queues_is_placed_when_it_is_in_all() {
     }
 }
 
-/// A server that answers all but the create will not answer it.
+/// A server that answers everything except the create will never answer the create.
 #[test]
 fn creates_that_cut_the_connection_wait_for_a_search_and_end() {
     let mut session = Session::new();

@@ -68,13 +68,11 @@ pub(crate) trait Trust: Clone + Eq + Hash + Debug {
 
 /// The account of a session's answers, for a session timeout *T*. docs/design/trust.md has the rule and its reasons.
 ///
-/// 1. A pair of exchanges vouches for the session for *T* from the first, and its creation for *T*. A single write
-///    vouches for less.
-/// 2. A write after a reconnect vouches for *T* from the last look that saw the earlier connection up, if trust had not
+/// 1. A pair of exchanges vouches for *T* from the sending of the first, a creation for *T*, a single write for less.
+/// 2. A write after a reconnect vouches for *T* from when the earlier connection was last seen up, if trust had not
 ///    lapsed.
 /// 3. Trust ends *T*/64 early, so that a timer may be a little late.
-/// 4. Reads go out *T*/4 apart. A write goes out when 5/12 *T* of trust are left: by then a read is old enough for a
-///    pair.
+/// 4. Reads go out *T*/4 apart. A write goes out when 5/12 *T* of trust are left: by then a read's relay time is over.
 /// 5. A hold begins only if trust lasts *T*/8 longer than until it can be renewed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ledger {
@@ -84,7 +82,7 @@ pub(crate) struct Ledger {
     until: Moment,
     newest_answer: Moment,
     newest_write: Moment,
-    /// When the read was sent from which the next one is timed.
+    /// The time when the read was sent by which the next one is timed.
     newest_read: Moment,
     /// A reconnect since which no write was answered. The connect request was sent at this time or later.
     reconnected: Option<Moment>,
@@ -192,7 +190,8 @@ impl Ledger {
         }
         let spare = self.until.minus(self.timeout / 3);
         if self.is_renewed_by_one() {
-            // No pair is ready in time, but a single write gains some trust, too. Such writes keep a distance.
+            // No pair is ready in time, but a single write gains some trust, too. Such writes keep a distance of
+            // *T*/24.
             return spare.max(self.newest_write.plus(self.timeout / 24));
         }
         spare.max(first)

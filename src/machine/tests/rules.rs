@@ -1,5 +1,5 @@
-//! A unit for each rule that no case and no history of the world breaks, or none of a few thousand. `verify/explore/rules` leaves rules out,
-//! one at a time.
+//! A unit test for each rule whose removal breaks no case of `verify/explore`, and few or no histories.
+//! `verify/explore/rules` leaves out one rule at a time.
 
 use crate::machine::tests::{NOW, Session, T, WRITER, created, owned};
 use crate::machine::{
@@ -19,7 +19,7 @@ fn listing(names: &[Name]) -> Outcome {
     Outcome::Names { names: names.into(), other_children: 0, is_empty: true }
 }
 
-/// The first of these requests that is as wanted.
+/// Returns the first of these requests that is wanted.
 fn one(sent: &[Ask], is_wanted: impl Fn(&Ask) -> bool) -> Ask {
     sent.iter().find(|ask| is_wanted(ask)).unwrap_or_else(|| panic!("{sent:?}")).clone()
 }
@@ -33,7 +33,7 @@ fn identify(sent: &[Ask]) -> Ask {
 }
 
 impl Session {
-    /// An acquisition whose node is created. Returns the node, and what it has sent behind the create.
+    /// Starts an acquisition, and creates its node. Returns the name, and the requests that were sent after the create.
     fn enter(&mut self, op: Op, kind: Kind, number: i32) -> (Name, Vec<Ask>) {
         let mut sent = self.acquire(op, &[(0, kind)], Admission::First, true);
         let create = sent.remove(0);
@@ -56,7 +56,7 @@ impl Session {
         self.handle(Event::Fired { watch, is_deleted: true })
     }
 
-    /// A mutex that is first by a listing of long ago. Returns the request by which a quorum confirms it.
+    /// Starts a mutex that is first in a listing of long ago. Returns the request that confirms the node.
     fn confirm(&mut self) -> Ask {
         let (own, sent) = self.enter(FIRST, Kind::Lock, 3);
         let (ask, outcome) = (list(&sent), listing(&[own]));
@@ -65,7 +65,7 @@ impl Session {
         one(&sent, |ask| matches!(ask, Ask::Confirm { .. }))
     }
 
-    /// A writer that holds, with the reader that it is to become, and the request for that.
+    /// Grants a write lock and starts its downgrade. Returns the names of writer and reader, and the request.
     fn start_downgrade(&mut self) -> (Name, Name, Ask) {
         let writer = self.hold();
         let sent = self.handle(Event::Downgrade(FIRST));
@@ -73,7 +73,8 @@ impl Session {
         (writer, writer.reader(guid), sent[0].clone())
     }
 
-    /// The request of a downgrade is lost with the connection. Returns what is sent over the next, and the second attempt.
+    /// Loses the request of a downgrade with the connection. Returns what is sent after the reconnect, and the second
+    /// attempt.
     fn lose_downgrade(&mut self, replace: &Ask) -> (Vec<Ask>, Ask) {
         self.handle(Event::Connection(Connection::Down));
         self.answer(replace, Outcome::Unknown);
@@ -91,7 +92,7 @@ impl Session {
     }
 }
 
-/// It may show that the path has no data, and somebody has written some since.
+/// An earlier listing may show the path without data, and another client may have written data since.
 #[test]
 fn listing_over_another_connection_is_not_judged() {
     let mut session = Session::new();
@@ -102,7 +103,7 @@ fn listing_over_another_connection_is_not_judged() {
     assert_eq!(session.position(FIRST), Position::Unknown);
 }
 
-/// It may have fired since.
+/// The watch may have fired since.
 #[test]
 fn watch_on_a_path_that_came_over_another_connection_is_not_counted_on() {
     let mut session = Session::new();
@@ -119,7 +120,7 @@ fn watch_on_a_path_that_came_over_another_connection_is_not_counted_on() {
     assert_eq!(session.0.paths[&0].watch, WatchState::Unset);
 }
 
-/// The next node of that acquisition is behind theirs.
+/// The next node of that acquisition will be behind its followers.
 #[test]
 fn those_that_follow_the_node_of_a_lost_create_look() {
     let mut session = Session::new();
@@ -160,7 +161,7 @@ fn caller_that_does_not_queue_looks_before_it_writes() {
     assert_eq!(session.stage_of(FIRST), Phase::Over(End::Contended));
 }
 
-/// Somebody may have deleted the node since it was listed.
+/// The node may have been deleted by hand since the listing.
 #[test]
 fn grant_by_a_listing_is_recent() {
     for (late, holds) in [(0, true), (T / 4, false)] {
@@ -173,7 +174,7 @@ fn grant_by_a_listing_is_recent() {
     }
 }
 
-/// Somebody may have deleted the node between the two.
+/// The node may have been deleted by hand after the confirm, before the reconnect.
 #[test]
 fn proof_is_of_this_connection() {
     let mut session = Session::new();
@@ -203,7 +204,7 @@ fn abandoned_nodes_are_no_predecessors() {
     assert!(matches!(sent.as_slice(), [Ask::Delete { .. }]), "{sent:?}");
 }
 
-/// Nodes of one session go together, in no order, when it ends.
+/// Nodes of one session are deleted in no particular order when the session ends.
 #[test]
 fn turn_by_deletion_is_of_another_session() {
     for (owner, holds) in [(8, true), (7, false)] {
@@ -217,7 +218,7 @@ fn turn_by_deletion_is_of_another_session() {
     }
 }
 
-/// The delete is not sent, and nothing is heard of the follower's node.
+/// Without a connection, no delete is sent, and no event comes from the follower's node.
 #[test]
 fn hand_over_needs_a_connection() {
     for (is_up, stage) in [(true, Phase::Held), (false, Phase::Waiting)] {
@@ -235,7 +236,7 @@ fn hand_over_needs_a_connection() {
     }
 }
 
-/// Its state was a loss before.
+/// Its state was already a loss before the release.
 #[test]
 fn release_without_trust_is_a_loss() {
     let mut session = Session::new();
@@ -245,7 +246,7 @@ fn release_without_trust_is_a_loss() {
     assert_eq!(session.stage_of(FIRST), Phase::Over(End::Lost(Loss::TrustEnded)));
 }
 
-/// The first delete was lost, so the node may have gone with the session.
+/// The first delete was lost, so the node may have been deleted with the session.
 #[test]
 fn release_whose_node_is_gone_without_trust_is_a_loss() {
     let mut session = Session::new();
@@ -281,7 +282,7 @@ fn release_ends_with_its_last_node() {
     assert_eq!(session.stage_of(FIRST), Phase::Over(End::Released));
 }
 
-/// Trust that comes back brings no hold back.
+/// A hold that is lost stays lost, even if trust is renewed.
 #[test]
 fn end_of_trust_ends_holds() {
     let mut session = Session::new();
@@ -298,11 +299,11 @@ fn state_of_a_hold_is_computed() {
     assert_eq!(session.0.state(NOW.plus(T), FIRST), Some(HoldState::Lost(Loss::TrustEnded)), "no timer has fired");
 }
 
-/// Whether an answer in the middle of the timeout renews trust. `before`: what happens to the connection first.
+/// Returns whether an answer in the middle of the timeout renews trust. `before`: changes the connection first.
 fn renews(ask: Ask, before: impl Fn(&mut Session), is_stale: bool, outcome: Outcome) -> bool {
     let mut session = Session::new();
     session.hold();
-    // The process is seen to run.
+    // The process is seen running.
     for step in 1..=38 {
         session.1 = NOW.plus(T / 64 * step);
         session.0.trust.beat(session.1, 0, true);
@@ -319,7 +320,7 @@ fn answer_over_another_connection_is_no_proof() {
     assert!(!renews(Ask::Check, |_| (), true, Outcome::Done));
 }
 
-/// One server may refuse it.
+/// One server may refuse a write without a quorum.
 #[test]
 fn refused_write_is_no_proof() {
     for outcome in
@@ -329,7 +330,7 @@ fn refused_write_is_no_proof() {
     }
 }
 
-/// No server has answered what the driver refused, for which it had no room or no name.
+/// A refusal by the driver is no answer of a server. The driver lacked budget for the watch, or the node's name.
 #[test]
 fn word_of_the_driver_is_no_answer() {
     let (path, name) = (0, foreign(1));
@@ -382,7 +383,7 @@ fn connection_that_another_session_answers_ends_the_session() {
     assert_eq!(session.stage_of(FIRST), Phase::Over(End::Lost(Loss::Expired)));
 }
 
-/// Somebody may have deleted the node by hand between the two.
+/// The node may have been deleted by hand between the confirm and the listing.
 #[test]
 fn proof_that_was_sent_before_a_node_was_missing_ends_no_session() {
     let mut session = Session::new();
@@ -398,7 +399,8 @@ fn proof_that_was_sent_before_a_node_was_missing_ends_no_session() {
     assert_eq!(session.stage_of(FIRST), Phase::Over(End::Lost(Loss::Deleted)));
 }
 
-/// The answer to a create comes over the last connection, and is read after the question whose this one is.
+/// The answer to a create came over the earlier connection. It is read after the new connection's listing of our nodes
+/// was sent.
 #[test]
 fn connection_is_asked_for_by_a_node_that_is_known_late() {
     for is_answered_before in [true, false] {
@@ -449,7 +451,7 @@ fn reader_of_a_lost_downgrade_is_looked_for() {
     let mut session = Session::new();
     let (_, reader, lost) = session.start_downgrade();
     let (sent, again) = session.lose_downgrade(&lost);
-    // It is found while it is still wanted.
+    // The reader's node is found while it is still wanted.
     session.answer(&list(&sent), listing(&[reader]));
     session.handle(Event::Timer(Timer::Limit(FIRST)));
     session.answer(&again, Outcome::Refused);
@@ -472,7 +474,7 @@ fn deletion_of_the_writer_by_its_downgrade_is_no_loss() {
     assert_eq!(session.0.op(FIRST).expect("it is there").change, Change::None);
 }
 
-/// The writer in it is the reader of now, and no node that nobody wants.
+/// The writer in an older listing is now the reader, and no orphan.
 #[test]
 fn listing_from_before_a_downgrade_shows_its_reader() {
     let mut session = Session::new();
@@ -483,7 +485,7 @@ fn listing_from_before_a_downgrade_shows_its_reader() {
     assert_eq!(session.position(SECOND), Position::Following(FIRST));
 }
 
-/// Nobody would look for it again before the reader is released.
+/// A reader that followed the writer's node would not be listed again before the first reader is released.
 #[test]
 fn reader_does_not_follow_a_writer_that_has_become_a_reader() {
     let mut session = Session::new();
@@ -494,7 +496,7 @@ fn reader_does_not_follow_a_writer_that_has_become_a_reader() {
     assert_eq!(session.stage_of(SECOND), Phase::Held);
 }
 
-/// The answer of the downgrade decides what becomes of it, and the release ends with it.
+/// The answer to the downgrade decides what becomes of the reader's node, and the release ends with it.
 #[test]
 fn reader_of_a_downgrade_under_way_is_not_abandoned() {
     let mut session = Session::new();
@@ -510,7 +512,7 @@ fn reader_of_a_downgrade_under_way_is_not_abandoned() {
     assert_eq!(session.stage_of(FIRST), Phase::Over(End::Released));
 }
 
-/// The first attempt has deleted the writer.
+/// The first attempt has deleted the writer's node.
 #[test]
 fn connection_is_known_by_the_reader_of_a_lost_downgrade() {
     let mut session = Session::new();
@@ -522,7 +524,7 @@ fn connection_is_known_by_the_reader_of_a_lost_downgrade() {
     assert_eq!(session.stage_of(FIRST), Phase::Held);
 }
 
-/// Somebody may have written data since.
+/// Another client may have written data since.
 #[test]
 fn count_over_another_connection_does_not_show_that_the_path_is_empty() {
     let mut session = Session::new();
@@ -536,7 +538,7 @@ fn count_over_another_connection_does_not_show_that_the_path_is_empty() {
     assert!(!session.0.paths[&0].is_empty);
 }
 
-/// Its node may have been deleted by hand since.
+/// The follower's node may have been deleted by hand since.
 #[test]
 fn hand_over_waits_for_no_answer_of_a_lost_connection() {
     let mut session = Session::new();
@@ -592,7 +594,7 @@ fn downgrade_that_is_refused_again_and_again_does_not_run_out_of_numbers() {
     assert_eq!(session.stage_of(FIRST), Phase::Held);
 }
 
-/// The permission may be given later, and the session's other nodes are no concern of it.
+/// The ACLs may permit the delete later. Other nodes of the session are not affected.
 #[test]
 fn refused_delete_is_tried_again_at_slow_looks_and_at_the_close() {
     let mut session = Session::new();

@@ -1,19 +1,19 @@
-//! The rule of trust, by example, against a naive twin, and against a model of a leader and a follower.
+//! Tests the rule of trust by example, against a naive version, and against a model of a leader and a follower.
 
 use super::*;
 
-/// A multiple of all the parts it is cut into.
+/// The session timeout in milliseconds, divisible by all the fractions that the rule uses.
 const T: u64 = 5_760;
 
-/// What an answered write alone is worth in a process that was seen to run all the time.
+/// How long an answered write alone is trusted, in a process that was seen running all the time.
 const COLD: u64 = T * 7 / 15;
 
-/// The end of trust that would be then, but for the timers.
+/// Returns the end of trust at `millis`, less the margin for late timers.
 fn end(millis: u64) -> Moment {
     at(millis.saturating_sub(T / 64))
 }
 
-/// The moment after this number of milliseconds.
+/// Returns the time after this number of milliseconds.
 fn at(millis: u64) -> Moment {
     Moment(millis * 1_000)
 }
@@ -28,7 +28,7 @@ enum Request {
     Write,
 }
 
-/// One request and its answer.
+/// A request and its answer.
 #[derive(Clone, Copy)]
 struct Exchange {
     request: Request,
@@ -44,7 +44,7 @@ fn note(ledger: &mut Ledger, one: Exchange) {
     ledger.answered(one.request == Request::Write, one.sent, one.answered);
 }
 
-/// Keeps a ledger awake up to `end`.
+/// Notes that the process runs from `from` to `end`.
 fn stay_awake(ledger: &mut Ledger, from: u64, end: u64) {
     (from..=end).step_by(100).for_each(|now| ledger.awake(at(now)));
 }
@@ -113,7 +113,7 @@ fn after_a_long_stall_a_write_alone_is_not_trusted() {
 /// A session that renews its trust, with one read and one write under way at most.
 struct Renewal {
     ledger: Ledger,
-    /// How long writes and reads take.
+    /// The round-trip times of writes and of reads.
     trips: (u64, u64),
     read: Option<u64>,
     write: Option<u64>,
@@ -127,7 +127,7 @@ impl Renewal {
         Self { ledger, trips: (trip, trip / 10), read: None, write: None, reads: 0, writes: 0 }
     }
 
-    /// What happens at a moment.
+    /// Handles what happens at `now`.
     fn step(&mut self, now: u64) {
         self.ledger.awake(at(now));
         let is_over = |sent: &u64, trip| sent + trip <= now;
@@ -146,10 +146,10 @@ impl Renewal {
     }
 }
 
-/// Also where writes are slow, and reads as slow. Trust is least just before a write is answered.
+/// Writes may be slow, and reads as slow. Trust is least just before a write is answered.
 #[test]
 fn steady_renewal_never_lets_trust_lapse() {
-    // What it is at least, in thousandths of the timeout.
+    // The least trust, in thousandths of the timeout.
     for (trip, wanted, slow_reads) in
         [(0, 395, 395), (20, 390, 390), (300, 340, 290), (600, 280, 170), (T / 6, 210, 0), (T / 4, 120, 0)]
     {
@@ -184,7 +184,7 @@ fn steady_renewal_never_lets_trust_lapse() {
     }
 }
 
-/// Reads that others ask for, such as fallback polls, do not delay the renewal.
+/// Reads for other purposes, such as fallback polls, do not delay the renewal.
 #[test]
 fn reads_between_those_of_the_renewal_cost_no_trust() {
     let mut least = T;
@@ -207,7 +207,7 @@ fn reads_between_those_of_the_renewal_cost_no_trust() {
     assert!(least >= T * 37 / 100, "{least} of {T}");
 }
 
-/// After any history of outages, stalls and requests of a session.
+/// The hold begins after any history of outages, stalls and requests.
 #[test]
 fn hold_that_begins_with_enough_trust_keeps_it() {
     const TRIP: u64 = T / 24;
@@ -254,7 +254,7 @@ fn renewals_after_a_stall_keep_their_distance() {
     assert!(now <= 4 * T + T / 3 + 30, "trusted as soon as can be, not after {} ms", now - 4 * T);
 }
 
-/// The rule as a sentence, over the whole history, without any bookkeeping.
+/// Computes the end of trust from the whole history, directly by the rule, and without an account.
 fn naive(history: &[Exchange], awake: &[Moment]) -> Moment {
     let timeout = T * 1_000;
     let writes = || history.iter().filter(|one| one.request == Request::Write);
@@ -293,8 +293,8 @@ fn never_more_than_the_naive_rule_and_hardly_less() {
     }
 }
 
-/// A leader and a follower as the rule has them: the follower answers pings within a third of the timeout, until
-/// the link between the two breaks; writes need the link.
+/// Models a leader and a follower. The follower answers pings within a third of the timeout, until the link between the
+/// two breaks. Writes need the link.
 #[test]
 fn trust_ends_before_the_leader_may_end_the_session() {
     let mut smallest = u64::MAX;
@@ -306,7 +306,7 @@ fn trust_ends_before_the_leader_may_end_the_session() {
         while pings[pings.len() - 1] < breaks {
             pings.push(pings[pings.len() - 1] + random.u64(1..=ride));
         }
-        // What the leader heard: at each ping's answer, all touches until then.
+        // With each answer to a ping, the leader hears of all earlier touches.
         let mut ledger = ledger();
         let mut touches = vec![0];
         let mut now = 0;
@@ -334,11 +334,11 @@ fn trust_ends_before_the_leader_may_end_the_session() {
     assert!(smallest < T, "the model must come near the rule");
 }
 
-/// What happens in a process that stands still now and then: nothing, while it does.
+/// The stalls of a process: when each begins and ends. Nothing happens during a stall.
 struct Stalls(Vec<(u64, u64)>);
 
 impl Stalls {
-    /// Some, shorter and longer ones, up to `end`.
+    /// Returns random stalls, shorter and longer ones, up to `end`.
     fn random(random: &mut fastrand::Rng, end: u64) -> Self {
         let mut stalls = Vec::new();
         let mut now = random.u64(0..T);
@@ -350,21 +350,21 @@ impl Stalls {
         Self(stalls)
     }
 
-    /// When something happens that is due at `due`.
+    /// Returns when something happens that is due at `due`.
     fn delay(&self, due: u64) -> u64 {
         self.0.iter().find(|(from, until)| (*from..*until).contains(&due)).map_or(due, |(_, until)| *until)
     }
 }
 
-/// A cold session in a process that stands still now and then: the client pings when it has sent nothing for three
-/// twentieths of a timeout, looking each twentieth, and sends one write at any moment before the link breaks.
+/// Models a session without trust, in a process with stalls. Every twentieth of a timeout the client checks whether to
+/// ping, which it does after three twentieths without a request. It sends one write before the link breaks.
 #[test]
 fn first_write_is_not_trusted_for_longer_than_the_pings_allow() {
     let mut smallest = u64::MAX;
     for seed in 0..20_000 {
         let mut random = fastrand::Rng::with_seed(seed);
         let stalls = Stalls::random(&mut random, 4 * T);
-        // Often as soon as the process goes on, before anything else has happened in it.
+        // The write often goes out at the end of a stall, before anything else has happened in the process.
         let due = random.u64(T..3 * T);
         let write = match stalls.0.iter().find(|(_, until)| *until >= due) {
             Some((_, until)) if random.bool() => *until,
@@ -373,12 +373,12 @@ fn first_write_is_not_trusted_for_longer_than_the_pings_allow() {
         let (mut touches, mut tick) = (vec![0], 0);
         while tick < write {
             tick = stalls.delay(tick + T / 20);
-            // A timer that is a little early has it wait for the next.
+            // A timer that fires a little early makes the ping wait for the next.
             if tick > touches[touches.len() - 1] + 3 * T / 20 {
                 touches.push(tick);
             }
         }
-        // The follower answers the leader's pings as late as it may, and the link breaks right after the write.
+        // The follower answers the leader's pings as late as allowed, and the link breaks right after the write.
         let mut pings = vec![random.u64(0..T / 3)];
         while pings[pings.len() - 1] < 4 * T {
             pings.push(pings[pings.len() - 1] + T / 3);
@@ -399,13 +399,13 @@ fn first_write_is_not_trusted_for_longer_than_the_pings_allow() {
             smallest = smallest.min(at(ends).since(trusted) / 1_000);
         }
     }
-    // A sixteenth of that is the distance of beats.
+    // *T*/16 of that is the distance between beats.
     assert!(smallest < T / 10, "the model must come near the rule, not {smallest} ms");
 }
 
-/// A cold session that is being taken back: the leader is asked about it at once, which is a touch, and its answer takes as
-/// long to the follower as a follower's to the leader may. Then the client pings, which rides as long. The write goes out
-/// just before that arrives, and the link breaks after it.
+/// Models a session without trust that reconnects slowly. The leader is touched at once, and its answer takes as long
+/// as a relay may. The client then pings, which takes as long again. The write goes out just before that ping arrives,
+/// and the link breaks after it.
 #[test]
 fn first_write_after_a_slow_reconnect_is_not_trusted_for_longer() {
     let (touched, connected) = (T, T + T / 3);
@@ -419,15 +419,15 @@ fn first_write_after_a_slow_reconnect_is_not_trusted_for_longer() {
     }
 }
 
-/// The machine sleeps several times between two pings of the client: timers stand still while the clock goes on, so all
-/// sleeps delay the ping, and not only the longest.
+/// The computer sleeps several times between two pings. Timers stand still while the clock runs on, so every sleep
+/// delays the ping, not only the longest.
 #[test]
 fn first_write_after_several_short_sleeps_is_not_trusted_for_longer() {
     for (runs, sleeps) in [(380, 1_000), (380, 300), (100, 100), (1_000, 50), (50, 400)] {
-        // What is due after that many milliseconds without sleep happens then.
+        // The time of what is due after `awake` milliseconds without sleep.
         let clock = |awake: u64| awake + awake / runs * sleeps;
         let next_ping = clock(T / 5);
-        // The follower has answered the leader just before that ping, and does so again a ride later.
+        // The follower has answered the leader just before that ping, and does so again after a relay time.
         let write = next_ping + T / 3 - 20;
         let mut ledger = ledger();
         let mut last = (0, 0);
@@ -458,7 +458,7 @@ fn write_after_a_reconnect_is_trusted_from_the_last_look_before_it() {
     assert_eq!(ledger.until(), end(1_000 + T));
     assert!(!ledger.is_reconnected(at(2_010)), "the next write proves no more");
 
-    // A leader that has taken the session to end it is asked for it, and forgets that.
+    // If the leader is already expiring the session, the touch at the reconnect is lost.
     let mut lapsed = connected();
     stay_awake(&mut lapsed, 0, 1_000);
     lapsed.reconnected(at(1_000));
@@ -468,10 +468,11 @@ fn write_after_a_reconnect_is_trusted_from_the_last_look_before_it() {
     assert!(lapsed.until() < at(T + 20), "for the next write it had, too");
 }
 
-/// A leader, and a client whose connection breaks. The leader hears of the client when it is asked for the session, no sooner than
-/// the request for the connection was sent, and never before a write that is answered: nothing else reaches it. It ends the session
-/// a timeout later, at any moment within half a timeout, and what it hears then is lost. The client looks at the connection now and then,
-/// and may stand still between the look at its clock and the look at the connection; it may connect several times between two looks.
+/// Models a leader, and a client whose connection breaks. The leader hears of the client only by reconnects: after the
+/// client has sent its connect request, and before any write is answered. The leader proposes the end of the session up
+/// to half a timeout after it has timed out. A touch in between is lost. The client looks at the connection now and
+/// then. It may stall between the look at its clock and that at the connection, and may reconnect several times between
+/// two looks.
 #[test]
 fn write_after_a_reconnect_is_not_trusted_for_longer_than_the_leader_waits() {
     let (mut smallest, mut renewed, mut lost) = (u64::MAX, 0, 0);
@@ -484,7 +485,7 @@ fn write_after_a_reconnect_is_not_trusted_for_longer_than_the_leader_waits() {
             let cut = now + random.u64(1..T / 2);
             while now < cut {
                 let clock = now;
-                // It stands still, perhaps until the connection has been lost and made again.
+                // The client stalls, perhaps until the connection was lost and made again.
                 now += if random.u8(..4) == 0 { random.u64(1..T / 2) } else { 0 };
                 if now >= cut {
                     break;
@@ -502,11 +503,11 @@ fn write_after_a_reconnect_is_not_trusted_for_longer_than_the_leader_waits() {
             ledger.reconnected(at(stood));
             let (sent, answered) = (now + random.u64(0..50), now + random.u64(50..500));
             now = answered;
-            // A leader that has not proposed the end of the session does its writes.
+            // Until the leader has proposed the end of the session, it commits the session's writes.
             if leader.has_ended(answered) {
                 break;
             }
-            // The answer may be one of another kind, or be lost with the connection.
+            // The answer may be of another kind, or be lost with the connection.
             if random.u8(..4) == 0 {
                 continue;
             }
@@ -514,7 +515,7 @@ fn write_after_a_reconnect_is_not_trusted_for_longer_than_the_leader_waits() {
             note(&mut ledger, exchange(Request::Write, sent, answered));
             lost += u64::from(leader.taken.is_some());
             if lapsed {
-                // The other rules are not those of this model.
+                // This model does not cover the other rules.
                 break;
             }
             let (trusted, ends) = (ledger.until(), at(leader.ends()));
@@ -528,16 +529,16 @@ fn write_after_a_reconnect_is_not_trusted_for_longer_than_the_leader_waits() {
     assert!(lost > 50, "{lost} sessions were being ended when a write of theirs was answered");
 }
 
-/// A leader that ends a session.
+/// A leader that expires a session.
 struct Leader {
     touched: u64,
-    /// It has taken the session, with others whose time is over, to end them one by one.
+    /// When the session timed out, once the leader has polled it from the expiry queue in a batch to expire.
     taken: Option<u64>,
     ends: u64,
 }
 
 impl Leader {
-    /// It is asked for the session. `by`: how long it takes to end one whose time is over.
+    /// Handles a reconnect of the client. `by`: how long the leader takes to expire a session that has timed out.
     fn asked(&mut self, now: u64, by: u64) {
         if now > self.touched + T {
             self.taken = Some(self.touched + T);
@@ -550,14 +551,15 @@ impl Leader {
         self.ends < now
     }
 
-    /// When it may propose the end at the earliest.
+    /// Returns the earliest time when the leader may propose the end of the session.
     fn ends(&self) -> u64 {
         if self.taken.is_some() { self.ends } else { self.touched + T }
     }
 }
 
-/// Its touches are lost with it, and so are its writes: one that is answered was done by a quorum, and the next leader begins after
-/// that, and waits for a timeout from then. A follower that is cut off right after the write loses what it would have passed on.
+/// Models a leader that is deposed. Its touches are lost, and so are its writes unless a quorum has committed them. The
+/// next leader begins after that, and waits for a whole timeout. A follower that is cut off right after the write loses
+/// the touches that it has not relayed.
 #[test]
 fn write_after_a_reconnect_to_a_leader_that_is_deposed_later_is_not_trusted_for_longer() {
     for seed in 0..20_000 {
@@ -568,13 +570,13 @@ fn write_after_a_reconnect_to_a_leader_that_is_deposed_later_is_not_trusted_for_
         let stood = (0..=cut).step_by(100).last().unwrap_or(0);
         let mut asked = cut + random.u64(0..T / 4);
         let mut ends = T;
-        // Leaders that are deposed have heard of it: the present one has not.
+        // Deposed leaders have heard of the session; the present one has not.
         let deposed = random.u64(0..3);
         for _ in 0..deposed {
             ledger.reconnected(at(stood));
             let sent = asked + random.u64(1..100);
             stay_awake(&mut ledger, asked, sent);
-            // A read is answered.
+            // The client reads over each of these connections.
             note(&mut ledger, exchange(Request::Read, sent, sent + 10));
             asked = sent + random.u64(10..T / 8);
         }
@@ -585,7 +587,7 @@ fn write_after_a_reconnect_to_a_leader_that_is_deposed_later_is_not_trusted_for_
         ledger.reconnected(at(stood));
         let (sent, answered) = (asked + random.u64(1..100), asked + random.u64(100..500));
         note(&mut ledger, exchange(Request::Write, sent, answered));
-        // Deposed at once: the next one counts from later, and hears nothing.
+        // The leader is deposed at once. The next one counts from a later time, and hears nothing.
         let trusted = ledger.until();
         assert!(trusted <= at(ends), "seed {seed}: trusted until {trusted:?}, ended at {ends}");
         if answered < T - T / 64 {
