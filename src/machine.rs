@@ -190,7 +190,7 @@ pub(crate) enum Outcome {
         owner: Option<u64>,
         counted: Option<Counted>,
     },
-    /// `other_children`: how many children are no contenders. `is_empty`: whether the path has no data.
+    /// `other_children`: how many children are not contenders. `is_empty`: whether the path has no data.
     Names {
         names: Listing,
         other_children: u32,
@@ -322,7 +322,7 @@ pub(crate) enum Action {
     /// The connection does not belong to our session, or that cannot be found out. The driver drops the client and
     /// connects again.
     Replace,
-    /// The session needs its client no longer. `is_clean`: all its nodes are certainly gone.
+    /// The session no longer needs its client. `is_clean`: all its nodes are certainly gone.
     End {
         is_clean: bool,
     },
@@ -356,7 +356,7 @@ pub(crate) struct Machine<T> {
     /// Nodes whose delete was refused by an ACL. Each fallback poll tries again.
     pub(crate) refused: BTreeSet<OpNode>,
     pub(crate) timers: Timers,
-    /// Whether the client was attached. Its ZooKeeper session is not renewed, and goes on after [`Event::Close`].
+    /// Whether the client was attached. Its ZooKeeper session is not renewed, and is not closed with ours.
     pub(crate) is_attached: bool,
     pub(crate) out: Vec<Action>,
 }

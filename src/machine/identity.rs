@@ -12,7 +12,7 @@ use crate::machine::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Identity {
     Known,
-    /// No answer has shown it yet. A session without nodes has nothing to lose, and cannot find out.
+    /// Not known yet. A session without nodes cannot find out, and has nothing to lose.
     Unknown,
     /// A node was missing from the listing. A quorum is asked whether the node is there.
     Doubted,
@@ -107,7 +107,7 @@ impl<T: Trust> Machine<T> {
         }
     }
 
-    /// Updates the identity by an answer. Returns false if the connection belongs to another session.
+    /// Updates the identity from an answer. Returns false if the connection belongs to another session.
     pub(crate) fn is_of_session(&mut self, now: Moment, ask: &Ask, is_stale: bool, outcome: &Outcome) -> bool {
         match (ask, outcome) {
             (_, Outcome::Created { owner: Some(owner), .. }) if *owner != self.id => self.replace(now),

@@ -4,8 +4,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// The kind of a contender. Servers know no kinds: the name of the lock node shows it, whichever recipe or client
-/// created it.
+/// The kind of a contender. Servers do not know kinds: the name of the lock node shows it, whichever client created it.
 ///
 /// As text (`Display`) it is `lock`, `reader`, `writer`, `permit` or `candidate`. `zklock list` shows the same words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -90,7 +90,7 @@ impl<T: Trust> Machine<T> {
         self.ops.get_mut(&op)?.queues.get_mut(at)
     }
 
-    /// Returns the index of the queue that has this name for its node now.
+    /// Returns the index of the queue whose present node has this name.
     fn queue_at(&self, op: Op, path: Path, name: Name) -> Option<usize> {
         let acquisition = self.ops.get(&op).filter(|acquisition| acquisition.node == Node::There)?;
         acquisition.queues.iter().position(|queue| queue.path == path && queue.name == Some(name))
@@ -406,7 +406,7 @@ impl<T: Trust> Machine<T> {
             }
             acquisition.shown = Shown::Unasked;
             if *outcome == Outcome::Done {
-                // It is there, but belongs to another session than the connection.
+                // It is there, but was not listed: the connection belongs to another session.
                 return self.replace(now);
             }
             self.identify();

@@ -41,8 +41,7 @@ impl<T: Trust> Machine<T> {
         self.timeout.0
     }
 
-    /// Returns whether the client was attached. Its ZooKeeper session is not renewed, and goes on after
-    /// [`Event::Close`].
+    /// Returns whether the client was attached. Its ZooKeeper session is not renewed, and is not closed with ours.
     pub(crate) fn is_attached(&self) -> bool {
         self.is_attached
     }
@@ -52,7 +51,8 @@ impl<T: Trust> Machine<T> {
         self.paths.contains_key(&path)
     }
 
-    /// Returns the paths of all acquisitions, turns and pending deletes, and all others of which something is known.
+    /// Returns the paths that the driver must keep: those of acquisitions, turns and pending deletes, and all known
+    /// ones.
     pub(crate) fn used_paths(&self) -> HashSet<Path> {
         let queues = self.ops.values().flat_map(|acquisition| acquisition.queues.iter().map(|queue| queue.path));
         let turns = self.ops.values().filter_map(|acquisition| acquisition.spec.admission.turn().copied());

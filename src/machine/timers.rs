@@ -14,7 +14,7 @@ pub(crate) fn fallback_interval(seed: u64) -> u64 {
     FALLBACK_POLL + seed % (FALLBACK_POLL / 2)
 }
 
-/// What the machine does when a time comes.
+/// A timer, by what happens when it fires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Timer {
     /// Sends lost requests again over a connection that is still up.

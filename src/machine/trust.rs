@@ -77,12 +77,12 @@ pub(crate) trait Trust: Clone + Eq + Hash + Debug {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ledger {
     timeout: u64,
-    /// When requests were sent and answered that a later write may make count. The oldest comes first.
+    /// The exchanges that a later write may make count, as (sent, answered). The oldest comes first.
     candidates: VecDeque<(Moment, Moment)>,
     until: Moment,
     newest_answer: Moment,
     newest_write: Moment,
-    /// The time when the read was sent by which the next one is timed.
+    /// The time when the last read that counts was sent. The next read is due *T*/4 later.
     newest_read: Moment,
     /// A reconnect since which no write was answered. The connect request was sent at this time or later.
     reconnected: Option<Moment>,
