@@ -1,20 +1,20 @@
-//! The machine over the client: a call locks it itself and polls its own answers; one task has the timers, the connection, what
-//! nobody awaits, and the next session.
+//! Runs the machine on the client. Each call locks the machine and polls its own answers. One task runs the timers, follows
+//! the connection, polls answers without a caller, and renews the session.
 //!
 //! | | |
 //! |---|---|
-//! | `core` | a session: its state under one lock, and what is done of what the machine asks for |
-//! | `reading` | answers and events that have come |
-//! | `state` | what the lock guards: the machine, and what it has under way |
-//! | `deferred` | what runs the user's code, and waits until the lock is released |
-//! | `entry` | what an acquisition has under way: requests, watches, room, and whom to wake |
+//! | `core` | a session: locks its state, passes events to the machine and carries out its actions |
+//! | `reading` | reads answers and watch events |
+//! | `state` | the state under the lock: the machine, its client and requests in flight |
+//! | `deferred` | wake-ups, callbacks and drops to run after unlock |
+//! | `entry` | requests in flight, watches, reservations and the waker of one acquisition |
 //! | `call` | an acquisition and a release, as futures |
-//! | `draft` | what its nodes are created with |
-//! | `budget` | what a session may have of nodes and watches |
-//! | `wire` | how an ask becomes a request, and its answer an outcome |
-//! | `names` | the texts of names and paths |
-//! | `progress` | how many are ahead, for those that want to know |
-//! | `reports` | log events and metrics, which run the user's code |
+//! | `draft` | options, paths and kinds of new nodes |
+//! | `budget` | limits on the bytes of node paths and watched paths |
+//! | `wire` | turns an ask into a request, and the answer into an outcome |
+//! | `names` | the texts of node names and paths |
+//! | `progress` | publishes how many contenders are ahead of a waiter |
+//! | `reports` | makes log events and metrics, which run the user's code |
 //! | `task` | the one task of a session |
 
 mod budget;

@@ -12,7 +12,7 @@ use crate::driver::state::{Reader, State};
 use crate::error::Error;
 use crate::machine::{Acquisition, Admission, End, Event, GrantedBy, Loss, Op, Phase, Spec, turn_of};
 
-/// What the machine is asked for.
+/// Builds the machine's description of an acquisition.
 fn spec(draft: &Draft, state: &mut State, waits: bool) -> Spec {
     let queues = draft.queues.iter().map(|(path, kind)| (state.number(path.as_str()), *kind)).collect();
     let admission = match &draft.permits {
@@ -25,12 +25,12 @@ fn spec(draft: &Draft, state: &mut State, waits: bool) -> Spec {
     Spec { queues, admission, waits, may_count: draft.options.one_request() }
 }
 
-/// How an acquisition or a release ended, and why, if it was refused.
+/// An acquisition or a release that failed. `refusal`: the error, if the servers or a limit refused it.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) end: End,
     pub(crate) refusal: Option<Error>,
-    /// The first of its nodes.
+    /// The path of its first node.
     pub(crate) node: Option<String>,
 }
 
@@ -44,16 +44,16 @@ impl Failed {
     }
 }
 
-/// A call that acquires. It begins when it is polled; dropping it at any moment leaves the queue.
+/// The future of an acquisition. It begins at the first poll. Dropping it leaves the queue.
 #[derive(Debug)]
 pub(crate) struct Acquire {
     core: Arc<Core>,
     draft: Arc<Draft>,
-    /// It queues if the lock is contended.
+    /// Whether it queues if the lock is contended.
     waits: bool,
     progress: Option<Arc<Progress>>,
     op: Option<Op>,
-    /// How many contenders were ahead when it was looked at last.
+    /// How many contenders were ahead at the last poll.
     pub(crate) ahead: usize,
 }
 
@@ -68,7 +68,7 @@ impl Acquire {
     }
 }
 
-/// What was granted.
+/// A granted lock: the number and the nodes of its acquisition.
 #[derive(Debug)]
 pub(crate) struct Granted {
     pub(crate) op: Op,
@@ -80,7 +80,7 @@ pub(crate) struct Granted {
 impl Future for Acquire {
     type Output = Result<Granted, Failed>;
 
-    /// Everything that has come is read before what it grants is taken.
+    /// Reads all answers and events, and then takes the grant if there is one.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         let core = Arc::clone(&this.core);
@@ -136,14 +136,14 @@ impl Drop for Acquire {
 }
 
 fn failed(state: &mut State, op: Op, end: End) -> Failed {
-    // Otherwise it may be that of a request that was sent again.
+    // With any other end, the error may be that of an earlier request which was then repeated.
     let is_refused = matches!(end, End::Refused | End::Unanswered | End::Evicted);
     let refusal = state.take_refusal(op).filter(|_| is_refused);
     let nodes = [turn_of(op), op].map(|op| state.nodes(op));
     Failed { end, refusal, node: nodes.into_iter().flatten().next() }
 }
 
-/// The handle of an acquisition is gone.
+/// Abandons an acquisition whose handle was dropped.
 pub(crate) fn abandon(core: &Arc<Core>, op: Op) {
     give_up(core, &mut core.lock(), op);
 }
@@ -153,7 +153,7 @@ fn give_up(core: &Arc<Core>, state: &mut State, op: Op) {
     state.leave_to_driver(op);
 }
 
-/// Releases a hold, and waits until its nodes are certainly gone. Dropping the call leaves that to the session.
+/// Releases a hold, and waits until its nodes are certainly gone. Dropping the future leaves the release to the session.
 pub(crate) async fn release(core: &Arc<Core>, op: Op) -> Result<(), Failed> {
     let mut has_begun = false;
     poll_fn(|cx| {

@@ -1,11 +1,12 @@
-//! A session: its state under one lock, what the machine is given, and what is done of what it asks for.
+//! Owns [`Core`]: locks the state of a session, passes events to the machine, and carries out the machine's actions.
 //!
-//! 1. Requests are sent before the lock is released: the first poll of a client's future sends it.
-//! 2. Before anything else is handled, the state of the connection is. So an answer is never taken for one of a connection that it
-//!    did not come over.
-//! 3. No user code runs under the lock. Callers are woken, and wakers, spans and holds dropped, after it is released: see
-//!    [`Deferred`]. Log events and metrics are left to [`Reports`].
-//! 4. A panic under the lock ends the session: its state may be inconsistent, so nothing is granted any more, and all holds are lost.
+//! 1. Requests are sent before the lock is released: the first poll of an answer's future sends its request.
+//! 2. Connection changes are handled before any other event. So an answer is never attributed to a connection over which it
+//!    did not come.
+//! 3. No user code runs under the lock. Callers are woken, and wakers, spans and holds are dropped, after unlock: see
+//!    `deferred`. [`Reports`] makes log events and metrics.
+//! 4. A panic under the lock ends the session, because the state may be inconsistent. Nothing is granted any more, and all
+//!    holds are lost.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -29,14 +30,14 @@ use crate::error::Error;
 use crate::machine::{Action, Ask, Connection, Event, Moment, Op, SESSION, Timer, caller_of};
 use crate::session::state_changes::StateChanges;
 
-/// A session: the machine, and one task.
+/// The core of a session: its state under one lock, and what its tasks share.
 pub(crate) struct Core {
     state: Mutex<State>,
     pub(super) ready: Arc<Ready>,
     pub(crate) reports: Arc<Reports>,
-    /// Notifies of each change of the connection and of the session's life, and of the end of its task.
+    /// Wakes subscribers to look at the state again, for example after a change of the connection or of the session's life.
     pub(crate) changes: watch::Sender<()>,
-    /// How often the state was locked.
+    /// How many times the state was locked.
     #[cfg(test)]
     pub(super) locks: std::sync::atomic::AtomicUsize,
 }
@@ -47,7 +48,7 @@ impl fmt::Debug for Core {
     }
 }
 
-/// The state under its lock. When it is dropped, the lock is released first, and then those are woken that have to be.
+/// The locked state. Dropping the guard releases the lock first, and then runs the deferred work.
 pub(crate) struct StateGuard<'a> {
     core: &'a Core,
     state: Option<MutexGuard<'a, State>>,
@@ -77,7 +78,7 @@ impl Drop for StateGuard<'_> {
 }
 
 impl Core {
-    /// A session that is not connected yet.
+    /// Creates a session that is not connected yet.
     pub(crate) fn new() -> Arc<Self> {
         let reports = Arc::<Reports>::default();
         // `replay` needs the journal from its first entry on.
@@ -112,22 +113,22 @@ impl Core {
         StateGuard { core: self, state: Some(state) }
     }
 
-    /// Has something logged or counted, by code of the user's.
+    /// Queues a report and has it made. Call this without locks: after the end of the reports' task it runs user code here.
     pub(super) fn report(&self, report: impl FnOnce() + Send + 'static) {
         self.reports.push(report);
         self.reports.flush();
     }
 
-    /// The state under its lock, with what has happened to the connection: right also for the first look after a pause.
+    /// Locks the state and handles pending connection changes first, so that the state is up to date even right after a
+    /// pause.
     pub(crate) fn look(self: &Arc<Self>) -> StateGuard<'_> {
         let mut state = self.lock();
         self.connection(&mut state);
         state
     }
 
-    /// Gives an acquisition its number and its entry, with its waker, before its first event. Fails if there is no room for
-    /// its nodes. Handle no change of the connection between this and that event: the end of a session drops entries that
-    /// the machine does not know.
+    /// Gives an acquisition its number and its entry. Fails if the session has no room for its nodes. The caller must handle
+    /// `Event::Acquire` before any connection change: the end of a session drops entries that the machine does not know.
     pub(super) fn begin(
         self: &Arc<Self>,
         state: &mut State,
@@ -137,7 +138,7 @@ impl Core {
         let _node_room = Some(state.budget.nodes(draft.node_bytes(state.root_bytes), &self.reports)?);
         let turn_bytes = draft.permits.as_ref().map(|permits| permits.turn.node_bytes(state.root_bytes));
         let turn_room = turn_bytes.map(|bytes| state.budget.nodes(bytes, &self.reports)).transpose()?;
-        // The counter may come round to a call that is still there.
+        // The counter wraps, so it may reach the number of an acquisition that still exists.
         while state.next == SESSION || state.entries.contains_key(&state.next) {
             state.next = caller_of(state.next.wrapping_add(1));
         }
@@ -150,13 +151,13 @@ impl Core {
         Ok(op)
     }
 
-    /// Handles an event. What it asks for is sent before this returns.
+    /// Handles connection changes and then an event. The requests that follow are sent before this returns.
     pub(crate) fn handle(self: &Arc<Self>, state: &mut State, event: Event) {
         self.connection(state);
         self.decide(state, event);
     }
 
-    /// Handles an event for a caller that has had the lock since it looked at the connection.
+    /// Handles an event. The caller must have handled connection changes already, under this same lock.
     pub(super) fn decide(self: &Arc<Self>, state: &mut State, event: Event) {
         let (life, was_up, at) = (state.machine.life(), state.machine.is_connected(), now());
         state.note(|| at, &event);
@@ -168,7 +169,7 @@ impl Core {
         self.act(state);
     }
 
-    /// Ends a hold whose time is over. It does nothing else that is due, because its caller may have no runtime.
+    /// Ends a hold whose trust or `max_hold` is over. Fires no other timers, because the caller may have no runtime.
     pub(crate) fn end_hold(self: &Arc<Self>, state: &mut State, op: Op, at: Moment) {
         for timer in [Timer::TrustEnds, Timer::Limit(op)] {
             if state.machine.is_due(timer, at) {
@@ -177,12 +178,13 @@ impl Core {
         }
     }
 
-    /// Handles what has happened to the connection. Of several changes only the last is known: there were others before it.
+    /// Handles changes of the connection. The client shows only the last of several changes, so a disconnect is assumed
+    /// before each.
     pub(crate) fn connection(self: &Arc<Self>, state: &mut State) {
-        // The task looks when the next one comes.
+        // The next change wakes the session's task.
         let waker = Waker::from(Arc::clone(&self.ready));
         let mut cx = Context::from_waker(&waker);
-        // The clock is read before the look: after a pause between the two, the moment is too early and not too late.
+        // The clock is read before the poll: a pause between the two then makes `stood_at` too early, never too late.
         let at = now();
         while let Some(Poll::Ready(changed)) = state.connection.as_mut().map(|changes| changes.poll(&mut cx)) {
             self.changed(state, changed);
@@ -203,7 +205,7 @@ impl Core {
                 let since = state.stood_at;
                 self.decide(state, Event::Connection(Connection::Up { since }));
             }
-            // A read-only server cannot take a lock.
+            // A read-only server cannot create lock nodes.
             SessionState::Disconnected | SessionState::ConnectedReadOnly => {}
             SessionState::AuthFailed => {
                 state.is_refused = true;
@@ -213,9 +215,9 @@ impl Core {
         }
     }
 
-    /// The session is over: its requests, watches and timers go with it.
+    /// Handles the end of the ZooKeeper session. Its requests, watches and timers are dropped.
     pub(crate) fn expire(self: &Arc<Self>, state: &mut State) {
-        // The client stays for all that ask for it.
+        // `Session::client` still returns the client.
         state.connection = None;
         state.drop_flights();
         state.epoch += 1;
@@ -226,21 +228,22 @@ impl Core {
         (state.deferred.is_driver, state.deferred.is_session) = (true, true);
     }
 
-    /// The next session is there, or the first. `created`: it was created then, or later; of one that was given, nothing is known.
+    /// Begins a ZooKeeper session, the first or the next. `created`: a time before its creation; `None` for an attached
+    /// client.
     pub(crate) fn renew(self: &Arc<Self>, state: &mut State, client: Client, created: Option<Moment>) {
         let session = client.session_id().0.cast_unsigned();
         let timeout = micros(client.session_timeout());
         state.is_refused = false;
         state.is_client_shared = created.is_none();
-        // The root is `/`, and a chroot ends in none.
+        // Without a chroot the path is `/`. A chroot does not end in a slash.
         state.root_bytes = client.path().trim_end_matches('/').len();
         let at = now();
         let (first, changes) = StateChanges::new(client.state_watcher());
-        // While there is no connection, the request for the next one may be on its way.
+        // If the client is not connected, the request to reconnect may be under way already. Then only time 0 is safe.
         state.stood_at = if first == SessionState::SyncConnected { at } else { Moment::default() };
         (state.client, state.connection) = (Some(Arc::new(client)), Some(changes));
         self.decide(state, Event::Renewed { session, nonce: nonce(), created, timeout });
-        // What has happened since it connected is seen now.
+        // The client may have lost the connection since it connected.
         if first != SessionState::SyncConnected {
             self.changed(state, first);
         }
@@ -264,11 +267,11 @@ impl Core {
                     Action::Placed(op) => state.placed(op),
                     Action::Forget => state.forget_paths(),
                     Action::Replace => {
-                        // What is under way belongs to no session of ours.
+                        // The requests in flight belong to a session that is not ours.
                         state.drop_flights();
                         state.deferred.is_driver = true;
                     }
-                    // The task sees that the session is over.
+                    // The session's task acts on the end itself: it reads `Life::Over`.
                     Action::End { .. } => {}
                 }
             }
@@ -297,9 +300,9 @@ impl Core {
                 (wire::send(&client, &mut state.paths, &ask, draft, czxid), room)
             }
         };
-        // Trust counts from when a request was sent, so the clock is read before that.
+        // Trust counts from the sending of a request, so the clock is read before the request is sent.
         let sent = now();
-        // The first poll sends it. No server has answered so early, but it may have failed.
+        // The first poll sends the request. No server can have answered yet, but sending may have failed.
         let waker = entry.waker();
         let answered = answer.poll_unpin(&mut Context::from_waker(&waker));
         let has_failed = answered.is_ready();
@@ -321,7 +324,7 @@ impl Core {
         }
     }
 
-    /// Does what is due; returns when to look again: at the next deadline, or at the next beat.
+    /// Fires the timers that are due. Returns when the task has to wake next: at the next deadline or the next beat.
     pub(super) fn fire_timers(self: &Arc<Self>) -> Moment {
         let mut state = self.look();
         if state.machine.next_deadline().is_some_and(|due| due <= now()) {
@@ -332,8 +335,7 @@ impl Core {
         state.wakes_at
     }
 
-    /// Removes from a listing the nodes that this session is deleting, and its orphans. `deletes`: the orphans are deleted,
-    /// too.
+    /// Removes from a listing the nodes that this session is deleting, and its orphans. `deletes`: also deletes the orphans.
     pub(crate) fn without_orphans(self: &Arc<Self>, path: &str, names: Vec<String>, deletes: bool) -> Vec<String> {
         let parsed: Vec<_> = names.into_iter().map(|text| (names::parse(&text), text)).collect();
         let mut state = self.look();
@@ -352,8 +354,8 @@ impl Core {
         stay
     }
 
-    /// Reserves room for a watch on `node`, which is `parent` or below it, or enlarges `room`. `false`: the name is too long
-    /// to be watched. A caller that has room may exceed the limit a little for a longer name.
+    /// Reserves room for a watch on `node`, which is `parent` or its child, or enlarges `room`. Returns `false` if the name
+    /// is too long to be watched. A caller that already has room may exceed the limit a little for a longer name.
     pub(crate) fn reserve_watch(
         self: &Arc<Self>,
         room: &mut Option<Reservation>,
@@ -368,7 +370,7 @@ impl Core {
         Ok(true)
     }
 
-    /// A watch has found that the runtime of the client is gone.
+    /// Notes that the client's runtime is gone, and wakes the session's task.
     pub(crate) fn found_runtime_gone(&self) {
         let mut state = self.lock();
         (state.runtime_is_gone, state.deferred.is_driver) = (true, true);

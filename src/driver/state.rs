@@ -1,4 +1,4 @@
-//! What the lock of a session guards: the machine, and what it has under way.
+//! Owns [`State`], which the lock of a session guards: the machine, its client and requests in flight.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,91 +26,89 @@ use crate::machine::{
 use crate::options::REVOKE;
 use crate::session::state_changes::StateChanges;
 
-/// After this number of session timeouts behind one node a waiter asks whether it is there.
+/// If a waiter has waited this many session timeouts behind one node, a quorum is asked whether the node exists.
 const LONG_WAIT: u64 = 10;
 
-/// The longest time between two looks at whether the process runs, in microseconds.
+/// The longest time between two beats, in microseconds.
 const LONGEST_BEAT: u64 = 1_000_000;
 
-/// How many bytes longer than the longest name of ours the name of another client's node may be. A node whose name is longer is not
-/// watched.
+/// The bytes by which another client's node name may exceed the longest of our own. Nodes with longer names are not watched.
 pub(super) const LONGER_NAME: usize = 128;
 
-/// Why a session ended without having been closed.
+/// Why a session has ended, if its task did not run to its end.
 pub(super) const RUNTIME_GONE: &str = "the runtime that it ran on is gone, or a task of it has panicked";
 
-/// The same for a panic under the lock.
+/// Why a session has ended after a panic under its lock.
 const POISONED: &str = "a panic has poisoned its state; please report it";
 
-/// What is known of the end of a session.
+/// How a session ended, as far as that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closing {
-    /// Its nodes are gone, and the session is or will be.
+    /// The nodes are gone, and the session is gone or will be. Also used for an attached client, whose session lives on.
     Confirmed,
-    /// Its nodes are gone, but for those that may not be deleted, and the session lives for as long as somebody has a clone
-    /// of its client.
+    /// The nodes are gone, except those that ACLs protect from us. A clone of the client keeps the session open.
     ClientKept,
-    /// The servers could not be asked.
+    /// The servers did not confirm the end.
     Unconfirmed,
 }
 
-/// Who reads the answers of an acquisition.
+/// The reader of an acquisition's answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reader {
-    /// The caller polls right after this, so it need not be woken.
+    /// The acquisition's caller, within its own poll. So the caller need not be woken.
     Caller,
     Driver,
 }
 
-/// What the lock guards.
+/// The state of a session, which its lock guards.
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) machine: Machine<Ledger>,
     pub(crate) client: Option<Arc<Client>>,
-    /// The client has been handed out, so that a clone of it may keep the session open.
+    /// The client was handed out, so a clone may keep the session open.
     pub(crate) is_client_shared: bool,
     pub(super) paths: Paths,
     pub(super) budget: Budget,
-    /// The bytes of the chroot, which the servers count with every path.
+    /// The length of the chroot in bytes. The servers count the chroot with every path.
     pub(super) root_bytes: usize,
-    /// Counts connections: an answer to a request of an earlier one is stale.
+    /// Counts connections. The answer to a request of an earlier connection is stale.
     pub(super) epoch: u64,
-    /// Counts sessions: an answer to a request of an earlier one is for nobody.
+    /// Counts ZooKeeper sessions. The answer to a request of an earlier session is ignored.
     pub(crate) generation: u64,
-    /// Of the ZooKeeper session, while there is one, connected or not.
+    /// The state changes of the client while there is a ZooKeeper session, connected or not.
     pub(crate) connection: Option<StateChanges>,
-    /// When the connection was last seen to stand; the clock was read before that look. The request that takes the session
-    /// back is sent later.
+    /// When the connection was last seen up. The clock was read before that look, so any request to reconnect was sent
+    /// later.
     pub(super) stood_at: Moment,
     pub(super) entries: HashMap<Op, Entry>,
     pub(super) next: Op,
-    /// The acquisition that its caller is reading.
+    /// The acquisition whose caller is reading its answers now, and so is not woken.
     pub(super) reading: Option<Op>,
-    /// When the session's task wakes next by itself, to see which timers are due.
+    /// When the session's task next wakes by itself to fire timers.
     pub(super) wakes_at: Moment,
-    /// Why there will be no other session.
+    /// Why no further ZooKeeper session will be made: the error for calls.
     pub(crate) error: Option<Error>,
-    /// What is known of the end of the last session, when the task has ended.
+    /// How the last ZooKeeper session ended; `None` until the task has ended.
     pub(crate) closing: Option<Closing>,
-    /// How many tasks keep nodes that are to be deleted before the session is over.
+    /// How many tasks keep nodes that they must delete before the session ends.
     pub(crate) kept: usize,
-    /// The servers refuse the credentials; they are tried again.
+    /// The servers refuse the credentials. The task tries them again.
     pub(crate) is_refused: bool,
-    /// The runtime of the client is gone.
+    /// The client's runtime is gone.
     pub(super) runtime_is_gone: bool,
     /// Why the last listing of a path was refused.
     pub(super) refused: HashMap<Path, Error>,
     /// How many nodes the metrics count as being cleaned up.
     pub(super) in_cleanup: usize,
-    /// Somebody wants the journal.
+    /// A subscriber wants the journal.
     pub(super) is_journaled: bool,
-    /// They ask a quorum for nodes behind which waiters have waited for long.
+    /// Tasks that ask a quorum whether the predecessor of a long wait still exists.
     pub(super) stuck_checks: JoinSet<()>,
     pub(super) reports: Arc<Reports>,
     pub(super) deferred: Deferred,
 }
 
-/// A session that is not connected yet.
+/// The machine before the first ZooKeeper session.
 impl Default for Machine<Ledger> {
     fn default() -> Self {
         Self::unconnected(nonce(), Ledger::new(0, None, Moment(0)))
@@ -118,7 +116,7 @@ impl Default for Machine<Ledger> {
 }
 
 impl State {
-    /// Notes in the journal what the machine is given. Nothing is looked at while nobody wants it.
+    /// Writes an event to the journal. Does nothing while no subscriber wants the journal.
     pub(super) fn note(&self, at: impl FnOnce() -> Moment, what: &dyn fmt::Debug) {
         if self.is_journaled {
             let (core, at, event) = (self.address(), at().0, format!("{what:?}"));
@@ -126,8 +124,8 @@ impl State {
         }
     }
 
-    /// Has a quorum judge each node behind which a waiter has waited for ten session timeouts. An ephemeral node may outlive its
-    /// session (ZOOKEEPER-2810, -4837), and a server may show nodes that no other has (ZOOKEEPER-4394, -4646).
+    /// Asks a quorum for each predecessor behind which a waiter has waited for ten session timeouts. An ephemeral node may
+    /// outlive its session (ZOOKEEPER-2810, -4837), and a server may show nodes that no other has (ZOOKEEPER-4394, -4646).
     pub(super) fn judge_long_waits(&mut self, at: Moment) {
         while self.stuck_checks.try_join_next().is_some() {}
         let Some(client) = self.client.clone().filter(|_| self.machine.is_connected()) else { return };
@@ -148,14 +146,14 @@ impl State {
         }
     }
 
-    /// The number of a path.
+    /// Returns the number of a path. A new path gets the next number.
     pub(super) fn number(&mut self, path: &str) -> Path {
         let number = self.paths.number(path);
         self.note(now, &format_args!("Path({number}, {path:?})"));
         number
     }
 
-    /// Forgets the paths that are no longer used, and has long waits judged.
+    /// Forgets unused paths, and has a quorum judge long waits.
     pub(super) fn forget_paths(&mut self) {
         let Self { paths, machine, refused, .. } = self;
         paths.retain(machine);
@@ -163,7 +161,7 @@ impl State {
         self.judge_long_waits(now());
     }
 
-    /// Names a session in the journal.
+    /// Returns the name of this session in the journal: the address of its state.
     pub(super) fn address(&self) -> String {
         format!("{:p}", std::ptr::from_ref(self))
     }
@@ -181,8 +179,9 @@ impl State {
         }
     }
 
-    /// After a panic under the lock the machine may be inconsistent. Another takes its place, in which the session is over: nothing is
-    /// granted any more, calls fail, and holds are lost. The task then ends the ZooKeeper session, whose nodes go with it.
+    /// Replaces the machine after a panic under the lock, because it may be inconsistent. In the new one the session is
+    /// over: nothing is granted any more, calls fail, and holds are lost. The task then ends the ZooKeeper session, and its
+    /// nodes go with it. In an attached client's session the nodes are deleted here.
     pub(super) fn fail(&mut self) {
         let was_up = self.machine.is_connected();
         self.error.get_or_insert_with(|| ended(POISONED));
@@ -203,7 +202,7 @@ impl State {
         (self.deferred.is_driver, self.deferred.is_session) = (true, true);
     }
 
-    /// The caller of an acquisition, which is woken from now on.
+    /// Sets the waker of an acquisition's caller. From now on the caller is woken, not the driver.
     pub(super) fn await_op(&mut self, op: Op, waker: Waker) {
         let unused = match self.entries.get(&op) {
             Some(entry) => entry.waker.await_by(waker),
@@ -212,7 +211,7 @@ impl State {
         self.deferred.callers.extend(unused);
     }
 
-    /// The acquisition is held; `listener` learns when its state changes.
+    /// Sets the listener of a new hold. Passes on a revocation request that came before.
     pub(crate) fn set_listener(&mut self, op: Op, listener: Weak<dyn HoldListener>) {
         if let Some(entry) = self.entries.get_mut(&op) {
             if !std::mem::take(&mut entry.asked_back).is_empty() {
@@ -222,12 +221,12 @@ impl State {
         }
     }
 
-    /// Notes who reads what has come for an acquisition; returns what was noted before.
+    /// Notes who reads the answers of an acquisition. Returns the previous value of `reading`.
     pub(super) fn read_by(&mut self, op: Op, reader: Reader) -> Option<Op> {
         std::mem::replace(&mut self.reading, (reader == Reader::Caller).then_some(op))
     }
 
-    /// The driver reads from now on, and what nobody awaits is left to it.
+    /// Leaves the reading of an acquisition's answers to the driver, because the caller polls no more.
     pub(crate) fn leave_to_driver(&mut self, op: Op) {
         let Some(entry) = self.entries.get(&op) else { return };
         let (caller, is_empty) = (entry.waker.leave(), entry.is_empty());
@@ -239,44 +238,45 @@ impl State {
         }
     }
 
-    /// Why an acquisition was refused.
+    /// Takes the error with which an acquisition was refused.
     pub(crate) fn take_refusal(&mut self, op: Op) -> Option<Error> {
         let own = self.entries.get_mut(&op).and_then(|entry| entry.refusal.take());
         let all = [op, turn_of(op)].into_iter().filter_map(|op| self.machine.op(op));
         let mut queues = all.flat_map(|acquisition| &acquisition.queues);
-        // A listing is for several calls, and one of them has asked for it.
+        // Several acquisitions share a listing, so its error is kept by path and not in the entry of one of them.
         own.or_else(|| queues.find_map(|queue| self.refused.get(&queue.path).cloned()))
     }
 
-    /// The texts of an acquisition's nodes.
+    /// Returns the paths of an acquisition's nodes.
     pub(crate) fn nodes(&self, op: Op) -> Vec<String> {
         let queues = self.machine.op(op).into_iter().flat_map(|acquisition| &acquisition.queues);
         queues.filter_map(|queue| Some(names::own(&self.paths.text(queue.path), queue.name?))).collect()
     }
 
-    /// The texts of all nodes that may be there.
+    /// Returns the paths of all lock nodes of this session that may exist.
     pub(super) fn all_nodes(&self) -> Vec<String> {
         let own = self.machine.ops().flat_map(|(op, _)| self.nodes(op));
         let deleted = self.machine.nodes_to_delete();
         own.chain(deleted.map(|(path, name)| names::own(&self.paths.text(path), name))).collect()
     }
 
-    /// The time between two looks at whether the process runs, in microseconds.
+    /// Returns the time between two beats, in microseconds.
     pub(super) fn beat(&self) -> u64 {
         (self.machine.session_timeout() / 16).clamp(1_000, LONGEST_BEAT)
     }
 
-    /// How many holds there are, with those that are being released.
+    /// Returns the number of holds, including those that are being released.
     pub(crate) fn hold_count(&self) -> usize {
         self.machine.holds().count()
     }
 
-    /// A session has been there.
+    /// Whether there has been a ZooKeeper session.
     pub(crate) fn was_connected(&self) -> bool {
         self.machine.session_id() != 0
     }
 
-    /// The server has given the connection to another session. The machine has dropped ours, and its client is to be dropped.
+    /// Whether the server has given the connection to another session. The machine has ended ours, and its client must be
+    /// dropped.
     pub(super) fn is_replaced(&self) -> bool {
         self.machine.life() == Life::Renewing && self.connection.is_some()
     }
@@ -285,19 +285,18 @@ impl State {
         self.root_bytes > 0
     }
 
-    /// The servers refuse the credentials with which a session is wanted.
+    /// Notes that the servers refuse the credentials for a new session.
     pub(super) fn credentials_are_refused(&mut self) {
         self.deferred.is_session |= !std::mem::replace(&mut self.is_refused, true);
     }
 
-    /// Drops everything that keeps the ZooKeeper session open, except for the client itself, which is to be dropped when the
-    /// state is unlocked.
+    /// Drops all that keeps the ZooKeeper session open, except the client. Returns the client, to be dropped after unlock.
     pub(crate) fn give_client_up(&mut self) -> Option<Arc<Client>> {
         self.drop_flights();
         self.client.take()
     }
 
-    /// The task ends.
+    /// Records the end of the session's task.
     pub(super) fn close(&mut self, closing: Closing) {
         self.closing.get_or_insert(closing);
         self.connection = None;
@@ -307,7 +306,8 @@ impl State {
         self.deferred.is_session = true;
     }
 
-    /// Drops the requests and watches of the session, and the entries of what nobody has any more.
+    /// Drops the requests and watches of the ZooKeeper session, and the entries of acquisitions that the machine no longer
+    /// knows.
     pub(super) fn drop_flights(&mut self) {
         self.generation += 1;
         self.stuck_checks.abort_all();
@@ -316,7 +316,7 @@ impl State {
         self.deferred.dropped.extend(gone.map(|(_, entry)| entry));
     }
 
-    /// Nobody has this acquisition any more, and nothing of it is under way.
+    /// Drops the acquisition's entry if the machine no longer knows it and no request, watch or delete of it is left.
     pub(super) fn forget(&mut self, op: Op) {
         let is_empty = self.entries.get(&op).is_some_and(Entry::is_empty);
         if op != SESSION && is_empty && self.machine.op(op).is_none() && !self.machine.has_deletes(op) {
@@ -329,12 +329,12 @@ impl State {
         self.deferred.wakers.extend(entry.map(|entry| Arc::clone(&entry.waker)));
     }
 
-    /// Wakes the caller of an acquisition, and reports to its hold.
+    /// Wakes the caller of an acquisition, and reports the state to its hold.
     pub(super) fn wake_all(&mut self, op: Op) {
         self.wake(op);
         let phase = self.machine.op(op).map(|acquisition| acquisition.phase);
         if let Some(entry) = self.entries.get_mut(&op).filter(|_| !phase.is_some_and(Phase::is_queuing)) {
-            // It waits no more.
+            // The acquisition is out of the queue: it needs no predecessor's watch and no turn.
             (entry.watch_room, entry.turn_room) = (None, None);
         }
         match (self.listener(op), self.machine.state(now(), op)) {
@@ -345,7 +345,7 @@ impl State {
 
     pub(super) fn placed(&mut self, op: Op) {
         let entry = self.entries.get_mut(&op);
-        // One that is yet to ask for its first watch may be turned away.
+        // Until its first watch is set, a waiter may still be refused for lack of room.
         let is_settled = self.machine.is_settled(op);
         let progress = entry.and_then(|entry| {
             entry.has_waited |= is_settled;
@@ -361,7 +361,7 @@ impl State {
     }
 
     pub(super) fn watch(&mut self, ask: &Ask, watcher: OneshotWatcher, room: Option<Reservation>) {
-        // The client's watcher panics when the runtime of its session is dropped under it. Then it never fires.
+        // The client's watcher panics if the client's runtime is dropped meanwhile. Then `fires` never resolves.
         let fires = AssertUnwindSafe(watcher.changed()).catch_unwind().then(async |event| match event {
             Ok(event) => event.event_type == EventType::NodeDeleted,
             Err(_) => std::future::pending().await,
@@ -376,17 +376,17 @@ impl State {
         if let Some(entry) = self.entries.get_mut(&op) {
             let since = matches!(watch, Watch::Predecessor(..)).then(now);
             entry.watches.push(Watching { watch, fires, since, _room: room });
-            // It has to be polled once.
+            // Only a first poll makes the watch wake us.
             self.wake(op);
         }
     }
 
-    /// The bytes of the path of a node of ours, as the servers count them.
+    /// Returns the length of the path of our node in bytes, as the servers count it.
     pub(super) fn node_bytes(&self, path: Path, name: Name) -> usize {
         self.root_bytes + names::own(&self.paths.text(path), name).len()
     }
 
-    /// The bytes of the path that is watched.
+    /// Returns the length in bytes of the path that an ask watches.
     pub(super) fn watch_bytes(&self, ask: &Ask) -> usize {
         let bytes = match *ask {
             Ask::WatchOwn { path, name, .. } => return self.node_bytes(path, name),
@@ -397,8 +397,8 @@ impl State {
         self.root_bytes + bytes
     }
 
-    /// Reserves the room for the watch that a request sets, if it needs room of its own. `Err`: the request must not be
-    /// sent, and this is its outcome.
+    /// Reserves room for the watch that an ask sets. Room for a predecessor's watch goes into the entry and is not returned.
+    /// On `Err` the request must not be sent: the error is its outcome.
     pub(super) fn reserve_room(&mut self, op: Op, ask: &Ask) -> Result<Option<Reservation>, Outcome> {
         let bytes = self.watch_bytes(ask);
         match ask {
@@ -407,7 +407,7 @@ impl State {
                 let Some(entry) = self.entries.get_mut(&op).filter(|_| bytes <= most) else {
                     return Err(Outcome::Refused);
                 };
-                // From the start it is that of the waiter's longest node.
+                // At least for a name as long as the waiter's own, so that the next predecessor rarely needs more.
                 let bytes = bytes.max(self.root_bytes + entry.draft.longest_node());
                 match self.budget.watch(&mut entry.watch_room, bytes, &self.reports) {
                     Ok(()) => Ok(None),
@@ -415,7 +415,7 @@ impl State {
                         entry.refusal = Some(full);
                         Err(Outcome::NoWatchRoom)
                     }
-                    // A waiter that has waited is not refused any more.
+                    // A waiter that has waited stays in the queue, even without a watch.
                     Err(_) => Err(Outcome::Refused),
                 }
             }
@@ -436,7 +436,7 @@ impl State {
     }
 }
 
-/// The upper half of the guids of a session's nodes.
+/// Returns a random number, for the upper half of the guids of a session's nodes.
 pub(crate) fn nonce() -> u64 {
     uuid::Uuid::new_v4().as_u64_pair().0
 }

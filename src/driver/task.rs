@@ -1,5 +1,5 @@
-//! The one task of a session. It fires the timers, follows the connection, reads the answers that no caller polls, makes the next
-//! session, and ends the session.
+//! The one task of a session. It fires the timers, follows the connection, reads the answers that no caller polls, renews
+//! the ZooKeeper session, and ends it.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use crate::session::state_changes::StateChanges;
 use crate::session::times::Times;
 use crate::telemetry;
 
-/// If the timers are behind the clock of trust by more than this, the computer has slept.
+/// If the clock of timers falls behind the clock of trust by more microseconds than this, the computer has slept.
 const SLEPT: u64 = 20_000;
 
-/// The task of a session, which renews itself if it has `servers`. It ends when the session is over.
+/// Returns the future of a session's task. With `servers`, the task renews the session. It ends when the session is over.
 pub(crate) fn drive(core: Arc<Core>, servers: Option<Arc<Servers>>) -> impl Future<Output = ()> + Send + 'static {
-    // It is made here, so that it is dropped with a task that never ran.
+    // Built outside the `async` block, so that `Task::drop` runs even if the future is never polled.
     let mut task = Task { core, servers, is_done: false };
     async move { task.run().await }
 }
@@ -33,7 +33,7 @@ pub(crate) fn drive(core: Arc<Core>, servers: Option<Arc<Servers>>) -> impl Futu
 struct Task {
     core: Arc<Core>,
     servers: Option<Arc<Servers>>,
-    /// It has come to its end by itself.
+    /// The session has been ended properly, so `drop` has nothing left to do.
     is_done: bool,
 }
 
@@ -52,7 +52,7 @@ impl Task {
                 (state.machine.life(), state.runtime_is_gone, state.is_replaced(), beat)
             };
             if beat.has_slept {
-                // Everybody that waits by a timer looks again.
+                // Timers are late after a sleep, so all that wait by a timer look again now.
                 core.changes.send_replace(());
             }
             match life {
@@ -66,7 +66,7 @@ impl Task {
                     if let Some(servers) = &self.servers {
                         servers.over(is_open && closing == Closing::Confirmed).await;
                     }
-                    // A close waits for the next step. Once it has returned, its caller may count on the reports.
+                    // `Session::close` returns after the next step. The reports are made before that.
                     core.reports.ended().await;
                     self.is_done = true;
                     let mut state = core.lock();
@@ -82,7 +82,7 @@ impl Task {
                 }
                 Life::Open | Life::Draining => {}
             }
-            // What is late is looked for now and then: there may be thousands of calls.
+            // Late answers are looked for only once a beat, because there may be thousands of calls.
             if core.poll_ready() | (beat.is_over && core.poll_late()) && is_traced() {
                 core.report(|| tracing::trace!("worker is woken"));
             }
@@ -95,7 +95,7 @@ impl Task {
     }
 }
 
-/// The end of the task by a panic, or with its runtime: nothing renews the session, and nobody reads its answers.
+/// Handles the end of the task by a panic or with its runtime. Then nothing renews the session or reads its answers.
 impl Drop for Task {
     fn drop(&mut self) {
         if self.is_done {
@@ -113,8 +113,9 @@ impl Drop for Task {
         self.core.expire(&mut state);
         self.core.handle(&mut state, Event::Close);
         self.core.handle(&mut state, Event::Timer(Timer::CloseBy));
-        // The holds report their loss, so their nodes have to go. A session of ours ends with its client. In that of a
-        // given client they are deleted. Without its runtime a client is dead, and stays for callers who ask for it.
+        // The holds now report a loss, so their nodes must go. Our own session ends with its client, or with its runtime. In
+        // an attached client's session the nodes are deleted below. A client without its runtime is dead, but
+        // `Session::client` may still return it.
         let dropped = if is_panicking && given.is_none() { state.client.take() } else { None };
         state.close(closing);
         drop(state);
@@ -126,8 +127,8 @@ impl Drop for Task {
     }
 }
 
-/// The connection belongs to another session: drops the client, which is alive in a session that nobody asked for,
-/// unless it was given. Returns the session that was ours.
+/// Ends our session after the server gave the connection to another one. Drops the client, which is in a session that nobody
+/// asked for; an attached client is kept. Returns the session that was ours.
 fn replaced(core: &Arc<Core>) -> Option<SessionInfo> {
     let mut state = core.lock();
     let client = state.give_client_up();
@@ -142,7 +143,7 @@ fn replaced(core: &Arc<Core>) -> Option<SessionInfo> {
     Some(session)
 }
 
-/// Makes the next session, unless the session is closed meanwhile.
+/// Makes the next ZooKeeper session, unless the session is closed meanwhile.
 async fn renew(core: &Arc<Core>, servers: &Servers, old: &mut Option<SessionInfo>) {
     let is_refused = {
         let state = core.lock();
@@ -190,7 +191,8 @@ async fn renew(core: &Arc<Core>, servers: &Servers, old: &mut Option<SessionInfo
     });
 }
 
-/// Ends the ZooKeeper session, if it is there and ours, within one session timeout since the close began.
+/// Ends the ZooKeeper session, unless it is over already or belongs to an attached client. Takes at most one session
+/// timeout, counted from `began`.
 async fn shut_down(core: &Arc<Core>, began: Instant) -> Closing {
     let (client, is_clean, is_shared, is_attached, times) = {
         let state = core.lock();
@@ -212,8 +214,8 @@ async fn shut_down(core: &Arc<Core>, began: Instant) -> Closing {
     let is_answering = timeout_at(began + times.close_answered(), answered).await == Ok(true);
     let (_, changes) = StateChanges::new(client.state_watcher());
     drop((client, core.lock().give_client_up()));
-    // Servers that have just answered a write would soon confirm the end of the session, too. If they do not, a clone of the client
-    // keeps it open, and waiting longer does not help.
+    // Servers that have just answered a write would soon confirm the end of the session. If they do not, a clone of the
+    // client keeps the session open, and waiting longer does not help.
     let is_kept = is_clean && is_answering;
     let until = if is_kept { Instant::now() + times.close_kept() } else { began + times.close_ended() };
     match timeout_at(until, changes.ended()).await {
@@ -224,7 +226,7 @@ async fn shut_down(core: &Arc<Core>, began: Instant) -> Closing {
     }
 }
 
-/// Waits until no task keeps a node any more.
+/// Waits until the tasks that keep nodes have deleted them.
 async fn kept_are_deleted(core: &Core) {
     let mut changes = core.changes.subscribe();
     while core.lock().kept > 0 {
@@ -233,18 +235,18 @@ async fn kept_are_deleted(core: &Core) {
     }
 }
 
-/// Looks whether the process runs: a stall shows as a gap in the account of trust.
+/// The times of earlier beats. The account of trust gets each beat, so a stall of the process shows as a gap.
 #[derive(Debug, Default)]
 struct Beats {
     last: Option<(Moment, Instant)>,
-    /// When the last beat was over.
+    /// When `Beat::is_over` was last true.
     over: Moment,
 }
 
 struct Beat {
     /// The computer has slept.
     has_slept: bool,
-    /// It is time for what is done once a beat.
+    /// A whole beat has passed, so the work that is done once a beat is due.
     is_over: bool,
 }
 
