@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks it all the same: a panic under it leaves a state that is as good as the one it found.
+/// Locks the mutex even if it is poisoned: a panic under our mutexes leaves a consistent value.
 pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! Limits the bytes of the paths of a session's nodes and watches. With more, a server closes the connection again and again: when
-//! ephemeral nodes are listed, or when watches are set again after a reconnect.
+//! Limits the bytes of a session's node paths and watched paths. With more, listing the ephemeral nodes, or setting the
+//! watches again after a reconnect, would close the connection again and again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::driver::reports::Reports;
 use crate::error::{Error, Result};
 
-/// A server's `jute.maxbuffer` is 1 MiB.
+/// The limit of node paths. The servers delete all nodes of a session in one transaction, and `jute.maxbuffer` is 1 MiB.
 const NODES: Limit = Limit { what: "nodes", warn: 512 * 1024, most: 900 * 1024 };
 
-/// A client sets its watches again in one request of at most 128 KiB.
+/// The limit of watched paths. After a reconnect, the client sets its watches again in one request of at most 128 KiB.
 const WATCHES: Limit = Limit { what: "watches", warn: 80 * 1024, most: 100 * 1024 };
 
-/// How far a waiter that has room may go beyond that for a longer name.
+/// The bytes by which a waiter that already has room may exceed the limit of watches, for a longer name.
 const SLACK: usize = 8 * 1024;
 
-/// For watches on the nodes of this session's own holds and waiters, which can do without them.
+/// The limit of watches on this session's own nodes. Holds and waiters can do without such watches.
 const MAX_OWN: usize = 20 * 1024;
 
 #[derive(Clone, Copy)]
@@ -26,10 +26,10 @@ struct Limit {
     most: usize,
 }
 
-/// The bytes of the paths of nodes or watches that have room.
+/// The bytes that are reserved, shared with each reservation.
 type Taken = Arc<AtomicUsize>;
 
-/// A reservation for nodes or for a watch, which is free again when this is dropped.
+/// A reservation of bytes for nodes or for a watch. Dropping it frees them.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     of: Taken,
@@ -49,7 +49,7 @@ impl Drop for Reservation {
     }
 }
 
-/// The bytes of the paths of nodes and watches. It is used under the lock of the session; only room is freed without it.
+/// The reserved bytes of a session. Reservations are made under the session's lock, and may be dropped without it.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     nodes: Taken,
@@ -58,12 +58,12 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Reserves room for the nodes of a call, until it is over and they are gone.
+    /// Reserves room for the nodes of an acquisition. Keep it until the nodes are gone.
     pub(super) fn nodes(&self, bytes: usize, reports: &Reports) -> Result<Reservation> {
         NODES.take(&self.nodes, bytes, reports)
     }
 
-    /// Makes the room for the one watch of a waiter at least this large. A waiter that has room keeps it.
+    /// Enlarges the reservation for a waiter's one watch to at least `bytes`. On an error the waiter keeps what it has.
     pub(super) fn watch(&self, room: &mut Option<Reservation>, bytes: usize, reports: &Reports) -> Result<()> {
         *room = Some(match room {
             Some(room) if room.bytes >= bytes => return Ok(()),
@@ -79,12 +79,12 @@ impl Budget {
         Ok(())
     }
 
-    /// Reserves room for the watch on a path, which serves all that wait for permits there.
+    /// Reserves room for the watch on a path, even beyond the limit: one watch serves all waiters for permits there.
     pub(super) fn path_watch(&self, bytes: usize) -> Reservation {
         Reservation::new(&self.watches, bytes)
     }
 
-    /// Reserves room for the watch on an own node, if there is any.
+    /// Reserves room for the watch on an own node, if any is left.
     pub(super) fn own(&self, bytes: usize) -> Option<Reservation> {
         (self.own.load(Ordering::Relaxed) + bytes <= MAX_OWN).then(|| Reservation::new(&self.own, bytes))
     }

@@ -1,4 +1,5 @@
-//! What waits until the lock of the session is released, because it runs the user's code: waking, informing, and dropping.
+//! Owns [`Deferred`]: wake-ups, callbacks and drops that run the user's code, and so wait until the session's lock is
+//! released.
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -18,7 +19,7 @@ pub(super) struct Deferred {
     pub(super) placed: Vec<(Arc<Progress>, usize)>,
     pub(super) changed: Vec<(Arc<dyn HoldListener>, HoldState)>,
     pub(super) seen: Vec<(Arc<dyn HoldListener>, Vec<u8>)>,
-    /// Dropping an entry may run the user's code, for example that of a waker.
+    /// Entries to drop, which may run the user's code, for example that of a waker.
     pub(super) dropped: Vec<Entry>,
     pub(super) listeners: Vec<Arc<dyn HoldListener>>,
     pub(super) callers: Vec<Waker>,
@@ -27,7 +28,7 @@ pub(super) struct Deferred {
 }
 
 impl Deferred {
-    /// Whether nobody is woken or informed.
+    /// Whether no deferred work may run the user's code. Waking the driver does not count.
     pub(super) fn is_empty(&self) -> bool {
         let Self {
             wakers,
@@ -45,7 +46,7 @@ impl Deferred {
         is_quiet && dropped.is_empty() && listeners.is_empty() && callers.is_empty() && !is_session
     }
 
-    /// Does it, now that the lock is released.
+    /// Does the deferred work. The lock must have been released.
     pub(super) fn run(self, session: u64, ready: &Ready, reports: &Reports, changes: &watch::Sender<()>) {
         let Self {
             wakers,

@@ -1,4 +1,4 @@
-//! Owns [`Draft`]: what the nodes of an acquisition are created with, and where.
+//! Owns [`Draft`]: the options, paths and kinds of an acquisition's new nodes.
 
 use std::sync::Arc;
 
@@ -7,45 +7,45 @@ use crate::machine::{Kind, Op, is_turn};
 use crate::options::Options;
 use crate::path::LockPath;
 
-/// What the nodes of an acquisition are created with, and where.
+/// The options, paths and kinds of the nodes that an acquisition creates.
 #[derive(Debug, Default)]
 pub(crate) struct Draft {
     pub(crate) options: Options,
-    /// The nodes. Several in one path are permits.
+    /// The path and kind of each node. Several nodes in one path are permits.
     pub(crate) queues: Vec<(LockPath, Kind)>,
     pub(crate) permits: Option<Permits>,
-    /// What to delete together with the nodes, if nothing is in it.
+    /// The paths to delete after the nodes, if they are empty.
     pub(crate) removes: Vec<LockPath>,
 }
 
-/// Of a semaphore.
+/// The permits of a semaphore.
 #[derive(Debug)]
 pub(crate) struct Permits {
-    /// How many there are.
+    /// The number of permits that the semaphore has.
     pub(crate) limit: u32,
-    /// What the node of a turn is created with.
+    /// The draft for the node of a turn.
     pub(crate) turn: Arc<Draft>,
 }
 
 impl Draft {
-    /// That of an acquisition, or of its turn.
+    /// Returns the draft for an acquisition: this one, or that of its turn.
     pub(super) fn of(self: &Arc<Self>, acquisition: Option<Op>) -> &Arc<Self> {
         let turn = self.permits.as_ref().map(|permits| &permits.turn);
         turn.filter(|_| acquisition.is_some_and(is_turn)).unwrap_or(self)
     }
 
-    /// The bytes of the paths of the nodes, as the servers count them.
+    /// Returns the bytes of all node paths, as the servers count them.
     pub(super) fn node_bytes(&self, root_bytes: usize) -> usize {
         self.lengths().map(|bytes| root_bytes + bytes).sum()
     }
 
-    /// The bytes of the longest path of a node.
+    /// Returns the bytes of the longest node path, including the turn's.
     pub(super) fn longest_node(&self) -> usize {
         let turn = self.permits.iter().flat_map(|permits| permits.turn.lengths());
         self.lengths().chain(turn).max().unwrap_or_default()
     }
 
-    /// Without the sign of a number.
+    /// Returns the bytes of each node path. The number counts as ten digits without a sign.
     fn lengths(&self) -> impl Iterator<Item = usize> {
         self.queues.iter().map(|(path, kind)| names::prefix_bytes(path.as_str(), *kind) + "0123456789".len())
     }
@@ -58,7 +58,7 @@ mod tests {
     use crate::machine::{Kind, Name};
     use crate::path::LockPath;
 
-    /// A session can be filled to the last node.
+    /// The reservation must be exact, so that a session can be filled to the last node.
     #[test]
     fn room_is_taken_for_as_many_bytes_as_the_nodes_will_have() {
         for kind in [Kind::Lock, Kind::Read, Kind::Write, Kind::Lease, Kind::Latch] {

@@ -1,4 +1,4 @@
-//! What an acquisition has under way: its requests and watches, the room that it has taken, and whom to wake for it.
+//! Owns [`Entry`]: the requests in flight, watches, reservations and the waker of an acquisition.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::{Discriminant, discriminant};
@@ -19,25 +19,26 @@ use crate::locked::locked;
 use crate::machine::{Ask, HoldState, Loss, Moment, Name, Op, Outcome, Watch};
 use crate::options::REVOKE;
 
-/// After this number of throttled answers in a row, a kind of request fails. `MOST_ODD`: the same for deletes that get an
-/// unknown error.
+/// After this many throttled answers in a row, one kind of request fails. Deletes and watches never fail so.
 const MOST_THROTTLED: u8 = 11;
+/// After this many unknown errors in a row, deletes fail.
 const MOST_ODD: u8 = 50;
 
-/// What a hold learns of its acquisition.
+/// The callbacks by which a hold follows its acquisition.
 pub(crate) trait HoldListener: Send + Sync {
-    /// Something has changed; perhaps the hold has ended.
-    /// `has_company`: other holds of the session are lost with it, and one warning is for all.
+    /// Reports a new state, perhaps the end of the hold. `has_company`: other holds are lost with this one, and one warning
+    /// covers all of them.
     fn changed(&self, state: HoldState, has_company: bool);
 
-    /// The loss that it would warn of in this state.
+    /// Returns the loss that the hold would log as a warning in this state.
     fn warns_of(&self, state: HoldState) -> Option<Loss>;
 
-    /// The data of one of its nodes.
+    /// Passes on the data of one of the hold's nodes, which may be a revocation request.
     fn saw(&self, data: &[u8]);
 }
 
-/// The acquisitions that the driver has to poll. It has a lock of its own, because the client may wake us while we hold another.
+/// The acquisitions that the driver has to poll. They have a lock of their own, because the client may wake us under any
+/// other.
 #[derive(Default)]
 pub(super) struct Ready {
     ops: Mutex<Vec<Op>>,
@@ -45,7 +46,7 @@ pub(super) struct Ready {
     pub(super) driver: Notify,
 }
 
-/// The state of the client has changed.
+/// Wakes the driver when the client has a new state.
 impl Wake for Ready {
     fn wake(self: Arc<Self>) {
         self.driver.notify_one();
@@ -63,26 +64,26 @@ impl Ready {
     }
 }
 
-/// A request under way.
+/// A request in flight.
 pub(super) struct Flight {
     pub(super) ask: Ask,
     pub(super) sent: Moment,
     pub(super) epoch: u64,
     pub(super) generation: u64,
-    /// `None` while a reader polls it without the lock.
+    /// `None` while a reader polls the answer without the lock.
     pub(super) answer: Option<Answer>,
-    /// Another reader was woken for it meanwhile, and has not found it.
+    /// Another reader has looked for the answer meanwhile, and must be woken if it is still pending.
     pub(super) is_missed: bool,
-    /// Of the watch that it sets, unless its waiter has that room.
+    /// The reservation for the watch that the request sets, unless it is [`Entry::watch_room`].
     pub(super) room: Option<Reservation>,
 }
 
-/// A watch that is set, or whose event has not been looked for.
+/// A watch whose event has not been read yet.
 pub(super) struct Watching {
     pub(super) watch: Watch,
-    /// Resolves with whether the node was deleted.
+    /// Resolves when the watch fires. The value is whether the node was deleted.
     pub(super) fires: Pin<Box<dyn Future<Output = bool> + Send>>,
-    /// Since when a waiter waits behind this node, until that is reported.
+    /// When the wait behind a predecessor began; `None` once a quorum was asked about the long wait.
     pub(super) since: Option<Moment>,
     pub(super) _room: Option<Reservation>,
 }
@@ -90,14 +91,14 @@ pub(super) struct Watching {
 /// A watch that has fired, and whether its node was deleted.
 pub(super) type Fired = (Watch, bool);
 
-/// What has come for an acquisition.
+/// An event or an answer for an acquisition.
 #[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
 pub(super) enum Next {
     Fired(Fired),
     Answered(Flight, Answered),
 }
 
-/// What an acquisition waits for.
+/// The driver's record of an acquisition: what it waits for, and what it has reserved.
 pub(super) struct Entry {
     pub(super) flights: VecDeque<Flight>,
     pub(super) watches: Vec<Watching>,
@@ -105,47 +106,47 @@ pub(super) struct Entry {
     pub(super) waker: Arc<OpWaker>,
     pub(super) progress: Option<Arc<Progress>>,
     pub(super) listener: Option<Weak<dyn HoldListener>>,
-    /// Why it was refused.
+    /// The error with which it was refused.
     pub(super) refusal: Option<Error>,
-    /// The reservation of its nodes, held until this entry is dropped.
+    /// The reservation for its nodes, kept until this entry is dropped.
     pub(super) _node_room: Option<Reservation>,
-    /// The room for the node of its turn, until it holds.
+    /// The reservation for the node of its turn, kept while it queues.
     pub(super) turn_room: Option<Reservation>,
-    /// The reservation of the watch on a predecessor, held until it waits no more.
+    /// The reservation for the watch on its predecessor, kept while it queues.
     pub(super) watch_room: Option<Reservation>,
-    /// It was behind others at its last look, so it is not turned away any more.
+    /// Its position was settled once, so it is no longer refused for lack of room.
     pub(super) has_waited: bool,
-    /// How often in a row each kind of request was throttled, or refused in an odd way.
+    /// How many times in a row each kind of request was throttled, or a delete met an unknown error.
     pub(super) throttled: HashMap<Discriminant<Ask>, u8>,
-    /// Those of its nodes whose data ask for the lock. They are noted here until there is a hold to report it to.
+    /// Its nodes whose data are a revocation request, kept until there is a hold to report to.
     pub(super) asked_back: Vec<Name>,
-    /// The watch on its own node was refused, which is in the log.
+    /// The watch on its own node was refused, and a warning was logged.
     pub(super) is_unwatched: bool,
 }
 
-/// Wakes the caller of an acquisition while there is one, and else the driver.
+/// Wakes the caller of an acquisition, or the driver if there is no caller.
 pub(super) struct OpWaker {
     op: Op,
     ready: Arc<Ready>,
     caller: Mutex<Option<Waker>>,
-    /// A caller polls this acquisition. If its waker is gone, it was already woken, and will poll again.
+    /// A caller polls this acquisition. If its waker is gone, the caller has been woken already and will poll again.
     has_caller: AtomicBool,
 }
 
 impl OpWaker {
-    /// Returns the waker of before, which is to be dropped without a lock.
+    /// Sets the caller's waker. Returns the previous one, which must be dropped after unlock.
     pub(super) fn await_by(&self, caller: Waker) -> Option<Waker> {
         let before = locked(&self.caller).replace(caller);
         self.has_caller.store(true, Ordering::Release);
         before
     }
 
-    /// From now on the driver is woken when no waker of a caller is there.
+    /// From now on, wakes the driver whenever no waker of the caller is set.
     pub(super) fn share(&self) {
         self.has_caller.store(false, Ordering::Release);
     }
 
-    /// From now on the driver is woken. Returns the last waker of the caller.
+    /// From now on, wakes the driver. Returns the caller's last waker.
     pub(super) fn leave(&self) -> Option<Waker> {
         self.share();
         self.take()
@@ -196,8 +197,9 @@ impl Entry {
         Waker::from(Arc::clone(&self.waker))
     }
 
-    /// What has come next, but for a listing. The order decides nothing, because everything is read before a grant is taken. But an
-    /// answer before an event may save a listing: a waiter whose own watch is known to be set needs none.
+    /// Returns the next answer or event, except the answer to a listing. The order decides nothing, because all of them are
+    /// read before a grant is taken. Reading answers first may save a listing: a waiter whose own watch is known to be set
+    /// needs none.
     pub(super) fn next(&mut self) -> Option<Next> {
         let waker = self.waker();
         let mut cx = Context::from_waker(&waker);
@@ -209,12 +211,13 @@ impl Entry {
         self.next_fired(&mut cx).map(Next::Fired)
     }
 
-    /// Whether the next answer is that to a listing. Decoding it takes long, so it is polled without the lock.
+    /// Whether the next answer is to a listing. Decoding a listing takes long, so this answer is polled without the lock.
     pub(super) fn has_listing(&self) -> bool {
         self.flights.front().is_some_and(|first| matches!(first.ask, Ask::List { .. } | Ask::ListOwn))
     }
 
-    /// Takes the answer to a listing out, with the moment when it was sent.
+    /// Takes the pending answer if the first request is a listing, to poll it without the lock. Also returns when the
+    /// request was sent.
     pub(super) fn take_listing(&mut self) -> Option<(Answer, Moment, Waker)> {
         let has_listing = self.has_listing();
         let first = self.flights.front_mut().filter(|_| has_listing)?;
@@ -232,7 +235,7 @@ impl Entry {
         Some((self.watches.remove(at).watch, is_deleted))
     }
 
-    /// The first request, if its answer is there.
+    /// Removes the first request if its answer has come, and returns both.
     pub(super) fn answered(&mut self) -> Option<(Flight, Answered)> {
         let waker = self.waker();
         self.next_answered(&mut Context::from_waker(&waker))
@@ -245,7 +248,7 @@ impl Entry {
         }
     }
 
-    /// A request that is throttled again and again, or refused in an odd way, is refused in the end.
+    /// Bounds retries: too many throttled answers or unknown errors in a row make the request fail.
     pub(super) fn bound(&mut self, ask: &Ask, answered: &mut Answered) {
         let is_odd = answered.outcome == Outcome::UnknownError && matches!(ask, Ask::Delete { .. });
         if !answered.is_throttled && !is_odd {
@@ -259,7 +262,7 @@ impl Entry {
         *count = count.saturating_add(1);
         let is_over = *count >= if is_odd { MOST_ODD } else { MOST_THROTTLED };
         answered.outcome = match ask {
-            // Some servers have done it all the same, and lost creates are still to be looked for.
+            // Some servers have done such a request all the same, so the search for lost creates must go on.
             Ask::Create { .. } | Ask::List { .. } if is_over => Outcome::UnknownError,
             Ask::Confirm { .. } | Ask::Replace { .. } if is_over => Outcome::Refused,
             Ask::Delete { .. } if is_over && is_odd => Outcome::Refused,
@@ -267,7 +270,7 @@ impl Entry {
         };
     }
 
-    /// Notes whether somebody asks for the lock in the data of a node.
+    /// Notes whether the data of a node are a revocation request.
     pub(super) fn saw(&mut self, name: Name, data: &[u8]) {
         self.asked_back.retain(|asked| *asked != name);
         if data == REVOKE {
@@ -275,7 +278,7 @@ impl Entry {
         }
     }
 
-    /// All that it has under way goes with its session, but not what it needs in the next.
+    /// Drops everything that belongs to the session that has ended, and keeps what the next one needs.
     pub(super) fn session_over(&mut self) {
         self.flights.clear();
         self.watches.clear();

@@ -1,4 +1,4 @@
-//! Owns the texts of names and paths, which the machine knows by numbers, and what is remembered of each path.
+//! Owns the texts of node names and paths, which the machine knows by numbers, and the last listing of each path.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -12,13 +12,13 @@ use crate::locked::locked;
 use crate::machine::{Kind, Ledger, Listing, Machine, Name, Path};
 use crate::queue::order::{self, is_before_zero};
 
-/// What is in front of the guid in the names that we make.
+/// The text before the guid in our node names.
 const PREFIX: &str = "_c_";
 
 /// The longest number of a node.
 const LONGEST_NUMBER: &str = "-2147483648";
 
-/// The path of a node of ours without its number. There is room for the number.
+/// Returns the path of our node without its number. The string has capacity for the number.
 pub(super) fn prefix(path: &str, guid: u128, kind: Kind) -> String {
     let mut text = String::with_capacity(prefix_bytes(path, kind) + LONGEST_NUMBER.len());
     for part in [path, "/", PREFIX] {
@@ -29,12 +29,12 @@ pub(super) fn prefix(path: &str, guid: u128, kind: Kind) -> String {
     text
 }
 
-/// The bytes of that path.
+/// Returns the length of [`prefix`] in bytes.
 pub(super) fn prefix_bytes(path: &str, kind: Kind) -> usize {
     path.len() + 1 + PREFIX.len() + Hyphenated::LENGTH + kind.separator().len()
 }
 
-/// The path of a node of ours.
+/// Returns the path of our node.
 pub(super) fn own(path: &str, name: Name) -> String {
     let mut text = prefix(path, name.guid, name.kind);
     // Writing to a string cannot fail.
@@ -42,22 +42,23 @@ pub(super) fn own(path: &str, name: Name) -> String {
     text
 }
 
-/// The bytes of the longest path that a node of ours may have there.
+/// Returns the bytes of the longest path that our node under `path` may have.
 pub(super) fn longest(path: &str) -> usize {
     prefix_bytes(path, Kind::Read) + LONGEST_NUMBER.len()
 }
 
-/// Takes the name of a contender apart; none if it is not one.
+/// Parses the name of a contender. Returns `None` for any other name.
 pub(super) fn parse(text: &str) -> Option<Name> {
     let order::NodeName { kind, number, .. } = order::NodeName::parse(text)?;
     Some(Name { number, guid: guid(text, kind), kind })
 }
 
-/// The guid in a name like ours. Any other name gets a hash of its text, whose upper half is 0, so that it is of no session.
+/// Returns the guid in a name that is spelled as ours are. Any other name gets a hash of its text, whose upper half is 0: no
+/// session has this nonce.
 fn guid(text: &str, kind: Kind) -> u128 {
     let own = || {
         let (uuid, rest) = text.strip_prefix(PREFIX)?.split_at_checked(Hyphenated::LENGTH)?;
-        // The name is made of the guid again, so it must be spelled as we spell it.
+        // `own` makes the name from the guid again, so the name must be spelled as ours are.
         let is_number = rest.strip_prefix(kind.separator())?.len() <= LONGEST_NUMBER.len();
         let is_ours = is_number && !uuid.bytes().any(|byte| byte.is_ascii_uppercase());
         Uuid::try_parse(uuid).ok().filter(|_| is_ours)
@@ -66,14 +67,14 @@ fn guid(text: &str, kind: Kind) -> u128 {
     own().map_or_else(other, |uuid| uuid.as_u128())
 }
 
-/// The upper half of a guid, which all nodes of one session have in common.
+/// Returns the upper half of a guid, which all nodes of one session share.
 pub(super) fn nonce(guid: u128) -> u64 {
     (guid >> 64) as u64
 }
 
-/// Which nodes of a listing need a czxid for their order: only nodes at the end of the counter, and only if there are
-/// several. They are our own, those that our own there may wait for, and, if other numbers are listed as well, those from
-/// before the counter comes to 0.
+/// Returns whether a node of a listing needs a czxid for its order. Only nodes near the wrap do, if there are several: our
+/// own, and those that ours may wait for. If the listing also has numbers outside, so do nodes near the wrap whose number
+/// comes shortly before 0.
 pub(super) fn needs_czxid(names: &[Name], nonce: u64) -> impl Fn(Name) -> bool {
     let mut near_wrap = names.iter().filter(|name| name.is_near_wrap());
     let is_alone = near_wrap.clone().nth(1).is_none();
@@ -89,7 +90,7 @@ pub(super) fn needs_czxid(names: &[Name], nonce: u64) -> impl Fn(Name) -> bool {
     }
 }
 
-/// A listing, in the order of its contenders.
+/// A listing in queue order: the parsed names, and the text of each.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Texts {
     pub(super) names: Listing,
@@ -97,7 +98,7 @@ pub(super) struct Texts {
 }
 
 impl Texts {
-    /// Puts contenders in their order.
+    /// Sorts contenders into queue order.
     pub(super) fn new(mut contenders: Vec<(Name, String)>, czxids: &HashMap<Name, i64>) -> Self {
         order::sort(&mut contenders, |(name, text)| (name.number, czxids.get(name).copied(), text));
         let (names, texts): (Vec<Name>, Vec<String>) = contenders.into_iter().unzip();
@@ -110,30 +111,30 @@ impl Texts {
     }
 }
 
-/// The czxids that are known of nodes at the end of the counter. One may be that of an older node of the same name.
+/// The known czxids of nodes near the wrap. An entry may be that of an older node of the same name.
 ///
-/// Requests add to them while they are under way, so they have a lock of their own.
+/// Requests in flight add entries without the session's lock, so the map has a lock of its own.
 pub(super) type Czxids = Arc<Mutex<HashMap<Name, i64>>>;
 
-/// Lock paths, by the numbers that the machine has for them.
+/// The lock paths by their numbers, by which the machine knows them.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
     known: HashMap<Path, Known>,
     numbers: HashMap<Arc<str>, Path>,
-    /// No number is given twice.
+    /// The next number. Numbers of forgotten paths are not reused until the counter wraps.
     next: Path,
-    /// Those that nobody used at the last look.
+    /// The paths that were unused at the last call of `retain`.
     unused: HashSet<Path>,
     /// The upper half of the guids of this session's nodes.
     pub(super) nonce: u64,
-    /// The session that creates were answered in, and the bytes of the largest of each form: without parents, and with.
+    /// A session id, and the bytes of the largest create that its servers have answered: `[without, with]` missing parents.
     pub(super) answered: (i64, Arc<[std::sync::atomic::AtomicUsize; 2]>),
 }
 
 #[derive(Debug)]
 struct Known {
     text: Arc<str>,
-    /// The last listing, for the names of other clients.
+    /// The last listing, which has the names of other clients' nodes.
     listed: Texts,
     czxids: Czxids,
 }
@@ -144,7 +145,7 @@ impl Paths {
             self.unused.remove(number);
             return *number;
         }
-        // The counter may come round to a path that is still there.
+        // The counter wraps, so it may reach the number of a path that is still known.
         while self.known.contains_key(&self.next) {
             self.next = self.next.wrapping_add(1);
         }
@@ -170,19 +171,19 @@ impl Paths {
         }
     }
 
-    /// The path of a node that the last listing showed; none if it did not.
+    /// Returns the path of a node, or `None` if the last listing does not show it.
     pub(super) fn node(&self, path: Path, name: Name) -> Option<String> {
         let known = self.known.get(&path)?;
         Some(format!("{}/{}", known.text, known.listed.text(name)?))
     }
 
-    /// Forgets the paths that nobody has used since the last look but one: an answer may still come for one that was
-    /// used lately.
+    /// Forgets the paths that were unused at this call and at the one before. An answer may still come for a path that was
+    /// used since.
     pub(super) fn retain(&mut self, machine: &Machine<Ledger>) {
         let (used, named) = (machine.used_paths(), machine.own_nodes());
         let nonce = self.nonce;
         for known in self.known.values() {
-            // Those of others go when they are not listed.
+            // The czxids of other sessions' nodes go when a listing no longer shows those nodes.
             let is_kept = |name: &Name| self::nonce(name.guid) != nonce || named.contains(name);
             locked(&known.czxids).retain(|name, _| is_kept(name));
         }

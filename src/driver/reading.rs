@@ -1,7 +1,7 @@
-//! Reads what has come for an acquisition: the answers to its requests, and the events of its watches.
+//! Reads the answers to an acquisition's requests, and the events of its watches.
 //!
-//! 1. The answers of one acquisition are read in the order in which they were asked for; only the first is polled. Its caller polls it,
-//!    while there is one, and else the driver.
+//! 1. The answers of one acquisition are read in the order of its requests, so only the first is polled. The caller polls
+//!    while there is one, and otherwise the driver.
 //! 2. A listing is decoded without the lock.
 
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ use crate::driver::wire::{Answer, Answered};
 use crate::locked::locked;
 use crate::machine::{Ask, Event, Moment, Op, Outcome, Path, SESSION, caller_of, is_turn};
 
-/// The answer to a listing while it is polled without the lock. If its reader panics, it counts as lost.
+/// The answer to a listing while it is polled without the lock. If the reader panics, the answer counts as lost.
 struct Taken<'a> {
     core: &'a Arc<Core>,
     op: Op,
@@ -34,7 +34,7 @@ impl Taken<'_> {
         self.answer.as_mut().map_or(Poll::Pending, |answer| answer.poll_unpin(cx))
     }
 
-    /// The requests of the acquisition, if the listing is still the first of them.
+    /// Returns the requests of the acquisition, if the listing is still the first of them.
     fn flights<'s>(&self, state: &'s mut State) -> Option<&'s mut VecDeque<Flight>> {
         let is_present = state.generation == self.generation;
         let flights = &mut state.entries.get_mut(&self.op).filter(|_| is_present)?.flights;
@@ -63,7 +63,7 @@ impl Drop for Taken<'_> {
 }
 
 impl Core {
-    /// Reads everything that has come for an acquisition. The lock is released while a listing is decoded.
+    /// Reads all answers and events that have come for an acquisition. Releases the lock while it decodes a listing.
     pub(crate) fn read<'a>(
         self: &'a Arc<Self>,
         mut state: StateGuard<'a>,
@@ -74,7 +74,7 @@ impl Core {
             self.read_ready(&mut state, op, reader);
             if !state.deferred.is_empty() && state.entries.get(&op).is_some_and(Entry::has_listing) {
                 // Deferred work, such as waking callers, runs the user's code, which may block. So it is done before the
-                // listing is taken: other readers wait for a taken one.
+                // listing is taken: other readers wait while a listing is taken.
                 drop(state);
                 state = self.look();
             }
@@ -97,7 +97,7 @@ impl Core {
         }
     }
 
-    /// Reads what is ready, but for listings.
+    /// Reads the answers and events that are ready, except listings.
     fn read_ready(self: &Arc<Self>, state: &mut State, op: Op, reader: Reader) {
         let before = state.read_by(op, reader);
         while let Some(next) = state.entries.get_mut(&op).and_then(Entry::next) {
@@ -125,7 +125,7 @@ impl Core {
         if let Some(entry) = state.entries.get_mut(&op) {
             entry.bound(&ask, &mut answered);
             if matches!(answered.outcome, Outcome::Created { .. }) {
-                // What was lost before is no reason any more.
+                // The error of an earlier attempt is no reason to fail any more.
                 entry.refusal = None;
                 let is_for_turn = ask.acquisition().is_some_and(is_turn);
                 entry.asked_back.retain(|name| !is_for_turn && is_turn(name.guid_op()));
@@ -185,11 +185,11 @@ impl Core {
         self.decide(state, Event::Answer { ask, sent, is_stale, outcome: answered.outcome });
     }
 
-    /// Reads the answers to creates that were sent before this listing, for all acquisitions that share it. They came before
-    /// its own answer, but their callers may not have read them. Unread, an acquisition does not know its node, and the
-    /// listing gives it no position.
+    /// Reads the answers to creates that were sent before this listing, for all acquisitions that share the listing. These
+    /// answers have come, but their callers may not have read them. Until then an acquisition does not know its node, and
+    /// the listing would give it no position.
     fn read_creates(self: &Arc<Self>, state: &mut State, path: Path, listed: Moment) {
-        // An older delete of the same acquisition may stand before the create, so it is read, too.
+        // An older delete of the same acquisition may come before the create, so its answer is read, too.
         let is_create =
             |first: &Flight| first.sent < listed && matches!(first.ask, Ask::Create { .. } | Ask::Delete { .. });
         for op in state.machine.listed_for(path) {
@@ -203,7 +203,7 @@ impl Core {
         }
     }
 
-    /// Polls what nobody awaits. Returns whether there was anything.
+    /// Reads answers and events for the acquisitions on the driver's ready list. Returns whether there were any.
     pub(super) fn poll_ready(self: &Arc<Self>) -> bool {
         let ready = self.ready.take();
         let has_any = !ready.is_empty();
@@ -213,8 +213,8 @@ impl Core {
         has_any
     }
 
-    /// Reads answers that no caller has read for *T*/8: other calls may wait for a listing among them. From then on the driver reads
-    /// for these callers, too, until they poll again. Returns whether there were any.
+    /// Reads the answers to requests that were sent more than *T*/8 ago: other calls may wait for a listing among them. From
+    /// then on the driver also reads for these callers, until they poll again. Returns whether there were any.
     pub(super) fn poll_late(self: &Arc<Self>) -> bool {
         let state = self.lock();
         let limit = now().minus(state.machine.session_timeout() / 8);

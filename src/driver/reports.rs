@@ -1,8 +1,8 @@
-//! Owns the calls of the user's code that a session makes: log events and metrics.
+//! Owns [`Reports`]: the log events and metrics of a session, which run the user's code.
 //!
-//! `tracing` layers and `metrics` recorders may call this crate back, block or panic. So what is to be logged or counted under
-//! the session's lock, or by its task, is kept here as a report, and a task of its own makes the calls. Tasks that learn of a loss
-//! are woken before that task is.
+//! `tracing` layers and `metrics` recorders may call back into this crate, block or panic. So code under the session's lock,
+//! and the session's task, only queue reports here. A second task makes the reports. Tasks that learn of a loss are woken
+//! before that task.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,22 +20,22 @@ use crate::telemetry;
 
 type Report = Box<dyn FnOnce() + Send>;
 
-/// The target of the journal: all that the machine is given and asks for, in order, which `replay` plays again.
+/// The `tracing` target of the journal: all events and actions of the machine, in order. `replay` plays the journal again.
 pub(super) const JOURNAL: &str = "zookeeper_recipes::machine";
 
-/// While a layer blocks, no more log events than this are kept for it.
+/// The most log events that are queued while a layer blocks. Later ones are dropped.
 const MAX_REPORTS: usize = 100_000;
 
-/// How long a close waits for the last reports.
+/// The longest time that a close waits for the last reports.
 const LONGEST_FLUSH: Duration = Duration::from_secs(1);
 
-/// What is to be logged and counted, in order.
+/// The log events and metrics of a session that are still to be reported.
 #[derive(Default)]
 pub(crate) struct Reports {
     queue: Mutex<Pending>,
     woken: Notify,
     ended: Notify,
-    /// A subscriber wants the journal. That is asked by the task, because it runs the user's code.
+    /// A subscriber wants the journal. Asking runs the user's code, so the answer is kept here.
     is_journaled: AtomicBool,
 }
 
@@ -43,12 +43,12 @@ pub(crate) struct Reports {
 struct Pending {
     reports: Vec<Report>,
     counts: Counts,
-    /// How many reports were dropped because there were too many.
+    /// How many reports were dropped because the queue was full.
     dropped: usize,
     stage: Stage,
 }
 
-/// Numbers are added up, so they need no limit.
+/// The metrics since the last report. They are added up, so they need no limit.
 #[derive(Default)]
 struct Counts {
     requests: BTreeMap<&'static str, u64>,
@@ -61,9 +61,9 @@ struct Counts {
 enum Stage {
     #[default]
     Open,
-    /// The session has ended. The task makes the reports that are left.
+    /// The session has ended. The task makes the remaining reports.
     Ending,
-    /// The task has ended. Reports are made where they arise.
+    /// The task has ended. Each report is made by the code that flushes it.
     Ended,
 }
 
@@ -88,7 +88,7 @@ impl Counts {
 }
 
 impl Reports {
-    /// Keeps a report. The caller must call [`flush`](Self::flush) after it has released its locks.
+    /// Queues a report. The caller must call [`flush`](Self::flush) after it has released its locks.
     pub(crate) fn push(&self, report: impl FnOnce() + Send + 'static) {
         let mut queue = locked(&self.queue);
         if queue.reports.len() < MAX_REPORTS {
@@ -98,7 +98,7 @@ impl Reports {
         }
     }
 
-    /// Counts a request. The recorder learns of it at the next beat.
+    /// Counts a request. The recorder gets the number at the next beat.
     pub(super) fn requested(&self, name: &'static str) {
         self.count(|counts| *counts.requests.entry(name).or_default() += 1);
     }
@@ -121,7 +121,7 @@ impl Reports {
         }
     }
 
-    /// Has the kept reports made.
+    /// Wakes the task to make the queued reports, or makes them here after the task has ended.
     pub(crate) fn flush(&self) {
         let (is_empty, stage) = {
             let queue = locked(&self.queue);
@@ -134,14 +134,14 @@ impl Reports {
         }
     }
 
-    /// Has the numbers reported that have changed since the last beat.
+    /// Wakes the task if metrics have changed since the last report.
     pub(super) fn beat(&self) {
         if !locked(&self.queue).counts.is_empty() {
             self.woken.notify_one();
         }
     }
 
-    /// Whether a subscriber wants the journal, as far as that was asked.
+    /// Whether a subscriber wanted the journal when it was last asked.
     pub(super) fn is_journaled(&self) -> bool {
         is_traced() && self.is_journaled.load(Ordering::Relaxed)
     }
@@ -158,7 +158,7 @@ impl Reports {
         let ended = Ended(&self);
         while locked(&self.queue).stage == Stage::Open {
             self.woken.notified().await;
-            // A report may block this thread, so other tasks that were woken on it go first.
+            // A report may block this thread, so other tasks that were woken on this thread go first.
             yield_now().await;
             self.ask_for_journal();
             self.make();
@@ -166,7 +166,7 @@ impl Reports {
         drop(ended);
     }
 
-    /// The session has ended: the task makes the reports that are left, and ends.
+    /// Ends the task after it has made the remaining reports.
     pub(super) fn end(&self) {
         let mut queue = locked(&self.queue);
         if queue.stage == Stage::Open {
@@ -176,7 +176,7 @@ impl Reports {
         self.woken.notify_one();
     }
 
-    /// The same; waits for it, unless a layer blocks.
+    /// Ends the task and waits for its end, but not for long, because a layer may block.
     pub(super) async fn ended(&self) {
         self.end();
         let ended = async {
@@ -198,18 +198,18 @@ impl Reports {
             Box::new(move || tracing::warn!(dropped, "a subscriber is too slow; log events were dropped"))
         });
         for report in counts.into_iter().chain(reports).chain(dropped) {
-            // A layer or a recorder that panics costs this report.
+            // If a layer or a recorder panics, only this report is lost.
             let _ = catch_unwind(AssertUnwindSafe(report));
         }
     }
 }
 
-/// Whether any subscriber may want events at this level. This runs no code of the user's.
+/// Whether any subscriber may want trace events. Runs no user code.
 pub(super) fn is_traced() -> bool {
     LevelFilter::current() >= Level::TRACE
 }
 
-/// The end of the task that makes reports, also with its runtime.
+/// Marks the end of the task that makes reports when it is dropped, even if the runtime drops the task.
 struct Ended<'a>(&'a Reports);
 
 impl Drop for Ended<'_> {

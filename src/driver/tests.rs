@@ -1,4 +1,5 @@
-//! What no caller can do, a panic under the session's lock, and what none sees, the journal.
+//! Tests of what no caller can cause or see: a panic under the session's lock, the journal, and how often the session is
+//! locked.
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,7 +42,7 @@ async fn panic_under_the_lock_ends_the_session() {
     assert!(is_over(&refused), "{refused:?}");
     let released = timeout(SOON, guard.release()).await.expect("an answer");
     assert!(matches!(released, Err(Error::Lost(Loss::Expired))), "{released:?}");
-    // Its nodes go with the session.
+    // The nodes go with the session.
     let next = Mutex::new(&other, "/locks/report").expect("a mutex");
     drop(timeout(SOON, next.lock()).await.expect("in time").expect("held"));
 }
@@ -101,7 +102,7 @@ impl Visit for Entry<'_> {
 #[tokio::test]
 async fn journal_begins_with_the_session() {
     let journal = Journal::default();
-    // Of a single subscriber, `tracing` asks that of the thread that comes first, which may be another test's.
+    // With one subscriber, `tracing` asks only the default of the thread that comes first, which may be another test's.
     let _others = [(); 2].map(|()| tracing::Dispatch::new(Journal::default()));
     let _subscribed = tracing::subscriber::set_default(journal.clone());
     let session = Session::local().await.expect("a session");
@@ -114,7 +115,7 @@ async fn journal_begins_with_the_session() {
     );
 }
 
-/// How often the state of a session is locked meanwhile: the least of ten times, because its task looks now and then, too.
+/// Counts how often `work` locks the state of a session: the least of ten runs, because the session's task locks it, too.
 async fn locks<F: Future<Output = ()>>(session: &Session, work: impl Fn() -> F) -> usize {
     let mut least = usize::MAX;
     for _ in 0..10 {

@@ -1,5 +1,5 @@
-//! Owns the requests of the client: how an ask becomes a request, and its answer an outcome. The first poll of an
-//! answer sends it, or all that it has to send at once.
+//! Turns an ask into a request of the client, and the answer into an outcome. The first poll of an [`Answer`] sends the
+//! request, or the first burst of several requests.
 
 mod create;
 
@@ -19,25 +19,25 @@ use crate::error::{Error, ZkError};
 use crate::locked::locked;
 use crate::machine::{Ask, Name, Outcome, Path};
 
-/// A request to a server may have a megabyte (`jute.maxbuffer`), less what surrounds it.
+/// The largest request that we send, in bytes. A server takes 1 MiB by default (`jute.maxbuffer`), with headers.
 pub(crate) const MAX_REQUEST_BYTES: usize = 1_000_000;
 
-/// A create that the servers refuse, although nothing is wrong with it.
+/// The action in the error of a create that the servers throttle.
 const THROTTLED: &str = "create a node (the servers throttle it, or the session has too many) under";
 
-/// The answer to a request: its outcome, which is for the machine, and what the driver and the caller need besides.
+/// The answer to a request: the outcome for the machine, and what the driver and the caller need in addition.
 #[derive(Debug, Default)]
 pub(super) struct Answered {
     pub(super) outcome: Outcome,
     pub(super) watcher: Option<OneshotWatcher>,
     pub(super) texts: Option<Texts>,
-    /// The data of a node of ours, if it was read.
+    /// The data of our own node, if the request read them.
     pub(super) data: Option<Vec<u8>>,
     /// The error for the caller, if this answer ends the call.
     pub(super) refusal: Option<Error>,
-    /// The server has too much to do, and has not done it.
+    /// The server has throttled the request.
     pub(super) is_throttled: bool,
-    /// The runtime of the client is gone.
+    /// The client's runtime is gone.
     pub(super) runtime_is_gone: bool,
 }
 
@@ -48,7 +48,8 @@ impl From<Outcome> for Answered {
 }
 
 impl Answered {
-    /// A request that was refused, or lost. `refusal`: the error for the caller, if that ends the call.
+    /// Returns the answer to a request that was refused or lost. `refusal` makes the error for the caller, if that ends the
+    /// call.
     fn failed(error: ZkError, refusal: impl FnOnce(ZkError) -> Error) -> Self {
         let answered = Self::unanswered(error.clone());
         let is_over =
@@ -56,7 +57,7 @@ impl Answered {
         Self { refusal: is_over.then(|| refusal(error)), ..answered }
     }
 
-    /// One that ends no call.
+    /// Returns the answer to a request that was refused or lost, and whose failure ends no call.
     fn unanswered(error: ZkError) -> Self {
         let (is_throttled, runtime_is_gone) = (error == ZkError::Throttled, runtime_is_gone(&error));
         Self { is_throttled, runtime_is_gone, ..failed(&error).into() }
@@ -69,7 +70,7 @@ impl Answered {
 
 pub(super) type Answer = BoxFuture<'static, Answered>;
 
-/// The outcome of a request that was refused, or lost.
+/// Returns the outcome of a request that was refused or lost.
 fn failed(error: &ZkError) -> Outcome {
     match error {
         ZkError::NoNode => Outcome::NoNode,
@@ -83,24 +84,24 @@ fn failed(error: &ZkError) -> Outcome {
         | ZkError::QuotaExceeded
         | ZkError::BadArguments(_) => Outcome::Refused,
         ZkError::UnexpectedErrorCode(_) => Outcome::UnknownError,
-        // Connection errors, after which a write may have been done, marshalling errors, which may follow a write,
-        // and those of a read-only server, where a retry may help. The end of the session is seen by the state of the
-        // client.
+        // After a connection error or an undecodable answer, a write may have been done. After an error of a read-only
+        // server, a retry may help. The end of the session shows in the client's state.
         _ => Outcome::Unknown,
     }
 }
 
-/// Whether a server has refused it; otherwise it may have been done, or may be yet.
+/// Whether a server has refused the request. Otherwise the request may have been done, or may still be.
 pub(crate) fn is_refusal(error: &ZkError) -> bool {
     failed(error) != Outcome::Unknown
 }
 
-/// The error of a client whose runtime is gone: its task takes no requests, and its state stays what it was.
+/// Whether this is the error of a client whose runtime is gone. Such a client takes no requests, and its state never
+/// changes.
 pub(crate) fn runtime_is_gone(error: &ZkError) -> bool {
     matches!(error, ZkError::UnexpectedError(text) if text.starts_with("expect error state"))
 }
 
-/// The name of a request in metrics.
+/// Returns the name of a request in metrics.
 pub(super) fn name(ask: &Ask) -> &'static str {
     match ask {
         Ask::Create { .. } => "create",
@@ -116,7 +117,7 @@ pub(super) fn name(ask: &Ask) -> &'static str {
     }
 }
 
-/// The request of an ask. `czxid`: of the nodes of its acquisition, if that is known.
+/// Builds the request for `ask`; its first poll sends it. `czxid`: that of the acquisition's nodes, 0 if unknown.
 pub(super) fn send(client: &Arc<Client>, paths: &mut Paths, ask: &Ask, draft: &Arc<Draft>, czxid: i64) -> Answer {
     let (client, draft) = (Arc::clone(client), Arc::clone(draft));
     let texts = |paths: &Paths, nodes: &[(Path, Name)]| -> Vec<String> {
@@ -138,7 +139,7 @@ pub(super) fn send(client: &Arc<Client>, paths: &mut Paths, ask: &Ask, draft: &A
             checked
                 .map(|answered| match answered.outcome {
                     outcome @ (Outcome::Done | Outcome::NoNode) => outcome.into(),
-                    // No quorum need have judged it.
+                    // Perhaps no quorum has answered.
                     _ => Answered { runtime_is_gone: answered.runtime_is_gone, ..Outcome::Unknown.into() },
                 })
                 .boxed()
@@ -150,14 +151,14 @@ pub(super) fn send(client: &Arc<Client>, paths: &mut Paths, ask: &Ask, draft: &A
                 let (czxids, name) = (paths.czxids(*path), *name);
                 async move { watch(&client, &node, name, &czxids).await }.boxed()
             }
-            // A later listing has not shown it.
+            // The last listing does not show the node.
             None => std::future::ready(Outcome::NoNode.into()).boxed(),
         },
         Ask::WatchOwn { path, name, .. } => {
             let node = names::own(&paths.text(*path), *name);
             async move {
                 match client.get_and_watch_data(&node).await {
-                    // A name is not given twice, but somebody may have created it by hand.
+                    // A server never assigns our name twice, but a person may have created a node of this name.
                     Ok((_, stat, _)) if !is_own(&client, &stat, czxid) => Outcome::Exists.into(),
                     Ok((data, stat, watcher)) => {
                         Answered { watcher: Some(watcher), data: Some(data), ..there(&stat).into() }
@@ -185,14 +186,14 @@ pub(super) fn send(client: &Arc<Client>, paths: &mut Paths, ask: &Ask, draft: &A
     }
 }
 
-/// A look at a node of ours, for whose watch there is no room. It is answered as if the watch was refused.
+/// Reads our own node when there is no room to watch it. The outcome is as if the server had refused the watch.
 pub(super) fn look(client: &Arc<Client>, paths: &Paths, path: Path, name: Name) -> Answer {
     let (client, node) = (Arc::clone(client), names::own(&paths.text(path), name));
     let seen = |(data, _)| Answered { data: Some(data), ..Outcome::Refused.into() };
     async move { client.get_data(&node).await.map_or_else(Answered::unanswered, seen) }.boxed()
 }
 
-/// Whether it is the node that this session has created.
+/// Whether a stat is that of the node which this session created.
 fn is_own(client: &Client, stat: &Stat, czxid: i64) -> bool {
     stat.ephemeral_owner == client.session_id().0 && (czxid == 0 || stat.czxid == czxid)
 }
@@ -201,8 +202,8 @@ fn there(stat: &Stat) -> Outcome {
     Outcome::Stat { owner: stat.ephemeral_owner.cast_unsigned() }
 }
 
-/// The result of a transaction: its parts, or which of them was refused and why; none if it was refused as a whole. The
-/// outer error is of one that may have been done, or may be yet.
+/// The result of a transaction. The inner error is a refusal, with the index of the refused operation, or `None` if the
+/// whole was refused. After the outer error, the transaction may have been done, or may still be.
 type Parts = Result<Result<Vec<MultiWriteResult>, (Option<usize>, ZkError)>, ZkError>;
 
 fn parts(result: Result<Vec<MultiWriteResult>, MultiWriteError>) -> Parts {
@@ -211,7 +212,7 @@ fn parts(result: Result<Vec<MultiWriteResult>, MultiWriteError>) -> Parts {
         Err(MultiWriteError::OperationFailed { index, source }) => (Some(index), source),
         Err(MultiWriteError::RequestFailed { source }) => (None, source),
     };
-    // The session is checked with every part.
+    // The error of an operation may be `SessionExpired`, which is no refusal: the session is checked with each operation.
     if is_refusal(&error) { Ok(Err((part, error))) } else { Err(error) }
 }
 
@@ -219,7 +220,7 @@ fn whole(result: Result<Vec<MultiWriteResult>, ZkError>) -> Parts {
     parts(result.map_err(|source| MultiWriteError::RequestFailed { source }))
 }
 
-/// Sends a transaction of what `add` puts into it, when it is called.
+/// Sends a transaction of the operations that `add` puts into it. The call sends it, not the first poll.
 fn transact<'a>(
     client: &'a Client,
     add: impl FnOnce(&mut MultiWriter<'_>) -> Result<(), ZkError>,
@@ -235,7 +236,7 @@ fn transact<'a>(
     .boxed()
 }
 
-/// A transaction of checks: whether all nodes are there.
+/// Asks a quorum whether all nodes exist, by a transaction of checks.
 async fn check(client: Arc<Client>, nodes: Vec<String>) -> Answered {
     let refusal = |error| Error::refused("check", nodes.first().map_or("/", String::as_str), error);
     let mut rest = nodes.as_slice();
@@ -247,9 +248,9 @@ async fn check(client: Arc<Client>, nodes: Vec<String>) -> Answered {
                 let evicted = rest.get(index).map(|node| Error::Evicted { node: node.clone() });
                 return Answered { refusal: evicted, ..Outcome::NoNode.into() };
             }
-            // It needs READ: a quorum has judged that this node is there. Those behind it were not looked at.
+            // A check needs READ. A quorum has refused it, so this node exists. The nodes after it were not checked.
             Ok(Err((Some(index), _))) => rest = rest.get(index + 1..).unwrap_or_default(),
-            // A server may refuse the whole by itself, which proves nothing of the nodes.
+            // A server may refuse the whole transaction by itself, which proves nothing about the nodes.
             Ok(Err((None, error))) => {
                 return Answered { outcome: Outcome::Refused, ..Answered::failed(error, refusal) };
             }
@@ -259,8 +260,8 @@ async fn check(client: Arc<Client>, nodes: Vec<String>) -> Answered {
     Outcome::Done.into()
 }
 
-/// A waiter has waited for long behind a node. Asks a quorum whether it is there, and logs what there is to do. `is_usual`: such
-/// waits are in the nature of the recipe.
+/// Asks a quorum whether a node exists behind which a waiter has waited for long, and logs what to do. `is_usual`: long
+/// waits are normal for the recipe.
 pub(super) async fn judge(
     client: Arc<Client>,
     node: String,
@@ -271,7 +272,7 @@ pub(super) async fn judge(
     let judged = transact(&client, |writer| writer.add_check_version(&node, -1)).await;
     match judged {
         Ok(Err((Some(_), ZkError::NoNode))) => {
-            // This server has applied the check. If it shows the node all the same, it shows what the others do not have.
+            // Our server has seen the check fail. If it still shows the node, the other servers do not have that node.
             let Ok(Some(_)) = client.check_stat(&node).await else { return };
             reports.push(move || {
                 tracing::warn!(
@@ -296,13 +297,14 @@ pub(super) async fn judge(
     reports.flush();
 }
 
-/// Watches the node of a contender, which has no children: its deletion, and not changes of its data.
+/// Watches the children of a contender's node. It has none, so the watch fires when the node is deleted, not when its data
+/// change.
 async fn watch(client: &Client, node: &str, name: Name, czxids: &Czxids) -> Answered {
     match client.get_and_watch_children(node).await {
         Ok((_, stat, watcher)) => {
             let known = locked(czxids).get_mut(&name).map(|known| std::mem::replace(known, stat.czxid));
             if known.is_some_and(|known| known != stat.czxid) {
-                // At the end of the counter a name may be given again, to a younger node.
+                // Near the wrap, a name may be assigned again, to a younger node.
                 return Outcome::NoNode.into();
             }
             Answered { watcher: Some(watcher), ..there(&stat).into() }
@@ -311,14 +313,14 @@ async fn watch(client: &Client, node: &str, name: Name, czxids: &Czxids) -> Answ
     }
 }
 
-/// Deletes nodes, and then the paths that are to be removed when they are empty. The removal of a path fails, as it should,
-/// while it has other children.
+/// Deletes nodes, and then the paths that are to be removed when empty. The delete of a path fails, as it should, while the
+/// path has children.
 async fn delete(client: &Client, nodes: &[String], draft: &Draft) -> Answered {
     let deleted = match nodes {
         [node] => client.delete(node, None).map_ok(|()| Vec::new()).map(whole).boxed(),
         nodes => transact(client, |writer| nodes.iter().try_for_each(|node| writer.add_delete(node, None))),
     };
-    // They are sent by now, and nobody waits for the answers.
+    // The client sends on call, not on poll, so dropping the future only discards the answer.
     draft.removes.iter().for_each(|path| drop(client.delete(path.as_str(), None)));
     let (part, error) = match deleted.await {
         Ok(Ok(_)) => return Outcome::Done.into(),
@@ -330,11 +332,11 @@ async fn delete(client: &Client, nodes: &[String], draft: &Draft) -> Answered {
     Answered::failed(error, |error| Error::refused("delete a node of", parent, error))
 }
 
-/// Replaces the node of a writer by that of a reader. The delete checks the version, so whatever was written to the writer's
-/// node, such as a request for the lock, is read first.
+/// Replaces a writer's node by a reader's. The delete checks the version, so data that were written to the writer's node,
+/// such as a revocation request, are read first.
 async fn replace(client: &Client, path: &str, text: &str, reader: Name, writer: &str, draft: &Draft) -> Answered {
     let mode = CreateMode::Ephemeral.with_acls(draft.options.acls());
-    // Of a node that nobody has written to.
+    // The version of a node whose data were never changed.
     let (mut version, mut data) = (0, None);
     let refusal = |error| Error::refused("change the node of", path, error);
     let answered: Answered = loop {
@@ -344,7 +346,7 @@ async fn replace(client: &Client, path: &str, text: &str, reader: Name, writer: 
         });
         match sent.await {
             Ok(Ok(results)) => break replaced(results, reader).into(),
-            // By an earlier attempt, or it is somebody else's.
+            // An earlier attempt created the node, or it belongs to another session.
             Ok(Err((Some(0), ZkError::NodeExists))) => match client.check_stat(text).await {
                 Ok(Some(stat)) if stat.ephemeral_owner == client.session_id().0 => break Outcome::Exists.into(),
                 Ok(_) => break Outcome::NoNode.into(),
@@ -370,9 +372,9 @@ fn replaced(results: Vec<MultiWriteResult>, reader: Name) -> Outcome {
     Outcome::Created { names: [reader].into(), czxid: stat.map_or(0, |stat| stat.czxid), owner, counted: None }
 }
 
-/// The nodes of the connection's session that have the names of contenders.
+/// Lists the ephemeral nodes of the connection's session, and keeps those with the names of contenders.
 async fn list_own(client: &Client) -> Answered {
-    // With a chroot the client fails on a node outside it.
+    // With a chroot, the client fails if the session has a node outside the chroot.
     let client = client.clone().chroot("/").unwrap_or_else(|unchanged| unchanged);
     match client.list_ephemerals("/").await {
         Ok(nodes) => {
@@ -419,7 +421,7 @@ impl List {
         Answered { watcher, texts: Some(texts), ..outcome.into() }
     }
 
-    /// Reads the czxids that the order needs, each once, and leaves out the nodes that are gone.
+    /// Reads the czxids that the order needs and that are not known yet. Removes contenders whose nodes are gone.
     async fn read_czxids(&self, contenders: &mut Vec<(Name, String)>) -> Result<(), Box<Answered>> {
         let names: Vec<Name> = contenders.iter().map(|(name, _)| *name).collect();
         let needs = names::needs_czxid(&names, self.nonce);
@@ -445,19 +447,19 @@ impl List {
                 }
             }
         }
-        // Those of our own nodes may have been noted since this was sent.
+        // Our own nodes may be newer than this listing, so their czxids are kept.
         let listed: HashSet<Name> = contenders.iter().map(|(name, _)| *name).collect();
         known.retain(|name, _| listed.contains(name) || names::nonce(name.guid) == self.nonce);
         Ok(())
     }
 }
 
-/// Sends a delete whose answer nobody reads: the first poll sends it.
+/// Sends a delete, and discards the answer.
 pub(super) fn send_delete(client: &Client, node: &str) {
     drop(client.delete(node, None).now_or_never());
 }
 
-/// Asks a quorum: a transaction of one check, whose refusal is an answer, too.
+/// Waits for the answer of a quorum to a transaction of one check. A refused check is an answer, too.
 pub(super) async fn ask_quorum(client: &Client) -> Result<(), ZkError> {
     match transact(client, |writer| writer.add_check_version("/", -1)).await {
         Ok(Ok(_) | Err((_, ZkError::NoAuth | ZkError::NoNode))) => Ok(()),

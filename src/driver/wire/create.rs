@@ -1,9 +1,10 @@
-//! Owns the create of an acquisition's nodes, together with the parents that are missing.
+//! Owns the create of an acquisition's nodes and their missing parents.
 //!
-//! 1. Mostly the parents are there, so the nodes are created alone. If one is missing, the machine asks for both.
-//! 2. Then one burst asks which ancestors are there, and one transaction creates the others and the nodes. One that is refused makes
-//!    nothing; one that is done puts a child into every container. The server removes a container that has become empty, but never
-//!    one that has not had a child.
+//! 1. Usually the parents exist, so the first create is for the nodes alone. If a parent is missing, the machine asks for
+//!    another create, with parents.
+//! 2. Then one burst of reads finds the missing ancestors, and one transaction creates them and the nodes. A refused
+//!    transaction creates nothing, and a successful one puts a child into every container. This matters, because the server
+//!    removes a container that has become empty, but never one that has not had a child.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,30 +22,30 @@ use crate::machine::{Counted, Kind, Name, Outcome};
 use crate::options::Parents;
 use crate::path::LockPath;
 
-/// More than this, in bytes, may be too large for a server that was set to take less than usual.
+/// A create of more bytes than this may exceed a `jute.maxbuffer` that was set below the default.
 const LARGE: usize = 16 * 1024;
 
 /// A create of more bytes than this may be too large as well, if it is larger than all creates that the servers have
 /// answered in this session.
 const UNUSUAL: usize = 1024;
 
-/// Empty containers vanish at any moment, so a missing parent is created again; but not for ever.
+/// The server may remove empty containers at any time, so missing parents are created again, at most this many times.
 const MAX_ROUNDS: usize = 64;
 
 /// The create of an acquisition's nodes.
 pub(super) struct Create {
     client: Arc<Client>,
     draft: Arc<Draft>,
-    /// Writes the empty data of the paths, which counts their children.
+    /// Also writes the empty data of the paths, so that the answer has the numbers of their children.
     counts: bool,
-    /// The path of the turns, which is counted, too.
+    /// The path of the turns, whose children are counted as well.
     turns: Option<Arc<str>>,
     nodes: Vec<New>,
-    /// The bytes of the largest create that was answered in this session: without parents, and with.
+    /// The bytes of the largest create that was answered in this session: `[without, with]` missing parents.
     answered: Arc<[AtomicUsize; 2]>,
 }
 
-/// A node that is to be created.
+/// A node to create.
 struct New {
     /// Its path without the number.
     prefix: String,
@@ -72,12 +73,12 @@ impl Create {
         Self { client, counts, turns, nodes, answered: Arc::clone(&paths.answered.1), draft }
     }
 
-    /// Creates the nodes alone. [`Outcome::NoNode`]: a path is missing.
+    /// Creates the nodes alone. The outcome is [`Outcome::NoNode`] if a path is missing.
     pub(super) async fn run(self) -> Answered {
         self.create(&[]).await
     }
 
-    /// Creates the nodes and the parents that are missing.
+    /// Creates the nodes and their missing parents.
     pub(super) async fn make(self) -> Answered {
         for _ in 0..MAX_ROUNDS {
             let answered = match self.missing().await {
@@ -91,7 +92,7 @@ impl Create {
         Answered::refused(Error::refused("keep the parents of", self.first_path(), ZkError::NoNode))
     }
 
-    /// The lock paths, each once.
+    /// Returns the lock paths without duplicates.
     fn paths(&self) -> BTreeSet<&str> {
         self.draft.queues.iter().map(|(path, _)| path.as_str()).collect()
     }
@@ -100,7 +101,7 @@ impl Create {
         self.draft.queues.first().map_or("/", |(path, _)| path.as_str())
     }
 
-    /// Which of the paths and their ancestors are missing, from the top down.
+    /// Returns the missing paths and ancestors, from the top down.
     async fn missing(&self) -> Result<Vec<String>, Box<Answered>> {
         let all: BTreeSet<&str> = self.draft.queues.iter().flat_map(|(path, _)| path.lineage()).collect();
         let stats: Vec<_> = all.iter().map(|path| self.client.check_stat(path)).collect();
@@ -108,7 +109,7 @@ impl Create {
         for (path, stat) in all.into_iter().zip(join_all(stats).await) {
             match stat {
                 Ok(None) => missing.push(path.to_owned()),
-                // Newer servers refuse to show a node that may not be read, and so show that it is there.
+                // Newer servers refuse the stat of a node that we may not read. The refusal shows that the node exists.
                 Ok(Some(_)) | Err(ZkError::NoAuth) => {}
                 Err(error) => return Err(Box::new(refused("look at", path, error))),
             }
@@ -147,8 +148,8 @@ impl Create {
         }
     }
 
-    /// Sends the transaction. A single node whose parents are there needs none, and is created alone: servers that do not
-    /// return its czxid from a transaction would cost a round trip more.
+    /// Sends the transaction. A single node without parents or counts is created by a plain create: some servers return no
+    /// czxid from a transaction, which would cost one more round trip.
     fn begin<'a>(&'a self, parents: &[String]) -> BoxFuture<'a, Parts> {
         let options = &self.draft.options;
         let mode = CreateMode::EphemeralSequential.with_acls(options.acls());
@@ -172,7 +173,7 @@ impl Create {
         })
     }
 
-    /// The bytes of a transaction that creates the nodes and these parents.
+    /// Returns the size in bytes of a transaction that creates the nodes and these parents.
     fn bytes(&self, parents: &[String]) -> usize {
         let root = self.client.path().trim_end_matches('/').len();
         let (options, number) = (&self.draft.options, "0123456789".len());
@@ -181,8 +182,8 @@ impl Create {
         self.nodes.iter().map(node).sum::<usize>() + parents.iter().map(parent).sum::<usize>()
     }
 
-    /// A create whose outcome is not known. If that happens again and again, what was tried may be the cause: not if
-    /// the servers have answered such a create before.
+    /// Returns the answer to a create whose outcome is unknown. [`Outcome::LostByCreate`]: the create itself may be the
+    /// cause, because the servers have answered none of this form or size in this session.
     fn lost(&self, error: ZkError, parents: &[String]) -> Answered {
         if error == ZkError::Throttled {
             return Answered::failed(error, |error| Error::refused(THROTTLED, self.first_path(), error));
@@ -207,7 +208,8 @@ impl Create {
         Answered { outcome: Outcome::LostByCreate, refusal: Some(refusal), ..answered }
     }
 
-    /// Why the transaction was refused. [`Outcome::NoNode`]: a parent is missing, or was, or is there meanwhile.
+    /// Returns the answer to a refused transaction. [`Outcome::NoNode`]: a parent is missing, or now exists that was
+    /// missing.
     fn refused(&self, parents: &[String], part: usize, error: ZkError) -> Answered {
         let old = |what: &'static str, path, error| Answered::refused(Error::refused(what, path, error));
         if let Some(path) = parents.get(part) {
@@ -229,12 +231,12 @@ impl Create {
         }
         match (self.draft.queues.get(part - parents.len()), error) {
             (_, ZkError::NoNode) => Outcome::NoNode.into(),
-            // One of the counts behind the nodes.
+            // One of the counting writes was refused. They follow the creates of the nodes.
             (None, error) if failed(&error) == Outcome::UnknownError => {
                 refused("create a node under", self.first_path(), error)
             }
             (None, _) => Outcome::DataRefused.into(),
-            // No other create has its guid: it has to be looked for.
+            // No other create has this guid, so the node may be ours and must be searched for.
             (Some(_), ZkError::NodeExists) => Outcome::Unknown.into(),
             (Some((path, _)), error @ ZkError::Unimplemented) => {
                 old("create a node (which needs ZooKeeper 3.5.3 or later) under", path.as_str(), error)
@@ -243,7 +245,7 @@ impl Create {
         }
     }
 
-    /// The answer to the transaction that was done.
+    /// Returns the answer to a successful transaction.
     async fn done(&self, parents: &[String], results: Vec<MultiWriteResult>) -> Answered {
         let (mut texts, mut czxid, mut owner, mut counts) = (Vec::new(), None, None, Vec::new());
         for (at, result) in results.into_iter().enumerate() {
@@ -257,7 +259,7 @@ impl Create {
                 }
                 MultiWriteResult::SetData { stat } => {
                     counts.push(u32::try_from(stat.num_children).unwrap_or_default());
-                    // It was written by this very transaction, which created the nodes.
+                    // The data were written by the transaction that created the nodes, so its zxid is also their czxid.
                     czxid = czxid.or(Some(stat.mzxid));
                 }
                 _ => {}
@@ -270,9 +272,9 @@ impl Create {
                     owner = Some(stat.ephemeral_owner);
                     stat.czxid
                 }
-                // It was created, and is gone again. That is not to be taken for a refusal.
+                // The node was created and is gone again. That is no refusal.
                 Ok(None) => return Outcome::Unknown.into(),
-                // It was created all the same, so this is nothing to give up for.
+                // The nodes were created all the same, so this error must not end the call.
                 Err(error) => return Answered::unanswered(error),
             },
         };
@@ -285,13 +287,13 @@ impl Create {
             return Outcome::Unknown.into();
         };
         let counted = self.counted(parents, &counts);
-        // A container, whose stat may be the only one, has the owner that marks it.
+        // The only stat may be that of a container, whose owner is a marker (`i64::MIN`) and not a session.
         let owner = owner.filter(|owner| ![0, i64::MIN].contains(owner)).map(i64::cast_unsigned);
         Outcome::Created { names: names.into(), czxid, owner, counted }.into()
     }
 
-    /// How many other children there were. If the transaction made all the paths, none. Otherwise `counts` has the children
-    /// of each path, and then those of the turns' path.
+    /// Counts the children besides our new nodes: 0 if the transaction made all paths. `counts`: the children of each path,
+    /// then of the turns' path. `None` if they were not counted.
     fn counted(&self, parents: &[String], counts: &[u32]) -> Option<Counted> {
         let paths = self.paths();
         if paths.iter().all(|path| parents.iter().any(|made| made == path)) {
