@@ -1,50 +1,52 @@
-//! The numbers of locks and sessions, by the [`metrics`](https://docs.rs/metrics) crate. Feature `metrics`.
+//! Metrics of locks and sessions, reported through the [`metrics`](https://docs.rs/metrics) crate. Feature `metrics`.
 //!
-//! They go to the recorder that the process has installed, such as that of `metrics-exporter-prometheus`. Without one they cost
-//! little and go nowhere.
+//! They go to the recorder that the process has installed, such as that of `metrics-exporter-prometheus`. Without a recorder
+//! they cost little and go nowhere.
 //!
 //! | name | type | unit | labels | meaning |
 //! |---|---|---|---|---|
 //! | [`ACQUISITIONS`] | counter | | `kind`, `outcome`, `lock` | calls that asked for a lock, by how they ended |
-//! | [`WAIT`] | histogram | seconds | `kind`, `outcome`, `lock` | from the call to that end |
-//! | [`AHEAD`] | histogram | contenders | `kind`, `lock` | who was ahead on entry into the queue, of calls that may wait |
+//! | [`WAIT`] | histogram | seconds | `kind`, `outcome`, `lock` | the time from the call to its end |
+//! | [`AHEAD`] | histogram | contenders | `kind`, `lock` | contenders ahead when a call entered the queue |
 //! | [`WAITING`] | gauge | | `kind`, `lock` | calls that have asked for a lock and have not ended |
 //! | [`HOLDS`] | gauge | | `kind`, `lock` | locks that are held |
-//! | [`HOLD`] | histogram | seconds | `kind`, `lock` | from the grant to the release or loss |
+//! | [`HOLD`] | histogram | seconds | `kind`, `lock` | the time from the grant to the release or loss |
 //! | [`LOSSES`] | counter | | `kind`, `cause`, `lock` | locks that were lost before they were released |
 //! | [`JOBS`] | counter | | `outcome`, `lock` | fires of [`Job`](crate::Job)s, by how they ended |
 //! | [`CONNECTED`] | gauge | | | sessions that are connected: 1 or 0 in a process that has one session |
-//! | [`TRUST`] | gauge | seconds | | for how long a lock of the session would be trusted without another answer |
-//! | [`CLEANUP`] | gauge | | | nodes that nobody wants, and whose deletion is not confirmed yet |
-//! | [`RENEWALS`] | counter | | | sessions that took the place of one that had expired |
-//! | [`FALLS`] | counter | | | grants with a smaller fencing token than an earlier one of the session: the servers have older or other data |
+//! | [`TRUST`] | gauge | seconds | | how long the session's locks stay trusted if no further answer comes |
+//! | [`CLEANUP`] | gauge | | | leftover nodes whose deletion is not confirmed yet |
+//! | [`RENEWALS`] | counter | | | sessions that replaced an expired one |
+//! | [`FALLS`] | counter | | | grants with a smaller fencing token than before: the servers have older or other data |
 //! | [`REQUESTS`] | counter | | `request` | requests to the servers |
 //!
-//! `kind` is `lock`, `reader`, `writer`, `permit`, `candidate` or `several`. `outcome` is `granted`, `contended`, `cancelled`, or a
-//! word of [`Error::kind`](crate::Error::kind); of a job it is `ran`, `ran_already`, `superseded`, `running`, `too_early`, or `failed` for an error. `cause` is `expired`, `trust_ended`, `deleted`, `closed` or
-//! `max_hold`, as [`Loss`] has them. `lock` is the answer of the
-//! function given to [`label_locks_by`], and empty without one: a path in a label would make as many time series as there are
-//! keys. `request` is `create`, `delete`, `delete_many`, `replace`, `list`, `watch_children`, `watch_data`, `watch_existence`,
-//! `list_ephemerals`, `check`, `stat`, `read`, `write`, or `user` for those of [`Session::request`](crate::Session::request). The
-//! guide [operating](crate::guide::operating#monitoring) explains them, and has alerts.
+//! `kind` is `lock`, `reader`, `writer`, `permit`, `candidate` or `several`. `outcome` is `granted`, `contended`,
+//! `cancelled`, or a word of [`Error::kind`](crate::Error::kind); of a job it is `ran`, `ran_already`, `superseded`,
+//! `running`, `too_early`, or `failed` for an error. `cause` is the reason of the [`Loss`]: `expired`, `trust_ended`,
+//! `deleted`, `closed` or `max_hold`. `lock` is the label that the function given to [`label_locks_by`] returns, and empty
+//! without such a function. It is not the path, because each path would make time series of its own. `request` is `create`,
+//! `delete`, `delete_many`, `replace`, `list`, `watch_children`, `watch_data`, `watch_existence`, `list_ephemerals`,
+//! `check`, `stat`, `read`, `write`, or `user` for those of [`Session::request`](crate::Session::request). The guide
+//! [operating](crate::guide::operating#monitoring) explains the metrics, and has alerts.
 //!
-//! [`TRUST`] is of the session that reported last; [`CONNECTED`] and [`CLEANUP`] are of all sessions together. While no lock is
-//! held, nothing has to be trusted, and [`TRUST`] keeps its last value.
+//! [`TRUST`] has the value of the session that reported last. [`CONNECTED`] and [`CLEANUP`] add up all sessions of the
+//! process. While no lock is held, nothing has to be trusted, and [`TRUST`] keeps its last value.
 //!
-//! Install the recorder before the first session: gauges that go up and down count from there. [`CONNECTED`], [`CLEANUP`],
-//! [`RENEWALS`] and [`FALLS`] are reported as 0 when a session is made. [`WAITING`], and [`ACQUISITIONS`] and [`LOSSES`] with each outcome and
-//! cause, are when a lock is made, and [`JOBS`] when a job is. Prometheus' `increase` therefore sees the first loss.
+//! Install the recorder before you make the first session, because most gauges are reported as changes. When a session is
+//! made, [`CONNECTED`], [`CLEANUP`], [`RENEWALS`] and [`FALLS`] are reported as 0. When a lock is made, so are [`WAITING`],
+//! and [`ACQUISITIONS`] and [`LOSSES`] with each outcome and cause; when a job is made, [`JOBS`]. Prometheus' `increase`
+//! therefore sees the first loss.
 //!
 //! # Buckets
 //!
-//! Give the three histograms buckets, because the exporter's default, quantiles, cannot be added up over processes:
+//! Give the three histograms buckets. The exporter's default, quantiles, cannot be added up over processes.
 //!
-//! * [`WAIT`]: from one round trip, about 1 ms, to the longest limit of a `try_lock_for`, or the longest wait that is still in
-//!   order. Contended locks wait for whole holds, so let the buckets grow by factors: 1, 5, 25, 100 and 500 ms, 1, 5 and 30 s, 2 and
-//!   10 min.
-//! * [`HOLD`]: the same, from the shortest work to [`Options::with_max_hold`](crate::Options::with_max_hold). Have a bucket at
-//!   the session timeout: longer holds live on the renewal of trust.
-//! * [`AHEAD`]: whole numbers: 0, 1, 2, 5, 10, 20, 50, 100. The first one counts calls that met no other contender.
+//! * [`WAIT`]: from one round trip, about 1 ms, to the longest limit of a `try_lock_for`, or the longest acceptable wait. A
+//!   contended call waits for whole holds, so let the buckets grow by factors: 1, 5, 25, 100 and 500 ms, 1, 5 and 30 s, 2
+//!   and 10 min.
+//! * [`HOLD`]: likewise, from the shortest work to [`Options::with_max_hold`](crate::Options::with_max_hold). Put one bucket
+//!   at the session timeout: longer holds depend on the renewal of trust.
+//! * [`AHEAD`]: whole numbers: 0, 1, 2, 5, 10, 20, 50, 100. The first bucket counts calls that had no contender ahead.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -57,7 +59,7 @@ use crate::telemetry::Labels;
 
 /// Calls that asked for a lock, by how they ended.
 pub const ACQUISITIONS: &str = "zookeeper_lock_acquisitions_total";
-/// How long they took.
+/// How long calls that asked for a lock took.
 pub const WAIT: &str = "zookeeper_lock_wait_seconds";
 /// How many contenders were ahead on entry into the queue.
 pub const AHEAD: &str = "zookeeper_lock_contenders_ahead";
@@ -73,28 +75,28 @@ pub const LOSSES: &str = "zookeeper_lock_losses_total";
 pub const JOBS: &str = "zookeeper_job_fires_total";
 /// Sessions that are connected.
 pub const CONNECTED: &str = "zookeeper_session_connected";
-/// For how long a lock of the session would be trusted without another answer.
+/// How long the session's locks stay trusted if no further answer comes.
 pub const TRUST: &str = "zookeeper_session_trust_seconds";
-/// Nodes that nobody wants, and whose deletion is not confirmed yet.
+/// Leftover nodes whose deletion is not confirmed yet.
 pub const CLEANUP: &str = "zookeeper_session_cleanup_nodes";
-/// Sessions that took the place of one that had expired.
+/// Sessions that replaced an expired one.
 pub const RENEWALS: &str = "zookeeper_session_renewals_total";
-/// Grants with a smaller fencing token than an earlier one of the session.
+/// Grants with a smaller fencing token than an earlier grant of the session.
 pub const FALLS: &str = "zookeeper_session_token_falls_total";
 /// Requests to the servers.
 pub const REQUESTS: &str = "zookeeper_session_requests_total";
 
-/// A label of a lock.
+/// The value of the label `lock`.
 pub(crate) type Label = Cow<'static, str>;
 
 type Namer = dyn Fn(&str) -> Cow<'static, str> + Send + Sync;
 
 static NAMER: OnceLock<Box<Namer>> = OnceLock::new();
 
-/// Sets the function that gives each lock path its label `lock`, for the whole process. Return one of few words: each makes a
-/// time series of its own.
+/// Sets the function that gives each lock path its label `lock`, for the whole process. Return one of a few words: each word
+/// makes time series of its own.
 ///
-/// Returns whether it was set: only the first call sets it.
+/// Returns whether the function was set: only the first call sets one.
 ///
 /// # Examples
 ///
@@ -111,7 +113,7 @@ pub fn label_locks_by(namer: impl Fn(&str) -> Cow<'static, str> + Send + Sync + 
     NAMER.set(Box::new(namer)).is_ok()
 }
 
-/// Gives the recorder the unit and the meaning of each. Call it once, after the recorder was installed.
+/// Gives the recorder the unit and the meaning of each metric. Call this once, after you have installed the recorder.
 pub fn describe() {
     describe_counter!(ACQUISITIONS, "calls that asked for a lock, by how they ended");
     describe_histogram!(WAIT, Unit::Seconds, "from the call that asked for a lock to its end");
@@ -151,7 +153,7 @@ pub(crate) fn in_cleanup(nodes: i64) {
 pub(crate) fn lock_begins(labels: &Labels) {
     let Labels { kind, lock } = labels;
     shift_of(labels, WAITING, 0.0);
-    // A session that is kept open is no end of an acquisition, and neither is the name of a member.
+    // No acquisition ends with these errors: a close returns the first, and a membership the second.
     let errors = Error::KINDS.iter().copied().filter(|kind| !["session_kept", "name_taken"].contains(kind));
     for outcome in ["granted", "contended", "cancelled"].into_iter().chain(errors) {
         counter!(ACQUISITIONS, "kind" => *kind, "outcome" => outcome, "lock" => lock.clone()).increment(0);
@@ -165,12 +167,12 @@ pub(crate) fn job_ended(path: &str, outcome: &'static str, count: u64) {
     counter!(JOBS, "outcome" => outcome, "lock" => label_of(path)).increment(count);
 }
 
-/// Changes a gauge of the process.
+/// Adds to a gauge of the process.
 fn shift(name: &'static str, change: f64) {
     gauge!(name).increment(change);
 }
 
-/// Changes a gauge of a lock.
+/// Adds to a gauge of a lock.
 pub(crate) fn shift_of(labels: &Labels, name: &'static str, change: f64) {
     let Labels { kind, lock } = labels.clone();
     gauge!(name, "kind" => kind, "lock" => lock).increment(change);

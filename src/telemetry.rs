@@ -1,6 +1,6 @@
-//! Owns what a service's monitoring sees: a span for each acquisition and each hold, and with the feature `metrics` their numbers.
+//! Owns the telemetry of locks: a span for each acquisition and each hold, and with the feature `metrics` their metrics.
 //!
-//! A span of a hold is a sibling of that of its acquisition: both are children of the caller's span.
+//! The span of a hold is a sibling of its acquisition's span: both are children of the caller's span.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
@@ -15,12 +15,12 @@ use crate::fencing_token::FencingToken;
 #[cfg(feature = "metrics")]
 use crate::metrics;
 
-/// A lock, for labels.
+/// The labels of a lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Labels {
-    /// Which recipe, or which side of it.
+    /// The kind of contender, such as `reader`, or `several`.
     pub(crate) kind: &'static str,
-    /// What the user calls the lock.
+    /// The user's label for the lock.
     #[cfg(feature = "metrics")]
     pub(crate) lock: metrics::Label,
 }
@@ -35,7 +35,7 @@ impl Labels {
     }
 }
 
-/// An acquisition, from the call to its end. One that is dropped before was cancelled.
+/// The span of an acquisition, from the call to its end. If it is dropped earlier, the acquisition was cancelled.
 #[derive(Debug)]
 pub(crate) struct AcquireSpan {
     caller: Span,
@@ -43,14 +43,14 @@ pub(crate) struct AcquireSpan {
     labels: Labels,
     began: Instant,
     has_entered: AtomicBool,
-    /// The newest grant of the session when it began.
+    /// The highest czxid among the session's grants when the acquisition began.
     pub(crate) after: i64,
-    /// Of one that was not dropped before its end.
+    /// The outcome; unset until the acquisition ends.
     outcome: OnceLock<&'static str>,
 }
 
 impl AcquireSpan {
-    /// `after`: the newest grant of the session.
+    /// Begins the span. `after`: the highest czxid among the session's grants.
     pub(crate) fn begin(kind: &'static str, path: &str, after: i64) -> Self {
         let span = info_span!(
             "lock.acquire",
@@ -68,7 +68,7 @@ impl AcquireSpan {
         Self { caller, span, labels, began: Instant::now(), has_entered, after, outcome }
     }
 
-    /// Runs what acquires; `token` returns the token of what it was granted, if anything.
+    /// Runs `acquire` in the span. `token` returns the fencing token of a grant, or `None` if the lock was contended.
     pub(crate) async fn run<T>(
         &self,
         acquire: impl Future<Output = Result<T>>,
@@ -87,7 +87,7 @@ impl AcquireSpan {
         result
     }
 
-    /// Notes how many were ahead when it entered the queue, the first time.
+    /// Records how many contenders were ahead on entry into the queue. Later calls record nothing.
     pub(crate) fn entered(&self, ahead: usize) {
         if !self.has_entered.swap(true, Ordering::Relaxed) {
             self.span.record("lock.ahead", ahead);
@@ -96,7 +96,7 @@ impl AcquireSpan {
         }
     }
 
-    /// What is seen of the hold that it was granted.
+    /// Begins the span of the hold that was granted.
     pub(crate) fn hold(&self, path: &str, token: FencingToken) -> Held {
         let span = info_span!(
             parent: &self.caller,
@@ -128,7 +128,7 @@ impl Drop for AcquireSpan {
     }
 }
 
-/// A hold, from its grant to its end.
+/// The span of a hold, from its grant to its end.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) span: Span,
@@ -138,7 +138,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// It has ended by its release, or by its loss. Called once.
+    /// Records the end of the hold: its loss, or `None` for its release. Call this once.
     pub(crate) fn ended(&self, loss: Option<Loss>) {
         let held = self.began.elapsed();
         self.span.record("lock.held_ms", millis(held));
@@ -155,38 +155,37 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Logs from a task of the library. A layer that panics costs this event alone.
+/// Logs from a task of the library. If a layer panics, only this event is lost.
 pub(crate) fn guarded(log: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(log));
 }
 
-/// Numbers go to a recorder.
+/// Whether metrics are compiled in.
 pub(crate) const IS_COUNTED: bool = cfg!(feature = "metrics");
 
-/// A lock is made, which nobody has asked for yet.
+/// Reports the metrics of a new lock as 0.
 pub(crate) fn lock_begins(_kind: &'static str, _path: &str) {
     #[cfg(feature = "metrics")]
     metrics::lock_begins(&Labels::new(_kind, _path));
 }
 
-/// A job is made, whose fires can have these outcomes, or fail.
+/// Reports the metrics of a new job as 0. Its fires can have these outcomes, or fail.
 pub(crate) fn job_begins(_path: &str, _outcomes: &[&'static str]) {
     #[cfg(feature = "metrics")]
     _outcomes.iter().chain(&[FAILED]).for_each(|outcome| metrics::job_ended(_path, outcome, 0));
 }
 
-/// A fire of a job has ended; without an outcome it has failed.
+/// Counts a fire of a job that has ended. Without an outcome, the fire has failed.
 pub(crate) fn job_ended(_path: &str, _outcome: Option<&'static str>) {
     #[cfg(feature = "metrics")]
     metrics::job_ended(_path, _outcome.unwrap_or(FAILED), 1);
 }
 
-/// The outcome of a fire that has none.
+/// The outcome in the metrics of a fire that failed.
 #[cfg(feature = "metrics")]
 const FAILED: &str = "failed";
 
-/// A session begins and is renewed; tokens have fallen; requests that were sent; by how much the number of connected sessions, and of nodes to clean up,
-/// has changed; for how long a session is trusted.
+/// The metrics of sessions. Without the feature `metrics`, these functions do nothing.
 #[cfg(feature = "metrics")]
 pub(crate) use crate::metrics::{
     connected, in_cleanup, renewed, requested, session_begins, tokens_fell, trusted_for,

@@ -1,5 +1,5 @@
-//! Limits the bytes of a session's node paths and watched paths. With more, listing the ephemeral nodes, or setting the
-//! watches again after a reconnect, would close the connection again and again.
+//! Limits the bytes of a session's node paths and watched paths. With more, a server closes the connection whenever the
+//! ephemeral nodes are listed, or the watches are set again after a reconnect.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,8 @@ use crate::error::{Error, Result};
 /// The limit of node paths. The servers delete all nodes of a session in one transaction, and `jute.maxbuffer` is 1 MiB.
 const NODES: Limit = Limit { what: "nodes", warn: 512 * 1024, most: 900 * 1024 };
 
-/// The limit of watched paths. After a reconnect, the client sets its watches again in one request of at most 128 KiB.
+/// The limit of watched paths. After a reconnect the client sends one `SetWatches` for each 128 KiB, and a second one ends
+/// the session (docs/upstream.md, `many-watches`).
 const WATCHES: Limit = Limit { what: "watches", warn: 80 * 1024, most: 100 * 1024 };
 
 /// The bytes by which a waiter that already has room may exceed the limit of watches, for a longer name.

@@ -19,7 +19,7 @@ use crate::locked::locked;
 use crate::machine::{Ask, HoldState, Loss, Moment, Name, Op, Outcome, Watch};
 use crate::options::REVOKE;
 
-/// After this many throttled answers in a row, one kind of request fails. Deletes and watches never fail so.
+/// After this many throttled answers in a row, a create, listing, confirm or downgrade fails. Other requests are sent again.
 const MOST_THROTTLED: u8 = 11;
 /// After this many unknown errors in a row, deletes fail.
 const MOST_ODD: u8 = 50;
@@ -37,8 +37,7 @@ pub(crate) trait HoldListener: Send + Sync {
     fn saw(&self, data: &[u8]);
 }
 
-/// The acquisitions that the driver has to poll. They have a lock of their own, because the client may wake us under any
-/// other.
+/// The acquisitions that the driver has to poll. The list has its own lock, because the client may wake us under any lock.
 #[derive(Default)]
 pub(super) struct Ready {
     ops: Mutex<Vec<Op>>,

@@ -53,8 +53,8 @@ pub(super) fn parse(text: &str) -> Option<Name> {
     Some(Name { number, guid: guid(text, kind), kind })
 }
 
-/// Returns the guid in a name that is spelled as ours are. Any other name gets a hash of its text, whose upper half is 0: no
-/// session has this nonce.
+/// Returns the guid in a name that is spelled as ours are. Any other name gets a hash of its text. The upper half of that
+/// hash is 0, which is no session's nonce.
 fn guid(text: &str, kind: Kind) -> u128 {
     let own = || {
         let (uuid, rest) = text.strip_prefix(PREFIX)?.split_at_checked(Hyphenated::LENGTH)?;
@@ -72,9 +72,9 @@ pub(super) fn nonce(guid: u128) -> u64 {
     (guid >> 64) as u64
 }
 
-/// Returns whether a node of a listing needs a czxid for its order. Only nodes near the wrap do, if there are several: our
-/// own, and those that ours may wait for. If the listing also has numbers outside, so do nodes near the wrap whose number
-/// comes shortly before 0.
+/// Returns a test whether a node of a listing needs a czxid for its order. Only nodes near the wrap do, if there are
+/// several: our own, and those that ours may wait for. If the listing also has other numbers, so do the nodes whose numbers
+/// are about to come back to 0.
 pub(super) fn needs_czxid(names: &[Name], nonce: u64) -> impl Fn(Name) -> bool {
     let mut near_wrap = names.iter().filter(|name| name.is_near_wrap());
     let is_alone = near_wrap.clone().nth(1).is_none();

@@ -1,7 +1,7 @@
 //! Reads the answers to an acquisition's requests, and the events of its watches.
 //!
-//! 1. The answers of one acquisition are read in the order of its requests, so only the first is polled. The caller polls
-//!    while there is one, and otherwise the driver.
+//! 1. The answers of one acquisition are read in the order of its requests, so only the first is polled. The caller polls it
+//!    if there is one, and otherwise the driver.
 //! 2. A listing is decoded without the lock.
 
 use std::collections::VecDeque;

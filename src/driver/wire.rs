@@ -248,7 +248,7 @@ async fn check(client: Arc<Client>, nodes: Vec<String>) -> Answered {
                 let evicted = rest.get(index).map(|node| Error::Evicted { node: node.clone() });
                 return Answered { refusal: evicted, ..Outcome::NoNode.into() };
             }
-            // A check needs READ. A quorum has refused it, so this node exists. The nodes after it were not checked.
+            // A quorum has refused the check for lack of READ, so this node exists. The nodes after it were not checked.
             Ok(Err((Some(index), _))) => rest = rest.get(index + 1..).unwrap_or_default(),
             // A server may refuse the whole transaction by itself, which proves nothing about the nodes.
             Ok(Err((None, error))) => {

@@ -183,7 +183,7 @@ impl Create {
     }
 
     /// Returns the answer to a create whose outcome is unknown. [`Outcome::LostByCreate`]: the create itself may be the
-    /// cause, because the servers have answered none of this form or size in this session.
+    /// cause. It is large, or the servers have answered none of its form in this session.
     fn lost(&self, error: ZkError, parents: &[String]) -> Answered {
         if error == ZkError::Throttled {
             return Answered::failed(error, |error| Error::refused(THROTTLED, self.first_path(), error));
@@ -208,8 +208,7 @@ impl Create {
         Answered { outcome: Outcome::LostByCreate, refusal: Some(refusal), ..answered }
     }
 
-    /// Returns the answer to a refused transaction. [`Outcome::NoNode`]: a parent is missing, or now exists that was
-    /// missing.
+    /// Returns the answer to a refused transaction. [`Outcome::NoNode`]: a parent is missing, or was created meanwhile.
     fn refused(&self, parents: &[String], part: usize, error: ZkError) -> Answered {
         let old = |what: &'static str, path, error| Answered::refused(Error::refused(what, path, error));
         if let Some(path) = parents.get(part) {
