@@ -34,8 +34,8 @@
 //!
 //! Install the recorder before you make the first session, because most gauges are reported as changes. When a session is
 //! made, [`CONNECTED`], [`CLEANUP`], [`RENEWALS`] and [`FALLS`] are reported as 0. When a lock is made, so are [`WAITING`],
-//! and [`ACQUISITIONS`] and [`LOSSES`] with each outcome and cause; when a job is made, [`JOBS`]. Prometheus' `increase`
-//! therefore sees the first loss.
+//! and [`ACQUISITIONS`] and [`LOSSES`] with each outcome and cause. When a job is made, so is [`JOBS`]. Prometheus'
+//! `increase` therefore sees the first loss.
 //!
 //! # Buckets
 //!

@@ -18,7 +18,7 @@ use crate::metrics;
 /// The labels of a lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Labels {
-    /// The kind of contender, such as `reader`, or `several`.
+    /// The kind of contender, or `several` for a lock of several queues.
     pub(crate) kind: &'static str,
     /// The user's label for the lock.
     #[cfg(feature = "metrics")]

@@ -169,7 +169,7 @@ impl Core {
         self.act(state);
     }
 
-    /// Ends a hold whose trust or `max_hold` is over. Fires no other timers, because the caller may have no runtime.
+    /// Ends a hold if its trust or its `max_hold` is over. Fires no other timers, because the caller may have no runtime.
     pub(crate) fn end_hold(self: &Arc<Self>, state: &mut State, op: Op, at: Moment) {
         for timer in [Timer::TrustEnds, Timer::Limit(op)] {
             if state.machine.is_due(timer, at) {
@@ -217,7 +217,7 @@ impl Core {
 
     /// Handles the end of the ZooKeeper session. Its requests, watches and timers are dropped.
     pub(crate) fn expire(self: &Arc<Self>, state: &mut State) {
-        // `Session::client` still returns the client.
+        // The client itself is kept, because `Session::client` still returns it.
         state.connection = None;
         state.drop_flights();
         state.epoch += 1;
@@ -235,11 +235,11 @@ impl Core {
         let timeout = micros(client.session_timeout());
         state.is_refused = false;
         state.is_client_shared = created.is_none();
-        // Without a chroot the path is `/`. A chroot does not end in a slash.
+        // Without a chroot the path is `/`, which adds no bytes to a node's path.
         state.root_bytes = client.path().trim_end_matches('/').len();
         let at = now();
         let (first, changes) = StateChanges::new(client.state_watcher());
-        // If the client is not connected, the request to reconnect may be under way already. Then only time 0 is safe.
+        // A client that is not connected may have sent its request to reconnect at any time, so only time 0 is certain.
         state.stood_at = if first == SessionState::SyncConnected { at } else { Moment::default() };
         (state.client, state.connection) = (Some(Arc::new(client)), Some(changes));
         self.decide(state, Event::Renewed { session, nonce: nonce(), created, timeout });

@@ -73,7 +73,7 @@ pub(super) struct Flight {
     pub(super) answer: Option<Answer>,
     /// Another reader has looked for the answer meanwhile, and must be woken if it is still pending.
     pub(super) is_missed: bool,
-    /// The reservation for the watch that the request sets, unless it is [`Entry::watch_room`].
+    /// The reservation for the watch that the request sets, unless [`Entry::watch_room`] has it.
     pub(super) room: Option<Reservation>,
 }
 

@@ -72,9 +72,9 @@ pub(super) fn nonce(guid: u128) -> u64 {
     (guid >> 64) as u64
 }
 
-/// Returns a test whether a node of a listing needs a czxid for its order. Only nodes near the wrap do, if there are
-/// several: our own, and those that ours may wait for. If the listing also has other numbers, so do the nodes whose numbers
-/// are about to come back to 0.
+/// Returns a function that decides whether a listed node needs its czxid to be ordered. Only nodes near the wrap do, if
+/// there are several: our own, and those that ours may wait for. If the listing also has other numbers, so do the nodes
+/// whose numbers are about to come back to 0.
 pub(super) fn needs_czxid(names: &[Name], nonce: u64) -> impl Fn(Name) -> bool {
     let mut near_wrap = names.iter().filter(|name| name.is_near_wrap());
     let is_alone = near_wrap.clone().nth(1).is_none();

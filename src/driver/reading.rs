@@ -213,7 +213,7 @@ impl Core {
         has_any
     }
 
-    /// Reads the answers to requests that were sent more than *T*/8 ago: other calls may wait for a listing among them. From
+    /// Reads the answers to requests that were sent more than *T*/8 ago. Other calls may wait for a listing among them. From
     /// then on the driver also reads for these callers, until they poll again. Returns whether there were any.
     pub(super) fn poll_late(self: &Arc<Self>) -> bool {
         let state = self.lock();

@@ -46,7 +46,7 @@ const POISONED: &str = "a panic has poisoned its state; please report it";
 pub(crate) enum Closing {
     /// The nodes are gone, and the session is gone or will be. Also used for an attached client, whose session lives on.
     Confirmed,
-    /// The nodes are gone, except those that ACLs protect from us. A clone of the client keeps the session open.
+    /// The nodes are gone, except those that ACLs do not let us delete. A clone of the client keeps the session open.
     ClientKept,
     /// The servers did not confirm the end.
     Unconfirmed,
@@ -86,7 +86,7 @@ pub(crate) struct State {
     pub(super) reading: Option<Op>,
     /// When the session's task next wakes by itself to fire timers.
     pub(super) wakes_at: Moment,
-    /// Why no further ZooKeeper session will be made: the error for calls.
+    /// The error that calls return once no further ZooKeeper session will be made.
     pub(crate) error: Option<Error>,
     /// How the last ZooKeeper session ended; `None` until the task has ended.
     pub(crate) closing: Option<Closing>,
@@ -94,7 +94,6 @@ pub(crate) struct State {
     pub(crate) kept: usize,
     /// The servers refuse the credentials. The task tries them again.
     pub(crate) is_refused: bool,
-    /// The client's runtime is gone.
     pub(super) runtime_is_gone: bool,
     /// Why the last listing of a path was refused.
     pub(super) refused: HashMap<Path, Error>,
@@ -124,8 +123,9 @@ impl State {
         }
     }
 
-    /// Asks a quorum for each predecessor behind which a waiter has waited for ten session timeouts. An ephemeral node may
-    /// outlive its session (ZOOKEEPER-2810, -4837), and a server may show nodes that no other has (ZOOKEEPER-4394, -4646).
+    /// Asks a quorum whether a predecessor exists behind which a waiter has waited for ten session timeouts. An ephemeral
+    /// node may outlive its session (ZOOKEEPER-2810, -4837), and a server may show nodes that no other has (ZOOKEEPER-4394,
+    /// -4646).
     pub(super) fn judge_long_waits(&mut self, at: Moment) {
         while self.stuck_checks.try_join_next().is_some() {}
         let Some(client) = self.client.clone().filter(|_| self.machine.is_connected()) else { return };
@@ -290,7 +290,8 @@ impl State {
         self.deferred.is_session |= !std::mem::replace(&mut self.is_refused, true);
     }
 
-    /// Drops all that keeps the ZooKeeper session open, except the client. Returns the client, to be dropped after unlock.
+    /// Drops everything that keeps the ZooKeeper session open, except the client. The caller must drop the client after
+    /// unlock.
     pub(crate) fn give_client_up(&mut self) -> Option<Arc<Client>> {
         self.drop_flights();
         self.client.take()
@@ -334,7 +335,7 @@ impl State {
         self.wake(op);
         let phase = self.machine.op(op).map(|acquisition| acquisition.phase);
         if let Some(entry) = self.entries.get_mut(&op).filter(|_| !phase.is_some_and(Phase::is_queuing)) {
-            // The acquisition is out of the queue: it needs no predecessor's watch and no turn.
+            // The acquisition is out of the queue, so it needs no room for a watch on a predecessor or for a turn.
             (entry.watch_room, entry.turn_room) = (None, None);
         }
         match (self.listener(op), self.machine.state(now(), op)) {
@@ -376,7 +377,7 @@ impl State {
         if let Some(entry) = self.entries.get_mut(&op) {
             let since = matches!(watch, Watch::Predecessor(..)).then(now);
             entry.watches.push(Watching { watch, fires, since, _room: room });
-            // Only a first poll makes the watch wake us.
+            // The watch wakes the acquisition only after it has been polled once.
             self.wake(op);
         }
     }
@@ -407,7 +408,7 @@ impl State {
                 let Some(entry) = self.entries.get_mut(&op).filter(|_| bytes <= most) else {
                     return Err(Outcome::Refused);
                 };
-                // At least for a name as long as the waiter's own, so that the next predecessor rarely needs more.
+                // Reserve enough for a name as long as the waiter's own, so that the next predecessor rarely needs more.
                 let bytes = bytes.max(self.root_bytes + entry.draft.longest_node());
                 match self.budget.watch(&mut entry.watch_room, bytes, &self.reports) {
                     Ok(()) => Ok(None),

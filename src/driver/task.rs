@@ -20,7 +20,7 @@ use crate::session::state_changes::StateChanges;
 use crate::session::times::Times;
 use crate::telemetry;
 
-/// If the clock of timers falls behind the clock of trust by more microseconds than this, the computer has slept.
+/// The computer has slept if the timers fall behind the clock of trust by more than this, in microseconds.
 const SLEPT: u64 = 20_000;
 
 /// Returns the future of a session's task. With `servers`, the task renews the session. It ends when the session is over.
@@ -235,7 +235,7 @@ async fn kept_are_deleted(core: &Core) {
     }
 }
 
-/// The times of earlier beats. The account of trust gets each beat, so a stall of the process shows as a gap.
+/// The times of earlier beats. Each beat goes to the account of trust, where a stall of the process shows as a gap.
 #[derive(Debug, Default)]
 struct Beats {
     last: Option<(Moment, Instant)>,

@@ -1,5 +1,5 @@
 //! Turns an ask into a request of the client, and the answer into an outcome. The first poll of an [`Answer`] sends the
-//! request, or the first burst of several requests.
+//! request, or all requests that need no earlier answer.
 
 mod create;
 
@@ -37,7 +37,6 @@ pub(super) struct Answered {
     pub(super) refusal: Option<Error>,
     /// The server has throttled the request.
     pub(super) is_throttled: bool,
-    /// The client's runtime is gone.
     pub(super) runtime_is_gone: bool,
 }
 
@@ -202,8 +201,8 @@ fn there(stat: &Stat) -> Outcome {
     Outcome::Stat { owner: stat.ephemeral_owner.cast_unsigned() }
 }
 
-/// The result of a transaction. The inner error is a refusal, with the index of the refused operation, or `None` if the
-/// whole was refused. After the outer error, the transaction may have been done, or may still be.
+/// The result of a transaction. The inner error is a refusal: of the operation with this index, or of the whole transaction.
+/// After an outer error, the transaction may have been done, or may still be.
 type Parts = Result<Result<Vec<MultiWriteResult>, (Option<usize>, ZkError)>, ZkError>;
 
 fn parts(result: Result<Vec<MultiWriteResult>, MultiWriteError>) -> Parts {
@@ -297,8 +296,8 @@ pub(super) async fn judge(
     reports.flush();
 }
 
-/// Watches the children of a contender's node. It has none, so the watch fires when the node is deleted, not when its data
-/// change.
+/// Watches the children of a contender's node. There are none, so the watch fires when the node is deleted, not when its
+/// data change.
 async fn watch(client: &Client, node: &str, name: Name, czxids: &Czxids) -> Answered {
     match client.get_and_watch_children(node).await {
         Ok((_, stat, watcher)) => {

@@ -148,8 +148,8 @@ impl Create {
         }
     }
 
-    /// Sends the transaction. A single node without parents or counts is created by a plain create: some servers return no
-    /// czxid from a transaction, which would cost one more round trip.
+    /// Sends the transaction. A single node that needs no parents and no counts goes out as a plain create: some servers
+    /// return no czxid from a transaction, which would cost one more round trip.
     fn begin<'a>(&'a self, parents: &[String]) -> BoxFuture<'a, Parts> {
         let options = &self.draft.options;
         let mode = CreateMode::EphemeralSequential.with_acls(options.acls());
@@ -230,7 +230,7 @@ impl Create {
         }
         match (self.draft.queues.get(part - parents.len()), error) {
             (_, ZkError::NoNode) => Outcome::NoNode.into(),
-            // One of the counting writes was refused. They follow the creates of the nodes.
+            // A write that counts was refused. These writes follow the creates of the nodes.
             (None, error) if failed(&error) == Outcome::UnknownError => {
                 refused("create a node under", self.first_path(), error)
             }
