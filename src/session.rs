@@ -64,32 +64,33 @@ pub struct Session {
 }
 
 struct Inner {
-    /// The servers that the session was given; `None` if it was given a client.
+    /// The servers to connect to. `None` for an attached client.
     servers: Option<Arc<Servers>>,
     core: Arc<Core>,
-    /// The runtime that it lives on.
+    /// The runtime on which the session lives.
     runtime: Handle,
-    /// The largest number of a transaction that granted a lock in it.
+    /// The highest czxid among the nodes of granted locks.
     newest_grant: AtomicI64,
-    /// The paths at which a membership of this session creates its node.
+    /// The paths of the nodes that memberships of this session create.
     names: watch::Sender<BTreeSet<String>>,
 }
 
 impl Session {
-    /// Connects to ZooKeeper. The [servers](Servers) are a list like `zk1:2181,zk2:2181,zk3:2181`, which is connected with the
-    /// client's default session timeout of 6 s, or [`Servers::new`], [`Servers::from_fn`] or a [`Config`](crate::Config).
+    /// Connects to ZooKeeper. The [servers](Servers) are a list like `zk1:2181,zk2:2181,zk3:2181`, [`Servers::new`],
+    /// [`Servers::from_fn`] or a [`Config`](crate::Config). With a plain list, the session timeout is the client's default
+    /// of 6 s.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future ends the attempt. A session that was already created ends by itself.
+    /// Dropping the future ends the attempt. A ZooKeeper session that was already created ends by itself.
     ///
     /// # Errors
     ///
     /// [`Error::Unavailable`], with a reason for each host, if none answers within about one session timeout (6 s by
-    /// default), or within another for the check of the chroot, or for the end of the session in a [session
-    /// file](Servers::with_session_file). It is not returned earlier, even if all hosts refuse: try
-    /// again, as a service does that starts before its servers. [`Error::InvalidInput`] if the servers [cannot be
-    /// used](Servers::new), or the chroot does not exist. [`Error::Client`] if the credentials are refused.
+    /// default). The check of the chroot, and the end of the session in a [session file](Servers::with_session_file), may
+    /// each take another session timeout. The call does not fail earlier, even if all hosts refuse: call it again, as a
+    /// service does that starts before its servers. [`Error::InvalidInput`] if the servers [cannot be used](Servers::new),
+    /// or the chroot does not exist. [`Error::Client`] if the credentials are refused.
     ///
     /// # Examples
     ///
@@ -116,9 +117,9 @@ impl Session {
     /// Connects in the background, and returns at once. Use it for a service that starts before its servers.
     ///
     /// Until a server is reached, calls that wait for a lock also wait for the server. Calls that do not wait return
-    /// [`Error::Unavailable`], with a reason for each host. A chroot that does not exist, and credentials that are refused, are
-    /// tried again, as after an expired session. [`states`](Self::states) report the first connection, and
-    /// [`close`](Self::close) works throughout.
+    /// [`Error::Unavailable`], with a reason for each host. A missing chroot and refused credentials are tried again, as
+    /// after an expired session. [`states`](Self::states) reports the first connection, and [`close`](Self::close) works
+    /// throughout.
     ///
     /// # Errors
     ///
@@ -155,7 +156,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] outside a tokio runtime. Another runtime than the client's is not noticed.
+    /// [`Error::InvalidInput`] outside a tokio runtime. A runtime other than the client's is not detected.
     ///
     /// # Panics
     ///
@@ -179,8 +180,8 @@ impl Session {
         Ok(Self::begin(None, Some((client, None))))
     }
 
-    /// Begins the task, on the present runtime, which is that of the client. With the client comes the moment before its
-    /// session was created, unless it was given.
+    /// Starts the session's task on the current runtime, which must be the client's. `connected`: the client, and a time
+    /// before its session was created (`None` for an attached client).
     fn begin(servers: Option<Arc<Servers>>, connected: Option<(Client, Option<Moment>)>) -> Self {
         telemetry::session_begins();
         let options = servers.as_ref().map_or_else(Options::new, |servers| servers.lock_options.clone());
@@ -206,22 +207,22 @@ impl Session {
         &self.inner.core
     }
 
-    /// The paths at which a membership of this session creates its node.
+    /// Returns the paths of the nodes that memberships of this session create.
     ///
     /// A seam for `kept_node`.
     pub(crate) fn names(&self) -> &watch::Sender<BTreeSet<String>> {
         &self.inner.names
     }
 
-    /// The runtime of the session. What runs on it ends with the session.
+    /// Returns the session's runtime. When this runtime ends, so does the session.
     ///
-    /// A seam for `kept_node`, whose caller may be on another runtime that ends earlier.
+    /// A seam for `kept_node`, whose callers may be on another runtime that ends earlier.
     pub(crate) fn home(&self) -> &Handle {
         &self.inner.runtime
     }
 
-    /// Sets options of the locks that are created from this value, over those that it has. The options of a lock are laid
-    /// over these.
+    /// Sets options for the locks that are created from this value. Options set earlier stay, unless `options` sets them
+    /// again. A lock's own options take precedence.
     ///
     /// # Examples
     ///
@@ -242,14 +243,14 @@ impl Session {
         self
     }
 
-    /// The present client, for other work in the same ZooKeeper session.
+    /// Returns the current client, for other work in the same ZooKeeper session.
     ///
-    /// After a renewal it is another client. While you keep a clone, [`close`](Self::close) cannot end the session; it
-    /// still releases all locks, if the servers can be reached. If the session ended in any other way, this is its last
-    /// client, whose requests fail.
+    /// A renewal replaces the client. While you keep a clone, [`close`](Self::close) cannot end the session; it still
+    /// releases all locks, if the servers can be reached. If the session ended in any other way, its last client is
+    /// returned, whose requests fail.
     ///
-    /// `None` after [`close`](Self::close), after a task of the session has panicked, and before a [`lazy`](Self::lazy) session has
-    /// reached a server.
+    /// Returns `None` after [`close`](Self::close), after a task of the session has panicked, and before a
+    /// [`lazy`](Self::lazy) session has reached a server.
     ///
     /// # Examples
     ///
@@ -267,16 +268,16 @@ impl Session {
         self.share_client().map(|client| Client::clone(&client))
     }
 
-    /// The same for callers in this crate.
+    /// Like [`client`](Self::client), but returns the shared `Arc`.
     pub(crate) fn share_client(&self) -> Option<Arc<Client>> {
         let mut state = self.core().lock();
         state.is_client_shared = true;
         state.client.clone()
     }
 
-    /// Lists the paths of the children of `parent`, whatever they are: where there is a lock per key, the locks that exist at
-    /// the moment, held or not. Empty if `parent` does not exist, for example because the servers have deleted the empty container. It is
-    /// what the connected server knows, which may be behind the others.
+    /// Lists the paths of all children of `parent`. With one lock per key, these are the locks that exist now, held or not.
+    /// The list is empty if `parent` does not exist, for example because the servers have deleted the empty container. It
+    /// shows what the connected server knows, which may be behind the others.
     ///
     /// [`path::key`](crate::path::key) returns the key of a path's last segment.
     ///
@@ -310,7 +311,7 @@ impl Session {
         Ok(names.iter().map(|name| format!("{parent}/{name}")).collect())
     }
 
-    /// The id of the present ZooKeeper session. After a renewal it is another id; before a [`lazy`](Self::lazy) session has
+    /// Returns the id of the current ZooKeeper session. A renewal changes the id. Before a [`lazy`](Self::lazy) session has
     /// reached a server it is 0.
     #[must_use]
     pub fn id(&self) -> SessionId {
@@ -318,30 +319,30 @@ impl Session {
         SessionId(state.machine.session_id().cast_signed())
     }
 
-    /// Why there will be no other ZooKeeper session; none as long as there may be.
+    /// Returns why the session will not be renewed any more, or `None` while it may be.
     pub(crate) fn error(&self) -> Option<Error> {
         self.core().lock().error.clone()
     }
 
-    /// Distinguishes this session, with its clones, from others for as long as it lives.
+    /// Returns a number that only this session and its clones have, for as long as they live.
     pub(crate) fn identity(&self) -> usize {
         Arc::as_ptr(&self.inner).addr()
     }
 
-    /// The options of the locks that are created from this value.
+    /// Returns the options of the locks that are created from this value.
     #[must_use]
     pub fn lock_options(&self) -> &Options {
         &self.options
     }
 
-    /// The largest number of a transaction that granted a lock in the session. Nodes that are created later have a larger one,
-    /// as long as the servers keep their data.
+    /// Returns the highest czxid among the nodes of granted locks. Later nodes have higher ones unless the servers' data
+    /// was replaced.
     pub(crate) fn newest_grant(&self) -> i64 {
         self.inner.newest_grant.load(Ordering::Relaxed)
     }
 
-    /// Notes the transaction of a grant. `before`: [`newest_grant`](Self::newest_grant) at the call that asked for it. Returns
-    /// whether transaction numbers have fallen since then: once for each fall.
+    /// Records the czxid of a granted node. `before`: [`newest_grant`](Self::newest_grant) when its acquisition began.
+    /// Returns whether czxids have fallen since then: once for each fall.
     pub(crate) fn is_grant_of_older_data(&self, before: i64, czxid: i64) -> bool {
         let newest = &self.inner.newest_grant;
         if czxid > before {
@@ -352,7 +353,7 @@ impl Session {
         newest.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lower).is_ok()
     }
 
-    /// Fails if no node of ours can be at `path`, or none with these options.
+    /// Fails if a node of this session cannot have this path, or these options.
     ///
     /// A seam for `kept_node`: without a connection, only the session knows whether it has a chroot.
     pub(crate) fn accepts(&self, path: &str, options: &Options) -> Result<()> {
@@ -363,14 +364,14 @@ impl Session {
         options.validate()
     }
 
-    /// Whether paths are not those of the servers, but begin below a node of theirs.
+    /// Returns whether the session's paths are below a chroot.
     pub(crate) fn has_chroot(&self) -> bool {
         let asked = self.inner.servers.as_ref().is_some_and(|servers| servers.has_chroot());
         let state = self.core().lock();
         if state.was_connected() { state.has_chroot() } else { asked }
     }
 
-    /// The hosts that it was given last.
+    /// Returns the hosts of the latest attempt to connect.
     fn hosts(&self) -> Arc<str> {
         let known = self.inner.servers.as_ref().map(|servers| servers.hosts());
         known.unwrap_or_else(|| "the servers of the attached client".into())
@@ -393,7 +394,7 @@ impl Drop for Inner {
     }
 }
 
-/// Fails without a tokio runtime, and panics on one without timers, rather than in the background.
+/// Fails without a tokio runtime. Panics on one without timers, now and not later in the background.
 fn need_runtime(instead: &str) -> Result<()> {
     if Handle::try_current().is_err() {
         return Err(Error::invalid("runtime", format!("there is none; {instead}")));

@@ -1,8 +1,9 @@
-//! Owns what a list of hosts resolves to, and why its hosts do not answer.
+//! Resolves lists of hosts, and finds out why hosts do not answer.
 //!
-//! To the client, a name with several addresses is one server: it takes the first of them that accepts a connection, also one that
-//! then gives no session, and never comes to the others. So the addresses become hosts of their own. The name stays in the
-//! list, so that a session finds a server that has moved while it lives. TLS checks the name, so there it stays alone.
+//! The client treats a name with several addresses as one server. It takes the first address that accepts a connection,
+//! even if the server there grants no session, and never tries the others. So each address becomes a host of its own. The
+//! name stays in the list, so that a live session finds a server that has moved. TLS checks names, so names of TLS hosts
+//! are not expanded.
 
 use std::borrow::Cow;
 use std::io::ErrorKind;
@@ -18,7 +19,7 @@ use crate::session::hosts::split_chroot;
 
 const PORT: u16 = 2181;
 
-/// The list of hosts with the addresses of those names that have several. A name that is not resolved in time stays alone.
+/// Adds to the list of hosts the addresses of each name that has several. A name that is not resolved in time stays alone.
 pub(super) async fn expand(hosts: &str, limit: Duration) -> String {
     let (hosts, chroot) = split_chroot(hosts);
     let elements = join_all(hosts.split(',').map(|element| expand_one(element, limit))).await;
@@ -40,7 +41,7 @@ async fn expand_one(element: &str, limit: Duration) -> Cow<'_, str> {
     Cow::Owned(all.collect::<Vec<_>>().join(","))
 }
 
-/// Why the hosts of a list give no session, as far as one attempt to connect to each shows.
+/// Returns why the hosts of a list grant no session, as far as one attempt to connect to each shows.
 pub(super) async fn failures(hosts: &str, limit: Duration) -> Vec<HostFailure> {
     let failure = async |element: &str| {
         let host = element.split_once("://").map_or(element, |(_, host)| host).to_owned();
@@ -52,7 +53,7 @@ pub(super) async fn failures(hosts: &str, limit: Duration) -> Vec<HostFailure> {
     join_all(split_chroot(hosts).0.split(',').map(failure)).await
 }
 
-/// Runs `blocking` on a thread for it: a name service may take its time, which a thread of the runtime should not.
+/// Runs `blocking` on a thread of its own: name resolution may take long, and must not block a thread of the runtime.
 async fn within<T: Send + 'static>(
     limit: Duration,
     blocking: impl FnOnce() -> Result<T, String> + Send + 'static,
@@ -61,7 +62,7 @@ async fn within<T: Send + 'static>(
     answered.unwrap_or_else(|| Err("no answer".to_owned()))
 }
 
-/// The addresses of a host, which may have a port.
+/// Returns the addresses of a host, which may have a port.
 fn look_up(host: &str) -> Result<Vec<SocketAddr>, String> {
     let has_port = host.rsplit_once(':').is_some_and(|(host, _)| !host.contains(':') || host.ends_with(']'));
     let found =

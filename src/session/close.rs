@@ -13,10 +13,10 @@ impl Session {
     /// Ends the session and with it all its locks. [`drain`](Self::drain) lets the holders finish first.
     ///
     /// Holds become [`Lost(Closed)`](crate::Loss::Closed) at once, their nodes are deleted, and waiters get
-    /// [`Error::Closed`]. Then the ZooKeeper session is ended. It takes one session timeout at most. A second call
-    /// waits for the same end. Closing an [attached](Self::attach) session ends only its locks. While a renewal is
-    /// under way there is nothing to end, because the old session has expired. After an outage that may be by the
-    /// client's clock alone: then its nodes stay until the servers expire it, too.
+    /// [`Error::Closed`]. Then the ZooKeeper session is ended. The call takes one session timeout at most. A second call
+    /// waits for the same end. Closing an [attached](Self::attach) session ends only its locks. While a renewal is under
+    /// way there is nothing to end, because the old session has expired. After an outage it may have expired by the
+    /// client's clock alone; its nodes then stay until the servers expire it, too.
     ///
     /// # Cancel safety
     ///
@@ -25,9 +25,9 @@ impl Session {
     /// # Errors
     ///
     /// [`Error::Unavailable`] if the servers could not be reached in time: nodes may stay until the servers expire the
-    /// session, one session timeout after they last heard of it, or of a clone of its client. [`Error::SessionKept`] if
-    /// a clone of [`client`](Self::client) keeps the session open. All locks are released then, except for nodes that
-    /// the ACLs do not let us delete.
+    /// session, one session timeout after they last heard from the session or from a clone of its client.
+    /// [`Error::SessionKept`] if a clone of [`client`](Self::client) keeps the session open. All locks are released then,
+    /// except for nodes that the ACLs do not let us delete.
     ///
     /// # Examples
     ///
@@ -48,12 +48,12 @@ impl Session {
         close(core, &mut core.lock());
         let ended = until(&core.changes, || {
             let state = core.lock();
-            // Or there is no session to end.
+            // Without `connection` there is no session to end.
             state.closing.or_else(|| state.connection.is_none().then_some(Closing::Confirmed))
         });
         let closing = tokio::time::timeout(limit, ended).await.unwrap_or_else(|_| {
             let mut state = core.lock();
-            // The session of a given client goes on, and with it the clean-up.
+            // An attached client's session goes on, and so does the clean-up.
             let client = if state.machine.is_attached() { None } else { state.give_client_up() };
             drop(state);
             drop(client);
@@ -70,27 +70,28 @@ impl Session {
         }
     }
 
-    /// Ends the session as [`close`](Self::close) does, but lets the holders finish first: for a handler of SIGTERM.
-    /// Returns how many holds were cut off.
+    /// Ends the session as [`close`](Self::close) does, but lets the holders finish first: for example on SIGTERM. Returns
+    /// how many holds were cut off.
     ///
     /// From the call on, waiters get [`Error::Closed`], and so does every new acquisition, `try_lock` included. Each
     /// holder is asked to release, as by `revoke`: [`Hold::revoke_requested`](crate::Hold::revoke_requested) resolves.
     /// Holds go on as before: they can be re-entered by their owner, downgraded, proclaimed and released. Once all of them
     /// have ended, or `limit` has passed, the session is closed. So it takes `limit` and one session timeout at most.
     ///
-    /// A guard that is dropped or released counts as ended, and so does a lost one. A [`Waiting`](crate::Waiting) is a waiter
-    /// until it returns its guard, also when its turn has come: nothing was begun under it. A hold counts as cut off if it was still held when this call closed the session; it becomes
-    /// [`Lost(Closed)`](crate::Loss::Closed).
+    /// A guard that is dropped or released counts as ended, and so does a lost one. A [`Waiting`](crate::Waiting) counts as
+    /// a waiter until it returns its guard, even if it is first, because no work has begun under it. A hold counts as cut
+    /// off if it was still held when this call closed the session; it becomes [`Lost(Closed)`](crate::Loss::Closed).
     ///
-    /// All clones of the session are drained. Of an [attached](Self::attach) session, only the locks end; other sessions
-    /// that were attached to the same client go on. While a renewal is under way there is no hold to wait for. A session that
-    /// is closed already is drained. Until the close, requests that acquire nothing, like `contenders`, are answered.
+    /// All clones of the session are drained. Draining an [attached](Self::attach) session ends only its locks; other
+    /// sessions that were attached to the same client go on. While a renewal is under way there is no hold to wait for. A
+    /// session that is already closed counts as drained. Until the close, requests that acquire nothing, like `contenders`,
+    /// are answered.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future undoes nothing: no lock can be acquired any more, and the holders stay asked. The session is then
-    /// not closed at the limit. Call `drain` or [`close`](Self::close) for that. Both may also be called while a drain is
-    /// under way: the first to reach its end closes the session, and the others return then.
+    /// Dropping the future undoes nothing: no lock can be acquired any more, and the holders stay asked. The session is
+    /// then not closed at the limit; call `drain` or [`close`](Self::close) for that. Both may also be called while a drain
+    /// is under way: the first to reach its end closes the session, and the others return then.
     ///
     /// # Errors
     ///
@@ -113,7 +114,7 @@ impl Session {
     pub async fn drain(&self, limit: Duration) -> Result<usize> {
         let core = self.core();
         core.handle(&mut core.lock(), Event::Drain);
-        // When the last hold has ended, it closes.
+        // The machine closes the session when the last hold has ended.
         let ended = until(&core.changes, || (core.look().machine.life() != Life::Draining).then_some(()));
         let _ = tokio::time::timeout(limit, ended).await;
         let cut_off = {
@@ -130,12 +131,14 @@ impl Session {
     }
 }
 
-/// A node that is no lock's and is to be deleted before the session is over. The close waits while there is one, up to a limit.
+/// A node that must be deleted before the session ends, other than a lock node. The close waits for such nodes, up to a
+/// limit.
 #[derive(Debug)]
 pub(crate) struct Keeping(Arc<Core>);
 
 impl Session {
-    /// A seam for `kept_node`: the session has no list of the nodes that it keeps.
+    /// Counts one more kept node, until the result is dropped. A seam for `kept_node`: the session has no list of these
+    /// nodes.
     pub(crate) fn keeping(&self) -> Keeping {
         self.core().lock().kept += 1;
         Keeping(Arc::clone(self.core()))
@@ -149,7 +152,7 @@ impl Drop for Keeping {
     }
 }
 
-/// Begins the end, unless that has begun.
+/// Begins to close the session, unless the close has begun.
 pub(super) fn close(core: &Arc<Core>, state: &mut State) {
     core.connection(state);
     state.error.get_or_insert(Error::Closed);

@@ -1,17 +1,17 @@
-//! Owns the form of a list of hosts.
+//! Checks the form of a list of hosts.
 //!
-//! The client takes what cannot be meant, such as a space, for a part of a host's name, and then looks for that host
-//! for ever, or works with the other servers alone. So the list is checked before the client sees it.
+//! The client takes a mistake such as a space for a part of a host's name. It then looks for that host forever, or works
+//! with the other servers alone. So the list is checked before the client sees it.
 
 use std::net::IpAddr;
 
 use crate::error::{Error, Result};
 use crate::path::LockPath;
 
-/// What hosts should look like.
+/// The form that hosts should have, for errors.
 pub(super) const FORM: &str = "it should look like host:2181,host:2181/chroot";
 
-/// The list without white space around its elements.
+/// Checks a list of hosts. Returns it without white space around its elements.
 pub(crate) fn normalize(hosts: &str) -> Result<String> {
     let elements: Vec<_> = hosts.split(',').map(str::trim).collect();
     for (index, element) in elements.iter().enumerate() {
@@ -50,12 +50,13 @@ fn check_host(element: &str, is_last: bool) -> Result<(), String> {
     }
 }
 
-/// Whether a character cannot be part of a host. (`_` is in names of some networks, and `%` stands before a zone.)
+/// Whether a character cannot be part of a host. Names of some networks contain `_`, and `%` precedes the zone of an
+/// address.
 fn is_odd(c: char) -> bool {
     c.is_whitespace() || c.is_control() || (c.is_ascii_punctuation() && !"-_.:%[]".contains(c))
 }
 
-/// Whether a certificate can name this host. The client panics when it connects over TLS to a host that none can name.
+/// Whether a certificate can name this host. When the client connects over TLS to any other host, it panics.
 fn can_be_certified(host: &str) -> bool {
     let bracketed = host.strip_prefix('[').and_then(|rest| rest.split(']').next());
     let name = bracketed.unwrap_or_else(|| host.rsplit_once(':').map_or(host, |(name, _)| name));
@@ -68,12 +69,12 @@ fn can_be_certified(host: &str) -> bool {
     name.parse::<IpAddr>().is_ok() || (name.len() <= 253 && labels.iter().all(is_label) && !is_number)
 }
 
-/// Whether paths begin below a node of the servers.
+/// Whether the hosts end in a chroot.
 pub(crate) fn has_chroot(hosts: &str) -> bool {
     split_chroot(hosts).1.len() > "/".len()
 }
 
-/// Splits a list of hosts before its chroot, which begins with a slash, or is empty.
+/// Splits a list of hosts before its chroot, which begins with a slash or is empty.
 pub(super) fn split_chroot(hosts: &str) -> (&str, &str) {
     let last = hosts.rfind(',').map_or(0, |comma| comma + 1);
     let host = hosts[last..].find("://").map_or(last, |scheme| last + scheme + "://".len());

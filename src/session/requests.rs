@@ -1,8 +1,8 @@
-//! Owns how a caller sends requests that are no locks, in a session that may expire: in one ZooKeeper session after
-//! the other.
+//! Sends requests other than those of locks, and sends them again in the next ZooKeeper session when one expires.
 //!
-//! An attempt at a request fails in one of four ways: it is refused (the server returned an error), unknown (it may have been done, or
-//! may be yet) or throttled (it is sent again, up to a limit), or the session is over.
+//! An attempt at a request fails in one of four ways. It is refused: the server returned an error. It is unknown: the
+//! request may have been done, or may be done later. It is throttled: the request is sent again, up to a limit. Or the
+//! session is over.
 
 use std::future::pending;
 use std::panic::AssertUnwindSafe;
@@ -21,29 +21,29 @@ use crate::session::Session;
 use crate::session::times::Times;
 use crate::telemetry;
 
-/// How often requests in a row may be throttled before they are refused.
+/// How often in a row a request may be throttled before its caller gets the error.
 const MAX_LOST: u32 = 10;
 
-/// How long to wait before a failed request is sent again over a connection that seems to stand.
+/// The first pause before a failed request is sent again over a connection that seems to be up.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Why an attempt in one ZooKeeper session failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Interrupt {
-    /// The session is over or about to be: waiting for anything in it is of no use. There may be another.
+    /// The session is over or about to be, so waiting in it is of no use. Another session may follow.
     #[error("session is over")]
     SessionOver,
     #[error(transparent)]
     Failed(#[from] Error),
 }
 
-/// Waits for the event of a watch. The client's watcher panics when the runtime of its session is dropped under it; then there is
-/// none.
+/// Waits for the event of a watch. Returns `None` if the runtime of the session is dropped meanwhile: the client's watcher
+/// then panics.
 pub(crate) async fn event(watch: OneshotWatcher) -> Option<WatchedEvent> {
     AssertUnwindSafe(watch.changed()).catch_unwind().await.ok()
 }
 
-/// Waits until a watch has fired. Without the runtime of its session that is never, and the session is over.
+/// Waits until a watch has fired. Without the runtime of its session, this waits forever; the session is over then.
 pub(crate) async fn fired(watch: OneshotWatcher) {
     if event(watch).await.is_none() {
         pending().await
@@ -57,7 +57,7 @@ pub(crate) async fn read_all(client: Client, paths: &[String]) -> Result<Vec<Mul
     reader.commit().await
 }
 
-/// One ZooKeeper session, for requests that are no locks.
+/// One ZooKeeper session, for requests other than those of locks.
 #[derive(Clone)]
 pub(crate) struct Zk {
     client: Arc<Client>,
@@ -66,25 +66,25 @@ pub(crate) struct Zk {
 }
 
 impl Zk {
-    /// The present ZooKeeper session; `None` if there is none, or if it is being closed.
+    /// Returns the current ZooKeeper session; `None` if there is none, or if it is being closed.
     pub(crate) fn present(core: &Arc<Core>, state: &State) -> Option<Self> {
         let client = state.client.as_ref().filter(|_| is_open(state) && state.connection.is_some())?;
         Some(Self { client: Arc::clone(client), core: Arc::clone(core), generation: state.generation })
     }
 
-    /// Lists the children of a node; none if there is no node.
+    /// Lists the children of a node. The list is empty if the node does not exist.
     pub(crate) async fn list(&self, path: &str) -> Result<Vec<String>, Interrupt> {
         let listed = self.retry("list", || self.client.list_children(path)).await?;
         Ok(found(listed, "list", path)?.unwrap_or_default())
     }
 
-    /// The stat of a node; `None` if there is none.
+    /// Returns the stat of a node; `None` if the node does not exist.
     pub(crate) async fn stat(&self, path: &str) -> Result<Option<Stat>, Interrupt> {
         let found = self.retry("stat", || self.client.check_stat(path)).await?;
         found.map_err(|error| Error::refused("look at", path, error).into())
     }
 
-    // One request each, for `retry`.
+    // Each of these sends one request, for use in `retry`.
 
     pub(crate) async fn data(&self, path: &str) -> Result<(Vec<u8>, Stat), ZkError> {
         self.client.get_data(path).await
@@ -114,7 +114,7 @@ impl Zk {
         self.client.session_id()
     }
 
-    /// A clone of the client for somebody else, who may keep it.
+    /// Returns a clone of the client for the user, who may keep it.
     fn share(&self) -> Client {
         let mut state = self.core.lock();
         if state.generation == self.generation {
@@ -124,14 +124,14 @@ impl Zk {
         Client::clone(&self.client)
     }
 
-    /// Waits until it is time to look at the servers without having been woken: because no watch is set, or in case its
-    /// event was never sent.
+    /// Sleeps until the next listing that no event triggers. That is *T*/3, or 20 to 30 s if a watch is set, because its
+    /// event may be lost.
     pub(crate) async fn retry_listing(&self, is_watched: bool) {
         let slow = Duration::from_micros(fallback_interval(nonce()));
         sleep(if is_watched { slow } else { Times::of(self.client.session_timeout()).look() }).await;
     }
 
-    /// Whether requests can be sent; an error if the session is over, or being closed.
+    /// Returns whether requests can be sent. Fails if the session is over, or being closed.
     pub(crate) fn is_connected(&self) -> Result<bool, Interrupt> {
         let state = self.core.look();
         let is_present = state.generation == self.generation && is_open(&state);
@@ -143,8 +143,8 @@ impl Zk {
         until(&self.core.changes, || self.is_connected().err().map(drop)).await;
     }
 
-    /// Sends a request again until its answer is known; only for requests that may be done twice. `name` is its name in metrics. The
-    /// inner error is the server's refusal, or that it has throttled the request too often.
+    /// Sends a request until a server has answered it. Only for requests that are safe to do twice. `name`: the request's
+    /// name in metrics. The inner error is the server's refusal, or `Throttled` after too many tries.
     pub(crate) async fn retry<T, F>(
         &self,
         name: &'static str,
@@ -169,7 +169,7 @@ impl Zk {
                 Err(error) if error != ZkError::Throttled && !is_refusal(&error) => lost += 1,
                 answer => return Ok(answer),
             }
-            // The more outcomes in a row are unknown, the longer: a server may close the connection on each request.
+            // The pause grows with each unknown outcome in a row: a server may close the connection on every request.
             if lost > 1 || self.is_connected()? {
                 sleep(PAUSE * (1 << lost.saturating_sub(1).min(4))).await;
             }
@@ -177,7 +177,7 @@ impl Zk {
     }
 }
 
-/// What a request has found; `None` if the node is not there.
+/// Converts an answer. Returns `None` if the node does not exist.
 pub(crate) fn found<T>(answer: Result<T, ZkError>, action: &'static str, path: &str) -> Result<Option<T>> {
     match answer {
         Ok(found) => Ok(Some(found)),
@@ -186,12 +186,12 @@ pub(crate) fn found<T>(answer: Result<T, ZkError>, action: &'static str, path: &
     }
 }
 
-/// Whether the session is in use, connected or not, and not being renewed.
+/// Returns whether the session is in use: neither being renewed nor closed, but maybe disconnected.
 fn is_open(state: &State) -> bool {
     matches!(state.machine.life(), Life::Open | Life::Draining)
 }
 
-/// Waits until `look` finds something; it looks after each change.
+/// Waits until `look` returns a value. Calls it at once, and again after each change.
 pub(super) async fn until<T>(changes: &watch::Sender<()>, mut look: impl FnMut() -> Option<T>) -> T {
     let mut changes = changes.subscribe();
     loop {
@@ -199,13 +199,13 @@ pub(super) async fn until<T>(changes: &watch::Sender<()>, mut look: impl FnMut()
         if let Some(found) = look() {
             return found;
         }
-        // The sender lives as long as what is looked at.
+        // The caller keeps the sender alive, so this does not fail.
         let _ = changes.changed().await;
     }
 }
 
 impl Session {
-    /// Makes an attempt, in one ZooKeeper session after the other, until one does not end with its session.
+    /// Makes an attempt, and makes it again in the next ZooKeeper session whenever its session ends first.
     pub(crate) async fn attempt<T, F>(&self, make: impl Fn(Zk) -> F + Send) -> Result<T>
     where
         F: Future<Output = Result<T, Interrupt>> + Send,
@@ -214,7 +214,7 @@ impl Session {
             let zk = self.zk().await?;
             let result = tokio::select! {
                 biased;
-                // Dropping the attempt gives up what it has.
+                // Dropping the attempt also drops what it owns.
                 () = zk.over() => Err(Interrupt::SessionOver),
                 result = Box::pin(make(zk.clone())) => result,
             };
@@ -229,7 +229,7 @@ impl Session {
         }
     }
 
-    /// A ZooKeeper session to work in; waits while there is none.
+    /// Returns the current ZooKeeper session. Waits while there is none; fails if there will be none.
     async fn zk(&self) -> Result<Zk> {
         let core = self.core();
         until(&core.changes, || {
@@ -242,13 +242,13 @@ impl Session {
         .await
     }
 
-    /// Sends a request of yours with the present [client](Self::client), and again until a server has answered: after a lost
-    /// connection, and in the session that takes the place of one that has expired. So it must be one that may be done twice.
-    /// The inner result is the answer, or the error with which the servers refuse the request.
+    /// Sends a request of yours with the current [client](Self::client), and repeats it until a server has answered. It is
+    /// repeated after a lost connection, and in the new session after one has expired, so it must be safe to do twice. The
+    /// inner result is the answer, or the error with which the servers refuse the request.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future stops the waiting. What was sent may still be done.
+    /// Dropping the future stops the waiting. A request that was sent may still be done.
     ///
     /// # Errors
     ///
@@ -279,7 +279,7 @@ impl Session {
         self.within(limit.unwrap_or_else(|| self.timeout()), answered).await
     }
 
-    /// Makes an attempt that does not queue, and ends within one session timeout.
+    /// Makes an attempt that does not queue. Fails after one session timeout.
     pub(crate) async fn ask<T, F>(&self, make: impl Fn(Zk) -> F + Send) -> Result<T>
     where
         F: Future<Output = Result<T, Interrupt>> + Send,
@@ -287,7 +287,7 @@ impl Session {
         self.within_timeout(self.attempt(make)).await
     }
 
-    /// Ends a request that does not queue within one session timeout.
+    /// Awaits a request that does not queue. Fails after one session timeout.
     pub(crate) async fn within_timeout<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
         self.within(self.timeout(), request).await
     }
@@ -296,9 +296,9 @@ impl Session {
         tokio::time::timeout(limit, request).await.unwrap_or_else(|_| Err(self.unavailable(limit)))
     }
 
-    /// Ends a request that does not queue as soon as no connection can answer it: at once if there is none.
+    /// Awaits a request that does not queue. Fails as soon as there is no connection; at once if there is none now.
     pub(crate) async fn while_connected<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
-        // The present session is over, or without a connection.
+        // Resolves when the session is over, or without a connection.
         let disconnected = until(&self.core().changes, || {
             let state = self.core().look();
             (!is_open(&state) || !state.machine.is_connected()).then_some(())
@@ -306,7 +306,7 @@ impl Session {
         let answered = async {
             tokio::select! {
                 biased;
-                // What is known without the servers is returned first.
+                // The request comes first, because its result may be known without the servers.
                 result = request => result,
                 () = disconnected => Err(self.unavailable(Duration::ZERO)),
             }
@@ -314,7 +314,7 @@ impl Session {
         self.within_timeout(answered).await
     }
 
-    /// The error of a request that has not been answered in time.
+    /// Returns the error of a request that was not answered in time.
     pub(crate) fn unavailable(&self, after: Duration) -> Error {
         let is_up = self.core().look().machine.is_connected();
         let servers = self.inner.servers.as_ref().filter(|_| !is_up);
@@ -323,7 +323,7 @@ impl Session {
         Error::Unavailable { hosts: self.hosts().to_string(), after, why, failures }
     }
 
-    /// The time within which every call ends that does not queue.
+    /// Returns the time limit of every call that does not queue: one session timeout.
     pub(crate) fn timeout(&self) -> Duration {
         let asked = self.inner.servers.as_ref().map(|servers| servers.requested_timeout());
         let state = self.core().lock();

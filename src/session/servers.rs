@@ -1,11 +1,11 @@
-//! Owns [`Servers`]: where a session connects to, and how, the first time and again after it has expired.
+//! Owns [`Servers`]: where and how a session connects, at first and when it is renewed.
 //!
-//! 1. The hosts and the settings are given once, or asked for at every attempt to connect.
-//! 2. Before a new session is used, the old one is attached to once more and closed. `SessionExpired` in answer, or the
-//!    end of the closing, is the proof that its nodes are gone: the client's word alone is not (it gives a session up by
-//!    its own clock), and an old node would stand before us in the queue until the server agrees.
-//! 3. The session that an earlier process has left, by the session file, is ended in the same way. The file names a session before
-//!    anybody can have a lock in it.
+//! 1. The hosts and the settings are given once, or a function of the user's returns them at every attempt to connect.
+//! 2. Before a new session is used, the old one is resumed and closed. `SessionExpired` in answer, or the end of the
+//!    closing, proves that its nodes are gone. The client's word alone does not: the client gives a session up by its own
+//!    clock, and an old node would stand before ours in the queue until the server agrees.
+//! 3. A session that an earlier process has left in the session file is ended in the same way. The file names a session
+//!    before any lock can be acquired in it.
 
 use std::fmt;
 use std::future::pending;
@@ -33,18 +33,18 @@ use crate::telemetry::guarded;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Refused credentials may be put right, but not soon, and servers write down each refusal.
+/// The longest pause after refused credentials: a fix takes a while, and servers log each refusal.
 const LONGEST_PAUSE_REFUSED: Duration = Duration::from_secs(30);
 
-/// How long it may take to ask for the hosts when a session is renewed.
+/// The longest time that the function given to [`Servers::from_fn`] may take in the background.
 const LONGEST_QUESTION: Duration = Duration::from_secs(30);
 
-/// What refused credentials were for.
+/// The action named in the error for refused credentials.
 const AUTHENTICATE: &str = "authenticate at";
 
 const END: &str = "end the old session at";
 
-/// The least session timeout that servers agree to unless they are configured otherwise: two ticks of 2 s.
+/// The shortest session timeout that servers grant with the default configuration: two ticks of 2 s.
 const LEAST_BY_DEFAULT: Duration = Duration::from_secs(4);
 
 /// Warns if the session timeout is shorter than two default ticks. Trust in a lock assumes two ticks of the servers, but no
@@ -61,10 +61,10 @@ pub(super) fn warn_if_short(client: &Client) {
     }
 }
 
-/// The session timeouts that can be asked for: the client replaces shorter ones, and sends the number as a signed one of 32 bits.
+/// The session timeouts that can be requested. The client replaces shorter ones, and sends a signed 32-bit number.
 pub(crate) const TIMEOUTS_MS: RangeInclusive<u32> = 8..=i32::MAX as u32;
 
-/// The client's own.
+/// The client's default session timeout.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// The function given to [`Servers::from_fn`].
@@ -75,11 +75,11 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// The servers of a session, and how to connect to them: the argument of [`Session::connect`](crate::Session::connect) and
 /// [`Session::lazy`](crate::Session::lazy).
 ///
-/// A list of hosts stands for servers with the default settings, a reference to a [`Config`](crate::Config) for what the
-/// deployment chose. Credentials add up. Any other setting replaces an earlier one.
+/// A list of hosts converts to servers with the default settings, and a reference to a [`Config`](crate::Config) to the
+/// deployment's servers. Credentials add up. Any other setting replaces an earlier one.
 ///
-/// The list is like `zk1:2181,zk2:2181,zk3:2181/chroot`. White space around its elements is ignored. A chroot must exist; with
-/// one, connecting costs one more request. A server with the prefix `tcp+tls://` is connected over TLS.
+/// A list looks like `zk1:2181,zk2:2181,zk3:2181/chroot`. White space around its elements is ignored. A chroot must exist,
+/// and costs the first connect one more request. A server with the prefix `tcp+tls://` is connected over TLS.
 ///
 /// # Examples
 ///
@@ -101,27 +101,27 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// # }
 /// ```
 pub struct Servers {
-    /// Asked at every attempt to connect; `None` if the servers stay the same.
+    /// The user's function, called at every attempt to connect. `None` if the servers stay the same.
     question: Option<Box<Question>>,
-    /// The servers of the latest attempt. At first those of the next one, if they are known.
+    /// The servers of the latest attempt to connect; before the first attempt, the servers to try, if they are known.
     target: Mutex<Result<Option<Target>>>,
     /// Why the hosts did not answer at the latest attempt.
     failures: Mutex<Vec<HostFailure>>,
-    /// The chroot of the first session. With another, the locks would be others.
+    /// The chroot of the first session. It must not change, because the same paths would then be other locks.
     chroot: OnceLock<String>,
     /// The ACLs of a chroot that is created if it does not exist.
     chroot_acls: Option<Arc<[Acl]>>,
-    /// Where the session is written to, for the next process.
+    /// The path of the session file.
     session_file: Option<PathBuf>,
-    /// The same once it belongs to a session.
+    /// The session file, opened for one session.
     file: Option<Arc<SessionFile>>,
-    /// Of the locks of the session.
+    /// The options of the session's locks.
     pub(super) lock_options: Options,
 }
 
 impl fmt::Debug for Servers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the credentials.
+        // Credentials are not shown.
         let (hosts, timeout) = (self.hosts(), self.requested_timeout());
         f.debug_struct("Servers").field("hosts", &hosts).field("session_timeout", &timeout).finish_non_exhaustive()
     }
@@ -134,11 +134,11 @@ impl<S: AsRef<str>> From<S> for Servers {
 }
 
 impl Servers {
-    /// Servers with a session timeout of 6 s, and without credentials.
+    /// Creates servers with a session timeout of 6 s, and without credentials.
     ///
-    /// They are kept and used again to renew the session. What cannot be used is reported where the session is made, by
-    /// [`Error::InvalidInput`]: hosts that cannot be parsed, a [session timeout](Self::with_session_timeout) that cannot be sent,
-    /// and hosts with `tcp+tls://` without TLS options (`with_tls`, of the feature `tls`).
+    /// The same servers are used to renew the session. Unusable settings are reported where the session is made, as
+    /// [`Error::InvalidInput`]: hosts that cannot be parsed, a [session timeout](Self::with_session_timeout) that cannot be
+    /// sent, and hosts with `tcp+tls://` without TLS options (`with_tls`, of the feature `tls`).
     ///
     /// # Examples
     ///
@@ -148,10 +148,10 @@ impl Servers {
         Self::of(None, Target::new(hosts).map(Some))
     }
 
-    /// Sets the session timeout that is asked for. [`Duration::ZERO`] stands for the default of 6 s.
+    /// Sets the session timeout to request. [`Duration::ZERO`] stands for the default of 6 s.
     ///
-    /// It has to be 8 ms to 2,147,483,647 ms (24 days). The servers may grant another one, within their limits. All servers
-    /// should have the same limits: the session relies on the timeout that was agreed upon first.
+    /// The timeout must be 8 ms to 2,147,483,647 ms (24 days). The servers may grant another one, within their limits. All
+    /// servers should have the same limits: the session relies on the timeout that was granted first.
     #[must_use]
     pub fn with_session_timeout(self, timeout: Duration) -> Self {
         let timeout = if timeout.is_zero() { DEFAULT_TIMEOUT } else { timeout };
@@ -177,8 +177,8 @@ impl Servers {
 
     /// Sets the options of SASL. Needs the feature `sasl-digest-md5` or `sasl-gssapi`.
     ///
-    /// With `sasl-gssapi`, a host name with several addresses is one server, because Kerberos checks the name: of these
-    /// addresses, the first that accepts a connection is used.
+    /// With `sasl-gssapi`, a host name with several addresses is one server, because Kerberos checks the name. The first of
+    /// these addresses that accepts a connection is used.
     #[cfg(any(feature = "sasl-digest-md5", feature = "sasl-gssapi"))]
     #[must_use]
     pub fn with_sasl(self, options: impl Into<zookeeper_client::SaslOptions>) -> Self {
@@ -195,31 +195,33 @@ impl Servers {
     /// file, the next process *ends* that session before it makes its own. The locks of the crashed process are free then.
     ///
     /// **It ends locks whose work may still run.** A child process can survive the process that held the lock, and so can a
-    /// request that is under way to a store. Without the file, they have the rest of the session timeout to end. Use it where
-    /// the work ends with the process, or where the store checks the [fencing token](crate::FencingToken).
+    /// request that is under way to a store. Without the file, they have the rest of the session timeout to end. Use it
+    /// where the work ends with the process, or where the store checks the [fencing token](crate::FencingToken).
     ///
     /// The file has the id and the password of the session. It is written before a lock can be acquired in the session, and
-    /// replaced after each renewal. Who knows the password can end the session: on Unix only the owner can read the file. It
-    /// is removed when the session has ended by [`close`](crate::Session::close), [`drain`](crate::Session::drain) or drop.
+    /// replaced after each renewal. Anyone who knows the password can end the session, so on Unix only the owner can read
+    /// the file. The file is removed when the session has ended by [`close`](crate::Session::close),
+    /// [`drain`](crate::Session::drain) or drop.
     ///
     /// The file belongs to one session at a time, which has a lock on `FILE.lock` beside it. The operating system releases
-    /// that lock when the process ends. Never delete `FILE.lock`. Put both where they survive a restart: on a local disk, or
-    /// on a volume that one machine mounts. Containers on that machine may share it. On NFS, a machine that is cut off from the
-    /// file server loses the lock, and with `nolock` or `local_lock` there is none between machines. A copy of the file ends
-    /// nothing, because the lock beside it is another one. A clone of the whole disk is not noticed: keep the file out of
-    /// images.
+    /// that lock when the process ends. Never delete `FILE.lock`. Put both where they survive a restart: on a local disk,
+    /// or on a volume that one machine mounts. Containers on that machine may share it. On NFS, a machine that is cut off
+    /// from the file server loses the lock, and with `nolock` or `local_lock` machines do not see each other's locks. A
+    /// copy of the file ends no session, because the file identifies its own `FILE.lock`. A clone of the whole disk is not
+    /// detected: keep the file out of images.
     ///
-    /// While no server answers, the old session cannot be ended, and no new one is made. [`connect`](crate::Session::connect)
-    /// tries for one session timeout, and [`lazy`](crate::Session::lazy) until it is closed. The first failure is logged as a
-    /// warning. A session that the servers do not know is nothing to end: it has expired, or was one of other servers.
-    /// ClickHouse Keeper keeps no session over a reconnect, so there the locks stay until it expires.
+    /// While no server answers, the old session cannot be ended, and no new one is made.
+    /// [`connect`](crate::Session::connect) tries for one session timeout, and [`lazy`](crate::Session::lazy) until it is
+    /// closed. The first failure is logged as a warning. A session that the servers do not know needs no end: it has
+    /// expired, or belonged to other servers. ClickHouse Keeper does not keep a session over a reconnect, so there the
+    /// locks stay until the session expires.
     ///
     /// If the file cannot be written after a renewal, the session goes on, and a warning is logged. An
-    /// [attached](crate::Session::attach) session has no session file. With [`from_fn`](Self::from_fn), set the file on the result. A
-    /// file that is set on the servers which the function returns is ignored.
+    /// [attached](crate::Session::attach) session has no session file. With [`from_fn`](Self::from_fn), set the file on the
+    /// result. A file that is set on the servers which the function returns is ignored.
     ///
-    /// Others have met this wait, or asked for a way around it: [kazoo#435], [zk-ruby#42], [Alluxio#1885], [KAFKA-1387],
-    /// ClickHouse [#33714] and [#114408], [CURATOR-396].
+    /// Reports of this wait, and requests to avoid it: [kazoo#435], [zk-ruby#42], [Alluxio#1885], [KAFKA-1387], ClickHouse
+    /// [#33714] and [#114408], [CURATOR-396].
     ///
     /// [kazoo#435]: https://github.com/python-zk/kazoo/pull/435
     /// [zk-ruby#42]: https://github.com/zk-ruby/zookeeper/issues/42
@@ -234,7 +236,8 @@ impl Servers {
     /// [`connect`](crate::Session::connect) and [`lazy`](crate::Session::lazy) return [`Error::InvalidInput`]
     ///
     /// * if the file belongs to a session that is alive, of this process or another;
-    /// * if the path is a directory or no regular file, or if something else than a session is in the file, which stays as it is;
+    /// * if the path is a directory or no regular file, or the file contains anything but a session; the file stays as it
+    ///   is;
     /// * if the file cannot be read, locked or written.
     ///
     /// `connect` also returns it if the process cannot connect to itself on 127.0.0.1, which it needs to learn the password
@@ -259,20 +262,21 @@ impl Servers {
         self
     }
 
-    /// Servers that `ask` returns, at the first connection and again whenever the session is renewed: for
-    /// passwords that are rotated, and for servers that move.
+    /// Creates servers from a function. `ask` is called for the first connection, and again whenever the session is
+    /// renewed. Use it for rotated passwords, and for servers that move.
     ///
-    /// A setting of this value, as by [`with_session_timeout`](Self::with_session_timeout), is made for all servers that `ask`
-    /// returns. If these come from a [`Config`](crate::Config), its identifier, `create_chroot` and
+    /// A setting on this value, such as by [`with_session_timeout`](Self::with_session_timeout), applies to all servers
+    /// that `ask` returns. If these come from a [`Config`](crate::Config), its identifier, `create_chroot` and
     /// `session_file` have no effect here.
     ///
-    /// `ask` is not called while the session lives, also if the connection is lost: the client reconnects to the hosts that it has.
-    /// So while servers are replaced, list old and new ones, until the sessions that know only the old ones are renewed or
-    /// their processes restarted. Otherwise a session ends with the last of its old servers.
+    /// `ask` is not called while the session lives, even if the connection is lost: the client reconnects to the hosts that
+    /// it has. So while servers are replaced, list old and new ones, until the sessions that know only the old ones are
+    /// renewed or their processes restarted. Otherwise a session ends with the last of its old servers.
     ///
-    /// `ask` is called at every attempt to make a session, so during an outage about once in a session timeout. Then it may take 30 s.
-    /// While it fails, the session is not renewed, and [`Error::Unavailable`] has the text of its error as the
-    /// reason. The chroot has to remain the same: with another, the locks would be others.
+    /// `ask` is called at every attempt to make a session: during an outage about once per session timeout. In the
+    /// background, a call may take 30 s. While `ask` fails, the session is not renewed, and [`Error::Unavailable`] carries
+    /// the text of its error as the reason. The chroot must stay the same, because the same paths would otherwise be other
+    /// locks.
     ///
     /// [`Session::connect`](crate::Session::connect) returns the error of `ask`, if it is one of this crate, else
     /// [`Error::InvalidInput`] with its text.
@@ -301,8 +305,8 @@ impl Servers {
         Self::of(Some(Box::new(move || ask().boxed())), Ok(None))
     }
 
-    /// The same for a [`Config`](crate::Config), which has answered once: the only thing that it needs beside the public API.
-    /// With ACLs, a chroot that does not exist is created when the session connects first.
+    /// Adds what a [`Config`](crate::Config) knows. `first`: the servers that it has already returned. With `chroot_acls`,
+    /// a missing chroot is created at the first connection.
     pub(crate) fn configured(
         self,
         first: Result<Self>,
@@ -328,7 +332,7 @@ impl Servers {
         }
     }
 
-    /// Changes a setting, also of the servers that the function returns.
+    /// Changes a setting, both here and in the servers that the user's function will return.
     fn set(mut self, set: impl Fn(&mut Target) + Clone + Send + Sync + 'static) -> Self {
         if let Ok(Some(target)) = &mut *locked(&self.target) {
             set(target);
@@ -342,31 +346,31 @@ impl Servers {
         self
     }
 
-    /// Checks the hosts and the settings, and makes the value shareable for one session, to which the session file belongs from now
-    /// on. Fails if they cannot be used.
+    /// Checks the hosts and the settings, and opens the session file for one session. Fails if the servers or the file
+    /// cannot be used.
     pub(super) fn checked(mut self) -> Result<Arc<Self>> {
         locked(&self.target).clone()?.map_or(Ok(()), |target| target.check())?;
         self.file = self.session_file.as_deref().map(SessionFile::open).transpose()?.map(Arc::new);
         Ok(Arc::new(self))
     }
 
-    /// The hosts of the latest attempt.
+    /// Returns the hosts of the latest attempt to connect.
     pub(super) fn hosts(&self) -> Arc<str> {
         let known = self.known().map(|target| target.hosts);
         known.unwrap_or_else(|| "hosts that were not asked for yet".into())
     }
 
-    /// The session timeout that is asked for, as far as that is known.
+    /// Returns the session timeout to request; the default as long as it is not known.
     pub(super) fn requested_timeout(&self) -> Duration {
         self.known().map_or(DEFAULT_TIMEOUT, |target| target.session_timeout)
     }
 
-    /// Whether there is a chroot, as far as that is known.
+    /// Returns whether there is a chroot; `false` as long as that is not known.
     pub(super) fn has_chroot(&self) -> bool {
         self.known().is_some_and(|target| hosts::has_chroot(&target.hosts))
     }
 
-    /// Why the hosts did not answer at the latest attempt.
+    /// Returns why the hosts did not answer at the latest attempt.
     pub(super) fn failures(&self) -> Vec<HostFailure> {
         locked(&self.failures).clone()
     }
@@ -375,7 +379,7 @@ impl Servers {
         *locked(&self.failures) = failures;
     }
 
-    /// Notes why all hosts are of no use.
+    /// Records the same reason for all hosts.
     fn failed(&self, reason: &str) {
         let failure = |host: &str| HostFailure { host: host.to_owned(), reason: reason.to_owned() };
         self.set_failures(self.hosts().split(',').map(failure).collect());
@@ -390,7 +394,7 @@ impl Servers {
         locked(&self.target).clone().ok().flatten()
     }
 
-    /// Where to connect to now.
+    /// Returns the servers to connect to now; calls the user's function, if there is one.
     async fn target(&self) -> Result<Target> {
         let Some(question) = &self.question else {
             return Ok(locked(&self.target).clone()?.expect("servers that are not asked for are given"));
@@ -404,7 +408,7 @@ impl Servers {
     /// Connects for the first time.
     pub(super) async fn connect_first(&self) -> Result<(Client, Moment)> {
         let (target, began) = (self.target().await?, now());
-        // For as long as the client tries to connect with a new session.
+        // The client tries to connect with a new session for the same time.
         let ended =
             timeout(target.session_timeout, self.with_reasons(&target, self.end_left_at_last(&target))).await;
         ended.unwrap_or_else(|_| {
@@ -416,7 +420,7 @@ impl Servers {
         Ok(connected)
     }
 
-    /// Tries to end the session that an earlier process has left until the servers answer.
+    /// Retries [`end_left`](Self::end_left) until the servers answer.
     async fn end_left_at_last(&self, target: &Target) -> Result<()> {
         use ZkError::{ConnectionLoss, Custom, NoHosts, Timeout};
 
@@ -431,7 +435,7 @@ impl Servers {
         }
     }
 
-    /// Ends the session that an earlier process has left, if there is one.
+    /// Ends the session that an earlier process has left, if any.
     async fn end_left(&self, target: &Target) -> Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let Some(left) = file.left().await? else { return Ok(()) };
@@ -457,7 +461,7 @@ impl Servers {
         }
     }
 
-    /// Lets the session file, if there is one, name the session of this client.
+    /// Writes the session of this client to the session file, if there is one.
     async fn name(&self, client: &Client) -> Result<()> {
         match &self.file {
             Some(file) => file.name(client.session()).await,
@@ -465,7 +469,8 @@ impl Servers {
         }
     }
 
-    /// The session is over; the servers have ended the last one, or may still have it.
+    /// Gives up the session file at the end of the session. Removes the file if the servers have ended the last ZooKeeper
+    /// session.
     pub(crate) async fn over(&self, is_ended: bool) {
         let Some(file) = &self.file else { return };
         if is_ended {
@@ -474,7 +479,7 @@ impl Servers {
         file.unlock();
     }
 
-    /// Gives the session file up, for the next session.
+    /// Unlocks the session file, for the next session.
     pub(crate) fn unlock(&self) {
         if let Some(file) = &self.file {
             file.unlock();
@@ -486,14 +491,14 @@ impl Servers {
         Error::Unavailable { hosts, after, why: Unanswered::Servers, failures: self.failures() }
     }
 
-    /// Connects with a new session. The moment that is returned is before the servers made the session.
+    /// Connects with a new session. Also returns a time before the servers created it.
     async fn connect_to(&self, target: &Target, is_first: bool) -> Result<(Client, Moment)> {
         let connected = self.with_reasons(target, self.connect_once(target, is_first)).await?;
         self.set_failures(Vec::new());
         Ok(connected)
     }
 
-    /// Waits for servers. If that takes long, tries the hosts meanwhile, to find out why they do not answer.
+    /// Awaits `connecting`. If that takes long, tries the hosts meanwhile, to find out why they do not answer.
     async fn with_reasons<T>(&self, target: &Target, connecting: impl Future<Output = T>) -> T {
         let tries = async {
             tokio::time::sleep(Times::of(target.session_timeout).host()).await;
@@ -525,7 +530,7 @@ impl Servers {
             Err(error) => return Err(Error::refused("connect to", &target.hosts, error)),
         };
         warn_if_short(&client);
-        // At first, a chroot that does not exist is a mistake in the hosts.
+        // At the first connection, a missing chroot is a mistake in the hosts.
         if is_first && client.path() != "/" {
             let (since, patience) = (now(), client.session_timeout());
             let checked = timeout(patience, target.check_chroot(&client, self.chroot_acls.as_deref())).await;
@@ -544,8 +549,8 @@ impl Servers {
         Ok((client, began))
     }
 
-    /// Connects, with a new session; makes sure that the old one is gone, if there was one. Tries for as long as `wanted`, and
-    /// calls `refused` whenever the credentials are.
+    /// Connects with a new session, after making sure that the old one is gone, if there was one. Tries as long as `wanted`
+    /// returns true. Calls `refused` whenever the servers refuse the credentials.
     pub(crate) async fn renew(
         &self,
         old: Option<&SessionInfo>,
@@ -592,7 +597,7 @@ impl Servers {
             *is_gone = true;
         }
         let connected = self.connect_to(&target, old.is_none()).await?;
-        // The locks are needed more than the file. It names a session that has ended.
+        // The locks are needed more than the file, so the error is only logged. The file names a session that has ended.
         if let Err(error) = self.name(&connected.0).await {
             let session = connected.0.session_id();
             guarded(
@@ -602,18 +607,18 @@ impl Servers {
         Ok(connected)
     }
 
-    /// Makes certain that the old session is gone.
+    /// Ends the old session, or finds that it has expired.
     async fn bury(&self, target: &Target, old: &SessionInfo) -> Result<(), ZkError> {
         match target.connect(Some(old)).await {
             Err(ZkError::SessionExpired) => Ok(()),
-            // The servers keep the old session, and refuse a new one as well.
+            // The servers keep the old session, and would refuse a new one as well.
             Err(ZkError::AuthFailed) => Err(ZkError::AuthFailed),
             Err(error) => {
                 self.try_hosts(target).await;
                 Err(error)
             }
-            // A server that makes another session instead proves nothing. Then the old nodes stay in their queues until it has
-            // ended the old session, and those behind them wait.
+            // A server that creates another session instead proves nothing. The old nodes then stay in their queues until
+            // the servers expire the old session.
             Ok(client) => {
                 let ((_, changes), patience) =
                     (StateChanges::new(client.state_watcher()), client.session_timeout());
@@ -624,7 +629,7 @@ impl Servers {
     }
 }
 
-/// Why the hosts are not known; an error of this crate as it is.
+/// Converts the error of the user's function. An error of this crate stays as it is.
 fn refusal_of(error: BoxError) -> Error {
     match error.downcast::<Error>() {
         Ok(error) => *error,
@@ -632,15 +637,15 @@ fn refusal_of(error: BoxError) -> Error {
     }
 }
 
-/// Where to connect to, and how, this time.
+/// The servers and the settings of one attempt to connect.
 #[derive(Clone)]
 struct Target {
     hosts: Arc<str>,
     connector: Connector,
-    /// The one that is asked for.
+    /// The session timeout to request.
     session_timeout: Duration,
     has_tls: bool,
-    /// Whether the names of the servers must not be replaced by addresses. Kerberos needs them.
+    /// Whether host names must not be replaced by addresses, because Kerberos needs the names.
     needs_names: bool,
 }
 
@@ -655,8 +660,8 @@ impl Target {
         })
     }
 
-    /// Refuses settings that the client cannot use. Without TLS options, it would try a host over TLS for ever, without a pause
-    /// and without ever giving its thread back.
+    /// Refuses settings that the client cannot use. Without TLS options, the client would retry a TLS host forever, without
+    /// a pause and without yielding its thread.
     fn check(&self) -> Result<()> {
         let timeout = self.session_timeout;
         if !u32::try_from(timeout.as_millis()).is_ok_and(|ms| TIMEOUTS_MS.contains(&ms)) {
@@ -672,7 +677,7 @@ impl Target {
         Ok(())
     }
 
-    /// Connects with a new session, or with an old one.
+    /// Connects with a new session, or resumes an old one.
     async fn connect(&self, old: Option<&SessionInfo>) -> Result<Client, ZkError> {
         let mut connector = self.connector.clone().with_session_timeout(self.session_timeout);
         if let Some(old) = old {
@@ -685,13 +690,13 @@ impl Target {
         connector.connect(&hosts).await
     }
 
-    /// Makes sure that the chroot exists; with `acls` it is created. `false`: the session ended before that was known. Fails
-    /// if the chroot does not exist or cannot be created.
+    /// Makes sure that the chroot exists, and creates it if `acls` are given. Returns `false` if the session ended first.
+    /// Fails if the chroot does not exist or cannot be created.
     async fn check_chroot(&self, client: &Client, acls: Option<&[Acl]>) -> Result<bool> {
         let missing = |how: &str| Err(Error::invalid("chroot", format!("{} does not exist{how}", client.path())));
         loop {
             let error = match (exists(client).await, acls) {
-                // Locks below one that we may not look at may still be allowed.
+                // We may not look at the chroot, but locks below it may still be allowed.
                 (Ok(true) | Err(ZkError::NoAuth), _) => return Ok(true),
                 (Ok(false), None) => return missing("; create it first"),
                 (Ok(false), Some(acls)) => match create_chroot(client, acls).await {
@@ -718,7 +723,7 @@ async fn exists(client: &Client) -> Result<bool, ZkError> {
     if client.check_stat("/").await?.is_some() {
         return Ok(true);
     }
-    // It may be newer than what a server knows that lags behind.
+    // A server that lags behind may not know a new chroot yet.
     client.sync("/").await?;
     Ok(client.check_stat("/").await?.is_some())
 }
@@ -731,7 +736,7 @@ async fn create_chroot(client: &Client, acls: &[Acl]) -> Result<(), ZkError> {
     Ok(())
 }
 
-/// Whether the servers will not create the chroot, however often they are asked.
+/// Whether the servers will refuse to create the chroot, however often the client tries.
 fn is_refusal(error: &ZkError) -> bool {
     use ZkError::{InvalidAcl, NoAuth, NoChildrenForEphemerals, QuotaExceeded};
 

@@ -1,4 +1,4 @@
-//! Owns the wait for the next state of a client. It is never dropped while the client may still publish one.
+//! Waits for the next state of a client. The wait is never dropped while the client may still publish one.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,24 +10,24 @@ type Next = Pin<Box<dyn Future<Output = (SessionState, StateWatcher)> + Send>>;
 
 /// The states of a client, one after the other.
 ///
-/// With asyncs-sync 0.4.0, dropping a pending `StateWatcher::changed` while the client publishes a state writes to the stack of the
-/// client's thread (docs/upstream.md, `dropped-watcher`). So one future is kept and polled until it resolves, also after this is
-/// dropped.
+/// With asyncs-sync 0.4.0, dropping a pending `StateWatcher::changed` while the client publishes a state writes to the
+/// stack of the client's thread (docs/upstream.md, `dropped-watcher`). So one future is kept, and is polled until it
+/// resolves, even after a `StateChanges` is dropped.
 pub(crate) struct StateChanges {
-    /// The next change. There is none after a state in which the session is over.
+    /// The next change. `None` after a state that ends the session.
     next: Option<Next>,
-    /// The runtime of the client, on which the last wait goes on.
+    /// The runtime of the client. After a drop, the wait goes on there.
     runtime: Option<Handle>,
 }
 
 impl StateChanges {
-    /// The state of the client now, and the changes from then on.
+    /// Returns the current state of the client, and the changes from then on.
     pub(crate) fn new(mut watcher: StateWatcher) -> (SessionState, Self) {
         let state = watcher.state();
         (state, Self { next: next(state, watcher), runtime: Handle::try_current().ok() })
     }
 
-    /// The next state. Several changes between two polls count as one. After the last state this stays pending.
+    /// Polls for the next state. Several changes between two polls count as one. After the last state this stays pending.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<SessionState> {
         let Some(pending) = &mut self.next else { return Poll::Pending };
         let (state, watcher) = std::task::ready!(pending.as_mut().poll(cx));
@@ -69,7 +69,8 @@ impl Drop for StateChanges {
     fn drop(&mut self) {
         let Some(next) = self.next.take() else { return };
         let wait = Undropped(Some(next)).wait();
-        // A runtime that shuts down drops the task at once, perhaps before the client's own. Then the future is leaked.
+        // A runtime that shuts down drops the task at once, perhaps before the client's own task. Then the future is
+        // leaked.
         match &self.runtime {
             Some(runtime) => drop(runtime.spawn(wait)),
             None => drop(wait),

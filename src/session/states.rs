@@ -1,4 +1,4 @@
-//! Owns [`SessionState`] and [`SessionStates`]: how a session is at present, and how that changes.
+//! Owns [`SessionState`] and [`SessionStates`]: the current state of a session, and its changes.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -15,29 +15,29 @@ use crate::machine::Life;
 use crate::session::Session;
 use crate::session::requests::until;
 
-/// How a [`Session`] is at present.
+/// The state of a [`Session`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SessionState {
-    /// No server has been reached yet: of a [`lazy`](Session::lazy) session.
+    /// No server has been reached yet. Only a [`lazy`](Session::lazy) session starts in this state.
     Connecting,
-    /// Connected to a server, as this ZooKeeper session. After a renewal it is another one, and all holds of the earlier one
-    /// are lost.
+    /// Connected to a server, with this ZooKeeper session. A renewal brings a session with another id, and all holds of the
+    /// earlier one are lost.
     Connected(SessionId),
-    /// Without a connection. Holds are suspended, and are lost unless a server is reached in time.
+    /// Disconnected. Holds are suspended, and are lost unless a server is reached in time.
     Suspended,
-    /// The ZooKeeper session has expired, and with it all holds. Another is being made.
+    /// The ZooKeeper session has expired, and all holds are lost. A new session is being made.
     Renewing,
     /// The servers refuse the credentials, which are tried again. All holds are lost.
     Refused,
     /// Being closed. All holds are lost, and their nodes are being deleted.
     Closing,
-    /// Closed, or over and not to be renewed. It is the last state.
+    /// Closed, or ended without a renewal. This is the last state.
     Ended,
 }
 
 impl SessionState {
-    /// Whether it is [`Connected`](Self::Connected).
+    /// Returns whether the state is [`Connected`](Self::Connected).
     #[must_use]
     pub fn is_connected(self) -> bool {
         matches!(self, Self::Connected(_))
@@ -58,19 +58,21 @@ impl fmt::Display for SessionState {
     }
 }
 
-/// The states of a session, from [`Session::states`]: a stream with the present state first. It does not keep the session
-/// alive.
+/// The states of a session, from [`Session::states`]: a stream that begins with the current state. It does not keep the
+/// session alive.
 ///
-/// Nothing is queued. If a connection was lost and came back between two reads, the second read waits for the next change.
+/// States are not queued. If a connection was lost and came back between two reads, the second read waits for the next
+/// change.
 pub struct SessionStates {
     core: Arc<Core>,
     last: Option<SessionState>,
-    /// The future of the next state, once it has been polled.
+    /// The future of the next state, if it has been polled.
     next: Mutex<Option<BoxFuture<'static, SessionState>>>,
 }
 
 impl SessionStates {
-    /// The present state, then each that differs from the one returned last; `None` after [`Ended`](SessionState::Ended).
+    /// Returns the current state, then each state that differs from the one returned last; `None` after
+    /// [`Ended`](SessionState::Ended).
     ///
     /// # Cancel safety
     ///
@@ -79,7 +81,8 @@ impl SessionStates {
         poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
 
-    /// Waits for a state, and returns it: at once if the present state is one. `None` if the session ends without it.
+    /// Waits for a state that is `wanted`, and returns it: at once if the current state is wanted. Returns `None` if the
+    /// session ends first.
     ///
     /// # Cancel safety
     ///
@@ -163,17 +166,18 @@ impl fmt::Debug for SessionStates {
 }
 
 impl Session {
-    /// The present state of the session, as the client reports it.
+    /// Returns the current state of the session, as the client reports it.
     ///
-    /// If a new connection is lost right after its handshake, the client goes on reporting it: the state stays
-    /// [`Connected`](SessionState::Connected) until another connection is made or the session counts as expired, up to 7/5 session
-    /// timeouts. Holds do not rely on it: they are [`Lost`](crate::HoldState::Lost) when no answer has come for too long.
+    /// If a new connection is lost right after its handshake, the client goes on reporting it. The state then stays
+    /// [`Connected`](SessionState::Connected) until another connection is made or the session counts as expired, up to 7/5
+    /// session timeouts. Holds do not rely on this state: they are [`Lost`](crate::HoldState::Lost) when no answer has come
+    /// for too long.
     #[must_use]
     pub fn state(&self) -> SessionState {
         present(self.core())
     }
 
-    /// The states of the session, the present one first: for logs, metrics and readiness probes.
+    /// Returns the states of the session, the current one first: for logs, metrics and readiness probes.
     ///
     /// # Examples
     ///
