@@ -18,13 +18,13 @@ use crate::queue::{Kind, NodeName, Queue, order};
 use crate::session::{Interrupt, Zk};
 use crate::telemetry;
 
-/// How many nodes are read at a time.
+/// The number of nodes that are read at a time.
 const BURST: usize = 500;
 
 /// A holder or a waiter of a lock, as of one moment.
 ///
-/// Two are equal if they show the same node with the same data, so a revocation or a proclamation makes a difference.
-/// The [`path`](Self::path), [`name`](Self::name) and [`token`](Self::token) together identify the node.
+/// Two contenders are equal if they show the same node with the same data. So a revocation or a proclamation makes them
+/// differ. The [`path`](Self::path), [`name`](Self::name) and [`token`](Self::token) together identify the node.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Contender {
@@ -32,7 +32,7 @@ pub struct Contender {
     name: String,
     kind: Kind,
     sequence: i32,
-    /// The transaction that created its node, which identifies the node in every epoch.
+    /// The czxid of the node, which identifies the node in every epoch.
     czxid: i64,
     token: FencingToken,
     is_holder: bool,
@@ -44,7 +44,7 @@ pub struct Contender {
 }
 
 impl Contender {
-    /// One whose token is in the epoch of `lock`, which is looking at it.
+    /// Creates a contender whose token is in the epoch of `lock`, by which it was seen.
     pub(crate) fn new(
         lock: &Lock,
         queue: &Queue,
@@ -58,7 +58,7 @@ impl Contender {
         Ok(Self { czxid: stat.czxid, ..contender })
     }
 
-    /// One whose node carries `data`, and which waits.
+    /// Creates a waiter whose node carries `data`.
     pub(crate) fn of(
         path: &LockPath,
         name: &NodeName<'_>,
@@ -87,82 +87,84 @@ impl Contender {
         Self { is_holder: true, ..self }
     }
 
-    /// Whether both stand for the same node, whatever its data.
+    /// Returns whether both contenders have the same node, whatever its data.
     pub(crate) fn is_same_node(&self, other: &Self) -> bool {
         (self.czxid, &self.path, &self.name) == (other.czxid, &other.path, &other.name)
     }
 
-    /// The path that its node is in.
+    /// Returns the path that the contender's node is in.
     #[must_use]
     pub fn path(&self) -> &str {
         self.path.as_str()
     }
 
-    /// The name of its node within [`path`](Self::path).
+    /// Returns the name of the contender's node within [`path`](Self::path).
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The kind of its node, as its name shows it. It may differ from the recipe: see [`ContenderKind`](crate::ContenderKind).
+    /// Returns the kind of its node, as the name shows it. It may differ from the recipe: see
+    /// [`ContenderKind`](crate::ContenderKind).
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The sequence number of its node. It wraps, and starts over with the path; see [`token`](Self::token).
+    /// Returns the sequence number of its node. Numbers wrap, and start over with a new path; see [`token`](Self::token).
     #[must_use]
     pub fn sequence(&self) -> i32 {
         self.sequence
     }
 
-    /// Whether it holds the lock; otherwise it waits.
+    /// Returns whether the contender holds the lock. Otherwise it waits.
     #[must_use]
     pub fn is_holder(&self) -> bool {
         self.is_holder
     }
 
-    /// The ZooKeeper session that its node belongs to.
+    /// Returns the ZooKeeper session that the contender's node belongs to.
     #[must_use]
     pub fn session_id(&self) -> SessionId {
         SessionId(self.session_id)
     }
 
-    /// Its identifier; see [`Options::with_identifier`](crate::Options::with_identifier).
+    /// Returns the contender's identifier; see [`Options::with_identifier`](crate::Options::with_identifier).
     ///
-    /// Empty after a revocation, which overwrites the identifier on the servers; see
-    /// [`revoke_requested`](Self::revoke_requested). Only an [`Observer`](crate::Observer) that saw it before still
-    /// knows it.
+    /// The identifier is empty after a revocation, which overwrites it on the servers; see
+    /// [`revoke_requested`](Self::revoke_requested). Only an [`Observer`](crate::Observer) that saw the identifier before
+    /// still knows it.
     #[must_use]
     pub fn identifier(&self) -> &[u8] {
         &self.identifier
     }
 
-    /// Whether someone has asked it to release the lock, with `revoke` or with Curator's `Revoker`.
+    /// Returns whether someone has asked the contender to release, with `revoke` or with Curator's `Revoker`.
     ///
-    /// Curator's protocol writes the request over the identifier, which is [empty](Self::identifier) then. A leader
-    /// that [proclaims](crate::Leadership::proclaim) something afterwards overwrites the request in turn: it has
-    /// received it, but no longer shows it here.
+    /// Curator's protocol writes the request over the identifier, which is [empty](Self::identifier) then. A leader that
+    /// [proclaims](crate::Leadership::proclaim) something afterwards overwrites the request in turn: the leader has
+    /// received the request, but no longer shows it here.
     #[must_use]
     pub fn revoke_requested(&self) -> bool {
         self.revoke_requested
     }
 
-    /// Its [identifier](Self::identifier) as text; invalid UTF-8 is replaced. Empty after a revocation. Control characters
-    /// are left as they are: escape them where a terminal shows the text, as the `Display` of a contender does.
+    /// Returns its [identifier](Self::identifier) as text; invalid UTF-8 is replaced. The text is empty after a revocation.
+    /// Control characters are left as they are: escape them where a terminal shows the text, as the `Display` of a
+    /// contender does.
     #[must_use]
     pub fn identifier_lossy(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.identifier)
     }
 
-    /// When it joined the queue, by the servers' clock.
+    /// Returns when the contender joined the queue, by the servers' clock.
     #[must_use]
     pub fn since(&self) -> SystemTime {
         self.since
     }
 
-    /// The fencing token that it has, or will have, if its [epoch](crate::Options::with_token_epoch) is that of the lock by
-    /// which it was seen. (A writer that has become a reader keeps an older one.)
+    /// Returns the fencing token that the contender has, or will have, if it uses the same
+    /// [epoch](crate::Options::with_token_epoch) as the lock that lists it. (A downgraded writer keeps an older token.)
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.token
@@ -184,8 +186,8 @@ impl fmt::Debug for Contender {
     }
 }
 
-/// A text of another client, on one row. Characters that end the row, steer a terminal or turn the direction of the text
-/// behind them are escaped.
+/// Text from another client, shown on one row. Characters that end the row, control a terminal or change the direction of
+/// the text are escaped.
 struct OnOneRow<'a>(&'a str);
 
 impl fmt::Display for OnOneRow<'_> {
@@ -199,7 +201,8 @@ impl fmt::Display for OnOneRow<'_> {
 }
 
 impl fmt::Display for Contender {
-    /// On one row, for people: identifier, what it does, node, kind, token and session. Control characters are escaped.
+    /// Writes one row for people: identifier, what the contender does, node, kind, token and session. Control characters
+    /// are escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let does = if self.is_holder { "holds" } else { "waits for" };
         let asked = if self.revoke_requested { ", asked to release" } else { "" };
@@ -210,19 +213,20 @@ impl fmt::Display for Contender {
     }
 }
 
-/// Gives a recipe its path, its `Debug`, and what operators need; the recipe names its lock, or a recipe that it is made of.
+/// Gives a recipe its path, its `Debug`, and the methods for operators. The recipe names its lock, or a recipe that it
+/// wraps.
 macro_rules! for_operators {
     ($recipe:ident: |$this:ident| $lock:expr) => {
         impl $recipe {
-            /// The lock path; of a lock with several, the first.
+            /// Returns the lock path; the first one if there are several.
             #[must_use]
             pub fn path(&self) -> &str {
                 let $this = self;
                 ($lock).path()
             }
 
-            /// Lists holders and waiters, the holders first, then the others in the order of the queue; of a lock with
-            /// several paths, path by path. It is what the connected server knows, which may be behind the others.
+            /// Lists the holders, then the waiters in the order of the queue; with several paths, path by path. The list
+            /// shows what the connected server knows, which may be behind the others.
             ///
             /// # Cancel safety
             ///
@@ -248,10 +252,10 @@ macro_rules! for_operators {
                 ($lock).contenders().await
             }
 
-            /// Counts the nodes of holders and waiters, in one small request for each queue; of a lock with several paths it is
-            /// the sum. It is what the connected server knows, which may be behind the others.
+            /// Counts the nodes of holders and waiters, in one small request for each queue; with several paths, returns
+            /// the sum. The count is what the connected server knows, which may be behind the others.
             ///
-            /// A caller with a time limit can ask before it joins a queue that is too long for it.
+            /// A caller with a time limit can check it before joining a queue that is too long.
             ///
             /// # Cancel safety
             ///
@@ -284,9 +288,9 @@ macro_rules! for_operators {
             /// Deletes the node of a contender, and no other: a later node of the same name stays. Returns whether the
             /// node was there.
             ///
-            /// For operators, when nothing else helps. The holder learns of its loss, but another contender may have
-            /// the lock before that. A waiter gets [`Error::Evicted`](crate::Error::Evicted); a waiter for several
-            /// locks joins all queues again.
+            /// For operators, when nothing else helps. The holder learns of its loss, but another contender may get the
+            /// lock first. A waiter gets [`Error::Evicted`](crate::Error::Evicted); a waiter for several locks joins all
+            /// queues again.
             ///
             /// # Cancel safety
             ///
@@ -294,8 +298,8 @@ macro_rules! for_operators {
             ///
             /// # Errors
             ///
-            /// [`Error::InvalidInput`](crate::Error::InvalidInput) if the contender is one of another lock; otherwise
-            /// as [`contenders`](Self::contenders).
+            /// [`Error::InvalidInput`](crate::Error::InvalidInput) if the contender belongs to another lock; otherwise as
+            /// [`contenders`](Self::contenders).
             ///
             /// # Examples
             ///
@@ -316,10 +320,11 @@ macro_rules! for_operators {
 
             /// Asks a contender to release, as Curator's `Revoker` does. Returns whether its node was there.
             ///
-            /// It is a request: the holder awaits [`revoke_requested`](crate::Hold::revoke_requested), and Curator's
-            /// locks have `makeRevocable`. The request overwrites the contender's identifier on the servers: afterwards
-            /// `contenders` returns an empty identifier, and [`revoke_requested`](crate::Contender::revoke_requested)
-            /// is true. A contender that was listed before can still be broken, and revoked again.
+            /// The call is only a request: the holder awaits [`revoke_requested`](crate::Hold::revoke_requested), and
+            /// Curator's locks have `makeRevocable`. The request overwrites the contender's identifier on the servers:
+            /// afterwards `contenders` returns an empty identifier, and
+            /// [`revoke_requested`](crate::Contender::revoke_requested) is true. A contender that was listed before the
+            /// request can still be broken, and revoked again.
             ///
             /// # Cancel safety
             ///
@@ -398,7 +403,7 @@ impl Lock {
     }
 }
 
-/// The first contender of a lock with one queue.
+/// Returns the first contender of a lock with one queue.
 pub(crate) async fn first(lock: &Lock) -> Result<Option<Contender>> {
     let queue = &lock.queues[0];
     let ask = lock.session.ask(|zk| async move {
@@ -406,7 +411,7 @@ pub(crate) async fn first(lock: &Lock) -> Result<Option<Contender>> {
             let Some((first, czxid)) = queue.first(lock.session.core(), &zk).await? else {
                 return Ok(None);
             };
-            // One that has left since the listing is first no more.
+            // If this contender has left since the listing, another one is first now.
             if let (Some(name), Some((data, stat))) = (NodeName::parse(&first), queue.read(&zk, &first).await?)
                 && czxid.is_none_or(|known| known == stat.czxid)
             {
@@ -417,14 +422,13 @@ pub(crate) async fn first(lock: &Lock) -> Result<Option<Contender>> {
     ask.await
 }
 
-/// Changes the node of a contender as it is at that moment; `false` if it is gone. `data`: what to write; without it, the
-/// node is deleted.
+/// Writes `data` to the node of a contender, or deletes the node if there is no `data`. Returns whether the node was there.
 async fn change(lock: &Lock, contender: &Contender, data: Option<&[u8]>) -> Result<bool> {
     if !lock.all_queues().any(|queue| queue.path == contender.path) {
         let reason = format!("it is one of {}, not of {}", contender.path(), lock.path);
         return Err(Error::invalid("contender", reason));
     }
-    // Whether it was changed, or a request was sent that has no answer, in whichever session.
+    // Whether a request of any session has changed the node, or was sent and is unanswered.
     let tried = &AtomicBool::new(false);
     let ask = lock.session.ask(|zk| async move {
         let (node, zk) = (&contender.path.child(&contender.name), &zk);
@@ -432,7 +436,7 @@ async fn change(lock: &Lock, contender: &Contender, data: Option<&[u8]>) -> Resu
             loop {
                 let version = match zk.data(node).await {
                     Ok((_, stat)) if stat.czxid == contender.czxid => stat.version,
-                    // An attempt whose answer was lost may have deleted it.
+                    // The node is gone, perhaps by an attempt of ours whose answer was lost.
                     Ok(_) | Err(ZkError::NoNode) => return Ok(()),
                     Err(error) => return Err(error),
                 };
@@ -441,7 +445,7 @@ async fn change(lock: &Lock, contender: &Contender, data: Option<&[u8]>) -> Resu
                     return Err(ZkError::ConnectionLoss);
                 }
                 telemetry::requested(if data.is_some() { "write" } else { "delete" }, 1);
-                // The session may end before the answer, and this future with it.
+                // Noted before the answer: the session may end before it, and this future with the session.
                 let before = tried.swap(true, Ordering::Relaxed);
                 let changed = match data {
                     Some(data) => zk.write(node, data, version).await,
@@ -468,7 +472,7 @@ async fn change(lock: &Lock, contender: &Contender, data: Option<&[u8]>) -> Resu
     ask.await
 }
 
-/// Lists the contenders of a queue, in its order.
+/// Lists the contenders of a queue, in queue order.
 async fn list_queue(lock: &Lock, queue: &Queue, zk: &Zk) -> Result<Vec<Contender>, Interrupt> {
     let names = queue.list(lock.session.core(), zk).await?;
     let mut contenders = Vec::new();
@@ -476,7 +480,7 @@ async fn list_queue(lock: &Lock, queue: &Queue, zk: &Zk) -> Result<Vec<Contender
         let parsed: Vec<_> = burst.iter().filter_map(|text| NodeName::parse(text)).collect();
         let nodes = join_all(parsed.iter().map(|name| queue.read(zk, name.text))).await;
         for (name, node) in parsed.into_iter().zip(nodes) {
-            // One that is gone has left since the listing.
+            // A missing node has left since the listing.
             if let Some((data, stat)) = node? {
                 contenders.push(Contender::new(lock, queue, &name, data, &stat)?);
             }
@@ -484,7 +488,7 @@ async fn list_queue(lock: &Lock, queue: &Queue, zk: &Zk) -> Result<Vec<Contender
     }
     let other_children = names.iter().filter(|text| NodeName::parse(text).is_none()).count();
     Ok(match &lock.permits {
-        // Every child takes room, contender or not.
+        // Every child takes up a permit, contender or not.
         Some((_, limit)) if queue.kind == Kind::Lease => {
             with_room(contenders, (*limit as usize).saturating_sub(other_children))
         }
@@ -492,7 +496,8 @@ async fn list_queue(lock: &Lock, queue: &Queue, zk: &Zk) -> Result<Vec<Contender
     })
 }
 
-/// Puts leases in the order of their creation. Those made at once hold if there is room for all of them.
+/// Sorts leases by their creation, and marks the holders. Leases of one transaction hold if there are permits for all of
+/// them.
 fn with_room(mut leases: Vec<Contender>, permits: usize) -> Vec<Contender> {
     leases.sort_by_key(|lease| (lease.czxid, lease.sequence));
     let created: Vec<_> = leases.iter().map(|lease| lease.czxid).collect();
@@ -502,7 +507,7 @@ fn with_room(mut leases: Vec<Contender>, permits: usize) -> Vec<Contender> {
     leases
 }
 
-/// Puts contenders in order, and marks those that hold. One with a turn holds nothing yet.
+/// Sorts contenders into queue order, and marks the holders. A contender with a turn holds nothing yet.
 fn in_order(mut queue: Vec<Contender>, is_turn: bool) -> Vec<Contender> {
     order::sort(&mut queue, |contender| (contender.sequence, Some(contender.czxid), &contender.name));
     let mut ahead = BTreeSet::new();

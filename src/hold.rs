@@ -1,9 +1,10 @@
-//! Owns [`Hold`]: a lock that is held, from its grant to its release or loss. The body of every guard.
+//! Owns [`Hold`], the body of every guard: a held lock, from its grant to its release or loss.
 //!
 //! 1. A hold is held (or suspended, while no server answers), then released or lost, for good.
-//! 2. The machine decides whether it is held. Only its end is kept here, because that is still seen after the guard is gone.
-//! 3. Its state is computed when it is asked for, from a clock and from the client's own state, and never
-//!    from events that have yet to arrive: the first look after a pause is right.
+//! 2. The machine decides whether a hold is held. Only its end is kept here, because monitors see it even after the guard
+//!    is gone.
+//! 3. The state is computed when it is asked for, from a clock and from the client's own state. It does not depend on
+//!    events that have yet to arrive, so the first look after a pause is right.
 
 mod core;
 mod monitor;
@@ -33,7 +34,7 @@ pub(crate) use self::monitor::run_until;
 use self::monitor::{lost, resigned};
 pub(crate) use crate::options::REVOKE;
 
-/// A lock that is held.
+/// A held lock.
 ///
 /// Every guard dereferences to a hold. While the process runs, a hold reports its loss *before* the servers can grant
 /// the lock to someone else. A paused process learns nothing, which is why stores check the
@@ -46,21 +47,21 @@ pub struct Hold {
     core: Arc<HoldCore>,
     /// The full paths of the nodes.
     nodes: Vec<String>,
-    /// For [`Hold::check_writer`], which borrows one. A session that has none while it holds is closed.
+    /// The client that [`Hold::check_writer`] borrows, once it was called; `None` in it if the session was closed.
     client: OnceLock<Option<Arc<Client>>>,
     /// A live guard keeps its session alive.
     session: Session,
 }
 
 impl HoldState {
-    /// How the hold has ended, if it has.
+    /// Returns how the hold has ended, if it has.
     ///
     /// # Examples
     ///
     /// ```no_run
     /// # async fn example(guard: zookeeper_recipes::MutexGuard) -> Result<(), zookeeper_recipes::Error> {
     /// let ended = guard.ended();
-    /// // Ends with the hold, whether that is released or lost.
+    /// Resolves when the hold is released or lost.
     /// tokio::spawn(async move { println!("{}", ended.await) });
     /// drop(guard);
     /// # Ok(())
@@ -95,7 +96,7 @@ impl fmt::Display for HoldState {
 }
 
 impl Hold {
-    /// Turns what was granted into a hold of the lock at `path`. Returns how its session is, too.
+    /// Turns a grant into a hold of the lock at `path`. Also returns how far the life of the session is.
     pub(crate) fn new(
         session: &Session,
         path: &LockPath,
@@ -103,7 +104,7 @@ impl Hold {
         Granted { op, nodes, czxid, granted_by }: Granted,
         acquisition: &AcquireSpan,
     ) -> Result<(Self, Life)> {
-        // One transaction has created all nodes.
+        // One transaction created all nodes, so they have one czxid.
         let node = nodes.first().expect("a lock that was granted has a node");
         let token = FencingToken::of_node(node, options.token_epoch(), czxid);
         let token = token.inspect_err(|_| driver::abandon(session.core(), op))?;
@@ -125,7 +126,7 @@ impl Hold {
         Ok((Self { core, nodes, client: OnceLock::new(), session: session.clone() }, life))
     }
 
-    /// The token of this hold: larger than that of every conflicting hold before it.
+    /// Returns the token of this hold. It is larger than the token of every conflicting hold before.
     ///
     /// # Examples
     ///
@@ -139,9 +140,9 @@ impl Hold {
         self.core.token
     }
 
-    /// The state of the hold right now.
+    /// Returns the state of the hold right now.
     ///
-    /// It compares clocks and waits for no answer, so it is right at once after a pause of the process.
+    /// The call compares clocks and waits for no answer, so the state is right even directly after a pause of the process.
     ///
     /// # Examples
     ///
@@ -184,7 +185,7 @@ impl Hold {
         async move { if before.ended().is_some() { before } else { changed.await } }
     }
 
-    /// How long the hold is trusted from now on, if the servers do not answer any more. Zero when it is lost.
+    /// Returns how long the hold stays trusted if no server answers from now on. Zero when the hold is lost.
     ///
     /// # Examples
     ///
@@ -235,7 +236,7 @@ impl Hold {
         self.core.clone().ended()
     }
 
-    /// A view of the hold that does not hold it.
+    /// Returns a view of the hold that does not keep the lock.
     ///
     /// # Examples
     ///
@@ -252,10 +253,10 @@ impl Hold {
 
     /// Runs `future` for as long as the lock is held.
     ///
-    /// Before every step of `future` it checks whether the lock is still held, also right after a pause of the process.
-    /// A step itself is not interrupted. A step is all that `future` does until it has to wait: after a pause,
-    /// [`tokio::time::interval`] makes up for the ticks that were missed in one step, unless its `MissedTickBehavior` is
-    /// `Delay`. Send the fencing token with each write.
+    /// The lock is checked before every step of `future`, even right after a pause of the process. A step is one poll: all
+    /// that `future` does until it has to wait. A step itself is not interrupted. After a pause, [`tokio::time::interval`]
+    /// makes up for the missed ticks in one step, unless its `MissedTickBehavior` is `Delay`. Send the fencing token with
+    /// each write.
     ///
     /// # Cancel safety
     ///
@@ -263,7 +264,7 @@ impl Hold {
     ///
     /// # Errors
     ///
-    /// The [`Loss`], if it comes before `future` is done; `future` is dropped.
+    /// The [`Loss`], if the lock is lost before `future` is done; `future` is then dropped.
     ///
     /// # Examples
     ///
@@ -278,10 +279,10 @@ impl Hold {
         run_until(|| self.state().loss(), self.lost(), future).instrument(self.span().clone()).await
     }
 
-    /// The span of the hold: a child of the one in which the lock was asked for, with the fields `lock.path`, `lock.kind`,
-    /// `lock.token`, and at its end `lock.held_ms` and `lock.ended`. A loss is a `warn` event in it.
+    /// Returns the span of the hold: a child of the span in which the lock was requested, with the fields `lock.path`,
+    /// `lock.kind`, `lock.token`, and at its end `lock.held_ms` and `lock.ended`. A loss is a `warn` event in it.
     ///
-    /// [`run_until_lost`](Self::run_until_lost) works within it.
+    /// [`run_until_lost`](Self::run_until_lost) runs its future in this span.
     ///
     /// # Examples
     ///
@@ -305,8 +306,8 @@ impl Hold {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses nothing. Each call returns its own future, which also resolves if the request came
-    /// before.
+    /// Dropping the future loses nothing. Each call returns its own future, which also resolves if the request came before
+    /// the call.
     ///
     /// # Examples
     ///
@@ -324,26 +325,26 @@ impl Hold {
         self.core.clone().revoke_requested()
     }
 
-    /// The lock path; of a hold with several, the first.
+    /// Returns the lock path; the first one if there are several.
     #[must_use]
     pub fn path(&self) -> &str {
         self.core.path.as_str()
     }
 
-    /// The full paths of the hold's nodes.
+    /// Returns the full paths of the hold's nodes.
     #[must_use]
     pub fn nodes(&self) -> &[String] {
         &self.nodes
     }
 
-    /// A transaction that only succeeds while every node of the hold exists.
+    /// Begins a transaction that succeeds only while every node of the hold exists.
     ///
-    /// Data in the same ZooKeeper needs no fencing token: a write through this fails when the lock is gone. Then
-    /// `commit` fails with `CheckFailed`. For a hold with several nodes it fails with `OperationFailed` at the index of
-    /// a node's check; the checks come first, and the caller's operations are counted after them.
+    /// Data in the same ZooKeeper needs no fencing token: a write in this transaction fails when the lock is gone. `commit`
+    /// then fails with `CheckFailed`. For a hold with several nodes it fails with `OperationFailed` at the index of a
+    /// node's check; the checks come first, and the caller's operations are counted after them.
     ///
-    /// The guard keeps the client until it is dropped, and with it the session, even if that is closed. After the
-    /// session has ended in any other way, the transaction fails.
+    /// The guard keeps the client until the guard is dropped. This keeps the ZooKeeper session open, even after a close.
+    /// After the session has ended in any other way, the transaction fails.
     ///
     /// # Errors
     ///
@@ -372,13 +373,13 @@ impl Hold {
         Ok(writer)
     }
 
-    /// The session that it holds in.
+    /// Returns the session of the hold.
     #[cfg(feature = "blocking")]
     pub(crate) fn session(&self) -> &Session {
         &self.session
     }
 
-    /// Deletes the nodes and waits until that is certain, or trust has ended.
+    /// Deletes the nodes, and waits until the delete is certain or trust has ended.
     pub(crate) async fn release(self) -> Result<()> {
         if let Some(loss) = self.state().loss() {
             return Err(loss.into());
@@ -386,7 +387,7 @@ impl Hold {
         if self.core.note_end(HoldState::Released) {
             self.core.seen.ended(None);
         }
-        // From here on the nodes are deleted, whether anybody waits for it or not.
+        // From here on the nodes are deleted, even if this future is dropped.
         driver::release(self.session.core(), self.core.op).await.map_err(|failed| {
             match (failed.end, failed.refusal) {
                 (End::Lost(loss), _) => loss.into(),
@@ -396,13 +397,13 @@ impl Hold {
         })
     }
 
-    /// Makes a reader of a writer, in one transaction. The token stays.
+    /// Turns a writer into a reader, in one transaction. The token stays.
     ///
     /// If that fails, the hold is returned: as it was, or lost.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives up the hold, like dropping the guard.
+    /// Dropping the future releases the hold, like dropping the guard.
     pub(crate) async fn downgrade(mut self) -> Result<Self, (Self, Error)> {
         match self.core.downgraded().await {
             Ok(nodes) => {
@@ -418,7 +419,7 @@ impl Drop for Hold {
     fn drop(&mut self) {
         let is_released = self.core.note_end(HoldState::Released);
         driver::abandon(self.session.core(), self.core.op);
-        // It runs the user's code, which may block.
+        // This comes last, because it runs the user's code, which may block.
         if is_released {
             self.core.seen.ended(None);
         }
@@ -435,7 +436,7 @@ impl fmt::Debug for Hold {
     }
 }
 
-/// Makes a guard type, with what all guards can do.
+/// Defines a guard type, with the methods that all guards have.
 macro_rules! guard {
     ($(#[$doc:meta])* $name:ident) => {
         guard! { $(#[$doc])* $name, release }
@@ -443,7 +444,7 @@ macro_rules! guard {
     ($(#[$doc:meta])* $name:ident, $release:ident) => {
         $(#[$doc])*
         ///
-        /// It dereferences to a [`Hold`](crate::Hold), which has the rest.
+        /// It dereferences to a [`Hold`](crate::Hold), which has the other methods.
         #[derive(Debug)]
         #[clippy::has_significant_drop]
         #[must_use = "dropping the guard releases the lock"]
@@ -452,16 +453,16 @@ macro_rules! guard {
         impl $name {
             /// Releases the lock and waits until the servers have confirmed it.
             ///
-            /// Work that is done ends by dropping the guard, as with [`std::sync::MutexGuard`]: the drop sends the delete at
-            /// once and does not wait, so a loss after the work does not turn success into an error. This call is for a caller
-            /// that has to know that the lock is free, or wants to learn that the hold was lost before.
+            /// When the work is done, it is enough to drop the guard, as with [`std::sync::MutexGuard`]. The drop sends the
+            /// delete at once and does not wait, so a loss after the work does not turn success into an error. Use this
+            /// call if you must know that the lock is free, or that the hold was not lost before.
             ///
-            /// It ends when trust in the hold ends at the latest, so within one session timeout.
+            /// It ends at the latest when trust in the hold ends, so within one session timeout.
             ///
             /// # Cancel safety
             ///
-            /// Dropping the future releases in the background, so a [`timeout`](tokio::time::timeout) around it only limits the
-            /// waiting.
+            /// Dropping the future releases in the background, so a [`timeout`](tokio::time::timeout) around it only limits
+            /// the waiting.
             ///
             /// # Errors
             ///

@@ -1,7 +1,7 @@
-//! Owns [`Lock`]: what all recipes acquire, and how.
+//! Owns [`Lock`], which all recipes acquire.
 //!
 //! 1. A lock is held by nodes in one or several queues, created in one transaction. The machine decides; see `machine`.
-//! 2. A call is owned by a value with `Drop` before its first request, so the future may be dropped anywhere.
+//! 2. Before its first request, a call is owned by a value with `Drop`, so its future may be dropped at any point.
 
 mod waiting;
 
@@ -24,24 +24,24 @@ use crate::telemetry::{self, AcquireSpan};
 
 pub use self::waiting::Waiting;
 
-/// What a recipe acquires.
+/// A lock as the recipes acquire it.
 #[derive(Clone, Debug)]
 pub(crate) struct Lock {
     pub(crate) session: Session,
-    /// What the lock is called.
+    /// The path that stands for the lock in guards, errors and logs.
     pub(crate) path: LockPath,
     pub(crate) options: Options,
-    /// The queues of the nodes that are the lock.
+    /// The queues of the lock's nodes, without the queue of turns.
     pub(crate) queues: Arc<[Queue]>,
-    /// The nodes of the lock.
+    /// The nodes to create.
     draft: Arc<Draft>,
-    /// The queue of turns of a semaphore, and how many permits there are.
+    /// A semaphore's queue of turns, and its number of permits.
     pub(crate) permits: Option<(Queue, u32)>,
 }
 
 impl Lock {
-    /// `permits`: the queue of turns of a semaphore, and how many permits there are. `what` names the argument in the error for
-    /// a request that is too large.
+    /// Creates a lock. `permits`: a semaphore's queue of turns, and its number of permits. `what`: the argument named in
+    /// the error for a request that is too large.
     pub(crate) fn new(
         session: &Session,
         path: &LockPath,
@@ -67,7 +67,7 @@ impl Lock {
             );
             return Err(Error::invalid(what, reason));
         }
-        // A turn deletes no path: what is empty is deleted with the permits.
+        // Releasing a turn deletes no path. Empty paths are deleted with the permits.
         let mut removes: Vec<_> = queues.iter().map(|queue| queue.path.clone()).collect();
         removes.extend(permits.iter().flat_map(|(turns, _)| [turns.path.clone(), path.clone()]));
         removes.retain(|_| options.path_removal());
@@ -85,13 +85,13 @@ impl Lock {
         Ok(lock)
     }
 
-    /// A lock of one queue.
+    /// Creates a lock with one queue.
     pub(crate) fn of_one(session: &Session, path: &str, kind: Kind, options: &Options) -> Result<Self> {
         let path = LockPath::new(path)?;
         Self::new(session, &path, options, None, vec![Queue::new(&path, kind)], "lock path")
     }
 
-    /// The queues of all nodes, that of turns last.
+    /// Returns the queues of all nodes; the queue of turns comes last.
     pub(crate) fn all_queues(&self) -> impl Iterator<Item = &Queue> {
         self.queues.iter().chain(self.permits.as_ref().map(|(turns, _)| turns))
     }
@@ -101,7 +101,7 @@ impl Lock {
         self.acquire_with(None).await
     }
 
-    /// Queues and waits for the grant; reports its progress, if anybody wants to know.
+    /// Queues and waits for the grant. Reports the number of contenders ahead to `progress`, if it is given.
     pub(crate) async fn acquire_with(&self, progress: Option<&Arc<Progress>>) -> Result<Hold> {
         let acquisition = self.acquisition();
         acquisition.run(self.acquire_in(&acquisition, progress), |hold| Some(hold.fencing_token())).await
@@ -119,7 +119,7 @@ impl Lock {
         self.hold(granted.await.map_err(|failed| self.error(failed))?, acquisition)
     }
 
-    /// Queues and waits for the grant; `None` if it timed out after it had a predecessor.
+    /// Queues and waits for the grant. Returns `None` if it timed out after it had a predecessor.
     pub(crate) async fn try_acquire_for(&self, limit: Duration) -> Result<Option<Hold>> {
         let (progress, acquisition) = (Arc::<Progress>::default(), self.acquisition());
         if limit.is_zero() {
@@ -161,12 +161,12 @@ impl Lock {
 
     fn hold(&self, granted: Granted, acquisition: &AcquireSpan) -> Result<Hold> {
         let (hold, life) = Hold::new(&self.session, &self.path, &self.options, granted, acquisition)?;
-        // The session may be at its end since it was granted: then no lock is returned any more.
+        // The session may have begun to end after the grant. Then no lock is returned any more.
         let is_open = matches!(life, Life::Open | Life::Renewing);
         if is_open { Ok(hold) } else { Err(self.session.error().unwrap_or(Error::Closed)) }
     }
 
-    /// Why an acquisition ended without a hold.
+    /// Returns why an acquisition ended without a hold.
     fn error(&self, Failed { end, refusal, node }: Failed) -> Error {
         match end {
             End::Evicted => match refusal {
@@ -186,7 +186,7 @@ impl Lock {
         AcquireSpan::begin(self.kind(), self.path.as_str(), self.session.newest_grant())
     }
 
-    /// Which recipe it is, or which side of it, for people.
+    /// Returns the kind of contender, for logs and metrics.
     fn kind(&self) -> &'static str {
         match &*self.queues {
             [queue] => queue.kind.as_str(),

@@ -1,4 +1,4 @@
-//! Owns [`Owner`]: who can lock again, and what it holds or waits for.
+//! Owns [`Owner`], which may lock again what it holds, and its holds and attempts.
 
 #[cfg(test)]
 mod tests;
@@ -20,7 +20,7 @@ use crate::path::LockPath;
 
 /// The owner of a held [`ReentrantMutex`](crate::ReentrantMutex). Clones are the same owner.
 ///
-/// It holds locks by session: with handles from two sessions it waits for itself.
+/// Ownership is per session: with handles from two sessions, an owner waits for itself.
 ///
 /// # Examples
 ///
@@ -34,7 +34,7 @@ use crate::path::LockPath;
 #[derive(Clone, Default)]
 pub struct Owner(Arc<Register>);
 
-/// What one owner holds or waits for, by session and path. It keeps none of it alive.
+/// The holds and attempts of one owner, by session and path. The register keeps none of them alive.
 type Register = Mutex<HashMap<(usize, LockPath), Entry>>;
 
 enum Entry {
@@ -48,7 +48,7 @@ type Acquiring = BoxFuture<'static, Result<Option<Arc<Hold>>>>;
 pub(crate) struct Attempt {
     acquiring: Shared<Acquiring>,
     pub(crate) progress: Arc<Progress>,
-    /// A call has ended, which may have been woken to look, and did not.
+    /// Notified when a call ends: the call may have been woken to poll the attempt, and not have done so.
     left: Notify,
 }
 
@@ -62,7 +62,7 @@ impl Drop for Call<'_> {
 }
 
 impl Attempt {
-    /// What it has acquired.
+    /// Waits for the end of the attempt, and returns its hold.
     pub(crate) async fn hold(&self) -> Result<Option<Arc<Hold>>> {
         let _call = Call(&self.left);
         loop {
@@ -75,7 +75,7 @@ impl Attempt {
     }
 }
 
-/// What a call to lock comes upon.
+/// What an owner has of a lock when it locks.
 pub(crate) enum Locking {
     Held(Arc<Hold>),
     Acquiring(Arc<Attempt>),
@@ -95,11 +95,11 @@ impl Owner {
         Self::default()
     }
 
-    /// What the owner has of this lock; begins to acquire it if that is nothing.
+    /// Returns the owner's hold of this lock, or its attempt. Starts an attempt if there is neither.
     pub(crate) fn lock(&self, lock: &Lock, mode: Mode) -> Locking {
         let key = (lock.session.identity(), lock.path.clone());
         let mut entries = locked(&self.0);
-        // What is over has no place here.
+        // Entries of ended holds and attempts are removed.
         entries.retain(|_, entry| match entry {
             Entry::Held(hold) => hold.strong_count() > 0,
             Entry::Acquiring(attempt) => attempt.strong_count() > 0,
@@ -116,7 +116,7 @@ impl Owner {
         let acquiring = async move {
             let hold = match mode {
                 Mode::Wait => lock.acquire_with(Some(&reports)).await.map(Some),
-                // A caller that tries has a time limit of its own, which is not that of others who share the attempt.
+                // No time limit here: each caller that tries has its own, and callers share the attempt.
                 Mode::Try => lock.try_without_limit().await,
             };
             let hold = hold.map(|hold| hold.map(Arc::new));

@@ -17,42 +17,42 @@ pub use crate::machine::ContenderKind;
 pub(crate) use self::order::{LEASES, NodeName, TURNS};
 pub(crate) use crate::machine::Kind;
 
-/// What we contend for at one path.
+/// The queue at one path of a lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
     pub(crate) path: LockPath,
     pub(crate) kind: Kind,
-    /// How many nodes one contender has here.
+    /// The number of nodes that one contender has in this queue.
     pub(crate) width: usize,
 }
 
 impl Queue {
-    /// A queue for one node.
+    /// Creates a queue in which a contender has one node.
     pub(crate) fn new(path: &LockPath, kind: Kind) -> Self {
         Self { path: path.clone(), kind, width: 1 }
     }
 
-    /// The names under the path, without the nodes that this session deletes; none if it does not exist.
+    /// Lists the names under the path, without the nodes that this session deletes. A missing path has none.
     pub(crate) async fn list(&self, core: &Arc<Core>, zk: &Zk) -> Result<Vec<String>, Interrupt> {
         let path = self.path.as_str();
         Ok(core.without_orphans(path, zk.list(path).await?, true))
     }
 
-    /// The number of nodes under the path; none if it does not exist.
+    /// Counts the nodes under the path. A missing path has none.
     pub(crate) async fn occupancy(&self, zk: &Zk) -> Result<usize, Interrupt> {
         let stat = zk.stat(self.path.as_str()).await?;
         Ok(stat.map_or(0, |stat| stat.num_children.try_into().unwrap_or_default()))
     }
 
-    /// The data and the stat of the node `name`; `None` if it is gone.
+    /// Reads the data and the stat of the node `name`; `None` if it is gone.
     pub(crate) async fn read(&self, zk: &Zk, name: &str) -> Result<Option<(Vec<u8>, Stat)>, Interrupt> {
         let path = &self.path.child(name);
         Ok(found(zk.retry("read", || zk.data(path)).await?, "read", path)?)
     }
 
-    /// The name of the contender that is first, and its czxid if that was needed to find it. At the end of the counter a
-    /// name may be given again: clients that lock with one prefix for ever, as ZooKeeper's recipe does, get the same
-    /// number, too. So the node that is read next may be another one.
+    /// Returns the name of the first contender, and its czxid if that was needed to find it. Near the wrap, a client that
+    /// always uses the same prefix, as ZooKeeper's recipe does, can get the same name again. So the caller must compare
+    /// czxids when it reads the node.
     pub(crate) async fn first(
         &self,
         core: &Arc<Core>,
@@ -68,7 +68,7 @@ impl Queue {
             let stats = join_all(stats).await;
             let mut known = Vec::new();
             for ((name, _), stat) in near_wrap.into_iter().zip(stats) {
-                // One that is not there has left since the listing.
+                // A missing node has left since the listing.
                 known.extend(stat?.map(|stat| (name, Some(stat.czxid))));
             }
             near_wrap = known;

@@ -1,4 +1,4 @@
-//! Owns the core of a hold: what its guard, its monitors and the session share.
+//! Owns the core of a hold, which its guard, its monitors and the session share.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,14 +19,14 @@ use crate::path::LockPath;
 use crate::session::Zk;
 use crate::telemetry::{AcquireSpan, Held};
 
-/// What becomes of a hold.
+/// The shared core of a hold: how it ends, and whether it was revoked.
 pub(super) struct HoldCore {
     driver: Arc<driver::Core>,
     pub(super) op: Op,
     pub(super) path: LockPath,
     pub(super) token: FencingToken,
     pub(super) seen: Arc<Held>,
-    /// How it has ended, which stays. It is also touched when anything else of the hold changes.
+    /// The end of the hold, which is set once. Receivers are also woken when anything else of the hold changes.
     end: watch::Sender<Option<HoldState>>,
     is_revoked: AtomicBool,
 }
@@ -59,12 +59,12 @@ impl HoldCore {
         (core, state.machine.life())
     }
 
-    /// Takes note of the end; returns whether there was none before.
+    /// Records the end of the hold. Returns whether the hold had not ended before.
     pub(super) fn note_end(&self, end: HoldState) -> bool {
         self.end.send_if_modified(|before| before.replace(before.unwrap_or(end)).is_none())
     }
 
-    /// Takes note of an end that its owner has not asked for, and has it reported.
+    /// Records an end that the owner did not ask for, and reports it. `has_company`: other holds are lost at the same time.
     fn note_loss(&self, end: HoldState, has_company: bool) {
         let warns_of = self.warns_of(end);
         if !self.note_end(end) {
@@ -84,7 +84,7 @@ impl HoldCore {
         self.driver.reports.push(move || seen.ended(loss));
     }
 
-    /// Its end, and what is written to its node, is to be seen at once from now on.
+    /// Watches the node from now on, so that a loss or a revocation is noticed at once.
     pub(super) fn attend(&self) {
         if self.end.borrow().is_none() {
             self.driver.handle(&mut self.driver.lock(), Event::WatchForLoss(self.op));
@@ -96,12 +96,12 @@ impl HoldCore {
         self.until(|| self.state().ended()).await
     }
 
-    /// Looks until there is something: at every change, and when the state may be another only because time has passed.
+    /// Calls `look` until it returns a value: at every change, and when time alone may have changed the state.
     async fn until<T>(&self, look: impl Fn() -> Option<T>) -> T {
         self.until_woken(look, || sleep_until(self.next_look())).await
     }
 
-    /// Looks until there is something: at every change, and each time that `again` has passed.
+    /// Calls `look` until it returns a value: at every change, and whenever a future of `again` resolves.
     async fn until_woken<T, F: Future>(&self, look: impl Fn() -> Option<T>, again: impl Fn() -> F) -> T {
         let (mut end, mut changes) = (self.end.subscribe(), self.driver.changes.subscribe());
         loop {
@@ -122,7 +122,7 @@ impl HoldCore {
     fn next_look(&self) -> Instant {
         let at = now();
         let until = self.driver.lock().machine.changes_at(at, self.op);
-        // Timers tick in milliseconds; less would only spin.
+        // Timers tick in milliseconds, so a shorter sleep would only spin.
         Instant::now() + Duration::from_micros(until.since(at)).max(Duration::from_millis(1))
     }
 
@@ -130,7 +130,7 @@ impl HoldCore {
         self.is_revoked.load(Ordering::Acquire) || self.driver.lock().machine.life() == Life::Draining
     }
 
-    /// Makes a reader of a writer; returns the nodes.
+    /// Turns the writer into a reader. Returns the new nodes.
     pub(super) async fn downgraded(&self) -> Result<Vec<String>> {
         {
             let mut state = self.driver.lock();
@@ -158,7 +158,7 @@ impl HoldCore {
         self.until(found).await
     }
 
-    /// Writes the data of the first node.
+    /// Writes `data` to the first node.
     async fn write(&self, data: &[u8]) -> Result<()> {
         let ended = || match self.state().ended() {
             Some(Ended::Released) => resigned(),
@@ -208,11 +208,11 @@ impl HoldListener for HoldCore {
     }
 
     fn warns_of(&self, state: HoldState) -> Option<Loss> {
-        // A close is the caller's own doing.
+        // A close is the caller's own doing, so it needs no warning.
         state.loss().filter(|loss| *loss != Loss::Closed && self.end.borrow().is_none())
     }
 
-    /// Somebody may ask for the lock back in the data of a node.
+    /// Notices a revocation, which is written to the data of a node.
     fn saw(&self, data: &[u8]) {
         if data == REVOKE && !self.is_revoked.swap(true, Ordering::AcqRel) {
             self.end.send_modify(|_| {});
@@ -225,7 +225,7 @@ impl HoldCore {
         if let Some(end) = *self.end.borrow() {
             return end;
         }
-        // Events that have come before now count.
+        // Handles the answers and events that have already arrived.
         let mut state = self.driver.read(self.driver.look(), self.op, Reader::Driver);
         let at = now();
         self.driver.end_hold(&mut state, self.op, at);
@@ -236,7 +236,7 @@ impl HoldCore {
         }
         self.note_loss(found, false);
         self.driver.reports.flush();
-        // Somebody may have been faster, with another reason.
+        // Another call may have recorded an end first, with another reason.
         self.end.borrow().unwrap_or(HoldState::Released)
     }
 
@@ -259,8 +259,7 @@ impl HoldCore {
     pub(super) fn revoke_requested(self: Arc<Self>) -> impl Future<Output = ()> + Send + 'static {
         self.attend();
         async move {
-            // No timer is needed: if the hold is lost only because time passes, this future stays pending, so it need not
-            // notice.
+            // No timer is needed: when the hold is lost, this future stays pending.
             let revoked = || match self.state().ended() {
                 Some(_) => Some(false),
                 None => self.is_asked_for().then_some(true),
@@ -280,7 +279,7 @@ impl HoldCore {
         async move { self.until(|| Some(self.state()).filter(|state| *state != before)).await }
     }
 
-    /// The first node, and the client of the session.
+    /// Returns the first node, and the client of the session.
     pub(super) fn writes(&self) -> Option<(String, Arc<Client>)> {
         let mut state = self.driver.lock();
         let node = state.nodes(self.op).into_iter().next()?;

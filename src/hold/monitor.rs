@@ -1,4 +1,4 @@
-//! Owns [`HoldMonitor`]: a view of a hold that does not hold it; and [`Ended`], how a hold has ended.
+//! Owns [`HoldMonitor`], a view of a hold that does not keep the lock, and [`Ended`], how a hold has ended.
 
 use std::fmt;
 use std::future::{Future, pending, poll_fn};
@@ -22,15 +22,14 @@ pub enum Ended {
     /// Its guard was released or dropped.
     #[error("lock was released")]
     Released,
-    /// It was lost before it was released.
+    /// The lock was lost before it was released.
     #[error("lock was lost: {0}")]
     Lost(Loss),
 }
 
-/// A view of a hold that does not hold it: for health checks, metrics, and tasks that work under a lock of another
-/// task.
+/// A view of a hold that does not keep the lock: for health checks, metrics, and tasks that work under another task's lock.
 ///
-/// It is cheap to clone, and keeps neither the lock nor the session. A task that only has the monitor must expect
+/// A monitor is cheap to clone, and keeps neither the lock nor the session. A task that only has the monitor must expect
 /// [`HoldState::Released`].
 ///
 /// # Examples
@@ -40,7 +39,7 @@ pub enum Ended {
 /// use zookeeper_recipes::HoldState;
 ///
 /// let monitor = guard.monitor();
-/// // In the readiness probe of the service: right also for the first request after a pause of the process.
+/// In the readiness probe of the service: right even for the first request after a pause of the process.
 /// let is_ready = monitor.state() == HoldState::Held;
 /// # }
 /// ```
@@ -52,25 +51,25 @@ impl HoldMonitor {
         Self(core)
     }
 
-    /// The lock path; of a hold with several, the first.
+    /// Returns the lock path; the first one if there are several.
     #[must_use]
     pub fn path(&self) -> &str {
         self.0.path.as_str()
     }
 
-    /// The token of the hold. See [`Hold::fencing_token`](crate::Hold::fencing_token).
+    /// Returns the token of the hold. See [`Hold::fencing_token`](crate::Hold::fencing_token).
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.0.token
     }
 
-    /// The state of the hold right now. See [`Hold::state`](crate::Hold::state).
+    /// Returns the state of the hold right now. See [`Hold::state`](crate::Hold::state).
     #[must_use]
     pub fn state(&self) -> HoldState {
         self.0.state()
     }
 
-    /// How long the hold is trusted from now on, if the servers do not answer any more. Zero when it has ended.
+    /// Returns how long the hold stays trusted if no server answers from now on. Zero when the hold has ended.
     #[must_use]
     pub fn valid_for(&self) -> Duration {
         self.0.valid_for()
@@ -112,8 +111,8 @@ impl HoldMonitor {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses nothing. Each call returns its own future, which also resolves if the request came
-    /// before.
+    /// Dropping the future loses nothing. Each call returns its own future, which also resolves if the request came before
+    /// the call.
     ///
     /// # Examples
     ///
@@ -134,7 +133,7 @@ impl HoldMonitor {
         self.0.revoke();
     }
 
-    /// The node of a hold with one, and the client of its session. `None` once the session is closed.
+    /// Returns the node of a hold with one node, and the client of its session. `None` once the session is closed.
     pub(crate) fn writes(&self) -> Option<(String, Arc<Client>)> {
         self.0.writes()
     }
@@ -156,8 +155,8 @@ impl HoldMonitor {
     ///
     /// # Errors
     ///
-    /// The end of the hold, as [`Ended`], if it comes before `future` is done. `future` is dropped. A release is also an
-    /// end: after it another contender may hold the lock.
+    /// The end of the hold, as [`Ended`], if the hold ends before `future` is done; `future` is then dropped. A release is
+    /// also an end, because another contender may hold the lock after it.
     ///
     /// # Examples
     ///
@@ -183,12 +182,12 @@ impl fmt::Debug for HoldMonitor {
     }
 }
 
-/// The error of a leader that proclaims after its release.
+/// Returns the error for a leader that proclaims after it has resigned.
 pub(super) fn resigned() -> Error {
     Error::invalid("leadership", "it was resigned; proclaim while it lasts")
 }
 
-/// The loss, if it is one; never for a release.
+/// Waits for the loss of a hold. Stays pending after a release.
 pub(super) async fn lost(ended: impl Future<Output = Ended>) -> Loss {
     match ended.await {
         Ended::Lost(loss) => loss,
@@ -196,7 +195,7 @@ pub(super) async fn lost(ended: impl Future<Output = Ended>) -> Loss {
     }
 }
 
-/// Runs `future`; looks for an end before each of its steps, and is woken by `ended` between them.
+/// Runs `future` until there is an end. Calls `end` before each poll of `future`, and is woken by `ended` between polls.
 pub(crate) async fn run_until<F: Future, E>(
     end: impl Fn() -> Option<E>,
     ended: impl Future<Output = E>,

@@ -17,7 +17,7 @@ use crate::lock::Lock;
 /// A waiter in a queue. Await it for the guard `G`; drop it to leave the queue.
 ///
 /// It makes progress only while it is awaited. Once it is first in the queue, or a task of the same session has handed the
-/// lock over to it, it keeps the others waiting until it is awaited, as a guard would.
+/// lock over to it, later contenders wait until it is awaited and done, as they wait for a guard.
 ///
 /// It belongs to the runtime on which it joined the queue.
 ///
@@ -46,14 +46,14 @@ use crate::lock::Lock;
 #[clippy::has_significant_drop]
 #[must_use = "dropping it leaves the queue"]
 pub struct Waiting<G> {
-    /// Locked for a moment only: it makes the value `Sync`, which the future in it is not.
+    /// The future of the hold; `None` once it has returned. The mutex is never locked: it only makes the future `Sync`.
     place: Mutex<Option<BoxFuture<'static, Result<Hold>>>>,
     progress: Arc<Progress>,
     guard: Arc<dyn Fn(Hold) -> G + Send + Sync>,
 }
 
 impl<G> Waiting<G> {
-    /// Takes a place in the queue of `lock`; comes back when it is known.
+    /// Joins the queue of `lock`. Returns once the position is known.
     pub(crate) async fn enqueue(lock: Lock, guard: impl Fn(Hold) -> G + Send + Sync + 'static) -> Result<Self> {
         let progress = Arc::<Progress>::default();
         let (waiter, ahead) = (lock.clone(), progress.clone());
@@ -61,7 +61,7 @@ impl<G> Waiting<G> {
         let place = tokio::select! {
             biased;
             hold = &mut queued => {
-                // It is our turn before anybody asks.
+                // The lock was granted without waiting.
                 progress.ahead(0);
                 admitted(hold?, lock, progress.clone()).boxed()
             }
@@ -70,10 +70,10 @@ impl<G> Waiting<G> {
         Ok(Self { place: Mutex::new(Some(place)), progress, guard: Arc::new(guard) })
     }
 
-    /// How many contenders ahead have to leave first, as of the last time that it was woken; 0 when it is our turn.
+    /// Returns how many contenders ahead must leave first, as of the last wake-up; 0 when it is our turn.
     ///
-    /// In several queues it is the largest number. Of a waiter for permits it is the number of callers ahead, and once
-    /// there are none, the number of permits that have to be released.
+    /// With several queues it is the largest of their numbers. For permits it is the number of callers ahead. Once there
+    /// are none, it is the number of permits that must be released.
     #[must_use]
     pub fn position(&self) -> usize {
         self.progress.last().unwrap_or_default()
@@ -85,7 +85,7 @@ impl<G> Future for Waiting<G> {
 
     /// # Panics
     ///
-    /// If it is polled again after it has returned.
+    /// Panics if it is polled again after it has returned.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let place = this.place.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -97,11 +97,11 @@ impl<G> Future for Waiting<G> {
     }
 }
 
-/// A hold that was granted before it was awaited.
+/// Returns a hold that was granted before it was awaited, or queues again if its session has ended since.
 async fn admitted(hold: Hold, lock: Lock, progress: Arc<Progress>) -> Result<Hold> {
     match hold.state().loss() {
         None => Ok(hold),
-        // As while it waits, the end of the session is no error: it queues again in the renewed one.
+        // As for a waiter, the end of the session is no error: it queues again in the renewed session.
         Some(Loss::Expired | Loss::TrustEnded | Loss::Closed) => lock.acquire_with(Some(&progress)).await,
         Some(loss) => Err(loss.into()),
     }

@@ -1,16 +1,16 @@
-//! Owns the order of a queue: the names of nodes, and which contender comes before which. Free of I/O.
+//! Owns the order of a queue: the names of lock nodes, and how contenders are sorted. Free of I/O.
 //!
 //! 1. A name ends in the separator of its kind and the parent's counter, as the server formats it (`%010d` of a signed
 //!    32-bit number): ten digits, or a minus and nine or ten.
-//! 2. Contenders are in the order of their numbers, until the counter comes to its end.
-//! 3. At the end of the counter that is not enough. Servers hand out 2147483647 more than once, and negative numbers
-//!    in an order of their own. Among the nodes near the wrap the `czxid` decides, which is the order of creation.
+//! 2. Contenders are in the order of their numbers, until the counter reaches its end.
+//! 3. At the end of the counter, numbers are not enough. Servers hand out 2147483647 more than once, and negative numbers
+//!    in an order of their own. Near the wrap the `czxid` decides, which is the order of creation.
 
 use std::fmt;
 
 use crate::machine::{ContenderKind, Kind, is_near_wrap};
 
-/// The names under the path of a semaphore: of the queue of turns, and of the permits.
+/// The children of a semaphore's path: the queue of turns, and the permits.
 pub(crate) const TURNS: &str = "locks";
 pub(crate) const LEASES: &str = "leases";
 
@@ -20,7 +20,7 @@ impl fmt::Display for ContenderKind {
     }
 }
 
-/// All separators that are known, of Curator and kazoo; ours are Curator's. ZooKeeper's own recipe has none.
+/// All known separators: Curator's, which we use, and kazoo's. ZooKeeper's own recipe has none.
 const SEPARATORS: [(&str, Kind); 7] = [
     ("-lock-", Kind::Lock),
     ("__lock__", Kind::Lock),
@@ -36,7 +36,7 @@ impl Kind {
         self.texts().0
     }
 
-    /// What stands between the guid and the number in the names we make.
+    /// Returns the separator between the guid and the number in the names that we create.
     pub(crate) fn separator(self) -> &'static str {
         self.texts().1
     }
@@ -52,7 +52,7 @@ impl Kind {
     }
 }
 
-/// The name of a contender, taken apart.
+/// The parsed name of a contender's node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NodeName<'a> {
     pub(crate) text: &'a str,
@@ -61,9 +61,9 @@ pub(crate) struct NodeName<'a> {
 }
 
 impl<'a> NodeName<'a> {
-    /// Takes a name apart; `None` if it is not a contender's.
+    /// Parses a name; `None` if it is not a contender's.
     pub(crate) fn parse(text: &'a str) -> Option<Self> {
-        // A waiter takes a whole line apart, which may be thousands of names long, whenever it looks.
+        // This is in the hot path: every listing of a waiter parses all names, which may be thousands.
         let separated = [10, 11].into_iter().find_map(|length| {
             let (head, number) = text.split_at_checked(text.len().checked_sub(length)?)?;
             let (_, kind) = SEPARATORS.iter().find(|(separator, _)| head.ends_with(separator))?;
@@ -77,8 +77,8 @@ impl<'a> NodeName<'a> {
     }
 }
 
-/// What follows the session in the names of ZooKeeper's own recipe, `x-SESSION-NUMBER`. In Java the session is a
-/// decimal number, maybe a negative one, in C a hexadecimal one.
+/// Returns the part after the session in a name of ZooKeeper's own recipe, `x-SESSION-NUMBER`. In Java the session is a
+/// decimal number, maybe a negative one; in C it is hexadecimal.
 fn after_session(text: &str) -> Option<&str> {
     let text = text.strip_prefix("x-")?;
     let (session, rest) = text.strip_prefix('-').unwrap_or(text).split_once('-')?;
@@ -86,8 +86,8 @@ fn after_session(text: &str) -> Option<&str> {
     well_formed.then_some(rest)
 }
 
-/// Takes a number as a server prints it. None prints a plus, a zero with a minus, nor a tenth digit that is not needed
-/// after one.
+/// Parses a number as a server prints it. No server prints a plus, a minus before zero, or an unneeded tenth digit after a
+/// minus.
 fn parse_number(text: &str) -> Option<i32> {
     let number: i32 = text.parse().ok()?;
     let length = if number <= -1_000_000_000 { 11 } else { 10 };
@@ -95,7 +95,7 @@ fn parse_number(text: &str) -> Option<i32> {
     (text.len() == length && is_signed == (number < 0)).then_some(number)
 }
 
-/// Puts contenders in their order. `of`: the number of one, its `czxid` where it is known, and its name.
+/// Sorts contenders into queue order. `of` returns a contender's number, its `czxid` if that is known, and its name.
 pub(crate) fn sort<T>(contenders: &mut [T], of: impl Fn(&T) -> (i32, Option<i64>, &str)) {
     let is_mixed = contenders.iter().any(|one| !is_near_wrap(of(one).0));
     contenders.sort_unstable_by(|one, other| {
@@ -105,10 +105,10 @@ pub(crate) fn sort<T>(contenders: &mut [T], of: impl Fn(&T) -> (i32, Option<i64>
     });
 }
 
-/// What contenders are sorted by, from the first to the last. `is_mixed`: some of them are not near the wrap.
+/// Returns the sort key of a contender. `is_mixed`: some contenders are not near the wrap.
 ///
-/// Those outside have their numbers. Those just beyond the end come behind them, and those that have not come to 0
-/// again before them; so nobody can change the order of two others by a name of his choice.
+/// Contenders away from the wrap are sorted by number. Those just past the end come after them, and those about to reach 0
+/// again come before them. So no client can change the order of two other contenders by the name of its node.
 fn key(number: i32, czxid: Option<i64>, is_mixed: bool) -> (i8, i32, Option<i64>) {
     if !is_near_wrap(number) {
         return (0, number, None);
@@ -117,7 +117,7 @@ fn key(number: i32, czxid: Option<i64>, is_mixed: bool) -> (i8, i32, Option<i64>
     (if is_mixed { side } else { 0 }, 0, czxid)
 }
 
-/// Whether the counter comes to 0 again before it comes to its end.
+/// Whether a counter at this number reaches 0 before it reaches its end.
 pub(crate) fn is_before_zero(number: i32) -> bool {
     (i32::MIN / 2..0).contains(&number)
 }
@@ -125,16 +125,16 @@ pub(crate) fn is_before_zero(number: i32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    /// A contender as the test made it: its true position is its index.
+    /// A contender that the test created. Its true position is its index.
     struct Truth {
         text: String,
         czxid: i64,
         near_wrap: bool,
     }
 
-    /// A queue of contenders in the order of their creation, with the numbers that servers give out from `start` on, of
-    /// a counter that has 33 bits here: at its end they are the last number again and again, or a mix of that and
-    /// negative ones, before they settle. Where the counter has gone over its end it comes up to 0 from below.
+    /// Creates a queue, in the order of creation, with the numbers that servers hand out from `start` on. The counter has
+    /// 33 bits here. At its end servers repeat the last number, or mix it with negative numbers. Past its end the numbers
+    /// rise to 0 from below.
     fn queue(random: &mut fastrand::Rng, start: i64, kinds: &[Kind], stuck: bool) -> Vec<Truth> {
         let mut counter = start;
         let mut czxid = random.i64(0..1 << 40);
@@ -155,7 +155,7 @@ mod tests {
             .collect()
     }
 
-    /// The contenders in a listing, in their order.
+    /// Returns the contenders of a listing in queue order.
     fn sorted(listing: &[String], czxid: impl Fn(&str) -> Option<i64>) -> Vec<&str> {
         let mut names: Vec<_> = listing.iter().filter_map(|text| NodeName::parse(text)).collect();
         sort(&mut names, |name| (name.number, czxid(name.text), name.text));
@@ -163,9 +163,9 @@ mod tests {
     }
 
     const END: i64 = i32::MAX as i64;
-    /// Where the counter is at 0 again.
+    /// The value at which the counter is at 0 again.
     const START_AGAIN: i64 = 1 << 32;
-    /// Where negative numbers go from ten digits to nine.
+    /// The value at which negative numbers go from ten digits to nine.
     const NINE_DIGITS: i64 = START_AGAIN - 1_000_000_000;
 
     #[test]
@@ -197,7 +197,7 @@ mod tests {
             let sorted = sorted(&listing, czxid);
             let truth: Vec<_> = queue.iter().map(|one| one.text.as_str()).collect();
             assert_eq!(sorted, truth, "seed {seed}");
-            // Somebody may give a node any name.
+            // Any client may create a node with any name.
             let mut with_others = listing.clone();
             with_others.extend((0..3).map(|at| format!("{at}-lock-{:010}", random.i32(..i32::MAX))));
             let sorted = self::sorted(&with_others, czxid);
