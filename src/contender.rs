@@ -104,14 +104,15 @@ impl Contender {
         &self.name
     }
 
-    /// Returns the kind of its node, as the name shows it. It may differ from the recipe: see
+    /// Returns the kind of the contender's node, as the name shows it. It may differ from the recipe: see
     /// [`ContenderKind`](crate::ContenderKind).
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Returns the sequence number of its node. Numbers wrap, and start over with a new path; see [`token`](Self::token).
+    /// Returns the sequence number of the contender's node. Numbers wrap, and start over with a new path; see
+    /// [`token`](Self::token).
     #[must_use]
     pub fn sequence(&self) -> i32 {
         self.sequence
@@ -149,9 +150,8 @@ impl Contender {
         self.revoke_requested
     }
 
-    /// Returns its [identifier](Self::identifier) as text; invalid UTF-8 is replaced. The text is empty after a revocation.
-    /// Control characters are left as they are: escape them where a terminal shows the text, as the `Display` of a
-    /// contender does.
+    /// Returns the [identifier](Self::identifier) as text; invalid UTF-8 is replaced. The text is empty after a revocation.
+    /// Control characters are left as they are: escape them for a terminal, as the `Display` of a contender does.
     #[must_use]
     pub fn identifier_lossy(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.identifier)

@@ -76,7 +76,7 @@ impl Election {
         Self::with_options(session, path, Options::new())
     }
 
-    /// Creates a handle of the election at `path` with its own options, laid over the session's. Sends nothing.
+    /// Creates a handle of the election at `path` with its own options, which override the session's. Sends nothing.
     ///
     /// # Errors
     ///
@@ -158,15 +158,16 @@ impl Election {
     /// Runs a candidate in the background, in a task of its own, term after term. Use it for a service that leads
     /// whenever it can.
     ///
-    /// The candidate campaigns. When it is elected it calls `term`, and runs the future until that ends or the leadership
-    /// is lost. Then it resigns and campaigns again, until it is [stopped](Candidate::stop) or dropped, or the session is
-    /// closed, drained, or has ended for good. A lost leadership does not end the candidate. A campaign that fails is
-    /// logged as a warning and retried after a pause, of 100 ms at first and 5 s at most.
+    /// The candidate campaigns. When it is elected it calls `term`, and runs the returned future until that ends or the
+    /// leadership is lost. Then it resigns and campaigns again, until it is [stopped](Candidate::stop) or dropped, or the
+    /// session is closed, drained, or has ended for good. A lost leadership does not end the candidate. A campaign that
+    /// fails is logged as a warning and retried after a pause, of 100 ms at first and 5 s at most.
     ///
-    /// The leadership lasts as long as the future of the term, even if that drops its [`Term`]. When the leadership is
-    /// lost, the future is dropped at its next `await`; see [`Hold::run_until_lost`](crate::Hold::run_until_lost). To end
-    /// in order, await [`revoke_requested`](HoldMonitor::revoke_requested) in it. If the future panics, the leadership is
-    /// resigned, the candidate is [`Ended`](Standing::Ended), and [`stop`](Candidate::stop) panics likewise.
+    /// The leadership lasts as long as the future of the term, even if the future drops its [`Term`]. When the leadership
+    /// is lost, the future is dropped at its next `await`; see [`Hold::run_until_lost`](crate::Hold::run_until_lost). To
+    /// end in an orderly way, the future awaits [`revoke_requested`](HoldMonitor::revoke_requested). If the future panics,
+    /// the leadership is resigned, the candidate is [`Ended`](Standing::Ended), and [`stop`](Candidate::stop) panics
+    /// likewise.
     ///
     /// # Panics
     ///
@@ -195,10 +196,11 @@ impl Election {
         Candidate::campaigning(self.campaigns(), term)
     }
 
-    /// A view of the present leadership of this value and its clones, for a readiness probe. `None` if they do not
+    /// Returns a view of the current leadership of this value and its clones, for a readiness probe. `None` if they do not
     /// lead.
     ///
-    /// It compares clocks and sends nothing. It is therefore right for the first request after a pause of the process.
+    /// The call compares clocks and sends nothing. The result is therefore right for the first request after a pause of the
+    /// process.
     ///
     /// A leadership that is [`Suspended`](crate::HoldState::Suspended) is also returned: look at its state.
     ///
@@ -217,7 +219,7 @@ impl Election {
         self.current.monitor()
     }
 
-    /// The campaign of a candidate in the background.
+    /// Returns the campaign of a candidate that runs in the background.
     pub(crate) fn campaigns(&self) -> Campaign {
         let election = self.clone();
         Box::new(move |progress| {
@@ -235,8 +237,8 @@ impl Election {
         Leadership(hold)
     }
 
-    /// The present leader, as far as the connected server knows; `None` if there is no candidate. The server may be behind the
-    /// others, so the leader may have resigned already, or have a successor.
+    /// Returns the current leader, as far as the connected server knows; `None` if there is no candidate. The server may be
+    /// behind the others, so the leader may have resigned already, or have a successor.
     ///
     /// The identifier of a leader that was asked to resign is [empty](Contender::identifier).
     ///
@@ -258,8 +260,8 @@ impl Election {
         contender::first(&self.lock).await
     }
 
-    /// Observes who leads, without being a candidate, as far as the connected server knows. The server may be behind the others.
-    /// [`is_stale`](Observer::is_stale) does not show that.
+    /// Returns an observer, which sees the leaders without being a candidate. It sees what the connected server knows. The
+    /// server may be behind the others, which [`is_stale`](Observer::is_stale) does not show.
     ///
     /// # Examples
     ///
@@ -289,7 +291,7 @@ guard! {
 impl Leadership {
     /// Shows observers `data` instead of the identifier, for example an address, or the progress of the work.
     ///
-    /// Observers see the identifier first, as [`Contender::identifier`], and then `data`. If you know it from the
+    /// Observers see the identifier first, as [`Contender::identifier`], and then `data`. If you know `data` from the
     /// beginning, use it as the identifier.
     ///
     /// A revocation overwrites both. If `proclaim` overwrites a revocation in turn, the leader still receives it:

@@ -18,8 +18,8 @@ use crate::session::Session;
 /// other, in any order of paths. *n* uncontended locks cost one write.
 ///
 /// This is not true beside code that acquires several of the locks one after the other, such as Curator's
-/// `InterProcessMultiLock`. There you must also acquire the locks one by one, in an order of paths that all clients
-/// share.
+/// `InterProcessMultiLock`. Beside such code you must also acquire the locks one by one, in an order of paths that all
+/// clients share.
 ///
 /// The nodes of a guard are in the order in which the members were named.
 ///
@@ -31,7 +31,7 @@ use crate::session::Session;
 ///
 /// # Errors
 ///
-/// Every call that acquires fails as those of a [`Mutex`](crate::Mutex#errors) do, but for two:
+/// Every call that acquires fails as those of a [`Mutex`](crate::Mutex#errors) do, with two differences:
 ///
 /// * [`Error::Evicted`] is returned by calls that wait only if there is one member.
 /// * [`Error::InvalidInput`] is also returned if the missing paths do not fit into one request together with the nodes.
@@ -51,7 +51,7 @@ use crate::session::Session;
 /// // Move the money.
 /// drop(guard);
 ///
-/// // One writes, two are read.
+/// Writes one, and reads two.
 /// let report = MultiLock::builder(&session)
 ///     .write("/reports/today")
 ///     .read("/accounts/alice")
@@ -67,13 +67,13 @@ pub struct MultiLock {
 }
 
 impl MultiLock {
-    /// Creates a handle of the mutexes at `paths` together, with the session's options. Sends nothing.
+    /// Creates a handle of all mutexes at `paths`, with the session's options. Sends nothing.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] if there are no paths, or if one cannot be a lock path or is named twice. The same if there
-    /// are more paths than fit into one request to a server: about 5,000 of 40 bytes. Missing paths must fit into it as
-    /// well, which leaves about 3,500. The acquisition checks this.
+    /// [`Error::InvalidInput`] if there are no paths, or if one cannot be a lock path or is named twice. Also if there are
+    /// more paths than fit into one request to a server: about 5,000 of 40 bytes. Missing paths must fit into the same
+    /// request, which leaves about 3,500. Only the acquisition checks this.
     pub fn new(session: &Session, paths: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
         paths.into_iter().fold(Self::builder(session), |builder, path| builder.lock(path.as_ref())).build()
     }
@@ -95,14 +95,14 @@ impl MultiLock {
         MultiLockBuilder { session: session.clone(), options: Options::new(), members: Vec::new() }
     }
 
-    /// A member that others may hold at the same time.
+    /// Returns a member that others may hold at the same time, if there is one.
     pub(crate) fn shared_member(&self) -> Option<&LockPath> {
         self.lock.queues.iter().find(|queue| !queue.kind.waits_for(queue.kind)).map(|queue| &queue.path)
     }
 
     /// Joins all queues and waits for all locks, for as long as it takes.
     ///
-    /// If one of its nodes is deleted while it waits, it joins all queues again, at the tail.
+    /// If one of the waiter's nodes is deleted, the waiter joins all queues again, at the tail.
     ///
     /// # Examples
     ///
@@ -123,7 +123,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// [`Error::Evicted`] if one of its nodes is deleted meanwhile.
+    /// [`Error::Evicted`] if one of the call's nodes is deleted meanwhile.
     ///
     /// # Examples
     ///
@@ -205,7 +205,7 @@ impl MultiLockBuilder {
         self.member(path, Kind::Read)
     }
 
-    /// Sets options, which are laid over the session's.
+    /// Sets the lock's own options, which override the session's.
     pub fn options(mut self, options: Options) -> Self {
         self.options = options;
         self

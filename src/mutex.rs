@@ -12,8 +12,8 @@ use crate::session::Session;
 
 /// A fair lock with one holder at a time. Compatible with Curator's `InterProcessMutex`.
 ///
-/// It is a handle: creating one sends nothing, and clones share nothing but the session. It is not re-entrant. A task
-/// that locks twice waits for itself; take a [`ReentrantMutex`](crate::ReentrantMutex) instead.
+/// The value is a handle: creating one sends nothing, and clones share nothing but the session. The mutex is not
+/// re-entrant: a task that locks it twice waits for itself. Use a [`ReentrantMutex`](crate::ReentrantMutex) for that.
 ///
 /// # Cancel safety
 ///
@@ -29,7 +29,7 @@ use crate::session::Session;
 ///   session any more,
 /// * [`Error::SessionFull`](crate::Error::SessionFull) if the session has too many locks.
 ///
-/// Those that do not wait, or wait up to a limit, also fail with [`Error::Unavailable`](crate::Error::Unavailable) if no
+/// Calls that do not wait, or wait up to a limit, also fail with [`Error::Unavailable`](crate::Error::Unavailable) if no
 /// server answered in time.
 ///
 /// # Panics
@@ -80,7 +80,7 @@ impl Mutex {
         Self::with_options(session, path, Options::new())
     }
 
-    /// Creates a handle of the lock at `path` with its own options, laid over the session's. Sends nothing.
+    /// Creates a handle of the lock at `path` with its own options, which override the session's. Sends nothing.
     ///
     /// # Errors
     ///
@@ -123,8 +123,8 @@ impl Mutex {
 
     /// Acquires the lock without waiting for others: `None` if another contender was ahead.
     ///
-    /// It does not wait for other contenders, but it waits for the servers, for up to one session timeout. It waits for
-    /// as long if the session was never connected. A [`try_lock_for`](Self::try_lock_for) with a limit of zero does not
+    /// The call does not wait for other contenders, but it waits for the servers, for up to one session timeout. This
+    /// includes a session that was never connected. A [`try_lock_for`](Self::try_lock_for) with a limit of zero does not
     /// wait for the servers.
     ///
     /// A contended lock costs one round trip and no write. Every node counts, including that of a contender that is
@@ -149,9 +149,9 @@ impl Mutex {
     /// Joins the queue and waits for the lock for at most `limit`, all requests included: `None` if another contender
     /// was ahead.
     ///
-    /// A limit of zero is a [`try_lock`](Self::try_lock) that does not wait for a connection: without one, or when it is
-    /// lost before the answer, the result is [`Error::Unavailable`](crate::Error::Unavailable) at once. A limit too long
-    /// for a clock is no limit.
+    /// A limit of zero is a [`try_lock`](Self::try_lock) that does not wait for a connection. Without a connection, or when
+    /// it is lost before the answer, the call returns [`Error::Unavailable`](crate::Error::Unavailable) at once. A limit
+    /// too long for a clock is no limit.
     ///
     /// `None` means that the servers answered and another contender has the lock: a service would return 423 (locked).
     /// If `limit` is too short for the first requests, a few round trips and a write, the result is an error instead.

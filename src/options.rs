@@ -1,4 +1,4 @@
-//! Owns [`Options`]: what a user may choose for a lock.
+//! Owns [`Options`]: a user's choices for a lock.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock, Once};
@@ -9,35 +9,35 @@ use zookeeper_client::{Acl, Acls};
 
 use crate::error::{Error, Result};
 
-/// The data of a node is meant for people; a large one would not fit into a request.
+/// The most bytes of a node's data. The data is meant for people, and must leave room in a request.
 const MAX_IDENTIFIER_BYTES: usize = 64 * 1024;
 
-/// What Curator's `Revoker` writes into a node to ask its holder for the lock.
+/// The data that Curator's `Revoker` writes to a node to ask its holder for the lock.
 pub(crate) const REVOKE: &[u8] = b"__REVOKE__";
 
-/// A create with more than a megabyte would close the connection, and so would each that repeats it.
+/// The most bytes of ACLs. A create of more than a megabyte would close the connection, and so would each retry.
 const MAX_ACL_BYTES: usize = 64 * 1024;
 
-/// How the missing ancestors of a lock's path come to be, and the path itself.
+/// How the path of a lock and its missing ancestors are created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Parents {
-    /// The lock creates them as containers, which the servers delete some time after they have become empty. ZooKeeper has
-    /// containers from 3.5.3 on.
+    /// The lock creates missing nodes as containers, which the servers delete some time after they have become empty.
+    /// ZooKeeper has containers since 3.5.3.
     #[default]
     Container,
-    /// The lock creates them as persistent nodes: for servers that have no containers. They stay until you delete them.
+    /// The lock creates missing nodes as persistent ones: for servers without containers. They stay until you delete them.
     Persistent,
-    /// The lock does not create them. Where the path is missing, the lock is refused with
-    /// [`Error::InvalidInput`]. Create the path as a persistent node: an empty container may be deleted at any moment.
+    /// The lock creates no missing nodes. If the path is missing, acquiring fails with [`Error::InvalidInput`]. Create the
+    /// path as a persistent node: an empty container may be deleted at any moment.
     MustExist,
 }
 
 /// Choices for one lock, or, with [`Session::with_lock_options`](crate::Session::with_lock_options), for all locks of a
 /// session.
 ///
-/// The options of a lock are laid over those of its session, field by field. What is not set here is as in the session,
-/// and what neither sets has its default.
+/// A lock's own options take precedence over its session's. An option that is not set here is as in the session. If the
+/// session does not set it either, the default applies.
 ///
 /// # Examples
 ///
@@ -57,21 +57,22 @@ pub struct Options {
     max_hold: Option<Duration>,
     token_epoch: Option<u8>,
     one_request: Option<bool>,
-    /// Of a session whose configuration has credentials: whether it was logged that its locks are open.
+    /// Set if the session's configuration has credentials: whether the warning about open locks was logged.
     pub(crate) credentials: Option<Arc<Once>>,
 }
 
 impl Options {
-    /// Sets nothing. The defaults are: nodes open to everyone, identified by host name, process id and a random part.
+    /// Creates options that set nothing. By default, nodes are open to everyone, and identified by host name, process id
+    /// and a random part.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the ACLs of all nodes that the lock creates, the missing ancestors of its path included, unless these have
+    /// Sets the ACLs of all nodes that the lock creates. They include the missing ancestors of its path, unless these have
     /// [their own](Self::with_parent_acls).
     ///
-    /// The default is open to everyone. At most 64 KiB, which is about a thousand entries.
+    /// By default, nodes are open to everyone. The ACLs may have 64 KiB, which is about a thousand entries.
     ///
     /// # Examples
     ///
@@ -87,8 +88,7 @@ impl Options {
         self
     }
 
-    /// Sets how the missing ancestors of the lock's path come to be, and the path itself. The default is
-    /// [`Parents::Container`].
+    /// Sets how the lock's path and its missing ancestors are created. The default is [`Parents::Container`].
     ///
     /// # Examples
     ///
@@ -105,7 +105,8 @@ impl Options {
 
     /// Sets the ACLs of the lock's path and of its missing ancestors, where the lock creates them.
     ///
-    /// A contender needs CREATE, DELETE and READ on the path itself. Defaults to the ACLs of the lock nodes. At most 64 KiB.
+    /// A contender needs CREATE, DELETE and READ on the path itself. The default is the ACLs of the lock nodes. At most 64
+    /// KiB.
     ///
     /// # Examples
     ///
@@ -123,8 +124,8 @@ impl Options {
 
     /// Sets the data of the lock's nodes, by which people recognise holders and waiters.
     ///
-    /// The default is `host name/process id-random`, for example `web-1/4711-9f86d081`. The eight random digits differ between
-    /// processes: in containers host name and process id may repeat. At most 64 KiB.
+    /// The default is `host name/process id-random`, for example `web-1/4711-9f86d081`. The eight random digits differ
+    /// between processes: in containers, host name and process id may repeat. At most 64 KiB.
     ///
     /// # Examples
     ///
@@ -139,12 +140,12 @@ impl Options {
         self
     }
 
-    /// Sets the identifier to the value of an environment variable, as Kubernetes' downward API sets one to the name or the
-    /// address of the pod.
+    /// Sets the identifier to the value of an environment variable, for example one that Kubernetes' downward API sets to
+    /// the name or address of the pod.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] if the environment has no such variable, or it is empty.
+    /// [`Error::InvalidInput`] if the variable is not set, or is empty.
     ///
     /// # Examples
     ///
@@ -158,15 +159,16 @@ impl Options {
     /// ```
     pub fn with_identifier_from_env(self, variable: &str) -> Result<Self> {
         let why = format!("the environment variable {variable} is not set, or empty; set it in the pod's `env`");
-        // `var_os` panics if the name cannot be that of a variable.
+        // `var_os` panics if the name is not a possible name of a variable.
         let is_name = !variable.is_empty() && !variable.contains(['=', '\0']);
         let value = is_name.then(|| std::env::var_os(variable)).flatten().filter(|value| !value.is_empty());
         value.map(|value| self.with_identifier(value.as_encoded_bytes())).ok_or(Error::invalid("identifier", why))
     }
 
-    /// Sets whether a release also deletes the lock's path if it leaves it empty.
+    /// Sets whether a release also deletes the lock's path if the path is empty then.
     ///
-    /// For a path per key: the server itself deletes at most 10,000 empty containers a minute. The default is `false`.
+    /// Use it for a path per key, because the server itself deletes at most 10,000 empty containers a minute. The default
+    /// is `false`.
     ///
     /// # Examples
     ///
@@ -181,11 +183,11 @@ impl Options {
         self
     }
 
-    /// Sets how long a hold lasts at most. Then it releases itself and reports [`Lost(MaxHold)`](crate::Loss::MaxHold),
-    /// as locks with a time to live do. The default is no limit.
+    /// Sets how long a hold lasts at most. After this time it releases itself and reports
+    /// [`Lost(MaxHold)`](crate::Loss::MaxHold), as locks with a time to live do. The default is no limit.
     ///
-    /// The holder keeps the time, not the servers. In a paused process the time is up when the process continues, or
-    /// when its session expires. A duration too long for a clock is no limit.
+    /// The holder keeps the time, not the servers. In a paused process, the hold ends when the process continues, or when
+    /// its session expires. A duration too long for a clock is no limit.
     ///
     /// # Examples
     ///
@@ -202,18 +204,18 @@ impl Options {
         self
     }
 
-    /// Sets the epoch of the [fencing tokens](crate::FencingToken): a token is `epoch · 2⁵⁵ + czxid`, so it is larger than
+    /// Sets the epoch of the [fencing tokens](crate::FencingToken). A token is `epoch · 2⁵⁵ + czxid`, so it is larger than
     /// every token of a lower epoch. The default is 0, which leaves the `czxid` alone.
     ///
-    /// Raise it after the data of the ensemble was wiped, restored from an older backup, or replaced by another ensemble:
-    /// transaction numbers fall then, and a store that keeps the largest token would refuse every holder. All programs
-    /// that write to one store need the same epoch, also those in other languages. The next epoch is the one of the
-    /// [largest token](crate::FencingToken::epoch) that was ever sent, and one more. No program with the old epoch may
-    /// acquire a lock from the new data. [Wiped data](crate::guide::fencing#wiped-data) has the steps. Give the epoch to
+    /// Raise the epoch after the ensemble's data was wiped, restored from an older backup, or replaced by another ensemble:
+    /// czxids fall then, and a store that keeps the largest token would refuse every holder. All programs that write to one
+    /// store need the same epoch, including programs in other languages. The next epoch is that of the [largest
+    /// token](crate::FencingToken::epoch) that was ever sent, plus one. No program with the old epoch may acquire a lock
+    /// from the new data. [Wiped data](crate::guide::fencing#wiped-data) has the steps. Give the epoch to
     /// [`Session::with_lock_options`](crate::Session::with_lock_options), so that no lock is without it.
     ///
-    /// An epoch leaves 55 bits for the number of the transaction. These are enough for eight million elections of a leader.
-    /// Past them every acquisition fails with [`Error::InvalidInput`]; there is never a smaller token.
+    /// An epoch leaves 55 bits for the `czxid`, which are enough for eight million leader elections of the ensemble. After
+    /// that every acquisition fails with [`Error::InvalidInput`]; there is never a smaller token.
     ///
     /// # Examples
     ///
@@ -228,25 +230,25 @@ impl Options {
         self
     }
 
-    /// Whether a free lock is taken in one request. On by default.
+    /// Sets whether a free lock is taken in one request. On by default.
     ///
-    /// The request that creates the node then also writes the data of the lock's path, which is empty and stays so: the answer
-    /// has the number of children. A session does that only where it has seen that the path has no data; data that somebody
-    /// writes there later may be overwritten. Turn it off where the path of a lock has data of your own.
+    /// The request that creates the node then also writes empty data to the lock's path, because the answer has the number
+    /// of children. A session does that only where it has seen that the path has no data. Data that is written there later
+    /// may be overwritten, so turn this off where the path of a lock has data of your own.
     #[must_use]
     pub fn with_one_request(mut self, on: bool) -> Self {
         self.one_request = Some(on);
         self
     }
 
-    /// Logs, once for each session, that its credentials do not protect its locks: these have the default ACLs.
+    /// Logs, once for each session, that its credentials do not protect its locks, which have the default ACLs.
     pub(crate) fn warn_if_open(&self, path: &str) {
         if let (None, None, Some(once)) = (&self.acls, &self.parent_acls, &self.credentials) {
             once.call_once(|| tracing::warn!(path, "credentials are set, but no ACLs: the lock is open"));
         }
     }
 
-    /// These options, with those of `base` for what is not set.
+    /// Returns these options, with the options of `base` where these set nothing.
     pub(crate) fn over(&self, base: &Self) -> Self {
         Self {
             acls: self.acls.as_ref().or(base.acls.as_ref()).cloned(),
@@ -261,60 +263,60 @@ impl Options {
         }
     }
 
-    /// The ACLs of the nodes.
+    /// Returns the ACLs of the nodes.
     #[must_use]
     pub fn acls(&self) -> Acls<'_> {
         self.acls.as_deref().map_or(Acls::anyone_all(), Acls::new)
     }
 
-    /// What becomes of missing ancestors.
+    /// Returns how the path and its missing ancestors are created.
     #[must_use]
     pub fn parents(&self) -> Parents {
         self.parents.unwrap_or_default()
     }
 
-    /// The ACLs of ancestors that are created.
+    /// Returns the ACLs of paths and ancestors that are created.
     #[must_use]
     pub fn parent_acls(&self) -> Acls<'_> {
         self.parent_acls.as_deref().map_or_else(|| self.acls(), Acls::new)
     }
 
-    /// The identifier of contenders.
+    /// Returns the identifier of contenders.
     #[must_use]
     pub fn identifier(&self) -> &[u8] {
         self.identifier.as_deref().unwrap_or_else(|| DEFAULT_IDENTIFIER.as_bytes())
     }
 
-    /// Whether a lock path is removed when nobody is in its queue.
+    /// Returns whether a release also deletes a lock path that is empty then.
     #[must_use]
     pub fn path_removal(&self) -> bool {
         self.path_removal.unwrap_or_default()
     }
 
-    /// The longest time for which a hold lasts; `None` for no limit.
+    /// Returns the longest time for which a hold lasts; `None` for no limit.
     #[must_use]
     pub fn max_hold(&self) -> Option<Duration> {
         self.max_hold
     }
 
-    /// Whether a free lock is taken in one request.
+    /// Returns whether a free lock is taken in one request.
     #[must_use]
     pub fn one_request(&self) -> bool {
         self.one_request.unwrap_or(true)
     }
 
-    /// The epoch of fencing tokens.
+    /// Returns the epoch of fencing tokens.
     #[must_use]
     pub fn token_epoch(&self) -> u8 {
         self.token_epoch.unwrap_or_default()
     }
 
-    /// About how many bytes a request to create a node takes, beyond its path.
+    /// Estimates the bytes of a request to create a node, without its path.
     pub(crate) fn request_bytes(&self) -> usize {
         self.identifier().len() + acl_bytes(&self.acls()) + 40
     }
 
-    /// About how many bytes a request to create a container takes, beyond its path.
+    /// Estimates the bytes of a request to create a container, without its path.
     pub(crate) fn container_bytes(&self) -> usize {
         acl_bytes(&self.parent_acls()) + 40
     }
@@ -343,7 +345,7 @@ fn acl_bytes(acls: &[Acl]) -> usize {
     acls.iter().map(|acl| acl.scheme().len() + acl.id().len() + 12).sum()
 }
 
-/// Checks whether `data` can be that of a node; `what` is the argument that it comes from.
+/// Checks whether `data` can be the data of a node. `what`: the argument that it comes from.
 pub(crate) fn validate_data(what: &'static str, data: &[u8]) -> Result<()> {
     if data == REVOKE {
         return Err(Error::invalid(what, "__REVOKE__ asks a holder to release the lock; give another one"));

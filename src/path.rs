@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
-/// Longer paths would fill a session with a few locks, and the largest of requests with one.
+/// The most bytes of a path. A few longer ones would fill a session, and a single one could fill the largest request.
 const MAX_BYTES: usize = 16 * 1024;
 
-/// The node that the servers make for themselves.
+/// The servers' own node.
 const SERVERS: &str = "/zookeeper";
 
-/// Turns any text, an order number or a file name, into one segment of a path.
+/// Turns any text, such as an order number or a file name, into one segment of a path.
 ///
-/// What a path may not contain (`/`, control characters, characters beyond U+FFFF such as emoji, the names `.` and `..`)
-/// and `%` itself are written as `%` and two hexadecimal digits a byte. So different keys give different segments.
+/// Characters that a path may not contain (`/`, control characters, characters beyond U+FFFF such as emoji), the names `.`
+/// and `..`, and `%` itself are written as `%` and two hexadecimal digits per byte. So different keys give different
+/// segments.
 ///
 /// # Examples
 ///
@@ -47,7 +48,7 @@ pub fn segment(key: &str) -> String {
     segment
 }
 
-/// The key from which [`segment`](fn@segment) makes this segment; `None` if there is no such key.
+/// Returns the key from which [`segment`](fn@segment) makes this segment; `None` if there is no such key.
 ///
 /// # Examples
 ///
@@ -70,14 +71,14 @@ pub fn key(segment: &str) -> Option<String> {
         bytes.extend_from_slice(rest.as_bytes());
     }
     let key = String::from_utf8(bytes).ok()?;
-    // Only one of several spellings is what `segment` writes.
+    // Only the spelling that `segment` writes is accepted.
     (self::segment(&key) == segment).then_some(key)
 }
 
 /// Checks whether `path` can be a lock path, without a session. Use it for a path from a command line or a configuration,
 /// before anything is connected.
 ///
-/// Every recipe checks the same. In a session without a chroot it also refuses `/zookeeper` and its descendants.
+/// Every recipe makes the same check. In a session without a chroot, recipes also refuse `/zookeeper` and its descendants.
 ///
 /// # Errors
 ///
@@ -95,7 +96,7 @@ pub fn validate(path: &str) -> Result<()> {
     LockPath::new(path).map(drop)
 }
 
-/// A path that the server would take for a lock: absolute, not the root, at least one segment, none of them odd.
+/// A path that can be a lock path: absolute, not the root, and only with segments that the servers accept.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct LockPath(Arc<str>);
 
@@ -136,13 +137,13 @@ impl LockPath {
         &self.0
     }
 
-    /// Whether it is `/zookeeper`, where the servers keep their configuration and quotas, or below.
+    /// Returns whether the path is `/zookeeper`, where the servers keep their configuration and quotas, or below it.
     pub(crate) fn is_the_servers(&self) -> bool {
         let below = self.0.strip_prefix(SERVERS);
         below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
     }
 
-    /// An error if it belongs to the servers; it could be locked in a chroot only.
+    /// Fails if the path belongs to the servers. Such a path can be a lock path only in a chroot.
     pub(crate) fn refuse_the_servers(&self) -> Result<()> {
         if !self.is_the_servers() {
             return Ok(());
@@ -151,12 +152,12 @@ impl LockPath {
         Err(Error::invalid("lock path", reason))
     }
 
-    /// The path of the child `name`.
+    /// Returns the path of the child `name`.
     pub(crate) fn child(&self, name: &str) -> String {
         format!("{}/{name}", self.0)
     }
 
-    /// The paths from the topmost ancestor down to this one, itself included.
+    /// Returns the paths from the topmost ancestor down to this path, itself included.
     pub(crate) fn lineage(&self) -> impl Iterator<Item = &str> {
         let ends = self.0.match_indices('/').skip(1).map(|(at, _)| at);
         ends.chain(std::iter::once(self.0.len())).map(|end| &self.0[..end])
@@ -175,8 +176,8 @@ impl fmt::Display for LockPath {
     }
 }
 
-/// The characters that ZooKeeper refuses in a path (`PathUtils.validatePath`). It looks at UTF-16, and refuses
-/// surrogates, so nothing beyond U+FFFF passes.
+/// Whether ZooKeeper refuses a character in a path (`PathUtils.validatePath`). It looks at UTF-16, and refuses surrogates,
+/// so nothing beyond U+FFFF passes.
 fn is_forbidden(c: char) -> bool {
     matches!(c, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }

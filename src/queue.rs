@@ -32,7 +32,7 @@ impl Queue {
         Self { path: path.clone(), kind, width: 1 }
     }
 
-    /// Lists the names under the path, without the nodes that this session deletes. A missing path has none.
+    /// Lists the names under the path, without orphans and nodes that this session is deleting. A missing path has none.
     pub(crate) async fn list(&self, core: &Arc<Core>, zk: &Zk) -> Result<Vec<String>, Interrupt> {
         let path = self.path.as_str();
         Ok(core.without_orphans(path, zk.list(path).await?, true))

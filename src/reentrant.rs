@@ -17,7 +17,7 @@ use crate::session::Session;
 /// compatible with Curator's `InterProcessMutex`.
 ///
 /// Ownership is an explicit [`Owner`] value, not the current task: two branches of a `join!` share one task.
-/// Two handles of one path in one session know each other's owners.
+/// Two handles of one path in one session recognise the same owners.
 ///
 /// # Cancel safety
 ///
@@ -27,7 +27,7 @@ use crate::session::Session;
 /// # Errors
 ///
 /// Every call that acquires fails as those of a [`Mutex`](crate::Mutex#errors) do. It also fails with
-/// [`Error::Lost`](crate::Error::Lost) if the owner's hold was lost and it still has guards of it: drop these first.
+/// [`Error::Lost`](crate::Error::Lost) if the owner's hold was lost and the owner still has guards: drop these first.
 ///
 /// # Panics
 ///
@@ -66,7 +66,7 @@ impl ReentrantMutex {
         Self::with_options(session, path, Options::new())
     }
 
-    /// Creates a handle of the lock at `path` with its own options, laid over the session's. Sends nothing.
+    /// Creates a handle of the lock at `path` with its own options, which override the session's. Sends nothing.
     ///
     /// # Errors
     ///
@@ -89,7 +89,7 @@ impl ReentrantMutex {
     /// }
     ///
     /// async fn book(mutex: &ReentrantMutex, owner: &Owner) -> Result<(), Error> {
-    ///     // Without a request, if the caller holds the lock.
+    /// Costs no request if the caller holds the lock.
     ///     let _inner = mutex.lock(owner).await?;
     ///     Ok(())
     /// }
@@ -151,13 +151,13 @@ impl ReentrantMutex {
         }
     }
 
-    /// Locks; `shared` is the attempt that it waits for.
+    /// Waits for the lock. Stores the attempt that it waits for in `shared`.
     async fn wait(&self, owner: &Owner, shared: &mut Option<Arc<Attempt>>) -> Result<ReentrantMutexGuard> {
         loop {
             match owner.lock(&self.lock, Mode::Wait) {
                 Locking::Held(hold) => return again(hold),
                 Locking::Acquiring(attempt) => {
-                    // Without a hold it was another call's attempt, which has ended.
+                    // Without a hold, this was the attempt of a `try_lock`, which was contended.
                     if let Some(hold) = shared.insert(attempt).hold().await? {
                         return again(hold);
                     }
@@ -172,14 +172,14 @@ impl ReentrantMutex {
             Locking::Acquiring(attempt) => tokio::select! {
                 biased;
                 hold = attempt.hold() => hold?.map(again).transpose(),
-                // Another call of this owner waits, so another contender is ahead.
+                // The attempt has a predecessor, so another contender is ahead.
                 () = attempt.progress.waits() => Ok(None),
             },
         }
     }
 }
 
-/// Another guard of a hold, unless that is lost.
+/// Returns another guard of a hold, unless the hold is lost.
 fn again(hold: Arc<Hold>) -> Result<ReentrantMutexGuard> {
     match hold.state().loss() {
         Some(loss) => Err(loss.into()),
@@ -199,7 +199,7 @@ for_operators!(ReentrantMutex: |mutex| &mutex.lock);
 pub struct ReentrantMutexGuard(Arc<Hold>);
 
 impl ReentrantMutexGuard {
-    /// Drops this guard. The last guard releases the lock and waits until the servers have confirmed it.
+    /// Drops this guard. The last guard also releases the lock, and waits until the servers have confirmed the release.
     ///
     /// # Cancel safety
     ///

@@ -17,8 +17,8 @@ use crate::session::Session;
 /// therefore admitted together, and a stream of readers cannot keep a writer out. The lock is not re-entrant, and a
 /// reader cannot become a writer: a task that holds one and waits for the other waits for itself.
 ///
-/// A store that checks [fencing tokens](crate::FencingToken) must compare with the largest token of a *writer*. The
-/// tokens of readers order nothing among themselves.
+/// A store that checks [fencing tokens](crate::FencingToken) must compare with the largest token of a *writer*. The tokens
+/// of readers do not order the readers.
 ///
 /// # Cancel safety
 ///
@@ -63,7 +63,7 @@ impl RwLock {
         Self::with_options(session, path, Options::new())
     }
 
-    /// Creates a handle of the lock at `path` with its own options, laid over the session's. Sends nothing.
+    /// Creates a handle of the lock at `path` with its own options, which override the session's. Sends nothing.
     ///
     /// # Errors
     ///
@@ -227,8 +227,8 @@ guard! {
 impl RwLockWriteGuard {
     /// Turns the writer into a reader, without a gap for another writer. Readers right behind it are granted the lock.
     ///
-    /// The token stays that of the writer, because a new token would be larger than those of the writers in the queue.
-    /// It is one transaction, as in Curator, and ends when trust in the hold ends at the latest.
+    /// The token stays that of the writer, because a new token would be larger than those of the writers in the queue. The
+    /// downgrade is one transaction, as in Curator. The call ends at the latest when trust in the hold ends.
     ///
     /// # Cancel safety
     ///
@@ -261,10 +261,10 @@ impl RwLockWriteGuard {
     }
 }
 
-/// Why no reader can take the place of this writer.
+/// Returns why no reader can take the place of this writer; `None` if one can.
 fn no_reader_at(writer: &[String]) -> Option<&'static str> {
     match writer.first().and_then(|node| NodeName::parse(node)) {
-        // Past the end of the counter the order is that of creation: the reader would be behind waiting writers.
+        // Near the wrap, nodes are in the order of creation, so the reader would be behind waiting writers.
         Some(name) if name.is_near_wrap() => Some(
             "the lock's sequence numbers are at their end (2147483647), where a reader cannot take the place of a \
              writer; release it and read instead",
@@ -282,7 +282,7 @@ fn no_reader_at(writer: &[String]) -> Option<&'static str> {
 #[error("cannot go on as a reader")]
 #[non_exhaustive]
 pub struct DowngradeError {
-    /// The guard as it was, or lost.
+    /// The writer's guard, still held or lost.
     pub guard: RwLockWriteGuard,
     /// The reason.
     pub source: Error,

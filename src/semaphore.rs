@@ -13,7 +13,7 @@ use crate::path::LockPath;
 use crate::queue::{Kind, LEASES, Queue, TURNS};
 use crate::session::Session;
 
-/// At most *n* permits in use at a time. Compatible with Curator's `InterProcessSemaphoreV2`.
+/// A semaphore with at most *n* permits in use at a time. Compatible with Curator's `InterProcessSemaphoreV2`.
 ///
 /// A caller first takes a turn, first come, first served. It keeps the turn until it has all of its permits. No caller
 /// therefore keeps half of the permits that it needs, and small requests do not overtake large ones.
@@ -22,10 +22,10 @@ use crate::session::Session;
 /// while no more than *its* number are in use, its own included. A client that allows fewer also holds up the waiters
 /// behind it.
 ///
-/// Use the path for nothing but semaphores. The nodes are below it, in `locks` and `leases`. A semaphore does not see a
-/// [`Mutex`](crate::Mutex) or another lock at its path, and takes permits beside it; nor does that lock see permits.
+/// Use the path for nothing but semaphores. The nodes are below it, in `locks` and `leases`. A semaphore and a
+/// [`Mutex`](crate::Mutex), or another lock, at one path do not see each other: both are granted at the same time.
 ///
-/// The [tokens](crate::FencingToken) of permits that are held at the same time order nothing.
+/// The [tokens](crate::FencingToken) of permits that are held at the same time do not order their holders.
 ///
 /// # Cancel safety
 ///
@@ -33,8 +33,8 @@ use crate::session::Session;
 ///
 /// # Errors
 ///
-/// Every call that acquires fails as those of a [`Mutex`](crate::Mutex#errors) do. Those that take a
-/// `count` fail at once with [`Error::InvalidInput`] if it is zero or larger than the number of permits.
+/// Every call that acquires fails as those of a [`Mutex`](crate::Mutex#errors) do. A call with a `count` fails at once with
+/// [`Error::InvalidInput`] if `count` is zero or larger than the number of permits.
 ///
 /// # Panics
 ///
@@ -56,13 +56,13 @@ use crate::session::Session;
 #[doc(alias = "InterProcessSemaphoreV2")]
 #[derive(Clone)]
 pub struct Semaphore {
-    /// The queue for one permit.
+    /// The lock that takes one permit.
     permit: Lock,
     permits: u32,
 }
 
 impl Semaphore {
-    /// Creates a handle of the semaphore at `path`, of which `permits` may be in use at once. Sends nothing.
+    /// Creates a handle of the semaphore at `path`, with `permits` permits in all. Sends nothing.
     ///
     /// # Errors
     ///
@@ -71,7 +71,7 @@ impl Semaphore {
         Self::with_options(session, path, permits, Options::new())
     }
 
-    /// Creates a handle of the semaphore at `path` with its own options, laid over the session's. Sends nothing.
+    /// Creates a handle of the semaphore at `path` with its own options, which override the session's. Sends nothing.
     ///
     /// # Errors
     ///
@@ -116,7 +116,8 @@ impl Semaphore {
 
     /// Acquires one permit without waiting for others: `None` if none is free, or another contender was ahead.
     ///
-    /// If a caller is about to get its permits, it waits for that caller, for an eighth of the session timeout at most.
+    /// If another caller is about to get its permits, the call waits for that caller, for an eighth of the session timeout
+    /// at most.
     ///
     /// # Examples
     ///
@@ -203,14 +204,14 @@ impl Semaphore {
         Waiting::enqueue(self.many(count)?, SemaphorePermit).await
     }
 
-    /// The number of permits.
+    /// Returns the number of permits of the semaphore.
     #[must_use]
     pub fn permits(&self) -> u32 {
         self.permits
     }
 
-    /// The number of permits that were free a moment ago, as far as the connected server knows. It may be behind the others. A permit
-    /// that a caller is about to get counts as taken, also while that caller is dead and its session has not expired yet.
+    /// Returns the number of free permits, as far as the connected server knows, which may be behind the others. A permit
+    /// that a caller is about to get counts as taken, even if that caller is dead and its session has not expired yet.
     ///
     /// Free permits are no promise that [`try_acquire`](Self::try_acquire) gets one: another caller may be ahead.
     ///
@@ -232,7 +233,7 @@ impl Semaphore {
         Ok(self.permits.saturating_sub(u32::try_from(leases.len()).unwrap_or(u32::MAX)))
     }
 
-    /// Lists the permits that are held, the oldest first, as a contender each.
+    /// Lists the holders of permits, with one contender for each permit, the oldest first.
     ///
     /// # Errors
     ///
@@ -266,13 +267,13 @@ impl Semaphore {
         Err(Error::invalid("permits", reason))
     }
 
-    /// The runtime of its session.
+    /// Returns the runtime of the semaphore's session.
     pub(crate) fn home(&self) -> &Handle {
         self.permit.session.home()
     }
 }
 
-/// The lock that takes `count` permits: a turn among the callers, and a node for each permit.
+/// Creates the lock that takes `count` permits: a turn among the callers, and a node for each permit.
 fn lock(session: &Session, path: &LockPath, options: &Options, count: u32, permits: u32) -> Result<Lock> {
     let turns = Queue::new(&LockPath::new(&path.child(TURNS))?, Kind::Lock);
     let leases = Queue::new(&LockPath::new(&path.child(LEASES))?, Kind::Lease);
@@ -288,7 +289,7 @@ guard! {
 }
 
 impl SemaphorePermit {
-    /// The number of permits.
+    /// Returns the number of permits that this guard holds.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.0.nodes().len().try_into().unwrap_or(u32::MAX)

@@ -17,25 +17,25 @@ use crate::hold::{Hold, HoldMonitor, HoldState};
 use crate::locked::locked;
 use crate::semaphore::{Semaphore, SemaphorePermit};
 
-/// The share that a process has of a [`Semaphore`]: up to `permits` permits, which it lends to its tasks.
+/// The share of a [`Semaphore`] that a process keeps: up to `permits` permits, which it lends to its tasks.
 ///
 /// A task that is done returns its permit to the share, and the next task of the process takes it from there without a
 /// request. The share acquires a permit of the semaphore only when a task waits and no permit is idle. It releases a permit
 /// that was idle for the idle time, 10 s by default.
 ///
-/// So a process that has permits does not queue for them, and goes on when another process dies in the queue. Without a share each
-/// [`acquire`](Semaphore::acquire) queues, and everyone behind a dead waiter waits until its session expires.
+/// So a process that has permits does not queue for them, and goes on when another process dies in the queue. Without a
+/// share, each [`acquire`](Semaphore::acquire) queues, and everyone behind a dead waiter waits until its session expires.
 ///
 /// # Fairness
 ///
-/// Tasks of one process are served first come, first served. Between processes a share is not fair: while its tasks keep a permit
-/// busy, no other process gets it. Let the shares of all processes together be no more than the semaphore has, and no
-/// process waits for another. If they are more, a process gets what others leave idle, or release because they are asked to:
-/// [`Semaphore::revoke`] makes a share release a permit at once if it is idle, and when its task is done otherwise. So does
+/// Tasks of one process are served first come, first served. Between processes a share is not fair: while its tasks keep a
+/// permit busy, no other process gets it. If the shares of all processes add up to no more than the semaphore has, no
+/// process waits for another. If they add up to more, a process gets permits that others leave idle, or release on request.
+/// [`Semaphore::revoke`] makes a share release a permit: at once if it is idle, otherwise when its task is done. So does
 /// [`Session::drain`](crate::Session::drain).
 ///
-/// Clones are handles of one share. When the last one is dropped, the idle permits are released, and the others when their
-/// tasks are done. Keep one for as long as the process uses the semaphore.
+/// Clones are handles of one share. When the last one is dropped, idle permits are released at once, and the others when
+/// their tasks are done. Keep a handle for as long as the process uses the semaphore.
 ///
 /// # Examples
 ///
@@ -58,27 +58,29 @@ pub struct SemaphoreShare(Arc<Share>);
 struct Share {
     semaphore: Semaphore,
     idle_time: Duration,
-    /// As many as there may be permits. A task has one from before it takes a permit until it has returned it.
+    /// One turn for each permit that the share may have. A task has a turn from before it takes a permit until the permit
+    /// is returned.
     turns: Arc<tokio::sync::Semaphore>,
-    /// Since when each is idle. The last one is lent first, so that the others can be released.
+    /// The idle permits, with the times since when they are idle. The last one is lent first, so that the others can be
+    /// released.
     idle: Mutex<Vec<(SemaphorePermit, Instant)>>,
-    /// A permit has become idle.
+    /// Notified when a permit has become idle.
     returned: Notify,
-    /// The acquisition of another permit. It outlasts the task that wanted it, which may get a permit that is returned: else a share
-    /// whose tasks are quick would never get to the head of the semaphore's queue.
+    /// The acquisition of another permit. It goes on even if the task that wanted it gets a returned permit. Otherwise a
+    /// share with quick tasks would never get to the head of the semaphore's queue.
     growing: Mutex<Option<Growing>>,
-    /// Each task that waits for a permit has a clone.
+    /// Counts the waiting tasks: each has a clone.
     waiting: Arc<()>,
 }
 
-/// A task that acquires a permit for the share. It leaves the semaphore's queue when this is dropped.
+/// A task that acquires a permit for the share. Dropping this value leaves the semaphore's queue.
 struct Growing {
     _task: JoinSet<()>,
     grown: Shared<oneshot::Receiver<Result<()>>>,
 }
 
 impl SemaphoreShare {
-    /// Creates a share of at most `permits` permits, none of which it has yet. Sends nothing.
+    /// Creates a share of at most `permits` permits. It has none at first. Sends nothing.
     ///
     /// # Errors
     ///
@@ -98,7 +100,7 @@ impl SemaphoreShare {
         }
         Ok(Self(Arc::new(Share {
             semaphore: semaphore.clone(),
-            // Not zero, or the tasks that wait for it would not rest.
+            // Not zero, or the tasks that sleep for it would spin.
             idle_time: idle_time.max(Duration::from_millis(1)),
             turns: Arc::new(tokio::sync::Semaphore::new(permits as usize)),
             idle: Mutex::default(),
@@ -110,13 +112,13 @@ impl SemaphoreShare {
 
     /// Waits for a permit: an idle one, one that another task returns, or a new one of the semaphore.
     ///
-    /// In an outage it waits, as [`Semaphore::acquire`] does, also if a permit is idle: until that is
+    /// In an outage the call waits, as [`Semaphore::acquire`] does. It waits even if a permit is idle, until that permit is
     /// [`Held`](HoldState::Held) again, or lost.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the process's own queue. The process also has a position in the semaphore's queue. If no other
-    /// task needs it, the process gives it up within two idle times.
+    /// Dropping the future leaves the process's own queue. The process may also have a position in the semaphore's queue.
+    /// If no other task needs that position, the process gives it up within two idle times.
     ///
     /// # Errors
     ///
@@ -134,7 +136,7 @@ impl SemaphoreShare {
         let _waits = Arc::clone(&self.0.waiting);
         loop {
             let mut returned = pin!(self.0.returned.notified());
-            // Before the look, so that a permit which is returned behind it is not missed.
+            // Enabled before looking for an idle permit, so that a permit which is returned meanwhile is not missed.
             returned.as_mut().enable();
             turn = match self.0.lend(turn).await {
                 Ok(permit) => return Ok(permit),
@@ -152,7 +154,7 @@ impl SemaphoreShare {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future releases what it was about to get.
+    /// Dropping the future releases a permit that it was about to get.
     ///
     /// # Errors
     ///
@@ -192,7 +194,7 @@ impl fmt::Debug for Share {
 }
 
 impl Share {
-    /// An idle permit that is held for certain, or the turn if there is none.
+    /// Lends an idle permit that is held for certain. Returns the turn if no permit is idle.
     async fn lend(self: &Arc<Self>, mut turn: OwnedSemaphorePermit) -> Result<SharePermit, OwnedSemaphorePermit> {
         loop {
             let Some((permit, _)) = locked(&self.idle).pop() else { return Err(turn) };
@@ -213,16 +215,16 @@ impl Share {
         grown.await.unwrap_or(Ok(()))
     }
 
-    /// On the session's runtime: that of the waiting task may end sooner.
+    /// Starts to acquire a permit, on the session's runtime: the runtime of the waiting task may end sooner.
     fn begin_to_grow(self: &Arc<Self>) -> Growing {
         let (report, grown) = oneshot::channel();
         let (share, semaphore, mut task) = (Arc::downgrade(self), self.semaphore.clone(), JoinSet::new());
         let acquire = async move {
             let acquired = semaphore.acquire().await;
             let Some(share) = share.upgrade() else { return };
-            // Before the report: a task that looks again may begin the next.
+            // Cleared before the report: a task that is woken by it may start the next acquisition.
             let ended = locked(&share.growing).take();
-            // Nobody may wait for it any more.
+            // There may be no task that waits for the report.
             let _ = report.send(acquired.map(|permit| share.add(permit)));
             drop(ended);
         };
@@ -231,7 +233,7 @@ impl Share {
         Growing { _task: task, grown: grown.shared() }
     }
 
-    /// A new permit, which is idle.
+    /// Adds a new permit, which is idle.
     fn add(self: &Arc<Self>, permit: SemaphorePermit) {
         self.semaphore.home().spawn(watch(Arc::downgrade(self), permit.monitor(), self.idle_time));
         locked(&self.idle).push((permit, Instant::now()));
@@ -239,12 +241,13 @@ impl Share {
     }
 }
 
-/// Neither lost nor asked back.
+/// Whether a permit is neither lost nor revoked.
 fn is_kept(permit: &SemaphorePermit) -> bool {
     permit.state().ended().is_none() && permit.revoke_requested().now_or_never().is_none()
 }
 
-/// Looks for idle permits to release, when this one is asked back and now and then, until it has ended.
+/// Releases idle permits that are over, until `permit` has ended: when `permit` is revoked, and every quarter of the idle
+/// time.
 async fn watch(share: Weak<Share>, permit: HoldMonitor, idle_time: Duration) {
     let (mut asked, mut ended) = (pin!(permit.revoke_requested().fuse()), pin!(permit.ended()));
     loop {
@@ -255,12 +258,12 @@ async fn watch(share: Weak<Share>, permit: HoldMonitor, idle_time: Duration) {
         }
         let Some(share) = share.upgrade() else { return };
         let is_over = |(permit, since): &mut (_, Instant)| since.elapsed() >= idle_time || !is_kept(permit);
-        // They are dropped when it is not locked any more.
+        // The released permits are dropped after the unlock.
         let _released: Vec<_> = locked(&share.idle).extract_if(.., is_over).collect();
     }
 }
 
-/// Leaves the semaphore's queue when no task waited at two looks, an idle time apart.
+/// Leaves the semaphore's queue when no task was waiting at two checks, an idle time apart.
 async fn leave(share: Weak<Share>, idle_time: Duration) {
     let mut was_wanted = true;
     loop {
@@ -268,7 +271,7 @@ async fn leave(share: Weak<Share>, idle_time: Duration) {
         let Some(share) = share.upgrade() else { return };
         let is_wanted = Arc::strong_count(&share.waiting) > 1;
         if !is_wanted && !was_wanted {
-            // This task ends with it.
+            // This also aborts the present task.
             drop(locked(&share.growing).take());
         }
         was_wanted = is_wanted;
@@ -277,13 +280,13 @@ async fn leave(share: Weak<Share>, idle_time: Duration) {
 
 /// A permit of a [`SemaphoreShare`]. Dropping it returns it to the share, for the next task of the process.
 ///
-/// It dereferences to the [`Hold`] of the semaphore's permit, which the tasks that use it have one after the other. So they have
-/// the same [token](crate::FencingToken), which orders nothing among the holders of a semaphore.
+/// It dereferences to the [`Hold`] of the semaphore's permit. All tasks that use the permit, one after the other, have this
+/// hold. So they have the same [token](crate::FencingToken), which does not order the holders of a semaphore.
 #[derive(Debug)]
 #[clippy::has_significant_drop]
 #[must_use = "dropping the permit returns it"]
 pub struct SharePermit {
-    /// There is one until the drop.
+    /// `None` only during the drop.
     permit: Option<SemaphorePermit>,
     /// Dropped after the permit, so that the next task finds the permit idle.
     turn: Option<OwnedSemaphorePermit>,

@@ -1,7 +1,7 @@
 //! Owns [`Candidate`]: a candidate that runs in a task of its own, term after term, until it is stopped.
 //!
-//! 1. Its standing is computed when it is asked for, from the clock of the hold, and never from what the task has noticed.
-//! 2. Its task ends when it is stopped, when its session has ended for good, or with a panic of the term. Every other error
+//! 1. The standing is computed from the clock when it is asked for. It does not depend on what the task has noticed.
+//! 2. The task ends when it is stopped, when its session has ended for good, or with a panic of the term. Every other error
 //!    is tried again.
 
 use std::fmt;
@@ -23,32 +23,34 @@ use crate::error::{Error, Result};
 use crate::fencing_token::FencingToken;
 use crate::hold::{HoldMonitor, HoldState};
 
-/// The first pause after a campaign that has failed; each further one is twice as long.
+/// The first pause after a campaign that has failed; each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// How a [`Candidate`] stands at a moment.
+/// The standing of a [`Candidate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Standing {
-    /// It does not lead, and campaigns.
+    /// The candidate does not lead, and campaigns.
     Waiting {
-        /// How many candidates were ahead when it last looked; `None` while it has no position in the queue, for example
-        /// because the servers are away.
+        /// How many candidates were ahead at the last look; `None` while the candidate has no position in the queue, for
+        /// example because no server can be reached.
         ahead: Option<usize>,
     },
-    /// It leads.
+    /// The candidate leads.
     Leading {
         /// The fencing token of the term.
         token: FencingToken,
     },
-    /// It is still trusted to lead, but is disconnected. Begin nothing that takes long; it leads again, or has lost.
+    /// The candidate is still trusted to lead, but is disconnected. Begin nothing that takes long: it either leads again or
+    /// loses the leadership.
     Suspended,
-    /// It is no candidate any more: it was stopped, its session has ended, or its term has panicked.
+    /// The candidate is none any more: it was stopped, its session has ended, or its term has panicked.
     Ended,
 }
 
-/// A candidate of an [`Election`](crate::Election) that runs in the background, from [`Election::run`](crate::Election::run).
+/// A candidate of an [`Election`](crate::Election) that runs in the background. Made by
+/// [`Election::run`](crate::Election::run).
 ///
 /// Dropping it ends the term at its next `await` and resigns, or withdraws the candidate, in the background.
 /// [`stop`](Self::stop) lets the term finish. The candidate keeps its session open.
@@ -78,16 +80,16 @@ pub struct Candidate {
     end: Mutex<End<JoinHandle<Result<()>>>>,
 }
 
-/// How a candidate has ended, for every call that stops it.
+/// The end of a candidate, for every call that stops it.
 pub(crate) enum End<H> {
-    /// Not yet, as far as is known: to be joined.
+    /// Not known to have ended: the task or the thread is still to be joined.
     Running(H),
     Ended(Result<()>),
-    /// The first call has panicked with the panic of the term.
+    /// The term has panicked, and the first call has resumed the panic.
     Panicked,
 }
 
-/// What its task is at.
+/// The stage that a candidate's task is in.
 #[derive(Clone)]
 pub(crate) enum Stage {
     Campaigning(Arc<Progress>),
@@ -107,27 +109,27 @@ impl Candidate {
         Self { stage, stopping, task: task.abort_handle(), end: Mutex::new(End::Running(task)) }
     }
 
-    /// Whether it leads at this moment and is connected: for a readiness probe.
+    /// Returns whether the candidate leads right now and is connected: for a readiness probe.
     ///
-    /// It compares clocks and sends nothing. It is therefore right for the first request after a pause of the process,
-    /// and never true after trust in the leadership has ended.
+    /// The call compares clocks and sends nothing. The result is therefore right for the first request after a pause of the
+    /// process, and never true after trust in the leadership has ended.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         matches!(self.standing(), Standing::Leading { .. })
     }
 
-    /// How it stands at this moment, by the clock, as [`is_leader`](Self::is_leader).
+    /// Returns the standing right now, by the clock, as [`is_leader`](Self::is_leader).
     #[must_use]
     pub fn standing(&self) -> Standing {
         self.stage.borrow().standing()
     }
 
-    /// Waits for a standing, and returns it: at once if the present one is wanted. For the next one, wait for any but that which
-    /// was seen.
+    /// Waits for a standing that is `wanted`, and returns it: at once if the current standing is wanted. To see the next
+    /// change, want every standing but the last one seen.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses nothing. A standing that lasts for a moment only may not be seen.
+    /// Dropping the future loses nothing. A standing that lasts only for a moment may be missed.
     ///
     /// # Examples
     ///
@@ -157,12 +159,12 @@ impl Candidate {
         }
     }
 
-    /// Asks the term to end ([`revoke_requested`](crate::HoldMonitor::revoke_requested) resolves), waits until its
-    /// future has ended, and resigns; or withdraws the candidate.
+    /// Asks the term to end ([`revoke_requested`](crate::HoldMonitor::revoke_requested) resolves), waits until its future
+    /// has ended, and resigns. A candidate that does not lead is withdrawn.
     ///
-    /// It waits for as long as the future takes, so let the term await `revoke_requested`. Otherwise set a limit with
-    /// [`timeout`](tokio::time::timeout), and drop the candidate after it. Do not await it in the term, which would wait
-    /// for itself. Every further call waits for the same end.
+    /// The call waits for as long as the future takes, so let the term await `revoke_requested`. Otherwise set a limit with
+    /// [`timeout`](tokio::time::timeout), and drop the candidate after it. Do not await this call in the term, which would
+    /// wait for itself. Every further call waits for the same end.
     ///
     /// # Cancel safety
     ///
@@ -170,12 +172,12 @@ impl Candidate {
     ///
     /// # Errors
     ///
-    /// [`Error::SessionEnded`] if the session or the runtime of the candidate has ended, and with it the leadership. That the
-    /// session was closed is no error.
+    /// [`Error::SessionEnded`] if the session or the runtime of the candidate has ended, and with it the leadership. A
+    /// closed session is no error.
     ///
     /// # Panics
     ///
-    /// With the panic of the term, if there was one. The leadership was resigned then. Further calls panic likewise.
+    /// Panics with the panic of the term, if there was one. The leadership was resigned then. Further calls panic likewise.
     ///
     /// # Examples
     ///
@@ -213,7 +215,7 @@ impl Candidate {
 }
 
 impl<H> End<H> {
-    /// Notes how the task or the thread has ended. Panics with its panic.
+    /// Records how the task or the thread has ended. Resumes its panic, if there was one.
     pub(crate) fn note(&mut self, joined: thread::Result<Result<()>>) {
         match joined {
             Ok(Err(Error::Closed)) => *self = Self::Ended(Ok(())),
@@ -225,7 +227,7 @@ impl<H> End<H> {
         }
     }
 
-    /// What a call that stops it returns after that.
+    /// Returns the result of a call that stops the candidate, after the end was recorded.
     pub(crate) fn result(&self) -> Result<()> {
         match self {
             Self::Ended(ended) => ended.clone(),
@@ -254,14 +256,14 @@ impl Stage {
             Self::Leading(term) => match term.state() {
                 HoldState::Held => Standing::Leading { token: term.fencing_token() },
                 HoldState::Suspended => Standing::Suspended,
-                // The task has yet to notice.
+                // The task has yet to notice the end of the leadership.
                 HoldState::Lost(_) | HoldState::Released => Standing::Waiting { ahead: None },
             },
             Self::Ended => Standing::Ended,
         }
     }
 
-    /// Waits until this stage has another standing; for ever, if only the next stage has.
+    /// Waits until this stage has another standing; forever, if only the next stage has one.
     async fn left(&self, standing: Standing) {
         match (self, standing) {
             (Self::Campaigning(progress), Standing::Waiting { ahead }) => progress.left(ahead).await,
@@ -272,7 +274,7 @@ impl Stage {
     }
 }
 
-/// Shows the end of the task, also of one that has panicked or never ran.
+/// Sets the stage to `Ended` when the task ends, even if it has panicked or never ran.
 pub(crate) struct Ending(pub(crate) Arc<watch::Sender<Stage>>);
 
 impl Drop for Ending {
@@ -281,13 +283,14 @@ impl Drop for Ending {
     }
 }
 
-/// Waits for leadership once. Notes in the progress how many candidates are ahead, where that is known.
+/// A function that waits for leadership once. It reports to the progress how many candidates are ahead, where that is
+/// known.
 pub(crate) type Campaign = Box<dyn Fn(Arc<Progress>) -> BoxFuture<'static, Result<Won>> + Send + Sync>;
 
 /// A leadership that was won.
 pub(crate) struct Won {
     pub(crate) monitor: HoldMonitor,
-    /// Owns the leadership: it lasts until this is awaited, or dropped.
+    /// Owns the leadership, which lasts until this future is awaited, or dropped.
     pub(crate) resign: BoxFuture<'static, ()>,
 }
 
@@ -297,7 +300,7 @@ impl Won {
         let resign = async move {
             match resign.await {
                 Ok(()) | Err(Error::Lost(_)) => {}
-                // The next campaign waits behind what is left of this one.
+                // The next campaign queues behind the node that is left.
                 Err(error) => tracing::warn!(path, %error, "cannot resign"),
             }
         };
@@ -333,7 +336,7 @@ where
     Ok(())
 }
 
-/// Campaigns until it has won, with a pause after each failure; `None` if it is stopped.
+/// Campaigns until it has won, with a pause after each failure. Returns `None` if the candidate is stopped.
 pub(crate) async fn win(
     campaign: &Campaign,
     stage: &watch::Sender<Stage>,
@@ -368,7 +371,7 @@ pub(crate) async fn win(
 /// Waits until the candidate is to stop.
 async fn asked(mut stopping: watch::Receiver<bool>) {
     if stopping.wait_for(|stopping| *stopping).await.is_err() {
-        // It was dropped, and this task is about to be.
+        // The candidate was dropped, and this task is about to be aborted.
         pending().await
     }
 }

@@ -1,4 +1,4 @@
-//! Owns [`Observer`], which sees every leader that stays, and is no candidate.
+//! Owns [`Observer`], which reports leaders without being a candidate.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -18,12 +18,12 @@ use crate::locked::locked;
 use crate::queue::{NodeName, Queue};
 use crate::session::{Interrupt, Zk, event, found};
 
-/// Sees who leads; made by [`Election::observe`](crate::Election::observe).
+/// An observer of the leaders of an election, made by [`Election::observe`](crate::Election::observe).
 ///
 /// It reports every leader that stays, across lost connections and sessions. It may miss a leader that resigns before the
 /// observer reads its node.
 ///
-/// It is also a [`Stream`] of what [`changed`](Self::changed) returns, which ends after an error.
+/// It is also a [`Stream`] of the results of [`changed`](Self::changed). The stream ends after an error.
 ///
 /// # Examples
 ///
@@ -40,20 +40,20 @@ use crate::session::{Interrupt, Zk, event, found};
 /// ```
 pub struct Observer {
     view: Arc<View>,
-    /// The item that the stream waits for.
+    /// The pending future of the stream's next item.
     next: Mutex<Option<BoxFuture<'static, Result<Option<Contender>>>>>,
     has_ended: bool,
 }
 
-/// What an observer has seen.
+/// What an observer has returned, and the watch that it waits for.
 struct View {
     lock: Lock,
-    /// What was returned last.
+    /// The leader that was returned last, if any; `None` before the first return.
     last: Mutex<Option<Option<Contender>>>,
     standing: Mutex<Standing>,
 }
 
-/// The watch on what was seen last, if it has not fired yet, and the room for it in its session.
+/// The watch on the leader that was read last, if it has not fired yet, and the room for it in its session.
 #[derive(Default)]
 struct Standing {
     session: Option<SessionId>,
@@ -67,13 +67,13 @@ impl Observer {
         Self { view: Arc::new(view), next: Mutex::default(), has_ended: false }
     }
 
-    /// Waits until there is another leader than was returned last, or none, or the same one proclaims something else. The
-    /// first time it returns at once.
+    /// Waits until the leader differs from the one that was returned last: another leader, no leader, or the same leader
+    /// with a new proclamation. The first call returns at once.
     ///
-    /// A revocation of the leader alone is not reported: what was returned last, identifier included, still applies.
-    /// (A leader that was revoked before this observer saw it has an empty [identifier](Contender::identifier) until it
-    /// proclaims one.) [`Election::leader`](crate::Election::leader) and [`contenders`](crate::Election::contenders)
-    /// return who was asked to resign.
+    /// A revocation alone is not reported: the leader that was returned last, identifier included, still applies. (A leader
+    /// that was revoked before this observer saw it has an empty [identifier](Contender::identifier) until it proclaims
+    /// one.) [`Election::leader`](crate::Election::leader) and [`contenders`](crate::Election::contenders) show whether the
+    /// leader was asked to resign.
     ///
     /// # Cancel safety
     ///
@@ -87,12 +87,11 @@ impl Observer {
         self.view.changed().await
     }
 
-    /// Whether what was returned last may be out of date: nothing was returned yet, there is news, the session is
-    /// disconnected, or it was renewed since. Await [`changed`](Self::changed) then.
+    /// Returns whether the leader that was returned last may be out of date: nothing was returned yet, there is news, the
+    /// session is disconnected, or it was renewed since. Await [`changed`](Self::changed) then.
     ///
-    /// While this is false, a change of the leader takes as long to be noticed as the servers take to send an event. A
-    /// connection counts until the client gives it up: one on which the servers have fallen silent does so for 0.4
-    /// session timeouts.
+    /// While this is false, a change of the leader is noticed as soon as the servers send the event. The session counts as
+    /// connected until the client gives its connection up: for 0.4 session timeouts if the servers have fallen silent.
     #[must_use]
     pub fn is_stale(&self) -> bool {
         !self.view.stands()
@@ -127,7 +126,7 @@ impl View {
         self.lock.session.core()
     }
 
-    /// Waits for a leader other than was returned last.
+    /// Waits for a leader other than the one that was returned last.
     async fn other(&self, zk: Zk) -> Result<Option<Contender>, Interrupt> {
         let queue = self.lock.queues.first().expect("an election has a queue");
         let parent = queue.path.as_str();
@@ -139,7 +138,7 @@ impl View {
                 Some(first) => self.read_leader(queue, first, &node, watches, &zk).await?,
                 None => self.watch_for_any(parent, &zk).await?,
             };
-            // It has changed since the listing.
+            // The leader has changed since the listing.
             let Some((leader, watch)) = seen else { continue };
             let core = Arc::clone(self.core());
             locked(&self.standing).fired = watch.map(|watch| fired(watch, core).boxed());
@@ -153,7 +152,7 @@ impl View {
         }
     }
 
-    /// Makes room for a watch. `false`: it is not to be watched.
+    /// Reserves room for a watch on `node`. Returns `false` if the name is too long to be watched.
     fn make_room(&self, zk: &Zk, parent: &str, node: &str) -> Result<bool> {
         let mut standing = locked(&self.standing);
         if standing.session != Some(zk.id()) {
@@ -162,7 +161,7 @@ impl View {
         self.core().reserve_watch(&mut standing.room, parent, node)
     }
 
-    /// Waits until the standing watch fires, for ever if there is none. If this is dropped, the watch stands on.
+    /// Waits until the watch fires; forever if there is none. Dropping the future does not drop the watch.
     async fn fired(&self) -> Result<(), Interrupt> {
         poll_fn(|cx| {
             let mut standing = locked(&self.standing);
@@ -174,7 +173,7 @@ impl View {
         .await
     }
 
-    /// Whether the watch stands in the present session, which is connected.
+    /// Returns whether the watch is set in the current session, and the session is connected.
     fn stands(&self) -> bool {
         let session = &self.lock.session;
         let has_fired = self.fired().now_or_never().is_some();
@@ -183,16 +182,17 @@ impl View {
         stands && !has_fired && session.state().is_connected()
     }
 
-    /// Whether what is seen differs from what was returned last.
+    /// Returns whether `leader` differs from the leader that was returned last.
     fn is_news(&self, leader: Option<&Contender>) -> bool {
         match (&*locked(&self.last), leader) {
-            // A revocation overwrites what the leader wrote of itself, and does not make it another one.
+            // A revocation overwrites the data of the leader, but does not make it another leader.
             (Some(Some(last)), Some(leader)) if leader.revoke_requested() => !last.is_same_node(leader),
             (last, leader) => last.as_ref().map(Option::as_ref) != Some(leader),
         }
     }
 
-    /// Reads the node of the leader, with a watch or without; `None` if it is another node than the one that is known.
+    /// Reads the node of the leader, and sets a watch if `watches`. Returns `None` if the node is gone, or is not the one
+    /// listed.
     async fn read_leader(
         &self,
         queue: &Queue,
@@ -215,7 +215,7 @@ impl View {
         Ok(Some((Some(leader), watch)))
     }
 
-    /// Watches for a candidate, where there is none: the children of the path, or its creation.
+    /// Watches for a first candidate: the children of the path, or its creation. Returns `None` if a candidate has come.
     async fn watch_for_any(&self, path: &str, zk: &Zk) -> Result<Seen, Interrupt> {
         let children = zk.retry("watch_children", || zk.watch_children(path)).await?;
         let (nobody, watch) = match found(children, "watch", path)? {
@@ -233,7 +233,7 @@ impl View {
     }
 }
 
-/// Waits for the event of a watch.
+/// Waits for the event of a watch. Fails if the session has ended.
 async fn fired(watch: OneshotWatcher, core: Arc<Core>) -> Result<(), Interrupt> {
     match event(watch).await {
         Some(event) if event.event_type == EventType::Session => Err(Interrupt::SessionOver),
@@ -254,6 +254,6 @@ impl fmt::Debug for Observer {
     }
 }
 
-/// A leader, or that there is none, with the watch that fires when this changes, if one was set. Nothing if it has changed
-/// meanwhile.
+/// The leader, or none, and the watch that fires when the leader changes, if one was set. `None` if the leader has changed
+/// since the listing.
 type Seen = Option<(Option<Contender>, Option<OneshotWatcher>)>;

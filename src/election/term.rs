@@ -1,5 +1,4 @@
-//! Owns [`Term`]: a leadership as [`Election::run`](crate::Election::run) hands it out, which holds nothing; and the view
-//! of the present one.
+//! Owns [`Term`], a view of the leadership that [`Election::run`](crate::Election::run) hands out, and [`CurrentTerm`].
 
 use std::fmt;
 use std::ops::Deref;
@@ -14,7 +13,7 @@ use crate::locked::locked;
 
 /// One term of a leader: a [monitor](HoldMonitor) of the leadership that a [`Candidate`](crate::Candidate) keeps.
 ///
-/// It holds nothing, so you may ignore it or keep it. To end in order on request, await
+/// A term does not keep the leadership, so you may ignore it or keep it. To end in an orderly way on request, await
 /// [`revoke_requested`](HoldMonitor::revoke_requested). It resolves when an operator revokes the leadership, the session is
 /// [drained](crate::Session::drain), or the candidate is stopped.
 #[derive(Clone)]
@@ -33,7 +32,7 @@ impl Term {
     /// Ends the term: its future is dropped at its next `await`, the leadership is resigned, and the candidate campaigns
     /// again.
     ///
-    /// After the end of the term it does nothing.
+    /// After the end of the term this has no effect.
     ///
     /// # Examples
     ///
@@ -78,11 +77,12 @@ impl Term {
         self.monitor.proclaim(data.into()).await
     }
 
-    /// A transaction that only succeeds while the node of the leadership exists. See
+    /// Begins a transaction that succeeds only while the node of the leadership exists. See
     /// [`Hold::check_writer`](crate::Hold::check_writer).
     ///
-    /// `commit` fails with `CheckFailed` when the leadership is gone. This value keeps the client until it is dropped, and with it
-    /// the session, even if that is closed. So do clones that are made later.
+    /// `commit` fails with `CheckFailed` when the leadership is gone. From the first call on, this `Term` keeps the client
+    /// until the `Term` is dropped, and so do clones that are made later. This keeps the ZooKeeper session open, even after
+    /// a close.
     ///
     /// # Errors
     ///
@@ -127,7 +127,7 @@ impl Deref for Term {
     }
 }
 
-/// The last term of an election and its clones.
+/// The latest term, which an election and its clones share.
 #[derive(Clone, Default)]
 pub(crate) struct CurrentTerm(Arc<Mutex<Option<HoldMonitor>>>);
 
@@ -136,7 +136,7 @@ impl CurrentTerm {
         *locked(&self.0) = Some(term);
     }
 
-    /// A view of the term, unless it has ended.
+    /// Returns a view of the term, unless the term has ended.
     pub(crate) fn monitor(&self) -> Option<HoldMonitor> {
         let term = locked(&self.0).clone();
         term.filter(|term| term.state().ended().is_none())
