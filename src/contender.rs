@@ -37,14 +37,14 @@ pub struct Contender {
     token: FencingToken,
     is_holder: bool,
     session_id: i64,
-    /// Empty if a revocation has overwritten it.
+    /// The identifier; empty if a revocation has overwritten it.
     identifier: Vec<u8>,
     revoke_requested: bool,
     since: SystemTime,
 }
 
 impl Contender {
-    /// Creates a contender whose token is in the epoch of `lock`, by which it was seen.
+    /// Creates a contender that `lock` has listed. Its token is in the epoch of `lock`.
     pub(crate) fn new(
         lock: &Lock,
         queue: &Queue,
@@ -225,7 +225,7 @@ macro_rules! for_operators {
                 ($lock).path()
             }
 
-            /// Lists the holders, then the waiters in the order of the queue; with several paths, path by path. The list
+            /// Lists the holders, then the waiters in queue order. Several paths are listed one after the other. The list
             /// shows what the connected server knows, which may be behind the others.
             ///
             /// # Cancel safety
@@ -436,7 +436,7 @@ async fn change(lock: &Lock, contender: &Contender, data: Option<&[u8]>) -> Resu
             loop {
                 let version = match zk.data(node).await {
                     Ok((_, stat)) if stat.czxid == contender.czxid => stat.version,
-                    // The node is gone, perhaps by an attempt of ours whose answer was lost.
+                    // The node is gone, perhaps deleted by an attempt of ours whose answer was lost.
                     Ok(_) | Err(ZkError::NoNode) => return Ok(()),
                     Err(error) => return Err(error),
                 };
@@ -445,7 +445,7 @@ async fn change(lock: &Lock, contender: &Contender, data: Option<&[u8]>) -> Resu
                     return Err(ZkError::ConnectionLoss);
                 }
                 telemetry::requested(if data.is_some() { "write" } else { "delete" }, 1);
-                // Noted before the answer: the session may end before it, and this future with the session.
+                // Noted before the answer, because the session, and this future with it, may end first.
                 let before = tried.swap(true, Ordering::Relaxed);
                 let changed = match data {
                     Some(data) => zk.write(node, data, version).await,

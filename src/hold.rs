@@ -47,7 +47,7 @@ pub struct Hold {
     core: Arc<HoldCore>,
     /// The full paths of the nodes.
     nodes: Vec<String>,
-    /// The client that [`Hold::check_writer`] borrows, once it was called; `None` in it if the session was closed.
+    /// The client that [`Hold::check_writer`] borrows, once it was called. Inner `None`: the session was closed.
     client: OnceLock<Option<Arc<Client>>>,
     /// A live guard keeps its session alive.
     session: Session,
@@ -96,7 +96,8 @@ impl fmt::Display for HoldState {
 }
 
 impl Hold {
-    /// Turns a grant into a hold of the lock at `path`. Also returns how far the life of the session is.
+    /// Turns a grant into a hold of the lock at `path`. Also returns the state of the session: open, draining or closing,
+    /// for example.
     pub(crate) fn new(
         session: &Session,
         path: &LockPath,
@@ -126,7 +127,7 @@ impl Hold {
         Ok((Self { core, nodes, client: OnceLock::new(), session: session.clone() }, life))
     }
 
-    /// Returns the token of this hold. It is larger than the token of every conflicting hold before.
+    /// Returns the token of this hold. It is larger than the token of every earlier conflicting hold.
     ///
     /// # Examples
     ///
@@ -280,7 +281,8 @@ impl Hold {
     }
 
     /// Returns the span of the hold: a child of the span in which the lock was requested, with the fields `lock.path`,
-    /// `lock.kind`, `lock.token`, and at its end `lock.held_ms` and `lock.ended`. A loss is a `warn` event in it.
+    /// `lock.kind`, `lock.token`, and at its end `lock.held_ms` and `lock.ended`. A loss, unless by a close, is a `warn`
+    /// event in the span, or a `debug` event if other holds are lost with it.
     ///
     /// [`run_until_lost`](Self::run_until_lost) runs its future in this span.
     ///

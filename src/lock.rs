@@ -24,7 +24,7 @@ use crate::telemetry::{self, AcquireSpan};
 
 pub use self::waiting::Waiting;
 
-/// A lock as the recipes acquire it.
+/// The lock of a recipe: its session, options, queues and nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Lock {
     pub(crate) session: Session,
@@ -67,7 +67,7 @@ impl Lock {
             );
             return Err(Error::invalid(what, reason));
         }
-        // Releasing a turn deletes no path. Empty paths are deleted with the permits.
+        // The release of a turn deletes no path. The release of the permits deletes the empty paths.
         let mut removes: Vec<_> = queues.iter().map(|queue| queue.path.clone()).collect();
         removes.extend(permits.iter().flat_map(|(turns, _)| [turns.path.clone(), path.clone()]));
         removes.retain(|_| options.path_removal());

@@ -71,9 +71,9 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] if there are no paths, or if one cannot be a lock path or is named twice. Also if there are
+    /// [`Error::InvalidInput`] if there are no paths, if a path cannot be a lock path or is named twice, or if there are
     /// more paths than fit into one request to a server: about 5,000 of 40 bytes. Missing paths must fit into the same
-    /// request, which leaves about 3,500. Only the acquisition checks this.
+    /// request, which leaves about 3,500. This is checked only when the lock is acquired.
     pub fn new(session: &Session, paths: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
         paths.into_iter().fold(Self::builder(session), |builder, path| builder.lock(path.as_ref())).build()
     }
@@ -95,7 +95,7 @@ impl MultiLock {
         MultiLockBuilder { session: session.clone(), options: Options::new(), members: Vec::new() }
     }
 
-    /// Returns a member that others may hold at the same time, if there is one.
+    /// Returns the path of a member that others may hold at the same time, if there is one.
     pub(crate) fn shared_member(&self) -> Option<&LockPath> {
         self.lock.queues.iter().find(|queue| !queue.kind.waits_for(queue.kind)).map(|queue| &queue.path)
     }

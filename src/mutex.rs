@@ -23,7 +23,7 @@ use crate::session::Session;
 ///
 /// Every call that acquires fails with
 ///
-/// * [`Error::Evicted`](crate::Error::Evicted) if another client deletes our node while it waits,
+/// * [`Error::Evicted`](crate::Error::Evicted) if another client deletes our node while the call waits,
 /// * [`Error::NoAuth`](crate::Error::NoAuth) if the ACLs deny it,
 /// * [`Error::Closed`](crate::Error::Closed) and [`Error::SessionEnded`](crate::Error::SessionEnded) if there is no
 ///   session any more,

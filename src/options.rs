@@ -57,7 +57,7 @@ pub struct Options {
     max_hold: Option<Duration>,
     token_epoch: Option<u8>,
     one_request: Option<bool>,
-    /// Set if the session's configuration has credentials: whether the warning about open locks was logged.
+    /// Set if the session's configuration has credentials. Shows whether the warning about open locks was logged.
     pub(crate) credentials: Option<Arc<Once>>,
 }
 
@@ -69,7 +69,7 @@ impl Options {
         Self::default()
     }
 
-    /// Sets the ACLs of all nodes that the lock creates. They include the missing ancestors of its path, unless these have
+    /// Sets the ACLs of all nodes that the lock creates. These include the missing ancestors of its path, unless those have
     /// [their own](Self::with_parent_acls).
     ///
     /// By default, nodes are open to everyone. The ACLs may have 64 KiB, which is about a thousand entries.
@@ -159,13 +159,13 @@ impl Options {
     /// ```
     pub fn with_identifier_from_env(self, variable: &str) -> Result<Self> {
         let why = format!("the environment variable {variable} is not set, or empty; set it in the pod's `env`");
-        // `var_os` panics if the name is not a possible name of a variable.
+        // `var_os` panics on a name that no variable can have.
         let is_name = !variable.is_empty() && !variable.contains(['=', '\0']);
         let value = is_name.then(|| std::env::var_os(variable)).flatten().filter(|value| !value.is_empty());
         value.map(|value| self.with_identifier(value.as_encoded_bytes())).ok_or(Error::invalid("identifier", why))
     }
 
-    /// Sets whether a release also deletes the lock's path if the path is empty then.
+    /// Sets whether a release also deletes the lock's path if it leaves the path empty.
     ///
     /// Use it for a path per key, because the server itself deletes at most 10,000 empty containers a minute. The default
     /// is `false`.
@@ -183,7 +183,7 @@ impl Options {
         self
     }
 
-    /// Sets how long a hold lasts at most. After this time it releases itself and reports
+    /// Sets how long a hold lasts at most. After this time the hold releases itself and reports
     /// [`Lost(MaxHold)`](crate::Loss::MaxHold), as locks with a time to live do. The default is no limit.
     ///
     /// The holder keeps the time, not the servers. In a paused process, the hold ends when the process continues, or when
@@ -287,7 +287,7 @@ impl Options {
         self.identifier.as_deref().unwrap_or_else(|| DEFAULT_IDENTIFIER.as_bytes())
     }
 
-    /// Returns whether a release also deletes a lock path that is empty then.
+    /// Returns whether a release also deletes a lock path that it leaves empty.
     #[must_use]
     pub fn path_removal(&self) -> bool {
         self.path_removal.unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Owns [`Owner`], which may lock again what it holds, and its holds and attempts.
+//! Owns [`Owner`]: what an owner holds, and the acquisitions that its calls share.
 
 #[cfg(test)]
 mod tests;
@@ -44,11 +44,11 @@ enum Entry {
 
 type Acquiring = BoxFuture<'static, Result<Option<Arc<Hold>>>>;
 
-/// An attempt that all calls of one owner share.
+/// An acquisition that all waiting calls of one owner share.
 pub(crate) struct Attempt {
     acquiring: Shared<Acquiring>,
     pub(crate) progress: Arc<Progress>,
-    /// Notified when a call ends: the call may have been woken to poll the attempt, and not have done so.
+    /// Notified when a call ends, because the call may have been woken to poll the attempt without having done so.
     left: Notify,
 }
 
@@ -75,7 +75,7 @@ impl Attempt {
     }
 }
 
-/// What an owner has of a lock when it locks.
+/// What an owner has of a lock: a hold, or an acquisition under way.
 pub(crate) enum Locking {
     Held(Arc<Hold>),
     Acquiring(Arc<Attempt>),

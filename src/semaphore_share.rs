@@ -100,7 +100,7 @@ impl SemaphoreShare {
         }
         Ok(Self(Arc::new(Share {
             semaphore: semaphore.clone(),
-            // Not zero, or the tasks that sleep for it would spin.
+            // Not zero, because tasks that sleep for this time would spin.
             idle_time: idle_time.max(Duration::from_millis(1)),
             turns: Arc::new(tokio::sync::Semaphore::new(permits as usize)),
             idle: Mutex::default(),
@@ -224,7 +224,7 @@ impl Share {
             let Some(share) = share.upgrade() else { return };
             // Cleared before the report: a task that is woken by it may start the next acquisition.
             let ended = locked(&share.growing).take();
-            // There may be no task that waits for the report.
+            // Fails if no task waits for the report any more.
             let _ = report.send(acquired.map(|permit| share.add(permit)));
             drop(ended);
         };
@@ -246,8 +246,8 @@ fn is_kept(permit: &SemaphorePermit) -> bool {
     permit.state().ended().is_none() && permit.revoke_requested().now_or_never().is_none()
 }
 
-/// Releases idle permits that are over, until `permit` has ended: when `permit` is revoked, and every quarter of the idle
-/// time.
+/// Releases idle permits whose time is over, or that are lost or revoked. Checks every quarter of the idle time, and when
+/// `permit` is revoked, until `permit` has ended.
 async fn watch(share: Weak<Share>, permit: HoldMonitor, idle_time: Duration) {
     let (mut asked, mut ended) = (pin!(permit.revoke_requested().fuse()), pin!(permit.ended()));
     loop {
@@ -271,7 +271,7 @@ async fn leave(share: Weak<Share>, idle_time: Duration) {
         let Some(share) = share.upgrade() else { return };
         let is_wanted = Arc::strong_count(&share.waiting) > 1;
         if !is_wanted && !was_wanted {
-            // This also aborts the present task.
+            // This also aborts the task of this function.
             drop(locked(&share.growing).take());
         }
         was_wanted = is_wanted;

@@ -319,7 +319,7 @@ impl Session {
         SessionId(state.machine.session_id().cast_signed())
     }
 
-    /// Returns why the session will not be renewed any more, or `None` while it may be.
+    /// Returns the reason why the session will not be renewed any more, or `None` while it may be.
     pub(crate) fn error(&self) -> Option<Error> {
         self.core().lock().error.clone()
     }

@@ -1,8 +1,9 @@
 //! Owns [`Candidate`]: a candidate that runs in a task of its own, term after term, until it is stopped.
 //!
-//! 1. The standing is computed from the clock when it is asked for. It does not depend on what the task has noticed.
-//! 2. The task ends when it is stopped, when its session has ended for good, or with a panic of the term. Every other error
-//!    is tried again.
+//! 1. The standing is computed from the clock when it is asked for. It does not depend on events that the task has yet to
+//!    notice.
+//! 2. The task ends when it is stopped, when its session has ended for good, or with a panic of the term. After any other
+//!    error it tries again.
 
 use std::fmt;
 use std::future::{Future, pending};
@@ -27,7 +28,7 @@ use crate::hold::{HoldMonitor, HoldState};
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// The standing of a [`Candidate`].
+/// Whether a [`Candidate`] waits, leads, or has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Standing {
@@ -45,11 +46,12 @@ pub enum Standing {
     /// The candidate is still trusted to lead, but is disconnected. Begin nothing that takes long: it either leads again or
     /// loses the leadership.
     Suspended,
-    /// The candidate is none any more: it was stopped, its session has ended, or its term has panicked.
+    /// The candidate has ended: it was stopped, its session has ended, or its term has panicked.
     Ended,
 }
 
-/// A candidate of an [`Election`](crate::Election) that runs in the background. Made by
+/// A candidate of an [`Election`](crate::Election) that runs in the background, returned by
+/// [`Election::run`](crate::Election::run).
 /// [`Election::run`](crate::Election::run).
 ///
 /// Dropping it ends the term at its next `await` and resigns, or withdraws the candidate, in the background.
@@ -80,7 +82,7 @@ pub struct Candidate {
     end: Mutex<End<JoinHandle<Result<()>>>>,
 }
 
-/// The end of a candidate, for every call that stops it.
+/// The end of a candidate, which every call of `stop` returns.
 pub(crate) enum End<H> {
     /// Not known to have ended: the task or the thread is still to be joined.
     Running(H),
@@ -124,8 +126,8 @@ impl Candidate {
         self.stage.borrow().standing()
     }
 
-    /// Waits for a standing that is `wanted`, and returns it: at once if the current standing is wanted. To see the next
-    /// change, want every standing but the last one seen.
+    /// Waits for a standing that is `wanted`, and returns it: at once if the current standing is wanted. To wait for the
+    /// next change, want any standing other than the last one.
     ///
     /// # Cancel safety
     ///
@@ -290,7 +292,7 @@ pub(crate) type Campaign = Box<dyn Fn(Arc<Progress>) -> BoxFuture<'static, Resul
 /// A leadership that was won.
 pub(crate) struct Won {
     pub(crate) monitor: HoldMonitor,
-    /// Owns the leadership, which lasts until this future is awaited, or dropped.
+    /// A future that owns the leadership, which lasts until the future is awaited, or dropped.
     pub(crate) resign: BoxFuture<'static, ()>,
 }
 
@@ -308,7 +310,7 @@ impl Won {
     }
 }
 
-/// Campaigns and leads, term after term, until it is stopped or its session is over.
+/// Campaigns and leads, term after term, until the candidate is stopped or its session is over.
 async fn run<F, R>(ending: Ending, campaign: Campaign, stopping: watch::Receiver<bool>, mut term: F) -> Result<()>
 where
     F: FnMut(Term) -> R + Send,

@@ -18,7 +18,7 @@ use crate::locked::locked;
 use crate::queue::{NodeName, Queue};
 use crate::session::{Interrupt, Zk, event, found};
 
-/// An observer of the leaders of an election, made by [`Election::observe`](crate::Election::observe).
+/// An observer of the leaders of an election, returned by [`Election::observe`](crate::Election::observe).
 ///
 /// It reports every leader that stays, across lost connections and sessions. It may miss a leader that resigns before the
 /// observer reads its node.
@@ -45,10 +45,10 @@ pub struct Observer {
     has_ended: bool,
 }
 
-/// What an observer has returned, and the watch that it waits for.
+/// The state of an observer: the leader that it returned last, and its watch.
 struct View {
     lock: Lock,
-    /// The leader that was returned last, if any; `None` before the first return.
+    /// The leader that was returned last. Inner `None`: there was no leader. Outer `None`: nothing was returned yet.
     last: Mutex<Option<Option<Contender>>>,
     standing: Mutex<Standing>,
 }

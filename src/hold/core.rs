@@ -111,7 +111,7 @@ impl HoldCore {
                 return found;
             }
             tokio::select! {
-                // The senders live in `self`.
+                // Neither fails: `self` keeps the senders alive.
                 _ = end.changed() => {}
                 _ = changes.changed() => {}
                 _ = again() => {}

@@ -17,7 +17,7 @@ use crate::lock::Lock;
 /// A waiter in a queue. Await it for the guard `G`; drop it to leave the queue.
 ///
 /// It makes progress only while it is awaited. Once it is first in the queue, or a task of the same session has handed the
-/// lock over to it, later contenders wait until it is awaited and done, as they wait for a guard.
+/// lock over to it, it keeps later contenders waiting until it is awaited, as a guard would.
 ///
 /// It belongs to the runtime on which it joined the queue.
 ///
@@ -101,7 +101,7 @@ impl<G> Future for Waiting<G> {
 async fn admitted(hold: Hold, lock: Lock, progress: Arc<Progress>) -> Result<Hold> {
     match hold.state().loss() {
         None => Ok(hold),
-        // As for a waiter, the end of the session is no error: it queues again in the renewed session.
+        // As for a waiter, the end of the session is no error: the waiter queues again in the renewed session.
         Some(Loss::Expired | Loss::TrustEnded | Loss::Closed) => lock.acquire_with(Some(&progress)).await,
         Some(loss) => Err(loss.into()),
     }

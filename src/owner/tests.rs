@@ -15,8 +15,8 @@ impl Wake for Woken {
     }
 }
 
-/// An event arrives while the first call polls the attempt, and wakes both calls. The second call polls meanwhile, in vain,
-/// because the attempt is being polled. The first call would poll again, but is dropped.
+/// An event arrives while the first call polls the attempt, and wakes both calls. The second call polls meanwhile and stays
+/// pending, because the attempt is being polled. The first call would poll again, but is dropped.
 #[test]
 fn call_that_is_dropped_when_it_was_woken_leaves_the_look_to_another() {
     let (first, second) = (Arc::<Woken>::default(), Arc::<Woken>::default());

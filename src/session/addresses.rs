@@ -19,7 +19,8 @@ use crate::session::hosts::split_chroot;
 
 const PORT: u16 = 2181;
 
-/// Adds to the list of hosts the addresses of each name that has several. A name that is not resolved in time stays alone.
+/// Adds to the list of hosts the addresses of each name that has several. A name that is not resolved in time stays as it
+/// is.
 pub(super) async fn expand(hosts: &str, limit: Duration) -> String {
     let (hosts, chroot) = split_chroot(hosts);
     let elements = join_all(hosts.split(',').map(|element| expand_one(element, limit))).await;

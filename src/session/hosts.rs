@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use crate::error::{Error, Result};
 use crate::path::LockPath;
 
-/// The form that hosts should have, for errors.
+/// The form that hosts should have, for error messages.
 pub(super) const FORM: &str = "it should look like host:2181,host:2181/chroot";
 
 /// Checks a list of hosts. Returns it without white space around its elements.

@@ -214,7 +214,7 @@ impl Session {
             let zk = self.zk().await?;
             let result = tokio::select! {
                 biased;
-                // Dropping the attempt also drops what it owns.
+                // The attempt is dropped, with all that it owns, once its session is over.
                 () = zk.over() => Err(Interrupt::SessionOver),
                 result = Box::pin(make(zk.clone())) => result,
             };

@@ -408,7 +408,7 @@ impl Servers {
     /// Connects for the first time.
     pub(super) async fn connect_first(&self) -> Result<(Client, Moment)> {
         let (target, began) = (self.target().await?, now());
-        // The client tries to connect with a new session for the same time.
+        // The limit is one session timeout, because the client tries to connect with a new session for as long.
         let ended =
             timeout(target.session_timeout, self.with_reasons(&target, self.end_left_at_last(&target))).await;
         ended.unwrap_or_else(|_| {
@@ -597,7 +597,8 @@ impl Servers {
             *is_gone = true;
         }
         let connected = self.connect_to(&target, old.is_none()).await?;
-        // The locks are needed more than the file, so the error is only logged. The file names a session that has ended.
+        // The locks are needed more than the file, so the error is only logged. The file then names a session that has
+        // ended.
         if let Err(error) = self.name(&connected.0).await {
             let session = connected.0.session_id();
             guarded(

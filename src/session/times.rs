@@ -28,7 +28,8 @@ impl Times {
         self.0 * 3 / 8
     }
 
-    /// How long to wait for the end of the session once a quorum has answered. If it does not end, a clone of the client
+    /// How long to wait for the end of the session once a quorum has answered. If the session does not end, a clone of the
+    /// client keeps it open.
     /// keeps it.
     pub(crate) fn close_kept(self) -> Duration {
         self.0 / 3
