@@ -176,8 +176,8 @@ impl fmt::Display for LockPath {
     }
 }
 
-/// Whether ZooKeeper refuses a character in a path (`PathUtils.validatePath`). It looks at UTF-16, and refuses surrogates,
-/// so nothing beyond U+FFFF passes.
+/// Returns whether ZooKeeper refuses a character in a path (`PathUtils.validatePath`). ZooKeeper looks at UTF-16 and
+/// refuses surrogates, so nothing beyond U+FFFF passes.
 fn is_forbidden(c: char) -> bool {
     matches!(c, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }

@@ -241,7 +241,7 @@ impl Share {
     }
 }
 
-/// Whether a permit is neither lost nor revoked.
+/// Returns whether a permit is neither lost nor revoked.
 fn is_kept(permit: &SemaphorePermit) -> bool {
     permit.state().ended().is_none() && permit.revoke_requested().now_or_never().is_none()
 }

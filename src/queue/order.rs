@@ -117,7 +117,7 @@ fn key(number: i32, czxid: Option<i64>, is_mixed: bool) -> (i8, i32, Option<i64>
     (if is_mixed { side } else { 0 }, 0, czxid)
 }
 
-/// Whether a counter at this number reaches 0 before it reaches its end.
+/// Returns whether a counter at this number reaches 0 before it reaches its end.
 pub(crate) fn is_before_zero(number: i32) -> bool {
     (i32::MIN / 2..0).contains(&number)
 }

@@ -50,13 +50,13 @@ fn check_host(element: &str, is_last: bool) -> Result<(), String> {
     }
 }
 
-/// Whether a character cannot be part of a host. Names of some networks contain `_`, and `%` precedes the zone of an
+/// Returns whether a character cannot be part of a host. Names of some networks contain `_`, and `%` precedes the zone of an
 /// address.
 fn is_odd(c: char) -> bool {
     c.is_whitespace() || c.is_control() || (c.is_ascii_punctuation() && !"-_.:%[]".contains(c))
 }
 
-/// Whether a certificate can name this host. When the client connects over TLS to any other host, it panics.
+/// Returns whether a certificate can name this host. When the client connects over TLS to any other host, it panics.
 fn can_be_certified(host: &str) -> bool {
     let bracketed = host.strip_prefix('[').and_then(|rest| rest.split(']').next());
     let name = bracketed.unwrap_or_else(|| host.rsplit_once(':').map_or(host, |(name, _)| name));
@@ -69,7 +69,7 @@ fn can_be_certified(host: &str) -> bool {
     name.parse::<IpAddr>().is_ok() || (name.len() <= 253 && labels.iter().all(is_label) && !is_number)
 }
 
-/// Whether the hosts end in a chroot.
+/// Returns whether the hosts end in a chroot.
 pub(crate) fn has_chroot(hosts: &str) -> bool {
     split_chroot(hosts).1.len() > "/".len()
 }

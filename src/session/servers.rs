@@ -719,7 +719,7 @@ impl Target {
     }
 }
 
-/// Whether the chroot of a client exists.
+/// Returns whether the chroot of a client exists.
 async fn exists(client: &Client) -> Result<bool, ZkError> {
     if client.check_stat("/").await?.is_some() {
         return Ok(true);
@@ -737,7 +737,7 @@ async fn create_chroot(client: &Client, acls: &[Acl]) -> Result<(), ZkError> {
     Ok(())
 }
 
-/// Whether the servers will refuse to create the chroot, however often the client tries.
+/// Returns whether the servers will refuse to create the chroot, however often the client tries.
 fn is_refusal(error: &ZkError) -> bool {
     use ZkError::{InvalidAcl, NoAuth, NoChildrenForEphemerals, QuotaExceeded};
 
