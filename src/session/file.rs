@@ -13,10 +13,11 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::OnceCell;
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 use zookeeper_client::{SessionId, SessionInfo};
 
 use crate::error::{Error, Result};
@@ -27,7 +28,7 @@ use crate::telemetry::guarded;
 /// The first word of a session file.
 const FORM: &str = "zookeeper-recipes-session-1";
 
-/// Longer than a session file is.
+/// Reads stop after this many bytes. A session file is always shorter.
 const LONGEST: u64 = 1024;
 
 /// The session file of a session.
@@ -35,6 +36,8 @@ pub(super) struct SessionFile {
     path: PathBuf,
     /// The lock. `None` when the session is over: then the file is for the next.
     lock: Mutex<Option<Arc<File>>>,
+    /// Held by each write, so that the newest one is the last.
+    writing: Mutex<()>,
     /// The session that an earlier process has left.
     left: Option<Credentials>,
     /// The same for the client.
@@ -54,6 +57,8 @@ impl fmt::Debug for SessionFile {
 impl SessionFile {
     /// Locks the file, and reads it. Fails if another session has it, and if it could not be written.
     pub(super) fn open(path: &Path) -> Result<Self> {
+        // A link stays, and its target is replaced.
+        let path = &target_of(path);
         let invalid = |reason: String| Error::invalid("session file", format!("{}{reason}", path.display()));
         let cannot = |what: &str, error: &io::Error| invalid(format!(" cannot be {what}: {error}"));
         match fs::metadata(path) {
@@ -102,6 +107,7 @@ impl SessionFile {
         Ok(Self {
             path: path.to_owned(),
             lock: Mutex::new(Some(Arc::new(lock))),
+            writing: Mutex::new(()),
             is_gone: AtomicBool::new(left.is_none()),
             left,
             session: OnceCell::new(),
@@ -129,31 +135,43 @@ impl SessionFile {
         (!self.is_reported.swap(true, Ordering::Relaxed)).then_some(left.id)
     }
 
-    /// Lets the file name this session.
-    pub(super) async fn name(self: &Arc<Self>, session: &SessionInfo) -> Result<()> {
+    /// Lets the file name this session. Fails if the disk takes longer than `limit`; the write goes on then.
+    pub(super) async fn name(self: &Arc<Self>, session: &SessionInfo, limit: Duration) -> Result<()> {
         let credentials = credentials_of(session).await.map_err(|error| self.no_password(&error))?;
         let this = Arc::clone(self);
-        let written =
-            spawn_blocking(move || this.write(&credentials)).await.unwrap_or_else(|error| Err(error.into()));
+        let written = on_disk(limit, move || this.write(&credentials)).await;
         written.map_err(|error| self.invalid(format!(" cannot be written: {error}")))
     }
 
     fn write(&self, credentials: &Credentials) -> io::Result<()> {
+        // An older write may still be under way.
+        let _writing = locked(&self.writing);
         // As long as there is a handle of it, the file is locked.
         let Some(lock) = locked(&self.lock).clone() else { return Ok(()) };
         let new = beside(&self.path, ".new");
-        let mut file = create(&new)?;
-        file.write_all(text(credentials, &mark_of(&lock)).as_bytes())?;
-        file.sync_all()?;
-        drop(file);
-        fs::rename(new, &self.path)
+        let written = create(&new).and_then(|mut file| {
+            file.write_all(text(credentials, &mark_of(&lock)).as_bytes())?;
+            file.sync_all()?;
+            drop(file);
+            fs::rename(&new, &self.path)
+        });
+        if written.is_err() {
+            // It may have a part of the password.
+            _ = fs::remove_file(new);
+        }
+        written
     }
 
     /// Lets the file name no session, because the last one has ended.
-    pub(super) async fn name_none(self: &Arc<Self>) {
-        let this = Arc::clone(self);
-        let removed = spawn_blocking(move || fs::remove_file(&this.path)).await;
-        if let Ok(Err(error)) = removed {
+    pub(super) async fn name_none(self: &Arc<Self>, limit: Duration) {
+        let (this, lock) = (Arc::clone(self), locked(&self.lock).clone());
+        let removed = on_disk(limit, move || {
+            let removed = fs::remove_file(&this.path);
+            // Until now the file is not that of another session.
+            drop(lock);
+            removed
+        });
+        if let Err(error) = removed.await {
             // The next process finds that the session has ended.
             guarded(|| tracing::debug!(%error, file = %self.path.display(), "cannot remove the session file"));
         }
@@ -173,11 +191,30 @@ impl SessionFile {
     }
 }
 
+/// Runs `work` where it may block, and waits for it for at most `limit`. Then it goes on without a caller.
+async fn on_disk(limit: Duration, work: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
+    match timeout(limit, spawn_blocking(work)).await {
+        Ok(worked) => worked?,
+        Err(_) => Err(io::Error::new(ErrorKind::TimedOut, format!("the disk did not answer within {limit:?}"))),
+    }
+}
+
 /// A path with another end.
 fn beside(path: &Path, end: &str) -> PathBuf {
     let mut path = OsString::from(path);
     path.push(end);
     path.into()
+}
+
+/// The file that a path stands for: that of a link is its target, which may not exist yet.
+fn target_of(path: &Path) -> PathBuf {
+    // As many links in a row as Linux follows; with more, or in a circle, opening the file fails.
+    let mut target = path.to_owned();
+    for _ in 0..40 {
+        let Ok(next) = fs::read_link(&target) else { break };
+        target = target.parent().unwrap_or(Path::new("")).join(next);
+    }
+    target
 }
 
 /// Opens and locks a file, for as long as it is open; `None` if another handle has it locked.

@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use async_net::{TcpListener, TcpStream};
 use futures_util::future::try_join;
-use futures_util::{AsyncReadExt, AsyncWriteExt};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{AsyncReadExt, AsyncWriteExt, StreamExt};
 use tokio::time::timeout;
 use uuid::Uuid;
 use zookeeper_client::{Client, SessionId, SessionInfo};
@@ -42,8 +43,8 @@ pub(super) async fn session_of(credentials: Credentials) -> io::Result<SessionIn
     Ok(exchange(None, Some(credentials)).await?.0)
 }
 
-/// Connects a client to this process. The client resumes `session`, if there is one, and is given the session of `answer` instead, if
-/// there is one. Returns the session that the client has then, and the credentials in its connect request.
+/// Connects a client to a stub server in this process. The client resumes `session`, or asks for a new one. The stub assigns the session
+/// of `answer`, or confirms what the client asked for. Returns the client's session, and the credentials in its connect request.
 async fn exchange(
     session: Option<SessionInfo>,
     answer: Option<Credentials>,
@@ -68,19 +69,34 @@ async fn exchange(
 
 /// Answers the client whose connect request has this session timeout, until it disconnects. Returns the credentials in that request.
 async fn serve(listener: &TcpListener, mark: u32, answer: Option<Credentials>) -> io::Result<Credentials> {
-    loop {
-        let (mut stream, _) = listener.accept().await?;
-        let request = frame(&mut stream).await.ok().flatten().and_then(|frame| connect_request(&frame));
-        let Some((_, shown)) = request.filter(|(timeout, _)| *timeout == mark) else { continue };
-        send(&mut stream, &connect_response(mark, answer.as_ref().unwrap_or(&shown))).await?;
-        while let Some(request) = frame(&mut stream).await? {
-            // Its first request over a connection is a ping, whose answer it waits for.
-            let mut header = request.get(..4).ok_or(io::ErrorKind::InvalidData)?.to_vec();
-            header.extend([0; 12]);
-            send(&mut stream, &header).await?;
+    // Another program may connect, and say nothing.
+    let mut requests = FuturesUnordered::new();
+    let (mut stream, shown) = loop {
+        tokio::select! {
+            accepted = listener.accept() => requests.push(request(accepted?.0)),
+            Some(request) = requests.next() => match request {
+                Some((stream, timeout, shown)) if timeout == mark => break (stream, shown),
+                _ => {}
+            },
         }
-        return Ok(shown);
+    };
+    send(&mut stream, &connect_response(mark, answer.as_ref().unwrap_or(&shown))).await?;
+    // The credentials are known, so a connection that breaks is as good as one that ends.
+    while let Ok(Some(request)) = frame(&mut stream).await {
+        // The client's first request over a connection is a ping, whose answer it waits for.
+        let mut header = request.get(..4).ok_or(io::ErrorKind::InvalidData)?.to_vec();
+        header.extend([0; 12]);
+        if send(&mut stream, &header).await.is_err() {
+            break;
+        }
     }
+    Ok(shown)
+}
+
+/// Reads the connect request of a connection: its session timeout and credentials. `None` if it is none.
+async fn request(mut stream: TcpStream) -> Option<(TcpStream, u32, Credentials)> {
+    let (timeout, shown) = connect_request(&frame(&mut stream).await.ok()??)?;
+    Some((stream, timeout, shown))
 }
 
 /// Reads a frame; `None` at the end of the stream.
@@ -157,6 +173,8 @@ mod tests {
             io::Result::Ok(answer)
         };
         let client = async {
+            // A second one says nothing.
+            let _silent = TcpStream::connect(address).await?;
             let answer = stranger.await?;
             let connector =
                 Client::connector().with_session_timeout(Duration::from_millis(70_000)).with_detached();

@@ -36,6 +36,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause after refused credentials: a fix takes a while, and servers log each refusal.
 const LONGEST_PAUSE_REFUSED: Duration = Duration::from_secs(30);
 
+/// How long a write of the session file may take. Without limits a disk that hangs would keep a renewed session from its callers.
+const LONGEST_FIRST_WRITE: Duration = Duration::from_secs(10);
+const LONGEST_WRITE: Duration = Duration::from_secs(2);
+
 /// The longest time that the function given to [`Servers::from_fn`] may take in the background.
 const LONGEST_QUESTION: Duration = Duration::from_secs(30);
 
@@ -416,7 +420,7 @@ impl Servers {
             Err(self.unavailable(&target, began))
         })?;
         let connected = self.connect_to(&target, true).await?;
-        self.name(&connected.0).await?;
+        self.name(&connected.0, LONGEST_FIRST_WRITE).await?;
         Ok(connected)
     }
 
@@ -462,9 +466,9 @@ impl Servers {
     }
 
     /// Writes the session of this client to the session file, if there is one.
-    async fn name(&self, client: &Client) -> Result<()> {
+    async fn name(&self, client: &Client, limit: Duration) -> Result<()> {
         match &self.file {
-            Some(file) => file.name(client.session()).await,
+            Some(file) => file.name(client.session(), limit).await,
             None => Ok(()),
         }
     }
@@ -474,7 +478,7 @@ impl Servers {
     pub(crate) async fn over(&self, is_ended: bool) {
         let Some(file) = &self.file else { return };
         if is_ended {
-            file.name_none().await;
+            file.name_none(LONGEST_WRITE).await;
         }
         file.unlock();
     }
@@ -599,7 +603,7 @@ impl Servers {
         let connected = self.connect_to(&target, old.is_none()).await?;
         // The locks are needed more than the file, so the error is only logged. The file then names a session that has
         // ended.
-        if let Err(error) = self.name(&connected.0).await {
+        if let Err(error) = self.name(&connected.0, LONGEST_WRITE).await {
             let session = connected.0.session_id();
             guarded(
                 || tracing::warn!(%session, %error, "no session file for this session: after a crash it has to expire"),

@@ -437,6 +437,46 @@ async fn file_that_cannot_be_written_any_more_does_not_stop_a_renewal() {
     session.close().await.expect("closed");
 }
 
+/// The one thread on which code may block is taken, so the write of the file does not even begin.
+#[test]
+fn disk_that_hangs_does_not_hold_up_a_renewal() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().max_blocking_threads(1).enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let (world, (_folder, file)) = (World::new().await, folder());
+        let servers = Servers::new(&world.proxy.hosts()).with_session_timeout(TIMEOUT).with_session_file(&file);
+        let session = Session::connect(servers).await.expect("connects");
+        let (before, named_before) = (session.id(), named(&file));
+        let (ends, ended) = std::sync::mpsc::channel::<()>();
+        let hangs = tokio::task::spawn_blocking(move || ended.recv());
+        let mut states = session.states();
+        world.expire_that_of(&session).await;
+        let renewed = |state: SessionState| state.is_connected() && state != SessionState::Connected(before);
+        soon("the renewal", states.wait_for(renewed)).await.expect("renewed");
+        is_free(&session, &world.path).await.release().await.expect("released");
+        assert_eq!(named(&file), named_before, "it still hangs");
+        drop(ends);
+        _ = soon("the disk", hangs).await.expect("no panic");
+        // The write goes on.
+        until("the file names the session", || named(&file) == session.id().to_string()).await;
+        session.close().await.expect("closed");
+    });
+}
+
+/// The link is part of an image, and its target on a volume.
+#[tokio::test]
+async fn file_behind_a_link_is_replaced_and_the_link_stays() {
+    let ((image, link), (volume, file)) = (folder(), folder());
+    std::os::unix::fs::symlink(&file, &link).expect("a link");
+    let session = Session::connect(servers(&link)).await.expect("connects");
+    assert_eq!(named(&file), session.id().to_string());
+    assert!(fs::symlink_metadata(&link).expect("it is there").is_symlink());
+    let refused = refusal(servers(&file)).await;
+    assert!(refused.contains("belongs to a session that is alive"), "{refused}");
+    let names = |folder: &TempDir| fs::read_dir(folder.path()).expect("a folder").count();
+    assert_eq!((names(&image), names(&volume)), (1, 2), "the lock is beside the target");
+    session.close().await.expect("closed");
+}
+
 /// At every point of the way: each attempt has a little more time than the last.
 #[tokio::test]
 async fn connect_that_is_dropped_leaves_a_file_for_the_next() {
