@@ -583,6 +583,21 @@ fn turn_of_a_semaphore_does_not_keep_a_drained_session_open() {
     assert_eq!(session.0.life, Life::Over);
 }
 
+/// Others wait behind it, also if nobody polls the caller.
+#[test]
+fn turn_is_given_up_when_its_caller_ends() {
+    let mut session = Session::new();
+    let admission = Admission::Permits { limit: 1, turn: Some(1) };
+    let sent = session.acquire(FIRST, &[(0, Kind::Lease)], admission, true);
+    let Ask::Create { guid, .. } = sent[0] else { panic!("{sent:?}") };
+    let own = Name { number: 3, guid, kind: Kind::Lock };
+    session.answer(&sent[0], created(own, Some(7)));
+    let permits = session.answer(&sent[1], listing(&[own]));
+    let sent = session.answer(&permits[0], Outcome::Refused);
+    assert_eq!(session.stage_of(FIRST), Phase::Over(End::Refused));
+    assert!(matches!(sent.as_slice(), [Ask::Delete { nodes, .. }] if nodes[..] == [(1, own)]), "{sent:?}");
+}
+
 #[test]
 fn downgrade_that_is_refused_again_and_again_does_not_run_out_of_numbers() {
     let mut session = Session::new();
