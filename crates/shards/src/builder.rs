@@ -78,7 +78,7 @@ impl ShardsBuilder {
         self
     }
 
-    /// Sets for how long the set of members has to stay the same before shards move. The default is one second.
+    /// Sets for how long the set of members has to stay the same before shards move. The default is one second. A member that starts waits for it, too.
     ///
     /// So a member that comes and goes moves nothing. If the set changes all the time, shards move after ten times this time.
     pub fn settling_time(mut self, time: Duration) -> Self {

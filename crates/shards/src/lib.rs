@@ -22,7 +22,7 @@
 //! The holder of its lock is the owner of a shard, and no other process is. So a plan that is old or wrong costs time, and never gives a
 //! shard to two owners.
 //!
-//! * **Few moves.** When a process joins or leaves, about as many shards move as it has. No process gets more than 1.1 times the mean.
+//! * **Few moves.** When a process joins or leaves, about as many shards move as it has. No process gets more than 1.1 times the mean, rounded up.
 //! * **No move for a restart.** A process that is back under its name within the [grace](ShardsBuilder::grace) has its shards again.
 //! * **Short hand-overs.** The new owner queues before the old one ends, so a shard is without an owner for about a round trip.
 //! * **No orphan.** A shard that its planned owner does not take is taken by the next member, and is given back later.

@@ -20,7 +20,7 @@ use crate::score::{Hashed, cost};
 /// and every process, machine and version computes the same. It is what members *strive for*: the holder of a shard's lock
 /// is its owner.
 ///
-/// Shards are dealt by rendezvous hashing. No member gets more than 1.1 times its share, but for pins. When a member joins or leaves, about as many
+/// Shards are dealt by rendezvous hashing. No member gets more than 1.1 times its share, rounded up, but for pins. When a member joins or leaves, about as many
 /// shards move as it has.
 ///
 /// # Examples

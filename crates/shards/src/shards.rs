@@ -131,10 +131,10 @@ impl Shards {
     /// the other shards: one that makes every owner panic would take down the fleet, member by member. It is logged as a warning. So handle errors in
     /// `serve`, and return where another try may help.
     ///
-    /// It waits while the name is [taken](ShardsBuilder::name_limit), in outages, and while the session is renewed. In a session that has no
-    /// room for the locks of more shards, it keeps those it has, and others take the rest.
+    /// It waits while the name is [taken](ShardsBuilder::name_limit), in outages, also at its start, and while the session is renewed. In a session
+    /// that has no room for the locks of more shards, it keeps those it has, and others take the rest.
     ///
-    /// Start it once for each member.
+    /// Start it once for each member. After an error it may be called again.
     ///
     /// # Cancel safety
     ///
@@ -145,9 +145,9 @@ impl Shards {
     ///
     /// [`Error::NameTaken`] if another process had the name for longer than the [limit](ShardsBuilder::name_limit).
     /// [`Error::InvalidInput`] if the name cannot be that of a node.
-    /// [`Error::NoAuth`] if the ACLs deny it to join the group. [`Error::Unavailable`] if no server answers when it joins, or
-    /// when it leaves the group at the end. [`Error::Closed`] and [`Error::SessionEnded`] if there is no session any more.
-    /// It is returned when no future of a shard is left, so a drain of the session lets them finish.
+    /// [`Error::NoAuth`] if the ACLs deny it to join the group. [`Error::Unavailable`] if no server answers when it leaves the group at the end.
+    /// [`Error::Closed`] after a close or a drain of the session, and [`Error::SessionEnded`] if it is over for another reason.
+    /// They are returned when no future of a shard is left, so a drain lets them finish.
     ///
     /// # Panics
     ///
@@ -190,7 +190,8 @@ impl Shards {
         }
     }
 
-    /// Lets [`run`](Self::run) end: it asks the futures of all shards to end, releases the shards, leaves the group, and returns.
+    /// Lets [`run`](Self::run) end: it asks the futures of all shards to end, releases the shards, leaves the group, and returns. This call returns
+    /// at once.
     ///
     /// The others take the shards after the [grace](ShardsBuilder::grace). So this is for a process that restarts under its name. A
     /// handle that was stopped stays so.
@@ -198,7 +199,8 @@ impl Shards {
         self.end(Ending::Stopping);
     }
 
-    /// Lets [`run`](Self::run) end after the other members have taken the shards of this one: for a process that does not come back.
+    /// Lets [`run`](Self::run) end after the other members have taken the shards of this one: for a process that does not come back. This call returns
+    /// at once.
     ///
     /// The shards move without the [grace](ShardsBuilder::grace), a few [at a time](ShardsBuilder::moves_at_once), and none is without an owner
     /// for longer than a move takes. It lasts as long as the others take: call [`stop`](Self::stop) after a limit of yours. Without

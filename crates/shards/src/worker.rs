@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use zookeeper_recipes::{Error, Member, MemberChanges, Membership, MutexGuard, Result};
 
 use crate::announcement::Announcement;
@@ -149,13 +149,20 @@ impl Worker {
     pub(crate) async fn join(inner: Arc<Inner>, serve: Serve) -> Result<Self> {
         let (members, settings) = (&inner.members, inner.settings);
         let data = Announcement::new(inner.count, false).to_string();
-        let membership = match members.join(&inner.name, data.as_bytes()).await {
-            Err(taken @ Error::NameTaken { .. }) => {
-                tracing::warn!(path = inner.path, name = inner.name, %taken, "waiting for the name of this member");
-                let joined = timeout(settings.name_limit, members.join_when_free(&inner.name, data.as_bytes()));
-                joined.await.map_err(|_| taken)??
+        let membership = loop {
+            match members.join(&inner.name, data.as_bytes()).await {
+                Err(taken @ Error::NameTaken { .. }) => {
+                    tracing::warn!(path = inner.path, name = inner.name, %taken, "waiting for the name of this member");
+                    let joined =
+                        timeout(settings.name_limit, members.join_when_free(&inner.name, data.as_bytes()));
+                    break joined.await.map_err(|_| taken)??;
+                }
+                Err(error @ Error::Unavailable { .. }) => {
+                    warn(&inner, &error, "cannot join the group yet");
+                    sleep(FIRST_PAUSE).await;
+                }
+                joined => break joined?,
             }
-            joined => joined?,
         };
         let created = membership.generation();
         let mut changes = members.changes();

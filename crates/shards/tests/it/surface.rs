@@ -8,7 +8,7 @@ use testbed::next_look;
 use zookeeper_recipes::Error;
 use zookeeper_shards::{OwnedChanges, Plan, Shard, Shards, ShardsBuilder};
 
-use crate::support::{Fleet, PATH, soon};
+use crate::support::{Fleet, PATH, TIMEOUT, soon};
 
 #[test]
 fn public_types_and_futures_can_go_to_other_threads() {
@@ -52,6 +52,20 @@ async fn name_of_another_process_is_refused_after_the_limit() {
     let ended = soon("its end", second.running).await.expect("no panic");
     assert!(matches!(ended, Err(Error::NameTaken { .. })), "{ended:?}");
     fleet.ledger.judge();
+}
+
+#[tokio::test]
+async fn member_that_starts_in_an_outage_joins_after_it() {
+    let fleet = Fleet::new(8).await;
+    let session = fleet.session().await;
+    session.disconnect();
+    let member = fleet.start_in(session, "orders-0");
+    // A join gives up after one session timeout.
+    fleet.ledger.nothing_moves(TIMEOUT + Duration::from_secs(1)).await;
+    assert!(!member.running.is_finished());
+    member.session.reconnect();
+    fleet.settled(&["orders-0"]).await;
+    member.stop().await;
 }
 
 #[tokio::test]
