@@ -16,8 +16,8 @@ use zookeeper_recipes::{Servers, Session};
 pub use crate::crew::{Crew, Worker};
 pub use crate::store::Store;
 
-/// How long a stopped worker keeps its lock.
-const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a stopped process keeps its locks.
+pub const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The result of a demonstration, or of a part of it.
