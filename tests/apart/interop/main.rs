@@ -9,6 +9,7 @@ mod curator;
 mod curator_costs;
 mod fleet;
 mod golang;
+mod groups;
 mod java;
 mod kazoo;
 mod last_number;

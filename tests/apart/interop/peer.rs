@@ -12,7 +12,7 @@
 //! | `release` | `ok` |
 //! | `work LEDGER MARK LIMIT TIMES` | `ok`, after as many turns, each written to the [`ledger`](crate::ledger) |
 //! | `contenders` | `ok IDENTIFIER,…` of all contenders, as kazoo sees them |
-//! | `revoke NODE`, `revocable`, `participants`, `read`, `unread`, `leader`, `count MAXIMUM` | `ok REST`; Curator, by kind |
+//! | `revoke NODE`, `revocable`, `participants`, `read`, `unread`, `leader`, `count MAXIMUM`, `members`, `set DATA` | `ok REST`; Curator, by kind |
 //! | `ask`, `unlock` | `ok true` or `ok false`, `ok`; ZooKeeper's own recipe, called once and not closed |
 //! | `bench SHAPE SESSIONS WORKERS COUNT PATH CYCLES` | `ok NANOSECONDS CPU-NANOSECONDS`, for `peers`; Curator and kazoo |
 //! | `version` | `ok VERSION`; Curator and kazoo |

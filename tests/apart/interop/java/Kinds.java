@@ -15,7 +15,7 @@ import org.apache.curator.framework.recipes.shared.SharedCount;
  *
  * <p>`new KIND PATH…` makes one: `mutex PATH`, `read PATH`, `write PATH`, `semaphore PATH [MAXIMUM [LEASES]]`,
  * `shared PATH COUNT-PATH MAXIMUM`, `semaphore-mutex PATH`, `multi PATH` (of PATH/a, PATH/b and PATH/c), `latch PATH [ID]`,
- * `selector PATH`, and ZooKeeper's `recipe PATH`.
+ * `selector PATH`, `member PATH ID DATA` of a group, and ZooKeeper's `recipe PATH`.
  */
 final class Kinds {
     private Kinds() {}
@@ -44,6 +44,8 @@ final class Kinds {
                 return new Latch(client, path, words.length > 2 ? words[2] : "");
             case "selector":
                 return new Selector(client, path);
+            case "member":
+                return new Member(client, path, words[2], words[3]);
             case "recipe":
                 return new Recipe(client, path);
             default:
