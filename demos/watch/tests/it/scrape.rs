@@ -11,6 +11,9 @@ use crate::support::{FROM_HERE, Watch, World, soon, until};
 /// Where the names are documented.
 const NAMES: &str = include_str!("../../../../src/metrics.rs");
 
+/// Where those of shards are, of which this service has none.
+const SHARDS: &str = include_str!("../../../../crates/shards/src/metrics.rs");
+
 const DASHBOARD: &str = include_str!("../../dashboard.json");
 
 /// Where the alert rules are.
@@ -22,14 +25,31 @@ const INCIDENTS: &str = include_str!("../../../../docs/incidents.md");
 /// The metric of jobs, of which this service has none.
 const JOBS: &str = "zookeeper_job_fires_total";
 
-/// The metrics that are documented.
+/// The constants of a module with names, such as `OWNED`, and the metrics.
+fn constants(module: &'static str) -> BTreeMap<&'static str, &'static str> {
+    let constant =
+        |line: &'static str| line.strip_prefix("pub const ")?.strip_suffix("\";")?.split_once(": &str = \"");
+    module.lines().filter_map(constant).collect()
+}
+
+/// The metrics of the library that are documented.
 fn documented() -> BTreeSet<&'static str> {
-    let names: BTreeSet<_> = NAMES
-        .lines()
-        .filter_map(|line| line.strip_prefix("pub const ")?.split_once(": &str = \"")?.1.strip_suffix("\";"))
-        .collect();
+    let names: BTreeSet<_> = constants(NAMES).into_values().collect();
     assert!(names.contains(JOBS) && names.len() >= 10, "{names:?}");
     names
+}
+
+/// The metrics of shards, with their type and label, as the table has them.
+fn of_shards() -> BTreeMap<&'static str, (&'static str, &'static str)> {
+    let row = |(constant, name): (&str, &'static str)| {
+        let row = SHARDS.lines().find_map(|line| line.strip_prefix(&format!("//! | [`{constant}`] | ")));
+        let (kind, rest) =
+            row.and_then(|row| row.split_once(" | `")).unwrap_or_else(|| panic!("no row: {constant}"));
+        (name, (kind, rest.split('`').next().expect("a label")))
+    };
+    let metrics: BTreeMap<_, _> = constants(SHARDS).into_iter().map(row).collect();
+    assert!(metrics.len() >= 5, "{metrics:?}");
+    metrics
 }
 
 /// The words in backticks between two texts of the documentation, which breaks lines anywhere.
@@ -70,8 +90,12 @@ impl Scrape {
         scrape
     }
 
-    /// With the series of a job, as they are documented. The suite of the library finds them in a recorder.
-    fn with_jobs(mut self) -> Self {
+    /// With the series of a job and of shards, as they are documented. The suites of the libraries find them in a recorder.
+    fn with_others(mut self) -> Self {
+        for (name, (kind, label)) in of_shards() {
+            self.series.insert(format!("{name}{{{label}=\"/shards/orders\"}}"), 0.0);
+            self.types.insert(name.to_owned(), kind.to_owned());
+        }
         for outcome in words_between("; of a job it is ", " for an error") {
             self.series.insert(format!("{JOBS}{{outcome=\"{outcome}\",lock=\"orders\"}}"), 0.0);
         }
@@ -227,10 +251,11 @@ fn used<'a>(query: &'a str, scrape: &Scrape) -> BTreeSet<&'a str> {
 
 #[tokio::test]
 async fn dashboard_shows_every_documented_metric_and_only_what_is_scraped() {
-    let scrape = after_all_events().await.with_jobs();
+    let scrape = after_all_events().await.with_others();
     let dashboard: Value = serde_json::from_str(DASHBOARD).expect("JSON");
     let shown: BTreeSet<_> = queries(&dashboard).into_iter().flat_map(|query| used(query, &scrape)).collect();
-    assert_eq!(shown, documented(), "the metrics that the dashboard shows");
+    let all = documented().into_iter().chain(of_shards().into_keys()).collect();
+    assert_eq!(shown, all, "the metrics that the dashboard shows");
 }
 
 /// A process whose locks were never lost or refused has the series, too, so `increase` sees the first time.
@@ -238,7 +263,7 @@ async fn dashboard_shows_every_documented_metric_and_only_what_is_scraped() {
 async fn alert_rules_find_their_series_in_the_first_scrape() {
     let world = World::new().await;
     let watch = Watch::start(&world.hosts()).await;
-    let scrape = Scrape::of(&watch).await.with_jobs();
+    let scrape = Scrape::of(&watch).await.with_others();
     let rules = OPERATING.lines().filter_map(|line| line.trim().strip_prefix("expr: "));
     // There is no histogram before the first wait.
     let (later, rules): (Vec<_>, Vec<_>) = rules.partition(|rule| rule.contains("_bucket"));
@@ -264,6 +289,21 @@ async fn alert_rules_find_their_series_in_the_first_scrape() {
     let scrape = after_all_events().await;
     later.iter().for_each(|rule| drop(used(rule, &scrape)));
     world.session.close().await.expect("closed");
+}
+
+/// Whoever reads of a metric in the rules finds it in the table of the page, too.
+#[test]
+fn metrics_of_shards_are_explained_and_have_alerts() {
+    for (name, (kind, _)) in of_shards() {
+        assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
+        assert!(OPERATING.contains(&format!("\n| `{name}` |")), "docs/operating.md does not explain {name}");
+    }
+    let rules = OPERATING.lines().filter(|line| line.trim().starts_with("expr: ")).collect::<String>();
+    for name in
+        ["zookeeper_shards_unassigned", "zookeeper_shards_plan_node_refused", "zookeeper_shards_cuts_total"]
+    {
+        assert!(rules.contains(name), "no alert for {name}");
+    }
 }
 
 /// The anchors of the headings of a document, as GitHub makes them.
