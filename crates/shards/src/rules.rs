@@ -177,7 +177,7 @@ impl Rules {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] for a name that cannot stand in a line.
+    /// [`Error::InvalidInput`] for a name that cannot stand in a line, and if the node would be too large. The rules then stay as they are.
     pub fn drain(&mut self, name: &str) -> Result<bool> {
         self.set(Rule::Drain(named(name)?))
     }
@@ -191,7 +191,7 @@ impl Rules {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] for a name that cannot stand in a line.
+    /// [`Error::InvalidInput`] for a name that cannot stand in a line, and if the node would be too large. The rules then stay as they are.
     pub fn pin(&mut self, shard: u32, name: &str) -> Result<bool> {
         self.set(Rule::Pin(shard, named(name)?))
     }
@@ -205,7 +205,8 @@ impl Rules {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidInput`] for a weight below 0.01 or above 100, and for a name that cannot stand in a line.
+    /// [`Error::InvalidInput`] for a weight below 0.01 or above 100, for a name that cannot stand in a line, and if the node would be too
+    /// large. The rules then stay as they are.
     pub fn set_weight(&mut self, name: &str, weight: f64) -> Result<bool> {
         let weight = hundredths(weight).map_err(invalid)?;
         if weight == UNIT {
@@ -230,23 +231,21 @@ impl Rules {
         })
     }
 
-    /// Puts a rule in the place of the one about the same, or at the end.
+    /// Puts a rule in the place of the one about the same, or at the end. If that is refused, the rules stay as they are.
     fn set(&mut self, rule: Rule) -> Result<bool> {
-        let is_same = |line: &&mut Line| matches!(line, Line::Rule(other) if other.subject() == rule.subject());
-        let line = Line::Rule(rule.clone());
-        let is_new = match self.lines.iter_mut().find(is_same) {
-            Some(place) => std::mem::replace(place, line.clone()) != line,
-            None => {
-                self.lines.push(line);
-                true
-            }
-        };
-        match self.to_string().len() {
-            bytes if bytes > MOST_BYTES => {
-                Err(invalid(format!("it would have {bytes} bytes; {MOST_BYTES} are the most")))
-            }
-            _ => Ok(is_new),
+        let is_same = |line: &Line| matches!(line, Line::Rule(other) if other.subject() == rule.subject());
+        let mut changed = self.clone();
+        match self.lines.iter().position(is_same) {
+            Some(at) => changed.lines[at] = Line::Rule(rule),
+            None => changed.lines.push(Line::Rule(rule)),
         }
+        let bytes = changed.to_string().len();
+        if bytes > MOST_BYTES {
+            return Err(invalid(format!("it would have {bytes} bytes; {MOST_BYTES} are the most")));
+        }
+        let is_new = changed != *self;
+        *self = changed;
+        Ok(is_new)
     }
 
     fn remove(&mut self, subject: &Subject<'_>) -> bool {
@@ -432,6 +431,20 @@ mod tests {
         for name in ["", " ", " a", "a "] {
             assert!(Rules::default().drain(name).is_err(), "{name:?}");
         }
+    }
+
+    #[test]
+    fn rule_that_makes_the_node_too_large_leaves_the_rules_as_they_are() {
+        let text = format!("version 1\npin 17 a\n#{}\n", "x".repeat(MOST_BYTES - 40));
+        let mut rules = Rules::parse(text.as_bytes()).unwrap();
+        let (before, long) = (rules.clone(), "b".repeat(40));
+        for refused in
+            [rules.pin(17, &long), rules.pin(18, &long), rules.drain(&long), rules.set_weight(&long, 2.0)]
+        {
+            assert!(refused.unwrap_err().to_string().contains("262144 are the most"));
+        }
+        assert!(rules == before, "{}", &rules.to_string()[..80]);
+        assert!(rules.pin(17, "b").unwrap() && !rules.pin(17, "b").unwrap());
     }
 
     #[test]
