@@ -10,6 +10,7 @@
 
 mod arguments;
 mod client;
+mod director;
 mod flapping;
 mod judgement;
 mod leftover;

@@ -18,6 +18,7 @@ use zookeeper_recipes::zookeeper_client;
 
 use crate::arguments::Settings;
 use crate::client::{Orders, described};
+use crate::director::Director;
 use crate::judgement::{self, Course};
 use crate::leftover;
 use crate::line::{Mark, What};
@@ -106,6 +107,8 @@ async fn run_to_the_end(settings: &Settings, out: &Path, folder: &Path) -> Resul
         clients.push(Client::start(&name, &servers, record, recipe).await?);
     }
     println!("chaos: all clients have started");
+    let of_clients: Vec<_> = (0..*count).map(|number| workloads[number % workloads.len()]).collect();
+    let mut director = Director::new(&hosts, &of_clients, random.u64(..));
 
     let faults = Arc::<Mutex<Vec<Struck>>>::default();
     let journal = Journal::create(folder.join("parent.jsonl"))?;
@@ -120,9 +123,12 @@ async fn run_to_the_end(settings: &Settings, out: &Path, folder: &Path) -> Resul
     tokio::select! {
         attacked = attack => attacked?,
         never = report(folder, &faults) => never?,
+        never = director.direct() => match never {},
     }
     let calm = now();
     ensemble.settled().await?;
+    // The shards move by it once more, within the time that they have to get their owners.
+    director.end().await?;
     let settled = now();
     println!(
         "chaos: all faults are healed, the ensemble is complete after {:.1} s",
