@@ -291,7 +291,7 @@ async fn alert_rules_find_their_series_in_the_first_scrape() {
     world.session.close().await.expect("closed");
 }
 
-/// Whoever reads of a metric in the rules finds it in the table of the page, too.
+/// The page has a row for each, and a rule for those that show trouble.
 #[test]
 fn metrics_of_shards_are_explained_and_have_alerts() {
     for (name, (kind, _)) in of_shards() {
