@@ -1,5 +1,6 @@
 //! A lost lock: the command is stopped before anybody else can be granted the lock, in every state that it may be in.
 
+use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
