@@ -583,19 +583,70 @@ fn turn_of_a_semaphore_does_not_keep_a_drained_session_open() {
     assert_eq!(session.0.life, Life::Over);
 }
 
-/// Others wait behind it, also if nobody polls the caller.
-#[test]
-fn turn_is_given_up_when_its_caller_ends() {
-    let mut session = Session::new();
+/// Starts a semaphore's caller that has its turn. Returns the name of the turn's node, and what is sent for the permits.
+fn in_turn(session: &mut Session) -> (Name, Vec<Ask>) {
     let admission = Admission::Permits { limit: 1, turn: Some(1) };
     let sent = session.acquire(FIRST, &[(0, Kind::Lease)], admission, true);
     let Ask::Create { guid, .. } = sent[0] else { panic!("{sent:?}") };
     let own = Name { number: 3, guid, kind: Kind::Lock };
     session.answer(&sent[0], created(own, Some(7)));
     let permits = session.answer(&sent[1], listing(&[own]));
+    (own, permits)
+}
+
+/// Other callers wait behind the turn, also if its own caller is not polled.
+#[test]
+fn turn_is_given_up_when_its_caller_ends() {
+    let mut session = Session::new();
+    let (turn, permits) = in_turn(&mut session);
     let sent = session.answer(&permits[0], Outcome::Refused);
     assert_eq!(session.stage_of(FIRST), Phase::Over(End::Refused));
-    assert!(matches!(sent.as_slice(), [Ask::Delete { nodes, .. }] if nodes[..] == [(1, own)]), "{sent:?}");
+    assert!(matches!(sent.as_slice(), [Ask::Delete { nodes, .. }] if nodes[..] == [(1, turn)]), "{sent:?}");
+}
+
+/// Other callers may get permits while these are held.
+#[test]
+fn turn_is_given_up_when_the_permits_are_held() {
+    let mut session = Session::new();
+    let (turn, permits) = in_turn(&mut session);
+    let (Ask::Create { guid, .. }, look) = (&permits[0], list(&permits)) else { panic!("{permits:?}") };
+    let own = Name { number: 4, guid: *guid, kind: Kind::Lease };
+    let mut sent = session.answer(&permits[0], created(own, Some(7)));
+    sent.extend(session.answer(&look, listing(&[own])));
+    assert_eq!(session.stage_of(FIRST), Phase::Held);
+    let is_turn = |ask: &Ask| matches!(ask, Ask::Delete { nodes, .. } if nodes[..] == [(1, turn)]);
+    assert!(sent.iter().any(is_turn), "{sent:?}");
+}
+
+/// It queues for its turn again, behind the callers that have queued meanwhile.
+#[test]
+fn caller_has_no_turn_after_the_end_of_its_session() {
+    let mut session = Session::new();
+    in_turn(&mut session);
+    session.handle(Event::Connection(Connection::Expired));
+    let sent = session.handle(Event::Renewed { session: 8, nonce: 10, created: Some(NOW), timeout: T });
+    let is_turn = |ask: &Ask| matches!(ask, Ask::Create { spec, .. } if spec.queues == [(1, Kind::Lock)]);
+    assert!(sent.iter().any(is_turn) && session.stage_of(FIRST) == Phase::Turning, "{sent:?}");
+}
+
+/// The answer is to a confirmation that was asked for before the grant.
+#[test]
+fn grant_that_is_not_taken_is_withdrawn_when_a_quorum_has_no_node() {
+    let mut session = Session::new();
+    session.grant();
+    let nodes = session.0.op(FIRST).expect("it is there").nodes();
+    session.answer(&Ask::Confirm { op: FIRST, nodes }, Outcome::NoNode);
+    assert_eq!(session.stage_of(FIRST), Phase::Over(End::Evicted));
+}
+
+/// Only a server of another kind refuses it.
+#[test]
+fn refused_listing_of_the_own_nodes_ends_the_session() {
+    let mut session = Session::new();
+    session.hold();
+    let ask = identify(&session.reconnect());
+    session.0.handle(NOW, Event::Answer { ask, sent: NOW, is_stale: false, outcome: Outcome::Refused });
+    assert!(session.0.actions().any(|action| action == Action::Replace));
 }
 
 #[test]
