@@ -1,5 +1,6 @@
 //! One cell of the table: a way under a fault, and the words for what was counted.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -107,7 +108,7 @@ impl Cell {
         };
         let mut words = Vec::new();
         if lost > 0 {
-            words.push(format!("{lost} updates lost"));
+            words.push(format!("{} lost", counted(lost, "update")));
         }
         if let Some(property) = property {
             words.push(property.text.to_owned());
@@ -198,6 +199,12 @@ impl Cell {
     }
 }
 
+/// A number of things, of which one is no plural.
+pub(crate) fn counted<N: Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
+    let ending = if number == N::from(1) { "" } else { "s" };
+    format!("{number} {noun}{ending}")
+}
+
 fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }
@@ -227,6 +234,12 @@ mod tests {
         assert_eq!(all.text, "safe in 1 of 1");
         let all = Cell::of_several("r1", vec![missing.clone(), missing]).expect("two runs");
         assert_eq!((all.finding, all.text.as_str()), (Finding::NotRun, "not run: no server"));
+    }
+
+    #[test]
+    fn one_lost_update_is_no_plural() {
+        assert_eq!(cell("r1", 1, false).text, "1 update lost");
+        assert_eq!(cell("r1", 2, false).text, "2 updates lost");
     }
 
     #[test]

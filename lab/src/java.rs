@@ -13,6 +13,16 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 /// For virtual machines of which many are started, for seconds only.
 const SHORT_LIVED: [&str; 3] = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"];
 
+/// The version of Curator, and that of Java.
+///
+/// # Errors
+///
+/// If the driver does not run.
+pub fn version(driver: &[String]) -> Outcome<String> {
+    let (program, arguments) = driver.split_first().ok_or("no Java")?;
+    output(Command::new(program).args(arguments).arg("--version"))
+}
+
 /// The command that runs it, without its arguments.
 ///
 /// # Errors

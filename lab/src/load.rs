@@ -28,7 +28,7 @@ pub struct Size {
 }
 
 /// What a way did with some contenders.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Load {
     /// The way.

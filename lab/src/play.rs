@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use crate::Outcome;
 use crate::cell::{Cell, Finding};
 use crate::faults::{FAULTS, Fault, Fit};
+use crate::java;
 use crate::load::{Load, Size, measure};
 use crate::servers::Setup;
 use crate::site::Site;
@@ -44,7 +45,7 @@ pub struct Program {
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Results {
-    /// The versions of the servers.
+    /// The versions of the servers that were started, and of Curator.
     pub versions: BTreeMap<&'static str, String>,
     /// The work without faults.
     pub loads: Vec<Load>,
@@ -60,12 +61,37 @@ fn next_run(program: &Program) -> String {
     format!("{}{:03}", program.series, RUNS.fetch_add(1, Ordering::Relaxed))
 }
 
+/// The versions of what is played with, by name.
+type Versions = Mutex<BTreeMap<&'static str, String>>;
+
+/// Starts the servers of all ways; returns the versions of those that start, and of Curator.
+pub async fn versions(program: &Program) -> BTreeMap<&'static str, String> {
+    let versions = of_curator(program);
+    for way in &program.ways {
+        if !locked(&versions).contains_key(product(way.kind)) {
+            // A server that does not start has no version.
+            let _ = start(way, &Setup::default(), program, &versions).await;
+        }
+    }
+    versions.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn of_curator(program: &Program) -> Versions {
+    let version = program.java.as_ref().ok().and_then(|java| java::version(java).ok());
+    Mutex::new(version.map(|version| ("Curator", version)).into_iter().collect())
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Plays everything.
 pub async fn play(program: &Program) -> Results {
     let mut results = Results::default();
+    let versions = Arc::new(of_curator(program));
     if !program.only_faults {
         for way in &program.ways {
-            work(way, program, &mut results).await;
+            work(way, program, &mut results, &versions).await;
         }
     }
     // Each takes turns with its lane's others; most of the time nothing is done but to wait.
@@ -77,13 +103,13 @@ pub async fn play(program: &Program) -> Results {
     let program = Arc::new(program.clone());
     let mut running = JoinSet::new();
     for _ in 0..lanes {
-        let (waiting, program) = (waiting.clone(), program.clone());
+        let (waiting, program, versions) = (waiting.clone(), program.clone(), versions.clone());
         running.spawn(async move {
             let mut cells = Vec::new();
             loop {
-                let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                let next = locked(&waiting).pop_front();
                 let Some(way) = next else { return cells };
-                cells.extend(faults(way, &program).await);
+                cells.extend(faults(way, &program, &versions).await);
             }
         });
     }
@@ -93,6 +119,7 @@ pub async fn play(program: &Program) -> Results {
             Err(error) => results.failures.push(format!("a lane ended: {error}")),
         }
     }
+    results.versions = std::mem::take(&mut *locked(&versions));
     let position = |cell: &Cell| {
         let way = program.ways.iter().position(|way| way.id == cell.way);
         (way, FAULTS.iter().position(|fault| fault.id == cell.fault))
@@ -102,12 +129,11 @@ pub async fn play(program: &Program) -> Results {
 }
 
 /// The work of one way, which has the machine for itself.
-async fn work(way: &'static Way, program: &Program, results: &mut Results) {
-    let site = match start(way, &Setup { counts: true, ..Setup::default() }, program).await {
+async fn work(way: &'static Way, program: &Program, results: &mut Results, versions: &Versions) {
+    let site = match start(way, &Setup { counts: true, ..Setup::default() }, program, versions).await {
         Ok(site) => site,
         Err(error) => return results.failures.push(format!("{}: not run: {error}", way.id)),
     };
-    results.versions.insert(product(way.kind), site.version().to_owned());
     if way.fails_alone || way.plain.is_some_and(|plain| program.ways.iter().any(|way| way.id == plain)) {
         return;
     }
@@ -131,7 +157,7 @@ async fn work(way: &'static Way, program: &Program, results: &mut Results) {
 }
 
 /// All faults of one way.
-async fn faults(way: &'static Way, program: &Program) -> Vec<Cell> {
+async fn faults(way: &'static Way, program: &Program, versions: &Versions) -> Vec<Cell> {
     let mut shared = None;
     let mut cells = Vec::new();
     for fault in FAULTS.iter().filter(|fault| program.faults.contains(&fault.id)) {
@@ -140,12 +166,12 @@ async fn faults(way: &'static Way, program: &Program) -> Vec<Cell> {
         let mut plays = Vec::new();
         for time in 1..=times {
             let run = if times == 1 { run.clone() } else { format!("{run}.{time}") };
-            let mut played = timeout(RUN_LIMIT, one(way, fault, program, &run, &mut shared)).await;
+            let mut played = timeout(RUN_LIMIT, one(way, fault, (program, versions), &run, &mut shared)).await;
             for _ in 1..TRIES {
                 if !matches!(&played, Ok(Err(error)) if error.to_string() == TOO_SLOW) {
                     break;
                 }
-                played = timeout(RUN_LIMIT, one(way, fault, program, &run, &mut shared)).await;
+                played = timeout(RUN_LIMIT, one(way, fault, (program, versions), &run, &mut shared)).await;
             }
             plays.push(match played {
                 Ok(Ok(cell)) => cell,
@@ -167,17 +193,17 @@ async fn faults(way: &'static Way, program: &Program) -> Vec<Cell> {
 async fn one(
     way: &'static Way,
     fault: &'static Fault,
-    program: &Program,
+    (program, versions): (&Program, &Versions),
     run: &str,
     shared: &mut Option<Site>,
 ) -> Outcome<Cell> {
     let (mut own, setup) = match (fault.fit)(way)? {
         Fit::Not(why) => return Ok(Cell::missing(way.id, fault.id, Finding::NotApplicable, why)),
-        Fit::Own(setup) => (Some(start(way, &setup, program).await?), setup),
+        Fit::Own(setup) => (Some(start(way, &setup, program, versions).await?), setup),
         Fit::Shared => (None, Setup::default()),
     };
     if own.is_none() && shared.is_none() {
-        *shared = Some(start(way, &setup, program).await?);
+        *shared = Some(start(way, &setup, program, versions).await?);
     }
     let site = own.as_mut().or(shared.as_mut()).ok_or("no servers")?;
     let _job = start_job(way, site);
@@ -187,11 +213,13 @@ async fn one(
     Ok(Cell::played(way.id, fault.id, run.to_owned(), outcomes, way.optimistic))
 }
 
-async fn start(way: &Way, setup: &Setup, program: &Program) -> Outcome<Site> {
+async fn start(way: &Way, setup: &Setup, program: &Program, versions: &Versions) -> Outcome<Site> {
     if way.java {
         program.java.as_ref().map_err(|why| why.clone())?;
     }
-    Site::start(way.kind, setup).await
+    let site = Site::start(way.kind, setup).await?;
+    locked(versions).insert(product(way.kind), site.version().to_owned());
+    Ok(site)
 }
 
 /// A job that ends with its run.

@@ -1,9 +1,10 @@
 //! The servers of one way, and the wires to them.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use testbed::Wire;
+use tokio::time::sleep;
 
 use crate::Outcome;
 use crate::servers::etcd::Etcd;
@@ -108,13 +109,17 @@ impl Site {
         self.servers.iter().map(|server| server.cpu_time()).sum()
     }
 
-    /// Restarts the first server.
+    /// Kills the first server, and starts it again after this time; returns how long it was away.
     ///
     /// # Errors
     ///
     /// If it does not start.
-    pub async fn restart(&mut self, disk: Disk) -> Outcome {
+    pub async fn restart(&mut self, disk: Disk, after: Duration) -> Outcome<Duration> {
         let first = self.servers.first_mut().ok_or("no server")?;
-        first.restart(disk).await
+        first.kill();
+        let killed = Instant::now();
+        sleep(after).await;
+        first.restart(disk).await?;
+        Ok(killed.elapsed())
     }
 }

@@ -22,7 +22,7 @@ const FINISH: Duration = Duration::from_secs(6);
 /// The rounds of each of the other contenders.
 const ROUNDS: usize = 3;
 /// The error of a run that shows nothing. It can be tried again.
-pub const TOO_SLOW: &str = "the machine was too slow: the lease ended by itself";
+pub const TOO_SLOW: &str = "the machine was too slow: the lease ended by itself, or the server came back too late";
 /// A wait beyond this is one that no lease explains.
 pub const PATIENCE: Duration = Duration::from_secs(2 * LEASE.as_secs());
 
@@ -83,8 +83,12 @@ impl Stage {
 
     /// How long a stopped holder stays stopped: until the lock is free for the others, and they have done their rounds.
     pub fn pause(&self) -> Duration {
-        let free = if self.way.job.is_some() { TOO_OLD } else { LEASE };
-        free + Duration::from_secs(3)
+        self.lease() + Duration::from_secs(3)
+    }
+
+    /// After which time a lock that nobody renews is free; of a row this is when a job removes it.
+    pub fn lease(&self) -> Duration {
+        if self.way.job.is_some() { TOO_OLD } else { LEASE }
     }
 
     /// The store's address, for a wire.
@@ -200,6 +204,15 @@ impl Stage {
         if left < LEASE / 8 { Err(TOO_SLOW.into()) } else { Ok(left) }
     }
 
+    /// Checks that a lease which nobody renews was not over by itself when the holder wrote.
+    ///
+    /// # Errors
+    ///
+    /// [`TOO_SLOW`] if it was.
+    pub fn wrote_within_lease(&self, outcomes: &Outcomes) -> Outcome {
+        if self.way.expires() && wrote_late(&outcomes.events) { Err(TOO_SLOW.into()) } else { Ok(()) }
+    }
+
     /// Waits until the others have done all their rounds, for this long at most.
     pub async fn settle(&self, limit: Duration) -> bool {
         let done = |events: &[Event], name| {
@@ -254,5 +267,32 @@ impl Stage {
         }
         let lost = lost.max(0);
         Ok(Outcomes { lost, late_refused, honest_refused, noticed, waited, observed, property: None, events })
+    }
+}
+
+/// Whether the holder wrote later than a lease after its grant.
+fn wrote_late(events: &[Event]) -> bool {
+    let at =
+        |what| events.iter().find(|event| event.contender == "holder" && event.what == what).map(|event| event.at);
+    let held = at(What::Granted).zip(at(What::Written)).map(|(granted, written)| written.saturating_sub(granted));
+    held.is_some_and(|held| Duration::from_nanos(held) >= LEASE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn write_after_the_lease_is_late() {
+        let event = |at: Duration, what| Event {
+            at: at.as_nanos() as u64,
+            contender: "holder".to_owned(),
+            ..Event::now(0, what)
+        };
+        let granted = event(Duration::from_secs(1), What::Granted);
+        for (written, late) in [(LEASE, false), (LEASE + Duration::from_secs(1), true)] {
+            assert_eq!(wrote_late(&[granted.clone(), event(written, What::Written)]), late, "{written:?}");
+        }
+        assert!(!wrote_late(&[granted]), "it did not write");
     }
 }

@@ -5,6 +5,12 @@ use crate::faults::FAULTS;
 use crate::play::Results;
 use crate::ways::Way;
 
+/// What every table depends on: the machine, and the versions of what was played with.
+pub fn header(machine: &str, results: &Results) -> String {
+    let versions: Vec<_> = results.versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
+    format!("{machine}\n{}\n", versions.join("; "))
+}
+
 /// Ways down, faults across; what is too wide for a column is in its cells' own lines.
 pub fn faults(ways: &[&Way], results: &Results) -> String {
     let shown: Vec<_> =
@@ -135,6 +141,13 @@ fn layout(rows: &[Vec<Vec<String>>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn header_has_the_versions() {
+        let versions = [("Redis", "7.0.15".to_owned()), ("Curator", "5.4.0, Java 17".to_owned())].into();
+        let header = header("today, 2 cores", &Results { versions, ..Results::default() });
+        assert_eq!(header, "today, 2 cores\nCurator 5.4.0, Java 17; Redis 7.0.15\n");
+    }
 
     #[test]
     fn text_is_wrapped_at_words() {

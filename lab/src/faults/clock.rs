@@ -20,8 +20,8 @@ const HOUR: Duration = Duration::from_secs(3_600);
 pub(super) const OF_SERVER: Fault = Fault {
     id: "clock",
     title: "server's clock jumps",
-    about: "The server's time of day jumps an hour ahead while the lock is held. For RedLock it is that of one of five \
-            servers, of which two were out of the holder's reach. etcd is written in Go, which asks the kernel itself: \
+    about: "The server's time of day jumps an hour ahead while the lock is held. For RedLock and the multi-lock it is that of \
+            one of five servers. Two of RedLock's were out of the holder's reach. etcd is written in Go, which asks the kernel itself: \
             libfaketime does not reach it.",
     in_short: true,
     times: 1,
@@ -66,7 +66,7 @@ fn play<'a>(
             Whose::Server => setup.clock.clone().ok_or("no clock")?,
             Whose::Holder | Whose::Waiter => Clock::new()?,
         };
-        let wires = if stage.way.kind == Kind::FiveRedis { site.wires().await? } else { Vec::new() };
+        let wires = if stage.way.needs_majority() { site.wires().await? } else { Vec::new() };
         // The holder has the first three.
         wires.iter().skip(3).for_each(testbed::Wire::cut);
         let mut order = stage.order(1, Gate::Thinking);

@@ -70,7 +70,8 @@ pub const FAULTS: &[Fault] = &[
     clock::OF_CLIENT,
     killed::FAULT,
     gap::FAULT,
-    restart::KEPT,
+    restart::WITHIN_LEASE,
+    restart::AFTER_LEASE,
     restart::LOST,
     failover::FAULT,
     unlock::FAULT,
@@ -79,6 +80,17 @@ pub const FAULTS: &[Fault] = &[
     again::FAULT,
     other_key::FAULT,
 ];
+
+/// The fault with this id.
+///
+/// # Errors
+///
+/// If there is none; the message lists all.
+pub fn find(id: &str) -> Outcome<&'static Fault> {
+    let all: Vec<_> = FAULTS.iter().map(|fault| fault.id).collect();
+    let found = FAULTS.iter().find(|fault| fault.id == id);
+    found.ok_or_else(|| format!("there is no fault {id:?}; there are {}", all.join(", ")).into())
+}
 
 /// Any way, on shared servers.
 fn any(_way: &Way) -> Outcome<Fit> {

@@ -1,6 +1,7 @@
 //! The charts of the work without faults: bars for each way, one for each number of contenders.
 
 use super::svg::{Scale, Svg, WIDTH, short};
+use crate::cell::counted;
 use crate::load::Load;
 use crate::ways::Way;
 
@@ -38,7 +39,7 @@ pub(super) fn bars(ways: &[&Way], loads: &[Load], quantity: &Quantity) -> String
     let group = BAR * sizes.len() as f64 + GAP;
     let bottom = TOP + group * shown.len() as f64;
     let mut svg = Svg::default();
-    let words: Vec<_> = sizes.iter().map(|size| format!("{size} contender{}", plural(*size))).collect();
+    let words: Vec<_> = sizes.iter().map(|size| counted(*size, "contender")).collect();
     let legend: Vec<_> = CLASSES.into_iter().zip(words.iter().map(String::as_str)).collect();
     svg.legend(LEFT, 16.0, &legend);
     if quantity.whisker.is_some() {
@@ -57,7 +58,7 @@ pub(super) fn bars(ways: &[&Way], loads: &[Load], quantity: &Quantity) -> String
                 continue;
             };
             let (value, y) = ((quantity.value)(load), y + BAR * row as f64);
-            let tip = format!("{}, {} contenders: {} ({})", way.title, size, short(value), load.run);
+            let tip = format!("{}, {}: {} ({})", way.title, counted(*size, "contender"), short(value), load.run);
             let class = CLASSES.get(row).copied().unwrap_or("many");
             svg.bar(LEFT, y, (scale.at(value) - LEFT, BAR - 1.5), class, &tip);
             let mut end = scale.at(value);
@@ -70,8 +71,4 @@ pub(super) fn bars(ways: &[&Way], loads: &[Load], quantity: &Quantity) -> String
     }
     svg.text((LEFT + RIGHT) / 2.0, bottom + 18.0, "axis", quantity.axis);
     svg.end(bottom + 28.0, quantity.title)
-}
-
-fn plural(number: usize) -> &'static str {
-    if number == 1 { "" } else { "s" }
 }

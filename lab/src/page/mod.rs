@@ -59,7 +59,7 @@ pub fn page(ways: &[&Way], results: &Results, machine: &Machine) -> String {
     let mut body = format!(
         "<h1>Every way to lock, side by side</h1>\n<p>{}.<br>{}. Lease and session timeout: {} s.</p>\n",
         escape(&machine.to_string()),
-        escape(&versions.join(", ")),
+        escape(&versions.join("; ")),
         LEASE.as_secs()
     );
     body += &format!(

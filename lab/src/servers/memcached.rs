@@ -88,8 +88,11 @@ impl Server for Memcached {
         cpu_time(self.process.id())
     }
 
-    async fn restart(&mut self, _disk: Disk) -> Outcome {
+    fn kill(&mut self) {
         self.process.kill();
+    }
+
+    async fn restart(&mut self, _disk: Disk) -> Outcome {
         self.process.restart()?;
         self.ready().await.map(drop)
     }

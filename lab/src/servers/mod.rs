@@ -62,7 +62,10 @@ pub trait Server: Debug + Send + Sync {
     /// The CPU time that it has used.
     fn cpu_time(&self) -> Outcome<Duration>;
 
-    /// Kills it with SIGKILL, and starts it again on the same port.
+    /// Kills it with SIGKILL.
+    fn kill(&mut self);
+
+    /// Starts it again on the same port, after it was killed.
     async fn restart(&mut self, disk: Disk) -> Outcome;
 }
 

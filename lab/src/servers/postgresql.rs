@@ -102,8 +102,11 @@ impl Server for PostgreSql {
         cpu_time(self.process.id())
     }
 
-    async fn restart(&mut self, disk: Disk) -> Outcome {
+    fn kill(&mut self) {
         self.process.kill();
+    }
+
+    async fn restart(&mut self, disk: Disk) -> Outcome {
         if disk == Disk::Lost {
             fs::remove_dir_all(self.process.folder().join(DATA))?;
             initialize(self.process.folder())?;

@@ -91,11 +91,6 @@ impl Redis {
         Ok(redis::cmd("REPLICAOF").arg("NO").arg("ONE").query_async(&mut self.connect().await?).await?)
     }
 
-    /// Kills it with SIGKILL.
-    pub fn kill(&mut self) {
-        self.process.kill();
-    }
-
     /// Waits until it answers; returns what it reports of itself.
     async fn ready(&mut self) -> Outcome<String> {
         let client = self.client.clone();
@@ -127,8 +122,11 @@ impl Server for Redis {
         cpu_time(self.process.id())
     }
 
-    async fn restart(&mut self, disk: Disk) -> Outcome {
+    fn kill(&mut self) {
         self.process.kill();
+    }
+
+    async fn restart(&mut self, disk: Disk) -> Outcome {
         if disk == Disk::Lost {
             let _ = fs::remove_file(self.process.folder().join("dump.rdb"));
             let _ = fs::remove_dir_all(self.process.folder().join("appendonlydir"));

@@ -64,6 +64,10 @@ impl Server for ZooKeeper {
         cpu_time(self.server.process_id().ok_or("ZooKeeper does not run")?)
     }
 
+    fn kill(&mut self) {
+        self.server.kill();
+    }
+
     async fn restart(&mut self, disk: Disk) -> Outcome {
         match disk {
             Disk::Kept => self.server.restart().await?,

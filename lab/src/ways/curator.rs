@@ -4,6 +4,9 @@
 //! Source: Curator's documentation of its recipes. It promises exclusion among live sessions, the order of arrival, and
 //! recovery of a node whose creation was not answered. The mutex itself does not report that it is lost: that is left
 //! to a listener of the connection's state, which the textbook example does not have. It has no token.
+//!
+//! The documentation strongly recommends such a listener. The row with one asks it before each write: while the
+//! connection is suspended the lock counts as not held, and once the session is lost it is lost for good.
 
 use std::collections::HashMap;
 use std::process::Stdio;
@@ -14,6 +17,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
+use tokio::runtime::Handle as Runtime;
 use tokio::sync::{OnceCell, mpsc};
 use zookeeper_recipes::DistributedLock;
 
@@ -36,18 +40,30 @@ struct Machine {
 struct Handle {
     machine: Arc<Machine>,
     name: String,
+    /// Whether a listener knows if the lock is held.
+    is_watched: bool,
     answers: tokio::sync::Mutex<mpsc::UnboundedReceiver<String>>,
 }
 
 /// Connects a contender.
 pub fn connect(place: Place, _pause: Pause) -> BoxFuture<'static, Outcome<Arc<dyn DistributedLock>>> {
+    connect_to("mutex", place)
+}
+
+/// Connects a contender that listens to the state of its connection.
+pub fn connect_watched(place: Place, _pause: Pause) -> BoxFuture<'static, Outcome<Arc<dyn DistributedLock>>> {
+    connect_to("watched", place)
+}
+
+fn connect_to(kind: &'static str, place: Place) -> BoxFuture<'static, Outcome<Arc<dyn DistributedLock>>> {
     async move {
         let machine = MACHINE.get_or_try_init(|| Machine::start(&place)).await?.clone();
         let name = format!("h{}", locked(&machine.answers).len());
         let (sender, answers) = mpsc::unbounded_channel();
         locked(&machine.answers).insert(name.clone(), sender);
-        let handle = Arc::new(Handle { machine, name, answers: tokio::sync::Mutex::new(answers) });
-        handle.run(&format!("new mutex /{}", place.lock), "ok").await?;
+        let is_watched = kind == "watched";
+        let handle = Arc::new(Handle { machine, name, is_watched, answers: tokio::sync::Mutex::new(answers) });
+        handle.run(&format!("new {kind} /{}", place.lock), "ok").await?;
         Ok(Arc::new(Textbook(handle)) as Arc<dyn DistributedLock>)
     }
     .boxed()
@@ -84,14 +100,25 @@ impl Machine {
 }
 
 impl Handle {
-    /// Sends a command, and waits for its answer.
+    /// Sends a command, and waits for this answer.
     async fn run(&self, command: &str, expected: &str) -> Outcome {
+        let answer = self.ask(command).await?;
+        if answer.split(' ').next() == Some(expected) { Ok(()) } else { Err(answer.into()) }
+    }
+
+    /// What the listener has seen so far. A driver that does not answer knows nothing of a lock.
+    fn is_held(&self) -> bool {
+        tokio::task::block_in_place(|| Runtime::current().block_on(self.ask("held")))
+            .is_ok_and(|it| it == "ok true")
+    }
+
+    /// Sends a command, and waits for its answer.
+    async fn ask(&self, command: &str) -> Outcome<String> {
         let mut answers = self.answers.lock().await;
         // The answer of a command that was given up.
         while answers.try_recv().is_ok() {}
         self.send(command).await?;
-        let answer = answers.recv().await.ok_or("Curator's driver has ended")?;
-        if answer.split(' ').next() == Some(expected) { Ok(()) } else { Err(answer.into()) }
+        Ok(answers.recv().await.ok_or("Curator's driver has ended")?)
     }
 
     async fn send(&self, command: &str) -> Outcome {
@@ -119,6 +146,8 @@ impl Recipe for Arc<Handle> {
         wait.0 = None;
         acquired?;
         let handle = self.clone();
-        Ok(Grant::new(async move { handle.run("release", "ok").await }))
+        let grant = Grant::new(async move { handle.run("release", "ok").await });
+        let handle = self.clone();
+        Ok(if self.is_watched { grant.held_while(move || handle.is_held()) } else { grant })
     }
 }

@@ -56,6 +56,11 @@ impl Grant {
         Self { token: None, held: Box::new(|| true), unlock: Mutex::new(unlock.boxed()) }
     }
 
+    /// Releases it.
+    pub(crate) async fn unlock(self) -> Outcome {
+        self.unlock.into_inner().unwrap_or_else(PoisonError::into_inner).await
+    }
+
     /// With a number that grows from grant to grant.
     pub(crate) fn with_token(mut self, token: i64) -> Self {
         self.token = Some(token);
@@ -100,8 +105,7 @@ impl LockGuard for Grant {
     }
 
     async fn release(self: Box<Self>) -> Result<(), Error> {
-        let unlock = self.unlock.into_inner().unwrap_or_else(PoisonError::into_inner);
-        unlock.await.map_err(|error| failed(&*error))
+        self.unlock().await.map_err(|error| failed(&*error))
     }
 }
 

@@ -4,7 +4,7 @@ use super::{Connect, Job};
 use super::{
     curator, etcd_lease, mariadb_for_update, mariadb_unique_row, mariadb_version, memcached_add,
     postgresql_advisory, postgresql_pool, redis_getset, redis_redlock, redis_set_nx, redis_setnx_expire,
-    redis_watchdog, tair_put, this_crate, zookeeper_one_node, zookeeper_textbook,
+    redisson_fair, redisson_lock, redisson_multi, tair_put, this_crate, zookeeper_one_node, zookeeper_textbook,
 };
 use crate::Outcome;
 
@@ -60,7 +60,12 @@ impl Way {
     /// Whether the lock ends after a lease that nobody renews.
     pub fn expires(&self) -> bool {
         matches!(self.kind, Kind::Redis | Kind::FiveRedis | Kind::Memcached)
-            && !["redis-watchdog", "tair-put"].contains(&self.id)
+            && !["redisson-lock", "redis-watchdog", "redisson-multi", "tair-put"].contains(&self.id)
+    }
+
+    /// Whether it holds the lock on most of its servers. Another way with several needs all.
+    pub fn needs_majority(&self) -> bool {
+        self.id == "redis-redlock"
     }
 }
 
@@ -114,7 +119,14 @@ pub const WAYS: &[Way] = &[
     way("redis-setnx-expire", "SETNX, then EXPIRE (Redis)", Kind::Redis, redis_setnx_expire::connect),
     way("redis-getset", "SETNX, GET, GETSET (Redis)", Kind::Redis, redis_getset::connect),
     way("redis-set-nx", "SET NX PX, no renewal (Redis)", Kind::Redis, redis_set_nx::connect),
-    way("redis-watchdog", "Redisson's fair lock (a script stands for it)", Kind::Redis, redis_watchdog::connect),
+    way("redisson-lock", "Redisson's RLock (a script stands for it)", Kind::Redis, redisson_lock::connect),
+    way("redis-watchdog", "Redisson's fair lock (a script stands for it)", Kind::Redis, redisson_fair::connect),
+    way(
+        "redisson-multi",
+        "Redisson's MultiLock (a script stands for it)",
+        Kind::FiveRedis,
+        redisson_multi::connect,
+    ),
     way("redis-redlock", "RedLock (five Redis)", Kind::FiveRedis, redis_redlock::connect),
     way("tair-put", "Tair's put (Redis stands for it)", Kind::Redis, tair_put::connect),
     way(
@@ -144,6 +156,15 @@ pub const WAYS: &[Way] = &[
     Way {
         java: true,
         ..way("zookeeper-curator", "Curator's InterProcessMutex", Kind::ZooKeeper, curator::connect)
+    },
+    Way {
+        java: true,
+        ..way(
+            "zookeeper-curator-listener",
+            "Curator's InterProcessMutex with a listener",
+            Kind::ZooKeeper,
+            curator::connect_watched,
+        )
     },
     way("zookeeper-recipes", "this crate, without its tokens", Kind::ZooKeeper, this_crate::connect),
     Way {

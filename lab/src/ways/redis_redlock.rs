@@ -11,11 +11,11 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use redis::Script;
 use redis::aio::MultiplexedConnection;
-use tokio::sync::Mutex;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use zookeeper_recipes::DistributedLock;
 
 use super::grant::{Grant, Recipe, Textbook};
+use super::redis_member::Member;
 use super::{LEASE, POLL, Pause, Place, unique, woken};
 use crate::Outcome;
 
@@ -23,42 +23,21 @@ const UNLOCK: &str = "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.cal
 /// For one server: small beside the lease.
 const LIMIT: Duration = Duration::from_millis(50);
 
-/// A server, and the connection to it while there is one.
-struct Member {
-    client: redis::Client,
-    connection: Mutex<Option<MultiplexedConnection>>,
-}
-
 impl Member {
-    /// Runs the script; `None` if the server does not answer in time.
-    async fn run(&self, script: impl AsyncFnOnce(&mut MultiplexedConnection) -> Option<bool>) -> Option<bool> {
-        let mut connection = self.connection.lock().await;
-        if connection.is_none() {
-            *connection = timeout(LIMIT, self.client.get_multiplexed_async_connection()).await.ok()?.ok();
-        }
-        let answer = timeout(LIMIT, script(connection.as_mut()?)).await.ok().flatten();
-        if answer.is_none() {
-            *connection = None;
-        }
-        answer
-    }
-
     async fn set(&self, key: &str, owner: &str) -> bool {
         let mut set = redis::cmd("SET");
         set.arg(key).arg(owner).arg("NX").arg("PX").arg(LEASE.as_millis() as u64);
-        let set = async |connection: &mut MultiplexedConnection| {
-            set.query_async::<Option<String>>(connection).await.ok().map(|answer| answer.is_some())
+        let set = |mut connection: MultiplexedConnection| async move {
+            set.query_async::<Option<String>>(&mut connection).await
         };
-        self.run(set).await == Some(true)
+        self.run(LIMIT, set).await.is_ok_and(|answer| answer.is_some())
     }
 
     async fn unset(&self, key: &str, owner: &str) -> bool {
-        let unset = async |connection: &mut MultiplexedConnection| {
-            let script = Script::new(UNLOCK);
-            let deleted = script.key(key).arg(owner).invoke_async::<u32>(connection).await;
-            deleted.ok().map(|deleted| deleted == 1)
+        let unset = |mut connection: MultiplexedConnection| async move {
+            Script::new(UNLOCK).key(key).arg(owner).invoke_async::<u32>(&mut connection).await
         };
-        self.run(unset).await == Some(true)
+        self.run(LIMIT, unset).await.is_ok_and(|deleted| deleted == 1)
     }
 }
 
@@ -70,11 +49,8 @@ struct RedLock {
 /// Connects a contender.
 pub fn connect(place: Place, _pause: Pause) -> BoxFuture<'static, Outcome<Arc<dyn DistributedLock>>> {
     async move {
-        let member = |address: &std::net::SocketAddr| {
-            let client = redis::Client::open((address.ip().to_string(), address.port()))?;
-            Outcome::Ok(Member { client, connection: Mutex::new(None) })
-        };
-        let members = Arc::new(place.addresses.iter().map(member).collect::<Outcome<Vec<_>>>()?);
+        let members = place.addresses.iter().map(|address| Member::at(*address));
+        let members = Arc::new(members.collect::<Outcome<Vec<_>>>()?);
         Ok(Arc::new(Textbook(RedLock { members, key: place.lock })) as Arc<dyn DistributedLock>)
     }
     .boxed()

@@ -9,11 +9,12 @@ import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
 import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
 import org.apache.curator.framework.recipes.shared.SharedCount;
+import org.apache.curator.framework.state.ConnectionState;
 
 /**
  * The locks in Java, by name: Curator's, and the one among ZooKeeper's own recipes.
  *
- * <p>`new KIND PATH…` makes one: `mutex PATH`, `read PATH`, `write PATH`, `semaphore PATH [MAXIMUM [LEASES]]`,
+ * <p>`new KIND PATH…` makes one: `mutex PATH`, `watched PATH`, `read PATH`, `write PATH`, `semaphore PATH [MAXIMUM [LEASES]]`,
  * `shared PATH COUNT-PATH MAXIMUM`, `semaphore-mutex PATH`, `multi PATH` (of PATH/a, PATH/b and PATH/c), `latch PATH [ID]`,
  * `selector PATH`, `member PATH ID DATA` of a group, and ZooKeeper's `recipe PATH`.
  */
@@ -25,6 +26,8 @@ final class Kinds {
         switch (words[0]) {
             case "mutex":
                 return new Mutex(new InterProcessMutex(client, path), handle);
+            case "watched":
+                return new Watched(new InterProcessMutex(client, path), client, handle);
             case "write":
             case "read":
                 return new ReadWrite(new InterProcessReadWriteLock(client, path), words[0].equals("write"), handle);
@@ -102,6 +105,36 @@ final class Kinds {
                 default:
                     return super.command(verb, arguments);
             }
+        }
+    }
+
+    /**
+     * A mutex with a listener to the state of the connection, as Curator's documentation asks for. The lock counts as lost
+     * when the session is, and as not held while the connection is suspended. `held` returns whether it is held.
+     */
+    static final class Watched extends Mutex {
+        private volatile boolean suspended;
+        private volatile boolean lost;
+
+        Watched(InterProcessMutex mutex, CuratorFramework client, Handle handle) {
+            super(mutex, handle);
+            client.getConnectionStateListenable().addListener((connection, state) -> {
+                suspended = !state.isConnected();
+                lost |= state == ConnectionState.LOST;
+            });
+        }
+
+        @Override
+        public boolean acquire(long milliseconds) throws Exception {
+            boolean acquired = super.acquire(milliseconds);
+            // What happened before is no loss of this hold.
+            lost = false;
+            return acquired;
+        }
+
+        @Override
+        public String command(String verb, String[] arguments) throws Exception {
+            return verb.equals("held") ? String.valueOf(!suspended && !lost) : super.command(verb, arguments);
         }
     }
 

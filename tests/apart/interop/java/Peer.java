@@ -9,9 +9,16 @@ import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 
-/** The driver of locks in Java. `peer.rs` lists its commands, and {@link Kinds} its kinds of locks. */
+/**
+ * The driver of locks in Java. `peer.rs` lists its commands, and {@link Kinds} its kinds of locks. With `--version` it only
+ * prints the versions of Curator and of Java.
+ */
 final class Peer {
     public static void main(String[] arguments) throws Exception {
+        if (arguments[0].equals("--version")) {
+            System.out.println(Bench.version());
+            return;
+        }
         int session = Integer.parseInt(arguments[1]);
         CuratorFramework client =
                 CuratorFrameworkFactory.newClient(arguments[0], session, session, new ExponentialBackoffRetry(100, 3));

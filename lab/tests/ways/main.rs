@@ -1,0 +1,6 @@
+//! The options of the program, and ways that need more than a run to show what they do, on real servers. `lab/run --fencing`
+//! runs them, and leaves out what is not installed by the names of modules.
+
+mod curator;
+mod options;
+mod redis;
