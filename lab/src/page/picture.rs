@@ -18,7 +18,7 @@ const LEGEND: [(&str, &str); 4] = [
 /// Of the picture alone: on a page its own style sheet counts.
 const STYLE: &str = "text { font: 11px 'DejaVu Sans', Helvetica, Arial, sans-serif; fill: #1c2733; } \
     .name { text-anchor: end; dominant-baseline: middle; } \
-    .word { text-anchor: middle; dominant-baseline: middle; font-size: 9.5px; } \
+    .word { text-anchor: middle; dominant-baseline: middle; font-size: 8.5px; } \
     .safe { fill: #b7dfc0; } .stuck { fill: #f6d27a; } .lost { fill: #ee9a92; } .none { fill: #eceff2; }";
 
 /// The first table of a document whose head has no title in its first column.
@@ -73,7 +73,7 @@ fn meaning(cell: &str) -> (&'static str, String) {
         Some(format!("{}/{}", words.next()?, words.nth(1)?))
     };
     let with = |word: &str, what| times(what).map_or_else(|| word.to_owned(), |times| format!("{word} {times}"));
-    if cell.contains("updates lost") {
+    if ["update lost", "updates lost"].iter().any(|words| cell.contains(words)) {
         ("lost", with("lost", "updates lost"))
     } else if cell.contains("stuck") || cell.contains("waits for another lock") {
         ("stuck", with("stuck", "stuck"))
@@ -99,6 +99,7 @@ mod tests {
     fn cells_have_the_meaning_of_their_words() {
         for (cell, class, word) in [
             ("**6 updates lost**, stuck for 7.0 s `r1`", "lost", "lost"),
+            ("**1 update lost** `r1`", "lost", "lost"),
             ("**updates lost in 2 of 5**, safe in 3 of 5 `r3`", "lost", "lost 2/5"),
             ("*stuck for over 10.0 s* `r4`", "stuck", "stuck"),
             ("safe in 5 of 5, noticed in 4 of 5 `r5`", "safe", "safe"),
