@@ -52,7 +52,9 @@ impl Report {
     /// Prints what is not to be ignored, and returns the levels of its findings.
     pub(crate) fn print(&self, given: &Doctor) -> Result<Vec<Level>, Failure> {
         let is_ignored = |finding: &&Finding| given.ignore.iter().any(|id| id == finding.id);
-        let (ignored, shown): (Vec<_>, Vec<_>) = self.findings.iter().partition(is_ignored);
+        let (ignored, mut shown): (Vec<_>, Vec<_>) = self.findings.iter().partition(is_ignored);
+        // What is wrong comes before what may be.
+        shown.sort_by_key(|finding| finding.level == Level::Note);
         let mut ignored: Vec<_> = ignored.iter().map(|finding| finding.id).collect();
         ignored.sort_unstable();
         ignored.dedup();
