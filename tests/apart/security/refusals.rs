@@ -8,7 +8,7 @@ use zookeeper_recipes::zookeeper_client::Acls;
 use zookeeper_recipes::{Error, Mutex, Options, Servers, Session};
 
 use crate::certificates::{Authority, Certificate};
-use crate::servers::{Counter, TIMEOUT, TlsServer, over_tls, sasl_server, soon, user};
+use crate::servers::{Counter, TIMEOUT, TlsServer, connect, over_tls, sasl_server, soon, user};
 
 /// More connections than are tried in one session timeout, with growing pauses.
 const CONNECTIONS: usize = 12;
@@ -60,7 +60,7 @@ async fn wrong_certificates_are_an_error_with_a_reason() {
         fails("plaintext to a TLS port", plaintext, "127.0.0.1", server.port),
     );
     // The server was well all the time.
-    soon("a session", Session::connect(right(&server.hosts()))).await.expect("connects");
+    connect(|| right(&server.hosts())).await;
 }
 
 /// The client alone would spin for ever, and block its thread.
@@ -101,10 +101,8 @@ async fn wrong_passwords_are_refused_at_once() {
 #[tokio::test]
 async fn wrong_digest_is_noticed_at_the_lock() {
     let (server, _files) = sasl_server().await;
-    let connect = async |credentials: &str| {
-        Session::connect(plaintext(&server.hosts()).with_auth("digest", credentials)).await.expect("connects")
-    };
-    let (right, wrong) = (connect("billing:secret").await, connect("billing:secrets").await);
+    let right = connect(|| plaintext(&server.hosts()).with_auth("digest", "billing:secret")).await;
+    let wrong = connect(|| plaintext(&server.hosts()).with_auth("digest", "billing:secrets")).await;
     let mutex =
         |session| Mutex::with_options(session, "/digest/lock", Options::new().with_acls(Acls::creator_all()));
     let guard = soon("the lock", mutex(&right).expect("a mutex").lock()).await.expect("held");

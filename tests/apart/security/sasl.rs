@@ -2,9 +2,9 @@
 
 use testbed::proxy::Proxy;
 use zookeeper_recipes::zookeeper_client::{Acl, Acls, AuthId, Permission};
-use zookeeper_recipes::{Error, Mutex, Options, Session};
+use zookeeper_recipes::{Error, Mutex, Options, Servers, Session};
 
-use crate::servers::{sasl_server, soon, user};
+use crate::servers::{connect, sasl_server, soon, user};
 
 /// A lock that only this user may use.
 fn mutex_of(session: &Session, user: &str) -> Mutex {
@@ -16,10 +16,10 @@ fn mutex_of(session: &Session, user: &str) -> Mutex {
 async fn lock_of_a_user_keeps_others_out_also_after_a_renewal() {
     let (server, _files) = sasl_server().await;
     let proxy = Proxy::start(&server.hosts()).await.expect("a proxy");
-    let alice = Session::connect(user(&proxy.hosts(), "alice", "wonder")).await.expect("connects");
+    let alice = connect(|| user(&proxy.hosts(), "alice", "wonder")).await;
     let guard = soon("the lock", mutex_of(&alice, "alice").lock()).await.expect("held");
-    let bob = Session::connect(user(&server.hosts(), "bob", "builder")).await.expect("connects");
-    let nobody = Session::connect(&server.hosts()).await.expect("connects");
+    let bob = connect(|| user(&server.hosts(), "bob", "builder")).await;
+    let nobody = connect(|| Servers::new(&server.hosts())).await;
     for session in [&bob, &nobody] {
         let error = soon("a refusal", mutex_of(session, "alice").lock()).await.expect_err("another user");
         assert!(matches!(&error, Error::NoAuth { path } if path == "/sasl/lock"), "{error:?}");

@@ -11,8 +11,8 @@ use testbed::{Server, free_port};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
-use zookeeper_recipes::Servers;
 use zookeeper_recipes::zookeeper_client::{SaslOptions, TlsOptions};
+use zookeeper_recipes::{Error, Servers, Session};
 
 use crate::certificates::{Authority, Certificate};
 
@@ -25,6 +25,19 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Fails the test when `future` takes longer than anything should.
 pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("timed out: {what}"))
+}
+
+/// Connects, in several tries if it has to: on a busy machine a handshake may take longer than the session timeout.
+pub(crate) async fn connect<S: Into<Servers>>(servers: impl Fn() -> S) -> Session {
+    let connected = async {
+        loop {
+            match Session::connect(servers()).await {
+                Err(Error::Unavailable { .. }) => {}
+                connected => return connected.expect("connects"),
+            }
+        }
+    };
+    soon("a session", connected).await
 }
 
 /// A server with a port for TLS, which wants certificates from its clients, and another port without TLS.

@@ -6,7 +6,7 @@ use zookeeper_recipes::zookeeper_client::{Acls, TlsCa, TlsCerts, TlsDynamicCerts
 use zookeeper_recipes::{Error, Mutex, Options, Servers, Session};
 
 use crate::certificates::{Authority, Certificate};
-use crate::servers::{TIMEOUT, TlsServer, over_tls, soon};
+use crate::servers::{TIMEOUT, TlsServer, connect, over_tls, soon};
 
 const HOST: &str = "IP:127.0.0.1";
 /// Longer than a server takes to restart.
@@ -22,11 +22,11 @@ async fn session_with_a_client_certificate_locks_and_keeps_others_out() {
     let authority = Authority::new("authority");
     let server = TlsServer::start(&authority.issue("server", HOST, 30), &authority).await;
     let [service, other] = ["service", "other"].map(|name| authority.issue(name, HOST, 30));
-    let session = Session::connect(over_tls(&server.hosts(), &authority, Some(&service))).await.expect("connects");
+    let session = connect(|| over_tls(&server.hosts(), &authority, Some(&service))).await;
     let guard = soon("the lock", own_mutex(&session).lock()).await.expect("held");
 
-    let stranger = Session::connect(over_tls(&server.hosts(), &authority, Some(&other))).await.expect("connects");
-    let plaintext = Session::connect(&server.server.hosts()).await.expect("connects");
+    let stranger = connect(|| over_tls(&server.hosts(), &authority, Some(&other))).await;
+    let plaintext = connect(|| Servers::new(&server.server.hosts())).await;
     for session in [&stranger, &plaintext] {
         let error = soon("a refusal", own_mutex(session).try_lock()).await.expect_err("another identity");
         assert!(matches!(error, Error::NoAuth { .. }), "{error:?}");
@@ -49,15 +49,18 @@ async fn service_goes_on_when_all_certificates_are_replaced() {
     };
     put(&old);
     let (hosts, paths) = (server.hosts(), [ca.clone(), cert.clone(), key.clone()]);
-    let session = Session::connect(Servers::from_fn(move || {
+    let of_files = || {
         let (hosts, paths) = (hosts.clone(), paths.clone());
-        async move {
-            let [ca, cert, key] = paths.map(fs::read_to_string);
-            let options = TlsOptions::new().with_pem_ca(&ca?)?.with_pem_identity(&cert?, &key?)?;
-            Ok(Servers::new(&hosts).with_session_timeout(TIMEOUT).with_tls(options))
-        }
-    }));
-    let session = session.await.expect("connects");
+        Servers::from_fn(move || {
+            let (hosts, paths) = (hosts.clone(), paths.clone());
+            async move {
+                let [ca, cert, key] = paths.map(fs::read_to_string);
+                let options = TlsOptions::new().with_pem_ca(&ca?)?.with_pem_identity(&cert?, &key?)?;
+                Ok(Servers::new(&hosts).with_session_timeout(TIMEOUT).with_tls(options))
+            }
+        })
+    };
+    let session = connect(of_files).await;
     let guard = soon("the lock", own_mutex(&session).lock()).await.expect("held");
     let first = session.id();
 
@@ -85,8 +88,8 @@ async fn session_survives_a_rotation_of_dynamic_certificates() {
     };
     let shared = TlsDynamicCerts::new(certs(&old));
     let options = TlsOptions::new().with_certs(shared.clone());
-    let servers = Servers::new(&server.hosts()).with_session_timeout(LONG).with_tls(options);
-    let session = Session::connect(servers).await.expect("connects");
+    let servers = || Servers::new(&server.hosts()).with_session_timeout(LONG).with_tls(options.clone());
+    let session = connect(servers).await;
     let guard = soon("the lock", own_mutex(&session).lock()).await.expect("held");
     let first = session.id();
 
