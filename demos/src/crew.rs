@@ -162,6 +162,9 @@ impl Worker {
     ///
     /// If the signal cannot be sent.
     pub fn stop(&self) -> Result<()> {
-        Ok(kill_process(getpid(), Signal::STOP)?)
+        kill_process(getpid(), Signal::STOP)?;
+        // The signal may stop another thread first, and this one a moment later. Until then it must do nothing.
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        Ok(())
     }
 }

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::Duration;
 
 use demos::Result;
 use rustix::process::{Signal, getpid, kill_process};
@@ -111,10 +113,15 @@ impl Member {
             let freeze = move || {
                 report(&format!("freezes {frozen}"));
                 _ = kill_process(getpid(), Signal::STOP);
+                // The signal may stop another thread first, and this one a moment later. Until then it must not write.
+                sleep(Duration::from_millis(500));
             };
             let written = store.write(write, freeze).await;
-            let answer = if matches!(written, Ok(false)) { "refused" } else { "accepted" };
-            report(&format!("late {answer} {late}"));
+            match &written {
+                Ok(true) => report(&format!("late accepted {late}")),
+                Ok(false) => report(&format!("late refused {late}")),
+                Err(error) => report(&format!("error {error}")),
+            }
             written
         });
         written.await?
