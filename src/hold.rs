@@ -61,7 +61,7 @@ impl HoldState {
     /// ```no_run
     /// # async fn example(guard: zookeeper_recipes::MutexGuard) -> Result<(), zookeeper_recipes::Error> {
     /// let ended = guard.ended();
-    /// Resolves when the hold is released or lost.
+    /// // Resolves when the hold is released or lost.
     /// tokio::spawn(async move { println!("{}", ended.await) });
     /// drop(guard);
     /// # Ok(())

@@ -51,7 +51,7 @@ use crate::session::Session;
 /// // Move the money.
 /// drop(guard);
 ///
-/// Writes one, and reads two.
+/// // Writes one, and reads two.
 /// let report = MultiLock::builder(&session)
 ///     .write("/reports/today")
 ///     .read("/accounts/alice")

@@ -89,7 +89,7 @@ impl ReentrantMutex {
     /// }
     ///
     /// async fn book(mutex: &ReentrantMutex, owner: &Owner) -> Result<(), Error> {
-    /// Costs no request if the caller holds the lock.
+    ///     // Costs no request if the caller holds the lock.
     ///     let _inner = mutex.lock(owner).await?;
     ///     Ok(())
     /// }

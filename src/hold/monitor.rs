@@ -39,7 +39,7 @@ pub enum Ended {
 /// use zookeeper_recipes::HoldState;
 ///
 /// let monitor = guard.monitor();
-/// In the readiness probe of the service: right even for the first request after a pause of the process.
+/// // In the readiness probe of the service: right even for the first request after a pause of the process.
 /// let is_ready = monitor.state() == HoldState::Held;
 /// # }
 /// ```
