@@ -10,9 +10,8 @@ use crate::connect::{close, connect};
 use crate::connections::{Connections, Found};
 use crate::exit::Failure;
 use crate::kazoo;
-use crate::ls::is_sequential;
 use crate::messages::{count, report};
-use crate::queue::{Entry, Queue, plain, span, utc};
+use crate::queue::{Entry, Queue, is_sequential, plain, span, utc};
 use crate::screen;
 
 /// The longest identifier in a table.
@@ -37,7 +36,7 @@ pub(crate) async fn list(list: &List) -> Result<u8, Failure> {
     let connections = Connections::look(&list.connection, &session, entries).await?;
     let mut below = if entries.is_empty() { session.children_of(&list.path).await? } else { Vec::new() };
     // A contender may have come since.
-    below.retain(|path| !is_sequential(path));
+    below.retain(|path| !path.rsplit('/').next().is_some_and(is_sequential));
     close(&session).await;
     let kazoo = kazoo::warning(&list.path, entries.iter().map(|entry| entry.node.as_str()));
     let mut out = io::stdout().lock();
@@ -64,21 +63,10 @@ pub(crate) async fn list(list: &List) -> Result<u8, Failure> {
         }
     }
     out.flush()?;
-    for warning in entries.iter().filter_map(of_no_session).chain(kazoo) {
+    for warning in entries.iter().filter_map(Entry::of_no_session).chain(kazoo) {
         report(warning);
     }
     Ok(0)
-}
-
-/// What to know of a node that ends with no client.
-pub(crate) fn of_no_session(entry: &Entry) -> Option<String> {
-    entry.is_of_no_session().then(|| {
-        let node = plain(&entry.node, 200);
-        format!(
-            "{node} belongs to no session (0x0): it was created by hand, or came with restored data, and no client releases it; \
-             `zklock break` removes it"
-        )
-    })
 }
 
 /// Columns that are as wide as they have to be. The last is the node, because it is long.
@@ -182,6 +170,6 @@ fn to_json(entry: &Entry, connections: &Connections, kazoo: Option<&str>) -> Val
         "address": connected.map(|connected| &connected.address),
         "session_timeout_ms": connected.map(|connected| milliseconds(connected.timeout)),
         "heard_ms": connected.and_then(|connected| connected.heard).map(milliseconds),
-        "warning": of_no_session(entry).or(of_kazoo),
+        "warning": entry.of_no_session().or(of_kazoo),
     })
 }

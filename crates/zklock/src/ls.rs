@@ -12,9 +12,9 @@ use zookeeper_recipes::{Error, Session};
 use crate::cli::{Ls, Order};
 use crate::connect::{close, connect};
 use crate::exit::{Failure, NO_PERMISSION, USAGE};
-use crate::list::{aligned, of_no_session};
+use crate::list::aligned;
 use crate::messages::{count, report};
-use crate::queue::{Entry, Queue, plain, span};
+use crate::queue::{Entry, Queue, is_sequential, plain, span};
 use crate::screen;
 
 /// How many nodes are looked at at once.
@@ -62,7 +62,7 @@ pub(crate) async fn ls(given: &Ls) -> Result<u8, Failure> {
         out.write_all(aligned(&rows.collect::<Vec<_>>(), &[], &LEFT_OUT, screen::columns()).as_bytes())?;
     }
     out.flush()?;
-    locks.iter().flat_map(|lock| &lock.entries).filter_map(of_no_session).for_each(report);
+    locks.iter().flat_map(|lock| &lock.entries).filter_map(Entry::of_no_session).for_each(report);
     if denied > 0 {
         report(format_args!("{} not shown: the ACLs do not let us look", count(denied, "node is", "nodes are")));
     }
@@ -123,12 +123,6 @@ async fn look(session: &Session, path: &str) -> Result<Seen, Failure> {
         Err(failure) if failure.code == USAGE => Ok(Seen::Folder(below)),
         Err(failure) => Err(failure),
     }
-}
-
-/// Whether a name ends with a number of the servers, as all contenders do.
-pub(crate) fn is_sequential(name: &str) -> bool {
-    let (bytes, digits) = (name.as_bytes(), 10);
-    bytes.len() > digits && bytes[bytes.len() - digits..].iter().all(u8::is_ascii_digit)
 }
 
 /// What the servers keep for themselves.

@@ -100,6 +100,23 @@ impl Entry {
     pub(crate) fn is_of_no_session(&self) -> bool {
         self.contender.session_id().0 == 0
     }
+
+    /// What to know of a node that ends with no client.
+    pub(crate) fn of_no_session(&self) -> Option<String> {
+        self.is_of_no_session().then(|| {
+            let node = plain(&self.node, 200);
+            format!(
+                "{node} belongs to no session (0x0): it was created by hand, or came with restored data, and no client releases it; \
+                 `zklock break` removes it"
+            )
+        })
+    }
+}
+
+/// Whether a name ends with a number of the servers, as all contenders do.
+pub(crate) fn is_sequential(name: &str) -> bool {
+    let (bytes, digits) = (name.as_bytes(), 10);
+    bytes.len() > digits && bytes[bytes.len() - digits..].iter().all(u8::is_ascii_digit)
 }
 
 /// Who holds a lock, in a sentence about it.

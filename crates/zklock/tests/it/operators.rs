@@ -71,6 +71,11 @@ async fn list_of_a_path_with_locks_below_names_one() {
         (code(&done), stderr(&done)),
         (Some(0), "zklock: nobody holds or waits for /no/such/path\n".to_owned())
     );
+    // A number alone is no name of a contender.
+    let numbered = Mutex::new(&world.session, &format!("{parent}/0000000042")).expect("a mutex");
+    let _guard = numbered.lock().await.expect("held");
+    let done = zklock(["list", parent]);
+    assert!(stderr(&done).contains("below it: 2 lock paths"), "{}", stderr(&done));
 }
 
 #[tokio::test(flavor = "multi_thread")]
