@@ -226,7 +226,7 @@ impl State {
         std::mem::replace(&mut self.reading, (reader == Reader::Caller).then_some(op))
     }
 
-    /// Leaves the reading of an acquisition's answers to the driver, because the caller polls no more.
+    /// Lets the driver read the answers of an acquisition, because its caller no longer polls.
     pub(crate) fn leave_to_driver(&mut self, op: Op) {
         let Some(entry) = self.entries.get(&op) else { return };
         let (caller, is_empty) = (entry.waker.leave(), entry.is_empty());

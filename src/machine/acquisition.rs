@@ -152,8 +152,8 @@ pub enum Loss {
     /// may also survive: after an outage, a pause or slow writes of less than the session timeout it can be granted
     /// locks again.
     TrustEnded,
-    /// The node of the hold was deleted: by hand, or by the servers when the session ended, if the deletion was
-    /// reported first.
+    /// The node of the hold was deleted by hand. Or the session ended, and the deletion of its node was reported before
+    /// that.
     Deleted,
     /// The session was closed during the hold.
     Closed,

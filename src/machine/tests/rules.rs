@@ -56,7 +56,7 @@ impl Session {
         self.handle(Event::Fired { watch, is_deleted: true })
     }
 
-    /// Starts a mutex that is first in a listing of long ago. Returns the request that confirms the node.
+    /// Starts a mutex that an old listing shows as first. Returns the request that confirms its node.
     fn confirm(&mut self) -> Ask {
         let (own, sent) = self.enter(FIRST, Kind::Lock, 3);
         let (ask, outcome) = (list(&sent), listing(&[own]));
@@ -566,23 +566,6 @@ fn reader_of_a_downgrade_with_an_odd_answer_is_looked_for() {
     }
 }
 
-#[test]
-fn turn_of_a_semaphore_does_not_keep_a_drained_session_open() {
-    let mut session = Session::new();
-    let admission = Admission::Permits { limit: 1, turn: Some(1) };
-    let sent = session.acquire(FIRST, &[(0, Kind::Lease)], admission, true);
-    let Ask::Create { guid, .. } = sent[0] else { panic!("{sent:?}") };
-    let own = Name { number: 3, guid, kind: Kind::Lock };
-    session.answer(&sent[0], created(own, Some(7)));
-    let permits = session.answer(&sent[1], listing(&[own]));
-    assert_eq!((session.stage_of(turn_of(FIRST)), session.stage_of(FIRST)), (Phase::Held, Phase::Creating));
-    let sent = session.handle(Event::Drain);
-    assert!(matches!(sent.as_slice(), [Ask::Delete { .. }]), "{sent:?}");
-    session.answer(&sent[0], Outcome::Done);
-    session.answer(&permits[0], Outcome::Refused);
-    assert_eq!(session.0.life, Life::Over);
-}
-
 /// Starts a semaphore's caller that has its turn. Returns the name of the turn's node, and what is sent for the permits.
 fn in_turn(session: &mut Session) -> (Name, Vec<Ask>) {
     let admission = Admission::Permits { limit: 1, turn: Some(1) };
@@ -592,6 +575,18 @@ fn in_turn(session: &mut Session) -> (Name, Vec<Ask>) {
     session.answer(&sent[0], created(own, Some(7)));
     let permits = session.answer(&sent[1], listing(&[own]));
     (own, permits)
+}
+
+#[test]
+fn turn_of_a_semaphore_does_not_keep_a_drained_session_open() {
+    let mut session = Session::new();
+    let (_, permits) = in_turn(&mut session);
+    assert_eq!((session.stage_of(turn_of(FIRST)), session.stage_of(FIRST)), (Phase::Held, Phase::Creating));
+    let sent = session.handle(Event::Drain);
+    assert!(matches!(sent.as_slice(), [Ask::Delete { .. }]), "{sent:?}");
+    session.answer(&sent[0], Outcome::Done);
+    session.answer(&permits[0], Outcome::Refused);
+    assert_eq!(session.0.life, Life::Over);
 }
 
 /// Other callers wait behind the turn, also if its own caller is not polled.
