@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::thread::sleep;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, getpid, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -162,9 +164,18 @@ impl Worker {
     ///
     /// If the signal cannot be sent.
     pub fn stop(&self) -> Result<()> {
-        kill_process(getpid(), Signal::STOP)?;
-        // The signal may stop another thread first, and this one a moment later. Until then it must do nothing.
-        std::thread::sleep(std::time::Duration::from_millis(500));
-        Ok(())
+        stop_here()
     }
+}
+
+/// Stops this process (SIGSTOP), and returns when it has been continued.
+///
+/// # Errors
+///
+/// If the signal cannot be sent.
+pub fn stop_here() -> Result<()> {
+    kill_process(getpid(), Signal::STOP)?;
+    // The signal may stop another thread first, and this one a moment later. Until then it must do nothing.
+    sleep(Duration::from_millis(500));
+    Ok(())
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use zookeeper_recipes::{Servers, Session};
 
-pub use crate::crew::{Crew, Worker};
+pub use crate::crew::{Crew, Worker, stop_here};
 pub use crate::store::Store;
 
 /// How long a stopped process keeps its locks.

@@ -464,8 +464,7 @@ impl Worker {
         }
         let mut shards = Vec::new();
         if self.look_at <= now {
-            let is_moving = |shard: &u32| self.is_to_be_given_back(*shard) || self.is_held_back(*shard);
-            shards.extend((0..self.inner.count).filter(is_moving));
+            shards.extend((0..self.inner.count).filter(|&shard| self.waits_for_a_look(shard)));
             self.look_at = now + self.look_pause;
             self.look_pause = (self.look_pause * 2).min(TURN);
         }
@@ -491,6 +490,10 @@ impl Worker {
     /// Whether it is to queue for a shard, and as many moves as are allowed are under way.
     fn is_held_back(&self, shard: u32) -> bool {
         matches!(&self.states[shard as usize], State::Idle) && self.orphans.is_own(shard) && self.is_member()
+    }
+
+    fn waits_for_a_look(&self, shard: u32) -> bool {
+        self.is_to_be_given_back(shard) || self.is_held_back(shard)
     }
 
     fn looks_for_orphans(&self) -> bool {
@@ -660,9 +663,9 @@ impl Worker {
         let now = Instant::now();
         let turn = now + if is_waiting { SOON } else { TURN };
         // A time that nothing is done at would make the loop run without a pause.
-        let is_moving = |shard| self.is_to_be_given_back(shard) || self.is_held_back(shard);
         let can_look = !self.is_looking && self.over.is_none();
-        let look = (can_look && (0..self.inner.count).any(is_moving)).then_some(self.look_at);
+        let look =
+            (can_look && (0..self.inner.count).any(|shard| self.waits_for_a_look(shard))).then_some(self.look_at);
         let orphans = self.orphans.due().filter(|_| can_look && self.looks_for_orphans());
         let settled = self.view.due().filter(|_| !self.is_planning);
         let pauses = self.states.iter().filter_map(|state| match state {

@@ -6,11 +6,8 @@ use std::path::Path;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::sleep;
-use std::time::Duration;
 
-use demos::Result;
-use rustix::process::{Signal, getpid, kill_process};
+use demos::{Result, stop_here};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
@@ -112,9 +109,7 @@ impl Member {
         let written = tokio::spawn(async move {
             let freeze = move || {
                 report(&format!("freezes {frozen}"));
-                _ = kill_process(getpid(), Signal::STOP);
-                // The signal may stop another thread first, and this one a moment later. Until then it must not write.
-                sleep(Duration::from_millis(500));
+                _ = stop_here();
             };
             let written = store.write(write, freeze).await;
             match &written {
